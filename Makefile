@@ -1,0 +1,41 @@
+# Two commands: `make up` starts everything, `make test` checks everything.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+SECONDS_PER_BENCH ?= 10
+
+.DEFAULT_GOAL := help
+.PHONY: help up test lint bench clean
+
+help: ## what can be done here
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.runtime: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@ $(VENV)/.runtime
+
+up: $(VENV)/.runtime ## install, start everything, print a first request
+	@$(BIN)/penstock up
+
+test: $(VENV)/.dev lint ## install what tests need, then lint, types and all tests
+	@$(BIN)/python -m pytest -q
+
+lint: $(VENV)/.dev ## ruff and mypy
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+bench: $(VENV)/.runtime ## every benchmark, short
+	@for name in overhead streams cancel engine; do \
+		$(BIN)/penstock bench $$name --seconds $(SECONDS_PER_BENCH) || exit 1; done
+
+clean: ## remove what was built here
+	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,66 @@
+"""Settings of one engine: what `penstock engine` takes, resolved once into frozen values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+DType = Literal["auto", "float32", "bfloat16", "float16"]
+Device = Literal["auto", "cpu", "cuda"]
+
+
+class EngineConfigError(ValueError):
+    """A setting is wrong; the message names it and the remedy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoreConfig:
+    """What the core process needs; everything the scheduler, the KV pool and the model runner read."""
+
+    model_dir: Path
+    device: Device = "auto"
+    dtype: DType = "auto"
+    """`auto`: the checkpoint's dtype on CUDA, float32 on CPU."""
+    num_threads: int = 0
+    """Threads for torch on CPU; 0 takes every core this process may use."""
+    max_model_len: int = 0
+    """0: what the model's config says."""
+    block_size: int = 16
+    num_blocks: int = 0
+    """0: sized from measured memory."""
+    kv_memory_bytes: int = 0
+    """Upper bound for the KV pool; 0: a share of what is free (see `memory_ratio`)."""
+    memory_ratio: float = 0.25
+    """Share of the free memory, measured after the warm-up peak, that the KV pool may take (CPU; 0.9 is usual on a GPU)."""
+    max_num_rows: int = 64
+    """Sequences that may be in one step."""
+    step_token_budget: int = 512
+    """Most tokens (prefill and decode together) computed in one step."""
+    max_waiting: int = 4096
+    """Sequences that may wait; the front refuses above it."""
+    enable_prefix_cache: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("block_size", "max_num_rows", "step_token_budget", "max_waiting"):
+            if getattr(self, name) < 1:
+                raise EngineConfigError(f"{name}: expected a positive integer, got {getattr(self, name)}")
+        for name in ("num_threads", "max_model_len", "num_blocks", "kv_memory_bytes"):
+            if getattr(self, name) < 0:
+                raise EngineConfigError(f"{name}: expected 0 (automatic) or more, got {getattr(self, name)}")
+        if not 0.0 < self.memory_ratio <= 1.0:
+            raise EngineConfigError(f"memory_ratio: expected a number in (0, 1], got {self.memory_ratio}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontConfig:
+    """What the front process needs."""
+
+    listen: str
+    """`unix:/path/to.sock` or `host:port`."""
+    model_name: str
+    """The name clients ask for; defaults to the model directory's own name."""
+    drain_timeout_s: float = 30.0
+    max_body_bytes: int = 16 * 1024 * 1024
+    max_choices: int = 16
+    max_top_logprobs: int = 20
