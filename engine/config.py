@@ -32,7 +32,7 @@ class CoreConfig:
     kv_memory_bytes: int = 0
     """Upper bound for the KV pool; 0: a share of what is free (see `memory_ratio`)."""
     memory_ratio: float = 0.25
-    """Share of the free memory, measured after the warm-up peak, that the KV pool may take (CPU; 0.9 is usual on a GPU)."""
+    """Share of the memory still free after the warm-up peak that the KV pool may take (0.9 is usual on a GPU)."""
     max_num_rows: int = 64
     """Sequences that may be in one step."""
     step_token_budget: int = 512
