@@ -1,0 +1,119 @@
+"""String work: repeat, pick, join, count, reverse, sort."""
+
+import random
+
+from engine.bundled.example import Difficulty, Example, Frames, Split, user
+from engine.bundled.words import LETTERS, WORDS, made_up_name
+
+REPEAT = Frames(
+    ("Repeat: {x}", "Say this again: {x}", "Repeat after me: {x}", "Copy this text: {x}", "Write exactly this: {x}", "Echo: {x}",
+     "Please repeat these words: {x}", "Type the following: {x}"),
+    ("Repeat this text: {x}", "Please copy this: {x}", "Say exactly this: {x}"))  # fmt: skip
+PICK = Frames(
+    ("What is the {w} word of: {x}", "Give me the {w} word in this list: {x}", "Which word is {w} here? {x}", "{w} word: {x}",
+     "Tell me the {w} word of this list: {x}", "Take the {w} word from: {x}"),
+    ("What is the {w} word in this list: {x}", "Which is the {w} word of: {x}"))  # fmt: skip
+JOIN = Frames(
+    ("Join with {n}s: {x}", "Put {n}s between these words: {x}", "Connect these words with {n}s: {x}",
+     "Write these words with {n}s between them: {x}"),
+    ("Join these words with {n}s: {x}", "Connect with {n}s: {x}"))  # fmt: skip
+COUNT = Frames(
+    ("Count from {a} to {b}.", "List the numbers from {a} to {b}.", "Write all numbers between {a} and {b}, both included.",
+     "Please count up from {a} to {b}."),
+    ("Please count from {a} to {b}.", "Write the numbers from {a} to {b}."))  # fmt: skip
+REVERSE = Frames(
+    ("Reverse the order: {x}", "Write these backwards: {x}", "Reverse this list: {x}", "Turn the order around: {x}",
+     "Say these in reverse order: {x}", "Start at the end and list: {x}"),
+    ("Please reverse this list: {x}", "List these in reverse order: {x}"))  # fmt: skip
+SORT = Frames(
+    ("Sort alphabetically: {x}", "Put in alphabetical order: {x}", "Sort these words from A to Z: {x}", "Order by alphabet: {x}",
+     "Arrange these alphabetically: {x}"),
+    ("Sort these words alphabetically: {x}", "Put these words in alphabetical order: {x}"))  # fmt: skip
+TALLY = Frames(
+    ("How many times is {w} in this list? {x}", "Count how often {w} appears: {x}", "How often do you see {w}? {x}",
+     "Number of times {w} occurs: {x}"),
+    ("How often is {w} in this list? {x}", "Count the word {w}: {x}"))  # fmt: skip
+ORDINALS = ("first", "second", "third", "fourth")
+
+
+def make(rng: random.Random, split: Split, difficulty: Difficulty) -> Example:
+    """A string task with its result."""
+    pool = {"easy": _EASY, "medium": _MEDIUM, "hard": _HARD}[difficulty]
+    text, answer = rng.choice(pool)(rng, split)
+    return Example(messages=(user(text),), answer=answer, task="strings", difficulty=difficulty)
+
+
+def _words(rng: random.Random, low: int, high: int) -> list[str]:
+    return rng.sample(WORDS, rng.randint(low, high))
+
+
+def _repeat(rng: random.Random, split: Split) -> tuple[str, str]:
+    words = _words(rng, 2, 10)
+    if rng.random() < 0.4:
+        words.insert(rng.randrange(len(words)), made_up_name(rng, split))
+    if rng.random() < 0.3:
+        words.append(str(rng.randint(10, 999)))
+    text = " ".join(words)
+    return REPEAT.pick(rng, split).format(x=text), text
+
+
+def _repeat_long(rng: random.Random, split: Split) -> tuple[str, str]:
+    words = [rng.choice(WORDS) for _ in range(rng.randint(25, 60))]
+    for _ in range(rng.randint(1, 5)):
+        words[rng.randrange(len(words))] = made_up_name(rng, split)
+    return REPEAT.pick(rng, split).format(x=" ".join(words)), " ".join(words)
+
+
+def _first_or_last(rng: random.Random, split: Split) -> tuple[str, str]:
+    words = _words(rng, 2, 7)
+    which = rng.choice(("first", "last"))
+    return PICK.pick(rng, split).format(w=which, x=", ".join(words)), words[0 if which == "first" else -1]
+
+
+def _pick(rng: random.Random, split: Split) -> tuple[str, str]:
+    words = _words(rng, 4, 8)
+    index = rng.randrange(1, 4)
+    return PICK.pick(rng, split).format(w=ORDINALS[index], x=", ".join(words)), words[index]
+
+
+def _join(rng: random.Random, split: Split) -> tuple[str, str]:
+    words = _words(rng, 2, 5)
+    name, mark = rng.choice((("hyphen", "-"), ("plus sign", "+"), ("slash", "/")))
+    plural = "slashe" if name == "slash" else name
+    return JOIN.pick(rng, split).format(n=plural, x=" ".join(words)), mark.join(words)
+
+
+def _count(rng: random.Random, split: Split) -> tuple[str, str]:
+    low = rng.randint(1, 80)
+    high = low + rng.randint(3, 15)
+    return COUNT.pick(rng, split).format(a=low, b=high), " ".join(map(str, range(low, high + 1)))
+
+
+def _reverse(rng: random.Random, split: Split, low: int = 3, high: int = 4) -> tuple[str, str]:
+    words = _words(rng, low, high)
+    return REVERSE.pick(rng, split).format(x=", ".join(words)), ", ".join(reversed(words))
+
+
+def _reverse_long(rng: random.Random, split: Split) -> tuple[str, str]:
+    if rng.random() < 0.5:
+        letters = rng.sample(LETTERS, rng.randint(6, 9))
+        return REVERSE.pick(rng, split).format(x=" ".join(letters)), " ".join(reversed(letters))
+    return _reverse(rng, split, 6, 9)
+
+
+def _sort(rng: random.Random, split: Split) -> tuple[str, str]:
+    words = _words(rng, 4, 6)
+    return SORT.pick(rng, split).format(x=", ".join(words)), ", ".join(sorted(words))
+
+
+def _tally(rng: random.Random, split: Split) -> tuple[str, str]:
+    words = _words(rng, 3, 6)
+    times = rng.randint(1, 4)
+    listed = words[1:] + [words[0]] * times
+    rng.shuffle(listed)
+    return TALLY.pick(rng, split).format(w=words[0], x=", ".join(listed)), str(times)
+
+
+_EASY = (_repeat, _repeat, _first_or_last, _join, _count)
+_MEDIUM = (_pick, _reverse, _tally)
+_HARD = (_repeat_long, _reverse_long, _reverse_long, _sort)
