@@ -1,0 +1,267 @@
+"""The policy document as frozen values: what an operator writes, with the unit in every number's name.
+
+`loading.load_policy` makes these from YAML; nothing else should. What the schema knows but this version does
+not act on is refused there, by `availability`, so that a value found here is a value that works.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+SCHEMA_VERSION = 1
+
+Id = Annotated[
+    str,
+    Meta(
+        pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$",
+        description="1 to 64 of a-z, 0-9, dot, underscore and hyphen, starting with a letter or digit",
+    ),
+]
+"""Names an item of a list; also a header value and a metric label, hence the small alphabet."""
+ModelName = Annotated[
+    str,
+    Meta(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@-]{0,127}$",
+        description="1 to 128 of letters, digits and . _ : / @ -, starting with a letter or digit",
+    ),
+]
+HeaderName = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$", description="a header's name in lower case")]
+Sha256Hex = Annotated[
+    str,
+    Meta(
+        pattern=r"^[0-9a-f]{64}$",
+        description="the sha256 of the whole key as 64 lower-case hex digits (penstock keys new prints it)",
+    ),
+]
+Milliseconds = Annotated[int, Meta(ge=1, le=3_600_000)]
+Seconds = Annotated[int, Meta(ge=1, le=31_536_000)]
+Count = Annotated[int, Meta(ge=1, le=1_000_000_000)]
+Concurrency = Annotated[int, Meta(ge=1, le=100_000)]
+QueueLength = Annotated[int, Meta(ge=0, le=1_000_000)]
+Ratio = Annotated[float, Meta(ge=0.0, le=1.0)]
+Weight = Annotated[float, Meta(gt=0.0, le=1_000_000.0)]
+Price = Annotated[float, Meta(ge=0.0, le=1_000_000.0)]
+
+SelectPolicy = Literal["first_available", "weighted", "least_in_flight", "quality_then_latency"]
+TrimStrategy = Literal["minify", "dedupe", "drop_old_turns", "extract_old_turns", "downscale_images"]
+CacheMode = Literal["off", "exact", "exact_then_semantic"]
+CacheScope = Literal["user", "tenant", "shared"]
+OverloadStep = Literal["trim", "small_model", "max_tokens", "stale_cache", "shed"]
+NoRouteCode = Literal["model_not_found", "model_not_allowed"]
+
+
+class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Base of everything in the document."""
+
+
+class CostPerMtok(_Strict, kw_only=True):
+    """Price of a million tokens, in whatever currency the operator counts in; reported, never acted on."""
+
+    prompt: Price
+    completion: Price
+
+
+class DeploymentLimits(_Strict, kw_only=True):
+    """What one deployment may be given at once, by one gateway worker."""
+
+    max_in_flight: Concurrency = 64
+
+
+class Deployment(_Strict, kw_only=True):
+    """What the router picks: a model behind a URL."""
+
+    id: Id
+    url: str
+    """`unix:/absolute/path.sock`, `http://host[:port][/base]` or `https://…`."""
+    model: ModelName
+    """The name sent upstream, and one a client may ask for."""
+    cost_per_mtok: CostPerMtok | None = None
+    limits: DeploymentLimits = DeploymentLimits()
+    zone: Id | None = None
+
+
+class Slo(_Strict, kw_only=True):
+    """Latency targets of a lane."""
+
+    ttft_p95_ms: Milliseconds
+    tpot_p95_ms: Milliseconds | None = None
+
+
+class Lane(_Strict, kw_only=True):
+    """A class of traffic."""
+
+    id: Id
+    weight: Weight = 1.0
+    """Share of the capacity under contention, relative to the other lanes."""
+    slo: Slo | None = None
+    max_queue: QueueLength | None = None
+    on_overload: tuple[OverloadStep, ...] = ("shed",)
+
+
+class TenantKey(_Strict, kw_only=True):
+    """One API key, known by its hash only."""
+
+    id: Id
+    sha256: Sha256Hex
+
+
+class TenantLimits(_Strict, kw_only=True):
+    """Quota of one tenant; None is no limit."""
+
+    requests_per_min: Count | None = None
+    tokens_per_min: Count | None = None
+    max_in_flight: Concurrency | None = None
+    """Requests under way at once, in one gateway worker."""
+
+
+class Tenant(_Strict, kw_only=True):
+    """A quota identity: who a key belongs to and what it may use."""
+
+    id: Id
+    keys: tuple[TenantKey, ...] = ()
+    models: tuple[ModelName, ...] | None = None
+    """Names this tenant may ask for; None is every name."""
+    lanes: tuple[Id, ...] | None = None
+    """Lanes this tenant may use, the first being its default; None is every lane."""
+    limits: TenantLimits = TenantLimits()
+    flags: dict[Id, Annotated[int, Meta(ge=0, le=100)]] = {}
+    """Percent of the tenant's traffic for which a named feature is on."""
+
+
+class Match(_Strict, kw_only=True):
+    """Which requests a route takes; every condition given must hold."""
+
+    models: Annotated[tuple[ModelName, ...], Meta(min_length=1)] = ("auto",)
+    tenants: tuple[Id, ...] | None = None
+    """None is every tenant, and requests without one."""
+    headers: dict[HeaderName, str] = {}
+    """Request headers that must be present with exactly this value."""
+    when: str | None = None
+
+
+class Trim(_Strict, kw_only=True):
+    """How prompts are shortened."""
+
+    budget_tokens: Count | None = None
+    strategies: tuple[TrimStrategy, ...] = ()
+
+
+class Cache(_Strict, kw_only=True):
+    """Which answers may be reused, and for whom."""
+
+    mode: CacheMode = "off"
+    scope: CacheScope = "tenant"
+    ttl_s: Seconds = 3600
+    max_error_ratio: Ratio = 0.01
+    audit_ratio: Ratio = 0.02
+
+
+class Candidate(_Strict, kw_only=True):
+    """A deployment a route may choose; written as its bare id when the weight is 1."""
+
+    id: Id
+    weight: Weight = 1.0
+
+
+class Select(_Strict, kw_only=True):
+    """How a route chooses among its candidates."""
+
+    candidates: Annotated[tuple[Id | Candidate, ...], Meta(min_length=1)]
+    policy: SelectPolicy = "first_available"
+    """`first_available`: in the order written. `weighted`: at random by weight. `least_in_flight`: the emptiest."""
+    min_quality: Ratio | None = None
+
+    def resolved(self) -> tuple[Candidate, ...]:
+        """The candidates in the order written, bare ids given weight 1."""
+        return tuple(Candidate(id=item) if isinstance(item, str) else item for item in self.candidates)
+
+
+class Timeouts(_Strict, kw_only=True):
+    """How long each stage upstream may take."""
+
+    connect_ms: Milliseconds = 1_000
+    first_token_ms: Milliseconds = 30_000
+    inter_token_ms: Milliseconds = 10_000
+    total_ms: Milliseconds = 300_000
+
+    def __post_init__(self) -> None:
+        for name in ("connect_ms", "first_token_ms", "inter_token_ms"):
+            if getattr(self, name) > self.total_ms:
+                raise ValueError(f"{name} ({getattr(self, name)}) is longer than total_ms ({self.total_ms})")
+
+
+class Route(_Strict, kw_only=True):
+    """What happens to the requests it matches. Routes are tried in the order written; the first match wins."""
+
+    id: Id
+    select: Select
+    match: Match = Match()
+    trim: Trim = Trim()
+    cache: Cache = Cache()
+    timeouts: Timeouts = Timeouts()
+
+
+class GivenDeployment(_Strict, kw_only=True):
+    """State a test assumes for one deployment; what it does not say is ready and idle."""
+
+    ready: bool = True
+    in_flight: Annotated[int, Meta(ge=0, le=100_000)] = 0
+
+
+class TestRequest(_Strict, kw_only=True):
+    """The request of a test."""
+
+    __test__ = False  # for pytest: not a test class
+
+    model: ModelName = "auto"
+    tenant: Id | None = None
+    text: str = ""
+    headers: dict[HeaderName, str] = {}
+
+
+class Expectation(_Strict, kw_only=True):
+    """What a test expects; what it does not name is not compared."""
+
+    route: Id | None = None
+    candidates: tuple[Id, ...] | None = None
+    """Deployments that may answer, in the order the route lists them."""
+    deployment: Id | None = None
+    """The one that is chosen."""
+    error: NoRouteCode | None = None
+
+    def __post_init__(self) -> None:
+        if not self._named():
+            raise ValueError("expects nothing; name at least one of route, candidates, deployment, error")
+        if self.error is not None and len(self._named()) > 1:
+            raise ValueError("a request that ends in an error has no route, candidates or deployment")
+
+    def _named(self) -> list[str]:
+        return [name for name in self.__struct_fields__ if getattr(self, name) is not None]
+
+
+class PolicyTest(_Strict, kw_only=True):
+    """One example of what the policy must do; run by `penstock policy check`."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=200)]
+    request: TestRequest = TestRequest()
+    given: dict[Id, GivenDeployment] = {}
+    expect: Expectation
+
+
+class Policy(_Strict, kw_only=True):
+    """The whole document."""
+
+    schema_version: Literal[1]
+    deployments: Annotated[tuple[Deployment, ...], Meta(min_length=1)]
+    lanes: tuple[Lane, ...] = (Lane(id="interactive"), Lane(id="batch"))
+    tenants: tuple[Tenant, ...] = ()
+    routes: tuple[Route, ...] = ()
+    tests: tuple[PolicyTest, ...] = ()
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether any tenant can authenticate; without keys the gateway serves loopback clients only."""
+        return any(tenant.keys for tenant in self.tenants)

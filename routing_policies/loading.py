@@ -1,0 +1,35 @@
+"""YAML text to a `Policy`, strictly: every problem at once, each with file, line, dotted path and a suggestion."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from routing_policies.availability import unavailable
+from routing_policies.document import Policy
+from routing_policies.nodes import Document, compose
+from routing_policies.problems import PolicyError, Problem
+from routing_policies.references import reference_problems
+from routing_policies.structs import StructReader
+
+MAX_DOCUMENT_BYTES = 1024 * 1024
+
+
+def load_policy(text: str, *, source: str, variables: Mapping[str, str] | None = None) -> Policy:
+    """The policy in `text`; `source` names it in errors, `variables` fill `${name}` in strings. Raises PolicyError."""
+    return load_document(text, source=source, variables=variables)[0]
+
+
+def load_document(text: str, *, source: str, variables: Mapping[str, str] | None = None) -> tuple[Policy, Document]:
+    """The policy and its node tree, for callers that report positions of their own. Raises PolicyError."""
+    if len(text.encode()) > MAX_DOCUMENT_BYTES:
+        problem = Problem(line=1, column=1, path="", message=f"larger than {MAX_DOCUMENT_BYTES} bytes; split it")
+        raise PolicyError(source, [problem])
+    document = compose(text, source)
+    reader = StructReader(variables or {})
+    policy = reader.read(document.root, Policy)
+    if reader.problems or policy is None:
+        raise PolicyError(source, reader.problems)
+    findings = [*reference_problems(policy), *unavailable(policy)]
+    if findings:
+        raise PolicyError(source, [document.locate(finding) for finding in findings])
+    return policy, document

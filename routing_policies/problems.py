@@ -1,0 +1,58 @@
+"""What is wrong with a policy document, and where."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+Path = tuple[str | int, ...]
+"""Keys and list indexes from the document's root."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """A problem known by its path only."""
+
+    path: Path
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """A problem with its place; line and column count from 1."""
+
+    line: int
+    column: int
+    path: str
+    message: str
+
+    def render(self, source: str) -> str:
+        """`file:line:column: path: message`."""
+        place = f"{source}:{self.line}:{self.column}: "
+        return f"{place}{self.path}: {self.message}" if self.path else f"{place}{self.message}"
+
+
+class PolicyError(ValueError):
+    """The document cannot be used; `problems` says every reason, in document order."""
+
+    def __init__(self, source: str, problems: Iterable[Problem]) -> None:
+        self.source = source
+        self.problems = tuple(sorted(problems, key=lambda problem: (problem.line, problem.column)))
+        super().__init__("\n".join(problem.render(source) for problem in self.problems))
+
+
+def dotted(path: Path) -> str:
+    """`("routes", 0, "select")` as `routes[0].select`."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text
+
+
+def did_you_mean(word: str, known: Sequence[str]) -> str:
+    """`; did you mean "x"?` for the nearest known word, else what is known."""
+    near = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    if near:
+        return f'; did you mean "{near[0]}"?'
+    return f"; known: {', '.join(known)}" if known else "; there are none"

@@ -1,0 +1,157 @@
+"""Names in a policy that must point at something, be unique, or have a form a type cannot say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
+from urllib.parse import urlsplit
+
+from routing_policies.document import Deployment, Policy, Route
+from routing_policies.problems import Finding, Path, did_you_mean
+
+RESERVED_ROUTE_IDS = frozenset({"implied-auto", "implied-direct"})
+"""Ids of the routes that exist without being written; see `matching`."""
+MAX_UNIX_PATH_BYTES = 107
+"""Linux's `sun_path` less its final NUL."""
+SECRET_HEADERS = frozenset({"authorization", "cookie", "proxy-authorization"})
+
+
+class _HasId(Protocol):
+    @property
+    def id(self) -> str: ...
+
+
+def reference_problems(policy: Policy) -> Iterator[Finding]:
+    """Every broken reference, duplicate and malformed URL, in document order of the sections."""
+    yield from _duplicates(policy.deployments, ("deployments",), "deployment")
+    yield from _duplicates(policy.lanes, ("lanes",), "lane")
+    yield from _duplicates(policy.tenants, ("tenants",), "tenant")
+    yield from _duplicates(policy.routes, ("routes",), "route")
+    for index, deployment in enumerate(policy.deployments):
+        yield from _url_problems(deployment, ("deployments", index, "url"))
+    yield from _tenant_problems(policy)
+    for index, route in enumerate(policy.routes):
+        yield from _route_problems(policy, route, ("routes", index))
+    yield from _test_problems(policy)
+
+
+def known_models(policy: Policy) -> tuple[str, ...]:
+    """Every name a client may ask for: `auto`, the routes' aliases, then deployments' models and ids."""
+    names = ["auto", *(name for route in policy.routes for name in route.match.models)]
+    for deployment in policy.deployments:
+        names += [deployment.model, deployment.id]
+    return tuple(dict.fromkeys(names))
+
+
+def _duplicates(items: Sequence[_HasId], path: Path, noun: str) -> Iterator[Finding]:
+    seen: dict[str, int] = {}
+    for index, item in enumerate(items):
+        if item.id in seen:
+            message = f'a second {noun} named "{item.id}"; the first is {path[-1]}[{seen[item.id]}]'
+            yield Finding(path=(*path, index, "id"), message=message)
+        seen.setdefault(item.id, index)
+
+
+def _url_problems(deployment: Deployment, path: Path) -> Iterator[Finding]:
+    problem = url_problem(deployment.url)
+    if problem is not None:
+        yield Finding(path=path, message=problem)
+
+
+def url_problem(url: str) -> str | None:
+    """What is wrong with a deployment's URL, or None."""
+    if url.startswith("unix:"):
+        return _unix_problem(url.removeprefix("unix:"))
+    if not url.isascii() or any(char.isspace() or not char.isprintable() for char in url):
+        return "a URL is printable ASCII without spaces"
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        return f'"{url}" is not a URL: {error}'
+    if parts.scheme not in ("http", "https"):
+        return f'"{url}" must start with unix:, http:// or https://'
+    if not parts.hostname or port == 0:
+        return f'"{url}" names no host and port to connect to'
+    if parts.username is not None or parts.password is not None:
+        return "credentials do not belong in a URL; it is shown in logs and on pages"
+    if parts.query or parts.fragment:
+        return f'"{url}" must not have a query or a fragment'
+    return None
+
+
+def _unix_problem(path: str) -> str | None:
+    if not path.startswith("/"):
+        return f'"unix:{path}" needs an absolute path, such as unix:/run/penstock/small.sock'
+    if "\0" in path:
+        return "a socket path cannot contain NUL"
+    if len(path.encode()) > MAX_UNIX_PATH_BYTES:
+        excess = len(path.encode()) - MAX_UNIX_PATH_BYTES
+        return f"the socket path is {excess} bytes over the system's {MAX_UNIX_PATH_BYTES}; use a shorter directory"
+    return None
+
+
+def _tenant_problems(policy: Policy) -> Iterator[Finding]:
+    lanes = [lane.id for lane in policy.lanes]
+    models = known_models(policy)
+    owners: dict[str, str] = {}
+    for index, tenant in enumerate(policy.tenants):
+        path: Path = ("tenants", index)
+        yield from _unknown(tenant.lanes or (), lanes, (*path, "lanes"), "lane")
+        yield from _unknown(tenant.models or (), models, (*path, "models"), "model")
+        yield from _duplicates(tenant.keys, (*path, "keys"), "key")
+        if tenant.lanes == ():
+            yield Finding(path=(*path, "lanes"), message="allows no lane; leave it out to allow every lane")
+        for position, key in enumerate(tenant.keys):
+            if key.sha256 in owners:
+                message = f'the same key already belongs to tenant "{owners[key.sha256]}"'
+                yield Finding(path=(*path, "keys", position, "sha256"), message=message)
+            owners.setdefault(key.sha256, tenant.id)
+
+
+def _route_problems(policy: Policy, route: Route, path: Path) -> Iterator[Finding]:
+    if route.id in RESERVED_ROUTE_IDS:
+        yield Finding(path=(*path, "id"), message=f'"{route.id}" is the name of a built-in route; choose another')
+    tenants = [tenant.id for tenant in policy.tenants]
+    yield from _unknown(route.match.tenants or (), tenants, (*path, "match", "tenants"), "tenant")
+    for name in route.match.headers:
+        if name in SECRET_HEADERS:
+            yield Finding(path=(*path, "match", "headers", name), message="a route cannot depend on a credential")
+    deployments = [deployment.id for deployment in policy.deployments]
+    where = (*path, "select", "candidates")
+    ids = [candidate.id for candidate in route.select.resolved()]
+    yield from _unknown(ids, deployments, where, "deployment")
+    for index, name in enumerate(ids):
+        if name in ids[:index]:
+            yield Finding(path=(*where, index), message=f'"{name}" is listed twice')
+        if route.select.policy != "weighted" and route.select.resolved()[index].weight != 1.0:
+            message = f"a weight has no effect with policy {route.select.policy}; use weighted or leave it out"
+            yield Finding(path=(*where, index), message=message)
+
+
+def _test_problems(policy: Policy) -> Iterator[Finding]:
+    tenants = [tenant.id for tenant in policy.tenants]
+    deployments = [deployment.id for deployment in policy.deployments]
+    routes = [*(route.id for route in policy.routes), *sorted(RESERVED_ROUTE_IDS)]
+    seen: set[str] = set()
+    for index, test in enumerate(policy.tests):
+        path: Path = ("tests", index)
+        if test.name in seen:
+            yield Finding(path=(*path, "name"), message="a second test with this name")
+        seen.add(test.name)
+        yield from _unknown_one(test.request.tenant, tenants, (*path, "request", "tenant"), "tenant")
+        yield from _unknown_one(test.expect.route, routes, (*path, "expect", "route"), "route")
+        yield from _unknown_one(test.expect.deployment, deployments, (*path, "expect", "deployment"), "deployment")
+        yield from _unknown(test.expect.candidates or (), deployments, (*path, "expect", "candidates"), "deployment")
+        for name in test.given:
+            yield from _unknown_one(name, deployments, (*path, "given", name), "deployment")
+
+
+def _unknown(names: Iterable[str], known: Sequence[str], path: Path, noun: str) -> Iterator[Finding]:
+    for index, name in enumerate(names):
+        yield from _unknown_one(name, known, (*path, index), noun)
+
+
+def _unknown_one(name: str | None, known: Sequence[str], path: Path, noun: str) -> Iterator[Finding]:
+    if name is not None and name not in known:
+        yield Finding(path=path, message=f'no {noun} named "{name}"{did_you_mean(name, known)}')
