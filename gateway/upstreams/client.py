@@ -1,0 +1,139 @@
+"""The HTTP/1.1 client of one deployment: a pool, a way to connect, and one verb."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl as ssl_module
+import time
+
+from gateway.upstreams.connection import Clock, Connection
+from gateway.upstreams.connector import Connector
+from gateway.upstreams.errors import ClosedEarly, Phase, ResponseClosed
+from gateway.upstreams.pool import ConnectionPool, PoolLimits, PoolSnapshot
+from gateway.upstreams.reader import WireLimits
+from gateway.upstreams.request import RequestEncoder, UpstreamRequest
+from gateway.upstreams.resolver import Resolver
+from gateway.upstreams.response import UpstreamResponse
+from gateway.upstreams.target import Target
+from gateway.upstreams.timeouts import Timeouts
+
+_MAX_BUFFER_BYTES = 64 * 1024
+
+
+class UpstreamClient:
+    """Sends requests to one target; every method belongs to one event loop."""
+
+    def __init__(
+        self,
+        target: Target,
+        *,
+        limits: PoolLimits,
+        clock: Clock = time.monotonic,
+        ssl: ssl_module.SSLContext | None = None,
+        resolver: Resolver | None = None,
+        wire_limits: WireLimits | None = None,
+        max_buffer_bytes: int = _MAX_BUFFER_BYTES,
+    ) -> None:
+        self._name = str(target)
+        self._clock = clock
+        self._wire_limits = wire_limits or WireLimits()
+        self._max_buffer_bytes = max_buffer_bytes
+        self._encoder = RequestEncoder(target)
+        self._pool = ConnectionPool(self._name, limits, clock)
+        self._owns_resolver = resolver is None
+        self._resolver = resolver or Resolver(clock=clock)
+        self._connector = Connector(target, self._resolver, ssl)
+        self._is_closed = False
+
+    def __repr__(self) -> str:
+        return f"<UpstreamClient {self._pool!r}>"
+
+    async def send(self, request: UpstreamRequest, timeouts: Timeouts) -> UpstreamResponse:
+        """The response, as soon as its head arrived. Raises UpstreamError; ValueError for a malformed request.
+
+        A reused connection that the upstream closed before any byte of the response is replaced once, by a new one.
+        """
+        self._refuse_if_closed()
+        head = self._encoder.encode_head(request)
+        started_at = asyncio.get_running_loop().time()
+        connection = self._pool.take()
+        if connection is not None:
+            response = self._start(connection, head, request, timeouts, started_at, None)
+            try:
+                await response.wait_head()
+            except ClosedEarly as error:
+                if error.response_started:
+                    raise
+            else:
+                return response
+        before = self._clock()
+        connection = await self._connect(timeouts)
+        response = self._start(connection, head, request, timeouts, started_at, self._clock() - before)
+        await response.wait_head()
+        return response
+
+    async def warm(self, count: int) -> None:
+        """Open connections ahead of need until `count` are idle or the pool is full. Raises UpstreamError."""
+        self._refuse_if_closed()
+        missing = min(count - self._pool.snapshot().num_idle, self._pool.num_free)
+        tasks = [asyncio.ensure_future(self._connect(Timeouts(), idle=True)) for _ in range(missing)]
+        try:
+            for task in tasks:
+                await task
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def snapshot(self) -> PoolSnapshot:
+        """Counts of connections as of now."""
+        return self._pool.snapshot()
+
+    def check_integrity(self) -> None:
+        """Raises AssertionError when the pool's books are wrong."""
+        self._pool.check_integrity()
+
+    async def aclose(self) -> None:
+        """Close every connection; responses in progress raise ResponseClosed. Idempotent."""
+        self._is_closed = True
+        await self._pool.aclose(ResponseClosed(f"{self._name}: the client was closed", phase=Phase.BODY))
+        if self._owns_resolver:
+            self._resolver.close()
+
+    def _start(
+        self,
+        connection: Connection,
+        head: bytes,
+        request: UpstreamRequest,
+        timeouts: Timeouts,
+        started_at: float,
+        connect_s: float | None,
+    ) -> UpstreamResponse:
+        return connection.send(
+            head, request.body, method=request.method, timeouts=timeouts, started_at=started_at, connect_s=connect_s
+        )
+
+    async def _connect(self, timeouts: Timeouts, *, idle: bool = False) -> Connection:
+        self._pool.begin_connect()
+        connection = Connection(
+            self._pool,
+            name=self._name,
+            clock=self._clock,
+            wire_limits=self._wire_limits,
+            max_buffer_bytes=self._max_buffer_bytes,
+            loop=asyncio.get_running_loop(),
+        )
+        made: Connection | None = None
+        try:
+            await self._connector.connect(connection, timeouts)
+            self._refuse_if_closed()
+            made = connection
+        finally:
+            self._pool.end_connect(made, idle=idle)
+            if made is None:
+                connection.abandon()
+        return made
+
+    def _refuse_if_closed(self) -> None:
+        if self._is_closed:
+            raise ResponseClosed(f"{self._name}: the client was closed", phase=Phase.CONNECT)

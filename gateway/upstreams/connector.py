@@ -1,0 +1,66 @@
+"""Making one connection to a target: name, address after address, TLS; bounded in time, clean when cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+
+from gateway.upstreams.connection import Connection
+from gateway.upstreams.errors import ConnectError, ConnectTimeout, Phase, TlsError, TotalTimeout
+from gateway.upstreams.resolver import Resolver
+from gateway.upstreams.target import Target
+from gateway.upstreams.timeouts import Timeouts
+from gateway.upstreams.tls import client_context, require_verification
+
+
+class Connector:
+    """Knows how to reach one target."""
+
+    def __init__(self, target: Target, resolver: Resolver, context: ssl.SSLContext | None) -> None:
+        self._target = target
+        self._resolver = resolver
+        self._context = require_verification(context or client_context()) if target.is_tls else None
+
+    async def connect(self, protocol: Connection, timeouts: Timeouts) -> None:
+        """Returns with `protocol` connected. Raises ConnectError, ConnectTimeout or TotalTimeout."""
+        limits = [limit for limit in (timeouts.connect_s, timeouts.total_s) if limit is not None]
+        limit_s = min(limits, default=None)
+        try:
+            async with asyncio.timeout(limit_s):
+                await self._connect(protocol, limit_s)
+        except TimeoutError as error:
+            kind = TotalTimeout if limit_s is not None and limit_s != timeouts.connect_s else ConnectTimeout
+            within = "in time" if limit_s is None else f"within {limit_s:g} s"
+            raise kind(f"{self._target}: no connection {within}", phase=Phase.CONNECT) from error
+        except (ssl.SSLError, ssl.CertificateError) as error:
+            raise TlsError(f"{self._target}: TLS failed: {error}") from error
+        except OSError as error:
+            raise ConnectError(f"{self._target}: {error.strerror or error}") from error
+
+    async def _connect(self, protocol: Connection, limit_s: float | None) -> None:
+        if self._target.socket_path is not None:
+            loop = asyncio.get_running_loop()
+            await loop.create_unix_connection(lambda: protocol, self._target.socket_path)
+            return
+        addresses = await self._resolver.resolve(self._target.host)
+        for index, address in enumerate(addresses):
+            num_left = len(addresses) - index
+            try:
+                # An address that swallows packets may only use up its share of the time.
+                async with asyncio.timeout(None if limit_s is None or num_left == 1 else limit_s / len(addresses)):
+                    await self._connect_to(protocol, address)
+                return
+            except ssl.SSLError:
+                raise
+            except OSError:
+                if num_left == 1:
+                    raise
+
+    async def _connect_to(self, protocol: Connection, address: str) -> None:
+        await asyncio.get_running_loop().create_connection(
+            lambda: protocol,
+            address,
+            self._target.port,
+            ssl=self._context,
+            server_hostname=self._target.host if self._target.is_tls else None,
+        )

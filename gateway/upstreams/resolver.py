@@ -1,0 +1,93 @@
+"""Host names to addresses: bounded threads, one lookup at a time per name, answers kept for a while.
+
+The operating system's resolver does not tell the record's TTL, so answers are fresh for `ttl_s` (30 s by default).
+After that they are looked up again; while the lookup fails the last answer still serves for `stale_s` (300 s), because
+a name server that is down for a minute should not take healthy upstreams with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from ipaddress import ip_address
+
+from gateway.upstreams.errors import ResolveError
+
+Lookup = Callable[[str], list[str]]
+
+
+def system_lookup(host: str) -> list[str]:
+    """The operating system's answer, in its order of preference. Blocks; raises OSError."""
+    answers = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(answer[4][0]) for answer in answers))
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    addresses: tuple[str, ...]
+    at: float
+
+
+class Resolver:
+    """Looks names up off the loop and remembers the answers; one serves any number of clients on one loop."""
+
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float],
+        ttl_s: float = 30.0,
+        stale_s: float = 300.0,
+        max_threads: int = 2,
+        lookup: Lookup = system_lookup,
+    ) -> None:
+        self._clock = clock
+        self._ttl_s = ttl_s
+        self._stale_s = stale_s
+        self._lookup = lookup
+        self._threads = ThreadPoolExecutor(max_threads, thread_name_prefix="resolve")  # starts none until used
+        self._answers: dict[str, _Answer] = {}
+        self._pending: dict[str, asyncio.Future[list[str]]] = {}
+
+    async def resolve(self, host: str) -> tuple[str, ...]:
+        """Addresses to try, in order; never empty. Raises ResolveError."""
+        if _is_address(host):
+            return (host,)
+        known = self._answers.get(host)
+        if known is not None and self._clock() - known.at < self._ttl_s:
+            return known.addresses
+        try:
+            addresses = tuple(await asyncio.shield(self._pending.get(host) or self._start(host)))
+        except (OSError, UnicodeError) as error:
+            if known is not None and self._clock() - known.at < self._stale_s:
+                return known.addresses
+            raise ResolveError(f"{host}: no address found ({error})") from error
+        if not addresses:
+            raise ResolveError(f"{host}: no address found")
+        self._answers[host] = _Answer(addresses, self._clock())
+        return addresses
+
+    def close(self) -> None:
+        """Start no more lookups; one that hangs in the operating system is left to end by itself."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _start(self, host: str) -> asyncio.Future[list[str]]:
+        future = asyncio.get_running_loop().run_in_executor(self._threads, self._lookup, host)
+        self._pending[host] = future
+        future.add_done_callback(lambda done: self._forget(host, done))
+        return future
+
+    def _forget(self, host: str, done: asyncio.Future[list[str]]) -> None:
+        del self._pending[host]
+        if not done.cancelled():
+            done.exception()  # seen, even when everyone who waited was cancelled
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True

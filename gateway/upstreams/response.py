@@ -1,0 +1,248 @@
+"""One response: its head as values, its body as it arrives, and the right to give up on it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from types import TracebackType
+from typing import Protocol, Self
+
+from gateway.upstreams.errors import BodyTooLarge, Phase, ResponseClosed
+
+Sink = Callable[[bytes], None]
+Progress = Callable[[bytes], bool]
+
+
+class ResponseSource(Protocol):
+    """The connection, as its current response sees it."""
+
+    def pause(self) -> None:
+        """Stop reading from the socket."""
+
+    def resume(self) -> None:
+        """Read again."""
+
+    def abandon(self) -> None:
+        """Close the connection at once; its response is not wanted any more."""
+
+
+class UpstreamResponse:
+    """What `UpstreamClient.send` returns. Use it with `async with`: leaving before the end closes the connection.
+
+    The connection goes back to its pool by itself when the last byte has arrived, whoever still holds this object.
+    """
+
+    __slots__ = (
+        "_buffer",
+        "_buffer_bytes",
+        "_error",
+        "_is_finished",
+        "_is_paused",
+        "_loop",
+        "_max_buffer_bytes",
+        "_progress",
+        "_sink",
+        "_source",
+        "_waiter",
+        "connect_s",
+        "first_byte_at",
+        "headers",
+        "reused",
+        "status",
+    )
+
+    def __init__(
+        self, source: ResponseSource, loop: asyncio.AbstractEventLoop, *, connect_s: float | None, max_buffer_bytes: int
+    ) -> None:
+        self.status = 0
+        self.headers: list[tuple[bytes, bytes]] = []
+        """Lower-case names, in the order received."""
+        self.connect_s = connect_s or 0.0
+        """Time to make the connection; 0.0 when it was reused."""
+        self.reused = connect_s is None
+        self.first_byte_at: float | None = None
+        """Instant, on the client's clock, of the first byte of the response."""
+        self._source: ResponseSource | None = source
+        self._loop = loop
+        self._max_buffer_bytes = max_buffer_bytes
+        self._buffer: deque[bytes] = deque()
+        self._buffer_bytes = 0
+        self._is_paused = False
+        self._is_finished = False
+        self._error: BaseException | None = None
+        self._sink: Sink | None = None
+        self._progress: Progress | None = None
+        self._waiter: asyncio.Future[None] | None = None
+
+    # Whoever asked for the response.
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the last byte has arrived (it may still wait here to be read)."""
+        return self._is_finished
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """The body in the pieces it came in. Raises UpstreamError; stopping early closes the connection."""
+        try:
+            while True:
+                while self._buffer:
+                    yield self._take()
+                if self._is_ended():
+                    return
+                await self._wait()
+        finally:
+            self.close()
+
+    async def read(self, limit: int) -> bytes:
+        """The whole body. Raises BodyTooLarge above `limit` bytes, or another UpstreamError."""
+        self._refuse_declared_length_above(limit)
+        self._max_buffer_bytes = max(self._max_buffer_bytes, limit)
+        self._resume_if_drained()
+        try:
+            while not self._is_ended():
+                if self._buffer_bytes > limit:
+                    break
+                await self._wait()
+        except BaseException:  # cancellation too: nobody waits for the rest
+            self.close()
+            raise
+        if self._buffer_bytes > limit:
+            self.close()
+            raise BodyTooLarge(f"body exceeds {limit} bytes", phase=Phase.BODY, response_started=True)
+        pieces = tuple(self._buffer)
+        self._buffer.clear()
+        self._buffer_bytes = 0
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    async def relay(self, sink: Sink, *, progress: Progress | None = None) -> None:
+        """Call `sink` with every piece, straight from the socket's callback; returns at the end of the body.
+
+        `progress` tells whether a piece restarts the inter-chunk deadline (default: every piece does).
+        Raises UpstreamError, or what `sink` raised; cancelling closes the connection.
+        """
+        self._progress = progress
+        pieces = tuple(self._buffer)
+        self._buffer.clear()
+        self._buffer_bytes = 0
+        self._resume_if_drained()  # before the sink sees anything: from here on only the sink's owner pauses
+        try:
+            for piece in pieces:
+                sink(piece)
+            self._sink = sink
+            while not self._is_ended():
+                await self._wait()
+        except BaseException:  # cancellation and the sink's own errors: nobody waits for the rest
+            self.close()
+            raise
+
+    def pause(self) -> None:
+        """Stop reading from the upstream: the client behind `sink` is slow. Idempotent."""
+        if not self._is_paused and self._source is not None:
+            self._is_paused = True
+            self._source.pause()
+
+    def resume(self) -> None:
+        """Read from the upstream again. Idempotent."""
+        if self._is_paused:
+            self._is_paused = False
+            if self._source is not None:
+                self._source.resume()
+
+    def close(self) -> None:
+        """Give up: unless the response is whole, the connection is closed at once. Idempotent, never raises."""
+        self._buffer.clear()
+        self._buffer_bytes = 0
+        source = self._source
+        if source is None:
+            return
+        phase = Phase.BODY if self.status else Phase.HEAD
+        started = self.first_byte_at is not None
+        self.on_error(ResponseClosed("the response was closed before its end", phase=phase, response_started=started))
+        source.abandon()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _take(self) -> bytes:
+        piece = self._buffer.popleft()
+        self._buffer_bytes -= len(piece)
+        self._resume_if_drained()
+        return piece
+
+    def _resume_if_drained(self) -> None:
+        if self._is_paused and self._buffer_bytes <= self._max_buffer_bytes // 2:
+            self.resume()
+
+    def _is_ended(self) -> bool:
+        if self._error is not None:
+            raise self._error
+        return self._is_finished
+
+    def _refuse_declared_length_above(self, limit: int) -> None:
+        for name, value in self.headers:
+            if name == b"content-length" and int(value) > limit:
+                self.close()
+                raise BodyTooLarge(
+                    f"body of {int(value)} bytes exceeds {limit}", phase=Phase.BODY, response_started=True
+                )
+
+    async def _wait(self) -> None:
+        assert self._waiter is None, "one reader at a time"
+        self._waiter = self._loop.create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    # The connection.
+
+    async def wait_head(self) -> None:
+        """Until `status` and `headers` are set. Raises UpstreamError; cancelling closes the connection."""
+        try:
+            while self.status == 0:
+                if self._error is not None:
+                    raise self._error
+                await self._wait()
+        except BaseException:  # cancellation: nobody waits for the answer
+            self.close()
+            raise
+
+    def on_head(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
+        """The head is whole."""
+        self.status = status
+        self.headers = headers
+        self._wake()
+
+    def on_piece(self, piece: bytes) -> bool:
+        """A piece of the body came; returns whether it counts as progress. Raises what the sink raises."""
+        if self._sink is not None:
+            self._sink(piece)
+        else:
+            self._buffer.append(piece)
+            self._buffer_bytes += len(piece)
+            if self._buffer_bytes > self._max_buffer_bytes:
+                self.pause()
+            self._wake()
+        return self._progress is None or self._progress(piece)
+
+    def on_end(self) -> None:
+        """The body is whole; the connection is no longer ours."""
+        self._source = None
+        self._is_finished = True
+        self._wake()
+
+    def on_error(self, error: BaseException) -> None:
+        """The connection is gone; pieces that came before can still be read."""
+        self._source = None
+        self._error = error
+        self._wake()

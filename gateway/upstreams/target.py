@@ -1,0 +1,98 @@
+"""Where an upstream listens, parsed once from the URL in the policy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+from urllib.parse import SplitResult, urlsplit
+
+Scheme = Literal["http", "https", "unix"]
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+_MAX_SOCKET_PATH_BYTES = 107  # sun_path holds 108 with its final NUL (unix(7))
+
+
+class TargetError(ValueError):
+    """The URL does not name an upstream; the message says what to write instead."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """One upstream's address: TCP, TLS or a Unix socket, with an optional path in front of every request's."""
+
+    scheme: Scheme
+    host: str
+    """Name or address; `localhost` for a Unix socket."""
+    port: int = 0
+    """0 for a Unix socket."""
+    socket_path: str | None = None
+    base_path: str = ""
+    """Empty, or `/something` without a final slash."""
+
+    @classmethod
+    def parse(cls, url: str) -> Target:
+        """`http://host:port/base`, `https://host`, `unix:/path.sock` or `unix:/path.sock:/base`. Raises TargetError."""
+        if not url.isascii() or any(character <= " " or character == "\x7f" for character in url):
+            raise TargetError(f"{url!r}: expected printable ASCII without spaces")
+        if url.startswith("unix:"):
+            return cls._parse_unix(url)
+        parts = urlsplit(url)
+        if parts.scheme not in _DEFAULT_PORTS:
+            raise TargetError(f"{url!r}: expected http://host:port, https://host or unix:/path.sock")
+        return cls._parse_tcp(url, parts)
+
+    @classmethod
+    def _parse_unix(cls, url: str) -> Target:
+        path, _, base = url.removeprefix("unix:").partition(":")
+        if path.startswith("//"):
+            path = "/" + path.lstrip("/")
+        if not path.startswith("/") or path.endswith("/"):
+            raise TargetError(f"{url!r}: expected an absolute path, as in unix:/run/penstock/small.sock")
+        if len(path) > _MAX_SOCKET_PATH_BYTES:
+            raise TargetError(f"{url!r}: a Unix socket's path may have {_MAX_SOCKET_PATH_BYTES} bytes, this has more")
+        return cls(scheme="unix", host="localhost", socket_path=path, base_path=_base_path(url, base))
+
+    @classmethod
+    def _parse_tcp(cls, url: str, parts: SplitResult) -> Target:
+        if parts.username is not None or parts.password is not None:
+            raise TargetError("an upstream's URL may not carry a user or password; use an API key setting")
+        if parts.query or parts.fragment:
+            raise TargetError(f"{url!r}: an upstream's URL has no query and no fragment")
+        try:
+            port = parts.port
+        except ValueError as error:
+            raise TargetError(f"{url!r}: {error}") from error
+        if not parts.hostname or port == 0:
+            raise TargetError(f"{url!r}: expected a host and, if any, a port from 1 to 65535")
+        scheme: Scheme = "https" if parts.scheme == "https" else "http"
+        return cls(
+            scheme=scheme,
+            host=parts.hostname,
+            port=port or _DEFAULT_PORTS[scheme],
+            base_path=_base_path(url, parts.path),
+        )
+
+    @property
+    def is_tls(self) -> bool:
+        """Whether the connection is encrypted and the server's name is verified."""
+        return self.scheme == "https"
+
+    @property
+    def authority(self) -> str:
+        """The value of the `host` header."""
+        if self.socket_path is not None:
+            return self.host
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == _DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
+
+    def __str__(self) -> str:
+        if self.socket_path is not None:
+            return f"unix:{self.socket_path}" + (f":{self.base_path}" if self.base_path else "")
+        return f"{self.scheme}://{self.authority}{self.base_path}"
+
+
+def _base_path(url: str, path: str) -> str:
+    path = path.rstrip("/")
+    if path and not path.startswith("/"):
+        raise TargetError(f"{url!r}: the path in front of requests must start with a slash")
+    return path

@@ -1,0 +1,31 @@
+"""TLS for upstreams: the server is always verified, and there is no way to ask otherwise."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+
+class TlsConfigError(ValueError):
+    """The CA file cannot be used, or a context does not verify."""
+
+
+def client_context(ca_file: Path | None = None) -> ssl.SSLContext:
+    """A context that checks chain and name, TLS 1.2 or newer, with the system's CAs or only `ca_file`'s.
+
+    Raises TlsConfigError when the file has no certificate.
+    """
+    try:
+        context = ssl.create_default_context(cafile=None if ca_file is None else str(ca_file))
+    except (OSError, ssl.SSLError) as error:
+        raise TlsConfigError(f"{ca_file}: not a readable PEM file of CA certificates ({error})") from error
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def require_verification(context: ssl.SSLContext) -> ssl.SSLContext:
+    """The same context. Raises TlsConfigError when it would accept a server it cannot verify."""
+    if context.verify_mode is not ssl.CERT_REQUIRED or not context.check_hostname:
+        raise TlsConfigError("upstream TLS must verify the certificate and the host name")
+    return context
