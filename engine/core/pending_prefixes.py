@@ -1,0 +1,31 @@
+"""Prefix blocks that a running sequence is computing right now, so that others can wait for them and reuse them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class PendingPrefixes:
+    """Block digest → the sequence that will register it; each digest has one owner, its first."""
+
+    def __init__(self) -> None:
+        self._owners: dict[bytes, int] = {}
+        self._owned: dict[int, list[bytes]] = {}
+
+    def __contains__(self, digest: bytes) -> bool:
+        return digest in self._owners
+
+    def __len__(self) -> int:
+        return len(self._owners)
+
+    def claim(self, seq_id: int, digests: Iterable[bytes]) -> None:
+        """Note that the sequence computes these blocks; those with an owner are left to it."""
+        fresh = [digest for digest in digests if digest not in self._owners]
+        if fresh:
+            self._owned[seq_id] = fresh
+            self._owners.update(dict.fromkeys(fresh, seq_id))
+
+    def release(self, seq_id: int) -> None:
+        """The sequence finished its prefill, was preempted or ended."""
+        for digest in self._owned.pop(seq_id, ()):
+            del self._owners[digest]

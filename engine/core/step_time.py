@@ -1,0 +1,111 @@
+"""How long a step takes: a linear model fitted online. Pure; durations are arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+_NUM_TERMS = 4
+_Vector = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class StepShape:
+    """What makes a step cost time."""
+
+    num_decode_rows: int
+    """Rows with one token."""
+    num_prefill_tokens: int
+    """Tokens of all other rows."""
+    num_context_tokens: int
+    """Positions attended to, summed over rows."""
+
+
+class StepTimeModel:
+    """seconds = base + a·decode rows + b·prefill tokens + c·context tokens, all terms kept non-negative.
+
+    Old steps fade by `decay` per step; a step that took far longer than predicted (a hiccup of the machine) counts
+    as `outlier_ratio` times the prediction at most.
+    """
+
+    def __init__(
+        self, *, decay: float = 0.995, min_steps: int = 8, outlier_ratio: float = 4.0, refit_every: int = 8
+    ) -> None:
+        self._decay = decay
+        self._min_steps = min_steps
+        self._outlier_ratio = outlier_ratio
+        self._refit_every = refit_every
+        self._gram = [0.0] * (_NUM_TERMS * _NUM_TERMS)
+        self._moments = [0.0] * _NUM_TERMS
+        self._terms: list[float] = [0.0] * _NUM_TERMS
+        self._num_steps = 0
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether enough steps were seen for `predict` to mean something."""
+        return self._num_steps >= self._min_steps
+
+    def observe(self, shape: StepShape, seconds: float) -> None:
+        """Learn from one step."""
+        predicted = self.predict(shape)
+        if predicted > 0.0:
+            seconds = min(seconds, self._outlier_ratio * predicted)
+        features = _features(shape)
+        self._gram = [self._decay * old for old in self._gram]
+        for row, left in enumerate(features):
+            self._moments[row] = self._decay * self._moments[row] + left * seconds
+            for column, right in enumerate(features):
+                self._gram[row * _NUM_TERMS + column] += left * right
+        self._num_steps += 1
+        if self._num_steps == self._min_steps or self._num_steps % self._refit_every == 0:
+            self._terms = self._fit()
+
+    def predict(self, shape: StepShape) -> float:
+        """Expected seconds of such a step; 0 until fitted."""
+        return sum(term * feature for term, feature in zip(self._terms, _features(shape), strict=True))
+
+    def largest_chunk(self, target_s: float, num_decode_rows: int, num_context_tokens: int) -> int | None:
+        """Most prefill tokens beside the decode rows in a step of at most `target_s`; None: no bound is known."""
+        per_token = self._terms[2] / _SCALES[2]
+        if not self.is_fitted or per_token <= 0.0:
+            return None
+        without = self.predict(StepShape(num_decode_rows, 0, num_context_tokens))
+        return max(0, int((target_s - without) / per_token))
+
+    def _fit(self) -> list[float]:
+        """Ridge least squares; negative terms are dropped one by one and the rest refitted."""
+        gram: _Vector = np.array(self._gram).reshape(_NUM_TERMS, _NUM_TERMS)
+        moments: _Vector = np.array(self._moments)
+        ridge = 1e-6 * float(np.trace(gram))
+        kept = list(range(_NUM_TERMS))
+        while kept:
+            square = gram[np.ix_(kept, kept)] + ridge * np.eye(len(kept))
+            solution = np.linalg.solve(square, moments[kept])
+            worst = int(np.argmin(solution))
+            if solution[worst] >= 0.0:
+                return _scatter(kept, solution.tolist())
+            del kept[worst]
+        return [0.0] * _NUM_TERMS
+
+
+# Features are brought near 1 so that one ridge suits all of them.
+_SCALES = (1.0, 16.0, 256.0, 4096.0)
+
+
+def _features(shape: StepShape) -> tuple[float, float, float, float]:
+    return (
+        1.0,
+        shape.num_decode_rows / _SCALES[1],
+        shape.num_prefill_tokens / _SCALES[2],
+        shape.num_context_tokens / _SCALES[3],
+    )
+
+
+def _scatter(indices: list[int], values: Sequence[float]) -> list[float]:
+    terms = [0.0] * _NUM_TERMS
+    for index, value in zip(indices, values, strict=True):
+        terms[index] = value
+    return terms
