@@ -1,0 +1,146 @@
+"""Clients people already have work against a running Penstock with nothing changed but the base URL."""
+
+from __future__ import annotations
+
+import httpx
+import openai
+import pytest
+
+from tests.e2e.conftest import Stack
+
+pytestmark = pytest.mark.e2e
+
+QUESTION = [{"role": "user", "content": "What is 3 + 4?"}]
+
+
+@pytest.fixture
+def client(stack: Stack) -> openai.OpenAI:
+    return openai.OpenAI(base_url=stack.base_url, api_key="unused-in-dev-mode", max_retries=0)
+
+
+def test_plain_answer_has_text_usage_and_the_model_that_answered(client: openai.OpenAI) -> None:
+    answer = client.chat.completions.create(model="auto", messages=QUESTION, temperature=0, max_tokens=16)  # type: ignore[arg-type]
+    assert answer.choices[0].finish_reason in ("stop", "length")
+    assert answer.choices[0].message.content
+    assert answer.usage is not None
+    assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens
+
+
+def test_stream_gives_the_same_text_as_the_plain_answer(client: openai.OpenAI) -> None:
+    plain = client.chat.completions.create(model="penstock-large", messages=QUESTION, temperature=0, max_tokens=16)  # type: ignore[arg-type]
+    stream = client.chat.completions.create(
+        model="penstock-large",
+        messages=QUESTION,  # type: ignore[arg-type]
+        temperature=0,
+        max_tokens=16,
+        stream=True,
+        stream_options={"include_usage": True},
+    )
+    chunks = list(stream)
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+    assert text == plain.choices[0].message.content
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert chunks[-1].choices == []
+    assert chunks[-1].usage == plain.usage
+    assert len({chunk.id for chunk in chunks}) == 1
+
+
+async def test_async_client_streams(stack: Stack) -> None:
+    async with openai.AsyncOpenAI(base_url=stack.base_url, api_key="unused", max_retries=0) as client:
+        stream = await client.chat.completions.create(
+            model="penstock-small",
+            messages=QUESTION,  # type: ignore[arg-type]
+            stream=True,
+            max_tokens=8,
+        )
+        finishes = [chunk.choices[0].finish_reason async for chunk in stream if chunk.choices]
+    assert [reason for reason in finishes if reason] in (["stop"], ["length"])
+
+
+def test_raw_response_carries_the_request_id_and_who_answered(client: openai.OpenAI) -> None:
+    raw = client.chat.completions.with_raw_response.create(model="penstock-small", messages=QUESTION, max_tokens=4)  # type: ignore[arg-type]
+    assert raw.headers["x-request-id"] == raw.request_id
+    assert raw.headers["x-penstock-deployment"] == "small"
+    assert "upstream;dur=" in raw.headers["server-timing"]
+    assert raw.parse().choices
+
+
+def test_choices_logprobs_and_seed_work_through_the_gateway(client: openai.OpenAI) -> None:
+    def ask() -> list[str | None]:
+        answer = client.chat.completions.create(
+            model="penstock-small",
+            messages=QUESTION,  # type: ignore[arg-type]
+            n=2,
+            seed=11,
+            temperature=1.0,
+            logprobs=True,
+            top_logprobs=2,
+            max_tokens=6,
+        )
+        assert all(choice.logprobs and choice.logprobs.content for choice in answer.choices)
+        return [choice.message.content for choice in answer.choices]
+
+    assert ask() == ask()
+
+
+def test_errors_arrive_as_the_sdks_own_types(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.NotFoundError) as missing:
+        client.chat.completions.create(model="no-such-model", messages=QUESTION)  # type: ignore[arg-type]
+    assert missing.value.code == "model_not_found"
+    with pytest.raises(openai.BadRequestError) as bad:
+        client.chat.completions.create(model="auto", messages=QUESTION, temperature=9)  # type: ignore[arg-type]
+    assert bad.value.param == "temperature"
+    assert bad.value.request_id
+
+
+def test_models_are_listed_and_found(client: openai.OpenAI) -> None:
+    names = {model.id for model in client.models.list()}
+    assert {"auto", "penstock-small", "penstock-large"} <= names
+    assert client.models.retrieve("penstock-small").id == "penstock-small"
+
+
+def test_sdk_leaving_a_stream_early_lets_the_next_request_in(client: openai.OpenAI) -> None:
+    with client.chat.completions.create(
+        model="penstock-large",
+        messages=QUESTION,  # type: ignore[arg-type]
+        stream=True,
+        max_tokens=500,
+    ) as stream:
+        next(iter(stream))
+    assert client.chat.completions.create(model="penstock-large", messages=QUESTION, max_tokens=2).choices  # type: ignore[arg-type]
+
+
+def test_sdk_retries_a_server_error_and_then_gives_up_with_the_envelope(stack: Stack) -> None:
+    seen: list[str] = []
+
+    def refuse_once(request: httpx.Request) -> None:
+        seen.append(request.headers["x-stainless-retry-count"])
+
+    http = httpx.Client(event_hooks={"request": [refuse_once]})
+    client = openai.OpenAI(base_url=f"{stack.url}/v1/nowhere", api_key="unused", max_retries=2, http_client=http)  # type: ignore[arg-type]
+    with pytest.raises(openai.NotFoundError):
+        client.chat.completions.create(model="auto", messages=QUESTION)  # type: ignore[arg-type]
+    assert seen == ["0"], "a 404 is not retried"
+
+
+def test_langchain_chat_model_answers_and_streams(stack: Stack) -> None:
+    from langchain_openai import ChatOpenAI
+
+    model = ChatOpenAI(
+        model="auto", base_url=stack.base_url, api_key="unused", max_retries=0, temperature=0, max_tokens=12
+    )  # type: ignore[call-arg,arg-type]
+    answer = model.invoke("What is 3 + 4?")
+    assert answer.content
+    assert answer.usage_metadata is not None
+    assert "".join(str(chunk.content) for chunk in model.stream("What is 3 + 4?")) == answer.content
+
+
+async def test_pydantic_ai_agent_answers(stack: Stack) -> None:
+    from pydantic_ai import Agent
+    from pydantic_ai.models.openai import OpenAIChatModel
+    from pydantic_ai.providers.openai import OpenAIProvider
+
+    provider = OpenAIProvider(base_url=stack.base_url, api_key="unused")
+    agent = Agent(OpenAIChatModel("auto", provider=provider), model_settings={"max_tokens": 12, "temperature": 0.0})
+    result = await agent.run("What is 3 + 4?")
+    assert result.output
