@@ -1,0 +1,82 @@
+"""Refusals: the errors only the edge can find, and how any error leaves when no application is there to send it."""
+
+from __future__ import annotations
+
+import http
+
+from gateway.errors import GatewayError, RejectedRequest, Shed, ShedReason, error_body, error_headers
+
+
+class MalformedRequest(RejectedRequest):
+    """400: bytes that are not a request this server accepts; `what` is the fault."""
+
+    code = "invalid_request"
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"Malformed HTTP request: {what}. Correct the request and send it again.")
+
+
+class RequestTimeout(RejectedRequest):
+    """408: the client was too slow to send `what`."""
+
+    status = 408
+    code = "request_timeout"
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what} Send the request again, faster.")
+
+
+class UriTooLong(RejectedRequest):
+    """414."""
+
+    status = 414
+    code = "uri_too_long"
+
+    def __init__(self, limit_bytes: int) -> None:
+        super().__init__(f"The URI exceeds {limit_bytes} bytes. Move data into the body.")
+
+
+class ExpectationFailed(RejectedRequest):
+    """417: an expectation other than 100-continue."""
+
+    status = 417
+    code = "invalid_request"
+
+    def __init__(self) -> None:
+        super().__init__("The only expectation served is 100-continue. Leave out header expect.")
+
+
+class UpgradeNotServed(RejectedRequest):
+    """400: the client asks for WebSocket."""
+
+    code = "invalid_request"
+
+    def __init__(self) -> None:
+        super().__init__("WebSocket is not served here. Use plain HTTP with server-sent events (stream: true).")
+
+
+class HeadersTooLarge(RejectedRequest):
+    """431: too many bytes or too many fields; `what` says which, with the limit."""
+
+    status = 431
+    code = "headers_too_large"
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"The headers exceed {what}. Send less.")
+
+
+def too_many_connections() -> Shed:
+    """503 for a connection that does not fit; its lane is empty because nothing was read."""
+    hint = "Retry in a second, or reuse connections that are already open."
+    message = f"This server has no connection left. {hint}"
+    return Shed(ShedReason.OVERLOAD, lane="", message=message, hint=hint, predicted_wait_s=1.0)
+
+
+def render(error: GatewayError, *, request_id: str, date_line: bytes = b"") -> bytes:
+    """The whole closing response as bytes; `date_line` is a ready header line with its CRLF."""
+    body = error_body(error)
+    lines = [b"HTTP/1.1 %d %b\r\n" % (error.status, http.HTTPStatus(error.status).phrase.encode()), date_line]
+    lines += [b"%b: %b\r\n" % header for header in error_headers(error)]
+    lines.append(b"x-request-id: %b\r\ncontent-length: %d\r\n" % (request_id.encode(), len(body)))
+    lines.append(b"connection: close\r\n\r\n")
+    return b"".join([*lines, body])

@@ -1,0 +1,208 @@
+"""Server: several hardened listeners on one event loop, and how they stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import resource
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from email.utils import formatdate
+from typing import cast
+
+from uvicorn._types import ASGI3Application
+from uvicorn.config import Config
+
+from gateway.errors import GatewayError
+from gateway.http.address import bind, describe
+from gateway.http.asgi import ASGIApp
+from gateway.http.limits import EdgeLimits
+from gateway.http.protocol import EdgeProtocol
+from gateway.http.state import EdgeState, RefusalHook
+
+_LOGGER = logging.getLogger("penstock.edge")
+_BACKLOG = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listener:
+    """Where one application is served: `host:port` (port 0: any free one), `[v6]:port` or `unix:/path`."""
+
+    name: str
+    address: str
+    app: ASGIApp
+    limits: EdgeLimits = field(default_factory=EdgeLimits)
+    reuse_port: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainReport:
+    """What became of the requests that were under way when a drain began."""
+
+    num_connections: int
+    num_cancelled: int
+
+
+def _ignore_refusal(listener: str, error: GatewayError) -> None:
+    """The hook of a server whose owner does not count refusals."""
+
+
+class Server:
+    """Serves its listeners from `start` to `close`; `drain` between the two lets work under way finish.
+
+    An application learns of a drain from `scope["state"]["draining"]` (an asyncio.Event, set when it begins). When
+    the drain runs out of time its task is cancelled with `EdgeChannel.is_stopping` true; what it sends before it
+    returns (a last error event, say) still goes out within the grace period.
+    """
+
+    def __init__(
+        self,
+        listeners: Sequence[Listener],
+        *,
+        new_request_id: Callable[[], str],
+        on_refusal: RefusalHook = _ignore_refusal,
+        clock: Callable[[], float] | None = None,
+        tick_s: float = 0.25,
+    ) -> None:
+        self._listeners = listeners
+        self._new_request_id = new_request_id
+        self._on_refusal = on_refusal
+        self._clock = clock
+        self._tick_s = tick_s
+        self._states: list[EdgeState] = []
+        self._servers: list[asyncio.Server] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._date_at = 0.0
+        self.draining = asyncio.Event()
+        self.addresses: dict[str, tuple[str, ...]] = {}
+
+    async def start(self) -> None:
+        """Bind and serve every listener; raises OSError, with nothing left open, when one cannot be bound."""
+        loop = asyncio.get_running_loop()
+        try:
+            for listener in self._listeners:
+                await self._open(listener, loop)
+        except BaseException:
+            await self.close()
+            raise
+        self._tick()
+
+    def stop_accepting(self) -> None:
+        """Close the listening sockets; connections that are open go on."""
+        for server in self._servers:
+            server.close()
+
+    async def drain(self, timeout_s: float, *, grace_s: float = 1.0) -> DrainReport:
+        """Stop accepting, close idle connections, wait for the others; then cancel what is left and close it."""
+        self.stop_accepting()
+        self.draining.set()
+        connections = self._connections()
+        for connection in connections:
+            connection.begin_drain()
+        await self._wait_until_closed(timeout_s)
+        left = self._connections()
+        num_cancelled = sum(len(state.tasks) for state in self._states)
+        for connection in left:
+            connection.stop()
+        if left:
+            await self._wait_until_closed(grace_s)
+        await self.close()
+        return DrainReport(num_connections=len(connections), num_cancelled=num_cancelled)
+
+    async def close(self) -> None:
+        """Stop at once: abort what is open, cancel what runs, and wait until it has ended."""
+        self.stop_accepting()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for connection in self._connections():
+            connection.abort()
+        tasks = [task for state in self._states for task in state.tasks]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def sweep(self) -> None:
+        """Act on every deadline that has passed; runs by itself every `tick_s`."""
+        for state in self._states:
+            state.sweep(state.clock())
+
+    @property
+    def num_connections(self) -> dict[str, int]:
+        """Open connections by listener."""
+        return {state.name: len(state.open) for state in self._states}
+
+    async def _open(self, listener: Listener, loop: asyncio.AbstractEventLoop) -> None:
+        state = EdgeState(
+            name=listener.name,
+            limits=listener.limits,
+            max_connections=_connection_cap(listener),
+            loop=loop,
+            clock=self._clock or loop.time,
+            resolution_s=self._tick_s,
+            draining=self.draining,
+            new_request_id=self._new_request_id,
+            on_refusal=self._on_refusal,
+        )
+        self._states.append(state)
+        config = _uvicorn_config(listener.app)
+        sockets = await bind(listener.address, reuse_port=listener.reuse_port, limits=listener.limits)
+        for listening in sockets:
+            make = lambda: EdgeProtocol(config, state)  # noqa: E731
+            if listening.family == socket.AF_UNIX:
+                server = await loop.create_unix_server(make, sock=listening, backlog=_BACKLOG)
+            else:
+                server = await loop.create_server(make, sock=listening, backlog=_BACKLOG)
+            self._servers.append(server)
+        self.addresses[listener.name] = tuple(describe(listening) for listening in sockets)
+
+    def _connections(self) -> list[EdgeProtocol]:
+        return [connection for state in self._states for connection in state.open]
+
+    async def _wait_until_closed(self, timeout_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        while any(state.open or state.tasks for state in self._states) and loop.time() < deadline:
+            await asyncio.sleep(min(0.02, timeout_s))
+
+    def _tick(self) -> None:
+        loop = asyncio.get_running_loop()
+        if loop.time() - self._date_at >= 1.0 or not self._date_at:
+            self._date_at = loop.time()
+            date_line = b"date: %b\r\n" % formatdate(usegmt=True).encode("ascii")
+            for state in self._states:
+                state.date_line = date_line
+        self.sweep()
+        self._timer = loop.call_later(self._tick_s, self._tick)
+
+
+def _connection_cap(listener: Listener) -> int:
+    """The configured cap, or half the process's file descriptors when that is less: upstreams need the other half."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    cap = (
+        listener.limits.max_connections
+        if soft == resource.RLIM_INFINITY
+        else min(listener.limits.max_connections, soft // 2)
+    )
+    if cap < listener.limits.max_connections:
+        _LOGGER.warning("listener %s: max_connections lowered to %d, half the open file limit", listener.name, cap)
+    return cap
+
+
+def _uvicorn_config(app: ASGIApp) -> Config:
+    """What uvicorn's protocol class asks of a Config; everything it would do beyond that is switched off."""
+    config = Config(
+        cast(ASGI3Application, app),
+        interface="asgi3",
+        lifespan="off",
+        ws="none",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        date_header=False,
+    )
+    config.load()
+    return config

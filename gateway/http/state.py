@@ -1,0 +1,90 @@
+"""What all connections of one listener share: its limits, its counts, its clock and its wheel of deadlines."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from uvicorn.server import ServerState
+
+from gateway.errors import GatewayError
+from gateway.http.limits import EdgeLimits
+from gateway.http.refusal import render, too_many_connections
+from gateway.http.wheel import DeadlineWheel
+
+if TYPE_CHECKING:
+    from gateway.http.protocol import EdgeProtocol
+
+_MAX_DUE_PER_TICK = 200
+
+RefusalHook = Callable[[str, GatewayError], None]
+"""Told the listener's name and the error whenever the edge answers by itself."""
+
+
+class EdgeState(ServerState):
+    """One listener's shared state. `draining` is shared by all listeners of a server."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        limits: EdgeLimits,
+        max_connections: int,
+        loop: asyncio.AbstractEventLoop,
+        clock: Callable[[], float],
+        resolution_s: float,
+        draining: asyncio.Event,
+        new_request_id: Callable[[], str],
+        on_refusal: RefusalHook,
+    ) -> None:
+        super().__init__()
+        self.name = name
+        self.limits = limits
+        self.max_connections = max_connections
+        self.loop = loop
+        self.clock = clock
+        self.draining = draining
+        self.new_request_id = new_request_id
+        self.on_refusal = on_refusal
+        self.date_line = b""
+        self.open: set[EdgeProtocol] = set()
+        self.wheel: DeadlineWheel[EdgeProtocol] = DeadlineWheel(resolution_s=resolution_s, now=clock())
+        self.per_ip: Counter[str] = Counter()
+
+    def admit(self, connection: EdgeProtocol, ip: str | None) -> bool:
+        """Count a connection in; False when the listener, or its IP, has as many as it may."""
+        if len(self.open) >= self.max_connections:
+            return False
+        if ip is not None and self.limits.max_connections_per_ip:
+            if self.per_ip[ip] >= self.limits.max_connections_per_ip:
+                return False
+            self.per_ip[ip] += 1
+        self.open.add(connection)
+        return True
+
+    def release(self, connection: EdgeProtocol, ip: str | None) -> None:
+        """Count a connection out that `admit` had counted in."""
+        self.open.discard(connection)
+        self.wheel.discard(connection)
+        if ip is not None and self.limits.max_connections_per_ip:
+            self.per_ip[ip] -= 1
+            if self.per_ip[ip] <= 0:
+                del self.per_ip[ip]
+
+    def refuse(self, error: GatewayError) -> bytes:
+        """The bytes of the edge's own answer, counted."""
+        self.on_refusal(self.name, error)
+        return render(error, request_id=self.new_request_id(), date_line=self.date_line)
+
+    def refuse_connection(self) -> bytes:
+        """The bytes for a connection that was not admitted."""
+        return self.refuse(too_many_connections())
+
+    def sweep(self, now: float) -> None:
+        """Look at the connections whose time has come."""
+        for connection in self.wheel.due(now, limit=_MAX_DUE_PER_TICK):
+            next_look = connection.on_deadline(now)
+            if next_look is not None:
+                self.wheel.look_at(connection, next_look)

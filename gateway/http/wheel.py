@@ -1,0 +1,60 @@
+"""A wheel of deadlines: one coarse timer for every connection, nothing armed or cancelled per request."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+Item = TypeVar("Item", bound=Hashable)
+
+
+class DeadlineWheel(Generic[Item]):
+    """Which items to look at by when, at `resolution_s`; every item is in at most one slot.
+
+    Lazy: an item that gained time is not moved, it is looked at early and put back by its owner. So the common
+    case (a request that came and went in time) costs nothing here.
+    """
+
+    def __init__(self, *, resolution_s: float, now: float) -> None:
+        self.resolution_s = resolution_s
+        self._next_slot = math.floor(now / resolution_s)
+        self._slots: dict[int, deque[Item]] = {}
+        self._slot_of: dict[Item, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._slot_of)
+
+    def look_at(self, item: Item, by: float) -> None:
+        """Have `item` come due at `by` or before: an earlier slot it already has is kept."""
+        slot = max(math.ceil(by / self.resolution_s), self._next_slot)
+        held = self._slot_of.get(item)
+        if held is not None and held <= slot:
+            return
+        self._slot_of[item] = slot
+        self._slots.setdefault(slot, deque()).append(item)
+
+    def discard(self, item: Item) -> None:
+        """Forget `item`; the entry it leaves behind is skipped when its slot comes."""
+        self._slot_of.pop(item, None)
+
+    def due(self, now: float, *, limit: int) -> list[Item]:
+        """Up to `limit` items whose slot has come, removed; the rest stay due, so that one tick stays short."""
+        current = math.floor(now / self.resolution_s)
+        items: list[Item] = []
+        while self._next_slot <= current:
+            if not self._slots:
+                self._next_slot = current + 1
+                break
+            bucket = self._slots.get(self._next_slot)
+            while bucket:
+                if len(items) >= limit:
+                    return items
+                item = bucket.popleft()
+                if self._slot_of.get(item) == self._next_slot:
+                    del self._slot_of[item]
+                    items.append(item)
+            self._slots.pop(self._next_slot, None)
+            self._next_slot += 1
+        return items
