@@ -57,20 +57,20 @@ class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     """Base of everything in the document."""
 
 
-class CostPerMtok(_Strict, kw_only=True):
+class CostPerMtok(_Strict, frozen=True, kw_only=True):
     """Price of a million tokens, in whatever currency the operator counts in; reported, never acted on."""
 
     prompt: Price
     completion: Price
 
 
-class DeploymentLimits(_Strict, kw_only=True):
+class DeploymentLimits(_Strict, frozen=True, kw_only=True):
     """What one deployment may be given at once, by one gateway worker."""
 
     max_in_flight: Concurrency = 64
 
 
-class Deployment(_Strict, kw_only=True):
+class Deployment(_Strict, frozen=True, kw_only=True):
     """What the router picks: a model behind a URL."""
 
     id: Id
@@ -83,14 +83,14 @@ class Deployment(_Strict, kw_only=True):
     zone: Id | None = None
 
 
-class Slo(_Strict, kw_only=True):
+class Slo(_Strict, frozen=True, kw_only=True):
     """Latency targets of a lane."""
 
     ttft_p95_ms: Milliseconds
     tpot_p95_ms: Milliseconds | None = None
 
 
-class Lane(_Strict, kw_only=True):
+class Lane(_Strict, frozen=True, kw_only=True):
     """A class of traffic."""
 
     id: Id
@@ -101,14 +101,14 @@ class Lane(_Strict, kw_only=True):
     on_overload: tuple[OverloadStep, ...] = ("shed",)
 
 
-class TenantKey(_Strict, kw_only=True):
+class TenantKey(_Strict, frozen=True, kw_only=True):
     """One API key, known by its hash only."""
 
     id: Id
     sha256: Sha256Hex
 
 
-class TenantLimits(_Strict, kw_only=True):
+class TenantLimits(_Strict, frozen=True, kw_only=True):
     """Quota of one tenant; None is no limit."""
 
     requests_per_min: Count | None = None
@@ -117,7 +117,7 @@ class TenantLimits(_Strict, kw_only=True):
     """Requests under way at once, in one gateway worker."""
 
 
-class Tenant(_Strict, kw_only=True):
+class Tenant(_Strict, frozen=True, kw_only=True):
     """A quota identity: who a key belongs to and what it may use."""
 
     id: Id
@@ -131,7 +131,7 @@ class Tenant(_Strict, kw_only=True):
     """Percent of the tenant's traffic for which a named feature is on."""
 
 
-class Match(_Strict, kw_only=True):
+class Match(_Strict, frozen=True, kw_only=True):
     """Which requests a route takes; every condition given must hold."""
 
     models: Annotated[tuple[ModelName, ...], Meta(min_length=1)] = ("auto",)
@@ -142,14 +142,14 @@ class Match(_Strict, kw_only=True):
     when: str | None = None
 
 
-class Trim(_Strict, kw_only=True):
+class Trim(_Strict, frozen=True, kw_only=True):
     """How prompts are shortened."""
 
     budget_tokens: Count | None = None
     strategies: tuple[TrimStrategy, ...] = ()
 
 
-class Cache(_Strict, kw_only=True):
+class Cache(_Strict, frozen=True, kw_only=True):
     """Which answers may be reused, and for whom."""
 
     mode: CacheMode = "off"
@@ -159,14 +159,14 @@ class Cache(_Strict, kw_only=True):
     audit_ratio: Ratio = 0.02
 
 
-class Candidate(_Strict, kw_only=True):
+class Candidate(_Strict, frozen=True, kw_only=True):
     """A deployment a route may choose; written as its bare id when the weight is 1."""
 
     id: Id
     weight: Weight = 1.0
 
 
-class Select(_Strict, kw_only=True):
+class Select(_Strict, frozen=True, kw_only=True):
     """How a route chooses among its candidates."""
 
     candidates: Annotated[tuple[Id | Candidate, ...], Meta(min_length=1)]
@@ -179,7 +179,7 @@ class Select(_Strict, kw_only=True):
         return tuple(Candidate(id=item) if isinstance(item, str) else item for item in self.candidates)
 
 
-class Timeouts(_Strict, kw_only=True):
+class Timeouts(_Strict, frozen=True, kw_only=True):
     """How long each stage upstream may take."""
 
     connect_ms: Milliseconds = 1_000
@@ -193,7 +193,7 @@ class Timeouts(_Strict, kw_only=True):
                 raise ValueError(f"{name} ({getattr(self, name)}) is longer than total_ms ({self.total_ms})")
 
 
-class Route(_Strict, kw_only=True):
+class Route(_Strict, frozen=True, kw_only=True):
     """What happens to the requests it matches. Routes are tried in the order written; the first match wins."""
 
     id: Id
@@ -204,14 +204,14 @@ class Route(_Strict, kw_only=True):
     timeouts: Timeouts = Timeouts()
 
 
-class GivenDeployment(_Strict, kw_only=True):
+class GivenDeployment(_Strict, frozen=True, kw_only=True):
     """State a test assumes for one deployment; what it does not say is ready and idle."""
 
     ready: bool = True
     in_flight: Annotated[int, Meta(ge=0, le=100_000)] = 0
 
 
-class TestRequest(_Strict, kw_only=True):
+class TestRequest(_Strict, frozen=True, kw_only=True):
     """The request of a test."""
 
     __test__ = False  # for pytest: not a test class
@@ -222,7 +222,7 @@ class TestRequest(_Strict, kw_only=True):
     headers: dict[HeaderName, str] = {}
 
 
-class Expectation(_Strict, kw_only=True):
+class Expectation(_Strict, frozen=True, kw_only=True):
     """What a test expects; what it does not name is not compared."""
 
     route: Id | None = None
@@ -242,7 +242,7 @@ class Expectation(_Strict, kw_only=True):
         return [name for name in self.__struct_fields__ if getattr(self, name) is not None]
 
 
-class PolicyTest(_Strict, kw_only=True):
+class PolicyTest(_Strict, frozen=True, kw_only=True):
     """One example of what the policy must do; run by `penstock policy check`."""
 
     name: Annotated[str, Meta(min_length=1, max_length=200)]
@@ -251,7 +251,7 @@ class PolicyTest(_Strict, kw_only=True):
     expect: Expectation
 
 
-class Policy(_Strict, kw_only=True):
+class Policy(_Strict, frozen=True, kw_only=True):
     """The whole document."""
 
     schema_version: Literal[1]

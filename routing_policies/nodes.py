@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import yaml
 
@@ -23,23 +23,20 @@ INT = "tag:yaml.org,2002:int"
 FLOAT = "tag:yaml.org,2002:float"
 STR = "tag:yaml.org,2002:str"
 
-_DIGITS = list("-+0123456789")
+_INT = re.compile(r"^[-+]?[0-9]{1,18}$")
+_FLOAT = re.compile(r"^[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]{1,3})?$")
+_CORE_SCHEMA: dict[str, list[tuple[str, re.Pattern[str]]]] = {
+    **{first: [(NULL, re.compile(r"^(?:~|null|Null|NULL|)$"))] for first in ("~", "n", "N", "")},
+    **{first: [(BOOL, re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"))] for first in "tTfF"},
+    **{first: [(INT, _INT), (FLOAT, _FLOAT)] for first in "-+.0123456789"},
+}
+"""By a scalar's first character: the tags it may have, in the order they are tried."""
 
 
 class _Loader(yaml.SafeLoader):
     """Composes nodes with bounded depth; constructs nothing."""
 
-    yaml_implicit_resolvers: ClassVar[dict[str | None, list[tuple[str, re.Pattern[str]]]]] = {
-        **{first: [(NULL, re.compile(r"^(?:~|null|Null|NULL|)$"))] for first in ("~", "n", "N", "")},
-        **{first: [(BOOL, re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"))] for first in "tTfF"},
-        **{
-            first: [
-                (INT, re.compile(r"^[-+]?[0-9]{1,18}$")),
-                (FLOAT, re.compile(r"^[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]{1,3})?$")),
-            ]
-            for first in [*_DIGITS, "."]
-        },
-    }
+    yaml_implicit_resolvers = _CORE_SCHEMA
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -49,7 +46,8 @@ class _Loader(yaml.SafeLoader):
         self._depth += 1
         try:
             if self._depth > MAX_DEPTH:
-                raise yaml.MarkedYAMLError(None, None, f"nested deeper than {MAX_DEPTH}", self.peek_event().start_mark)
+                mark = parent.start_mark if parent is not None else None
+                raise yaml.MarkedYAMLError(None, None, f"nested deeper than {MAX_DEPTH}", mark)
             return super().compose_node(parent, index)
         finally:
             self._depth -= 1

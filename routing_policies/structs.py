@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 import msgspec
 import yaml
 
-from routing_policies.nodes import STR, problem_at, scalar_value
+from routing_policies.nodes import problem_at, scalar_value
 from routing_policies.problems import Finding, Path, Problem, did_you_mean
 
 MAX_NODES = 200_000
@@ -72,9 +72,8 @@ class StructReader:
     def _member(self, node: yaml.Node, members: tuple[Any, ...]) -> Any:
         """The member of a union that the node's shape asks for."""
         named = [member for member in members if member is not types.NoneType]
-        if isinstance(node, yaml.ScalarNode) and node.tag != STR and len(named) < len(members):
-            if scalar_value(node) is None:
-                return types.NoneType
+        if len(named) < len(members) and isinstance(node, yaml.ScalarNode) and scalar_value(node) is None:
+            return types.NoneType
         structs = [m for m in named if isinstance(m, type) and issubclass(m, msgspec.Struct)]
         others = [m for m in named if m not in structs]
         preferred = structs if isinstance(node, yaml.MappingNode) else others
@@ -130,7 +129,8 @@ class StructReader:
         return list(pairs.items())
 
     def _key_node(self, node: yaml.MappingNode, key: str) -> yaml.Node:
-        return next(found for found, _ in node.value if found.value == key)
+        pairs: list[tuple[yaml.Node, yaml.Node]] = node.value
+        return next(found for found, _ in pairs if found.value == key)
 
     def _scalar(self, node: yaml.Node, kind: Any, path: Path) -> Any:
         if not isinstance(node, yaml.ScalarNode):

@@ -1,0 +1,1 @@
+"""Filters: each says why a candidate cannot take this attempt, or nothing."""

@@ -1,0 +1,1 @@
+"""Pickers: one choice out of the totals."""

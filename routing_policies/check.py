@@ -1,0 +1,93 @@
+"""Runs the tests that a policy carries."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from routing_policies.decision import Decision
+from routing_policies.document import GivenDeployment, Policy, PolicyTest, Route
+from routing_policies.matching import NoRoute, RequestView, RouteTable
+from routing_policies.nodes import Document
+from routing_policies.problems import Finding, Path, Problem
+from routing_policies.profile import profile_for
+from routing_policies.views import Attempt, DeploymentView
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckResult:
+    """How many tests ran and what failed, each failure at its line."""
+
+    num_tests: int
+    failures: tuple[Problem, ...]
+
+
+def run_tests(policy: Policy, document: Document) -> CheckResult:
+    """Run every test of the policy; `document` is the tree it was loaded from."""
+    table = RouteTable(policy)
+    failures = [
+        document.locate(finding)
+        for index, test in enumerate(policy.tests)
+        for finding in _failures(policy, table, test, ("tests", index, "expect"))
+    ]
+    return CheckResult(num_tests=len(policy.tests), failures=tuple(failures))
+
+
+def _failures(policy: Policy, table: RouteTable, test: PolicyTest, path: Path) -> Iterator[Finding]:
+    expect = test.expect
+    request = RequestView(model=test.request.model, tenant=test.request.tenant, headers=test.request.headers)
+    try:
+        route = table.match(request)
+    except NoRoute as error:
+        if expect.error != error.code:
+            wanted = f"error {expect.error}" if expect.error else "a route"
+            yield _failure(test, path, "error", f"expected {wanted}, got error {error.code}")
+        return
+    if expect.error is not None:
+        yield _failure(test, path, "error", f"expected error {expect.error}, got route {route.id}")
+        return
+    if expect.route is not None and expect.route != route.id:
+        yield _failure(test, path, "route", f"expected route {expect.route}, got {route.id}")
+    decision = profile_for(route.select.policy).decide(_views(policy, route, test.given), Attempt(), random.Random(0))
+    yield from _choice_failures(test, route, decision, path)
+
+
+def _choice_failures(test: PolicyTest, route: Route, decision: Decision, path: Path) -> Iterator[Finding]:
+    expect = test.expect
+    if expect.candidates is not None and expect.candidates != decision.candidates:
+        told = f"expected candidates {_listed(expect.candidates)}, got {_listed(decision.candidates)}"
+        yield _failure(test, path, "candidates", f"{told} ({decision.reason})")
+    if expect.deployment is None:
+        return
+    if route.select.policy == "weighted" and len(decision.candidates) > 1:
+        message = f"route {route.id} chooses by chance; expect candidates instead"
+        yield _failure(test, path, "deployment", message)
+    elif expect.deployment != decision.deployment:
+        told = f"expected deployment {expect.deployment}, got {decision.deployment or 'none'}"
+        yield _failure(test, path, "deployment", f"{told} ({decision.reason})")
+
+
+def _views(policy: Policy, route: Route, given: dict[str, GivenDeployment]) -> list[DeploymentView]:
+    deployments = {deployment.id: deployment for deployment in policy.deployments}
+    views = []
+    for candidate in route.select.resolved():
+        deployment, state = deployments[candidate.id], given.get(candidate.id, GivenDeployment())
+        view = DeploymentView(
+            id=deployment.id,
+            model=deployment.model,
+            is_ready=state.ready,
+            in_flight=state.in_flight,
+            max_in_flight=deployment.limits.max_in_flight,
+            weight=candidate.weight,
+        )
+        views.append(view)
+    return views
+
+
+def _failure(test: PolicyTest, path: Path, key: str, message: str) -> Finding:
+    return Finding(path=(*path, key), message=f'test "{test.name}" failed: {message}')
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return f"[{', '.join(names)}]"

@@ -1,0 +1,19 @@
+"""Drops candidates that would fail."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from routing_policies.decision import DropReason
+from routing_policies.views import Attempt, DeploymentView
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """Out when ejected for failures or not ready. Ejection is named first: it says more."""
+
+    def drop_reason(self, view: DeploymentView, attempt: Attempt) -> DropReason | None:
+        """`ejected`, `not_ready` or None."""
+        if view.is_ejected:
+            return "ejected"
+        return None if view.is_ready else "not_ready"

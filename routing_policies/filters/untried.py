@@ -1,0 +1,17 @@
+"""Drops candidates that this request has already failed on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from routing_policies.decision import DropReason
+from routing_policies.views import Attempt, DeploymentView
+
+
+@dataclass(frozen=True, slots=True)
+class Untried:
+    """A retry goes elsewhere or nowhere."""
+
+    def drop_reason(self, view: DeploymentView, attempt: Attempt) -> DropReason | None:
+        """`already_tried` or None."""
+        return "already_tried" if view.id in attempt.already_tried else None

@@ -1,0 +1,21 @@
+"""The shape of a scorer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from routing_policies.views import DeploymentView
+
+
+class Scorer(Protocol):
+    """Compares candidates; keeps no state. Equal candidates get equal scores, except by `order`."""
+
+    @property
+    def name(self) -> str:
+        """Names the score in decisions."""
+        ...
+
+    def scores(self, views: Sequence[DeploymentView]) -> list[float]:
+        """One score in [0, 1] for each view, in the order given; `views` is never empty."""
+        ...

@@ -1,0 +1,19 @@
+"""Prefers candidates with free permits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from routing_policies.views import DeploymentView
+
+
+@dataclass(frozen=True, slots=True)
+class Headroom:
+    """The share of permits that is free: relative, so that a large deployment takes more than a small one."""
+
+    name: str = "headroom"
+
+    def scores(self, views: Sequence[DeploymentView]) -> list[float]:
+        """1 - in_flight / max_in_flight, never below 0."""
+        return [max(0.0, 1.0 - view.load_ratio) for view in views]
