@@ -184,8 +184,8 @@ ToCore = Add | Abort | Shutdown
 ToFront = StepReport | Phase | Ready | Fatal
 
 _encoder = msgspec.msgpack.Encoder()
-_to_core = msgspec.msgpack.Decoder(ToCore)
-_to_front = msgspec.msgpack.Decoder(ToFront)
+_to_core: msgspec.msgpack.Decoder[ToCore] = msgspec.msgpack.Decoder(ToCore)
+_to_front: msgspec.msgpack.Decoder[ToFront] = msgspec.msgpack.Decoder(ToFront)
 
 
 class FrameError(ValueError):

@@ -72,6 +72,8 @@ class Scheduler:
         self._pending = PendingPrefixes()
         self._deadlines: list[tuple[float, int]] = []
         self._num_arrivals = 0
+        self.is_short_of_blocks = False
+        """Whether the last step left a sequence waiting for want of blocks, not of a row or of budget."""
         self._outputs: list[SeqOutput] = []
         self._freed: list[tuple[int, AbortState, float]] = []
 
@@ -133,6 +135,7 @@ class Scheduler:
     def schedule(self, now: float) -> ScheduledBatch:
         """Choose the rows of the next step and give them their blocks; empty when nothing can run."""
         self._drop_expired(now)
+        self.is_short_of_blocks = False
         plan = _Plan(self._limits.step_token_budget)
         for seq in sorted(self._running.values(), key=lambda seq: (seq.num_uncomputed_tokens > 1, seq.order)):
             self._continue(seq, plan, now)
@@ -192,7 +195,7 @@ class Scheduler:
     def _preempt(self, seq: Sequence, plan: _Plan, now: float) -> None:
         """Take blocks and row away; what is hashed stays reusable, so little is computed twice if it is soon back."""
         plan.drop(seq)
-        plan.has_preempted = True
+        plan.has_preempted = self.is_short_of_blocks = True
         del self._running[seq.seq_id]
         self._pending.release(seq.seq_id)
         self._blocks.free(seq)
@@ -218,6 +221,7 @@ class Scheduler:
                 continue
             # An empty core starts anything that can be served at all; otherwise a wrong forecast could block for ever.
             if self._running and not self._admission.can_start(seq, prefix, reserved):
+                self.is_short_of_blocks = True
                 return
             self._start(seq, prefix, now)
             reserved += self._admission.reserved_blocks((seq,))

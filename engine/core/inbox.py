@@ -1,0 +1,65 @@
+"""Messages from the front, stamped with their time of receipt by a thread that does nothing else."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import NamedTuple
+
+from engine.messages import FrameError, FrameSplitter, ToCore, decode_to_core
+
+_RECEIVE_BYTES = 1 << 18
+
+
+class Received(NamedTuple):
+    """A message and the monotonic instant at which it came."""
+
+    message: ToCore
+    at: float
+
+
+class FrontGoneError(ConnectionError):
+    """The front closed the connection or broke the protocol; nobody waits for the core any more."""
+
+
+class Inbox:
+    """Reads frames off the socket while steps run; `drain` hands them over between steps."""
+
+    def __init__(self, sock: socket.socket, clock: Callable[[], float]) -> None:
+        self._sock = sock
+        self._clock = clock
+        self._queue: SimpleQueue[Received | FrontGoneError] = SimpleQueue()
+        self._thread = threading.Thread(target=self._read, name="inbox", daemon=True)
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._thread.start()
+
+    def drain(self, *, wait: bool) -> list[Received]:
+        """What came since the last call; with `wait`, at least one message. Raises FrontGoneError at the end."""
+        received: list[Received] = []
+        if wait:
+            received.append(self._checked(self._queue.get()))
+        while True:
+            try:
+                received.append(self._checked(self._queue.get_nowait()))
+            except Empty:
+                return received
+
+    def _checked(self, item: Received | FrontGoneError) -> Received:
+        if isinstance(item, FrontGoneError):
+            raise item
+        return item
+
+    def _read(self) -> None:
+        splitter = FrameSplitter()
+        try:
+            while data := self._sock.recv(_RECEIVE_BYTES):
+                now = self._clock()
+                for body in splitter.feed(data):
+                    self._queue.put(Received(decode_to_core(body), now))
+            self._queue.put(FrontGoneError("the front closed the connection"))
+        except (OSError, FrameError) as error:
+            self._queue.put(FrontGoneError(str(error)))

@@ -1,0 +1,89 @@
+"""Preallocated host arrays in which a step's batch is laid out, and their views as tensors."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from engine.attention.base import ForwardContext
+from engine.core.batch import ScheduledRow
+
+
+class InputBuffers:
+    """Reused for every step: no allocation, no Python per token.
+
+    On an accelerator the arrays are pinned and copied without waiting, so a step's buffers may be refilled only when
+    its copies have run; the runner alternates between two.
+    """
+
+    def __init__(self, max_tokens: int, max_rows: int, max_blocks: int, block_size: int, device: torch.device) -> None:
+        self._block_size = block_size
+        self._device = device
+        is_pinned = device.type == "cuda"
+
+        def buffer(*shape: int) -> torch.Tensor:
+            return torch.zeros(shape, dtype=torch.int64, pin_memory=is_pinned)
+
+        self._tokens, self._positions, self._slots = buffer(max_tokens), buffer(max_tokens), buffer(max_tokens)
+        self._tables, self._sampled = buffer(max_rows * max_blocks), buffer(max_tokens)
+        self._tokens_np, self._positions_np = self._tokens.numpy(), self._positions.numpy()
+        self._slots_np, self._tables_np = self._slots.numpy(), self._tables.numpy()
+        self._sampled_np = self._sampled.numpy()
+        self._ramp = np.arange(max(max_tokens, max_rows), dtype=np.int64)
+
+    def fill(self, rows: list[ScheduledRow]) -> tuple[torch.Tensor, ForwardContext]:
+        """Token ids [T] and the context of a step with these rows."""
+        starts = [0]
+        context_lens: list[int] = []
+        for row in rows:
+            begin, end = starts[-1], starts[-1] + row.num_query_tokens
+            known_end = begin + row.num_tokens
+            self._tokens_np[begin:known_end] = row.seq.token_ids[row.start : row.end]
+            if row.draft_token_ids:
+                self._tokens_np[known_end:end] = row.draft_token_ids
+            np.add(self._ramp[: end - begin], row.start, out=self._positions_np[begin:end])
+            context_lens.append(row.start + row.num_query_tokens)
+            starts.append(end)
+        num_tokens = starts[-1]
+        tables = self._fill_tables(rows)
+        self._fill_slots(tables, starts)
+        context = ForwardContext(
+            positions=self._to_device(self._positions[:num_tokens]),
+            slot_mapping=self._to_device(self._slots[:num_tokens]),
+            query_starts=starts,
+            context_lens=context_lens,
+            block_tables=self._to_device(self._tables[: tables.size].view(tables.shape)),
+            block_size=self._block_size,
+        )
+        return self._to_device(self._tokens[:num_tokens]), context
+
+    def indices(self, positions: list[int]) -> torch.Tensor:
+        """Row numbers of the hidden states that are sampled, as a tensor."""
+        self._sampled_np[: len(positions)] = positions
+        return self._to_device(self._sampled[: len(positions)])
+
+    def _fill_tables(self, rows: list[ScheduledRow]) -> npt.NDArray[np.int64]:
+        """The rows' block tables side by side, padded with 0 to the longest."""
+        num_columns = max(len(row.seq.block_table) for row in rows)
+        tables = self._tables_np[: len(rows) * num_columns].reshape(len(rows), num_columns)
+        for table, row in zip(tables, rows, strict=True):
+            num_blocks = len(row.seq.block_table)
+            table[:num_blocks] = row.seq.block_table
+            table[num_blocks:] = 0
+        return tables
+
+    def _fill_slots(self, tables: npt.NDArray[np.int64], starts: list[int]) -> None:
+        """slot = block_table[row, position // block_size] * block_size + position % block_size, for all tokens."""
+        num_tokens, num_rows = starts[-1], len(starts) - 1
+        positions = self._positions_np[:num_tokens]
+        if num_rows == num_tokens:
+            owners = self._ramp[:num_rows]
+        else:
+            owners = np.repeat(self._ramp[:num_rows], np.diff(starts))
+        columns, offsets = np.divmod(positions, self._block_size)
+        np.multiply(tables[owners, columns], self._block_size, out=self._slots_np[:num_tokens])
+        self._slots_np[:num_tokens] += offsets
+
+    def _to_device(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor if self._device.type == "cpu" else tensor.to(self._device, non_blocking=True)

@@ -1,0 +1,44 @@
+"""How many KV blocks the core gets: from measured free memory, within what is asked for and what is useful."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from engine.attention.base import AttentionSpec
+from engine.config import CoreConfig, EngineConfigError
+
+
+def block_bytes(specs: Iterable[AttentionSpec], block_size: int, element_bytes: int) -> int:
+    """Bytes one block takes over all layers, keys and values together."""
+    return sum(2 * block_size * spec.num_kv_heads * spec.head_dim * element_bytes for spec in specs)
+
+
+def useful_blocks(config: CoreConfig, max_model_len: int) -> int:
+    """Blocks that all rows of a step need at full length; more would never be read."""
+    return config.max_num_rows * -(-max_model_len // config.block_size)
+
+
+def pool_blocks(config: CoreConfig, bytes_per_block: int, free_bytes: int, max_model_len: int) -> int:
+    """Blocks for the pool; `free_bytes` is what is left beside the largest step's peak. Raises EngineConfigError."""
+    useful = useful_blocks(config, max_model_len)
+    if config.num_blocks:
+        return config.num_blocks
+    allowed_bytes = int(free_bytes * config.memory_ratio)
+    if config.kv_memory_bytes:
+        if config.kv_memory_bytes > free_bytes:
+            raise EngineConfigError(
+                f"kv_memory_bytes: {config.kv_memory_bytes} asked for, {free_bytes} are free beside the largest step"
+            )
+        allowed_bytes = config.kv_memory_bytes
+    num_blocks = min(useful, allowed_bytes // bytes_per_block)
+    if num_blocks < 1:
+        raise EngineConfigError(
+            f"memory_ratio: {allowed_bytes} bytes for the KV pool do not hold one block of {bytes_per_block} bytes; "
+            "raise memory_ratio or kv_memory_bytes, or lower step_token_budget or max_num_rows"
+        )
+    return num_blocks
+
+
+def reachable_model_len(max_model_len: int, num_blocks: int, block_size: int) -> int:
+    """Longest sequence that both the model and the pool can hold."""
+    return min(max_model_len, num_blocks * block_size)

@@ -1,0 +1,131 @@
+"""The loop: drain messages, schedule, compute, take over the results, report. One thread, one step at a time."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from engine.core.batch import RowResult, ScheduledBatch
+from engine.core.inbox import Received
+from engine.core.load_meter import LoadMeter
+from engine.core.scheduler import Scheduler
+from engine.core.step_time import StepTimeModel
+from engine.core.tally import Tally
+from engine.messages import Abort, Add, Shutdown, StepReport
+
+logger = logging.getLogger(__name__)
+
+_MAX_FAILED_STEPS = 5
+"""Steps in a row that computed nothing before the core gives up and is started afresh."""
+
+
+class CoreBrokenError(RuntimeError):
+    """The core cannot compute any more; only a new process can."""
+
+
+class Runner(Protocol):
+    """Computes batches."""
+
+    def run(self, batch: ScheduledBatch) -> list[RowResult]:
+        """One result a row, in order. May raise anything; running the same rows again must be harmless."""
+        ...
+
+
+class Inbox(Protocol):
+    """Where the front's messages come from."""
+
+    def drain(self, *, wait: bool) -> list[Received]:
+        """Messages since the last call, at least one with `wait`. Raises FrontGoneError."""
+        ...
+
+
+class StepLoop:
+    """Owns no state but the order of things; everything it drives is handed in."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        runner: Runner,
+        inbox: Inbox,
+        *,
+        send: Callable[[StepReport], None],
+        meter: LoadMeter,
+        step_time: StepTimeModel,
+        tally: Tally,
+        clock: Callable[[], float],
+    ) -> None:
+        self._scheduler = scheduler
+        self._runner = runner
+        self._inbox = inbox
+        self._send = send
+        self._meter = meter
+        self._step_time = step_time
+        self._tally = tally
+        self._clock = clock
+        self._num_failed_steps = 0
+        self._is_stopping = False
+
+    def run(self) -> None:
+        """Until Shutdown. Raises FrontGoneError when the front is gone, CoreBrokenError when computing is hopeless."""
+        while True:
+            self._receive(wait=not self._scheduler.has_work)
+            if self._is_stopping:
+                return
+            self._step()
+            self._report()
+
+    def _receive(self, *, wait: bool) -> None:
+        for message, received_at in self._inbox.drain(wait=wait):
+            match message:
+                case Add():
+                    self._scheduler.add(message, received_at)
+                case Abort():
+                    self._scheduler.abort(message.seq_ids, received_at, self._clock())
+                case Shutdown():
+                    self._is_stopping = True
+
+    def _step(self) -> None:
+        started_at = self._clock()
+        batch = self._scheduler.schedule(started_at)
+        if not batch.rows:
+            return
+        results = self._compute(batch)
+        ended_at = self._clock()
+        shape = batch.shape()
+        self._step_time.observe(shape, ended_at - started_at)
+        self._meter.observe(shape.num_decode_rows + shape.num_prefill_tokens, ended_at - started_at)
+        self._scheduler.complete(batch, results, ended_at)
+
+    def _report(self) -> None:
+        outputs, freed = self._scheduler.take_outputs(), self._scheduler.take_freed()
+        self._send(StepReport(outputs=outputs, load=self._meter.load(), counters=self._tally.snapshot(), freed=freed))
+
+    def _compute(self, batch: ScheduledBatch) -> list[RowResult]:
+        """Run the batch; when it raises, run its rows one by one, so that only those at fault get an error."""
+        try:
+            results = self._runner.run(batch)
+            self._num_failed_steps = 0
+        # Models, kernels and samplers raise what they like; whatever it is, the other sequences must go on.
+        except Exception:
+            logger.exception("a step of %d rows failed; trying its rows alone", len(batch.rows))
+            results = [self._compute_alone(ScheduledBatch([row])) for row in batch.rows]
+            self._scheduler.check_integrity()
+            self._give_up_when_hopeless(results)
+        return results
+
+    def _compute_alone(self, batch: ScheduledBatch) -> RowResult:
+        try:
+            return self._runner.run(batch)[0]
+        # As above: this row's fault must not become another row's.
+        except Exception as error:
+            logger.exception("sequence %d failed", batch.rows[0].seq.seq_id)
+            return RowResult([], error=f"the model failed on this sequence: {type(error).__name__}")
+
+    def _give_up_when_hopeless(self, results: list[RowResult]) -> None:
+        if any(result.error is None for result in results):
+            self._num_failed_steps = 0
+            return
+        self._num_failed_steps += 1
+        if self._num_failed_steps >= _MAX_FAILED_STEPS:
+            raise CoreBrokenError(f"{self._num_failed_steps} steps in a row failed for every sequence in them")
