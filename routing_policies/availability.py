@@ -31,12 +31,8 @@ def _deployment(deployment: Deployment, path: Path) -> Iterator[Finding]:
 
 
 def _lane(lane: Lane, path: Path) -> Iterator[Finding]:
-    if lane.weight != 1.0:
-        yield _finding((*path, "weight"), "sharing capacity between lanes by weight", "remove it")
     if lane.slo is not None:
         yield _finding((*path, "slo"), "holding a lane to latency targets", "remove it")
-    if lane.max_queue is not None:
-        yield _finding((*path, "max_queue"), "a queue for each lane", "remove it")
     if lane.on_overload != ("shed",):
         yield _finding((*path, "on_overload"), "a ladder of degradations", "remove it or write [shed]")
 

@@ -1,0 +1,226 @@
+"""Process settings: `penstock.toml`, then `PENSTOCK_*`, then flags; read once, strictly."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.resources import files
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, Literal, get_type_hints
+
+import msgspec
+
+from gateway.http.limits import EdgeLimits
+from routing_policies.document import Policy
+
+DEFAULT_FILE = "penstock.toml"
+ENV_PREFIX = "PENSTOCK_"
+CONFIG_ENV = "PENSTOCK_CONFIG"
+MAX_CONFIG_BYTES = 256 * 1024
+
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+# A Kubernetes Service called "penstock" puts these into every pod's environment; they are not ours.
+_SERVICE_LINK = re.compile(r"PENSTOCK_(?:\w+_)?(?:SERVICE_HOST|SERVICE_PORT\w*|PORT(?:_\d+_(?:TCP|UDP|SCTP)\w*)?)")
+
+
+class ConfigError(ValueError):
+    """A process setting is wrong; the message names its file and key, or its variable, and the remedy."""
+
+
+def bundled_policy_path() -> Path:
+    """The policy that is used when none is named: the two bundled models."""
+    return Path(str(files("routing_policies") / "presets" / "bundled.yaml"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayConfig:
+    """Settings of one gateway process. Every key of `penstock.toml` is a field here or, under `[edge]`, of EdgeLimits.
+
+    The variable of a key is `PENSTOCK_` and its upper-case name: `PENSTOCK_PUBLIC_LISTEN`, `PENSTOCK_EDGE_MAX_BODY_BYTES`.
+    """
+
+    public_listen: str = "127.0.0.1:8080"
+    """`host:port` (port 0: any free one), `[v6]:port` or `unix:/path`; what clients talk to."""
+    admin_listen: str = "127.0.0.1:8081"
+    """The same for operators: metrics, admin pages."""
+    policy: Path = field(default_factory=bundled_policy_path)
+    """The policy document; watched, and taken again within a second of a change."""
+    runtime_dir: Path = Path("run")
+    """Sockets and the pid file; `${runtime_dir}` in the policy."""
+    drain_timeout_s: float = 30.0
+    """How long requests under way may take to finish once the process is asked to stop."""
+    policy_poll_s: float = 0.25
+    """How often the policy file is looked at."""
+    log_level: LogLevel = "info"
+    edge: EdgeLimits = field(default_factory=EdgeLimits)
+
+    def __post_init__(self) -> None:
+        """Reject values no type can; ConfigError names the key."""
+        for key in ("public_listen", "admin_listen"):
+            problem = _address_problem(getattr(self, key))
+            if problem:
+                raise ConfigError(f"{key}: {problem}")
+        if self.public_listen == self.admin_listen and not self.public_listen.endswith(":0"):
+            raise ConfigError(f"admin_listen: {self.admin_listen} is also public_listen; choose another port")
+        if not 0.0 <= self.drain_timeout_s <= 3600.0:
+            raise ConfigError(f"drain_timeout_s: expected 0 to 3600, got {self.drain_timeout_s:g}")
+        if not 0.05 <= self.policy_poll_s <= 60.0:
+            raise ConfigError(f"policy_poll_s: expected 0.05 to 60, got {self.policy_poll_s:g}")
+
+    @property
+    def policy_variables(self) -> dict[str, str]:
+        """What `${name}` in the policy stands for."""
+        return {"runtime_dir": str(self.runtime_dir)}
+
+
+def load_config(
+    path: Path | None, env: Mapping[str, str], flags: Mapping[str, object] | None = None, *, cwd: Path | None = None
+) -> GatewayConfig:
+    """The settings; later sources win: file, environment, flags (None counts as not given). Raises ConfigError.
+
+    Without `path` the file is `PENSTOCK_CONFIG`, else `penstock.toml` in `cwd` when there is one. Relative paths in
+    the file are relative to it, those of other sources to `cwd`.
+    """
+    here = (cwd or Path.cwd()).resolve()
+    named = path or (Path(env[CONFIG_ENV]) if env.get(CONFIG_ENV) else None)
+    file = here / named if named is not None else here / DEFAULT_FILE
+    values: dict[str, Any] = {"runtime_dir": here / "run"}
+    if named is not None or file.exists():
+        values |= _from_file(file)
+    _merge(values, _from_env(env, here))
+    _merge(values, {key: _anchored(value, here) for key, value in (flags or {}).items() if value is not None})
+    edge = _construct(EdgeLimits, values.pop("edge", {}), "edge.")
+    return _construct(GatewayConfig, {**values, "edge": edge}, "")
+
+
+def is_loopback(address: str) -> bool:
+    """Whether a listener's address can be reached from this machine only."""
+    if address.startswith("unix:"):
+        return True
+    host = address.rpartition(":")[0].removeprefix("[").removesuffix("]")
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:  # a name: where it leads is not known here
+        return False
+
+
+def require_keys_when_exposed(config: GatewayConfig, policy: Policy) -> None:
+    """Without any tenant key only loopback listeners are allowed. Raises ConfigError."""
+    if policy.has_keys:
+        return
+    for key in ("public_listen", "admin_listen"):
+        address = getattr(config, key)
+        if not is_loopback(address):
+            raise ConfigError(
+                f"{key}: {address} is open to other machines and the policy has no tenant with a key; "
+                "add one (penstock keys new --tenant NAME prints it) or listen on 127.0.0.1"
+            )
+
+
+def _from_file(file: Path) -> dict[str, Any]:
+    try:
+        with file.open("rb") as stream:
+            raw = stream.read(MAX_CONFIG_BYTES + 1)
+        if len(raw) > MAX_CONFIG_BYTES:
+            raise ConfigError(f"{file}: larger than {MAX_CONFIG_BYTES} bytes")
+        data = tomllib.loads(raw.decode())
+    except OSError as error:
+        raise ConfigError(f"{file}: cannot be read ({error.strerror}); check --config and {CONFIG_ENV}") from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ConfigError(f"{file}: not valid TOML: {error}") from error
+    kinds, edge_kinds = _kinds(GatewayConfig), _kinds(EdgeLimits)
+    edge = data.pop("edge", {})
+    if not isinstance(edge, dict):
+        raise ConfigError(f"{file}: edge: expected a table, [edge]")
+    values = {key: _typed(kinds, key, value, f"{file}: {key}", strict=True) for key, value in data.items()}
+    values = {key: _anchored(value, file.parent) for key, value in values.items()}
+    limits = {k: _typed(edge_kinds, k, v, f"{file}: edge.{k}", strict=True) for k, v in edge.items()}
+    return {**values, "edge": limits}
+
+
+def _from_env(env: Mapping[str, str], here: Path) -> dict[str, Any]:
+    kinds, edge_kinds = _kinds(GatewayConfig), _kinds(EdgeLimits)
+    known = {ENV_PREFIX + key.upper(): key for key in kinds}
+    known_edge = {f"{ENV_PREFIX}EDGE_{key.upper()}": key for key in edge_kinds}
+    values: dict[str, Any] = {"edge": {}}
+    for name, text in env.items():
+        if not name.startswith(ENV_PREFIX) or name == CONFIG_ENV or _SERVICE_LINK.fullmatch(name):
+            continue
+        if name in known:
+            value = _typed(kinds, known[name], text, name, strict=False)
+            values[known[name]] = _anchored(value, here)
+        elif name in known_edge:
+            values["edge"][known_edge[name]] = _typed(edge_kinds, known_edge[name], text, name, strict=False)
+        else:
+            raise ConfigError(f"{name}: no such setting{_nearest(name, [*known, *known_edge, CONFIG_ENV])}")
+    return values
+
+
+def _kinds(cls: type) -> dict[str, Any]:
+    """Key → type of every scalar setting of a class."""
+    return {key: kind for key, kind in get_type_hints(cls).items() if kind is not EdgeLimits}
+
+
+def _typed(kinds: Mapping[str, Any], key: str, value: object, place: str, *, strict: bool) -> Any:
+    """The value in its setting's type; `strict` refuses text where a number is meant, which variables cannot avoid."""
+    if key not in kinds:
+        raise ConfigError(f"{place}: no such setting{_nearest(key, list(kinds))}")
+    kind = kinds[key]
+    if kind is Path:
+        if not isinstance(value, str) or not value:
+            raise ConfigError(f"{place}: expected a path, got {value!r}")
+        return Path(value).expanduser()
+    try:
+        return msgspec.convert(value, kind, strict=strict)
+    except msgspec.ValidationError as error:
+        said = str(error).replace("`", "").partition(", got ")[0]
+        said = f"{said[0].lower()}{said[1:]}" if "enum value" not in said else f"expected one of {_choices(kind)}"
+        raise ConfigError(f"{place}: {said}, got {value!r}") from error
+
+
+def _choices(kind: Any) -> str:
+    return ", ".join(str(choice) for choice in kind.__args__)
+
+
+def _nearest(word: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    return f'; did you mean "{near[0]}"?' if near else f"; known: {', '.join(known)}"
+
+
+def _anchored(value: Any, base: Path) -> Any:
+    return (base / value).resolve() if isinstance(value, Path) else value
+
+
+def _merge(values: dict[str, Any], later: Mapping[str, Any]) -> None:
+    edge = {**values.get("edge", {}), **later.get("edge", {})}
+    values.update(later, edge=edge)
+
+
+def _construct(cls: Any, values: Mapping[str, Any], prefix: str) -> Any:
+    known = {item.name for item in dataclasses.fields(cls)}
+    assert values.keys() <= known, f"unchecked keys: {values.keys() - known}"
+    try:
+        return cls(**values)
+    except ConfigError:
+        raise
+    except ValueError as error:  # EdgeLimits starts its message with the field
+        raise ConfigError(f"{prefix}{error}") from error
+
+
+def _address_problem(address: str) -> str | None:
+    if address.startswith("unix:"):
+        return None if len(address) > len("unix:") else "unix: needs a path, such as unix:/run/penstock/public.sock"
+    host, separator, port = address.rpartition(":")
+    if not separator or not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        return f'expected host:port, [v6]:port or unix:/path, got "{address}"'
+    if ":" in host and not (host.startswith("[") and host.endswith("]")):
+        return f'an IPv6 address goes in brackets: "[{host}]:{port}"'
+    return None

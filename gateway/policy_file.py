@@ -1,0 +1,187 @@
+"""PolicyFile: the policy read from disk and, as the file changes, read again; a bad file never replaces a good one."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from routing_policies.document import Policy
+from routing_policies.loading import MAX_DOCUMENT_BYTES
+
+REVISION_CHARS = 12
+SETTLE_S = 2.0
+"""A file younger than this may change again without its time stamp telling; it is read anew at every look."""
+
+
+class PolicyFileError(ValueError):
+    """The policy file cannot be used; one line for each reason."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyRevision:
+    """A policy that passed every check."""
+
+    policy: Policy
+    revision: str
+    """First 12 hex digits of the sha256 of the file's bytes."""
+    path: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyStatus:
+    """How the last look at the file ended; for `/readyz`, the admin pages and `penstock_policy_reload_success`."""
+
+    revision: str
+    """In force, whatever became of the last reload."""
+    is_current: bool
+    """Whether the file as it is now is what is in force."""
+    error: str | None = None
+    """Why it is not."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Signature:
+    """What tells two states of a file apart without reading it."""
+
+    inode: int
+    size: int
+    modified_ns: int
+
+
+def revision_of(content: bytes) -> str:
+    """The revision id of a document."""
+    return sha256(content).hexdigest()[:REVISION_CHARS]
+
+
+def read_policy(path: Path, variables: Mapping[str, str], accept: Callable[[Policy], None]) -> PolicyRevision:
+    """Read, check and test the file once; `accept` may refuse it with a ValueError. Raises PolicyFileError."""
+    return _parse(_read(path), path, variables, accept)
+
+
+class PolicyFile:
+    """Watches one file. Everything is called on the event loop's thread except reading and parsing, which are not."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        variables: Mapping[str, str],
+        accept: Callable[[Policy], None],
+        on_revision: Callable[[PolicyRevision], None],
+        on_status: Callable[[PolicyStatus], None],
+        poll_s: float = 0.25,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`on_revision` gets each new good policy and may refuse it with a ValueError; `on_status` each change after it."""
+        self._path = path
+        self._variables = dict(variables)
+        self._accept = accept
+        self._on_revision = on_revision
+        self._on_status = on_status
+        self._poll_s = poll_s
+        self._wall_clock = wall_clock
+        self._seen: _Signature | None = None
+        self._judged: bytes | None = None
+        self._status: PolicyStatus | None = None
+
+    @property
+    def status(self) -> PolicyStatus:
+        """The last look's outcome; only after `load`."""
+        assert self._status is not None, "load() comes first"
+        return self._status
+
+    def load(self) -> PolicyRevision:
+        """The first read; there is no last good policy to keep, so a bad file raises PolicyFileError."""
+        self._seen = _signature(self._path)
+        content = _read(self._path)
+        loaded = _parse(content, self._path, self._variables, self._accept)
+        self._judged = sha256(content).digest()
+        self._take(loaded)
+        return loaded
+
+    async def watch(self) -> None:
+        """Look at the file for ever; ends by cancellation."""
+        while True:
+            await asyncio.sleep(self._poll_s)
+            await self.look()
+
+    async def look(self) -> None:
+        """One look: take a new good policy, or report why the file is no good."""
+        try:
+            signature = _signature(self._path)
+            if signature == self._seen and not self._is_young(signature):
+                return
+            content = await asyncio.to_thread(_read, self._path)
+        except PolicyFileError as error:
+            self._seen = self._judged = None
+            self._report(PolicyStatus(revision=self.status.revision, is_current=False, error=str(error)))
+            return
+        self._seen = signature
+        digest = sha256(content).digest()
+        if digest != self._judged:
+            await self._judge(content)
+            self._judged = digest
+
+    async def _judge(self, content: bytes) -> None:
+        try:
+            self._take(await asyncio.to_thread(_parse, content, self._path, self._variables, self._accept))
+        except PolicyFileError as error:
+            self._report(PolicyStatus(revision=self.status.revision, is_current=False, error=str(error)))
+
+    def _take(self, loaded: PolicyRevision) -> None:
+        if self._status is None or self._status.revision != loaded.revision:
+            try:
+                self._on_revision(loaded)
+            except ValueError as error:  # whoever serves it may still find that it cannot
+                raise PolicyFileError(f"{self._path}: {error}") from error
+        self._report(PolicyStatus(revision=loaded.revision, is_current=True))
+
+    def _report(self, status: PolicyStatus) -> None:
+        if status != self._status:
+            self._status = status
+            self._on_status(status)
+
+    def _is_young(self, signature: _Signature) -> bool:
+        return self._wall_clock() - signature.modified_ns / 1e9 < SETTLE_S
+
+
+def _signature(path: Path) -> _Signature:
+    """Follows links, so that a swapped link (a Kubernetes ConfigMap) is a change. Raises PolicyFileError."""
+    try:
+        found = os.stat(path)
+    except OSError as error:
+        raise PolicyFileError(f"{path}: cannot be read ({error.strerror}); check --policy") from error
+    return _Signature(found.st_ino, found.st_size, found.st_mtime_ns)
+
+
+def _read(path: Path) -> bytes:
+    """At most one byte more than a document may have. Raises PolicyFileError."""
+    try:
+        with path.open("rb") as stream:
+            return stream.read(MAX_DOCUMENT_BYTES + 1)
+    except OSError as error:
+        raise PolicyFileError(f"{path}: cannot be read ({error.strerror}); check --policy") from error
+
+
+def _parse(
+    content: bytes, path: Path, variables: Mapping[str, str], accept: Callable[[Policy], None]
+) -> PolicyRevision:
+    try:
+        text = content.decode("utf-8-sig")
+        policy, document = load_document(text, source=str(path), variables=variables)
+        failures = run_tests(policy, document).failures
+        if failures:
+            raise PolicyError(str(path), failures)
+    except UnicodeDecodeError as error:
+        raise PolicyFileError(f"{path}: not UTF-8 (byte {error.start})") from error
+    except PolicyError as error:
+        raise PolicyFileError(str(error)) from error
+    try:
+        accept(policy)
+    except ValueError as error:
+        raise PolicyFileError(f"{path}: {error}") from error
+    return PolicyRevision(policy=policy, revision=revision_of(content), path=path)
