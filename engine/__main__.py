@@ -1,0 +1,83 @@
+"""`python -m engine`: one engine from the command line."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import typing
+from collections.abc import Sequence
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from engine.config import CoreConfig, EngineConfigError, FrontConfig
+from engine.front.run import run_front
+
+_NAMED_APART = {"model_dir", "model_name", "listen"}
+_SHORT = {"num_threads": ("--threads",)}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run an engine until a signal. Returns 0, or 2 when a setting is wrong."""
+    options = vars(_parser().parse_args(argv))
+    logging.basicConfig(
+        level=options.pop("log_level").upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    try:
+        front, core = _configs(options)
+        uvloop.run(run_front(front, core, on_listening=lambda address: print(f"engine: {address}", flush=True)))
+    except EngineConfigError as error:
+        print(f"engine: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _configs(options: dict[str, Any]) -> tuple[FrontConfig, CoreConfig]:
+    """Settings from parsed options; absent ones keep their defaults. Raises EngineConfigError."""
+    model_dir: Path = options.pop("model_dir")
+    if not model_dir.is_dir():
+        raise EngineConfigError(f"model: {model_dir}: no such folder; expected a model in Hugging Face layout")
+    name = options.pop("model_name", model_dir.resolve().name)
+    front_names = {field.name for field in fields(FrontConfig)}
+    front = {key: value for key, value in options.items() if key in front_names}
+    core = {key: value for key, value in options.items() if key not in front_names}
+    return FrontConfig(model_name=name, **front), CoreConfig(model_dir=model_dir.resolve(), **core)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="penstock engine", description="Serve one model over OpenAI's HTTP API.")
+    parser.add_argument("--model", dest="model_dir", type=Path, required=True, metavar="DIR", help="model folder")
+    parser.add_argument("--listen", default="127.0.0.1:8000", help="unix:/path or host:port (default %(default)s)")
+    parser.add_argument("--name", dest="model_name", default=argparse.SUPPRESS, help="name clients ask for")
+    parser.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
+    for config in (FrontConfig, CoreConfig):
+        hints = typing.get_type_hints(config)
+        for field in fields(config):
+            if field.name not in _NAMED_APART and field.default is not MISSING:
+                _add_flag(parser, field.name, hints[field.name], field.default)
+    return parser
+
+
+def _add_flag(parser: argparse.ArgumentParser, name: str, kind: Any, default: object) -> None:
+    """`--some-name` for a field; `--some-name/--no-some-name` for a boolean. Absent flags leave no option behind."""
+    flags = (f"--{name.replace('_', '-')}", *_SHORT.get(name, ()))
+    common: dict[str, Any] = {"dest": name, "default": argparse.SUPPRESS, "help": f"default {default}"}
+    if kind is bool:
+        parser.add_argument(*flags, action=argparse.BooleanOptionalAction, **common)
+    elif typing.get_origin(kind) is typing.Literal:
+        parser.add_argument(*flags, choices=typing.get_args(kind), **common)
+    else:
+        parser.add_argument(*flags, type=_scalar(kind), **common)
+
+
+def _scalar(kind: Any) -> type:
+    """The type of a flag's value: of `X | None` it is X."""
+    members = [member for member in typing.get_args(kind) if member is not type(None)]
+    return typing.cast(type, members[0] if members else kind)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,85 @@
+"""The engine's ASGI application: routes, request ids, and the envelope for everything that goes wrong."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Awaitable, Callable
+
+from engine.front.answering import Completions
+from engine.front.asgi import Disconnected, Headers, Message, Receive, Scope, Send, send_error
+from engine.front.errors import ApiError, internal_error
+from engine.front.mailbox import ClientGone
+from engine.front.options import choose_request_id
+from engine.front.probes import Probes
+
+logger = logging.getLogger(__name__)
+
+Handler = Callable[[Headers, Receive, Send, dict[str, str]], Awaitable[None]]
+_MODEL_PREFIX = "/v1/models/"
+
+
+class EngineApp:
+    """Pure ASGI; one instance serves all connections."""
+
+    def __init__(self, completions: Completions, probes: Probes) -> None:
+        self._probes = probes
+        self._routes: dict[str, tuple[str, Handler]] = {
+            "/v1/chat/completions": ("POST", completions.chat),
+            "/v1/completions": ("POST", completions.complete),
+            "/v1/models": ("GET", lambda _h, _r, send, echo: probes.models(send, echo)),
+            "/livez": ("GET", lambda _h, _r, send, echo: probes.livez(send, echo)),
+            "/readyz": ("GET", lambda _h, _r, send, echo: probes.readyz(send, echo)),
+            "/startupz": ("GET", lambda _h, _r, send, echo: probes.startupz(send, echo)),
+            "/metrics": ("GET", lambda _h, _r, send, echo: probes.metrics(send, echo)),
+            "/engine/load": ("GET", lambda _h, receive, send, echo: probes.load(receive, send, echo)),
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request, whatever becomes of it."""
+        assert scope["type"] == "http", "lifespan and websockets are off"
+        headers = Headers(scope)
+        request_id = choose_request_id(headers, secrets.token_hex(16))
+        guarded = _StartedSend(send)
+        echo = {"x-request-id": request_id}
+        try:
+            handler = self._route(scope["method"], scope["path"])
+            await handler(headers, receive, guarded, echo)
+        except ApiError as error:
+            await send_error(guarded, error, echo)
+        except (ClientGone, Disconnected):
+            logger.info("client closed request %s", request_id)
+        except Exception:  # the last resort: whatever it was, the client gets the envelope and we the traceback
+            logger.exception("request %s failed", request_id)
+            if guarded.has_started:
+                raise
+            await send_error(guarded, internal_error(request_id), echo)
+
+    def _route(self, method: str, path: str) -> Handler:
+        allowed, handler = self._routes.get(path, ("", None))
+        if handler is None and path.startswith(_MODEL_PREFIX):
+            model_id = path[len(_MODEL_PREFIX) :]
+            allowed, handler = "GET", lambda _h, _r, send, echo: self._probes.model(model_id, send, echo)
+        if handler is None:
+            message = f"There is no route {path[:128]!r}."
+            raise ApiError(404, message, code="not_found", headers=_CLOSE)
+        if method != allowed:
+            message = f"{method[:16]} is not allowed here; use {allowed}."
+            raise ApiError(405, message, code="method_not_allowed", headers={"allow": allowed, **_CLOSE})
+        return handler
+
+
+_CLOSE = {"connection": "close"}
+"""A body nobody read may still be on its way, so the connection cannot serve another request."""
+
+
+class _StartedSend:
+    """`send`, remembering whether the response has started."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.has_started = False
+
+    async def __call__(self, message: Message) -> None:
+        self.has_started = True
+        await self._send(message)

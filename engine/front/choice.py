@@ -1,0 +1,117 @@
+"""One answer of a request: tokens in, text to show out. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from engine.front.detokenizer import Detokenizer
+from engine.front.stop import StopMatcher
+from engine.messages import SeqOutput, StageTimes, TokenLogprobs
+
+Finish = Literal["stop", "length"]
+MIN_LOGPROB = -9999.0
+"""What minus infinity is on the wire, where JSON has no name for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenEntry:
+    """A generated token with its log probability, as a client sees it."""
+
+    token_id: int
+    logprob: float
+    top: tuple[tuple[int, float], ...]
+    offset: int
+    """Characters of the answer before this token."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What a choice gained: text, the log probabilities that belong to it, and why it ended if it did."""
+
+    text: str = ""
+    entries: tuple[TokenEntry, ...] = ()
+    finish: Finish | None = None
+
+
+@dataclass(slots=True)
+class Choice:
+    """Text of one sequence so far: detokenised, cut at stop strings."""
+
+    index: int
+    token_bytes: Callable[[int], bytes]
+    stop_token_ids: frozenset[int]
+    stops: Sequence[str] = ()
+    num_tokens: int = 0
+    """Generated tokens, the one that ended the answer included."""
+    finish: Finish | None = None
+    stages: StageTimes | None = None
+    has_stopped_itself: bool = False
+    """A stop string ended it, so the core does not know yet."""
+    _detokenizer: Detokenizer = field(default_factory=Detokenizer)
+    _matcher: StopMatcher = field(init=False)
+    _num_chars: int = 0
+    """Characters detokenised, held back ones included."""
+    _num_shown: int = 0
+    _entries: list[TokenEntry] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._matcher = StopMatcher(self.stops)
+
+    def feed(self, output: SeqOutput) -> Delta:
+        """Take what a step made. The core's `abort` and `error` are the caller's business, not given here."""
+        assert self.finish is None, "an answer that ended got more tokens"
+        self.stages = output.stages or self.stages
+        token_ids = output.token_ids
+        ends = output.finish_reason
+        assert ends in (None, "stop", "length"), f"unexpected finish reason {ends}"
+        if ends == "stop" and token_ids and token_ids[-1] in self.stop_token_ids:
+            self.num_tokens += 1
+            token_ids = token_ids[:-1]
+        text = self._feed_tokens(token_ids, output.logprobs)
+        if self._matcher.matched is None and ends is not None:
+            text += self._show(self._detokenizer.flush())
+            if self._matcher.matched is None:
+                text += self._matcher.flush()
+                self.finish = ends
+        if self._matcher.matched is not None:
+            self.finish = "stop"
+            self.has_stopped_itself = ends is None
+        self._num_shown += len(text)
+        return Delta(text, self._release_entries(), self.finish)
+
+    def _feed_tokens(self, token_ids: list[int], logprobs: list[TokenLogprobs] | None) -> str:
+        if not self.stops and logprobs is None:
+            self.num_tokens += len(token_ids)
+            return self._detokenizer.feed(b"".join([self.token_bytes(token_id) for token_id in token_ids]))
+        shown: list[str] = []
+        for i, token_id in enumerate(token_ids):
+            self.num_tokens += 1
+            if logprobs is not None:
+                self._entries.append(_entry(token_id, logprobs[i], self._num_chars))
+            shown.append(self._show(self._detokenizer.feed(self.token_bytes(token_id))))
+            if self._matcher.matched is not None:
+                break
+        return "".join(shown)
+
+    def _show(self, text: str) -> str:
+        self._num_chars += len(text)
+        return self._matcher.feed(text)
+
+    def _release_entries(self) -> tuple[TokenEntry, ...]:
+        """Entries of the text shown so far; those of text still held back wait, those of a stop string never come."""
+        if not self._entries:
+            return ()
+        if self.finish is not None and self._matcher.matched is None:
+            released = self._entries
+            self._entries = []
+            return tuple(released)
+        released = [entry for entry in self._entries if entry.offset < self._num_shown]
+        self._entries = self._entries[len(released) :]
+        return tuple(released)
+
+
+def _entry(token_id: int, logprobs: TokenLogprobs, offset: int) -> TokenEntry:
+    top = tuple((other, max(logprob, MIN_LOGPROB)) for other, logprob in logprobs.top)
+    return TokenEntry(token_id, max(logprobs.logprob, MIN_LOGPROB), top, offset)

@@ -1,0 +1,103 @@
+"""Puts the front together and runs it until a signal: the only place that constructs its parts."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from engine.config import CoreConfig, FrontConfig
+from engine.front.answering import Completions
+from engine.front.app import EngineApp
+from engine.front.chat_template import load_chat_template
+from engine.front.link import CoreLink
+from engine.front.metrics import EngineMetrics
+from engine.front.probes import Probes
+from engine.front.server import DrainingServer, bind, server_config
+from engine.front.service import EngineService
+from engine.front.supervisor import CoreSupervisor, Patience, Spawn, spawn_core
+from engine.front.tokenizer import load_tokenizer
+
+logger = logging.getLogger(__name__)
+
+_DRAIN_POLL_S = 0.02
+
+
+class Front:
+    """One engine's front process."""
+
+    def __init__(
+        self, config: FrontConfig, model_dir: Path, spawn: Spawn, max_waiting: int, patience: Patience | None = None
+    ) -> None:
+        """Load the tokenizer and the template. Raises EngineConfigError."""
+        clock = time.monotonic
+        tokenizer = load_tokenizer(model_dir)
+        template = load_chat_template(model_dir, tokenizer.special_texts, lambda: secrets.token_hex(16))
+        metrics = EngineMetrics()
+        self._config = config
+        self._link = CoreLink(metrics, clock, max_waiting)
+        metrics.expose_core(self._link)
+        self._executor = ThreadPoolExecutor(2, thread_name_prefix="tokenize")
+        self._service = EngineService(config, tokenizer, template, self._link, metrics, self._executor, clock=clock)
+        self._supervisor = CoreSupervisor(self._link, spawn, clock, patience or Patience())
+        app = EngineApp(Completions(self._service, time.time), Probes(self._service, time.time))
+        self._server = DrainingServer(server_config(app), self._signalled)
+        self._stop = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def serve(self, on_listening: Callable[[str], None] | None = None) -> None:
+        """Serve until a signal or `stop`, then drain. Raises EngineConfigError when the address cannot be bound."""
+        self._loop = asyncio.get_running_loop()
+        listener = bind(self._config.listen)
+        if on_listening is not None:
+            on_listening(_address(self._config.listen, listener.getsockname()))
+        core = asyncio.create_task(self._supervisor.run(), name="core supervisor")
+        draining = asyncio.create_task(self._drain_on_stop(), name="drain")
+        try:
+            await self._server.serve([listener])
+        finally:
+            draining.cancel()
+            self._supervisor.stop()
+            await core
+            self._executor.shutdown(wait=False, cancel_futures=True)
+            _remove_socket(self._config.listen)
+
+    def stop(self) -> None:
+        """Drain, then return from `serve`. Call on the event loop."""
+        self._stop.set()
+
+    def _signalled(self) -> None:
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._stop.set)
+
+    async def _drain_on_stop(self) -> None:
+        await self._stop.wait()
+        logger.info("draining: %d sequences under way", self._link.num_open)
+        self._service.drain()
+        deadline = time.monotonic() + self._config.drain_timeout_s
+        while self._link.num_open and time.monotonic() < deadline:
+            await asyncio.sleep(_DRAIN_POLL_S)
+        self._service.close()
+        self._server.stop()
+
+
+async def run_front(front: FrontConfig, core: CoreConfig, on_listening: Callable[[str], None] | None = None) -> None:
+    """Serve this model until a signal. Raises EngineConfigError."""
+    await Front(front, core.model_dir, spawn_core(core), core.max_waiting).serve(on_listening)
+
+
+def _address(listen: str, name: object) -> str:
+    """Where the server can be reached, with the port the system chose."""
+    if isinstance(name, tuple):
+        host, port = name[:2]
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return listen
+
+
+def _remove_socket(listen: str) -> None:
+    if listen.startswith("unix:"):
+        Path(listen.removeprefix("unix:")).unlink(missing_ok=True)

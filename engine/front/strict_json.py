@@ -1,0 +1,72 @@
+"""JSON bodies read strictly: what other parsers would read differently is refused, not guessed."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from engine.front.errors import ApiError, invalid_json
+
+MAX_DEPTH = 64
+MAX_MEMBERS = 100_000
+_MAX_BRACKETS = 400_000
+
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_ALL_BYTES = bytes(range(256))
+_NOT_BRACKETS = bytes(byte for byte in _ALL_BYTES if byte not in b"[]{}")
+
+
+def parse_object(body: bytes) -> dict[str, Any]:
+    """The body as a JSON object.
+
+    Raises ApiError (400 `invalid_json`) for anything else: bad syntax or UTF-8, a byte order mark, lone surrogates,
+    NaN and infinities, numbers out of range, duplicate keys, nesting deeper than 64.
+    """
+    try:
+        value = msgspec.json.decode(body)
+    except UnicodeDecodeError as error:
+        raise invalid_json(f"The body is not valid UTF-8 (byte {error.start} of a string).") from error
+    except RecursionError as error:
+        raise _too_deep() from error
+    except msgspec.MsgspecError as error:
+        raise invalid_json(f"The body is not valid JSON: {error}.") from error
+    if not isinstance(value, dict):
+        raise invalid_json("The body must be a JSON object.")
+    _check_shape(body, value)
+    return value
+
+
+def _check_shape(body: bytes, value: dict[str, Any]) -> None:
+    """Depth, size and duplicate keys. `body` is known to be valid JSON, so outside strings a colon is a member."""
+    skeleton = _STRING.sub(b"", body)
+    num_members = skeleton.count(b":")
+    brackets = skeleton.translate(None, _NOT_BRACKETS)
+    if num_members > MAX_MEMBERS or len(brackets) > _MAX_BRACKETS:
+        raise invalid_json(f"The body has too many values; the limit is {MAX_MEMBERS} object members.")
+    for _ in range(MAX_DEPTH):
+        if not brackets:
+            break
+        brackets = brackets.replace(b"[]", b"").replace(b"{}", b"")
+    if brackets:
+        raise _too_deep()
+    if _count_members(value) != num_members:
+        raise invalid_json("The body has an object with duplicate keys.")
+
+
+def _count_members(root: dict[str, Any]) -> int:
+    total = 0
+    pending: list[Any] = [root]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, dict):
+            total += len(value)
+            pending.extend(child for child in value.values() if isinstance(child, dict | list))
+        else:
+            pending.extend(child for child in value if isinstance(child, dict | list))
+    return total
+
+
+def _too_deep() -> ApiError:
+    return invalid_json(f"The body is nested too deeply; the limit is {MAX_DEPTH} levels.")

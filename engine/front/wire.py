@@ -1,0 +1,224 @@
+"""Answers as bytes: events of a stream and plain bodies, in OpenAI's shapes.
+
+An event is put together from parts encoded once a request, so that a token costs one small JSON string.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import msgspec
+
+from engine.front.choice import Choice, Delta, Finish, TokenEntry
+
+DONE = b"data: [DONE]\n\n"
+_encode = msgspec.json.Encoder().encode
+
+TokenBytes = Callable[[int], bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """What all events of one answer have in common."""
+
+    id: str
+    created: int
+    """Unix time in seconds."""
+    model: str
+    include_usage: bool
+    token_bytes: TokenBytes
+    """For log probabilities: special tokens have bytes too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """Tokens of one request."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+
+    def as_json(self) -> dict[str, Any]:
+        """OpenAI's `usage`."""
+        return {
+            "prompt_tokens": self.prompt_tokens,
+            "completion_tokens": self.completion_tokens,
+            "total_tokens": self.prompt_tokens + self.completion_tokens,
+            "prompt_tokens_details": {"cached_tokens": self.cached_tokens},
+        }
+
+
+class Wire(Protocol):
+    """The shape of one endpoint's answers. `extra` is a JSON object's members, or None."""
+
+    def opening(self, index: int) -> bytes:
+        """What comes before a choice's first text; may be nothing."""
+
+    def delta(self, index: int, delta: Delta) -> bytes:
+        """An event with text."""
+
+    def finish(self, index: int, finish: Finish, extra: dict[str, Any] | None) -> bytes:
+        """A choice's last event."""
+
+    def usage(self, usage: Usage, extra: dict[str, Any] | None) -> bytes:
+        """The event with the usage."""
+
+    def body(self, answers: Sequence[Answer], usage: Usage, extra: dict[str, Any] | None) -> bytes:
+        """The plain answer."""
+
+
+@dataclass(slots=True)
+class Answer:
+    """A choice collected for a plain body."""
+
+    choice: Choice
+    texts: list[str]
+    entries: list[TokenEntry]
+
+
+class ChatWire:
+    """`chat.completion.chunk` events and `chat.completion` bodies."""
+
+    def __init__(self, identity: Identity) -> None:
+        self._identity = identity
+        self._head = _head(identity, "chat.completion.chunk")
+        self._tail = b',"usage":null}\n\n' if identity.include_usage else b"}\n\n"
+
+    def opening(self, index: int) -> bytes:
+        """The delta with the role."""
+        return self._event(index, b'{"role":"assistant","content":""}', b"null", b"null")
+
+    def delta(self, index: int, delta: Delta) -> bytes:
+        """A delta with content."""
+        logprobs = _encode(self._logprobs(delta.entries)) if delta.entries else b"null"
+        return self._event(index, b'{"content":' + _encode(delta.text) + b"}", logprobs, b"null")
+
+    def finish(self, index: int, finish: Finish, extra: dict[str, Any] | None) -> bytes:
+        """The empty delta with the finish reason."""
+        event = self._event(index, b"{}", b"null", _encode(finish))
+        return event if extra is None else _with_members(event, extra)
+
+    def usage(self, usage: Usage, extra: dict[str, Any] | None) -> bytes:
+        """The event without choices that has the usage."""
+        event = b"".join((self._head, b'[],"usage":', _encode(usage.as_json()), b"}\n\n"))
+        return event if extra is None else _with_members(event, extra)
+
+    def body(self, answers: Sequence[Answer], usage: Usage, extra: dict[str, Any] | None) -> bytes:
+        """The plain `chat.completion`."""
+        choices = [
+            {
+                "index": answer.choice.index,
+                "message": {"role": "assistant", "content": "".join(answer.texts), "refusal": None},
+                "logprobs": self._logprobs(answer.entries) if answer.entries else None,
+                "finish_reason": answer.choice.finish,
+            }
+            for answer in answers
+        ]
+        return _body(self._identity, "chat.completion", choices, usage, extra)
+
+    def _event(self, index: int, delta: bytes, logprobs: bytes, finish: bytes) -> bytes:
+        return b'%b[{"index":%d,"delta":%b,"logprobs":%b,"finish_reason":%b}]%b' % (
+            self._head,
+            index,
+            delta,
+            logprobs,
+            finish,
+            self._tail,
+        )
+
+    def _logprobs(self, entries: Iterable[TokenEntry]) -> dict[str, Any]:
+        content = []
+        for entry in entries:
+            top = [self._token(token_id, logprob) for token_id, logprob in entry.top]
+            content.append({**self._token(entry.token_id, entry.logprob), "top_logprobs": top})
+        return {"content": content, "refusal": None}
+
+    def _token(self, token_id: int, logprob: float) -> dict[str, Any]:
+        data = self._identity.token_bytes(token_id)
+        return {"token": data.decode(errors="replace"), "logprob": logprob, "bytes": list(data)}
+
+
+class CompletionWire:
+    """`text_completion` events and bodies."""
+
+    def __init__(self, identity: Identity) -> None:
+        self._identity = identity
+        self._head = _head(identity, "text_completion")
+        self._tail = b',"usage":null}\n\n' if identity.include_usage else b"}\n\n"
+
+    def opening(self, index: int) -> bytes:
+        """Nothing: completions have no role."""
+        return b""
+
+    def delta(self, index: int, delta: Delta) -> bytes:
+        """An event with text."""
+        logprobs = _encode(self._logprobs(delta.entries)) if delta.entries else b"null"
+        return self._event(index, _encode(delta.text), logprobs, b"null")
+
+    def finish(self, index: int, finish: Finish, extra: dict[str, Any] | None) -> bytes:
+        """The event with no text and the finish reason."""
+        event = self._event(index, b'""', b"null", _encode(finish))
+        return event if extra is None else _with_members(event, extra)
+
+    def usage(self, usage: Usage, extra: dict[str, Any] | None) -> bytes:
+        """The event without choices that has the usage."""
+        event = b"".join((self._head, b'[],"usage":', _encode(usage.as_json()), b"}\n\n"))
+        return event if extra is None else _with_members(event, extra)
+
+    def body(self, answers: Sequence[Answer], usage: Usage, extra: dict[str, Any] | None) -> bytes:
+        """The plain `text_completion`."""
+        choices = [
+            {
+                "index": answer.choice.index,
+                "text": "".join(answer.texts),
+                "logprobs": self._logprobs(answer.entries) if answer.entries else None,
+                "finish_reason": answer.choice.finish,
+            }
+            for answer in answers
+        ]
+        return _body(self._identity, "text_completion", choices, usage, extra)
+
+    def _event(self, index: int, text: bytes, logprobs: bytes, finish: bytes) -> bytes:
+        return b'%b[{"index":%d,"text":%b,"logprobs":%b,"finish_reason":%b}]%b' % (
+            self._head,
+            index,
+            text,
+            logprobs,
+            finish,
+            self._tail,
+        )
+
+    def _logprobs(self, entries: Iterable[TokenEntry]) -> dict[str, Any]:
+        shown = list(entries)
+        return {
+            "tokens": [self._text(entry.token_id) for entry in shown],
+            "token_logprobs": [entry.logprob for entry in shown],
+            "top_logprobs": [
+                {self._text(token_id): logprob for token_id, logprob in entry.top} if entry.top else None
+                for entry in shown
+            ],
+            "text_offset": [entry.offset for entry in shown],
+        }
+
+    def _text(self, token_id: int) -> str:
+        return self._identity.token_bytes(token_id).decode(errors="replace")
+
+
+def _head(identity: Identity, kind: str) -> bytes:
+    """Every event of an answer up to its choices."""
+    members = {"id": identity.id, "object": kind, "created": identity.created, "model": identity.model}
+    return b"data: " + _encode(members)[:-1] + b',"choices":'
+
+
+def _body(
+    identity: Identity, kind: str, choices: list[dict[str, Any]], usage: Usage, extra: dict[str, Any] | None
+) -> bytes:
+    members = {"id": identity.id, "object": kind, "created": identity.created, "model": identity.model}
+    return _encode({**members, "choices": choices, "usage": usage.as_json(), **(extra or {})})
+
+
+def _with_members(event: bytes, extra: dict[str, Any]) -> bytes:
+    """The event with more members at the end of its object."""
+    return event[: -len(b"}\n\n")] + b"," + _encode(extra)[1:] + b"\n\n"
