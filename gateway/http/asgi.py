@@ -27,6 +27,9 @@ Header = tuple[bytes, bytes]
 class EdgeChannel(Protocol):
     """One request's line to the edge, beside `receive` and `send`. Valid until the application returns."""
 
+    keep_alive: bool
+    """Set it to False, at the latest before the last byte, to have the connection closed behind this response."""
+
     @property
     def is_gone(self) -> bool:
         """True once the client has closed, half-closed or reset the connection, or the edge gave up on it."""

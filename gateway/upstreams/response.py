@@ -115,6 +115,15 @@ class UpstreamResponse:
         self._buffer_bytes = 0
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
+    async def wait_body(self) -> None:
+        """Until a piece of the body can be read, or its end has come. Raises UpstreamError."""
+        try:
+            while not self._buffer and not self._is_ended():
+                await self._wait()
+        except BaseException:  # cancellation too: nobody waits for the rest
+            self.close()
+            raise
+
     async def relay(self, sink: Sink, *, progress: Progress | None = None) -> None:
         """Call `sink` with every piece, straight from the socket's callback; returns at the end of the body.
 

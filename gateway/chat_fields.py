@@ -1,0 +1,193 @@
+"""The typed fields of a chat completion request: types and ranges are the schema, and the schema is published.
+
+Field names and ranges follow OpenAI's chat completions; `top_k`, `min_p` and `repetition_penalty` follow vLLM.
+A field may be null where OpenAI allows it. Unknown fields are not listed here and go to the upstream as they are.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+MAX_MESSAGES = 4096
+MAX_CHOICES = 128
+MAX_OUTPUT_TOKENS = 1_000_000
+MAX_STOP_STRINGS = 16
+MAX_LOGIT_BIAS = 1024
+MAX_TOOLS = 128
+
+Name = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_-]+$")]
+TokenCount = Annotated[int, Meta(ge=1, le=MAX_OUTPUT_TOKENS)]
+Penalty = Annotated[float, Meta(ge=-2, le=2)]
+Ratio = Annotated[float, Meta(ge=0, le=1)]
+StopString = Annotated[str, Meta(min_length=1, max_length=1024)]
+TokenId = Annotated[str, Meta(pattern=r"^[0-9]{1,9}$")]
+Bias = Annotated[float, Meta(ge=-100, le=100)]
+Label = Annotated[str, Meta(max_length=512)]
+
+
+class TextPart(Struct, frozen=True, tag_field="type", tag="text"):
+    """Text."""
+
+    text: str
+
+
+class RefusalPart(Struct, frozen=True, tag_field="type", tag="refusal"):
+    """A refusal the model gave earlier."""
+
+    refusal: str
+
+
+class ImageUrl(Struct, frozen=True):
+    """Where the image is: always inside the request, as a `data:` URL."""
+
+    url: Annotated[str, Meta(pattern=r"^data:image/")]
+    detail: Literal["auto", "low", "high"] | None = None
+
+
+class ImagePart(Struct, frozen=True, tag_field="type", tag="image_url"):
+    """An image."""
+
+    image_url: ImageUrl
+
+
+class AudioPart(Struct, frozen=True, tag_field="type", tag="input_audio"):
+    """Audio, inside the request."""
+
+    input_audio: dict[str, Any]
+
+
+UserContent = Annotated[list[TextPart | ImagePart | AudioPart], Meta(min_length=1)]
+AssistantContent = Annotated[list[TextPart | RefusalPart], Meta(min_length=1)]
+TextContent = Annotated[list[TextPart], Meta(min_length=1)]
+
+
+class FunctionCall(Struct, frozen=True):
+    """What the model asked to be called; `arguments` is JSON as text."""
+
+    name: Name
+    arguments: str
+
+
+class ToolCall(Struct, frozen=True):
+    """One call the model made."""
+
+    id: str
+    function: FunctionCall
+    type: Literal["function"] = "function"
+
+
+class SystemMessage(Struct, frozen=True, tag_field="role", tag="system"):
+    """Instructions from the product."""
+
+    content: str | TextContent
+    name: str | None = None
+
+
+class DeveloperMessage(Struct, frozen=True, tag_field="role", tag="developer"):
+    """Instructions from the product, newer spelling."""
+
+    content: str | TextContent
+    name: str | None = None
+
+
+class UserMessage(Struct, frozen=True, tag_field="role", tag="user"):
+    """What the person said."""
+
+    content: str | UserContent
+    name: str | None = None
+
+
+class AssistantMessage(Struct, frozen=True, tag_field="role", tag="assistant"):
+    """What the model said; content may be null only beside tool calls or a refusal."""
+
+    content: str | AssistantContent | None = None
+    name: str | None = None
+    refusal: str | None = None
+    tool_calls: Annotated[list[ToolCall], Meta(max_length=MAX_TOOLS)] | None = None
+    function_call: FunctionCall | None = None
+
+
+class ToolMessage(Struct, frozen=True, tag_field="role", tag="tool"):
+    """What a tool answered."""
+
+    content: str | TextContent
+    tool_call_id: Annotated[str, Meta(min_length=1, max_length=256)]
+
+
+class FunctionMessage(Struct, frozen=True, tag_field="role", tag="function"):
+    """What a function answered, older spelling."""
+
+    content: str | None
+    name: Name
+
+
+Message = SystemMessage | DeveloperMessage | UserMessage | AssistantMessage | ToolMessage | FunctionMessage
+
+
+class StreamOptions(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a stream carries beyond the text."""
+
+    include_usage: bool | None = None
+    include_obfuscation: bool | None = None
+    continuous_usage_stats: bool | None = None
+
+
+class ResponseFormat(Struct, frozen=True):
+    """The shape the answer must have; the schema itself is the upstream's to judge."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: dict[str, Any] | None = None
+
+
+class FunctionDefinition(Struct, frozen=True):
+    """A function the model may call; `parameters` is a JSON Schema."""
+
+    name: Name
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+
+
+class Tool(Struct, frozen=True):
+    """A tool the model may use."""
+
+    type: Literal["function"]
+    function: FunctionDefinition
+
+
+class ChatFields(Struct, frozen=True, kw_only=True):
+    """A chat completion request as this gateway understands it."""
+
+    model: Annotated[str, Meta(min_length=1, max_length=256)]
+    messages: Annotated[list[Message], Meta(min_length=1, max_length=MAX_MESSAGES)]
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    max_tokens: TokenCount | None = None
+    max_completion_tokens: TokenCount | None = None
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Ratio | None = None
+    top_k: Annotated[int, Meta(ge=-1, le=1_000_000)] | None = None
+    min_p: Ratio | None = None
+    n: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] | None = None
+    best_of: Annotated[int, Meta(ge=1, le=1)] | None = None
+    stop: StopString | Annotated[list[StopString], Meta(max_length=MAX_STOP_STRINGS)] | None = None
+    seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    repetition_penalty: Annotated[float, Meta(gt=0, le=10)] | None = None
+    logit_bias: Annotated[dict[TokenId, Bias], Meta(max_length=MAX_LOGIT_BIAS)] | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    response_format: ResponseFormat | None = None
+    tools: Annotated[list[Tool], Meta(max_length=MAX_TOOLS)] | None = None
+    tool_choice: Annotated[str, Meta(max_length=64)] | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    user: Label | None = None
+    metadata: Annotated[dict[Label, Label], Meta(max_length=16)] | None = None
+    prompt_cache_key: Label | None = None
+    service_tier: Label | None = None
+
+
+PRIVILEGED_FIELDS = frozenset({"api_base", "base_url", "custom_host", "chat_template", "chat_template_kwargs"})
+"""Fields that would let a caller choose where a request goes or how a prompt is made: always refused."""

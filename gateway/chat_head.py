@@ -1,0 +1,101 @@
+"""ChatHead: what the headers of a chat request mean to the gateway, read in one pass."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Final
+
+MAX_CLIENT_ID_CHARS: Final = 128
+MAX_TRACE_BYTES: Final = 512
+
+_WANTED: Final = frozenset(
+    (
+        *(b"authorization", b"content-type", b"content-encoding", b"x-stainless-read-timeout", b"x-stainless-timeout"),
+        *(b"x-stainless-retry-count", b"x-penstock-priority", b"x-penstock-timing", b"x-client-request-id"),
+        *(b"traceparent", b"tracestate"),
+    )
+)
+
+
+class ChatHead:
+    """The headers that matter; malformed values count as absent, except where a row of the contract says otherwise."""
+
+    __slots__ = ("_headers", "_values", "authorization")
+
+    def __init__(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        self._headers = headers
+        self._values: dict[bytes, bytes] = {}
+        self.authorization: list[bytes] = []
+        """Every Authorization value; more than one is refused later."""
+        for name, value in headers:
+            if name in _WANTED:
+                if name == b"authorization":
+                    self.authorization.append(value)
+                else:
+                    self._values[name] = value
+
+    @property
+    def content_type(self) -> bytes | None:
+        """As sent."""
+        return self._values.get(b"content-type")
+
+    @property
+    def content_encoding(self) -> bytes | None:
+        """As sent."""
+        return self._values.get(b"content-encoding")
+
+    @property
+    def client_timeout_s(self) -> float | None:
+        """How long the client itself will wait for the next byte; None when it did not say."""
+        values = self._values
+        if b"x-stainless-read-timeout" not in values and b"x-stainless-timeout" not in values:
+            return None
+        return _seconds(values.get(b"x-stainless-read-timeout")) or _seconds(values.get(b"x-stainless-timeout"))
+
+    @property
+    def is_retry(self) -> bool:
+        """The client says that it asked before."""
+        count = self._values.get(b"x-stainless-retry-count")
+        return count is not None and count.isdigit() and count.strip(b"0") != b""
+
+    @property
+    def lane(self) -> str | None:
+        """The lane asked for; the caller's entitlement clamps it."""
+        value = self._values.get(b"x-penstock-priority")
+        return None if value is None else value.decode("ascii", "replace").strip().lower()
+
+    @property
+    def wants_timing(self) -> bool:
+        """Whether the answer itself is to carry every stage's time."""
+        return self._values.get(b"x-penstock-timing", b"").strip().lower() == b"full"
+
+    @property
+    def client_request_id(self) -> str | None:
+        """The caller's own label, shortened; for the log only, never a key and never sent back."""
+        value = self._values.get(b"x-client-request-id")
+        return None if value is None else value.decode("ascii", "replace")[:MAX_CLIENT_ID_CHARS]
+
+    def passed_on(self) -> list[tuple[bytes, bytes]]:
+        """The client's headers that the upstream may see; all others stay here."""
+        values = self._values
+        return [
+            (name, values[name])
+            for name in (b"traceparent", b"tracestate", b"x-penstock-timing")
+            if name in values and len(values[name]) <= MAX_TRACE_BYTES
+        ]
+
+    def all(self) -> dict[str, str]:
+        """Every header by name, for routes that match on them; of repeated ones the last."""
+        return {name.decode("latin-1"): value.decode("latin-1") for name, value in self._headers}
+
+
+def _seconds(value: bytes | None) -> float | None:
+    """A positive, finite number of seconds, else None."""
+    if value is None or len(value) > 32:
+        return None
+    try:
+        seconds = float(value)
+    except ValueError:
+        return None
+    return seconds if 0 < seconds < math.inf else None

@@ -1,0 +1,252 @@
+"""The gateway's error tree and the one envelope in which every error leaves it.
+
+GatewayError
+├── RejectedRequest            the request itself is wrong (4xx)
+│   ├── InvalidRequest         400, names the field
+│   ├── InvalidApiKey          401
+│   ├── ModelNotAllowed        403
+│   ├── NotFound               404 (unknown model or route)
+│   ├── MethodNotAllowed       405, with Allow
+│   ├── RequestTooLarge        413
+│   └── UnsupportedMediaType   415
+├── Shed                       503, refused for load; carries when to come back
+├── UpstreamFailed             502
+├── UpstreamTimedOut           504
+└── InternalError              500, says nothing but the request id
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Literal
+
+import msgspec
+
+Header = tuple[bytes, bytes]
+
+MIN_RETRY_AFTER_S = 1.0
+MAX_RETRY_AFTER_S = 60.0
+
+ErrorType = Literal[
+    "invalid_request_error", "rate_limit_error", "insufficient_quota", "service_unavailable_error", "api_error"
+]
+"""Every value of `error.type`."""
+
+_JSON_HEADER: Header = (b"content-type", b"application/json")
+
+
+class ShedReason(StrEnum):
+    """Why load was refused; the value of `x-penstock-shed-reason` and a metric label."""
+
+    QUEUE_FULL = "queue_full"
+    DEADLINE = "deadline"
+    SLO_UNREACHABLE = "slo_unreachable"
+    TENANT_SHARE = "tenant_share"
+    OVERLOAD = "overload"
+    DRAINING = "draining"
+
+
+RETRY_CANNOT_HELP = frozenset({ShedReason.DEADLINE, ShedReason.SLO_UNREACHABLE})
+
+
+class Degraded(msgspec.Struct, frozen=True, kw_only=True):
+    """What a product may show its user when load was refused."""
+
+    reason: ShedReason
+    lane: str
+    queue_depth: int
+    predicted_wait_ms: int
+    hint: str
+
+
+class ErrorDetail(msgspec.Struct, frozen=True, kw_only=True):
+    """The inside of the envelope; the first four keys are always present."""
+
+    message: str
+    type: ErrorType
+    param: str | None
+    code: str
+    degraded: Degraded | msgspec.UnsetType = msgspec.UNSET
+
+
+class ErrorEnvelope(msgspec.Struct, frozen=True):
+    """`{"error": {...}}`: the body of every error, on every listener."""
+
+    error: ErrorDetail
+
+
+class GatewayError(Exception):
+    """Anything the gateway itself answers with an error envelope."""
+
+    status: int = 500
+    type: ErrorType = "api_error"
+    code: str = "internal_error"
+
+    def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        if code is not None:
+            self.code = code
+
+    def headers(self) -> Sequence[Header]:
+        """Headers that belong to this error beyond the common ones."""
+        return ()
+
+    def detail(self) -> ErrorDetail:
+        """The error as it stands inside the envelope."""
+        return ErrorDetail(message=self.message, type=self.type, param=self.param, code=self.code)
+
+
+class RejectedRequest(GatewayError):
+    """The request itself is wrong; sending it again unchanged cannot help."""
+
+    status = 400
+    type: ErrorType = "invalid_request_error"
+    code = "invalid_value"
+
+
+class InvalidRequest(RejectedRequest):
+    """400 with the path of the field; `code` is `invalid_json`, `invalid_value`, `unsupported_parameter`
+    or `context_length_exceeded`."""
+
+
+class InvalidApiKey(RejectedRequest):
+    """401. Says the same for an absent, a malformed and an unknown key."""
+
+    status = 401
+    code = "invalid_api_key"
+
+    def __init__(self) -> None:
+        super().__init__("No valid API key was given. Send 'Authorization: Bearer <key>' with a key of this gateway.")
+
+    def headers(self) -> Sequence[Header]:
+        return ((b"www-authenticate", b'Bearer realm="penstock"'),)
+
+
+class ModelNotAllowed(RejectedRequest):
+    """403: the key is good, the model is not for it."""
+
+    status = 403
+    code = "model_not_allowed"
+
+
+class NotFound(RejectedRequest):
+    """404: unknown route (`not_found`) or unknown model (`model_not_found`)."""
+
+    status = 404
+    code = "not_found"
+
+
+class MethodNotAllowed(RejectedRequest):
+    """405 with the methods that would have worked."""
+
+    status = 405
+    code = "method_not_allowed"
+
+    def __init__(self, method: str, allow: Sequence[str]) -> None:
+        self.allow = ", ".join(allow)
+        super().__init__(f"Method {method} is not allowed here. Use {self.allow}.")
+
+    def headers(self) -> Sequence[Header]:
+        return ((b"allow", self.allow.encode("ascii")),)
+
+
+class RequestTooLarge(RejectedRequest):
+    """413: the body is over the configured limit; the connection is closed."""
+
+    status = 413
+    code = "request_too_large"
+
+
+class UnsupportedMediaType(RejectedRequest):
+    """415: not JSON, or an encoding the gateway does not undo."""
+
+    status = 415
+    code = "unsupported_media_type"
+
+
+class Shed(GatewayError):
+    """503: refused for load, with an honest time to come back (`retry_after_s`, clamped to 1..60 s)."""
+
+    status = 503
+    type: ErrorType = "service_unavailable_error"
+    code = "server_is_overloaded"
+
+    def __init__(
+        self,
+        reason: ShedReason,
+        *,
+        lane: str,
+        message: str,
+        hint: str,
+        retry_after_s: float = MIN_RETRY_AFTER_S,
+        queue_depth: int = 0,
+        predicted_wait_s: float = 0.0,
+    ) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.lane = lane
+        self.retry_after_s = min(max(retry_after_s, MIN_RETRY_AFTER_S), MAX_RETRY_AFTER_S)
+        self.degraded = Degraded(
+            reason=reason,
+            lane=lane,
+            queue_depth=queue_depth,
+            predicted_wait_ms=round(predicted_wait_s * 1000),
+            hint=hint,
+        )
+
+    def headers(self) -> Sequence[Header]:
+        should_retry = b"false" if self.reason in RETRY_CANNOT_HELP else b"true"
+        return (
+            (b"retry-after", b"%d" % math.ceil(self.retry_after_s)),
+            (b"retry-after-ms", b"%d" % math.ceil(self.retry_after_s * 1000)),
+            (b"x-should-retry", should_retry),
+            (b"x-penstock-shed-reason", self.reason.encode("ascii")),
+        )
+
+    def detail(self) -> ErrorDetail:
+        return ErrorDetail(
+            message=self.message, type=self.type, param=self.param, code=self.code, degraded=self.degraded
+        )
+
+
+class UpstreamFailed(GatewayError):
+    """502: the deployment refused, broke the protocol or answered with a server error."""
+
+    status = 502
+    code = "upstream_error"
+
+
+class UpstreamTimedOut(GatewayError):
+    """504: the deployment did not connect, start or go on in time."""
+
+    status = 504
+    code = "upstream_timeout"
+
+
+class InternalError(GatewayError):
+    """500: our own fault. The cause is in the log under the request id, never in the answer."""
+
+    def __init__(self, request_id: str) -> None:
+        super().__init__(f"The gateway failed. Report this with the request id {request_id}.")
+
+
+_encoder = msgspec.json.Encoder()
+
+
+def error_body(error: GatewayError) -> bytes:
+    """The envelope as JSON."""
+    return _encoder.encode(ErrorEnvelope(error.detail()))
+
+
+def error_event(error: GatewayError) -> bytes:
+    """The envelope as the last event of a stream that had already begun."""
+    return b"data: " + error_body(error) + b"\n\n"
+
+
+def error_headers(error: GatewayError) -> list[Header]:
+    """Headers of an error response, request id and content-length excluded."""
+    return [_JSON_HEADER, (b"x-penstock-error-code", error.code.encode("ascii")), *error.headers()]

@@ -1,0 +1,93 @@
+"""API keys: from an Authorization header to the tenant it belongs to."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from ipaddress import ip_address
+from typing import Final
+
+from gateway.errors import InvalidApiKey, InvalidRequest
+from routing_policies.document import Policy
+
+DEV_TENANT: Final = "dev"
+MAX_KEY_BYTES: Final = 512
+
+_SCHEME: Final = b"bearer "
+_NO_KEY: Final = b"\0"
+_ABSENT_DIGEST: Final = bytes(32)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """Who is asking and what it may use; None means everything."""
+
+    tenant: str
+    models: frozenset[str] | None = None
+    lanes: tuple[str, ...] | None = None
+
+    def may_use_model(self, name: str) -> bool:
+        """Whether this caller may ask for `name`."""
+        return self.models is None or name in self.models
+
+    def lane(self, wanted: str | None, default: str) -> str:
+        """The lane `wanted` clamped to what this caller may use; its first lane, else `default`, when it may not."""
+        if self.lanes is None:
+            return wanted or default
+        return wanted if wanted in self.lanes else self.lanes[0]
+
+
+class KeyRing:
+    """The keys of one policy revision, by full SHA-256 only. Without any key, loopback clients are tenant `dev`."""
+
+    __slots__ = ("_callers", "_dev")
+
+    def __init__(self, policy: Policy) -> None:
+        self._callers: dict[bytes, tuple[bytes, Caller]] = {}
+        self._dev = None if policy.has_keys else Caller(tenant=DEV_TENANT)
+        for tenant in policy.tenants:
+            caller = Caller(
+                tenant=tenant.id,
+                models=None if tenant.models is None else frozenset(tenant.models),
+                lanes=tenant.lanes,
+            )
+            for key in tenant.keys:
+                digest = bytes.fromhex(key.sha256)
+                self._callers[digest] = (digest, caller)
+
+    def authenticate(self, authorization: Sequence[bytes], client_host: str | None) -> Caller:
+        """The caller behind the header values; raises InvalidApiKey, or InvalidRequest when there are two headers.
+
+        An absent, malformed or unknown key does the same work as a good one: one hash, one lookup, one comparison.
+        """
+        if len(authorization) > 1:
+            raise InvalidRequest("There is more than one Authorization header. Send one.")
+        if self._dev is not None and _is_loopback(client_host):
+            return self._dev
+        digest = sha256(_bearer(authorization)).digest()
+        known, caller = self._callers.get(digest, (_ABSENT_DIGEST, None))
+        if not hmac.compare_digest(known, digest) or caller is None:
+            raise InvalidApiKey
+        return caller
+
+
+def _bearer(authorization: Sequence[bytes]) -> bytes:
+    """The key, or a value that is no key; long and multi-line values never reach the hash as they are."""
+    if not authorization:
+        return _NO_KEY
+    value = authorization[0]
+    if len(value) > MAX_KEY_BYTES or value[: len(_SCHEME)].lower() != _SCHEME:
+        return _NO_KEY
+    return value[len(_SCHEME) :].strip() or _NO_KEY
+
+
+def _is_loopback(client_host: str | None) -> bool:
+    """A Unix socket's client has no address and is on this machine."""
+    if client_host is None or client_host == "127.0.0.1":
+        return True
+    try:
+        return ip_address(client_host).is_loopback
+    except ValueError:
+        return client_host == ""

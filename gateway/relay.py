@@ -1,0 +1,123 @@
+"""Relay: an upstream's answer to the client, byte for byte, with a bounded copy for the record."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from gateway.errors import UpstreamFailed
+from gateway.http.asgi import EdgeChannel, Header
+from gateway.stream_tail import StreamTail, has_first_token, merge_timing, usage_of
+from gateway.telemetry.record import Place
+from gateway.timeline import Stage
+from gateway.timing_events import TimingEvents
+from gateway.turn import Turn
+from gateway.upstreams.response import UpstreamResponse
+from gateway.upstreams.sse import SseProgress
+
+MAX_PLAIN_BYTES: Final = 32 * 1024 * 1024
+"""Largest plain answer that is held to see whether it is whole."""
+
+EVENT_STREAM: Final = b"text/event-stream"
+
+_STREAM_HEADERS: Final[list[Header]] = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+async def relay_plain(turn: Turn, response: UpstreamResponse, headers: list[Header]) -> None:
+    """Hold the whole answer, so that one that breaks off becomes a 502, then send it as it came."""
+    body = await response.read(MAX_PLAIN_BYTES)
+    record = turn.record
+    if 200 <= response.status < 300:
+        record.timeline.first_token_at = turn.clock()
+        record.usage = usage_of(body)
+        if turn.wants_timing:
+            turn.mark(Stage.RELAY)
+            body = merge_timing(body, record.timeline.stages_ms())
+    await turn.answer(response.status, [*headers, *turn.answer_headers()], body)
+    turn.mark(Stage.RELAY)
+
+
+async def relay_stream(turn: Turn, response: UpstreamResponse) -> None:
+    """Pass a stream on as it comes; raises UpstreamFailed when it ends without saying that it is whole.
+
+    The first piece is awaited before the status line goes out, so that an upstream that dies before it can still be
+    answered with a status, or replaced by another.
+    """
+    relay = _StreamRelay(turn, response)
+    await turn.begin(response.status, [*_STREAM_HEADERS, *turn.answer_headers()])
+    turn.place = Place.DECODE
+    if turn.channel is not None:
+        await relay.through(turn.channel)
+    else:
+        await relay.through_asgi()
+    summary = relay.tail.summary()
+    turn.record.usage = summary.usage
+    if not summary.is_complete:
+        turn.record.is_incomplete = True
+        if not summary.has_error:
+            raise UpstreamFailed(
+                f"Deployment '{turn.record.deployment}' ended its answer without finishing it. Try again."
+            )
+    await turn.end(relay.rest())
+    turn.mark(Stage.RELAY)
+
+
+class _StreamRelay:
+    """What happens to each piece of one stream."""
+
+    __slots__ = ("_events", "_response", "_resume", "_turn", "tail")
+
+    def __init__(self, turn: Turn, response: UpstreamResponse) -> None:
+        self.tail = StreamTail()
+        self._turn = turn
+        self._response = response
+        self._events = TimingEvents() if turn.wants_timing else None
+        self._resume: asyncio.Task[None] | None = None
+
+    async def through(self, channel: EdgeChannel) -> None:
+        """Straight from the upstream's socket callback into the client's transport, no coroutine per piece."""
+
+        def sink(piece: bytes) -> None:
+            piece = self._observe(piece)
+            if not channel.write(piece) and self._resume is None:
+                self._response.pause()
+                self._resume = asyncio.get_running_loop().create_task(self._resume_after_drain(channel))
+
+        try:
+            await self._response.relay(sink, progress=SseProgress())
+            if self._resume is not None:
+                await self._resume
+        finally:
+            if self._resume is not None:
+                self._resume.cancel()
+                self._resume = None
+
+    async def through_asgi(self) -> None:
+        """The same for a server without our channel: one `send` per piece, which waits while the client is slow."""
+        async for piece in self._response.chunks():
+            await self._turn.send({"type": "http.response.body", "body": self._observe(piece), "more_body": True})
+
+    def rest(self) -> bytes:
+        """What was held back for the timing extension."""
+        if self._events is None:
+            return b""
+        self._turn.mark(Stage.RELAY)
+        return self._events.finish(self._turn.record.timeline.stages_ms())
+
+    def _observe(self, piece: bytes) -> bytes:
+        record = self._turn.record
+        record.num_chunks += 1
+        record.bytes_out += len(piece)
+        if record.timeline.first_token_at is None and has_first_token(piece):
+            record.timeline.first_token_at = self._turn.clock()
+        self.tail.feed(piece)
+        return piece if self._events is None else self._events.feed(piece)
+
+    async def _resume_after_drain(self, channel: EdgeChannel) -> None:
+        await channel.drain()
+        self._resume = None
+        self._response.resume()

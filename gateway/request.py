@@ -1,0 +1,149 @@
+"""ChatRequest: a chat completion request, parsed once and trusted from then on."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Final
+
+import msgspec
+
+from gateway.chat_fields import PRIVILEGED_FIELDS, AssistantMessage, ChatFields, Message
+from gateway.errors import InvalidRequest, UnsupportedMediaType
+from gateway.json_guard import JsonGuard
+
+_MODEL_VALUE: Final = re.compile(rb'"model"\s*:\s*("(?:[^"\\]|\\.)*")')
+_MISSING_FIELD: Final = re.compile(r"missing required field `([^`]+)`")
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+
+
+class ChatRequest:
+    """What the client sent: the raw bytes, the JSON document and its typed fields. Never changed in place."""
+
+    __slots__ = ("document", "fields", "raw")
+
+    def __init__(self, raw: bytes, document: dict[str, Any], fields: ChatFields) -> None:
+        self.raw = raw
+        self.document = document
+        self.fields = fields
+
+    @property
+    def model(self) -> str:
+        """The name the client asked for: an alias or a deployment's own model."""
+        return self.fields.model
+
+    @property
+    def messages(self) -> list[Message]:
+        """The conversation, at least one message."""
+        return self.fields.messages
+
+    @property
+    def stream(self) -> bool:
+        """True when the answer is to come as server-sent events."""
+        return self.fields.stream is True
+
+    @property
+    def num_choices(self) -> int:
+        """How many answers are wanted."""
+        return self.fields.n or 1
+
+    @property
+    def max_output_tokens(self) -> int | None:
+        """The client's own limit for one answer; the newer field wins, None when it set neither."""
+        return self.fields.max_completion_tokens or self.fields.max_tokens
+
+    def body_for(self, model: str) -> bytes:
+        """The raw bytes with `model` as model name: untouched when equal, spliced when the name stands only once."""
+        if model == self.fields.model:
+            return self.raw
+        name = msgspec.json.encode(model)
+        if self.raw.count(b'"model"') == 1:
+            match = _MODEL_VALUE.search(self.raw)
+            if match is not None and msgspec.json.decode(match.group(1)) == self.fields.model:
+                return b"".join((self.raw[: match.start(1)], name, self.raw[match.end(1) :]))
+        document = {**self.document, "model": model}
+        try:
+            return msgspec.json.encode(document)
+        except OverflowError:  # an integer beyond 64 bits in a field that is not ours
+            return json.dumps(document, ensure_ascii=False).encode()
+
+
+class ChatRequestParser:
+    """Turns a request body into a ChatRequest or says which field is wrong."""
+
+    def __init__(self) -> None:
+        names = {field.encode_name for field in msgspec.structs.fields(ChatFields)}
+        self._guard = JsonGuard(names | PRIVILEGED_FIELDS)
+
+    def parse(self, body: bytes) -> ChatRequest:
+        """Raises InvalidRequest with the path of the first wrong field."""
+        if body.startswith(_BYTE_ORDER_MARK):
+            raise InvalidRequest(
+                "The body begins with a byte-order mark. Send plain UTF-8 without one.", code="invalid_json"
+            )
+        document = self._guard.decode(body)
+        if not PRIVILEGED_FIELDS.isdisjoint(document):
+            _refuse_privileged(document)
+        try:
+            fields = msgspec.convert(document, ChatFields)
+        except msgspec.ValidationError as error:
+            raise _invalid_field(str(error)) from None
+        _check_relations(fields)
+        return ChatRequest(body, document, fields)
+
+
+def require_json(content_type: bytes | None, content_encoding: bytes | None) -> None:
+    """Raises UnsupportedMediaType unless the body is declared as plain UTF-8 JSON."""
+    if content_type != b"application/json" and not _is_json(content_type):
+        raise UnsupportedMediaType("The body must be JSON. Send 'Content-Type: application/json'.")
+    if content_encoding is not None and content_encoding.strip().lower() not in (b"", b"identity"):
+        raise UnsupportedMediaType("Compressed request bodies are not accepted. Send the JSON uncompressed.")
+
+
+def _is_json(content_type: bytes | None) -> bool:
+    if content_type is None:
+        return False
+    kind, _, rest = content_type.partition(b";")
+    if kind.strip().lower() != b"application/json":
+        return False
+    parameters = [part.strip().lower().replace(b'"', b"") for part in rest.split(b";") if part.strip()]
+    return all(part in (b"charset=utf-8", b"charset=utf8") for part in parameters if part.startswith(b"charset"))
+
+
+def _refuse_privileged(document: dict[str, Any]) -> None:
+    name = min(PRIVILEGED_FIELDS & document.keys())
+    raise InvalidRequest(
+        f"{name}: this field is set by the operator and cannot be part of a request. Remove it.",
+        param=name,
+        code="unsupported_parameter",
+    )
+
+
+def _invalid_field(text: str) -> InvalidRequest:
+    """Translate msgspec's "Expected … - at `$.a[0].b`" into a message and a `param` path."""
+    reason, _, where = text.partition(" - at `")
+    path = where.removeprefix("key` in `").rstrip("`").lstrip("$.")
+    missing = _MISSING_FIELD.search(reason)
+    if missing is not None:
+        path = f"{path}.{missing.group(1)}" if path else missing.group(1)
+        return InvalidRequest(f"{path}: this field is required.", param=path)
+    return InvalidRequest(f"{path}: {reason[:1].lower()}{reason[1:]}.", param=path or None)
+
+
+def _check_relations(fields: ChatFields) -> None:
+    """Rules between fields, which types cannot say."""
+    for index, message in enumerate(fields.messages):
+        if type(message) is AssistantMessage and message.content is None:
+            _check_silent_assistant(index, message)
+    if fields.stream_options is not None and not fields.stream:
+        raise InvalidRequest("stream_options: only allowed together with 'stream': true.", param="stream_options")
+    if fields.top_logprobs is not None and not fields.logprobs:
+        raise InvalidRequest("top_logprobs: only allowed together with 'logprobs': true.", param="top_logprobs")
+
+
+def _check_silent_assistant(index: int, message: AssistantMessage) -> None:
+    if not message.tool_calls and message.function_call is None and message.refusal is None:
+        raise InvalidRequest(
+            f"messages[{index}].content: may be null only beside 'tool_calls', 'function_call' or 'refusal'.",
+            param=f"messages[{index}].content",
+        )

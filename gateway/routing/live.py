@@ -1,0 +1,31 @@
+"""The live state of deployments: what the router looks at and the forwarder uses; it outlives policy revisions."""
+
+from __future__ import annotations
+
+from gateway.admission.limiter import Limiter
+from gateway.upstreams.client import UpstreamClient
+from routing_policies.document import Deployment
+
+
+class LiveDeployment:
+    """One deployment with its connections, its permits and whether it is ready."""
+
+    __slots__ = ("client", "id", "is_ready", "limiter", "model", "url")
+
+    def __init__(self, deployment: Deployment, client: UpstreamClient, limiter: Limiter) -> None:
+        self.id = deployment.id
+        self.model = deployment.model
+        self.url = deployment.url
+        self.client = client
+        self.limiter = limiter
+        self.is_ready = False
+        """As the last probe, or the last failed connect, left it."""
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that hold a permit now."""
+        return self.limiter.in_flight
+
+    def serves(self, deployment: Deployment) -> bool:
+        """Whether this live state can go on under a new revision's entry: same address, same model."""
+        return self.url == deployment.url and self.model == deployment.model

@@ -1,0 +1,32 @@
+"""RetryBudget: how many second attempts the traffic may afford, so that retries never become the load."""
+
+from __future__ import annotations
+
+from typing import Final
+
+DEFAULT_RATIO: Final = 0.1
+DEFAULT_RESERVE: Final = 10.0
+
+
+class RetryBudget:
+    """Every request puts `ratio` into the purse, every retry takes 1 out; `reserve` is what the purse can hold."""
+
+    __slots__ = ("_purse", "_ratio", "_reserve")
+
+    def __init__(self, *, ratio: float = DEFAULT_RATIO, reserve: float = DEFAULT_RESERVE) -> None:
+        if not 0 <= ratio <= 1 or reserve < 1:
+            raise ValueError(f"expected a ratio in [0, 1] and a reserve of 1 or more, got {ratio} and {reserve}")
+        self._ratio = ratio
+        self._reserve = reserve
+        self._purse = reserve
+
+    def earn(self) -> None:
+        """A request came."""
+        self._purse = min(self._purse + self._ratio, self._reserve)
+
+    def spend(self) -> bool:
+        """Whether one retry is affordable; it is paid when True."""
+        if self._purse < 1:
+            return False
+        self._purse -= 1
+        return True

@@ -1,0 +1,88 @@
+"""PolicySnapshot: one policy revision in the form requests use it; a request keeps the one it started with."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from gateway.admission.lane import Lane
+from gateway.admission.limit import StaticLimit
+from gateway.admission.limiter import Limiter
+from gateway.keys import KeyRing
+from gateway.routing.live import LiveDeployment
+from gateway.routing.router import Router
+from gateway.timeline import Clock
+from gateway.upstreams.client import UpstreamClient
+from gateway.upstreams.pool import PoolLimits
+from gateway.upstreams.target import Target
+from routing_policies.document import Deployment, Policy
+from routing_policies.document import Lane as LaneRule
+
+_POOL_LIMITS: Final = PoolLimits(max_connections=200_000)
+"""Permits bound a deployment's concurrency; the pool only has to be larger, also after a limit was raised."""
+
+_NO_LANES: Final = (LaneRule(id="interactive"),)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicySnapshot:
+    """Immutable as a whole; the lanes and deployments inside are live and shared with later revisions."""
+
+    revision: str
+    policy: Policy
+    keys: KeyRing
+    lanes: Mapping[str, Lane]
+    default_lane: str
+    deployments: Mapping[str, LiveDeployment]
+    router: Router
+
+    @property
+    def is_servable(self) -> bool:
+        """Whether at least one deployment is ready."""
+        return any(deployment.is_ready for deployment in self.deployments.values())
+
+
+class SnapshotBuilder:
+    """Makes a snapshot of each revision; what did not change (connections, permits, queues) is carried over."""
+
+    def __init__(self, *, clock: Clock, rng: random.Random) -> None:
+        self._clock = clock
+        self._rng = rng
+
+    def build(self, policy: Policy, revision: str, previous: PolicySnapshot | None = None) -> PolicySnapshot:
+        """The snapshot; raises TargetError when a deployment's URL is none. `previous` stays usable."""
+        deployments = {
+            item.id: self._deployment(item, previous.deployments.get(item.id) if previous else None)
+            for item in policy.deployments
+        }
+        rules = policy.lanes or _NO_LANES
+        lanes = {rule.id: self._lane(rule, previous.lanes.get(rule.id) if previous else None) for rule in rules}
+        return PolicySnapshot(
+            revision=revision,
+            policy=policy,
+            keys=KeyRing(policy),
+            lanes=lanes,
+            default_lane=rules[0].id,
+            deployments=deployments,
+            router=Router(policy, deployments, self._rng),
+        )
+
+    def _lane(self, rule: LaneRule, kept: Lane | None) -> Lane:
+        if kept is None:
+            return Lane(rule.id, weight=rule.weight, max_queue=rule.max_queue)
+        kept.configure(weight=rule.weight, max_queue=rule.max_queue)
+        return kept
+
+    def _deployment(self, item: Deployment, kept: LiveDeployment | None) -> LiveDeployment:
+        limit = StaticLimit(item.limits.max_in_flight)
+        if kept is not None and kept.serves(item):
+            kept.limiter.set_limit(limit)
+            return kept
+        client = UpstreamClient(
+            Target.parse(item.url),
+            limits=_POOL_LIMITS,
+            clock=self._clock,
+        )
+        return LiveDeployment(item, client, Limiter(limit, clock=self._clock))

@@ -1,0 +1,116 @@
+"""The log: JSON lines, written by a thread of its own so that a slow disk or a blocked pipe never holds a request."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, BinaryIO, Final, Protocol
+
+import msgspec
+
+DEFAULT_CAPACITY: Final = 20_000
+FLUSH_INTERVAL_S: Final = 0.1
+MAX_TEXT_CHARS: Final = 2_000
+
+_SECRETS: Final = (
+    (re.compile(r"(?i)\b(bearer|basic)\s+[^\s\"',;]+"), r"\1 [redacted]"),
+    (re.compile(r"\b(sk|pk|rk|hf|xox[a-z])[-_][A-Za-z0-9_-]{8,}"), "[redacted]"),
+    (
+        re.compile(r"(?i)\b(authorization|api[-_]?key|cookie|set-cookie|password|secret)(\"?\s*[:=]\s*)\"?[^\s\"',;]+"),
+        r"\1\2[redacted]",
+    ),
+    (re.compile(r"://[^/@\s]+@"), "://[redacted]@"),
+)
+_CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+Entry = Mapping[str, Any]
+
+
+class Loggable(Protocol):
+    """Something that becomes a line when the writer thread comes to it."""
+
+    def as_entry(self) -> Entry:
+        """The line's keys and values, free text already through `clean`."""
+        ...
+
+
+def clean(text: str) -> str:
+    """`text` shortened, with secrets redacted and control characters escaped: fit for a terminal and a log."""
+    text = text[:MAX_TEXT_CHARS]
+    for pattern, replacement in _SECRETS:
+        text = pattern.sub(replacement, text)
+    return _CONTROL.sub(lambda match: f"\\x{ord(match.group()):02x}", text)
+
+
+class LogWriter:
+    """A bounded queue and the thread that empties it; when the queue is full, entries are dropped and counted."""
+
+    def __init__(
+        self,
+        stream: BinaryIO,
+        *,
+        capacity: int = DEFAULT_CAPACITY,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.num_dropped = 0
+        self._stream = stream
+        self._capacity = capacity
+        self._wall_clock = wall_clock
+        self._queue: deque[tuple[float, Loggable | Entry]] = deque()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="penstock-log", daemon=True)
+        self._encode = msgspec.json.Encoder().encode
+
+    def start(self) -> None:
+        """Begin to write."""
+        self._thread.start()
+
+    def write(self, entry: Loggable | Entry) -> None:
+        """Queue one line; never blocks, never raises."""
+        if len(self._queue) >= self._capacity:
+            self.num_dropped += 1
+        else:
+            self._queue.append((self._wall_clock(), entry))
+
+    def event(self, name: str, **values: Any) -> None:
+        """Queue a line about the process rather than about a request."""
+        self.write({"event": name, **values})
+
+    def failure(self, name: str, error: BaseException, **values: Any) -> None:
+        """Queue a line about a fault of ours, with its traceback; the error itself is not kept."""
+        self.event(name, error="".join(traceback.format_exception(error))[-MAX_TEXT_CHARS:], **values)
+
+    def close(self, timeout_s: float = 2.0) -> None:
+        """Write what is queued and stop; gives up after `timeout_s` when the stream is blocked."""
+        self._stopping.set()
+        if self._thread.ident is not None:
+            self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        while not self._stopping.wait(FLUSH_INTERVAL_S):
+            self._flush()
+        self._flush()
+
+    def _flush(self) -> None:
+        lines = []
+        while self._queue:
+            at, entry = self._queue.popleft()
+            lines.append(self._line(at, entry))
+        if not lines:
+            return
+        try:
+            self._stream.write(b"".join(lines))
+            self._stream.flush()
+        except (OSError, ValueError):  # disk full, pipe closed, stream closed: serving goes on without a log
+            self.num_dropped += len(lines)
+
+    def _line(self, at: float, entry: Loggable | Entry) -> bytes:
+        if isinstance(entry, Mapping):
+            values: Entry = {key: clean(value) if isinstance(value, str) else value for key, value in entry.items()}
+        else:
+            values = entry.as_entry()
+        return self._encode({"at": round(at, 6), **values}) + b"\n"

@@ -1,0 +1,140 @@
+"""Every metric of the gateway, and the one place that turns a finished request into them."""
+
+from __future__ import annotations
+
+from gateway.telemetry.instruments import Counter, Histogram, Instruments
+from gateway.telemetry.record import CacheResult, RequestRecord, Usage
+from gateway.timeline import STAGE_LABELS, Outcome, Stage
+
+OTHER = "other"
+"""The label for tenants that are not configured."""
+
+PROMPT_BUCKETS: tuple[tuple[int, str], ...] = ((256, "0-256"), (1024, "256-1k"), (4096, "1k-4k"), (16384, "4k-16k"))
+LAST_PROMPT_BUCKET = "16k+"
+_BYTES_PER_TOKEN = 4
+"""A guess for the bucket only, where the upstream reported no usage."""
+
+_OWN_STAGES = (Stage.ADMIT, Stage.TRIM, Stage.CACHE, Stage.ROUTE)
+
+
+def prompt_bucket(prompt_tokens: int) -> str:
+    """The label of the bucket that holds `prompt_tokens`."""
+    for bound, label in PROMPT_BUCKETS:
+        if prompt_tokens < bound:
+            return label
+    return LAST_PROMPT_BUCKET
+
+
+class _Latencies:
+    """The three latency histograms of one (deployment, prompt bucket, cache)."""
+
+    __slots__ = ("total", "tpot", "ttft")
+
+    def __init__(self, ttft: Histogram, tpot: Histogram, total: Histogram) -> None:
+        self.ttft = ttft
+        self.tpot = tpot
+        self.total = total
+
+
+class GatewayMetrics:
+    """The families of HTTP_CONTRACT's gateway table. `tenants` bounds the tenant label and follows the policy."""
+
+    def __init__(self) -> None:
+        make = Instruments("penstock_")
+        self.instruments = make
+        self.tenants: frozenset[str] = frozenset()
+        self.requests = make.counter(
+            "requests_total", "Requests by how they ended.", ("route", "deployment", "outcome")
+        )
+        self.stages = make.histogram("stage_seconds", "Time spent in one stage of a request.", ("stage",))
+        latency = ("deployment", "prompt_bucket", "cache")
+        self.ttft = make.histogram("ttft_seconds", "Receipt to first token with content.", latency)
+        self.tpot = make.histogram("tpot_seconds", "Time per output token after the first.", latency)
+        self.total = make.histogram("total_seconds", "Receipt to last byte.", latency)
+        self.overhead = make.histogram("overhead_seconds", "Added by the gateway, wait for a permit excluded.")
+        self.shed = make.counter("shed_total", "Requests refused for load.", ("lane", "reason"))
+        self.queue_depth = make.gauge("queue_depth", "Requests waiting for a permit.", ("lane",))
+        self.queue_wait = make.histogram("queue_wait_seconds", "Wait for a permit.", ("lane",))
+        self.concurrency_limit = make.gauge("concurrency_limit", "Permits that may be out at once.", ("deployment",))
+        self.in_flight = make.gauge("in_flight", "Permits that are out.", ("deployment",))
+        self.deployment_ready = make.gauge("deployment_ready", "Whether the deployment is ready.", ("deployment",))
+        self.cache_lookups = make.counter("cache_lookups_total", "Cache lookups.", ("result", "reason"))
+        self.prompt_tokens = make.counter("prompt_tokens_total", "Prompt tokens reported.", ("tenant",))
+        self.completion_tokens = make.counter("completion_tokens_total", "Completion tokens reported.", ("tenant",))
+        self.decisions = make.counter("routing_decisions_total", "Routing decisions.", ("policy", "choice", "reason"))
+        self.retries = make.counter("retries_total", "Second attempts, by the deployment that failed.", ("deployment",))
+        self.client_retries = make.counter("client_retries_total", "Requests that the client marked as retries.")
+        self.cancelled_upstream = make.counter("cancelled_upstream_total", "Requests whose client left.", ("place",))
+        self.cancel_seconds = make.histogram("cancel_seconds", "Client gone to everything released.", ("place",))
+        self.policy_info = make.gauge("policy_info", "1 for the revision in force.", ("revision",))
+        self.policy_reload_success = make.gauge("policy_reload_success", "Whether the last reload was taken.")
+        self.loop_lag = make.histogram("event_loop_lag_seconds", "How late the event loop ran a timer.")
+        self.log_dropped = make.counter("log_dropped_total", "Log lines dropped because the log could not keep up.")
+        self._stage_children = [self.stages.labels(label) for label in STAGE_LABELS]
+        self._overhead_child = self.overhead.labels()
+        self._requests: dict[tuple[str, str, Outcome], Counter] = {}
+        self._latencies: dict[tuple[str, str, CacheResult], _Latencies] = {}
+        self._cache_results = {result: self.cache_lookups.labels(result, "policy") for result in CacheResult}
+
+    def tenant_label(self, tenant: str) -> str:
+        """`tenant` when it is configured, else `other`."""
+        return tenant if tenant in self.tenants else OTHER
+
+    def record(self, record: RequestRecord) -> None:
+        """Count one finished request; called exactly once for each."""
+        outcome = record.outcome or Outcome.FAILED
+        key = (record.route, record.deployment, outcome)
+        counter = self._requests.get(key)
+        if counter is None:
+            counter = self._requests[key] = self.requests.labels(*key)
+        counter.value += 1.0
+        for child, seconds in zip(self._stage_children, record.timeline.spent, strict=True):
+            if seconds is not None:
+                child.observe(seconds)
+        if record.is_retry:
+            self.client_retries.labels().inc()
+        if outcome is Outcome.SHED:
+            self.shed.labels(record.lane, record.shed_reason or OTHER).inc()
+        elif outcome is Outcome.CANCELLED and record.place is not None:
+            self.cancelled_upstream.labels(record.place).inc()
+            if record.gone_at is not None:
+                self.cancel_seconds.labels(record.place).observe(record.timeline.last_at - record.gone_at)
+        if record.deployment:
+            self._record_answer(record, outcome)
+
+    def _record_answer(self, record: RequestRecord, outcome: Outcome) -> None:
+        """What is known once a deployment was chosen."""
+        spent = record.timeline.spent
+        self._cache_results[record.cache].value += 1.0
+        queued_s = spent[Stage.QUEUE]
+        if queued_s is not None:
+            self.queue_wait.labels(record.lane).observe(queued_s)
+        self._overhead_child.observe(sum(spent[stage] or 0.0 for stage in _OWN_STAGES))
+        usage = record.usage
+        if usage is not None:
+            self._record_usage(record, usage)
+        if outcome is Outcome.COMPLETED or outcome is Outcome.CACHED:
+            self._record_latencies(record, usage)
+
+    def _record_usage(self, record: RequestRecord, usage: Usage) -> None:
+        tenant = self.tenant_label(record.tenant)
+        self.prompt_tokens.labels(tenant).inc(usage.prompt_tokens)
+        self.completion_tokens.labels(tenant).inc(usage.completion_tokens)
+
+    def _record_latencies(self, record: RequestRecord, usage: Usage | None) -> None:
+        num_prompt = record.bytes_in // _BYTES_PER_TOKEN if usage is None else usage.prompt_tokens
+        key = (record.deployment, prompt_bucket(num_prompt), record.cache)
+        latencies = self._latencies.get(key)
+        if latencies is None:
+            latencies = self._latencies[key] = _Latencies(
+                self.ttft.labels(*key), self.tpot.labels(*key), self.total.labels(*key)
+            )
+        timeline = record.timeline
+        latencies.total.observe(timeline.total_s())
+        first_at = timeline.first_token_at
+        if first_at is None:
+            return
+        latencies.ttft.observe(first_at - timeline.started_at)
+        num_output = record.num_chunks if usage is None else usage.completion_tokens
+        if num_output > 1 and record.stream:
+            latencies.tpot.observe((timeline.last_at - first_at) / (num_output - 1))

@@ -1,0 +1,150 @@
+"""RequestRecord: everything that is remembered about one request, filled on its way and recorded exactly once."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+from gateway.telemetry.log import clean
+from gateway.timeline import Outcome, Timeline
+
+
+class CacheResult(StrEnum):
+    """What the cache did; the value of `x-penstock-cache` with dashes for underscores."""
+
+    HIT_EXACT = "hit_exact"
+    HIT_SEMANTIC = "hit_semantic"
+    MISS = "miss"
+    BYPASS = "bypass"
+
+    @property
+    def header(self) -> bytes:
+        """The header's spelling."""
+        return self.value.replace("_", "-").encode("ascii")
+
+
+class Place(StrEnum):
+    """Where a request was when its client left."""
+
+    QUEUED = "queued"
+    CONNECTING = "connecting"
+    PREFILL = "prefill"
+    DECODE = "decode"
+
+
+class Usage:
+    """Tokens as the upstream counted them; None where it did not say."""
+
+    __slots__ = ("cached_tokens", "completion_tokens", "prompt_tokens")
+
+    def __init__(self, prompt_tokens: int, completion_tokens: int, cached_tokens: int | None = None) -> None:
+        self.prompt_tokens = prompt_tokens
+        self.completion_tokens = completion_tokens
+        self.cached_tokens = cached_tokens
+
+
+class RequestRecord:
+    """One request. Holds names and numbers only: no body, no key, no exception."""
+
+    __slots__ = (
+        "attempts",
+        "bytes_in",
+        "bytes_out",
+        "cache",
+        "client_request_id",
+        "code",
+        "deployment",
+        "detail",
+        "gone_at",
+        "is_incomplete",
+        "is_retry",
+        "lane",
+        "model",
+        "num_chunks",
+        "outcome",
+        "place",
+        "policy",
+        "request_id",
+        "route",
+        "shed_reason",
+        "status",
+        "stream",
+        "tenant",
+        "timeline",
+        "usage",
+    )
+
+    def __init__(self, request_id: str, now: float) -> None:
+        self.request_id = request_id
+        self.timeline = Timeline(now)
+        self.outcome: Outcome | None = None
+        self.status = 0
+        """HTTP status sent, 499 when the client left first."""
+        self.code: str | None = None
+        """Error code of the envelope, if any."""
+        self.detail: str | None = None
+        """For the log only: what happened in words."""
+        self.tenant = ""
+        self.lane = ""
+        self.model = ""
+        """As the client asked for it."""
+        self.route = ""
+        self.policy = ""
+        self.deployment = ""
+        self.cache = CacheResult.BYPASS
+        self.stream = False
+        self.attempts = 0
+        self.is_retry = False
+        """The client said that this is a retry."""
+        self.is_incomplete = False
+        """The stream ended without a finish reason."""
+        self.shed_reason: str | None = None
+        self.place: Place | None = None
+        """Set when the client left."""
+        self.gone_at: float | None = None
+        """When it left, monotonic."""
+        self.usage: Usage | None = None
+        self.num_chunks = 0
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.client_request_id: str | None = None
+
+    def as_entry(self) -> dict[str, Any]:
+        """One log line; keys without a value are left out."""
+        usage, timeline = self.usage, self.timeline
+        first_token_at = timeline.first_token_at
+        entry = {
+            "event": "request",
+            "request_id": self.request_id,
+            "client_request_id": _cleaned(self.client_request_id),
+            "outcome": self.outcome,
+            "status": self.status,
+            "code": self.code,
+            "detail": _cleaned(self.detail),
+            "tenant": self.tenant or None,
+            "lane": self.lane or None,
+            "model": _cleaned(self.model) or None,
+            "route": self.route or None,
+            "policy": self.policy or None,
+            "deployment": self.deployment or None,
+            "cache": self.cache,
+            "stream": self.stream,
+            "attempts": self.attempts,
+            "is_retry": self.is_retry or None,
+            "is_incomplete": self.is_incomplete or None,
+            "shed_reason": self.shed_reason,
+            "cancelled_while": self.place,
+            "prompt_tokens": None if usage is None else usage.prompt_tokens,
+            "completion_tokens": None if usage is None else usage.completion_tokens,
+            "cached_tokens": None if usage is None else usage.cached_tokens,
+            "bytes_in": self.bytes_in,
+            "bytes_out": self.bytes_out,
+            "ttft_ms": None if first_token_at is None else round((first_token_at - timeline.started_at) * 1000, 3),
+            "total_ms": round(timeline.total_s() * 1000, 3),
+            "stages_ms": timeline.stages_ms(),
+        }
+        return {key: value for key, value in entry.items() if value is not None}
+
+
+def _cleaned(text: str | None) -> str | None:
+    return None if text is None else clean(text)

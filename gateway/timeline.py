@@ -1,0 +1,78 @@
+"""Where the time of one request went, and how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum, StrEnum
+
+Clock = Callable[[], float]
+"""Monotonic seconds."""
+
+
+class Outcome(StrEnum):
+    """How a request ended: exactly one for each request, a closed metric label."""
+
+    COMPLETED = "completed"
+    CACHED = "cached"
+    SHED = "shed"
+    REJECTED = "rejected"
+    CANCELLED = "cancelled"
+    UPSTREAM_FAILED = "upstream_failed"
+    UPSTREAM_TIMEOUT = "upstream_timeout"
+    FAILED = "failed"
+
+
+class Stage(IntEnum):
+    """Stages in the order of the request's way; the value indexes `Timeline.spent`."""
+
+    READ = 0
+    ADMIT = 1
+    TRIM = 2
+    EMBED = 3
+    CACHE = 4
+    ROUTE = 5
+    QUEUE = 6
+    CONNECT = 7
+    UPSTREAM_FIRST_BYTE = 8
+    RELAY = 9
+
+
+STAGE_LABELS: tuple[str, ...] = tuple(stage.name.lower() for stage in Stage)
+
+
+class Timeline:
+    """Seconds spent in each stage; `mark(stage, now)` charges the time since the last mark to `stage`."""
+
+    __slots__ = ("first_token_at", "last_at", "spent", "started_at")
+
+    def __init__(self, now: float) -> None:
+        self.started_at = now
+        self.last_at = now
+        self.first_token_at: float | None = None
+        self.spent: list[float | None] = [None] * len(STAGE_LABELS)
+        """None: the request never entered the stage."""
+
+    def mark(self, stage: int, now: float) -> None:
+        """Charge the time since the last mark to `stage`; a second visit (a retry) adds up."""
+        before = self.spent[stage]
+        elapsed = now - self.last_at
+        self.spent[stage] = elapsed if before is None else before + elapsed
+        self.last_at = now
+
+    def charge(self, stage: int, seconds: float) -> None:
+        """Give `seconds` measured elsewhere to `stage`, taking them out of what the next mark will charge."""
+        before = self.spent[stage]
+        self.spent[stage] = seconds if before is None else before + seconds
+        self.last_at += seconds
+
+    def total_s(self) -> float:
+        """Seconds from receipt to the last mark."""
+        return self.last_at - self.started_at
+
+    def stages_ms(self) -> dict[str, float]:
+        """Milliseconds by stage name, entered stages only, rounded to a microsecond."""
+        return {
+            label: round(seconds * 1000, 3)
+            for label, seconds in zip(STAGE_LABELS, self.spent, strict=True)
+            if seconds is not None
+        }

@@ -1,0 +1,99 @@
+"""Turn: one chat request on its way through the pipeline, and the response it is building."""
+
+from __future__ import annotations
+
+from gateway.errors import GatewayError, error_body, error_event, error_headers
+from gateway.http.asgi import EdgeChannel, Header, Scope, Send, edge_channel, respond
+from gateway.routing.snapshot import PolicySnapshot
+from gateway.telemetry.record import Place, RequestRecord
+from gateway.timeline import Clock, Stage
+
+_TIMING_STAGES = (
+    (Stage.ADMIT, "admit"),
+    (Stage.TRIM, "trim"),
+    (Stage.CACHE, "cache"),
+    (Stage.ROUTE, "route"),
+    (Stage.QUEUE, "queue"),
+)
+
+
+class Turn:
+    """The state of one request. `place` says where a client that leaves now would have left."""
+
+    __slots__ = ("channel", "clock", "gone_at", "has_started", "place", "record", "send", "snapshot", "wants_timing")
+
+    def __init__(self, scope: Scope, send: Send, record: RequestRecord, snapshot: PolicySnapshot, clock: Clock) -> None:
+        self.channel: EdgeChannel | None = edge_channel(scope)
+        self.send = send
+        self.record = record
+        self.snapshot = snapshot
+        self.clock = clock
+        self.place = Place.QUEUED
+        self.has_started = False
+        """The status line is out: from here on only an error event can report a failure."""
+        self.wants_timing = False
+        self.gone_at: float | None = None
+
+    def note_gone(self) -> None:
+        """The client has just left."""
+        self.gone_at = self.clock()
+
+    def mark(self, stage: Stage) -> None:
+        """Charge the time since the last mark to `stage`."""
+        self.record.timeline.mark(stage, self.clock())
+
+    def answer_headers(self) -> list[Header]:
+        """The gateway's own headers of a chat answer, as they stand now."""
+        record = self.record
+        headers = [
+            (b"x-request-id", record.request_id.encode("ascii")),
+            (b"x-penstock-cache", record.cache.header),
+            (b"x-penstock-policy", record.policy.encode("ascii")),
+            (b"server-timing", self._server_timing()),
+        ]
+        if record.route:
+            headers.append((b"x-penstock-route", record.route.encode("ascii")))
+        if record.deployment:
+            headers.append((b"x-penstock-deployment", record.deployment.encode("ascii")))
+        return headers
+
+    async def begin(self, status: int, headers: list[Header]) -> None:
+        """Send the status line and the headers; they leave with the first bytes of the body."""
+        self.record.status = status
+        self.has_started = True
+        await self.send({"type": "http.response.start", "status": status, "headers": headers})
+
+    async def end(self, body: bytes = b"") -> None:
+        """Send the last bytes of the body."""
+        await self.send({"type": "http.response.body", "body": body, "more_body": False})
+
+    async def answer(self, status: int, headers: list[Header], body: bytes) -> None:
+        """Send a whole response."""
+        self.record.status = status
+        self.record.bytes_out = len(body)
+        self.has_started = True
+        await respond(self.send, status, headers, body)
+
+    async def fail(self, error: GatewayError) -> None:
+        """Answer with the envelope, or end a stream that had begun with an error event and without `[DONE]`."""
+        self.record.code = error.code
+        self.record.detail = self.record.detail or error.message
+        if self.has_started:
+            if self.channel is not None:
+                self.channel.keep_alive = False
+            await self.end(error_event(error))
+            return
+        headers = [*error_headers(error), *self.answer_headers()]
+        await self.answer(error.status, headers, error_body(error))
+
+    def _server_timing(self) -> bytes:
+        spent = self.record.timeline.spent
+        parts = [
+            f"{label};dur={seconds * 1000:.3f}"
+            for stage, label in _TIMING_STAGES
+            if (seconds := spent[stage]) is not None
+        ]
+        upstream_s = (spent[Stage.CONNECT] or 0.0) + (spent[Stage.UPSTREAM_FIRST_BYTE] or 0.0)
+        if spent[Stage.UPSTREAM_FIRST_BYTE] is not None:
+            parts.append(f"upstream;dur={upstream_s * 1000:.3f}")
+        return ", ".join(parts).encode("ascii")
