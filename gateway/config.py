@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import re
 import tomllib
@@ -42,7 +41,8 @@ def bundled_policy_path() -> Path:
 class GatewayConfig:
     """Settings of one gateway process. Every key of `penstock.toml` is a field here or, under `[edge]`, of EdgeLimits.
 
-    The variable of a key is `PENSTOCK_` and its upper-case name: `PENSTOCK_PUBLIC_LISTEN`, `PENSTOCK_EDGE_MAX_BODY_BYTES`.
+    The variable of a key is `PENSTOCK_` and its name in upper case, such as `PENSTOCK_PUBLIC_LISTEN` or
+    `PENSTOCK_EDGE_MAX_BODY_BYTES`.
     """
 
     public_listen: str = "127.0.0.1:8080"
@@ -89,14 +89,22 @@ def load_config(
     """
     here = (cwd or Path.cwd()).resolve()
     named = path or (Path(env[CONFIG_ENV]) if env.get(CONFIG_ENV) else None)
-    file = here / named if named is not None else here / DEFAULT_FILE
-    values: dict[str, Any] = {"runtime_dir": here / "run"}
+    file = here / named.expanduser() if named is not None else here / DEFAULT_FILE
+    found: dict[str, _Found] = {"runtime_dir": _Found(here / "run", "default")}
     if named is not None or file.exists():
-        values |= _from_file(file)
-    _merge(values, _from_env(env, here))
-    _merge(values, {key: _anchored(value, here) for key, value in (flags or {}).items() if value is not None})
-    edge = _construct(EdgeLimits, values.pop("edge", {}), "edge.")
-    return _construct(GatewayConfig, {**values, "edge": edge}, "")
+        found |= _from_file(file)
+    found |= _from_env(env, here)
+    for key, value in (flags or {}).items():
+        if value is not None:
+            found[key] = _Found(_anchored(value, here), f"--{key.replace('_', '-')}")
+    try:
+        edge = EdgeLimits(**_section(found, "edge."))
+    except ValueError as error:  # its message starts with the field
+        raise _placed(found, "edge.", error) from error
+    try:
+        return GatewayConfig(**_section(found, ""), edge=edge)
+    except ConfigError as error:
+        raise _placed(found, "", error) from error
 
 
 def is_loopback(address: str) -> bool:
@@ -125,7 +133,15 @@ def require_keys_when_exposed(config: GatewayConfig, policy: Policy) -> None:
             )
 
 
-def _from_file(file: Path) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A value and where it was given; kept under its dotted key."""
+
+    value: Any
+    place: str
+
+
+def _from_file(file: Path) -> dict[str, _Found]:
     try:
         with file.open("rb") as stream:
             raw = stream.read(MAX_CONFIG_BYTES + 1)
@@ -136,44 +152,51 @@ def _from_file(file: Path) -> dict[str, Any]:
         raise ConfigError(f"{file}: cannot be read ({error.strerror}); check --config and {CONFIG_ENV}") from error
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"{file}: not valid TOML: {error}") from error
-    kinds, edge_kinds = _kinds(GatewayConfig), _kinds(EdgeLimits)
     edge = data.pop("edge", {})
     if not isinstance(edge, dict):
         raise ConfigError(f"{file}: edge: expected a table, [edge]")
-    values = {key: _typed(kinds, key, value, f"{file}: {key}", strict=True) for key, value in data.items()}
-    values = {key: _anchored(value, file.parent) for key, value in values.items()}
-    limits = {k: _typed(edge_kinds, k, v, f"{file}: edge.{k}", strict=True) for k, v in edge.items()}
-    return {**values, "edge": limits}
+    kinds, found = _kinds(), {}
+    for key, value in {**data, **{f"edge.{key}": value for key, value in edge.items()}}.items():
+        place = f"{file}: {key}"
+        if key not in kinds:
+            raise ConfigError(f"{place}: no such setting{_nearest(key, list(kinds))}")
+        found[key] = _Found(_anchored(_typed(kinds[key], value, place, strict=True), file.parent), place)
+    return found
 
 
-def _from_env(env: Mapping[str, str], here: Path) -> dict[str, Any]:
-    kinds, edge_kinds = _kinds(GatewayConfig), _kinds(EdgeLimits)
-    known = {ENV_PREFIX + key.upper(): key for key in kinds}
-    known_edge = {f"{ENV_PREFIX}EDGE_{key.upper()}": key for key in edge_kinds}
-    values: dict[str, Any] = {"edge": {}}
+def _from_env(env: Mapping[str, str], here: Path) -> dict[str, _Found]:
+    kinds, found = _kinds(), {}
+    known = {ENV_PREFIX + key.replace(".", "_").upper(): key for key in kinds}
     for name, text in env.items():
         if not name.startswith(ENV_PREFIX) or name == CONFIG_ENV or _SERVICE_LINK.fullmatch(name):
             continue
-        if name in known:
-            value = _typed(kinds, known[name], text, name, strict=False)
-            values[known[name]] = _anchored(value, here)
-        elif name in known_edge:
-            values["edge"][known_edge[name]] = _typed(edge_kinds, known_edge[name], text, name, strict=False)
-        else:
-            raise ConfigError(f"{name}: no such setting{_nearest(name, [*known, *known_edge, CONFIG_ENV])}")
-    return values
+        if name not in known:
+            raise ConfigError(f"{name}: no such setting{_nearest(name, [*known, CONFIG_ENV])}")
+        found[known[name]] = _Found(_anchored(_typed(kinds[known[name]], text, name, strict=False), here), name)
+    return found
 
 
-def _kinds(cls: type) -> dict[str, Any]:
-    """Key → type of every scalar setting of a class."""
-    return {key: kind for key, kind in get_type_hints(cls).items() if kind is not EdgeLimits}
+def _kinds() -> dict[str, Any]:
+    """Dotted key → type of every setting."""
+    kinds = {key: kind for key, kind in get_type_hints(GatewayConfig).items() if kind is not EdgeLimits}
+    return kinds | {f"edge.{key}": kind for key, kind in get_type_hints(EdgeLimits).items()}
 
 
-def _typed(kinds: Mapping[str, Any], key: str, value: object, place: str, *, strict: bool) -> Any:
+def _section(found: Mapping[str, _Found], prefix: str) -> dict[str, Any]:
+    """The values right under a prefix, by their last name."""
+    names = {key: key.removeprefix(prefix) for key in found if key.startswith(prefix)}
+    return {name: found[key].value for key, name in names.items() if "." not in name}
+
+
+def _placed(found: Mapping[str, _Found], prefix: str, error: ValueError) -> ConfigError:
+    """An error whose message starts with a key, starting with the place that gave it."""
+    key, _, said = str(error).partition(": ")
+    given = found.get(prefix + key)
+    return ConfigError(f"{given.place}: {said}" if given else f"{prefix}{error}")
+
+
+def _typed(kind: Any, value: object, place: str, *, strict: bool) -> Any:
     """The value in its setting's type; `strict` refuses text where a number is meant, which variables cannot avoid."""
-    if key not in kinds:
-        raise ConfigError(f"{place}: no such setting{_nearest(key, list(kinds))}")
-    kind = kinds[key]
     if kind is Path:
         if not isinstance(value, str) or not value:
             raise ConfigError(f"{place}: expected a path, got {value!r}")
@@ -182,7 +205,7 @@ def _typed(kinds: Mapping[str, Any], key: str, value: object, place: str, *, str
         return msgspec.convert(value, kind, strict=strict)
     except msgspec.ValidationError as error:
         said = str(error).replace("`", "").partition(", got ")[0]
-        said = f"{said[0].lower()}{said[1:]}" if "enum value" not in said else f"expected one of {_choices(kind)}"
+        said = f"expected one of {_choices(kind)}" if "enum value" in said else f"{said[0].lower()}{said[1:]}"
         raise ConfigError(f"{place}: {said}, got {value!r}") from error
 
 
@@ -197,22 +220,6 @@ def _nearest(word: str, known: list[str]) -> str:
 
 def _anchored(value: Any, base: Path) -> Any:
     return (base / value).resolve() if isinstance(value, Path) else value
-
-
-def _merge(values: dict[str, Any], later: Mapping[str, Any]) -> None:
-    edge = {**values.get("edge", {}), **later.get("edge", {})}
-    values.update(later, edge=edge)
-
-
-def _construct(cls: Any, values: Mapping[str, Any], prefix: str) -> Any:
-    known = {item.name for item in dataclasses.fields(cls)}
-    assert values.keys() <= known, f"unchecked keys: {values.keys() - known}"
-    try:
-        return cls(**values)
-    except ConfigError:
-        raise
-    except ValueError as error:  # EdgeLimits starts its message with the field
-        raise ConfigError(f"{prefix}{error}") from error
 
 
 def _address_problem(address: str) -> str | None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
+from routing_policies.check import run_tests
 from routing_policies.document import Policy
-from routing_policies.loading import MAX_DOCUMENT_BYTES
+from routing_policies.loading import MAX_DOCUMENT_BYTES, load_document
+from routing_policies.problems import PolicyError
 
 REVISION_CHARS = 12
 SETTLE_S = 2.0
@@ -76,7 +79,7 @@ class PolicyFile:
         poll_s: float = 0.25,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        """`on_revision` gets each new good policy and may refuse it with a ValueError; `on_status` each change after it."""
+        """`on_revision` gets each new good policy and may refuse it with a ValueError; `on_status` follows it."""
         self._path = path
         self._variables = dict(variables)
         self._accept = accept
