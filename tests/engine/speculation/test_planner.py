@@ -1,0 +1,89 @@
+"""Drafts are given where they are expected to pay, and nowhere else."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.speculation.acceptance import AcceptanceRate
+from engine.speculation.planner import Candidate, plan_drafts
+
+
+@dataclass(frozen=True)
+class Cost:
+    plain: float
+    fixed: float
+    each: float
+
+    def plain_s(self, num_rows: int) -> float:
+        return self.plain * (0.5 + 0.5 * num_rows)
+
+    def drafting_s(self, num_rows: int) -> float:
+        return self.fixed
+
+    def per_draft_s(self, num_rows: int) -> float:
+        return self.each
+
+
+def test_cheap_verification_of_likely_drafts_uses_all_of_them() -> None:
+    assert plan_drafts([Candidate(0.95, 6)], 1, Cost(1.0, 0.0, 0.01)) == [6]
+
+
+def test_unlikely_drafts_are_not_tried() -> None:
+    assert plan_drafts([Candidate(0.05, 6)], 1, Cost(1.0, 0.1, 0.1)) == [0]
+
+
+def test_fixed_cost_of_verifying_keeps_a_small_gain_away() -> None:
+    candidate = [Candidate(0.5, 1)]
+    assert plan_drafts(candidate, 1, Cost(1.0, 0.0, 0.1)) == [1]
+    assert plan_drafts(candidate, 1, Cost(1.0, 0.4, 0.1)) == [0]
+
+
+def test_rows_with_better_acceptance_get_more() -> None:
+    few, many = plan_drafts([Candidate(0.3, 8), Candidate(0.9, 8)], 2, Cost(1.0, 0.0, 0.15))
+    assert few < many
+
+
+def test_nothing_is_drafted_before_a_plain_step_was_measured() -> None:
+    assert plan_drafts([Candidate(0.99, 4)], 1, Cost(0.0, 0.0, 0.0)) == [0]
+
+
+rows = st.lists(st.builds(Candidate, st.floats(0.01, 0.99), st.integers(0, 3)), min_size=1, max_size=3)
+
+
+@settings(max_examples=60)
+@given(rows, st.floats(0.0, 0.5), st.floats(0.01, 0.6))
+def test_no_other_choice_of_drafts_is_faster(candidates: list[Candidate], fixed: float, each: float) -> None:
+    cost = Cost(1.0, fixed, each)
+    num_rows = len(candidates)
+
+    def rate(counts: tuple[int, ...]) -> float:
+        tokens = num_rows + sum(
+            sum(row.acceptance**i for i in range(1, count + 1)) for row, count in zip(candidates, counts, strict=True)
+        )
+        seconds = cost.plain_s(num_rows) + (cost.fixed if any(counts) else 0.0) + cost.each * sum(counts)
+        return tokens / seconds
+
+    chosen = rate(tuple(plan_drafts(candidates, num_rows, cost, min_gain=1.0)))
+    best = max(rate(counts) for counts in itertools.product(*(range(row.max_drafts + 1) for row in candidates)))
+    assert chosen >= best * (1 - 1e-9)
+
+
+def test_acceptance_follows_what_was_verified() -> None:
+    rate = AcceptanceRate(prior=0.6)
+    for _ in range(20):
+        rate.observe(4, 4)
+    assert rate.value > 0.95
+    for _ in range(20):
+        rate.observe(4, 0)
+    assert rate.value < 0.1
+
+
+def test_tokens_behind_the_first_rejection_are_no_evidence() -> None:
+    short, long = AcceptanceRate(), AcceptanceRate()
+    short.observe(2, 1)
+    long.observe(8, 1)
+    assert short.value == long.value
