@@ -117,9 +117,13 @@ class Connection(asyncio.Protocol):
         return response
 
     def close(self) -> None:
-        """Close politely; for an idle connection. Idempotent."""
+        """Close politely; for a connection without a response. Idempotent."""
         self._lose()
-        if self._transport is not None:
+        if self._transport is None:
+            return
+        if self._transport.get_write_buffer_size():
+            self._transport.abort()  # a polite close would wait for a peer that does not read
+        else:
             self._transport.close()
 
     def abort(self, error: UpstreamError) -> None:

@@ -154,7 +154,7 @@ class ResponseReader:
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header, or a trailer, which is dropped."""
         if self._state is _HEAD:
-            self.headers.append((name.lower(), value))
+            self.headers.append((name.lower(), value.rstrip(b" \t")))
 
     def on_headers_complete(self) -> None:
         """A head is whole; decide how its body ends."""

@@ -1,0 +1,167 @@
+"""Server-sent events out of bytes and back: sans-I/O, indifferent to where the bytes were cut.
+
+Follows the event-stream grammar of the WHATWG HTML standard (9.2.6): lines end in LF, CR or CRLF, a leading byte-order
+mark is dropped, `data` lines are joined by LF, comments start with a colon, an empty line ends an event, and an event
+that the stream's end cuts off is never delivered. Lines are cut as bytes, so a UTF-8 character may be split anywhere.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_LINE_END = re.compile(rb"\r\n|\n|\r")
+_BOM = b"\xef\xbb\xbf"
+_DONE = b"[DONE]"
+
+MAX_EVENT_BYTES = 8 * 1024 * 1024
+
+
+class SseError(ValueError):
+    """One event is larger than the decoder accepts."""
+
+
+@dataclass(frozen=True, slots=True)
+class SseEvent:
+    """One event; `data` is as sent, LF between its lines."""
+
+    data: bytes
+    event: str = "message"
+    id: str | None = None
+    """As given in this event; None when it has none."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether this is the marker that ends an OpenAI stream."""
+        return self.data == _DONE
+
+
+class SseDecoder:
+    """`feed` bytes as they come, get the events they complete."""
+
+    __slots__ = ("_data", "_event", "_id", "_is_after_cr", "_is_at_start", "_max_bytes", "_num_bytes", "_tail")
+
+    def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
+        self._max_bytes = max_event_bytes
+        self._tail = bytearray()
+        self._is_at_start = True
+        self._is_after_cr = False
+        self._begin_event()
+
+    def _begin_event(self) -> None:
+        self._data: list[bytes] = []
+        self._event = b""
+        self._id: bytes | None = None
+        self._num_bytes = 0
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether the stream, if it ended now, would cut an event off."""
+        return bool(self._tail or self._data or self._event or self._id is not None)
+
+    def feed(self, data: bytes) -> list[SseEvent]:
+        """Events completed by `data`. Raises SseError when one grows past the limit."""
+        events: list[SseEvent] = []
+        for line in self._lines(data):
+            if line:
+                self._take_line(line)
+                continue
+            if self._data:
+                events.append(self._finish_event())
+            self._begin_event()
+        if self._num_bytes + len(self._tail) > self._max_bytes:
+            raise SseError(f"one event exceeds {self._max_bytes} bytes")
+        return events
+
+    def _lines(self, data: bytes) -> list[bytes]:
+        """Whole lines, without their ends; the unfinished one stays in `_tail`."""
+        if self._is_after_cr and data:
+            # The CR was taken as a line's end when it came; the LF that may follow belongs to it.
+            self._is_after_cr = False
+            data = data.removeprefix(b"\n")
+        if not data:
+            return []
+        self._is_after_cr = data.endswith(b"\r")
+        if self._tail and b"\n" not in data and b"\r" not in data:
+            self._tail += data  # no line ends here: do not scan the tail again
+            return []
+        lines = _LINE_END.split(bytes(self._tail) + data if self._tail else data)
+        self._tail = bytearray(lines.pop())
+        if self._is_at_start:
+            self._strip_mark(lines)
+        return lines
+
+    def _strip_mark(self, lines: list[bytes]) -> None:
+        if lines:
+            self._is_at_start = False
+            lines[0] = lines[0].removeprefix(_BOM)
+        # Without a line's end yet, the mark (perhaps half of it) waits in the tail.
+
+    def _take_line(self, line: bytes) -> None:
+        name, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        if name == b"data":
+            self._data.append(value)
+            self._num_bytes += len(value) + 1
+            if self._num_bytes > self._max_bytes:
+                raise SseError(f"one event exceeds {self._max_bytes} bytes")
+        elif name == b"event":
+            self._event = value
+        elif name == b"id" and b"\0" not in value:
+            self._id = value
+        # Everything else (comments, retry, unknown fields) carries no event.
+
+    def _finish_event(self) -> SseEvent:
+        return SseEvent(
+            data=b"\n".join(self._data),
+            event=self._event.decode("utf-8", "replace") or "message",
+            id=None if self._id is None else self._id.decode("utf-8", "replace"),
+        )
+
+
+class SseProgress:
+    """Tells pieces that carry something from pieces that are only comments and blank lines (heartbeats).
+
+    Meant for `UpstreamResponse.relay(progress=...)`: a heartbeat must not keep a stalled generation alive.
+    """
+
+    __slots__ = ("_is_in_comment", "_is_line_start")
+
+    def __init__(self) -> None:
+        self._is_line_start = True
+        self._is_in_comment = False
+
+    def __call__(self, piece: bytes) -> bool:
+        """Whether any byte of `piece` belongs to a line that is neither empty nor a comment."""
+        if self._is_line_start and piece[:1] not in (b":", b"\r", b"\n"):
+            self._see_end_of(piece)  # the common case, without looking at every line
+            return bool(piece)
+        has_field = False
+        for line in piece.splitlines(keepends=True):
+            if self._is_line_start:
+                self._is_in_comment = line.startswith(b":")
+            has_field = has_field or not (self._is_in_comment or not line.strip(b"\r\n"))
+            self._is_line_start = line.endswith((b"\r", b"\n"))
+        return has_field
+
+    def _see_end_of(self, piece: bytes) -> None:
+        if not piece:
+            return
+        self._is_line_start = piece.endswith((b"\r", b"\n"))
+        last_line = piece[max(piece.rfind(b"\n"), piece.rfind(b"\r")) + 1 :]
+        self._is_in_comment = last_line.startswith(b":")
+
+
+def encode_event(data: bytes, event: str | None = None) -> bytes:
+    """One event as bytes; a line break inside `data` becomes a further data line."""
+    if event is not None and _LINE_END.search(event.encode()):
+        raise ValueError("an event's name is one line")
+    head = b"" if event is None else b"event: " + event.encode() + b"\n"
+    return head + b"data: " + b"\ndata: ".join(_LINE_END.split(data)) + b"\n\n"
+
+
+def encode_comment(text: str) -> bytes:
+    """A comment, which clients ignore; it shows that the stream is alive."""
+    if _LINE_END.search(text.encode()):
+        raise ValueError("a comment is one line")
+    return b": " + text.encode() + b"\n\n"

@@ -1,0 +1,169 @@
+"""Whoever waits may be cancelled at any await; nothing may be left behind, and the upstream must notice."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from gateway.upstreams.client import UpstreamClient
+from gateway.upstreams.pool import PoolLimits
+from gateway.upstreams.request import UpstreamRequest
+from gateway.upstreams.target import Target
+from gateway.upstreams.timeouts import Timeouts
+from tests.gateway.upstreams.conftest import Serve
+from tests.gateway.upstreams.scripted import (
+    CHUNKED_HEAD,
+    LAST_CHUNK,
+    NO_TIMEOUTS,
+    POST,
+    Peer,
+    chunk,
+    plain,
+    sending_then_waiting,
+)
+from tests.gateway.upstreams.test_faults import full_backlog
+
+
+def assert_nothing_left(client: UpstreamClient) -> None:
+    client.check_integrity()
+    snapshot = client.snapshot()
+    assert (snapshot.num_busy, snapshot.num_connecting) == (0, 0)
+
+
+async def exchange(client: UpstreamClient, how: str, timeouts: Timeouts = NO_TIMEOUTS) -> None:
+    async with await client.send(POST, timeouts) as response:
+        if how == "read":
+            await response.read(1_000_000)
+        elif how == "chunks":
+            async for _ in response.chunks():
+                pass
+        else:
+            await response.relay(lambda piece: None)
+
+
+@pytest.mark.parametrize("how", ["read", "chunks", "relay"])
+async def test_cancelled_at_every_step_of_an_exchange(serve: Serve, how: str) -> None:
+    upstream, client = await serve(sending_then_waiting(b"HTTP/1.1 ", CHUNKED_HEAD[9:], chunk(b"a"), LAST_CHUNK))
+    for num_steps in range(60):
+        task = asyncio.ensure_future(exchange(client, how))
+        for _ in range(num_steps):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert_nothing_left(client)
+    await client.aclose()
+    await upstream.until_closed()
+
+
+async def test_cancelled_while_connecting() -> None:
+    with full_backlog() as port:
+        client = UpstreamClient(Target.parse(f"http://127.0.0.1:{port}"), limits=PoolLimits())
+        task = asyncio.ensure_future(client.send(POST, NO_TIMEOUTS))
+        await asyncio.sleep(0.01)
+        assert client.snapshot().num_connecting == 1
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert_nothing_left(client)
+        await client.aclose()
+
+
+async def test_cancelled_while_the_request_is_being_written(serve: Serve) -> None:
+    async def script(peer: Peer) -> None:
+        await peer.gone()
+
+    upstream, client = await serve(script)
+    request = UpstreamRequest(b"POST", b"/x", [], b"x" * 20_000_000)
+    task = asyncio.ensure_future(client.send(request, NO_TIMEOUTS))
+    await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert_nothing_left(client)
+    await upstream.until_closed()
+
+
+@pytest.mark.parametrize("beginning", [b"", CHUNKED_HEAD, CHUNKED_HEAD + chunk(b"a")])
+async def test_the_upstream_notices_a_cancellation(serve: Serve, beginning: bytes) -> None:
+    upstream, client = await serve(sending_then_waiting(beginning))
+    task = asyncio.ensure_future(exchange(client, "relay"))
+    while not upstream.requests:
+        await asyncio.sleep(0.001)
+    await asyncio.sleep(0.005)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert_nothing_left(client)
+    await upstream.until_closed()
+
+
+async def test_a_cancellation_that_comes_with_the_response_does_not_hurt_the_next_request(serve: Serve) -> None:
+    """The response is whole, its connection already carries the next request, and only then the waiter runs."""
+    may_answer = asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        while await peer.request():
+            await may_answer.wait()
+            await peer.send(plain(b"%d" % len(peer.upstream.requests)))
+
+    upstream, client = await serve(script)
+    first = asyncio.ensure_future(client.send(POST, NO_TIMEOUTS))
+    while not upstream.requests:
+        await asyncio.sleep(0)
+    may_answer.set()
+    while client.snapshot().num_busy:
+        await asyncio.sleep(0)
+    second = asyncio.ensure_future(client.send(POST, NO_TIMEOUTS))
+    first.cancel()
+    response = await second
+    assert await response.read(10) in (b"1", b"2")
+    assert_nothing_left(client)
+
+
+async def test_a_storm_of_cancellations_leaks_nothing(serve: Serve) -> None:
+    async def script(peer: Peer) -> None:
+        while await peer.request():
+            await peer.send(CHUNKED_HEAD + chunk(b"a"))
+            await asyncio.sleep(0.002)
+            await peer.send(chunk(b"b") + LAST_CHUNK)
+
+    upstream, client = await serve(script, limits=PoolLimits(max_connections=64))
+    chance = random.Random(7)
+
+    async def one() -> None:
+        try:
+            async with asyncio.timeout(chance.uniform(0.0, 0.008)):
+                await exchange(client, chance.choice(["read", "chunks", "relay"]))
+        except TimeoutError:
+            pass
+
+    for _ in range(20):
+        await asyncio.gather(*(one() for _ in range(50)))
+        assert_nothing_left(client)
+    await exchange(client, "read")
+    await client.aclose()
+    await upstream.until_closed()
+
+
+async def test_warming_up_may_be_cancelled() -> None:
+    with full_backlog() as port:
+        client = UpstreamClient(Target.parse(f"http://127.0.0.1:{port}"), limits=PoolLimits())
+        task = asyncio.ensure_future(client.warm(5))
+        await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert_nothing_left(client)
+        await client.aclose()
+
+
+async def test_an_idle_timeout_of_the_server_leaves_no_timer_behind(serve: Serve) -> None:
+    _, client = await serve(sending_then_waiting(CHUNKED_HEAD, chunk(b"a")))
+    task = asyncio.ensure_future(exchange(client, "read", Timeouts(first_byte_s=0.02, inter_chunk_s=0.02)))
+    await asyncio.sleep(0.005)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await asyncio.sleep(0.03)
+    assert_nothing_left(client)

@@ -1,0 +1,291 @@
+"""Upstreams that misbehave, each the way real ones do."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import pytest
+
+from gateway.upstreams.client import UpstreamClient
+from gateway.upstreams.errors import (
+    ClosedEarly,
+    ConnectError,
+    ConnectTimeout,
+    FirstByteTimeout,
+    HeadTooLarge,
+    InterChunkTimeout,
+    Phase,
+    ProtocolError,
+    TotalTimeout,
+    UpstreamError,
+)
+from gateway.upstreams.pool import PoolLimits
+from gateway.upstreams.sse import SseProgress
+from gateway.upstreams.target import Target
+from gateway.upstreams.timeouts import Timeouts
+from tests.gateway.upstreams.conftest import Serve
+from tests.gateway.upstreams.scripted import (
+    CHUNKED_HEAD,
+    LAST_CHUNK,
+    NO_TIMEOUTS,
+    POST,
+    Peer,
+    ScriptedUpstream,
+    answering,
+    chunk,
+    plain,
+    sending_then_closing,
+    sending_then_waiting,
+)
+
+
+async def exchange(client: UpstreamClient, timeouts: Timeouts = NO_TIMEOUTS) -> bytes:
+    async with await client.send(POST, timeouts) as response:
+        return await response.read(1_000_000)
+
+
+async def failure(client: UpstreamClient, timeouts: Timeouts = NO_TIMEOUTS) -> UpstreamError:
+    """How an exchange fails; and that it leaves no connection behind."""
+    with pytest.raises(UpstreamError) as caught:
+        await exchange(client, timeouts)
+    client.check_integrity()
+    snapshot = client.snapshot()
+    assert snapshot.num_busy == snapshot.num_idle == snapshot.num_connecting == 0
+    return caught.value
+
+
+@contextmanager
+def full_backlog() -> Iterator[int]:
+    """A TCP port that swallows connection attempts: its accept queue is full and nobody accepts."""
+    with ExitStack() as stack:
+        listener = stack.enter_context(socket.socket())
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        for _ in range(4):
+            filler = stack.enter_context(socket.socket())
+            filler.setblocking(False)
+            filler.connect_ex(listener.getsockname())
+        yield listener.getsockname()[1]
+
+
+async def test_a_refused_connection_is_an_error_before_anything_was_sent() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        client = UpstreamClient(Target.parse(f"http://127.0.0.1:{unused.getsockname()[1]}"), limits=PoolLimits())
+        error = await failure(client)
+    assert isinstance(error, ConnectError)
+    assert not error.request_sent
+    await client.aclose()
+
+
+async def test_a_missing_socket_is_a_connect_error() -> None:
+    client = UpstreamClient(Target.parse("unix:/nowhere/engine.sock"), limits=PoolLimits())
+    error = await failure(client)
+    assert isinstance(error, ConnectError)
+    assert "unix:/nowhere/engine.sock" in str(error)
+    await client.aclose()
+
+
+@pytest.mark.parametrize(
+    ("timeouts", "kind"),
+    [
+        (Timeouts(connect_s=0.05), ConnectTimeout),
+        (Timeouts(connect_s=0.05, total_s=5.0), ConnectTimeout),
+        (Timeouts(connect_s=5.0, total_s=0.05), TotalTimeout),
+    ],
+)
+async def test_a_black_hole_times_out(timeouts: Timeouts, kind: type[UpstreamError]) -> None:
+    with full_backlog() as port:
+        client = UpstreamClient(Target.parse(f"http://127.0.0.1:{port}"), limits=PoolLimits())
+        error = await failure(client, timeouts)
+        assert isinstance(error, kind)
+        assert error.phase is Phase.CONNECT
+        await client.aclose()
+
+
+@pytest.mark.parametrize("beginning", [b"", b"HTTP/1.1 200 OK\r\nx: ", CHUNKED_HEAD])
+async def test_silence_before_the_first_piece_times_out_and_the_upstream_notices(
+    serve: Serve, beginning: bytes
+) -> None:
+    upstream, client = await serve(sending_then_waiting(beginning))
+    error = await failure(client, Timeouts(first_byte_s=0.05, inter_chunk_s=0.01))
+    assert isinstance(error, FirstByteTimeout)
+    assert error.response_started is bool(beginning)
+    await upstream.until_closed()
+
+
+async def test_a_stalled_body_times_out(serve: Serve) -> None:
+    upstream, client = await serve(sending_then_waiting(CHUNKED_HEAD + chunk(b"a"), chunk(b"b"), chunk(b"c")))
+    response = await client.send(POST, Timeouts(first_byte_s=5.0, inter_chunk_s=0.05))
+    pieces: list[bytes] = []
+    with pytest.raises(InterChunkTimeout):
+        await response.relay(pieces.append)
+    assert pieces == [b"a", b"b", b"c"]
+    await upstream.until_closed()
+
+
+async def heartbeats(peer: Peer) -> None:
+    await peer.request()
+    await peer.send(CHUNKED_HEAD + chunk(b"data: {}\n\n"))
+    while True:
+        await peer.send(chunk(b": ping\n\n"))
+        await asyncio.sleep(0.005)
+
+
+async def test_heartbeats_do_not_keep_a_stalled_body_alive(serve: Serve) -> None:
+    _, client = await serve(heartbeats)
+    response = await client.send(POST, Timeouts(inter_chunk_s=0.05))
+    with pytest.raises(InterChunkTimeout):
+        await response.relay(lambda piece: None, progress=SseProgress())
+
+
+async def test_a_body_that_never_ends_meets_the_total_limit(serve: Serve) -> None:
+    _, client = await serve(heartbeats)
+    assert isinstance(await failure(client, Timeouts(inter_chunk_s=1.0, total_s=0.05)), TotalTimeout)
+
+
+async def test_a_deadline_of_one_request_does_not_hit_the_next(serve: Serve) -> None:
+    async def script(peer: Peer) -> None:
+        while await peer.request():
+            if len(peer.upstream.requests) > 1:
+                await asyncio.sleep(0.08)
+            await peer.send(plain(b"a"))
+
+    _, client = await serve(script)
+    await exchange(client, Timeouts(first_byte_s=0.04, total_s=0.05))
+    assert await exchange(client, Timeouts(first_byte_s=5.0, total_s=5.0)) == b"a"
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [
+        pytest.param(plain(b"hello world")[:-3], id="content-length too long"),
+        pytest.param(CHUNKED_HEAD + chunk(b"abc"), id="no last chunk"),
+        pytest.param(CHUNKED_HEAD + b"ff\r\nabc", id="chunk cut short"),
+        pytest.param(b"HTTP/1.1 200 OK\r\nx", id="head cut short"),
+    ],
+)
+async def test_an_answer_cut_short_is_an_error_never_an_end(serve: Serve, wire: bytes) -> None:
+    _, client = await serve(sending_then_closing(wire))
+    error = await failure(client)
+    assert isinstance(error, ClosedEarly)
+    assert error.response_started
+    assert not error.is_safe_to_resend
+
+
+@pytest.mark.parametrize("num_bytes", [0, 1, 20, len(CHUNKED_HEAD), len(CHUNKED_HEAD) + 3, len(CHUNKED_HEAD) + 20])
+async def test_a_reset_after_any_number_of_bytes_is_closed_early(num_bytes: int) -> None:
+    wire = CHUNKED_HEAD + chunk(b"data: {}\n\n") * 3
+
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        await peer.send(wire[:num_bytes])
+        await asyncio.sleep(0.005)
+        peer.reset()
+
+    async with ScriptedUpstream(script, None) as upstream:
+        client = UpstreamClient(Target.parse(f"http://127.0.0.1:{upstream.port}"), limits=PoolLimits())
+        error = await failure(client)
+        assert isinstance(error, ClosedEarly)
+        assert error.response_started is (num_bytes > 0)
+        await client.aclose()
+
+
+async def test_text_before_a_reset_is_passed_on_before_the_error(serve: Serve) -> None:
+    _, client = await serve(sending_then_closing(CHUNKED_HEAD, chunk(b"a"), chunk(b"b")))
+    response = await client.send(POST, NO_TIMEOUTS)
+    pieces: list[bytes] = []
+    with pytest.raises(ClosedEarly):
+        await response.relay(pieces.append)
+    assert b"".join(pieces) == b"ab"
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [
+        pytest.param(plain(b"hello") + b" world", id="content-length too short"),
+        pytest.param(plain(b"hello") + plain(b"second"), id="a second response"),
+        pytest.param(CHUNKED_HEAD + b"zz\r\n", id="bad chunk size"),
+        pytest.param(CHUNKED_HEAD + b"3\r\nabcX\r\n", id="bad chunk end"),
+        pytest.param(CHUNKED_HEAD + b"1;" + b"x" * 100_000, id="endless chunk extension"),
+        pytest.param(b"SSH-2.0-OpenSSH\r\n", id="not HTTP"),
+    ],
+)
+async def test_broken_framing_is_a_protocol_error_and_drops_the_connection(serve: Serve, wire: bytes) -> None:
+    upstream, client = await serve(sending_then_waiting(wire))
+    assert isinstance(await failure(client), ProtocolError)
+    await upstream.until_closed()
+
+
+async def test_text_before_broken_framing_is_passed_on_before_the_error(serve: Serve) -> None:
+    _, client = await serve(sending_then_waiting(CHUNKED_HEAD, chunk(b"a"), chunk(b"b") + b"zz\r\n"))
+    response = await client.send(POST, NO_TIMEOUTS)
+    pieces: list[bytes] = []
+    with pytest.raises(ProtocolError):
+        await response.relay(pieces.append)
+    assert b"".join(pieces) == b"ab"
+
+
+@pytest.mark.parametrize("endless", [b"x-a: b\r\n", b"x"])
+async def test_endless_headers_are_bounded(serve: Serve, endless: bytes) -> None:
+    num_sent = 0
+
+    async def script(peer: Peer) -> None:
+        nonlocal num_sent
+        await peer.request()
+        await peer.send(b"HTTP/1.1 200 OK\r\n")
+        while True:
+            await peer.send(endless * 1000)
+            num_sent += len(endless) * 1000
+
+    _, client = await serve(script)
+    assert isinstance(await failure(client), HeadTooLarge)
+    assert num_sent < 2_000_000
+
+
+async def test_one_byte_slices_give_the_same_bytes(serve: Serve) -> None:
+    body = 'data: {"delta": "zwölf 🎲"}\r\n\r\ndata: [DONE]\n\n'.encode()
+    wire = CHUNKED_HEAD + b"".join(chunk(body[at : at + 1]) for at in range(len(body))) + LAST_CHUNK
+
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        for at in range(len(wire)):
+            await peer.send(wire[at : at + 1])
+            await asyncio.sleep(0)
+        await peer.gone()
+
+    _, client = await serve(script)
+    assert await exchange(client) == body
+    assert client.snapshot().num_idle == 1
+
+
+async def test_a_keep_alive_that_ends_as_we_send_is_invisible(serve: Serve) -> None:
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        await peer.send(plain(b"a"))
+        await peer.request()
+        peer.reset()
+
+    upstream, client = await serve(script)
+    for _ in range(20):
+        assert await exchange(client) == b"a"
+    assert client.snapshot().num_busy == 0
+    assert upstream.num_connections == 20
+
+
+async def test_a_failed_exchange_does_not_spoil_the_next(serve: Serve) -> None:
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        if peer.number == 1:
+            await peer.send(b"garbage\r\n\r\n")
+        else:
+            await answering(plain(b"fine"))(peer)
+
+    _, client = await serve(script)
+    await failure(client)
+    response = asyncio.ensure_future(exchange(client, Timeouts(first_byte_s=0.05)))
+    with pytest.raises(FirstByteTimeout):
+        await response
