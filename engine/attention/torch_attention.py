@@ -1,0 +1,124 @@
+"""Attention over the paged KV pool in plain PyTorch: the CPU backend, and the oracle for faster ones.
+
+A row whose blocks follow one another is read as a view of the pool, without a copy. Decode rows whose blocks are
+scattered are gathered together, padded to the longest of their bucket, and attended to in one call; scattered rows
+with several queries (prefill chunks, speculative drafts) are gathered one by one.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+
+from engine.attention.base import AttentionSpec, ForwardContext, KVCache
+from engine.attention.step_plan import GroupPlan, RowPlan, StepPlan, StepPlanner
+
+
+class TorchKVCache:
+    """Keys and values of one layer, each [slots, kv_heads, head_dim]."""
+
+    __slots__ = ("keys", "values")
+
+    def __init__(self, keys: torch.Tensor, values: torch.Tensor) -> None:
+        self.keys = keys
+        self.values = values
+
+    def write(self, keys: torch.Tensor, values: torch.Tensor, slot_mapping: torch.Tensor) -> None:
+        """Store keys and values [T, kv_heads, head_dim] at the given slots."""
+        self.keys.index_copy_(0, slot_mapping, keys)
+        self.values.index_copy_(0, slot_mapping, values)
+
+
+class TorchAttention:
+    """One step at a time: `prepare`, then `forward` once per layer."""
+
+    name = "torch"
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._slot_mapping = torch.empty(0, dtype=torch.int64, device=device)
+        self._planner: StepPlanner | None = None
+        self._plans: dict[int | None, StepPlan] = {}
+
+    def allocate(self, num_blocks: int, block_size: int, spec: AttentionSpec, dtype: torch.dtype) -> TorchKVCache:
+        """An empty KV pool for one layer."""
+        shape = (num_blocks * block_size, spec.num_kv_heads, spec.head_dim)
+        # Zeros, not garbage: masked columns may read slots never written, and 0 * NaN is NaN.
+        return TorchKVCache(
+            torch.zeros(shape, dtype=dtype, device=self._device), torch.zeros(shape, dtype=dtype, device=self._device)
+        )
+
+    def prepare(self, context: ForwardContext) -> None:
+        """Take up the step's context; plans are made when the first layer of each window asks for one."""
+        self._slot_mapping = context.slot_mapping
+        self._planner = StepPlanner(context)
+        self._plans = {}
+
+    def forward(
+        self, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, cache: KVCache, spec: AttentionSpec
+    ) -> torch.Tensor:
+        """Write keys and values, attend; [T, heads, head_dim] in, the same shape out."""
+        assert isinstance(cache, TorchKVCache)
+        cache.write(keys, values, self._slot_mapping)
+        plan = self._plan(spec.sliding_window)
+        if len(plan.rows) == 1 and not plan.groups:
+            return _attend_row(queries, cache, spec, plan.rows[0])
+        attended = torch.empty(queries.shape, dtype=queries.dtype, device=queries.device)
+        for row in plan.rows:
+            tokens = slice(row.token_start, row.token_end)
+            attended[tokens] = _attend_row(queries[tokens], cache, spec, row)
+        for group in plan.groups:
+            attended.index_copy_(0, group.token_indices, _attend_group(queries, cache, spec, group))
+        return attended
+
+    def _plan(self, sliding_window: int | None) -> StepPlan:
+        plan = self._plans.get(sliding_window)
+        if plan is None:
+            assert self._planner is not None, "forward before prepare"
+            plan = self._plans[sliding_window] = self._planner.plan(sliding_window)
+        return plan
+
+
+def _attend_row(queries: torch.Tensor, cache: TorchKVCache, spec: AttentionSpec, row: RowPlan) -> torch.Tensor:
+    """[queries, heads, head_dim] of one row."""
+    if row.slots is None:
+        keys = cache.keys.narrow(0, row.key_start, row.num_keys)
+        values = cache.values.narrow(0, row.key_start, row.num_keys)
+    else:
+        keys, values = cache.keys.index_select(0, row.slots), cache.values.index_select(0, row.slots)
+    if row.token_end - row.token_start == 1:
+        return _attend_one_query(queries, keys, values, spec)
+    attended = scaled_dot_product_attention(
+        queries.transpose(0, 1).unsqueeze(0),
+        keys.transpose(0, 1).unsqueeze(0),
+        values.transpose(0, 1).unsqueeze(0),
+        attn_mask=row.mask if row.mask is None else row.mask.to(queries.dtype),
+        is_causal=row.is_causal,
+        scale=spec.scale,
+        enable_gqa=spec.num_heads != spec.num_kv_heads,
+    )
+    return attended.squeeze(0).transpose(0, 1)
+
+
+def _attend_one_query(
+    queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, spec: AttentionSpec
+) -> torch.Tensor:
+    """[1, heads, head_dim]. The heads that share keys are taken as that many queries, so keys are read once."""
+    grouped = queries.view(spec.num_kv_heads, 1, -1, spec.head_dim)
+    attended = scaled_dot_product_attention(
+        grouped, keys.transpose(0, 1).unsqueeze(1), values.transpose(0, 1).unsqueeze(1), scale=spec.scale
+    )
+    return attended.view(1, spec.num_heads, spec.head_dim)
+
+
+def _attend_group(queries: torch.Tensor, cache: TorchKVCache, spec: AttentionSpec, group: GroupPlan) -> torch.Tensor:
+    """[rows, heads, head_dim] of decode rows, each with one query."""
+    shape = (-1, group.width, spec.num_kv_heads, spec.head_dim)
+    keys = cache.keys.index_select(0, group.slots).view(shape).transpose(1, 2)
+    values = cache.values.index_select(0, group.slots).view(shape).transpose(1, 2)
+    grouped = queries.index_select(0, group.token_indices).view(
+        len(group.token_indices), spec.num_kv_heads, -1, spec.head_dim
+    )
+    mask = None if group.mask is None else group.mask.to(queries.dtype)
+    attended = scaled_dot_product_attention(grouped, keys, values, attn_mask=mask, scale=spec.scale)
+    return attended.reshape(-1, spec.num_heads, spec.head_dim)

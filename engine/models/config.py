@@ -1,0 +1,116 @@
+"""What a checkpoint's `config.json` says about a model, parsed once and strictly."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from engine.models.config_reader import ConfigReader, ModelConfigError
+from engine.models.rope import RopeConfig, read_rope_config
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+_FALLBACK_MAX_POSITIONS = 2048
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelTraits:
+    """How one family differs from the plain decoder."""
+
+    qkv_bias: bool = False
+    output_bias: bool = False
+    mlp_bias: bool = False
+    has_qk_norm: bool = False
+    sliding_windows: tuple[int | None, ...]
+    """One per layer; None: the layer sees everything before it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelConfig:
+    """Shape and arithmetic of a decoder-only model."""
+
+    model_type: str
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    rms_norm_eps: float
+    max_position_embeddings: int
+    rope: RopeConfig
+    tie_word_embeddings: bool
+    dtype: torch.dtype
+    """What the checkpoint was saved in."""
+    eos_token_ids: tuple[int, ...]
+    traits: ModelTraits
+
+
+def read_json_object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file. Raises ModelConfigError naming the file."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ModelConfigError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise ModelConfigError(f"{path}: is not valid JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise ModelConfigError(f"{path}: expected a JSON object, got {type(content).__name__}")
+    return content
+
+
+def read_base_config(reader: ConfigReader, traits: ModelTraits) -> ModelConfig:
+    """The fields that every family shares, joined with what is its own. Raises ModelConfigError."""
+    hidden_size = reader.positive_integer("hidden_size")
+    num_heads = reader.positive_integer("num_attention_heads")
+    num_kv_heads = reader.positive_integer("num_key_value_heads", default=num_heads)
+    if num_heads % num_kv_heads:
+        raise reader.error("num_key_value_heads", f"{num_kv_heads} does not divide the {num_heads} attention heads")
+    if not reader.has("head_dim") and hidden_size % num_heads:
+        raise reader.error("num_attention_heads", f"{num_heads} does not divide hidden_size {hidden_size}")
+    head_dim = reader.positive_integer("head_dim", default=hidden_size // num_heads)
+    if head_dim % 2:
+        raise reader.error("head_dim", f"expected an even number, got {head_dim}")
+    max_positions = reader.positive_integer("max_position_embeddings", default=_FALLBACK_MAX_POSITIONS)
+    return ModelConfig(
+        model_type=reader.string("model_type"),
+        vocab_size=reader.positive_integer("vocab_size"),
+        hidden_size=hidden_size,
+        intermediate_size=reader.positive_integer("intermediate_size"),
+        num_layers=reader.positive_integer("num_hidden_layers"),
+        num_heads=num_heads,
+        num_kv_heads=num_kv_heads,
+        head_dim=head_dim,
+        rms_norm_eps=reader.positive_number("rms_norm_eps", default=1e-6),
+        max_position_embeddings=max_positions,
+        rope=read_rope_config(reader, max_positions),
+        tie_word_embeddings=reader.boolean("tie_word_embeddings", default=False),
+        dtype=_read_dtype(reader),
+        eos_token_ids=reader.token_ids("eos_token_id"),
+        traits=traits,
+    )
+
+
+def refuse_unsupported(reader: ConfigReader) -> None:
+    """Raise ModelConfigError for options that change the arithmetic in ways the layers do not have."""
+    if reader.has("quantization_config"):
+        raise reader.error("quantization_config", "quantized checkpoints are not supported; use the original weights")
+    if reader.has("auto_map"):
+        raise reader.error("auto_map", "the checkpoint asks for code of its own, which is never run")
+    activation = reader.string("hidden_act", default="silu")
+    if activation not in ("silu", "swish"):
+        raise reader.error("hidden_act", f"{activation!r} is not supported; expected 'silu'")
+    if reader.positive_number("partial_rotary_factor", default=1.0) != 1.0:
+        raise reader.error("partial_rotary_factor", "rotating a part of each head is not supported; expected 1.0")
+
+
+def _read_dtype(reader: ConfigReader) -> torch.dtype:
+    key = "dtype" if reader.has("dtype") else "torch_dtype"
+    name = reader.string(key, default="float32").removeprefix("torch.")
+    if name not in _DTYPES:
+        raise reader.error(key, f"{name!r} is not supported; expected one of {', '.join(_DTYPES)}")
+    return _DTYPES[name]

@@ -1,0 +1,100 @@
+"""Typed reading of a JSON object whose errors name the file and the key."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+
+class ModelConfigError(ValueError):
+    """A checkpoint's configuration is missing, wrong or not supported; the message names file and key."""
+
+
+class ConfigReader:
+    """One JSON object; a key that is null counts as absent, as in Hugging Face configs."""
+
+    def __init__(self, path: Path, values: Mapping[str, Any], prefix: str = "") -> None:
+        self.path = path
+        self._values = values
+        self._prefix = prefix
+
+    def error(self, key: str, problem: str) -> ModelConfigError:
+        """An error to raise about one key."""
+        return ModelConfigError(f"{self.path}: {self._prefix}{key}: {problem}")
+
+    def has(self, key: str) -> bool:
+        """Whether the key is there and not null."""
+        return self._values.get(key) is not None
+
+    def child(self, key: str) -> ConfigReader | None:
+        """The object under a key, or None when absent. Raises ModelConfigError."""
+        value = self._values.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            raise self._wrong_type(key, "an object", value)
+        return ConfigReader(self.path, value, f"{self._prefix}{key}.")
+
+    def positive_integer(self, key: str, *, default: int | None = None) -> int:
+        """An integer above zero. Raises ModelConfigError."""
+        value = self._get(key, default)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise self._wrong_type(key, "a positive integer", value)
+        return value
+
+    def count(self, key: str, *, default: int | None = None) -> int:
+        """An integer, zero or more. Raises ModelConfigError."""
+        value = self._get(key, default)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise self._wrong_type(key, "an integer, 0 or more", value)
+        return value
+
+    def positive_number(self, key: str, *, default: float | None = None) -> float:
+        """A finite number above zero. Raises ModelConfigError."""
+        value = self._get(key, default)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
+            raise self._wrong_type(key, "a number above 0", value)
+        return float(value)
+
+    def boolean(self, key: str, *, default: bool | None = None) -> bool:
+        """True or false. Raises ModelConfigError."""
+        value = self._get(key, default)
+        if not isinstance(value, bool):
+            raise self._wrong_type(key, "true or false", value)
+        return value
+
+    def string(self, key: str, *, default: str | None = None) -> str:
+        """A string. Raises ModelConfigError."""
+        value = self._get(key, default)
+        if not isinstance(value, str):
+            raise self._wrong_type(key, "a string", value)
+        return value
+
+    def strings(self, key: str) -> tuple[str, ...]:
+        """A list of strings; empty when absent. Raises ModelConfigError."""
+        value = self._get(key, [])
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise self._wrong_type(key, "a list of strings", value)
+        return tuple(value)
+
+    def token_ids(self, key: str) -> tuple[int, ...]:
+        """One token id or a list of them; empty when absent. Raises ModelConfigError."""
+        value = self._get(key, [])
+        ids = value if isinstance(value, list) else [value]
+        if not all(isinstance(item, int) and not isinstance(item, bool) and item >= 0 for item in ids):
+            raise self._wrong_type(key, "a token id or a list of them", value)
+        return tuple(ids)
+
+    def _get(self, key: str, default: Any) -> Any:
+        value = self._values.get(key)
+        if value is not None:
+            return value
+        if default is None:
+            raise self.error(key, "is required")
+        return default
+
+    def _wrong_type(self, key: str, expected: str, value: object) -> ModelConfigError:
+        shown = repr(value)
+        return self.error(key, f"expected {expected}, got {shown if len(shown) <= 80 else shown[:77] + '...'}")

@@ -1,0 +1,45 @@
+"""The supported families and how a checkpoint's config picks one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine.models import llama, mistral, qwen2, qwen3
+from engine.models.config import ModelConfig, ModelTraits, read_base_config, read_json_object, refuse_unsupported
+from engine.models.config_reader import ConfigReader
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One architecture."""
+
+    architecture: str
+    read_traits: Callable[[ConfigReader], ModelTraits]
+
+
+FAMILIES = {
+    "llama": Family(llama.ARCHITECTURE, llama.read_traits),
+    "mistral": Family(mistral.ARCHITECTURE, mistral.read_traits),
+    "qwen2": Family(qwen2.ARCHITECTURE, qwen2.read_traits),
+    "qwen3": Family(qwen3.ARCHITECTURE, qwen3.read_traits),
+}
+"""By `model_type`."""
+
+
+def read_model_config(model_dir: Path) -> ModelConfig:
+    """The configuration of the checkpoint in a directory. Raises ModelConfigError."""
+    path = model_dir / "config.json"
+    reader = ConfigReader(path, read_json_object(path))
+    model_type = reader.string("model_type")
+    family = FAMILIES.get(model_type)
+    if family is None:
+        raise reader.error("model_type", f"{model_type!r} is not supported; expected one of {', '.join(FAMILIES)}")
+    architectures = reader.strings("architectures")
+    if architectures and family.architecture not in architectures:
+        raise reader.error(
+            "architectures", f"expected {family.architecture} for {model_type}, got {', '.join(architectures)}"
+        )
+    refuse_unsupported(reader)
+    return read_base_config(reader, family.read_traits(reader))

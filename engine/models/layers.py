@@ -1,0 +1,103 @@
+"""The layers of a decoder: small callables over tensors that write into buffers they are given.
+
+At batch size one on a CPU a step is hundreds of tiny operations, so what counts is how many there are and how much
+Python stands between them: projections are fused, outputs go to buffers that live as long as the model, and views
+of these buffers are made once per batch size.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Protocol
+
+import torch
+from torch.nn import functional
+
+from engine.models.rope import RopeConfig
+
+_INITIAL_POSITIONS = 4096
+
+
+class Linear(Protocol):
+    """A projection; quantized and tensor-parallel ones have the same two verbs."""
+
+    def into(self, inputs: torch.Tensor, out: torch.Tensor) -> None:
+        """out = inputs @ weight.T (+ bias); [T, in] and [T, out]."""
+        ...
+
+    def add_to(self, total: torch.Tensor, inputs: torch.Tensor) -> None:
+        """total += inputs @ weight.T (+ bias); [T, out] and [T, in]."""
+        ...
+
+
+class DenseLinear:
+    """A projection with plain weights [out, in]."""
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
+        self._transposed = weight.t()
+        self._bias = bias
+
+    def into(self, inputs: torch.Tensor, out: torch.Tensor) -> None:
+        """out = inputs @ weight.T (+ bias)."""
+        if self._bias is None:
+            torch.mm(inputs, self._transposed, out=out)
+        else:
+            torch.addmm(self._bias, inputs, self._transposed, out=out)
+
+    def add_to(self, total: torch.Tensor, inputs: torch.Tensor) -> None:
+        """total += inputs @ weight.T (+ bias)."""
+        total.addmm_(inputs, self._transposed)
+        if self._bias is not None:
+            total.add_(self._bias)
+
+
+class RMSNorm:
+    """x / sqrt(mean(x²) + eps) * weight over the last axis; the weight broadcasts from the right."""
+
+    def __init__(self, weight: torch.Tensor, eps: float) -> None:
+        self._size = (weight.shape[-1],)
+        self._weight = weight
+        self._eps = eps
+        self._is_cpu_float32 = weight.dtype == torch.float32 and weight.device.type == "cpu"
+        # x / sqrt(mean(x²) + eps) = sqrt(size) * x / hypot(‖x‖, sqrt(eps * size)): four cheap operations where
+        # torch's own CPU rms_norm is a chain of more and dearer ones.
+        self._scaled_weight = weight * math.sqrt(self._size[0])
+        self._floor = torch.tensor(math.sqrt(eps * self._size[0]), dtype=torch.float32, device=weight.device)
+
+    def into(self, inputs: torch.Tensor, out: torch.Tensor) -> None:
+        """Write the normalised inputs to `out`, which may be `inputs` itself."""
+        if self._is_cpu_float32:
+            lengths = torch.linalg.vector_norm(inputs, 2, -1, True)
+            torch.div(inputs, lengths.hypot_(self._floor), out=out).mul_(self._scaled_weight)
+        else:
+            out.copy_(functional.rms_norm(inputs, self._size, None, self._eps)).mul_(self._weight)
+
+
+class Rotary:
+    """Turns neighbouring pairs of a head's numbers by an angle that grows with the position.
+
+    The loader lays out query and key rows so that the two halves which Hugging Face checkpoints rotate against each
+    other alternate; then one complex multiplication rotates all heads in place.
+    """
+
+    def __init__(self, config: RopeConfig, head_dim: int, device: torch.device) -> None:
+        self._config = config
+        self._head_dim = head_dim
+        self._device = device
+        self._table = torch.empty(0, head_dim // 2, dtype=torch.complex64, device=device)
+
+    def at(self, positions: torch.Tensor, num_positions: int) -> torch.Tensor:
+        """Rotations [T, 1, head_dim / 2] of positions [T], all below `num_positions`."""
+        if num_positions > self._table.shape[0]:
+            size = max(_INITIAL_POSITIONS, 2 ** (num_positions - 1).bit_length())
+            self._table = self._config.rotations(self._head_dim, size).to(self._device)
+        return self._table.index_select(0, positions).unsqueeze(1)
+
+    @staticmethod
+    def rotate(heads: torch.Tensor, rotations: torch.Tensor) -> None:
+        """Rotate [T, heads, head_dim] in place; for float32 the same memory as complex64 [T, heads, head_dim / 2]."""
+        if heads.dtype == torch.complex64:
+            heads.mul_(rotations)
+        else:
+            pairs = torch.view_as_complex(heads.float().view(*heads.shape[:-1], -1, 2))
+            heads.copy_(torch.view_as_real(pairs.mul_(rotations)).flatten(-2))

@@ -1,0 +1,141 @@
+"""Rotary position frequencies: the plain ones and the published ways to stretch them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from engine.models.config_reader import ConfigReader
+
+_DEFAULT_THETA = 10000.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinearScaling:
+    """Positions divided by a constant."""
+
+    factor: float
+
+    def apply(self, inverse: torch.Tensor, base: float) -> torch.Tensor:
+        """Scaled inverse frequencies [head_dim / 2]."""
+        return inverse / self.factor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Llama3Scaling:
+    """Long wavelengths divided by a constant, short ones kept, a ramp in between."""
+
+    factor: float
+    low_freq_factor: float
+    high_freq_factor: float
+    original_max_positions: int
+
+    def apply(self, inverse: torch.Tensor, base: float) -> torch.Tensor:
+        """Scaled inverse frequencies [head_dim / 2]."""
+        turns = self.original_max_positions * inverse / (2 * math.pi)
+        kept_share = ((turns - self.low_freq_factor) / (self.high_freq_factor - self.low_freq_factor)).clamp(0, 1)
+        return inverse * (kept_share + (1 - kept_share) / self.factor)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class YarnScaling:
+    """Slow dimensions interpolated, fast ones kept, and attention sharpened a little (arXiv 2309.00071)."""
+
+    factor: float
+    beta_fast: float
+    beta_slow: float
+    original_max_positions: int
+    is_truncated: bool
+
+    def apply(self, inverse: torch.Tensor, base: float) -> torch.Tensor:
+        """Scaled inverse frequencies [head_dim / 2]."""
+        half = inverse.numel()
+        low, high = self._dimension_at(self.beta_fast, base, half), self._dimension_at(self.beta_slow, base, half)
+        if self.is_truncated:
+            low, high = math.floor(low), math.ceil(high)
+        low, high = max(low, 0), min(high, 2 * half - 1)
+        width = high - low if high != low else 0.001
+        interpolated_share = ((torch.arange(half, dtype=torch.float32) - low) / width).clamp(0, 1)
+        return inverse * (1 - interpolated_share) + inverse / self.factor * interpolated_share
+
+    def _dimension_at(self, num_rotations: float, base: float, half: int) -> float:
+        return half * math.log(self.original_max_positions / (num_rotations * 2 * math.pi)) / math.log(base)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RopeConfig:
+    """How positions turn into rotations."""
+
+    theta: float
+    scaling: LinearScaling | Llama3Scaling | YarnScaling | None = None
+    attention_factor: float = 1.0
+    """Multiplies the rotated queries and keys."""
+
+    def inverse_frequencies(self, head_dim: int) -> torch.Tensor:
+        """Radians per position of each pair, float32 [head_dim / 2]."""
+        exponents = torch.arange(0, head_dim, 2, dtype=torch.int64).to(torch.float32) / head_dim
+        inverse = 1.0 / (self.theta**exponents)
+        return inverse if self.scaling is None else self.scaling.apply(inverse, self.theta)
+
+    def rotations(self, head_dim: int, num_positions: int) -> torch.Tensor:
+        """Unit rotations times the attention factor, complex64 [num_positions, head_dim / 2]."""
+        angles = torch.outer(torch.arange(num_positions, dtype=torch.float32), self.inverse_frequencies(head_dim))
+        return torch.complex(angles.cos() * self.attention_factor, angles.sin() * self.attention_factor)
+
+
+def read_rope_config(reader: ConfigReader, max_positions: int) -> RopeConfig:
+    """Rope settings in the layout with `rope_theta` and `rope_scaling` or in the one with `rope_parameters`.
+
+    Raises ModelConfigError.
+    """
+    section = reader.child("rope_scaling") or reader.child("rope_parameters")
+    theta = reader.positive_number("rope_theta", default=_DEFAULT_THETA)
+    if section is None:
+        return RopeConfig(theta=theta)
+    for kind in ("full_attention", "sliding_attention"):
+        if section.has(kind):
+            raise section.error(kind, "rope settings that differ between layers are not supported")
+    theta = section.positive_number("rope_theta", default=theta)
+    if section.positive_number("partial_rotary_factor", default=1.0) != 1.0:
+        raise section.error("partial_rotary_factor", "rotating a part of each head is not supported; expected 1.0")
+    kind = section.string("rope_type", default=section.string("type", default="default"))
+    if kind == "default":
+        return RopeConfig(theta=theta)
+    if kind == "linear":
+        return RopeConfig(theta=theta, scaling=LinearScaling(factor=section.positive_number("factor")))
+    if kind == "llama3":
+        return RopeConfig(theta=theta, scaling=_read_llama3(section))
+    if kind == "yarn":
+        return _read_yarn(section, theta, max_positions)
+    raise section.error("rope_type", f"{kind!r} is not supported; expected default, linear, llama3 or yarn")
+
+
+def _read_llama3(section: ConfigReader) -> Llama3Scaling:
+    low, high = section.positive_number("low_freq_factor"), section.positive_number("high_freq_factor")
+    if low >= high:
+        raise section.error("high_freq_factor", f"expected more than low_freq_factor {low}, got {high}")
+    return Llama3Scaling(
+        factor=section.positive_number("factor"),
+        low_freq_factor=low,
+        high_freq_factor=high,
+        original_max_positions=section.positive_integer("original_max_position_embeddings"),
+    )
+
+
+def _read_yarn(section: ConfigReader, theta: float, max_positions: int) -> RopeConfig:
+    original = section.positive_integer("original_max_position_embeddings", default=max_positions)
+    factor = section.positive_number("factor", default=max_positions / original)
+    if section.has("mscale") or section.has("mscale_all_dim"):
+        raise section.error("mscale", "this variant of yarn is not supported")
+    scaling = YarnScaling(
+        factor=factor,
+        beta_fast=section.positive_number("beta_fast", default=32.0),
+        beta_slow=section.positive_number("beta_slow", default=1.0),
+        original_max_positions=original,
+        is_truncated=section.boolean("truncate", default=True),
+    )
+    sharpening = 1.0 if factor <= 1 else 0.1 * math.log(factor) + 1.0
+    attention_factor = section.positive_number("attention_factor", default=sharpening)
+    return RopeConfig(theta=theta, scaling=scaling, attention_factor=attention_factor)

@@ -1,0 +1,75 @@
+"""Tiny random checkpoints of every supported family, saved by transformers itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+
+_SHAPE: Mapping[str, Any] = {
+    "vocab_size": 97,
+    "hidden_size": 48,
+    "intermediate_size": 80,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 6,
+    "max_position_embeddings": 512,
+    "bos_token_id": None,
+    "eos_token_id": None,
+    "pad_token_id": None,
+}
+
+LLAMA3_ROPE = {
+    "rope_type": "llama3",
+    "rope_theta": 500.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+
+YARN_ROPE = {"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0, "original_max_position_embeddings": 64}
+
+VARIANTS: Mapping[str, Mapping[str, Any]] = {
+    "llama2": {"model_type": "llama", "num_key_value_heads": 6, "tie_word_embeddings": False},
+    "llama3": {"model_type": "llama", "num_key_value_heads": 2, "rope_parameters": LLAMA3_ROPE},
+    "llama_biased": {"model_type": "llama", "num_key_value_heads": 3, "attention_bias": True, "mlp_bias": True},
+    "llama_linear_rope": {
+        "model_type": "llama",
+        "num_key_value_heads": 2,
+        "rope_parameters": {"rope_type": "linear", "rope_theta": 500.0, "factor": 2.0},
+    },
+    "llama_yarn": {"model_type": "llama", "num_key_value_heads": 2, "rope_parameters": YARN_ROPE},
+    "mistral": {"model_type": "mistral", "num_key_value_heads": 2, "sliding_window": 24, "head_dim": 16},
+    "qwen2": {"model_type": "qwen2", "num_key_value_heads": 2, "tie_word_embeddings": True},
+    "qwen2_windowed": {
+        "model_type": "qwen2",
+        "num_key_value_heads": 3,
+        "use_sliding_window": True,
+        "sliding_window": 20,
+        "max_window_layers": 1,
+    },
+    "qwen3": {"model_type": "qwen3", "num_key_value_heads": 2, "head_dim": 16, "tie_word_embeddings": True},
+}
+
+
+def make_reference(variant: str, **changes: Any) -> PreTrainedModel:
+    """A transformers model with weights large enough for its choices to be far apart."""
+    settings = {**_SHAPE, "tie_word_embeddings": False, **VARIANTS[variant], **changes}
+    config = AutoConfig.for_model(**settings)
+    torch.manual_seed(11)
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            # Random norms and biases too: all ones and zeros would hide one that is left out.
+            offset = 1.0 if "norm" in name else 0.0
+            parameter.normal_(offset, 0.2)
+    return model
+
+
+def save_checkpoint(model: PreTrainedModel, directory: Path, max_shard_size: str = "5GB") -> Path:
+    """The model's directory in Hugging Face layout."""
+    model.save_pretrained(directory, max_shard_size=max_shard_size)
+    return directory

@@ -1,0 +1,84 @@
+"""Runs a model over a paged pool the way a step loop does, with block tables chosen by the test."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from engine.attention.base import AttentionBackend, ForwardContext
+from engine.attention.torch_attention import TorchAttention
+from engine.models.decoder import Model
+from engine.models.loader import load_model
+
+CPU = torch.device("cpu")
+
+
+@dataclass
+class Row:
+    """One sequence: its tokens, how many are computed, where its blocks are."""
+
+    tokens: list[int]
+    num_computed: int = 0
+    blocks: list[int] = field(default_factory=list)
+
+
+class PagedRunner:
+    """Owns a pool; hands out blocks in ascending order, or shuffled by a seed."""
+
+    def __init__(
+        self,
+        model_dir: Path,
+        *,
+        num_blocks: int = 96,
+        block_size: int = 8,
+        shuffle_seed: int | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        backend: AttentionBackend = TorchAttention(CPU)
+        self.model: Model = load_model(model_dir, dtype=dtype, device=CPU, backend=backend)
+        self.caches = [backend.allocate(num_blocks, block_size, spec, dtype) for spec in self.model.attention_specs]
+        self.block_size = block_size
+        self._free = list(range(num_blocks))
+        if shuffle_seed is not None:
+            random.Random(shuffle_seed).shuffle(self._free)
+
+    def step(self, work: list[tuple[Row, int]]) -> list[torch.Tensor]:
+        """Compute the next n tokens of each row; logits [n, vocab] per row."""
+        token_ids: list[int] = []
+        positions: list[int] = []
+        slots: list[int] = []
+        starts = [0]
+        for row, count in work:
+            end = row.num_computed + count
+            while len(row.blocks) * self.block_size < end:
+                row.blocks.append(self._free.pop(0))
+            for position in range(row.num_computed, end):
+                token_ids.append(row.tokens[position])
+                positions.append(position)
+                slots.append(row.blocks[position // self.block_size] * self.block_size + position % self.block_size)
+            row.num_computed = end
+            starts.append(len(token_ids))
+        width = max(len(row.blocks) for row, _ in work)
+        context = ForwardContext(
+            positions=torch.tensor(positions),
+            slot_mapping=torch.tensor(slots),
+            query_starts=starts,
+            context_lens=[row.num_computed for row, _ in work],
+            block_tables=torch.tensor([row.blocks + [0] * (width - len(row.blocks)) for row, _ in work]),
+            block_size=self.block_size,
+        )
+        logits = self.model.logits(self.model.forward(torch.tensor(token_ids), context, self.caches))
+        return [logits[start:end] for start, end in zip(starts, starts[1:], strict=False)]
+
+    def prefill(self, row: Row, chunk_sizes: list[int]) -> torch.Tensor:
+        """Logits [tokens, vocab] of all uncomputed tokens, computed in chunks of these sizes (cycled)."""
+        parts = []
+        index = 0
+        while row.num_computed < len(row.tokens):
+            count = min(chunk_sizes[index % len(chunk_sizes)], len(row.tokens) - row.num_computed)
+            parts.append(self.step([(row, count)])[0])
+            index += 1
+        return torch.cat(parts)
