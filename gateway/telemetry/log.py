@@ -8,7 +8,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, BinaryIO, Final, Protocol
+from typing import Any, BinaryIO, Final, Literal, Protocol
 
 import msgspec
 
@@ -28,6 +28,9 @@ _SECRETS: Final = (
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 Entry = Mapping[str, Any]
+Level = Literal["debug", "info", "warning", "error"]
+
+_RANK: Final[dict[Level, int]] = {"debug": 0, "info": 1, "warning": 2, "error": 3}
 
 
 class Loggable(Protocol):
@@ -53,15 +56,18 @@ class LogWriter:
         self,
         stream: BinaryIO,
         *,
+        level: Level = "info",
         capacity: int = DEFAULT_CAPACITY,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self.num_dropped = 0
         self._stream = stream
+        self._least = _RANK[level]
         self._capacity = capacity
         self._wall_clock = wall_clock
         self._queue: deque[tuple[float, Loggable | Entry]] = deque()
         self._stopping = threading.Event()
+        self._writing = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="penstock-log", daemon=True)
         self._encode = msgspec.json.Encoder().encode
 
@@ -69,20 +75,22 @@ class LogWriter:
         """Begin to write."""
         self._thread.start()
 
-    def write(self, entry: Loggable | Entry) -> None:
-        """Queue one line; never blocks, never raises."""
+    def write(self, entry: Loggable | Entry, level: Level = "info") -> None:
+        """Queue one line unless it is below the log's level; never blocks, never raises."""
+        if _RANK[level] < self._least:
+            return
         if len(self._queue) >= self._capacity:
             self.num_dropped += 1
         else:
             self._queue.append((self._wall_clock(), entry))
 
-    def event(self, name: str, **values: Any) -> None:
+    def event(self, name: str, *, level: Level = "info", **values: Any) -> None:
         """Queue a line about the process rather than about a request."""
-        self.write({"event": name, **values})
+        self.write({"level": level, "event": name, **values}, level)
 
     def failure(self, name: str, error: BaseException, **values: Any) -> None:
         """Queue a line about a fault of ours, with its traceback; the error itself is not kept."""
-        self.event(name, error="".join(traceback.format_exception(error))[-MAX_TEXT_CHARS:], **values)
+        self.event(name, level="error", error="".join(traceback.format_exception(error))[-MAX_TEXT_CHARS:], **values)
 
     def close(self, timeout_s: float = 2.0) -> None:
         """Write what is queued and stop; gives up after `timeout_s` when the stream is blocked."""
@@ -90,10 +98,15 @@ class LogWriter:
         if self._thread.ident is not None:
             self._thread.join(timeout_s)
 
+    def flush(self) -> None:
+        """Write what is queued now, on the calling thread."""
+        with self._writing:
+            self._flush()
+
     def _run(self) -> None:
         while not self._stopping.wait(FLUSH_INTERVAL_S):
-            self._flush()
-        self._flush()
+            self.flush()
+        self.flush()
 
     def _flush(self) -> None:
         lines = []

@@ -68,7 +68,7 @@ class GatewayMetrics:
         self.cancel_seconds = make.histogram("cancel_seconds", "Client gone to everything released.", ("place",))
         self.policy_info = make.gauge("policy_info", "1 for the revision in force.", ("revision",))
         self.policy_reload_success = make.gauge("policy_reload_success", "Whether the last reload was taken.")
-        self.loop_lag = make.histogram("event_loop_lag_seconds", "How late the event loop ran a timer.")
+        self.loop_lag = make.gauge("event_loop_lag_seconds", "Worst delay of a timer since the last scrape.")
         self.log_dropped = make.counter("log_dropped_total", "Log lines dropped because the log could not keep up.")
         self._stage_children = [self.stages.labels(label) for label in STAGE_LABELS]
         self._overhead_child = self.overhead.labels()

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from gateway.telemetry.log import LogWriter
+from typing import Final
+
+from gateway.telemetry.log import Level, LogWriter
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.telemetry.record import RequestRecord
+from gateway.timeline import Outcome
+
+_LEVELS: Final[dict[Outcome, Level]] = {
+    Outcome.FAILED: "error",
+    Outcome.UPSTREAM_FAILED: "warning",
+    Outcome.UPSTREAM_TIMEOUT: "warning",
+}
 
 
 class Recorder:
@@ -20,4 +29,4 @@ class Recorder:
         """The request is over; raises AssertionError when it has no outcome."""
         assert record.outcome is not None, "a request ended without an outcome"
         self._metrics.record(record)
-        self._log.write(record)
+        self._log.write(record, _LEVELS.get(record.outcome, "info"))

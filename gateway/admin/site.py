@@ -1,0 +1,44 @@
+"""The admin listener's endpoints: metrics, the API's description, probes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+
+from gateway.endpoints import Answer, SiteMap
+from gateway.http.asgi import Scope
+from gateway.openapi import openapi_document
+from gateway.probes import Probes
+from gateway.telemetry.metrics import GatewayMetrics
+
+_METRICS_TYPE: Final = (b"content-type", CONTENT_TYPE_PLAIN_0_0_4.encode("ascii"))
+
+
+class Operations:
+    """What operators read."""
+
+    def __init__(self, metrics: GatewayMetrics) -> None:
+        self._metrics = metrics
+        self._document = Answer.json(openapi_document())
+
+    async def metrics(self, scope: Scope) -> Answer:
+        """Prometheus' text format."""
+        return Answer(headers=(_METRICS_TYPE,), body=self._metrics.instruments.render())
+
+    async def openapi(self, scope: Scope) -> Answer:
+        """The public API as OpenAPI 3.1."""
+        return self._document
+
+
+def admin_map(operations: Operations, probes: Probes) -> SiteMap:
+    """Where the admin listener's endpoints are."""
+    return SiteMap(
+        get={
+            "/metrics": operations.metrics,
+            "/openapi.json": operations.openapi,
+            "/livez": probes.livez,
+            "/readyz": probes.readyz,
+            "/startupz": probes.startupz,
+        }
+    )

@@ -1,0 +1,108 @@
+"""Site: exact paths to endpoints, with the envelope for everything else. The shape of both listeners' applications."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from gateway.errors import (
+    GatewayError,
+    Header,
+    InternalError,
+    MethodNotAllowed,
+    NotFound,
+    error_body,
+    error_headers,
+)
+from gateway.http.asgi import ASGIApp, Receive, Scope, Send, respond
+from gateway.ids import RequestIds
+from gateway.telemetry.log import LogWriter
+
+JSON: Final[Header] = (b"content-type", b"application/json")
+_NO_STORE: Final[Header] = (b"cache-control", b"no-store")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """A whole response of a small endpoint."""
+
+    status: int = 200
+    headers: tuple[Header, ...] = (JSON, _NO_STORE)
+    body: bytes = b""
+
+    @classmethod
+    def json(cls, value: Any, status: int = 200) -> Answer:
+        """`value` as JSON."""
+        return cls(status=status, body=msgspec.json.encode(value))
+
+
+Endpoint = Callable[[Scope], Awaitable[Answer]]
+"""Answers a GET; may raise GatewayError."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteMap:
+    """What is where. Paths are compared whole, as the server decoded them; `below` takes what follows a prefix."""
+
+    get: Mapping[str, Endpoint]
+    below: Mapping[str, Endpoint] = field(default_factory=dict)
+    post: Mapping[str, ASGIApp] = field(default_factory=dict)
+    """Applications that answer by themselves, errors and request id included."""
+
+
+class Site:
+    """The ASGI application of one listener."""
+
+    def __init__(self, site_map: SiteMap, *, ids: RequestIds, log: LogWriter) -> None:
+        self._map = site_map
+        self._ids = ids
+        self._log = log
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request; anything but HTTP is ignored, as ASGI allows for lifespan."""
+        if scope["type"] != "http":
+            return
+        path: str = scope["path"]
+        application = self._map.post.get(path)
+        if application is not None and scope["method"] == "POST":
+            await application(scope, receive, send)
+            return
+        request_id = self._ids.next()
+        try:
+            answer = await self._get(scope, path)
+        except GatewayError as error:
+            answer = _refusal(error)
+        except Exception as error:  # our own fault, whatever it is: the client gets an id, the log the cause
+            self._log.failure("endpoint_failed", error, request_id=request_id, path=path)
+            answer = _refusal(InternalError(request_id))
+        await respond(
+            send, answer.status, [*answer.headers, (b"x-request-id", request_id.encode("ascii"))], answer.body
+        )
+
+    async def _get(self, scope: Scope, path: str) -> Answer:
+        method: str = scope["method"]
+        if path in self._map.post:
+            raise MethodNotAllowed(method, ["POST"])
+        endpoint = self._map.get.get(path) or self._find_below(path)
+        if endpoint is None:
+            raise NotFound("There is nothing at this path. The API is under /v1/.")
+        if method not in ("GET", "HEAD"):
+            raise MethodNotAllowed(method, ["GET", "HEAD"])
+        return await endpoint(scope)
+
+    def _find_below(self, path: str) -> Endpoint | None:
+        return next(
+            (
+                endpoint
+                for prefix, endpoint in self._map.below.items()
+                if path.startswith(prefix) and len(path) > len(prefix)
+            ),
+            None,
+        )
+
+
+def _refusal(error: GatewayError) -> Answer:
+    return Answer(status=error.status, headers=tuple(error_headers(error)), body=error_body(error))

@@ -1,0 +1,39 @@
+"""LagMeter: how late the event loop runs its timers, the first sign that something holds it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+INTERVAL_S: Final = 0.1
+
+
+class LagMeter:
+    """Sets a timer again and again and remembers the worst delay since it was last asked."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, *, interval_s: float = INTERVAL_S) -> None:
+        self._loop = loop
+        self._interval_s = interval_s
+        self._due_at = 0.0
+        self._worst_s = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Begin to measure."""
+        self._due_at = self._loop.time() + self._interval_s
+        self._timer = self._loop.call_at(self._due_at, self._tick)
+
+    def stop(self) -> None:
+        """Stop measuring. Idempotent."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def take_worst_s(self) -> float:
+        """The worst delay since the last call, in seconds."""
+        worst_s, self._worst_s = self._worst_s, 0.0
+        return worst_s
+
+    def _tick(self) -> None:
+        self._worst_s = max(self._worst_s, self._loop.time() - self._due_at)
+        self.start()

@@ -1,0 +1,169 @@
+"""A whole gateway over real sockets, with scripted upstreams, for tests."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from gateway.app import Gateway
+from gateway.config import GatewayConfig
+from tests.gateway.scripted import ScriptedUpstream
+
+POLICY = """
+schema_version: 1
+deployments:
+  - {{id: small, url: "unix:{folder}/small.sock", model: tiny, limits: {{max_in_flight: {permits}}}}}
+  - {{id: large, url: "unix:{folder}/large.sock", model: big, limits: {{max_in_flight: {permits}}}}}
+lanes:
+  - {{id: interactive, weight: 8, max_queue: {max_queue}}}
+  - {{id: batch, weight: 1, max_queue: {max_queue}}}
+routes:
+  - id: main
+    match: {{models: [auto]}}
+    select: {{policy: first_available, candidates: [small, large]}}
+    timeouts: {{connect_ms: 500, first_token_ms: {first_token_ms}, inter_token_ms: {inter_token_ms}, total_ms: 20000}}
+  - id: solo
+    match: {{models: [solo]}}
+    select: {{policy: first_available, candidates: [small]}}
+    timeouts: {{connect_ms: 500, first_token_ms: {first_token_ms}, inter_token_ms: {inter_token_ms}, total_ms: 20000}}
+"""
+
+
+def policy_text(folder: Path, **values: Any) -> str:
+    """The test policy."""
+    numbers = {"permits": 8, "max_queue": 8, "first_token_ms": 5000, "inter_token_ms": 5000, **values}
+    return POLICY.format(folder=folder, **numbers)
+
+
+class Reply:
+    """A response as a client saw it."""
+
+    def __init__(self, raw: bytes) -> None:
+        head, _, self.rest = raw.partition(b"\r\n\r\n")
+        lines = head.decode("latin-1").split("\r\n")
+        self.status = int(lines[0].split(" ")[1])
+        self.headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:])}
+        self.body = _unchunk(self.rest) if self.headers.get("transfer-encoding") == "chunked" else self.rest
+
+    @property
+    def json(self) -> Any:
+        """The body, decoded."""
+        return json.loads(self.body)
+
+    @property
+    def error(self) -> dict[str, Any]:
+        """The inside of the envelope."""
+        error: dict[str, Any] = self.json["error"]
+        return error
+
+
+def _unchunk(raw: bytes) -> bytes:
+    body = b""
+    while raw:
+        size, _, raw = raw.partition(b"\r\n")
+        length = int(size, 16)
+        if length == 0:
+            break
+        body += raw[:length]
+        raw = raw[length + 2 :]
+    return body
+
+
+def chat(model: str = "auto", **fields: Any) -> dict[str, Any]:
+    """A small request."""
+    return {"model": model, "messages": [{"role": "user", "content": "hi"}], **fields}
+
+
+def encode(
+    body: Any = None, *, path: str = "/v1/chat/completions", method: str = "POST", headers: dict[str, str] | None = None
+) -> bytes:
+    """A request as bytes; `body` is JSON unless it is bytes already."""
+    data = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
+    given = {"host": "gateway", "connection": "close", **(headers or {})}
+    if body is not None:
+        given = {"content-type": "application/json", "content-length": str(len(data)), **given}
+    lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in given.items() if value is not None)]
+    return "\r\n".join([*lines, "", ""]).encode("latin-1") + data
+
+
+class Stack:
+    """One running gateway; `small` and `large` are its upstreams."""
+
+    def __init__(self, gateway: Gateway, small: ScriptedUpstream, large: ScriptedUpstream, log: io.BytesIO) -> None:
+        self.gateway = gateway
+        self.small = small
+        self.large = large
+        self._log = log
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A client connection to the public listener."""
+        return await asyncio.open_unix_connection(self.gateway.config.public_listen.removeprefix("unix:"))
+
+    async def ask(self, body: Any = None, *, admin: bool = False, **how: Any) -> Reply:
+        """Send one request on its own connection and read everything."""
+        address = self.gateway.config.admin_listen if admin else self.gateway.config.public_listen
+        reader, writer = await asyncio.open_unix_connection(address.removeprefix("unix:"))
+        writer.write(encode(body, **how))
+        raw = await asyncio.wait_for(reader.read(), 10)
+        writer.close()
+        return Reply(raw)
+
+    async def get(self, path: str, *, admin: bool = False, **how: Any) -> Reply:
+        """GET."""
+        return await self.ask(None, admin=admin, path=path, method="GET", **how)
+
+    def lines(self, event: str = "request") -> list[dict[str, Any]]:
+        """Log lines of one kind so far."""
+        self.gateway.log.flush()
+        return [line for text in self._log.getvalue().splitlines() if (line := json.loads(text))["event"] == event]
+
+    async def until_idle(self) -> None:
+        """Wait until no request is under way."""
+        for _ in range(400):
+            if not any(live.in_flight or live.limiter.num_waiting for live in self._live()):
+                return
+            await asyncio.sleep(0.005)
+        raise AssertionError("requests are still under way")
+
+    def check_integrity(self) -> None:
+        """Nothing is held, nothing waits, every pool's books are right."""
+        for live in self._live():
+            assert live.in_flight == 0
+            assert live.limiter.num_waiting == 0
+            live.limiter.check_integrity()
+            live.client.check_integrity()
+        assert self.gateway.snapshot is not None
+        assert all(lane.num_waiting == 0 for lane in self.gateway.snapshot.lanes.values())
+
+    def _live(self) -> list[Any]:
+        assert self.gateway.snapshot is not None
+        return list(self.gateway.snapshot.deployments.values())
+
+
+@asynccontextmanager
+async def running(folder: Path, *, policy: str | None = None, **values: Any) -> AsyncIterator[Stack]:
+    """A gateway with both upstreams up; checks on the way out that nothing leaked."""
+    (folder / "policy.yaml").write_text(policy or policy_text(folder, **values))
+    config = GatewayConfig(
+        public_listen=f"unix:{folder}/public.sock",
+        admin_listen=f"unix:{folder}/admin.sock",
+        policy=folder / "policy.yaml",
+        runtime_dir=folder,
+        policy_poll_s=0.05,
+    )
+    log = io.BytesIO()
+    async with ScriptedUpstream(folder / "small.sock") as small, ScriptedUpstream(folder / "large.sock") as large:
+        gateway = Gateway(config, log_stream=log)
+        await gateway.start()
+        stack = Stack(gateway, small, large, log)
+        try:
+            yield stack
+            await stack.until_idle()
+            stack.check_integrity()
+        finally:
+            await gateway.stop(drain_timeout_s=0)
