@@ -92,6 +92,7 @@ class Exchange(RequestResponseCycle):
         self._edge = edge
         self._framing = Framing.UNDECIDED
         self._head: bytes | None = None
+        self._is_on_wire = False
         self._gone_callbacks: list[Callable[[], None]] = []
         scope["extensions"] = {"penstock": self}  # type: ignore[dict-item] # an object, where ASGI means a dict
 
@@ -216,7 +217,7 @@ class Exchange(RequestResponseCycle):
 
     def _flush_head(self) -> None:
         if self._head is not None and not self.transport.is_closing():
-            self.flow.write(self._finish_head(None))
+            self._put(self._finish_head(None))
 
     def _finish_head(self, body_length: int | None) -> bytes:
         """The head with its framing lines; `body_length` is known when the whole body goes with it."""
@@ -257,9 +258,13 @@ class Exchange(RequestResponseCycle):
         elif self._framing is Framing.CLOSE:
             data += body
         if data:
-            self.flow.write(data)
+            self._put(data)
         if not more_body:
             self._complete()
+
+    def _put(self, data: bytes) -> None:
+        self._is_on_wire = True
+        self.flow.write(data)
 
     def _complete(self) -> None:
         self.response_complete = True
@@ -271,7 +276,7 @@ class Exchange(RequestResponseCycle):
         """500 when nothing was sent; a cut connection when something was, never a response that looks whole."""
         if self.disconnected or self.response_complete:
             return
-        if self.response_started and self._head is None:
+        if self._is_on_wire:
             if self._framing is Framing.CLOSE:
                 self.transport.abort()  # an orderly close would look like the end of the body
             else:
@@ -281,7 +286,7 @@ class Exchange(RequestResponseCycle):
         self.response_started = True
         self.keep_alive = False
         request_id = self.scope["state"].get("request_id") or self._edge.new_request_id()
-        self.flow.write(render(InternalError(request_id), request_id=request_id, date_line=self._edge.date_line))
+        self._put(render(InternalError(request_id), request_id=request_id, date_line=self._edge.date_line))
         self._complete()
 
 

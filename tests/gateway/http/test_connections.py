@@ -1,0 +1,180 @@
+"""Connections: how many, from where, with which socket options, and what a half-closed one means."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import struct
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from gateway.http import address
+from gateway.http.asgi import Receive, Scope, Send, edge_channel
+from gateway.http.limits import EdgeLimits
+from tests.gateway.http.conftest import ManualClock, StartEdge, get, until
+
+
+async def test_a_flood_of_connections_is_refused_cheaply_while_the_admin_listener_answers(
+    start_edge: StartEdge,
+) -> None:
+    edge = await start_edge(listeners={"public": EdgeLimits(max_connections=5), "admin": EdgeLimits()})
+    async with AsyncExitStack() as held:
+        for _ in range(4):
+            await held.enter_async_context(edge.connect())
+        async with edge.connect():
+            await until(lambda: edge.server.num_connections["public"] == 5)
+            for _ in range(50):
+                async with edge.connect() as client:
+                    reply = await client.reply()
+                    assert (reply.status, reply.error["code"]) == (503, "server_is_overloaded")
+                    assert reply.headers["x-penstock-shed-reason"] == "overload"
+                    assert reply.headers["retry-after"] == "1"
+                    assert reply.error["degraded"]["reason"] == "overload"
+                    assert await client.rest() == b""
+            assert await edge.is_serving("admin")
+        await until(lambda: edge.server.num_connections["public"] == 4)
+        assert await edge.is_serving()
+
+
+async def test_one_ip_may_hold_only_its_share_of_connections(start_edge: StartEdge) -> None:
+    edge = await start_edge(max_connections_per_ip=2)
+    async with edge.connect() as first, edge.connect() as second:
+        assert (await first.ask(get())).status == 200
+        assert (await second.ask(get())).status == 200
+        async with edge.connect() as third:
+            assert (await third.reply()).status == 503
+    await until(lambda: edge.server.num_connections["public"] == 0)
+    assert await edge.is_serving()
+
+
+async def test_accepted_connections_notice_a_peer_that_vanished(start_edge: StartEdge) -> None:
+    options: dict[str, int] = {}
+
+    async def handler(scope: Scope, receive: Receive, send: Send) -> None:
+        accepted = edge_channel(scope).transport.get_extra_info("socket")  # type: ignore[union-attr]
+        options["keepalive"] = accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        options["user_timeout"] = accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+        options["nodelay"] = accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body"})
+
+    edge = await start_edge(handler, write_stall_timeout_s=12.0)
+    assert await edge.is_serving()
+    assert options["keepalive"]
+    assert options["user_timeout"] == 12_000
+    assert options["nodelay"]
+
+
+@pytest.mark.parametrize("way", ["close", "half-close", "reset"])
+@pytest.mark.parametrize("moment", ["before the answer", "in the answer"])
+async def test_a_client_that_leaves_is_noticed_at_once(start_edge: StartEdge, way: str, moment: str) -> None:
+    is_gone = asyncio.Event()
+    is_waiting = asyncio.Event()
+
+    async def handler(scope: Scope, receive: Receive, send: Send) -> None:
+        channel = edge_channel(scope)
+        assert channel is not None
+        channel.on_gone(is_gone.set)
+        if moment == "in the answer":
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b"token", "more_body": True})
+        is_waiting.set()
+        await is_gone.wait()
+        assert channel.is_gone
+        assert (await receive())["type"] == "http.disconnect"
+        await send({"type": "http.response.body", "body": b"for nobody"})
+
+    edge = await start_edge(handler)
+    async with edge.connect() as client:
+        await client.send(get())
+        await asyncio.wait_for(is_waiting.wait(), 5.0)
+        if way == "half-close":
+            client.writer.write_eof()
+        elif way == "close":
+            client.writer.close()
+        else:
+            raw = client.writer.get_extra_info("socket")
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            client.writer.transport.abort()
+        await asyncio.wait_for(is_gone.wait(), 5.0)
+    await until(lambda: edge.server.num_connections["public"] == 0)
+
+
+async def test_a_client_that_leaves_behind_pipelined_bytes_is_noticed(start_edge: StartEdge) -> None:
+    is_gone = asyncio.Event()
+
+    async def handler(scope: Scope, receive: Receive, send: Send) -> None:
+        edge_channel(scope).on_gone(is_gone.set)  # type: ignore[union-attr]
+        await is_gone.wait()
+
+    edge = await start_edge(handler)
+    async with edge.connect() as client:
+        await client.send(get("/first"))
+        await until(lambda: edge.app.num_started == 1)
+        await client.send(get("/second"))
+        client.writer.close()
+        await asyncio.wait_for(is_gone.wait(), 5.0)
+    await until(lambda: edge.server.num_connections["public"] == 0)
+    assert edge.app.num_started == 1
+
+
+async def test_a_half_closed_idle_connection_is_closed(start_edge: StartEdge) -> None:
+    edge = await start_edge()
+    async with edge.connect() as client:
+        await client.ask(get())
+        client.writer.write_eof()
+        assert await client.rest() == b""
+
+
+async def test_a_client_that_lingers_after_a_refusal_is_cut_off(start_edge: StartEdge, clock: ManualClock) -> None:
+    edge = await start_edge(clock=clock, linger_s=2.0)
+    async with edge.connect() as client:
+        assert (await client.ask(b"BAD\r\n\r\n")).status == 400
+        assert await client.rest() == b""
+        await client.send(b"still talking")
+        assert edge.server.num_connections["public"] == 1
+        edge.pass_time(2.3)
+        await until(lambda: edge.server.num_connections["public"] == 0)
+
+
+async def test_a_unix_socket_is_served_and_a_stale_one_replaced(start_edge: StartEdge, tmp_path: Path) -> None:
+    path = tmp_path / "edge.sock"
+    with socket.socket(socket.AF_UNIX) as stale:
+        stale.bind(str(path))
+    edge = await start_edge(address=f"unix:{path}", max_connections_per_ip=1)
+    assert edge.address() == f"unix:{path}"
+    assert os.stat(path).st_mode & 0o777 == 0o660
+    async with edge.connect() as first, edge.connect() as second:
+        assert (await first.ask(get())).status == 200
+        assert (await second.ask(get())).status == 200
+
+
+async def test_a_unix_socket_that_is_in_use_is_not_taken(start_edge: StartEdge, tmp_path: Path) -> None:
+    edge = await start_edge(address=f"unix:{tmp_path}/edge.sock")
+    with pytest.raises(OSError, match="in use"):
+        await start_edge(address=f"unix:{tmp_path}/edge.sock")
+    assert await edge.is_serving()
+
+
+async def test_a_file_that_is_no_socket_is_not_deleted(start_edge: StartEdge, tmp_path: Path) -> None:
+    path = tmp_path / "precious"
+    path.write_text("data")
+    with pytest.raises(FileExistsError, match="not a socket"):
+        await start_edge(address=f"unix:{path}")
+    assert path.read_text() == "data"
+
+
+@pytest.mark.parametrize("text", ["8080", "localhost", "localhost:http", "host:99999", ""])
+async def test_an_address_that_makes_no_sense_is_an_error_that_says_so(text: str) -> None:
+    with pytest.raises(ValueError, match="expected host:port"):
+        await address.bind(text, reuse_port=False, limits=EdgeLimits())
+
+
+async def test_ipv6_is_bound_in_brackets() -> None:
+    sockets = await address.bind("[::1]:0", reuse_port=True, limits=EdgeLimits())
+    assert address.describe(sockets[0]).startswith("[::1]:")
+    for each in sockets:
+        each.close()
