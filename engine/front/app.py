@@ -5,13 +5,26 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Awaitable, Callable
+from typing import Literal
 
 from engine.front.answering import Completions
-from engine.front.asgi import Disconnected, Headers, Message, Receive, Scope, Send, send_error
+from engine.front.asgi import (
+    CONNECTION_EXTENSION,
+    EVENT_STREAM,
+    Connection,
+    Disconnected,
+    Headers,
+    Message,
+    Receive,
+    Scope,
+    Send,
+    send_error,
+)
 from engine.front.errors import ApiError, internal_error
 from engine.front.mailbox import ClientGone
 from engine.front.options import choose_request_id
 from engine.front.probes import Probes
+from engine.front.relay import StreamCutError
 
 logger = logging.getLogger(__name__)
 
@@ -40,20 +53,25 @@ class EngineApp:
         assert scope["type"] == "http", "lifespan and websockets are off"
         headers = Headers(scope)
         request_id = choose_request_id(headers, secrets.token_hex(16))
-        guarded = _StartedSend(send)
+        answer = _Answer(send)
         echo = {"x-request-id": request_id}
         try:
             handler = self._route(scope["method"], scope["path"])
-            await handler(headers, receive, guarded, echo)
+            await handler(headers, receive, answer, echo)
         except ApiError as error:
-            await send_error(guarded, error, echo)
-        except (ClientGone, Disconnected):
+            await send_error(answer, error, echo)
+        except Disconnected:
             logger.info("client closed request %s", request_id)
+        except ClientGone:
+            logger.info("client closed request %s", request_id)
+            _connection(scope).abort()
+        except StreamCutError as error:
+            logger.warning("request %s was cut after its first byte: %s", request_id, error)
+            _connection(scope).close_when_sent()
         except Exception:  # the last resort: whatever it was, the client gets the envelope and we the traceback
             logger.exception("request %s failed", request_id)
-            if guarded.has_started:
-                raise
-            await send_error(guarded, internal_error(request_id), echo)
+            await answer.fail(internal_error(request_id), echo)
+            _connection(scope).close_when_sent()
 
     def _route(self, method: str, path: str) -> Handler:
         allowed, handler = self._routes.get(path, ("", None))
@@ -73,13 +91,40 @@ _CLOSE = {"connection": "close"}
 """A body nobody read may still be on its way, so the connection cannot serve another request."""
 
 
-class _StartedSend:
-    """`send`, remembering whether the response has started."""
+class _Answer:
+    """`send`, remembering how far the response is."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
-        self.has_started = False
+        self._status: Literal["none", "plain", "stream", "complete"] = "none"
 
     async def __call__(self, message: Message) -> None:
-        self.has_started = True
+        if message["type"] == "http.response.start":
+            self._status = "stream" if (b"content-type", EVENT_STREAM) in message["headers"] else "plain"
+        elif not message.get("more_body", False):
+            self._status = "complete"
         await self._send(message)
+
+    async def fail(self, error: ApiError, headers: dict[str, str]) -> None:
+        """Say the error in the form that is still possible."""
+        if self._status == "none":
+            await send_error(self, error, headers)
+        elif self._status == "stream":
+            await self({"type": "http.response.body", "body": error.event()})
+
+
+def _connection(scope: Scope) -> Connection:
+    """The way to end the connection; other servers than ours have none, and end it their own way."""
+    connection = scope.get("extensions", {}).get(CONNECTION_EXTENSION)
+    return connection if isinstance(connection, Connection) else _NO_CONNECTION
+
+
+class _NoConnection:
+    def abort(self) -> None:
+        """Nothing to abort."""
+
+    def close_when_sent(self) -> None:
+        """Nothing to close."""
+
+
+_NO_CONNECTION = _NoConnection()

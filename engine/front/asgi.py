@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from engine.front.errors import ApiError
 
@@ -17,6 +17,21 @@ HeaderList = list[tuple[bytes, bytes]]
 
 JSON = b"application/json"
 EVENT_STREAM = b"text/event-stream; charset=utf-8"
+
+
+CONNECTION_EXTENSION = "engine.connection"
+"""Name in a scope's extensions under which our server hands the connection to the application."""
+
+
+@runtime_checkable
+class Connection(Protocol):
+    """Ways to end a client's connection that ASGI has no message for."""
+
+    def abort(self) -> None:
+        """End it now; what is still buffered is lost."""
+
+    def close_when_sent(self) -> None:
+        """End it after the response that is being sent, or that was sent last."""
 
 
 class Disconnected(Exception):
@@ -116,8 +131,6 @@ async def watched_client(receive: Receive) -> AsyncIterator[Client]:
         yield client
     finally:
         task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
 
 
 def _too_large(max_bytes: int) -> ApiError:

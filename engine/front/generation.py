@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,6 +15,9 @@ from engine.front.link import CoreLink
 from engine.front.mailbox import ClientGone, Mailbox
 from engine.front.metrics import RequestMetrics
 from engine.messages import Lane, SamplingParams, SeqOutput
+
+SETTLE_S = 0.05
+"""Longest wait for the core's last word on a choice that is complete without it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +60,6 @@ class Generation:
         self.choices = choices
         self.detokenize_s = 0.0
         self.first_token_at: float | None = None
-        self.last_ended_index: int | None = None
-        """The choice that ended last so far."""
         self._link = link
         self._params = list(params)
         self._metrics = metrics
@@ -82,13 +85,21 @@ class Generation:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Abort whatever still runs."""
+        """Abort whatever still runs; count what is complete."""
         self._link.abort(self._by_seq_id)
+        for choice in self.choices:
+            if choice.finish is not None and choice.stages is not None:
+                self._metrics.stages(choice.stages)
 
     @property
     def is_done(self) -> bool:
         """Whether every choice has ended."""
         return all(choice.finish is not None for choice in self.choices)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the core has told the times of every choice."""
+        return all(choice.stages is not None for choice in self.choices)
 
     @property
     def num_cached_tokens(self) -> int:
@@ -108,7 +119,8 @@ class Generation:
         gained: dict[int, tuple[Choice, Delta]] = {}
         for output, arrived_at in _merged(outputs):
             choice = self._by_seq_id[output.seq_id]
-            if choice.finish is not None:  # it had stopped itself; the core did not know yet
+            if choice.finish is not None:  # a stop string ended it before the core knew
+                choice.stages = output.stages or choice.stages
                 continue
             self._check(output)
             self._note_pace(output, arrived_at)
@@ -118,6 +130,13 @@ class Generation:
                 self._ended(output.seq_id, choice)
         self.detokenize_s += self._clock() - started_at
         return list(gained.values())
+
+    async def settle(self) -> None:
+        """Give the core a moment to tell the times of choices that a stop string ended; usage is exact then."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SETTLE_S):
+                while not self.is_settled:
+                    await self.next()
 
     def note_first_token(self) -> None:
         """Content is about to be sent; counts once."""
@@ -150,14 +169,11 @@ class Generation:
         pace.last_at = arrived_at
 
     def _ended(self, seq_id: int, choice: Choice) -> None:
-        self.last_ended_index = choice.index
         pace = self._paces[seq_id]
-        tpot_s = None
         if pace.first_at is not None and choice.num_tokens > 1:
-            tpot_s = (pace.last_at - pace.first_at) / (choice.num_tokens - 1)
-        self._metrics.sequence_ended(choice.stages, tpot_s)
+            self._metrics.pace((pace.last_at - pace.first_at) / (choice.num_tokens - 1))
         if choice.has_stopped_itself:
-            self._link.abort([seq_id])
+            self._link.finish(seq_id)
 
 
 def _merged(outputs: list[tuple[SeqOutput, float]]) -> list[tuple[SeqOutput, float]]:

@@ -11,6 +11,7 @@ from engine.front.errors import ApiError, core_failed, overloaded
 from engine.front.mailbox import Mailbox
 from engine.messages import (
     Abort,
+    AbortState,
     Add,
     Counters,
     Fatal,
@@ -52,6 +53,9 @@ class LinkObserver(Protocol):
     def stepped(self, report: StepReport) -> None:
         """A step is over."""
 
+    def aborted(self, state: AbortState, seconds: float) -> None:
+        """The core freed a sequence whose client left; it was in this state, and it took this long."""
+
     def core_lost(self, last: Counters) -> None:
         """The core is gone; its counters stood at `last`."""
 
@@ -65,6 +69,8 @@ class CoreLink:
         self._max_waiting = max_waiting
         self._transport: asyncio.WriteTransport | None = None
         self._sequences: dict[int, Mailbox] = {}
+        self._ended_here: set[int] = set()
+        """Open in the core still, but complete for the client: a stop string ended them."""
         self._next_seq_id = 1
         self._watchers: set[asyncio.Event] = set()
         self.state: CoreState = "starting"
@@ -119,10 +125,15 @@ class CoreLink:
         return seq_ids
 
     def abort(self, seq_ids: Iterable[int]) -> None:
-        """Tell the core at once that nobody waits for these; ids that ended already are left out."""
+        """Tell the core at once that nobody waits for these, and forget them; ids that ended are left out."""
         open_ids = [seq_id for seq_id in seq_ids if self._sequences.pop(seq_id, None) is not None]
-        if open_ids and self._transport is not None:
-            self._transport.write(encode_frame(Abort(seq_ids=open_ids)))
+        self._send_abort([seq_id for seq_id in open_ids if seq_id not in self._ended_here])
+
+    def finish(self, seq_id: int) -> None:
+        """Tell the core that this sequence has all the text it needs. Its last output, with the times, still comes."""
+        if seq_id in self._sequences:
+            self._ended_here.add(seq_id)
+            self._send_abort([seq_id])
 
     def fail_all(self, error: ApiError) -> None:
         """End every open request with this error and free what they hold in the core."""
@@ -152,6 +163,10 @@ class CoreLink:
         for changed in self._watchers:
             changed.set()
 
+    def _send_abort(self, seq_ids: list[int]) -> None:
+        if seq_ids and self._transport is not None:
+            self._transport.write(encode_frame(Abort(seq_ids=seq_ids)))
+
     # What follows is called by the connection and the supervisor.
 
     def core_starting(self) -> None:
@@ -174,6 +189,7 @@ class CoreLink:
         self.failure = reason
         mailboxes = set(self._sequences.values())
         self._sequences.clear()
+        self._ended_here.clear()
         for mailbox in mailboxes:
             mailbox.fail(core_failed("The model process stopped before it finished this request. Try again."))
         self._observer.core_lost(self.counters)
@@ -201,6 +217,11 @@ class CoreLink:
         self.load = report.load
         self.counters = report.counters
         self._observer.stepped(report)
+        for seq_id, state, seconds in report.freed:
+            if seq_id in self._ended_here:
+                self._ended_here.discard(seq_id)
+            else:
+                self._observer.aborted(state, seconds)
         for output in report.outputs:
             self._deliver(output)
 

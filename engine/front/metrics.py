@@ -57,6 +57,7 @@ class EngineMetrics:
         for state in ABORT_STATES:
             self._aborts.labels(state)
         self._totals_before = Counters()
+        self._num_steps = 0
 
     def expose_core(self, link: CoreLink) -> None:
         """Add what is read from the link at every scrape."""
@@ -67,16 +68,20 @@ class EngineMetrics:
         self._startup.labels(phase.name).set(phase.seconds)
 
     def stepped(self, report: StepReport) -> None:
-        """A step of the core is over."""
-        if report.load.step_s > 0:
+        """The core reported; not every report is of a step."""
+        if report.counters.steps > self._num_steps:
             self._step.observe(report.load.step_s)
-        for _, state, seconds in report.freed:
-            self._aborts.labels(state).inc()
-            self._abort_to_free.labels(state).observe(seconds)
+        self._num_steps = report.counters.steps
+
+    def aborted(self, state: AbortState, seconds: float) -> None:
+        """A sequence nobody waited for was freed."""
+        self._aborts.labels(state).inc()
+        self._abort_to_free.labels(state).observe(seconds)
 
     def core_lost(self, last: Counters) -> None:
         """Totals go on from here with the next core."""
         self._totals_before = _sum(self._totals_before, last)
+        self._num_steps = 0
 
     def for_request(self, num_prompt_tokens: int, lane: Lane) -> RequestMetrics:
         """The histograms of one request, labels resolved once."""
@@ -113,14 +118,15 @@ class RequestMetrics:
         for _ in range(num_tokens):
             self._itl.observe(seconds / num_tokens)
 
-    def sequence_ended(self, stages: StageTimes | None, tpot_s: float | None) -> None:
-        """One sequence is complete."""
-        if tpot_s is not None:
-            self._metrics._tpot.labels(*self._labels).observe(tpot_s)
-        if stages is not None:
-            self._metrics._queue.labels(*self._labels).observe(stages.queue_s)
-            self._metrics._prefill.labels(*self._labels).observe(stages.prefill_s)
-            self._metrics._decode.labels(*self._labels).observe(stages.decode_s)
+    def pace(self, tpot_s: float) -> None:
+        """One sequence's mean time per output token."""
+        self._metrics._tpot.labels(*self._labels).observe(tpot_s)
+
+    def stages(self, stages: StageTimes) -> None:
+        """Where one sequence's time went in the core."""
+        self._metrics._queue.labels(*self._labels).observe(stages.queue_s)
+        self._metrics._prefill.labels(*self._labels).observe(stages.prefill_s)
+        self._metrics._decode.labels(*self._labels).observe(stages.decode_s)
 
     def completed(self, seconds: float, detokenize_s: float) -> None:
         """The whole answer is sent."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from engine.front.asgi import EVENT_STREAM, Send, send_answer, start_answer
@@ -14,7 +13,11 @@ from engine.front.generation import Generation
 from engine.front.mailbox import ClientGone
 from engine.front.wire import DONE, Answer, Usage, Wire
 
-logger = logging.getLogger(__name__)
+Gained = list[tuple[Choice, Delta]]
+
+
+class StreamCutError(Exception):
+    """A stream ended with an error event; its connection must be closed."""
 
 
 class Relay:
@@ -48,6 +51,7 @@ class Relay:
                     self._generation.note_first_token()
                 answers[choice.index].texts.append(delta.text)
                 answers[choice.index].entries.extend(delta.entries)
+        await self._generation.settle()
         body = self._wire.body(answers, self._usage(), self._report())
         await self._write(send_answer(self._send, 200, body, self._headers()))
         self._generation.note_completed()
@@ -55,49 +59,62 @@ class Relay:
     async def stream(self, *, include_usage: bool) -> None:
         """Send events as outputs come; the status line goes with the first of them.
 
-        Raises ApiError before the first byte and ClientGone; later failures become an error event.
+        Raises ApiError before the first byte, ClientGone, and StreamCutError after an error event.
         """
         gained = await self._generation.next()
         headers = {**self._headers(), "cache-control": "no-cache", "x-accel-buffering": "no"}
-        await start_answer(self._send, 200, headers, EVENT_STREAM)
+        await self._write(start_answer(self._send, 200, headers, EVENT_STREAM))
         try:
-            await self._send_events(gained, include_usage)
             while not self._generation.is_done:
-                await self._send_events(await self._generation.next(), include_usage)
+                await self._send_events(gained)
+                gained = await self._generation.next()
+            await self._send_ending(gained, include_usage)
         except ApiError as error:
-            logger.warning("answer cut after its first byte: %s", error.message)
             await self._write(self._send({"type": "http.response.body", "body": error.event()}))
-            return
+            raise StreamCutError(error.message) from error
         self._generation.note_completed()
 
-    async def _send_events(self, gained: list[tuple[Choice, Delta]], include_usage: bool) -> None:
+    async def _send_events(self, gained: Gained) -> None:
         """One write for all that was gained at once."""
+        if parts := [*self._text_events(gained), *self._finish_events(gained, None)]:
+            await self._write_events(parts, more=True)
+
+    async def _send_ending(self, gained: Gained, include_usage: bool) -> None:
+        """The last texts, finish reasons, the usage when asked for, and [DONE]."""
+        parts = self._text_events(gained)
+        if not self._generation.is_settled and (include_usage or self._report() is not None):
+            await self._write_events(parts, more=True)
+            parts = []
+            await self._generation.settle()
+        report = self._report()
+        if include_usage:
+            parts += self._finish_events(gained, None)
+            parts.append(self._wire.usage(self._usage(), report))
+        else:
+            parts += self._finish_events(gained, report)
+        await self._write_events([*parts, DONE], more=False)
+
+    def _text_events(self, gained: Gained) -> list[bytes]:
         parts: list[bytes] = []
         for choice, delta in gained:
-            self._add_events(parts, choice, delta, include_usage)
-        is_done = self._generation.is_done
-        if is_done:
-            if include_usage:
-                parts.append(self._wire.usage(self._usage(), self._report()))
-            parts.append(DONE)
-        if parts:
-            message = {"type": "http.response.body", "body": b"".join(parts), "more_body": not is_done}
-            await self._write(self._send(message))
+            if choice.index not in self._opened:
+                self._opened.add(choice.index)
+                parts.append(self._wire.opening(choice.index))
+            if delta.text or delta.entries:
+                self._generation.note_first_token()
+                parts.append(self._wire.delta(choice.index, delta))
+        return parts
 
-    def _add_events(self, parts: list[bytes], choice: Choice, delta: Delta, include_usage: bool) -> None:
-        if choice.index not in self._opened:
-            self._opened.add(choice.index)
-            parts.append(self._wire.opening(choice.index))
-        if delta.text or delta.entries:
-            self._generation.note_first_token()
-            parts.append(self._wire.delta(choice.index, delta))
-        if delta.finish is not None:
-            is_last = self._generation.is_done and not include_usage and self._is_last_to_end(choice)
-            parts.append(self._wire.finish(choice.index, delta.finish, self._report() if is_last else None))
+    def _finish_events(self, gained: Gained, report: dict[str, Any] | None) -> list[bytes]:
+        """Finish reasons; the last of these events carries the report."""
+        ended = [(choice.index, delta.finish) for choice, delta in gained if delta.finish is not None]
+        return [
+            self._wire.finish(index, finish, report if i == len(ended) else None)
+            for i, (index, finish) in enumerate(ended, 1)
+        ]
 
-    def _is_last_to_end(self, choice: Choice) -> bool:
-        """Of choices that end in one write, the one whose event is the last; then it carries the report."""
-        return choice.index == self._generation.last_ended_index
+    async def _write_events(self, parts: list[bytes], *, more: bool) -> None:
+        await self._write(self._send({"type": "http.response.body", "body": b"".join(parts), "more_body": more}))
 
     def _usage(self) -> Usage:
         return Usage(
@@ -106,7 +123,7 @@ class Relay:
             cached_tokens=self._generation.num_cached_tokens,
         )
 
-    async def _write(self, sending: Any) -> None:
+    async def _write(self, sending: Awaitable[None]) -> None:
         """Finish a send, or give the client up when it does not read. Raises ClientGone."""
         try:
             async with asyncio.timeout(self._write_stall_s):

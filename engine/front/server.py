@@ -16,6 +16,7 @@ from httptools import HttpParserError
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from engine.config import EngineConfigError
+from engine.front.asgi import CONNECTION_EXTENSION
 from engine.front.errors import ApiError
 
 MAX_HEADER_BYTES = 32 * 1024
@@ -83,8 +84,19 @@ class LimitedProtocol(HttpToolsProtocol):
         """The answer to bytes that are not HTTP."""
         self._answer_and_close(ApiError(400, msg, code="invalid_value"))
 
+    def abort(self) -> None:
+        """End the connection now; what is still buffered is lost."""
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.abort()
+
+    def close_when_sent(self) -> None:
+        """Close when everything written so far is sent."""
+        if self.transport is not None:
+            self.transport.close()
+
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._running = cycle
+        cycle.scope["extensions"] = {CONNECTION_EXTENSION: self}  # type: ignore[dict-item]
         super()._start_asgi_task(cycle, app)
 
     def _expect_within(self, seconds: float) -> None:

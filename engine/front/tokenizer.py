@@ -105,8 +105,8 @@ def load_tokenizer(model_dir: Path) -> Tokenizer:
     spec = read_json(path)
     named = special_tokens(read_json(model_dir / "tokenizer_config.json"))
     vocabulary = {token["content"]: token["id"] for token in spec.get("added_tokens") or []}
-    stop_ids = _eos_ids(read_json(model_dir / "config.json")) | _eos_ids(
-        read_json(model_dir / "generation_config.json")
+    stop_ids = _eos_ids(read_json(model_dir / "generation_config.json")) or _eos_ids(
+        read_json(model_dir / "config.json")
     )
     eos = vocabulary.get(named.get("eos_token", ""))
     if eos is not None:

@@ -78,32 +78,58 @@ class Answer:
     entries: list[TokenEntry]
 
 
-class ChatWire:
+class _EventWire:
+    """What the two endpoints' shapes share."""
+
+    def __init__(self, identity: Identity, event_kind: str, body_kind: str) -> None:
+        self._token_bytes = identity.token_bytes
+        self._members = {
+            "id": identity.id,
+            "object": body_kind,
+            "created": identity.created,
+            "model": identity.model,
+        }
+        self._head = b"data: " + _encode(self._members | {"object": event_kind})[:-1] + b',"choices":'
+        self._tail = b',"usage":null}\n\n' if identity.include_usage else b"}\n\n"
+
+    def usage(self, usage: Usage, extra: dict[str, Any] | None) -> bytes:
+        """The event without choices that has the usage."""
+        return _with_members(b"".join((self._head, b'[],"usage":', _encode(usage.as_json()), b"}\n\n")), extra)
+
+    def _event(self, index: int, content: bytes, logprobs: bytes, finish: bytes) -> bytes:
+        """An event of one choice; `content` is the member that holds its text."""
+        head, tail = self._head, self._tail
+        return b'%b[{"index":%d,%b,"logprobs":%b,"finish_reason":%b}]%b' % (
+            head,
+            index,
+            content,
+            logprobs,
+            finish,
+            tail,
+        )
+
+    def _body(self, choices: list[dict[str, Any]], usage: Usage, extra: dict[str, Any] | None) -> bytes:
+        return _encode({**self._members, "choices": choices, "usage": usage.as_json(), **(extra or {})})
+
+
+class ChatWire(_EventWire):
     """`chat.completion.chunk` events and `chat.completion` bodies."""
 
     def __init__(self, identity: Identity) -> None:
-        self._identity = identity
-        self._head = _head(identity, "chat.completion.chunk")
-        self._tail = b',"usage":null}\n\n' if identity.include_usage else b"}\n\n"
+        super().__init__(identity, "chat.completion.chunk", "chat.completion")
 
     def opening(self, index: int) -> bytes:
         """The delta with the role."""
-        return self._event(index, b'{"role":"assistant","content":""}', b"null", b"null")
+        return self._event(index, b'"delta":{"role":"assistant","content":""}', b"null", b"null")
 
     def delta(self, index: int, delta: Delta) -> bytes:
         """A delta with content."""
         logprobs = _encode(self._logprobs(delta.entries)) if delta.entries else b"null"
-        return self._event(index, b'{"content":' + _encode(delta.text) + b"}", logprobs, b"null")
+        return self._event(index, b'"delta":{"content":%b}' % _encode(delta.text), logprobs, b"null")
 
     def finish(self, index: int, finish: Finish, extra: dict[str, Any] | None) -> bytes:
         """The empty delta with the finish reason."""
-        event = self._event(index, b"{}", b"null", _encode(finish))
-        return event if extra is None else _with_members(event, extra)
-
-    def usage(self, usage: Usage, extra: dict[str, Any] | None) -> bytes:
-        """The event without choices that has the usage."""
-        event = b"".join((self._head, b'[],"usage":', _encode(usage.as_json()), b"}\n\n"))
-        return event if extra is None else _with_members(event, extra)
+        return _with_members(self._event(index, b'"delta":{}', b"null", _encode(finish)), extra)
 
     def body(self, answers: Sequence[Answer], usage: Usage, extra: dict[str, Any] | None) -> bytes:
         """The plain `chat.completion`."""
@@ -116,17 +142,7 @@ class ChatWire:
             }
             for answer in answers
         ]
-        return _body(self._identity, "chat.completion", choices, usage, extra)
-
-    def _event(self, index: int, delta: bytes, logprobs: bytes, finish: bytes) -> bytes:
-        return b'%b[{"index":%d,"delta":%b,"logprobs":%b,"finish_reason":%b}]%b' % (
-            self._head,
-            index,
-            delta,
-            logprobs,
-            finish,
-            self._tail,
-        )
+        return self._body(choices, usage, extra)
 
     def _logprobs(self, entries: Iterable[TokenEntry]) -> dict[str, Any]:
         content = []
@@ -136,17 +152,15 @@ class ChatWire:
         return {"content": content, "refusal": None}
 
     def _token(self, token_id: int, logprob: float) -> dict[str, Any]:
-        data = self._identity.token_bytes(token_id)
+        data = self._token_bytes(token_id)
         return {"token": data.decode(errors="replace"), "logprob": logprob, "bytes": list(data)}
 
 
-class CompletionWire:
+class CompletionWire(_EventWire):
     """`text_completion` events and bodies."""
 
     def __init__(self, identity: Identity) -> None:
-        self._identity = identity
-        self._head = _head(identity, "text_completion")
-        self._tail = b',"usage":null}\n\n' if identity.include_usage else b"}\n\n"
+        super().__init__(identity, "text_completion", "text_completion")
 
     def opening(self, index: int) -> bytes:
         """Nothing: completions have no role."""
@@ -155,17 +169,11 @@ class CompletionWire:
     def delta(self, index: int, delta: Delta) -> bytes:
         """An event with text."""
         logprobs = _encode(self._logprobs(delta.entries)) if delta.entries else b"null"
-        return self._event(index, _encode(delta.text), logprobs, b"null")
+        return self._event(index, b'"text":%b' % _encode(delta.text), logprobs, b"null")
 
     def finish(self, index: int, finish: Finish, extra: dict[str, Any] | None) -> bytes:
         """The event with no text and the finish reason."""
-        event = self._event(index, b'""', b"null", _encode(finish))
-        return event if extra is None else _with_members(event, extra)
-
-    def usage(self, usage: Usage, extra: dict[str, Any] | None) -> bytes:
-        """The event without choices that has the usage."""
-        event = b"".join((self._head, b'[],"usage":', _encode(usage.as_json()), b"}\n\n"))
-        return event if extra is None else _with_members(event, extra)
+        return _with_members(self._event(index, b'"text":""', b"null", _encode(finish)), extra)
 
     def body(self, answers: Sequence[Answer], usage: Usage, extra: dict[str, Any] | None) -> bytes:
         """The plain `text_completion`."""
@@ -178,47 +186,24 @@ class CompletionWire:
             }
             for answer in answers
         ]
-        return _body(self._identity, "text_completion", choices, usage, extra)
-
-    def _event(self, index: int, text: bytes, logprobs: bytes, finish: bytes) -> bytes:
-        return b'%b[{"index":%d,"text":%b,"logprobs":%b,"finish_reason":%b}]%b' % (
-            self._head,
-            index,
-            text,
-            logprobs,
-            finish,
-            self._tail,
-        )
+        return self._body(choices, usage, extra)
 
     def _logprobs(self, entries: Iterable[TokenEntry]) -> dict[str, Any]:
         shown = list(entries)
         return {
             "tokens": [self._text(entry.token_id) for entry in shown],
             "token_logprobs": [entry.logprob for entry in shown],
-            "top_logprobs": [
-                {self._text(token_id): logprob for token_id, logprob in entry.top} if entry.top else None
-                for entry in shown
-            ],
+            "top_logprobs": [dict(self._top(entry)) if entry.top else None for entry in shown],
             "text_offset": [entry.offset for entry in shown],
         }
 
+    def _top(self, entry: TokenEntry) -> Iterable[tuple[str, float]]:
+        return ((self._text(token_id), logprob) for token_id, logprob in entry.top)
+
     def _text(self, token_id: int) -> str:
-        return self._identity.token_bytes(token_id).decode(errors="replace")
+        return self._token_bytes(token_id).decode(errors="replace")
 
 
-def _head(identity: Identity, kind: str) -> bytes:
-    """Every event of an answer up to its choices."""
-    members = {"id": identity.id, "object": kind, "created": identity.created, "model": identity.model}
-    return b"data: " + _encode(members)[:-1] + b',"choices":'
-
-
-def _body(
-    identity: Identity, kind: str, choices: list[dict[str, Any]], usage: Usage, extra: dict[str, Any] | None
-) -> bytes:
-    members = {"id": identity.id, "object": kind, "created": identity.created, "model": identity.model}
-    return _encode({**members, "choices": choices, "usage": usage.as_json(), **(extra or {})})
-
-
-def _with_members(event: bytes, extra: dict[str, Any]) -> bytes:
+def _with_members(event: bytes, extra: dict[str, Any] | None) -> bytes:
     """The event with more members at the end of its object."""
-    return event[: -len(b"}\n\n")] + b"," + _encode(extra)[1:] + b"\n\n"
+    return event if extra is None else event[: -len(b"}\n\n")] + b"," + _encode(extra)[1:] + b"\n\n"

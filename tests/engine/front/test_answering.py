@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any
+from typing import Any, cast
 
 import httpx
 
@@ -189,7 +189,7 @@ async def test_the_official_client_can_read_the_stream(running: Running) -> None
     core = await running.core()
     transport = httpx.AsyncHTTPTransport(uds=str(running.path))
     async with httpx.AsyncClient(transport=transport) as http_client:
-        client = AsyncOpenAI(api_key="none", base_url="http://test/v1", http_client=http_client)
+        client = AsyncOpenAI(api_key="none", base_url="http://test/v1", http_client=cast(Any, http_client))
         stream = asyncio.create_task(
             client.chat.completions.create(model="tiny", messages=[{"role": "user", "content": "hi"}], stream=True)
         )
