@@ -53,7 +53,7 @@ OverloadStep = Literal["trim", "small_model", "max_tokens", "stale_cache", "shed
 NoRouteCode = Literal["model_not_found", "model_not_allowed"]
 
 
-class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Base of everything in the document."""
 
 

@@ -1,0 +1,8 @@
+"""`python -m gateway` is `penstock`."""
+
+import sys
+
+from gateway.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

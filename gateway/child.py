@@ -1,0 +1,179 @@
+"""Child: one process kept running — started in a group of its own, its lines named, started again when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+EXIT_SETTINGS = 2
+"""What our programs return when a setting is wrong: starting them again cannot help."""
+MAX_LINE_BYTES = 16 * 1024
+_PR_SET_PDEATHSIG = 1
+
+Report = Callable[[str, str], None]
+"""Takes a name and a line of text."""
+
+
+class ChildGaveUp(RuntimeError):
+    """A child ended in a way that starting it again cannot mend; `code` is its exit code."""
+
+    def __init__(self, name: str, code: int) -> None:
+        self.name = name
+        self.code = code
+        super().__init__(f"{name} ended with code {code}; its last lines say why")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildSpec:
+    """How to run one child. `env` is added to the parent's; `stop_timeout_s` lies between SIGTERM and SIGKILL."""
+
+    name: str
+    argv: tuple[str, ...]
+    stop_timeout_s: float
+    env: Mapping[str, str] | None = None
+
+
+class BackOff:
+    """Pauses before a restart: doubling, and from the start again after a long enough life. Told the times."""
+
+    def __init__(self, *, first_s: float = 0.5, longest_s: float = 30.0, healthy_s: float = 60.0) -> None:
+        self._first_s = first_s
+        self._longest_s = longest_s
+        self._healthy_s = healthy_s
+        self._next_s = first_s
+
+    def pause_s(self, lived_s: float) -> float:
+        """How long to wait after a child that lived `lived_s`."""
+        if lived_s >= self._healthy_s:
+            self._next_s = self._first_s
+        pause = self._next_s
+        self._next_s = min(self._longest_s, pause * 2)
+        return pause
+
+
+class Child:
+    """Runs a spec from `run` until `stop`. SIGTERM goes to the child, which stops its own; SIGKILL to its group."""
+
+    def __init__(
+        self, spec: ChildSpec, *, report: Report, backoff: BackOff, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.spec = spec
+        self.num_starts = 0
+        self._report = report
+        self._backoff = backoff
+        self._clock = clock
+        self._process: asyncio.subprocess.Process | None = None
+        self._stopping = asyncio.Event()
+        self._ended = asyncio.Event()
+
+    async def run(self) -> None:
+        """Keep the child running until `stop`. Raises ChildGaveUp; leaves no process behind, also when cancelled."""
+        try:
+            while not self._stopping.is_set():
+                started_at = self._clock()
+                code = await self._live()
+                if self._stopping.is_set():
+                    return
+                if code == EXIT_SETTINGS:
+                    raise ChildGaveUp(self.spec.name, code)
+                pause_s = self._backoff.pause_s(self._clock() - started_at)
+                self._report(self.spec.name, f"{describe_exit(code)}; starting again in {pause_s:g} s")
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._stopping.wait(), pause_s)
+        finally:
+            self._signal_group(signal.SIGKILL)
+            self._ended.set()
+
+    async def stop(self) -> None:
+        """Ask the child to end, wait as long as its spec allows, then end it and whatever it started."""
+        self._stopping.set()
+        self._terminate()
+        try:
+            await asyncio.wait_for(self._ended.wait(), self.spec.stop_timeout_s)
+        except TimeoutError:
+            self._report(self.spec.name, f"still running after {self.spec.stop_timeout_s:g} s; killing it")
+            self.kill()
+            await self._ended.wait()
+
+    def kill(self) -> None:
+        """End the child and whatever it started, now."""
+        self._stopping.set()
+        self._signal_group(signal.SIGKILL)
+
+    async def _live(self) -> int:
+        """One life of the child: its exit code, negative for a signal."""
+        self._process = await asyncio.create_subprocess_exec(
+            *self.spec.argv,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            env={**os.environ, **(self.spec.env or {})},
+            process_group=0,
+            preexec_fn=_die_with_parent(),
+        )
+        self.num_starts += 1
+        if self._stopping.is_set():
+            self._terminate()
+        pump = asyncio.create_task(self._pump(self._process))
+        try:
+            code = await self._process.wait()
+            # What the child started may hold the pipe open; the group goes first, so that the pump ends.
+            self._signal_group(signal.SIGKILL)
+            await pump
+        finally:
+            pump.cancel()
+        return code
+
+    async def _pump(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdout is not None, "the child is started with a pipe"
+        kept = b""
+        while chunk := await process.stdout.read(MAX_LINE_BYTES):
+            *lines, kept = (kept + chunk).split(b"\n")
+            for line in lines:
+                self._report(self.spec.name, line.decode(errors="replace"))
+            if len(kept) >= MAX_LINE_BYTES:
+                self._report(self.spec.name, kept.decode(errors="replace"))
+                kept = b""
+        if kept:
+            self._report(self.spec.name, kept.decode(errors="replace"))
+
+    def _terminate(self) -> None:
+        if self._process is not None and self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(signal.SIGTERM)
+
+    def _signal_group(self, number: signal.Signals) -> None:
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, number)
+
+
+def describe_exit(code: int) -> str:
+    """An exit code in words."""
+    if code >= 0:
+        return f"ended with code {code}"
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was killed by signal {-code}"
+
+
+def _die_with_parent() -> Callable[[], None] | None:
+    """What a child runs before its program, so that no child outlives a supervisor that was killed; Linux only."""
+    if sys.platform != "linux":
+        return None
+    prctl, parent = ctypes.CDLL(None).prctl, os.getpid()
+
+    def ask() -> None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+        if os.getppid() != parent:  # it died before the request was in place
+            os._exit(1)
+
+    return ask

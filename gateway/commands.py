@@ -1,0 +1,237 @@
+"""What each command does. Every import of weight is inside its command: `penstock --help` answers at once."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import errno
+import os
+import re
+import secrets
+import sys
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as package_version
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from gateway.config import GatewayConfig
+    from routing_policies.document import Policy
+
+KEY_PREFIX = "sk-penstock-"
+_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+_SETTING_FLAGS = ("policy", "runtime_dir", "public_listen", "admin_listen", "log_level")
+
+
+class CommandError(RuntimeError):
+    """The command could not do its work; the message says why and what to do."""
+
+
+class UsageError(CommandError):
+    """A setting or an argument is wrong."""
+
+
+def version() -> str:
+    """The installed version, or `0+checkout` for a source tree that was never installed."""
+    try:
+        return package_version("penstock")
+    except PackageNotFoundError:
+        return "0+checkout"
+
+
+def up(options: argparse.Namespace) -> int:
+    """Start engines and gateway, and keep them running until a signal."""
+    from gateway import probe
+    from gateway.child import ChildGaveUp
+    from gateway.config import ConfigError
+    from gateway.console import Console
+    from gateway.launch import LaunchError, available_cores, plan_launch
+    from gateway.policy_file import PolicyFileError, read_policy
+    from gateway.runtime_lock import AlreadyRunning, RuntimeLock
+    from gateway.supervisor import Supervisor, supervise
+
+    config = settings(options)
+    try:
+        found = read_policy(config.policy, config.policy_variables, _accept(config))
+        with RuntimeLock(config.runtime_dir):
+            plan = plan_launch(config, found.policy, _passed_on(options, config), num_cores=available_cores())
+            supervisor = Supervisor(plan, console=Console(sys.stdout), probe=probe.get, needs_key=found.policy.has_keys)
+            return asyncio.run(supervise(supervisor))
+    except (ConfigError, PolicyFileError) as error:
+        raise UsageError(str(error)) from error
+    except (AlreadyRunning, LaunchError, ChildGaveUp) as error:
+        raise CommandError(str(error)) from error
+    except OSError as error:
+        raise CommandError(f"{config.runtime_dir}: {error.strerror}; choose another with --runtime-dir") from error
+
+
+def gateway(options: argparse.Namespace) -> int:
+    """Run the gateway in this process until a signal."""
+    import uvloop
+
+    from gateway.app import serve
+    from gateway.config import ConfigError
+    from gateway.policy_file import PolicyFileError
+
+    config = settings(options)
+    try:
+        return uvloop.run(serve(config))
+    except (ConfigError, PolicyFileError) as error:
+        raise UsageError(str(error)) from error
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            both = f"{config.public_listen} or {config.admin_listen}"
+            raise CommandError(f"{both} is already in use; choose others with --port and --admin-port") from error
+        raise CommandError(f"cannot listen: {error}; check --public-listen and --admin-listen") from error
+
+
+def run_engine(arguments: Sequence[str]) -> int:
+    """Become `python -m engine`; does not return."""
+    _become("engine", arguments)
+
+
+def run_bench(arguments: Sequence[str]) -> int:
+    """Become `python -m loadtests`; does not return. Raises CommandError outside a source checkout."""
+    if not (_root() / "loadtests" / "__main__.py").is_file():
+        raise CommandError("benchmarks come with the source, not with the package; run this inside a checkout")
+    _become("loadtests", arguments)
+
+
+def policy_check(options: argparse.Namespace) -> int:
+    """Check a policy and run its tests; 1 when there is anything to report."""
+    import msgspec
+
+    from routing_policies.check import run_tests
+    from routing_policies.loading import load_document
+    from routing_policies.problems import PolicyError, Problem
+
+    path, text, variables = _policy_text(options)
+    problems: Sequence[Problem] = ()
+    num_tests = 0
+    try:
+        result = run_tests(*load_document(text, source=str(path), variables=variables))
+        problems, num_tests = result.failures, result.num_tests
+    except PolicyError as error:
+        problems = error.problems
+    if options.format == "json":
+        report = {"file": str(path), "ok": not problems, "num_tests": num_tests, "problems": problems}
+        print(msgspec.json.encode(report).decode())
+    elif problems:
+        print("\n".join(problem.render(str(path)) for problem in problems))
+    else:
+        print(f"{path}: good, {num_tests} test{'' if num_tests == 1 else 's'} passed")
+    return 1 if problems else 0
+
+
+def policy_show(options: argparse.Namespace) -> int:
+    """Print a policy with its defaults filled in, and the routes that exist unwritten as comments."""
+    import msgspec
+    import yaml
+
+    from gateway.policy_file import revision_of
+    from routing_policies.loading import load_policy
+    from routing_policies.matching import RouteTable
+    from routing_policies.problems import PolicyError
+
+    path, text, variables = _policy_text(options)
+    try:
+        policy = load_policy(text, source=str(path), variables=variables)
+    except PolicyError as error:
+        raise CommandError(str(error)) from error
+    print(f"# {path}, revision {revision_of(text.encode())}")
+    print(yaml.safe_dump(msgspec.to_builtins(policy), sort_keys=False, allow_unicode=True, width=120), end="")
+    for route in RouteTable(policy).effective_routes()[len(policy.routes) :]:
+        ids = ", ".join(candidate.id for candidate in route.select.resolved())
+        print(f"# {route.id}: {', '.join(route.match.models)} -> {ids} ({route.select.policy})")
+    return 0
+
+
+def policy_schema(options: argparse.Namespace) -> int:
+    """Print the JSON Schema of policies."""
+    import json
+
+    from routing_policies.schema import policy_schema as schema
+
+    print(json.dumps(schema(), indent=2))
+    return 0
+
+
+def keys_new(options: argparse.Namespace) -> int:
+    """Print a fresh key and the lines that make it known. The key itself is kept nowhere."""
+    import datetime
+
+    key_id = options.key_id or f"key-{datetime.datetime.now(datetime.UTC):%Y-%m-%d}"
+    for flag, value in (("--tenant", options.tenant), ("--id", key_id)):
+        if not _ID.fullmatch(value):
+            raise UsageError(f"{flag}: expected a-z, 0-9, dot, underscore and hyphen, up to 64, got {value!r}")
+    key = KEY_PREFIX + secrets.token_urlsafe(32)
+    print(f"key for {options.tenant}, shown this once:\n\n  {key}\n\nin the policy, under tenants:\n")
+    print(f"  - id: {options.tenant}\n    keys:\n      - {{id: {key_id}, sha256: {sha256(key.encode()).hexdigest()}}}")
+    return 0
+
+
+def doctor(options: argparse.Namespace) -> int:
+    """Check the machine; 1 when a check failed."""
+    from gateway import doctor as examination
+
+    return examination.run(lambda: settings(options), as_json=options.json)
+
+
+def settings(options: argparse.Namespace) -> GatewayConfig:
+    """The settings that file, environment and flags make. Raises UsageError."""
+    from gateway.config import ConfigError, load_config
+
+    values = vars(options)
+    flags = {key: values.get(key) for key in _SETTING_FLAGS}
+    try:
+        base = load_config(options.config, os.environ, flags)
+        for key, port in (("public_listen", values.get("port")), ("admin_listen", values.get("admin_port"))):
+            if port is not None:
+                flags[key] = _with_port(getattr(base, key), port)
+        return load_config(options.config, os.environ, flags)
+    except ConfigError as error:
+        raise UsageError(str(error)) from error
+
+
+def _with_port(address: str, port: int) -> str:
+    if address.startswith("unix:"):
+        raise UsageError(f"a port was given, but the listener is {address}; use --public-listen host:port")
+    return f"{address.rpartition(':')[0]}:{port}"
+
+
+def _passed_on(options: argparse.Namespace, config: GatewayConfig) -> list[str]:
+    """Flags that make the gateway read the same settings as we did; the environment it inherits."""
+    flags = ["--policy", str(config.policy), "--runtime-dir", str(config.runtime_dir), "--log-level", config.log_level]
+    return [*flags, "--config", str(options.config)] if options.config else flags
+
+
+def _accept(config: GatewayConfig) -> Callable[[Policy], None]:
+    from gateway.config import require_keys_when_exposed
+
+    return lambda policy: require_keys_when_exposed(config, policy)
+
+
+def _policy_text(options: argparse.Namespace) -> tuple[Path, str, dict[str, str]]:
+    """A policy file's name as given, its text, and the variables in it. Raises UsageError when it cannot be read."""
+    config = settings(options)
+    path: Path = options.file or config.policy
+    try:
+        return path, path.read_text(encoding="utf-8-sig"), config.policy_variables
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: cannot be read: {error}") from error
+
+
+def _become(module: str, arguments: Sequence[str]) -> NoReturn:
+    """Replace this process, so that signals and exit codes are the other program's own."""
+    from gateway.launch import module_argv, python_env
+
+    os.environ.update(python_env())
+    argv = [*module_argv(sys.executable, module), *arguments]
+    sys.stdout.flush()
+    os.execv(argv[0], argv)
+
+
+def _root() -> Path:
+    return Path(__file__).resolve().parent.parent

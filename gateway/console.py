@@ -1,0 +1,36 @@
+"""Console: lines from several processes on one terminal, each after its name."""
+
+from __future__ import annotations
+
+from typing import TextIO
+
+OWN_NAME = "penstock"
+
+
+class Console:
+    """Writes `name | text` lines; a reader that went away is not an error."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._is_open = True
+
+    def line(self, name: str, text: str) -> None:
+        """One line of a process."""
+        self._write(f"{name:<8} | {text}\n")
+
+    def say(self, text: str) -> None:
+        """One line of our own."""
+        self.line(OWN_NAME, text)
+
+    def block(self, text: str) -> None:
+        """Text to copy, so without a name before it."""
+        self._write(f"\n{text}\n\n")
+
+    def _write(self, text: str) -> None:
+        if not self._is_open:
+            return
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except (BrokenPipeError, ValueError):  # the terminal is gone; the processes go on
+            self._is_open = False

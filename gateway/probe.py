@@ -1,0 +1,41 @@
+"""One GET to a local process, for `penstock up` and `penstock doctor`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import msgspec
+
+TIMEOUT_S = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """A status and the JSON that came with it; None when the body was none."""
+
+    status: int
+    body: Any
+
+
+async def get(address: str, path: str, *, timeout_s: float = TIMEOUT_S) -> Answer | None:
+    """GET `path` at `host:port` or `unix:/path`; None when nobody answers in time."""
+    is_unix = address.startswith("unix:")
+    transport = httpx.AsyncHTTPTransport(uds=address.removeprefix("unix:") if is_unix else None)
+    base_url = "http://penstock" if is_unix else f"http://{reachable(address)}"
+    try:
+        async with httpx.AsyncClient(transport=transport, base_url=base_url, timeout=timeout_s) as client:
+            response = await client.get(path)
+    except httpx.TransportError:
+        return None
+    try:
+        return Answer(status=response.status_code, body=msgspec.json.decode(response.content))
+    except msgspec.DecodeError:
+        return Answer(status=response.status_code, body=None)
+
+
+def reachable(address: str) -> str:
+    """An address to connect to for one to listen on: every interface includes this machine's own."""
+    host, _, port = address.rpartition(":")
+    return {"0.0.0.0": f"127.0.0.1:{port}", "[::]": f"[::1]:{port}"}.get(host, address)

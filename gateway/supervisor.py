@@ -1,0 +1,138 @@
+"""Supervisor: `penstock up` — starts the engines and the gateway, says when a first request can be sent, stops them."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from gateway.child import BackOff, Child, ChildGaveUp
+from gateway.console import Console
+from gateway.first_request import first_request
+from gateway.launch import EngineLaunch, LaunchPlan
+from gateway.probe import Answer
+
+POLL_S = 0.2
+STILL_WAITING_S = 15.0
+
+Probe = Callable[[str, str], Awaitable[Answer | None]]
+"""GET of a path at an address; None when nobody answers."""
+
+
+class Supervisor:
+    """Runs one plan. `run` returns when `stop` was called and everything has ended, or when a child gave up."""
+
+    def __init__(
+        self,
+        plan: LaunchPlan,
+        *,
+        console: Console,
+        probe: Probe,
+        needs_key: bool,
+        clock: Callable[[], float] = time.monotonic,
+        poll_s: float = POLL_S,
+    ) -> None:
+        self._plan = plan
+        self._console = console
+        self._probe = probe
+        self._needs_key = needs_key
+        self._clock = clock
+        self._poll_s = poll_s
+        self._engines = [Child(engine.child, report=console.line, backoff=BackOff()) for engine in plan.engines]
+        self._gateway = Child(plan.gateway, report=console.line, backoff=BackOff())
+        self._stop_asked = asyncio.Event()
+        self._num_asks = 0
+
+    def stop(self) -> None:
+        """Stop in order; asked a second time, stop at once."""
+        self._num_asks += 1
+        self._stop_asked.set()
+        if self._num_asks > 1:
+            self._console.say("asked again: stopping at once, requests under way are cut off")
+            for child in (self._gateway, *self._engines):
+                child.kill()
+
+    async def run(self) -> int:
+        """The exit code: 0 after `stop`, else that of the child that gave up."""
+        started_at = self._clock()
+        runs = [asyncio.create_task(child.run(), name=child.spec.name) for child in (*self._engines, self._gateway)]
+        watches = [
+            asyncio.create_task(self._watch_engine(engine, child, started_at))
+            for engine, child in zip(self._plan.engines, self._engines, strict=True)
+        ]
+        watches.append(asyncio.create_task(self._watch_gateway(started_at)))
+        asked = asyncio.create_task(self._stop_asked.wait())
+        try:
+            await asyncio.wait([asked, *runs], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (asked, *watches):
+                task.cancel()
+            await self._stop_in_order()
+            results = await asyncio.gather(*runs, return_exceptions=True)
+        return self._exit_code(results)
+
+    async def _stop_in_order(self) -> None:
+        # The gateway first: it finishes what is under way, for which it needs the engines.
+        if self._stop_asked.is_set():
+            self._console.say("stopping: the gateway finishes what is under way, then the engines end")
+        await self._gateway.stop()
+        await asyncio.gather(*(child.stop() for child in self._engines))
+
+    def _exit_code(self, results: list[BaseException | None]) -> int:
+        for result in results:
+            if isinstance(result, ChildGaveUp):
+                self._console.say(str(result))
+                return result.code or 1
+            if result is not None:
+                raise result
+        self._console.say("stopped")
+        return 0
+
+    async def _watch_engine(self, engine: EngineLaunch, child: Child, started_at: float) -> None:
+        """Say once for each start of the engine that it is ready, and which phases took how long."""
+        address, announced = f"unix:{engine.socket_path}", 0
+        note_at = self._clock() + STILL_WAITING_S
+        while True:
+            answer = await self._probe(address, "/startupz") if child.num_starts > announced else None
+            if answer is not None and answer.status == 200:
+                announced = child.num_starts
+                spent = f"{self._clock() - started_at:.1f} s" if announced == 1 else "again"
+                self._console.line(engine.child.name, f"ready {spent}{_phases(answer)}")
+            elif announced == 0 and self._clock() >= note_at:
+                note_at = self._clock() + STILL_WAITING_S
+                waited = self._clock() - started_at
+                self._console.line(engine.child.name, f"still starting after {waited:.0f} s{_phases(answer)}")
+            await asyncio.sleep(self._poll_s)
+
+    async def _watch_gateway(self, started_at: float) -> None:
+        """Show the first request, once the gateway says that it can be answered."""
+        note_at = self._clock() + STILL_WAITING_S
+        while True:
+            answer = await self._probe(self._plan.public, "/readyz")
+            if answer is not None and answer.status == 200:
+                break
+            if self._clock() >= note_at:
+                note_at = self._clock() + STILL_WAITING_S
+                reason = "no answer yet" if answer is None else "no deployment is ready yet"
+                self._console.say(f"waiting for the gateway on {self._plan.public}: {reason}")
+            await asyncio.sleep(self._poll_s)
+        self._console.say(f"ready after {self._clock() - started_at:.1f} s; admin on {self._plan.admin}; Ctrl-C stops")
+        self._console.block(first_request(self._plan.public, needs_key=self._needs_key))
+
+
+async def supervise(supervisor: Supervisor) -> int:
+    """Run it until SIGTERM, SIGINT or SIGHUP."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        loop.add_signal_handler(number, supervisor.stop)
+    return await supervisor.run()
+
+
+def _phases(answer: Answer | None) -> str:
+    """` (import 2.1 s, weights 0.4 s)` from an engine's `/startupz`; empty when it says none."""
+    said = []
+    with suppress(TypeError, KeyError, ValueError, AttributeError):  # an engine of another version
+        said = [f"{phase['name']} {float(phase['seconds']):.1f} s" for phase in answer.body["phases"]] if answer else []
+    return f" ({', '.join(said)})" if said else ""
