@@ -8,7 +8,7 @@ import time
 
 from gateway.upstreams.connection import Clock, Connection
 from gateway.upstreams.connector import Connector
-from gateway.upstreams.errors import ClosedEarly, Phase, ResponseClosed
+from gateway.upstreams.errors import ClosedEarly, ConnectError, Phase, ResponseClosed
 from gateway.upstreams.pool import ConnectionPool, PoolLimits, PoolSnapshot
 from gateway.upstreams.reader import WireLimits
 from gateway.upstreams.request import RequestEncoder, UpstreamRequest
@@ -127,11 +127,13 @@ class UpstreamClient:
         try:
             await self._connector.connect(connection, timeouts)
             self._refuse_if_closed()
+            if not connection.is_open:
+                raise ConnectError(f"{self._name}: the upstream closed the connection as soon as it was made")
             made = connection
         finally:
             self._pool.end_connect(made, idle=idle)
             if made is None:
-                connection.abandon()
+                connection.discard()
         return made
 
     def _refuse_if_closed(self) -> None:

@@ -116,6 +116,12 @@ class Connection(asyncio.Protocol):
             self._transport.writelines((head, body))  # no copy of a large body
         return response
 
+    def discard(self) -> None:
+        """Give up a connection its owner never had, made or not; loops need not report the loss of a cancelled one."""
+        self._is_lost = True
+        if self._transport is not None:
+            self._transport.abort()
+
     def close(self) -> None:
         """Close politely; for a connection without a response. Idempotent."""
         self._lose()
@@ -206,6 +212,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is gone."""
         self._end_by_peer(exc)
+        self._transport = None
         self._owner.closed(self)
 
     def _deliver(self, response: UpstreamResponse) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 
 from gateway.upstreams.connection import Connection
@@ -11,6 +12,8 @@ from gateway.upstreams.resolver import Resolver
 from gateway.upstreams.target import Target
 from gateway.upstreams.timeouts import Timeouts
 from gateway.upstreams.tls import client_context, require_verification
+
+_FULL_QUEUE_DELAYS_S = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512)
 
 
 class Connector:
@@ -39,8 +42,8 @@ class Connector:
 
     async def _connect(self, protocol: Connection, limit_s: float | None) -> None:
         if self._target.socket_path is not None:
-            loop = asyncio.get_running_loop()
-            await loop.create_unix_connection(lambda: protocol, self._target.socket_path)
+            raw = await _connect_unix(self._target.socket_path)
+            await asyncio.get_running_loop().create_unix_connection(lambda: protocol, sock=raw)
             return
         addresses = await self._resolver.resolve(self._target.host)
         for index, address in enumerate(addresses):
@@ -64,3 +67,25 @@ class Connector:
             ssl=self._context,
             server_hostname=self._target.host if self._target.is_tls else None,
         )
+
+
+async def _connect_unix(path: str) -> socket.socket:
+    """A connected socket. Raises OSError.
+
+    Linux answers EAGAIN, at once, while the listener's queue is full; asyncio takes that for a connection under way and
+    uvloop for a failure. It is neither: it passes as soon as the server accepts, so it is worth a short wait.
+    """
+    raw = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        raw.setblocking(False)
+        for delay_s in _FULL_QUEUE_DELAYS_S:
+            try:
+                raw.connect(path)
+                return raw
+            except BlockingIOError:
+                await asyncio.sleep(delay_s)
+        raw.connect(path)
+    except BaseException:  # cancellation too: the socket is nobody's
+        raw.close()
+        raise
+    return raw

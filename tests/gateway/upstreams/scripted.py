@@ -42,6 +42,8 @@ class Peer:
         return head + body
 
     async def send(self, data: bytes) -> None:
+        if self.writer.is_closing():
+            raise ConnectionResetError
         self.writer.write(data)
         await self.writer.drain()
 

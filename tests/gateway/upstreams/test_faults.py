@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -69,6 +70,25 @@ def full_backlog() -> Iterator[int]:
             filler.setblocking(False)
             filler.connect_ex(listener.getsockname())
         yield listener.getsockname()[1]
+
+
+async def test_waits_for_a_unix_listener_whose_queue_is_full_for_a_moment(socket_dir: Path) -> None:
+    path = socket_dir / "full.sock"
+    with ExitStack() as stack:
+        listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+        listener.bind(str(path))
+        listener.listen(0)
+        stack.enter_context(socket.socket(socket.AF_UNIX)).connect(str(path))
+        client = UpstreamClient(Target.parse(f"unix:{path}"), limits=PoolLimits())
+        assert isinstance(await failure(client, Timeouts(connect_s=0.02)), ConnectTimeout)
+        warming = asyncio.ensure_future(client.warm(1))
+        await asyncio.sleep(0.005)
+        for _ in range(2):
+            stack.enter_context(listener.accept()[0])
+            await asyncio.sleep(0.05)
+        await warming
+        assert client.snapshot().num_idle == 1
+        await client.aclose()
 
 
 async def test_a_refused_connection_is_an_error_before_anything_was_sent() -> None:
