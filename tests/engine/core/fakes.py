@@ -83,6 +83,7 @@ class FakeModel:
     def run(self, batch: ScheduledBatch) -> list[RowResult]:
         """One result a row. Raises RuntimeError when a poisoned sequence is among them."""
         for row in batch.rows:
+            assert row.num_query_tokens > 0
             slots = self._row_slots(list(row.seq.block_table))
             self._slots[slots[row.start : row.end]] = row.seq.token_ids[row.start : row.end]
             self.num_computed_tokens += row.num_tokens

@@ -1,0 +1,90 @@
+"""The core process: connects to the front, starts up in phases, runs the step loop, says why it ends."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from engine.config import CoreConfig, EngineConfigError
+from engine.core.inbox import FrontGoneError, Inbox
+from engine.core.outbox import Outbox
+from engine.messages import Fatal
+
+logger = logging.getLogger(__name__)
+
+
+def parse_config(text: str) -> CoreConfig:
+    """The configuration from its JSON form. Raises EngineConfigError naming the field."""
+
+    def decode_path(kind: type, value: Any) -> Path:
+        if kind is Path and isinstance(value, str):
+            return Path(value)
+        raise NotImplementedError(f"no JSON form of {kind.__name__}")
+
+    try:
+        return msgspec.json.decode(text, type=CoreConfig, dec_hook=decode_path)
+    except msgspec.MsgspecError as error:
+        raise EngineConfigError(f"--config: {error}") from error
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one core; the exit status: 0 when the front said so or went away, 1 after a Fatal frame."""
+    parser = argparse.ArgumentParser(prog="python -m engine.core", description=__doc__)
+    parser.add_argument("--socket", required=True, help="Unix socket that the front listens on")
+    parser.add_argument("--config", required=True, help="CoreConfig as JSON")
+    options = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s core %(levelname)s %(name)s: %(message)s")
+    # Ctrl-C reaches the whole process group; the front decides when the core ends.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        sock.connect(options.socket)
+        return run_core(sock, options.config, time.monotonic)
+
+
+def run_core(sock: socket.socket, config_text: str, clock: Callable[[], float]) -> int:
+    """Serve the front at the other end of `sock` until Shutdown or its end; the exit status."""
+    outbox = Outbox(sock, clock)
+    try:
+        _serve(sock, outbox, parse_config(config_text), clock)
+    except FrontGoneError as error:
+        logger.info("the front is gone: %s", error)
+    # The process ends either way; the front must learn why, whatever went wrong.
+    except Exception as error:
+        logger.exception("the core cannot go on")
+        _say_why(outbox, error)
+        return 1
+    return 0
+
+
+def _serve(sock: socket.socket, outbox: Outbox, config: CoreConfig, clock: Callable[[], float]) -> None:
+    with outbox.phase("import"):
+        # torch takes seconds to import; the front is told about it, so it happens here and not above.
+        from engine.core.assembly import build_core
+    inbox = Inbox(sock, clock)
+    inbox.start()
+    loop, ready = build_core(config, inbox, outbox, clock)
+    outbox.send(ready)
+    logger.info("ready: %s", ready)
+    loop.run()
+
+
+def _say_why(outbox: Outbox, error: Exception) -> None:
+    try:
+        outbox.send(Fatal(message=f"{type(error).__name__}: {error}"))
+    except FrontGoneError as gone:
+        logger.info("the front is gone: %s", gone)
+
+
+def end_without_cleanup(status: int) -> None:
+    """End the process at once: the inbox thread may be reading and accelerator teardown can hang."""
+    logging.shutdown()
+    os._exit(status)

@@ -1,0 +1,87 @@
+"""Made-up batches: the largest step, to measure its memory, and typical ones, to touch every path before traffic."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterator
+
+from engine.core.batch import RowResult, ScheduledBatch, ScheduledRow
+from engine.core.sequence import INT64, Sequence, SequenceState, StageClock
+from engine.core.step_time import StepTimeModel
+from engine.messages import SamplingParams
+
+Run = Callable[[ScheduledBatch], list[RowResult]]
+
+# Exercises every part of the sampler whose memory grows with the vocabulary.
+_PARAMS = SamplingParams(
+    max_tokens=1,
+    temperature=0.7,
+    top_p=0.9,
+    top_k=50,
+    seed=1,
+    presence_penalty=0.1,
+    frequency_penalty=0.1,
+    repetition_penalty=1.1,
+    num_top_logprobs=5,
+)
+
+
+def made_up_batch(
+    num_rows: int, num_tokens: int, context_len: int, *, num_blocks: int, block_size: int
+) -> ScheduledBatch:
+    """Rows of `num_tokens` tokens each at the end of `context_len`, over blocks [0, num_blocks) shared as need be."""
+    rows = []
+    blocks_per_row = -(-context_len // block_size)
+    for index in range(num_rows):
+        first = index * blocks_per_row % max(1, num_blocks - blocks_per_row + 1)
+        seq = Sequence(
+            seq_id=index,
+            arrival_index=index,
+            token_ids=array(INT64, [1]) * context_len,
+            num_prompt_tokens=context_len,
+            params=_PARAMS,
+            lane="interactive",
+            priority=0,
+            cache_salt=b"",
+            deadline_at=None,
+            stages=StageClock(0.0),
+            state=SequenceState.RUNNING,
+            num_computed_tokens=context_len - num_tokens,
+            block_table=array(INT64, range(first, first + blocks_per_row)),
+        )
+        rows.append(ScheduledRow(seq, context_len - num_tokens, num_tokens, samples=True))
+    return ScheduledBatch(rows)
+
+
+def typical_batches(
+    *, max_rows: int, max_tokens: int, max_context: int, num_blocks: int, block_size: int
+) -> Iterator[ScheduledBatch]:
+    """Decode steps of 1, 2, 4 … rows at a short and a long context, prompts of several lengths, and both mixed."""
+    for context_len in sorted({min(64, max_context), min(1024, max_context)}):
+        num_rows = 1
+        while num_rows <= max_rows:
+            yield made_up_batch(num_rows, 1, context_len, num_blocks=num_blocks, block_size=block_size)
+            num_rows *= 2
+    for num_tokens in (16, 64, 256, 1024):
+        num_tokens = min(num_tokens, max_tokens, max_context)
+        yield made_up_batch(1, num_tokens, num_tokens, num_blocks=num_blocks, block_size=block_size)
+
+
+def warm_up(
+    run: Run,
+    batches: Iterator[ScheduledBatch],
+    step_time: StepTimeModel,
+    clock: Callable[[], float],
+    *,
+    limit_s: float,
+) -> None:
+    """Run every batch twice, the second time for the step-time model, until `limit_s` have passed."""
+    deadline_at = clock() + limit_s
+    for batch in batches:
+        run(batch)
+        started_at = clock()
+        run(batch)
+        ended_at = clock()
+        step_time.observe(batch.shape(), ended_at - started_at)
+        if ended_at >= deadline_at:
+            return
