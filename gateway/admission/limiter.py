@@ -102,7 +102,9 @@ class Limiter:
         lane.num_waiting += 1
 
     def _leave_queue(self, waiter: _Waiter) -> None:
-        queue = self._queues[waiter.lane.id]
+        queue = self._queues.get(waiter.lane.id)
+        if queue is None or waiter not in queue:  # passed over by _grant_waiting before its own task noticed
+            return
         del queue[waiter]
         if not queue:
             del self._queues[waiter.lane.id]

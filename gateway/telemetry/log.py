@@ -25,7 +25,7 @@ _SECRETS: Final = (
     ),
     (re.compile(r"://[^/@\s]+@"), "://[redacted]@"),
 )
-_CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 Entry = Mapping[str, Any]
 Level = Literal["debug", "info", "warning", "error"]
@@ -42,7 +42,7 @@ class Loggable(Protocol):
 
 
 def clean(text: str) -> str:
-    """`text` shortened, with secrets redacted and control characters escaped: fit for a terminal and a log."""
+    """`text` shortened, secrets redacted, control characters escaped (tab and line feed are left to JSON)."""
     text = text[:MAX_TEXT_CHARS]
     for pattern, replacement in _SECRETS:
         text = pattern.sub(replacement, text)
