@@ -119,7 +119,7 @@ class Exchange(RequestResponseCycle):
         """Send body bytes; False when `drain` should be awaited before the next ones."""
         if data:
             self._send_body(data, more_body=True)
-        return not self.flow.write_paused or self.disconnected
+        return self.disconnected or not self.flow.write_paused
 
     async def drain(self) -> None:
         """Return when the write buffer has room again, or the client is gone."""
@@ -168,7 +168,10 @@ class Exchange(RequestResponseCycle):
         self.flow.resume_writing()
         callbacks, self._gone_callbacks = self._gone_callbacks, []
         for callback in callbacks:
-            callback()
+            try:
+                callback()
+            except Exception:  # one that fails must not keep the others, or the connection, from ending
+                _LOGGER.exception("a disconnect callback failed")
 
     def stop(self) -> None:
         """A drain ran out of time: cancel the application, which may still send a last event."""

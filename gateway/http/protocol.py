@@ -11,7 +11,6 @@ client that left, and generating for nobody costs more than refusing the few cli
 from __future__ import annotations
 
 import asyncio
-from enum import Enum, auto
 from typing import TYPE_CHECKING, cast
 
 import httptools
@@ -22,8 +21,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from gateway.errors import GatewayError
 from gateway.http.exchange import Exchange, Outflow
-from gateway.http.head import RequestHead, read_head, request_too_large
-from gateway.http.refusal import HeadersTooLarge, MalformedRequest, RequestTimeout, UpgradeNotServed, UriTooLong
+from gateway.http.head import RequestHead, read_head
+from gateway.http.meter import InputMeter, Reading
+from gateway.http.refusal import HeadersTooLarge, MalformedRequest, UpgradeNotServed, UriTooLong, explain
 from gateway.http.upgrade import head_without_upgrade, is_websocket
 
 if TYPE_CHECKING:
@@ -32,17 +32,6 @@ if TYPE_CHECKING:
 _ASGI = {"version": "3.0", "spec_version": "2.3"}
 _HELD_LIMIT = 64 * 1024
 _STALL_LOOKS = 4
-_BODY_LOOK_S = 1.0
-_FRAMING_PER_BODY_BYTE = 8
-
-
-class Reading(Enum):
-    """What the next byte from the client belongs to."""
-
-    IDLE = auto()
-    HEAD = auto()
-    BODY = auto()
-    DEAF = auto()  # nothing: the connection is being closed, bytes are dropped
 
 
 class EdgeProtocol(HttpToolsProtocol):
@@ -58,17 +47,11 @@ class EdgeProtocol(HttpToolsProtocol):
         self.exchange: Exchange | None = None  # the last one read; `running` or waiting behind it
         self._ip: str | None = None
         self._is_admitted = False
-        self._reading = Reading.IDLE
-        self._since = 0.0  # when `_reading`, or the wait for the next request, began
-        self._has_served = False
+        self._meter = InputMeter(edge.limits, edge.clock())
         self._fault: GatewayError | None = None
         self._deferred: GatewayError | None = None
         self._held: list[bytes] = []
         self._held_bytes = 0
-        self._begun_in_feed = 0
-        self._wire_bytes = 0  # of the part being read, chunk framing included
-        self._body_bytes = 0
-        self._num_trailers = 0
         self._replays_upgrade = False
 
     # The connection
@@ -83,31 +66,30 @@ class EdgeProtocol(HttpToolsProtocol):
         self._ip = self.client[0] if self.client else None
         self._is_admitted = self.edge.admit(self, self._ip)
         if not self._is_admitted:
-            self._reading = Reading.DEAF
+            self._meter.reading = Reading.DEAF
             self.flow.write(self.edge.refuse_connection())
             transport.close()
             return
-        self._since = now
         self.edge.wheel.look_at(self, now + self.limits.header_timeout_s)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the requests under way that nobody waits for them."""
         if self._is_admitted:
             self.edge.release(self, self._ip)
-        self._reading = Reading.DEAF
+        self._meter.reading = Reading.DEAF
         self._lose_exchanges()
         super().connection_lost(exc)
 
     def eof_received(self) -> None:
         """A half-close counts as gone (see above); returning None closes the transport."""
-        self._reading = Reading.DEAF
+        self._meter.reading = Reading.DEAF
         self._lose_exchanges()
 
     def data_received(self, data: bytes) -> None:
         """Feed the parser, unless these bytes must wait or are no longer of interest."""
-        if self._reading is Reading.DEAF:
+        if self._meter.reading is Reading.DEAF:
             self._drop(data)
-        elif self._reading is Reading.IDLE and self._is_answering:
+        elif self._meter.reading is Reading.IDLE and self._is_answering:
             self._hold(data)
         else:
             self._feed(data)
@@ -116,15 +98,15 @@ class EdgeProtocol(HttpToolsProtocol):
         """Close when idle; otherwise let the request under way finish, with `connection: close`."""
         for exchange in self._exchanges():
             exchange.keep_alive = False
-        if not self._is_answering and self._reading is Reading.IDLE:
-            self._reading = Reading.DEAF
+        if not self._is_answering and self._meter.reading is Reading.IDLE:
+            self._meter.reading = Reading.DEAF
             self.transport.close()
 
     def stop(self) -> None:
         """The drain ran out of time: requests not started are dropped, the one that runs is cancelled."""
         self.pipeline.clear()
-        self._reading = Reading.DEAF
-        if self.running is not None and not self.running.response_complete:
+        self._meter.reading = Reading.DEAF
+        if self._is_answering and self.running is not None:
             self.running.stop()
         else:
             self.transport.close()
@@ -136,7 +118,8 @@ class EdgeProtocol(HttpToolsProtocol):
 
     @property
     def _is_answering(self) -> bool:
-        return self.exchange is not None and not self.exchange.response_complete
+        exchange = self.exchange
+        return exchange is not None and not exchange.response_complete and not exchange.disconnected
 
     def _exchanges(self) -> list[Exchange]:
         queued = [cycle for cycle, _ in self.pipeline if isinstance(cycle, Exchange)]
@@ -163,37 +146,23 @@ class EdgeProtocol(HttpToolsProtocol):
                 self.flow.pause_reading()
 
     def _feed(self, data: bytes) -> None:
-        is_continued = self._reading is not Reading.IDLE
-        self._begun_in_feed = 0
+        meter = self._meter
+        meter.begin_read(len(data))
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
             self._replay_upgrade(data[upgrade.args[0] :])
             return
         except httptools.HttpParserError as error:
-            self._refuse(self._fault or _explain(error, data))
+            self._refuse(self._fault or explain(str(error), data))
             return
-        if self._reading is not Reading.IDLE:
-            self._account(len(data), is_continued=is_continued)
-
-    def _account(self, num_bytes: int, *, is_continued: bool) -> None:
-        """A part is still incomplete after a read: start its clock, or count what it has cost by now."""
-        if self._begun_in_feed:
-            # Bytes of an earlier message in the same read are not this part's; a bounded undercount.
-            starts_read = self._begun_in_feed == 1 and not is_continued
-            self._wire_bytes = num_bytes if starts_read and self._reading is Reading.HEAD else 0
-            self._since = self.edge.clock()
-            self.edge.wheel.look_at(self, self._since + self._part_look_s())
-        else:
-            self._wire_bytes += num_bytes
-        if self._reading is Reading.HEAD:
-            if self._wire_bytes - len(self.url) > self.limits.max_header_bytes:
-                self._refuse(HeadersTooLarge(f"{self.limits.max_header_bytes} bytes"))
-        elif self._wire_bytes > self.limits.max_header_bytes + _FRAMING_PER_BODY_BYTE * self._body_bytes:
-            self._refuse(MalformedRequest("the chunk framing outweighs the body"))
-
-    def _part_look_s(self) -> float:
-        return self.limits.header_timeout_s if self._reading is Reading.HEAD else _BODY_LOOK_S
+        if meter.reading is not Reading.IDLE:
+            now = self.edge.clock()
+            fault = meter.end_read(now, target_bytes=len(self.url))
+            if fault is not None:
+                self._refuse(fault)
+            else:
+                self.edge.wheel.look_at(self, meter.next_look(now))
 
     def _replay_upgrade(self, rest: bytes) -> None:
         """Serve a request that offers another protocol as plain HTTP/1.1: parse it again without the offer."""
@@ -203,7 +172,7 @@ class EdgeProtocol(HttpToolsProtocol):
         head = head_without_upgrade(self.parser.get_method(), self.url, self.headers)
         self.parser = httptools.HttpRequestParser(self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
-        self._reading = Reading.IDLE
+        self._meter.reading = Reading.IDLE
         self._replays_upgrade = True
         self._feed(head + rest)
         self._replays_upgrade = False
@@ -214,8 +183,7 @@ class EdgeProtocol(HttpToolsProtocol):
         """A request line begins."""
         if len(self.pipeline) >= self.limits.max_pipelined:
             raise self._faulty(MalformedRequest(f"more than {self.limits.max_pipelined} requests are pipelined"))
-        self._reading = Reading.HEAD
-        self._begun_in_feed += 1
+        self._meter.begin_head()
         self.url = b""
         self.headers = []
 
@@ -227,18 +195,20 @@ class EdgeProtocol(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A complete header; those behind a chunked body (trailers) are counted and dropped."""
-        if self._reading is Reading.HEAD:
+        if self._meter.reading is Reading.HEAD:
             self.headers.append((name.lower(), value.rstrip(b" \t")))
             return
-        self._num_trailers += 1
-        if self._num_trailers > self.limits.max_header_fields:
-            raise self._faulty(HeadersTooLarge(f"{self.limits.max_header_fields} trailer fields"))
+        fault = self._meter.count_trailer()
+        if fault is not None:
+            raise self._faulty(fault)
 
     def on_headers_complete(self) -> None:
         """Judge the head and start, or queue, its exchange."""
         headers = self.headers
-        if sum(len(name) + len(value) + 4 for name, value in headers) > self.limits.max_header_bytes:
-            raise self._faulty(HeadersTooLarge(f"{self.limits.max_header_bytes} bytes"))
+        if self._meter.may_exceed_head():
+            num_bytes = sum(len(name) + len(value) + 4 for name, value in headers)
+            if num_bytes > self.limits.max_header_bytes:
+                raise self._faulty(HeadersTooLarge(f"{self.limits.max_header_bytes} bytes"))
         version = self.parser.get_http_version()
         try:
             head = read_head(
@@ -264,8 +234,7 @@ class EdgeProtocol(HttpToolsProtocol):
             keep_alive=version == "1.1" and self.parser.should_keep_alive() and not self.edge.draining.is_set(),
             on_response=self.on_response_complete,
         )
-        self._reading = Reading.BODY
-        self._body_bytes = self._num_trailers = 0
+        self._meter.begin_body()
         was_answering = self._is_answering
         self.exchange = self.cycle = exchange
         if was_answering:
@@ -295,9 +264,9 @@ class EdgeProtocol(HttpToolsProtocol):
         """A piece of the body: counted, then handed to whoever reads it."""
         exchange = self.exchange
         assert exchange is not None, "a body follows a head"
-        self._body_bytes += len(body)
-        if self._body_bytes > self.limits.max_body_bytes:
-            raise self._faulty(request_too_large(self.limits))
+        fault = self._meter.count_body(len(body))
+        if fault is not None:
+            raise self._faulty(fault)
         if exchange.response_complete or exchange.disconnected:
             return
         exchange.body += body
@@ -307,14 +276,14 @@ class EdgeProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """The request is read to its end."""
-        if self._reading is Reading.HEAD:  # an upgrade offer, about to be replayed
+        if self._meter.reading is Reading.HEAD:  # an upgrade offer, about to be replayed
             return
-        self._reading = Reading.IDLE
+        self._meter.reading = Reading.IDLE
         exchange = self.exchange
         assert exchange is not None, "a message has a head"
         exchange.more_body = False
         if exchange.response_complete:
-            self._since = self.edge.clock()
+            self._meter.begin_wait(self.edge.clock())
         else:
             exchange.message_event.set()
 
@@ -336,11 +305,10 @@ class EdgeProtocol(HttpToolsProtocol):
         done = self.running
         assert done is not None, "only a running exchange completes"
         self.edge.total_requests += 1
-        self._has_served = True
         if self.transport.is_closing():
             return
         if not done.keep_alive:
-            self._close(is_input_pending=self._reading is not Reading.IDLE or bool(self.pipeline or self._held))
+            self._close(is_input_pending=self._meter.reading is not Reading.IDLE or bool(self.pipeline or self._held))
             return
         self.flow.resume_reading()
         if self.pipeline:
@@ -349,16 +317,16 @@ class EdgeProtocol(HttpToolsProtocol):
             self._start(exchange)
         elif self._deferred is not None:
             self._send_refusal(self._deferred)
-        elif self._reading is Reading.IDLE:
-            self._since = self.edge.clock()
+        elif self._meter.reading is Reading.IDLE:
+            self._meter.begin_wait(self.edge.clock())
             if self._held:
                 held, self._held, self._held_bytes = b"".join(self._held), [], 0
                 self._feed(held)
 
     def _refuse(self, error: GatewayError) -> None:
         """Answer a fault in what is being read: at once, after earlier answers, or by closing when it is too late."""
-        was_body = self._reading is Reading.BODY
-        self._reading = Reading.DEAF
+        was_body = self._meter.reading is Reading.BODY
+        self._meter.reading = Reading.DEAF
         faulty = self.exchange if was_body else None
         if faulty is not None and faulty is not self.running:
             self.pipeline.remove((faulty, self.app))
@@ -384,15 +352,16 @@ class EdgeProtocol(HttpToolsProtocol):
     def _close(self, *, is_input_pending: bool) -> None:
         """Close after what is queued was sent. Unread input would make the kernel reset the connection and the
         client lose the answer, so with input pending only our side is closed and theirs is read for a while."""
-        self._reading = Reading.DEAF
+        self._meter.reading = Reading.DEAF
         self.pipeline.clear()
         if not is_input_pending or not self.transport.can_write_eof():
             self.transport.close()
             return
         self.flow.resume_reading()
         self.transport.write_eof()
-        self._since = self.edge.clock()
-        self.edge.wheel.look_at(self, self._since + self.limits.linger_s)
+        now = self.edge.clock()
+        self._meter.begin_linger(now)
+        self.edge.wheel.look_at(self, now + self.limits.linger_s)
 
     # Time
 
@@ -404,56 +373,25 @@ class EdgeProtocol(HttpToolsProtocol):
         stall_look = now + self.limits.write_stall_timeout_s / _STALL_LOOKS
         if self.transport.is_closing():
             return stall_look
-        if self._reading is Reading.HEAD:
-            return min(stall_look, self._check_head(now))
-        if self._reading is Reading.BODY:
-            return min(stall_look, self._check_body(now))
+        if self._meter.reading in (Reading.HEAD, Reading.BODY):
+            fault = self._meter.overdue(now, is_held_up=self._is_held_up)
+            if fault is not None:
+                self._refuse(fault)
+                return now + self.limits.linger_s
+            return min(stall_look, self._meter.next_look(now))
         if self._is_answering:
             return stall_look
-        return min(self._check_quiet(now), max(stall_look, self._since))
-
-    def _check_head(self, now: float) -> float:
-        deadline = self._since + self.limits.header_timeout_s
+        deadline = self._meter.quiet_deadline()
         if now < deadline:
-            return deadline
-        self._refuse(RequestTimeout(f"The headers were not complete within {self.limits.header_timeout_s:g} s."))
-        return now + self.limits.linger_s
-
-    def _check_body(self, now: float) -> float:
-        exchange = self.exchange
-        assert exchange is not None, "a body follows a head"
-        if self.flow.read_paused or exchange.waiting_for_100_continue:
-            self._since = now  # it is us who keep the client waiting
-            return now + _BODY_LOOK_S
-        waited_s = now - self._since
-        limits = self.limits
-        if waited_s >= limits.body_timeout_s:
-            self._refuse(RequestTimeout(f"The body was not complete within {limits.body_timeout_s:g} s."))
-        elif waited_s >= limits.body_grace_s and self._body_bytes < waited_s * limits.body_min_bytes_per_s:
-            self._refuse(RequestTimeout(f"The body came slower than {limits.body_min_bytes_per_s} bytes per second."))
-        return now + _BODY_LOOK_S
-
-    def _check_quiet(self, now: float) -> float:
-        """Nothing is being read or answered: a wait for the first or the next request, or a lingering close."""
-        if self._reading is Reading.DEAF:
-            deadline = self._since + self.limits.linger_s
-        elif self._has_served:
-            deadline = self._since + self.limits.idle_keep_alive_s
-        else:
-            deadline = self._since + self.limits.header_timeout_s
-        if now < deadline:
-            return deadline
-        if self._reading is Reading.DEAF:
+            return min(stall_look, deadline)
+        if self._meter.reading is Reading.DEAF:
             self.transport.abort()
-        else:
-            self._reading = Reading.DEAF
-            self.transport.close()
-        return now + self.limits.linger_s
+            return None
+        self._meter.reading = Reading.DEAF
+        self.transport.close()
+        return stall_look
 
-
-def _explain(error: httptools.HttpParserError, data: bytes) -> GatewayError:
-    if data.startswith(b"PRI * HTTP/2"):
-        return MalformedRequest("HTTP/2 is not served on this port, use HTTP/1.1")
-    if data.startswith(b"\x16\x03"):
-        return MalformedRequest("TLS is not served on this port, use http://")
-    return MalformedRequest(str(error.args[0]) if error.args else "not HTTP")
+    @property
+    def _is_held_up(self) -> bool:
+        """True while it is this server that keeps the client from sending its body."""
+        return self.flow.read_paused or (self.exchange is not None and self.exchange.waiting_for_100_continue)

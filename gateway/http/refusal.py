@@ -65,6 +65,15 @@ class HeadersTooLarge(RejectedRequest):
         super().__init__(f"The headers exceed {what}. Send less.")
 
 
+def explain(reason: str, data: bytes) -> MalformedRequest:
+    """The 400 for bytes the parser gave up on; `data` is the read it gave up in."""
+    if data.startswith(b"PRI * HTTP/2"):
+        return MalformedRequest("HTTP/2 is not served on this port, use HTTP/1.1")
+    if data.startswith(b"\x16\x03"):
+        return MalformedRequest("TLS is not served on this port, use http://")
+    return MalformedRequest(reason or "not HTTP")
+
+
 def too_many_connections() -> Shed:
     """503 for a connection that does not fit; its lane is empty because nothing was read."""
     hint = "Retry in a second, or reuse connections that are already open."

@@ -23,6 +23,7 @@ from gateway.http.state import EdgeState, RefusalHook
 
 _LOGGER = logging.getLogger("penstock.edge")
 _BACKLOG = 4096
+_CANCEL_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +112,7 @@ class Server:
         return DrainReport(num_connections=len(connections), num_cancelled=num_cancelled)
 
     async def close(self) -> None:
-        """Stop at once: abort what is open, cancel what runs, and wait until it has ended."""
+        """Stop at once: abort what is open, cancel what runs, and wait (not for ever) until it has ended."""
         self.stop_accepting()
         if self._timer is not None:
             self._timer.cancel()
@@ -122,7 +123,9 @@ class Server:
         for task in tasks:
             task.cancel()
         if tasks:
-            await asyncio.wait(tasks)
+            _, stuck = await asyncio.wait(tasks, timeout=_CANCEL_TIMEOUT_S)
+            if stuck:
+                _LOGGER.error("%d requests ignore their cancellation and are left behind", len(stuck))
 
     def sweep(self) -> None:
         """Act on every deadline that has passed; runs by itself every `tick_s`."""

@@ -17,7 +17,7 @@ from gateway.http.wheel import DeadlineWheel
 if TYPE_CHECKING:
     from gateway.http.protocol import EdgeProtocol
 
-_MAX_DUE_PER_TICK = 200
+_MAX_DUE_PER_TICK = 1000  # about a millisecond's work
 
 RefusalHook = Callable[[str, GatewayError], None]
 """Told the listener's name and the error whenever the edge answers by itself."""

@@ -68,6 +68,19 @@ async def test_accepted_connections_notice_a_peer_that_vanished(start_edge: Star
     assert options["nodelay"]
 
 
+async def test_a_client_that_lingers_after_a_refused_body_is_cut_off_too(
+    start_edge: StartEdge, clock: ManualClock
+) -> None:
+    edge = await start_edge(clock=clock, linger_s=2.0)
+    async with edge.connect() as client:
+        await client.send(b"POST / HTTP/1.1\r\nHost: edge.test\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n")
+        await until(lambda: edge.app.num_started == 1)
+        assert (await client.ask(b"zz\r\n")).status == 400
+        await client.send(b"still talking")
+        edge.pass_time(2.3)
+        await until(lambda: edge.server.num_connections["public"] == 0)
+
+
 @pytest.mark.parametrize("way", ["close", "half-close", "reset"])
 @pytest.mark.parametrize("moment", ["before the answer", "in the answer"])
 async def test_a_client_that_leaves_is_noticed_at_once(start_edge: StartEdge, way: str, moment: str) -> None:

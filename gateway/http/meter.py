@@ -1,0 +1,147 @@
+"""What a client has cost so far with the part of a request it is sending: bytes and time, judged, not acted on."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+from gateway.errors import GatewayError
+from gateway.http.head import request_too_large
+from gateway.http.limits import EdgeLimits
+from gateway.http.refusal import HeadersTooLarge, MalformedRequest, RequestTimeout
+
+_BODY_LOOK_S = 1.0
+_FRAMING_PER_BODY_BYTE = 8
+
+
+class Reading(Enum):
+    """What the next byte from the client belongs to."""
+
+    IDLE = auto()
+    HEAD = auto()
+    BODY = auto()
+    DEAF = auto()  # nothing: the connection is being closed, bytes are dropped
+
+
+class InputMeter:
+    """Follows one connection's input. Verdicts are errors to answer with, or None; `now` comes from the caller.
+
+    The clock is read only when a read ended inside a part, so a request that arrives whole costs no look at it.
+    """
+
+    __slots__ = (
+        "_body_bytes",
+        "_has_served",
+        "_limits",
+        "_num_trailers",
+        "_part",
+        "_part_before",
+        "_read_bytes",
+        "_since",
+        "_was_idle",
+        "_wire_bytes",
+        "reading",
+    )
+
+    def __init__(self, limits: EdgeLimits, now: float) -> None:
+        self.reading = Reading.IDLE
+        self._since = now  # when the part being read, or the wait for the next request, began
+        self._has_served = False
+        self._limits = limits
+        self._part = self._part_before = 0  # numbers heads and bodies; the latter as of the start of the read
+        self._was_idle = True
+        self._read_bytes = 0
+        self._wire_bytes: int | None = 0  # of the part, chunk framing included; None: it began in mid-read
+        self._body_bytes = 0
+        self._num_trailers = 0
+
+    def begin_read(self, num_bytes: int) -> None:
+        """Bytes arrived and are about to be parsed."""
+        self._read_bytes = num_bytes
+        self._part_before = self._part
+        self._was_idle = self.reading is Reading.IDLE
+
+    def begin_head(self) -> None:
+        """A request line begins."""
+        self.reading = Reading.HEAD
+        self._part += 1
+        self._wire_bytes = 0
+
+    def begin_body(self) -> None:
+        """A head is complete and passed."""
+        self.reading = Reading.BODY
+        self._part += 1
+        self._wire_bytes = self._body_bytes = self._num_trailers = 0
+
+    def begin_wait(self, now: float) -> None:
+        """A request is read and answered; the wait for the next one begins."""
+        self._since = now
+        self._has_served = True
+
+    def begin_linger(self, now: float) -> None:
+        """Our side of the connection is closed; the client's is dropped for a while."""
+        self.reading = Reading.DEAF
+        self._since = now
+
+    def may_exceed_head(self) -> bool:
+        """False when the head that just ended is surely small enough, so that nobody needs to count it."""
+        return self._wire_bytes is None or self._wire_bytes + self._read_bytes > self._limits.max_header_bytes
+
+    def count_body(self, num_bytes: int) -> GatewayError | None:
+        """A piece of the body."""
+        self._body_bytes += num_bytes
+        return request_too_large(self._limits) if self._body_bytes > self._limits.max_body_bytes else None
+
+    def count_trailer(self) -> GatewayError | None:
+        """A field behind a chunked body."""
+        self._num_trailers += 1
+        limit = self._limits.max_header_fields
+        return HeadersTooLarge(f"{limit} trailer fields") if self._num_trailers > limit else None
+
+    def end_read(self, now: float, *, target_bytes: int) -> GatewayError | None:
+        """The read ended inside a part: start the part's clock when it is new, count its bytes when it is not."""
+        if self._part == self._part_before:
+            if self._wire_bytes is not None:
+                self._wire_bytes += self._read_bytes
+            else:
+                self._wire_bytes = self._read_bytes
+        else:
+            self._since = now
+            is_whole_read = self._was_idle and self._part == self._part_before + 1
+            self._wire_bytes = self._read_bytes if is_whole_read else None
+        wire_bytes = self._wire_bytes or 0
+        if self.reading is Reading.HEAD:
+            too_large = wire_bytes - target_bytes > self._limits.max_header_bytes
+            return HeadersTooLarge(f"{self._limits.max_header_bytes} bytes") if too_large else None
+        if wire_bytes > self._limits.max_header_bytes + _FRAMING_PER_BODY_BYTE * self._body_bytes:
+            return MalformedRequest("the chunk framing outweighs the body")
+        return None
+
+    def next_look(self, now: float) -> float:
+        """When `overdue` is worth asking again, while a part is being read."""
+        if self.reading is Reading.HEAD:
+            return self._since + self._limits.header_timeout_s
+        return now + _BODY_LOOK_S
+
+    def overdue(self, now: float, *, is_held_up: bool) -> GatewayError | None:
+        """The verdict on a part that is being read; `is_held_up`: it is the server that keeps the client waiting."""
+        limits = self._limits
+        if self.reading is Reading.HEAD:
+            if now < self._since + limits.header_timeout_s:
+                return None
+            return RequestTimeout(f"The headers were not complete within {limits.header_timeout_s:g} s.")
+        if is_held_up:
+            self._since = now
+        waited_s = now - self._since
+        if waited_s >= limits.body_timeout_s:
+            return RequestTimeout(f"The body was not complete within {limits.body_timeout_s:g} s.")
+        if waited_s >= limits.body_grace_s and self._body_bytes < waited_s * limits.body_min_bytes_per_s:
+            return RequestTimeout(f"The body came slower than {limits.body_min_bytes_per_s} bytes per second.")
+        return None
+
+    def quiet_deadline(self) -> float:
+        """When a connection on which nothing is read or answered is closed: the first request must come sooner than
+        the next one, and a client that was refused is listened to only for a moment."""
+        limits = self._limits
+        if self.reading is Reading.DEAF:
+            return self._since + limits.linger_s
+        return self._since + (limits.idle_keep_alive_s if self._has_served else limits.header_timeout_s)
