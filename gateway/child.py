@@ -109,7 +109,7 @@ class Child:
 
     async def _live(self) -> int:
         """One life of the child: its exit code, negative for a signal."""
-        self._process = await asyncio.create_subprocess_exec(
+        process = self._process = await asyncio.create_subprocess_exec(
             *self.spec.argv,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
@@ -121,11 +121,12 @@ class Child:
         self.num_starts += 1
         if self._stopping.is_set():
             self._terminate()
-        pump = asyncio.create_task(self._pump(self._process))
+        pump = asyncio.create_task(self._pump(process))
         try:
-            code = await self._process.wait()
+            code = await process.wait()
             # What the child started may hold the pipe open; the group goes first, so that the pump ends.
             self._signal_group(signal.SIGKILL)
+            self._process = None  # its number may belong to somebody else from now on
             await pump
         finally:
             pump.cancel()

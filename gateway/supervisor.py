@@ -131,8 +131,11 @@ async def supervise(supervisor: Supervisor) -> int:
 
 
 def _phases(answer: Answer | None) -> str:
-    """` (import 2.1 s, weights 0.4 s)` from an engine's `/startupz`; empty when it says none."""
-    said = []
-    with suppress(TypeError, KeyError, ValueError, AttributeError):  # an engine of another version
-        said = [f"{phase['name']} {float(phase['seconds']):.1f} s" for phase in answer.body["phases"]] if answer else []
-    return f" ({', '.join(said)})" if said else ""
+    """` (import 2.1 s, weights 0.4 s)` and a failure, as an engine's `/startupz` has them; empty when it has none."""
+    if answer is None or not isinstance(answer.body, dict):
+        return ""
+    failure = answer.body.get("failure")
+    said: list[str] = []
+    with suppress(TypeError, KeyError, ValueError):  # an engine of another version
+        said = [f"{phase['name']} {float(phase['seconds']):.1f} s" for phase in answer.body.get("phases", ())]
+    return (f" ({', '.join(said)})" if said else "") + (f": {failure}" if failure else "")

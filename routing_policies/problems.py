@@ -10,6 +10,10 @@ Path = tuple[str | int, ...]
 """Keys and list indexes from the document's root."""
 
 
+MAX_SHOWN = 30
+"""Problems in an error's text; all of them are in `problems`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """A problem known by its path only."""
@@ -39,7 +43,10 @@ class PolicyError(ValueError):
     def __init__(self, source: str, problems: Iterable[Problem]) -> None:
         self.source = source
         self.problems = tuple(sorted(problems, key=lambda problem: (problem.line, problem.column)))
-        super().__init__("\n".join(problem.render(source) for problem in self.problems))
+        lines = [problem.render(source) for problem in self.problems[:MAX_SHOWN]]
+        if len(self.problems) > MAX_SHOWN:
+            lines.append(f"{source}: and {len(self.problems) - MAX_SHOWN} more")
+        super().__init__("\n".join(lines))
 
 
 def dotted(path: Path) -> str:

@@ -1,0 +1,253 @@
+# ruff: noqa: E501 (one mistake a line reads best)
+"""What a policy file may say, and what it is told when it says something else."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from textwrap import dedent
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from routing_policies.document import Cache, Policy, Timeouts
+from routing_policies.loading import MAX_DOCUMENT_BYTES, load_policy
+from routing_policies.nodes import MAX_DEPTH
+from routing_policies.problems import MAX_SHOWN, PolicyError
+from routing_policies.structs import MAX_NODES
+from tests.routing_policies.documents import TWO_DEPLOYMENTS, policy
+
+SKETCH = """\
+schema_version: 1
+deployments:
+  - {id: small, url: "unix:/run/penstock/small.sock", model: penstock-small, cost_per_mtok: {prompt: 0.05, completion: 0.2}, limits: {max_in_flight: 64}}
+  - {id: large, url: "unix:/run/penstock/large.sock", model: penstock-large, zone: local}
+lanes:
+  - {id: interactive, weight: 8, slo: {ttft_p95_ms: 600, tpot_p95_ms: 60}, max_queue: 256, on_overload: [trim, shed]}
+  - {id: batch, weight: 1, max_queue: 2000, on_overload: [shed]}
+tenants:
+  - {id: support, lanes: [interactive, batch], limits: {requests_per_min: 600, tokens_per_min: 200000, max_in_flight: 40}, flags: {canary: 10}}
+routes:
+  - id: faq
+    match: {models: [auto], tenants: [support], when: "request.turns <= 2"}
+    trim: {budget_tokens: 3000, strategies: [minify, dedupe, drop_old_turns]}
+    cache: {mode: exact_then_semantic, scope: tenant, ttl_s: 3600, max_error_ratio: 0.01, audit_ratio: 0.02}
+    select: {policy: quality_then_latency, min_quality: 0.95, candidates: [small, large]}
+    timeouts: {connect_ms: 500, first_token_ms: 8000, inter_token_ms: 4000, total_ms: 120000}
+tests:
+  - {name: "a greeting", request: {tenant: support, text: "hello"}, expect: {route: faq, candidates: [small, large]}}
+"""
+
+
+def problems_of(text: str) -> list[str]:
+    with pytest.raises(PolicyError) as caught:
+        load_policy(dedent(text), source="p.yaml")
+    return str(caught.value).splitlines()
+
+
+def test_a_small_document_gets_every_default() -> None:
+    loaded = policy("routes: [{id: r, select: {candidates: [large]}}]\n")
+    assert [lane.id for lane in loaded.lanes] == ["interactive", "batch"]
+    assert loaded.routes[0].timeouts == Timeouts()
+    assert loaded.routes[0].cache == Cache(mode="off")
+    assert loaded.deployments[0].limits.max_in_flight == 64
+    assert not loaded.has_keys
+
+
+def test_a_policy_cannot_be_changed() -> None:
+    with pytest.raises(AttributeError):
+        policy().schema_version = 1  # type: ignore[misc]
+
+
+def test_the_whole_design_parses_and_what_does_not_work_yet_is_refused_by_name() -> None:
+    said = problems_of(SKETCH)
+    assert all("is not available in this version; " in line for line in said)
+    assert [(line.split(":")[1], line.split(": ")[1]) for line in said] == [
+        ("4", "deployments[1].zone"),
+        ("6", "lanes[0].slo"),
+        ("6", "lanes[0].on_overload"),
+        ("9", "tenants[0].limits.requests_per_min"),
+        ("9", "tenants[0].limits.tokens_per_min"),
+        ("9", "tenants[0].flags"),
+        ("12", "routes[0].match.when"),
+        ("13", "routes[0].trim"),
+        ("14", "routes[0].cache.mode"),
+        ("15", "routes[0].select.policy"),
+        ("15", "routes[0].select.min_quality"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("rutes: []", 'p.yaml:5:1: rutes: unknown key; did you mean "routes"?'),
+        ("xyzzy: 1", "p.yaml:5:1: xyzzy: unknown key; known: schema_version, deployments,"),
+        ("schema_version: 1", "p.yaml:5:1: schema_version: given twice; the first is on line 1"),
+        ("tenants: {id: a}", "p.yaml:5:10: tenants: expected a list, got a mapping"),
+        ("tenants: [[a]]", "p.yaml:5:11: tenants[0]: expected a mapping, got a list"),
+        ("tenants: [{}]", 'p.yaml:5:11: tenants[0]: "id" is missing'),
+        ("tenants: [{id: A B}]", "p.yaml:5:16: tenants[0].id: expected 1 to 64 of a-z, 0-9, dot,"),
+        ("tenants: [{id: 7}]", "p.yaml:5:16: tenants[0].id: expected str, got 7"),
+        ("tenants: [{id: [a]}]", "p.yaml:5:16: tenants[0].id: expected a single value, got a list"),
+        ("tenants: [{id: a, lanes: []}]", "p.yaml:5:26: tenants[0].lanes: allows no lane; leave it out"),
+        ("tenants: [{id: a, lanes: [batsch]}]", 'tenants[0].lanes[0]: no lane named "batsch"; did you mean "batch"?'),
+        ("tenants: [{id: a, models: [big]}]", 'tenants[0].models[0]: no model named "big"; known: auto, penstock-small,'),
+        ("tenants: [{id: a}, {id: a}]", 'tenants[1].id: a second tenant named "a"; the first is tenants[0]'),
+        ("tenants: [{id: a, limits: {max_in_flight: 0}}]", "max_in_flight: expected int >= 1, got 0"),
+        ("tenants: [{id: a, limits: {max_in_flight: 1.5}}]", "max_in_flight: expected int, got 1.5"),
+        ("tenants: [{id: a, limits: {max_in_flight: true}}]", "max_in_flight: expected int, got true"),
+        ("tenants: [{id: a, limits: {max_in_flight: '9'}}]", "max_in_flight: expected int, got '9'"),
+        ("tenants: [{id: a, limits: {max_in_flight: .inf}}]", "max_in_flight: expected int, got '.inf'"),
+        ("tenants: [{id: a, keys: [{id: k, sha256: abc}]}]", "sha256: expected the sha256 of the whole key as 64"),
+        ("lanes: [{id: a, weight: 0}]", "lanes[0].weight: expected float > 0.0, got 0"),
+        ("lanes: [{id: a, weight: 1e400}]", "lanes[0].weight: expected float <= 1000000.0, got inf"),
+        ("routes: [{id: r}]", 'p.yaml:5:10: routes[0]: "select" is missing'),
+        ("routes: [{id: r, select: {candidates: []}}]", "routes[0].select.candidates: needs at least 1 item"),
+        ("routes: [{id: r, select: {candidates: [smal]}}]", 'no deployment named "smal"; did you mean "small"?'),
+        ("routes: [{id: r, select: {candidates: [small, small]}}]", 'candidates[1]: "small" is listed twice'),
+        ("routes: [{id: r, select: {candidates: [{id: small, wait: 2}]}}]", 'wait: unknown key; did you mean "weight"?'),
+        ("routes: [{id: r, select: {candidates: [{id: small, weight: 2}]}}]", "a weight has no effect with policy"),
+        ("routes: [{id: r, select: {candidates: [small], policy: weigted}}]", 'did you mean "weighted"?'),
+        ("routes: [{id: r, select: {candidates: [small]}, match: {tenants: [x]}}]", 'no tenant named "x"; there are none'),
+        ("routes: [{id: r, select: {candidates: [small]}, match: {models: []}}]", "needs at least 1 item"),
+        ("routes: [{id: r, select: {candidates: [small]}, match: {headers: {Up: x}}}]", "a header's name in lower case"),
+        ("routes: [{id: r, select: {candidates: [small]}, match: {headers: {cookie: x}}}]", "cannot depend on a credential"),
+        ("routes: [{id: r, select: {candidates: [small]}, timeouts: {total_ms: 5}}]", "connect_ms (1000) is longer than"),
+        ("routes: [{id: implied-auto, select: {candidates: [small]}}]", "is the name of a built-in route"),
+        ("tests: [{name: t, expect: {}}]", "expects nothing; name at least one of route, candidates"),
+        ("tests: [{name: t, expect: {error: model_not_found, route: r}}]", "has no route, candidates or deployment"),
+        ("tests: [{name: t, expect: {route: r}}]", 'tests[0].expect.route: no route named "r"; known: implied-auto'),
+        ("tests: [{name: t, given: {x: {}}, expect: {deployment: small}}]", 'given.x: no deployment named "x"'),
+        ("? [a]\n: b", "p.yaml:5:3: a key must be plain text"),
+        ("<<: {a: 1}", "p.yaml:5:1: <<: unknown key"),
+        ("routes: [", "not valid YAML: "),
+        ("--- {}", "not valid YAML: expected a single document in the stream, but found another"),
+        ("routes: !!python/object:os.system x", "routes: expected a list, got a single value"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_named_with_its_place_and_what_was_meant(line: str, expected: str) -> None:
+    said = problems_of(TWO_DEPLOYMENTS + line + "\n")
+    assert any(expected in one for one in said), said
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("unix:run/a.sock", "needs an absolute path"),
+        ("unix:/" + "d" * 107, "the socket path is 1 bytes over the system's 107"),
+        ("ftp://host/x", "must start with unix:, http:// or https://"),
+        ("small:8000", "must start with unix:, http:// or https://"),
+        ("http://", "names no host"),
+        ("http://host:0", "names no host and port"),
+        ("http://host:99999", "is not a URL"),
+        ("http://user:secret@host", "credentials do not belong in a URL"),
+        ("https://host/v1?key=a", "must not have a query"),
+        ("http://ho st", "printable ASCII without spaces"),
+    ],
+)
+def test_a_url_that_leads_nowhere_is_refused(url: str, expected: str) -> None:
+    said = problems_of(f'schema_version: 1\ndeployments: [{{id: a, url: "{url}", model: m}}]\n')
+    assert len(said) == 1
+    assert expected in said[0]
+    assert "secret" not in said[0]
+
+
+@pytest.mark.parametrize("url", ["unix:/a.sock", "http://host", "http://[::1]:8000/base", "https://api.example.com/v1"])
+def test_a_url_of_a_supported_form_is_taken(url: str) -> None:
+    loaded = load_policy(f'schema_version: 1\ndeployments: [{{id: a, url: "{url}", model: m}}]', source="p")
+    assert loaded.deployments[0].url == url
+
+
+def test_every_problem_is_reported_at_once_in_document_order() -> None:
+    said = problems_of(TWO_DEPLOYMENTS.replace("model: penstock-small", "modl: x") + "lanes: 3\nrutes: 1\n")
+    assert [line.split(":")[1] for line in said] == ["3", "3", "5", "6"]
+
+
+def test_two_tenants_cannot_own_one_key() -> None:
+    key = "ab" * 32
+    said = problems_of(
+        TWO_DEPLOYMENTS
+        + f"tenants:\n  - {{id: a, keys: [{{id: k, sha256: {key}}}]}}\n  - {{id: b, keys: [{{id: k, sha256: {key}}}]}}\n"
+    )
+    assert said == ['p.yaml:7:36: tenants[1].keys[0].sha256: the same key already belongs to tenant "a"']
+
+
+def test_words_that_older_yaml_reads_as_booleans_stay_words() -> None:
+    loaded = policy("routes: [{id: off, select: {candidates: [large]}, cache: {mode: off}}]\ntenants: [{id: no}]\n")
+    assert loaded.routes[0].id == "off"
+    assert loaded.routes[0].cache.mode == "off"
+    assert loaded.tenants[0].id == "no"
+
+
+def test_variables_are_filled_into_strings_and_unknown_ones_are_errors() -> None:
+    text = 'schema_version: 1\ndeployments: [{id: a, url: "unix:${runtime_dir}/a.sock", model: m}]\n'
+    loaded = load_policy(text, source="p", variables={"runtime_dir": "/run/x"})
+    assert loaded.deployments[0].url == "unix:/run/x/a.sock"
+    said = problems_of(text.replace("runtime_dir", "runtimedir"))
+    assert said == ['p.yaml:2:28: deployments[0].url: no variable "runtimedir"; there are none']
+
+
+def test_an_alias_stands_for_what_it_names() -> None:
+    loaded = policy(
+        "routes:\n"
+        "  - {id: a, select: &both {candidates: [small, large]}}\n"
+        "  - {id: b, match: {models: [other]}, select: *both}\n"
+    )
+    assert loaded.routes[0].select == loaded.routes[1].select
+
+
+def test_aliases_cannot_be_used_to_make_a_document_explode() -> None:
+    levels = "\n".join(f"  - &l{i} [{', '.join([f'*l{i - 1}'] * 9)}]" for i in range(1, 7))
+    assert len(problems_of(TWO_DEPLOYMENTS + f"routes:\n  - &l0 [x]\n{levels}\n")) <= 10
+
+
+def test_an_error_shows_a_screenful_and_counts_the_rest() -> None:
+    tests = "tests: [" + ", ".join(["{name: n, expect: {candidates: [small]}}"] * 300) + "]"
+    said = problems_of(TWO_DEPLOYMENTS + tests)
+    assert len(said) == MAX_SHOWN + 1
+    assert said[-1] == f"p.yaml: and {299 - MAX_SHOWN} more"
+
+
+def test_the_number_of_values_is_bounded_after_aliases_are_expanded() -> None:
+    models = "[" + ", ".join(["m"] * 2000) + "]"
+    routes = "\n".join(
+        ["routes:", f"  - {{id: r0, select: {{candidates: [small]}}, match: {{models: &m {models}}}}}"]
+        + [f"  - {{id: r{i}, select: {{candidates: [small]}}, match: {{models: *m}}}}" for i in range(1, 120)]
+    )
+    said = problems_of(TWO_DEPLOYMENTS + routes + "\n")
+    assert any(f"more than {MAX_NODES} values once aliases are expanded" in line for line in said)
+
+
+def test_an_alias_inside_itself_is_refused_without_running_away() -> None:
+    assert problems_of("&a {schema_version: 1, deployments: [*a]}\n")
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "---\n"])
+def test_an_empty_document_is_told_what_it_needs(text: str) -> None:
+    assert len(problems_of(text)) == 1
+
+
+def test_a_document_nested_too_deep_is_refused() -> None:
+    assert f"nested deeper than {MAX_DEPTH}" in problems_of("[" * 5000)[0]
+
+
+def test_a_document_of_more_than_a_mebibyte_is_refused() -> None:
+    assert "larger than" in problems_of("#" * (MAX_DOCUMENT_BYTES + 1))[0]
+
+
+def test_control_characters_are_refused() -> None:
+    assert "#x0007 at offset" in problems_of(TWO_DEPLOYMENTS + "routes: \a")[0]
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_a_policy_or_a_policy_error(text: str) -> None:
+    with suppress(PolicyError):
+        assert isinstance(load_policy(text, source="p"), Policy)
+
+
+@given(st.integers(0, len(SKETCH) - 1), st.sampled_from([*"{}[]:,-&*!|>'\"#%@`\n \t0a", "${", "<<"]))
+def test_any_slip_in_a_real_document_is_a_policy_error_with_a_line_inside_it(at: int, slip: str) -> None:
+    text = SKETCH[:at] + slip + SKETCH[at + 1 :]
+    with pytest.raises(PolicyError) as caught:
+        load_policy(text, source="p")
+    assert all(1 <= problem.line <= text.count("\n") + 2 for problem in caught.value.problems)

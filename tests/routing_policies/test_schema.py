@@ -1,0 +1,16 @@
+"""The JSON Schema that editors get."""
+
+from __future__ import annotations
+
+from routing_policies.document import Policy
+from routing_policies.schema import policy_schema
+
+
+def test_the_schema_names_every_key_and_allows_no_other() -> None:
+    schema = policy_schema()
+    body = schema["$defs"]["Policy"]
+    assert set(body["properties"]) == set(Policy.__struct_fields__)
+    assert body["required"] == ["schema_version", "deployments"]
+    objects = [part for part in schema["$defs"].values() if part.get("type") == "object"]
+    assert objects
+    assert all(part["additionalProperties"] is False for part in objects)
