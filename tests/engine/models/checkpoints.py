@@ -60,7 +60,7 @@ def make_reference(variant: str, **changes: Any) -> PreTrainedModel:
     settings = {**_SHAPE, "tie_word_embeddings": False, **VARIANTS[variant], **changes}
     config = AutoConfig.for_model(**settings)
     torch.manual_seed(11)
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()  # type: ignore[no-untyped-call]
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             # Random norms and biases too: all ones and zeros would hide one that is left out.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -71,7 +72,7 @@ class PagedRunner:
             block_size=self.block_size,
         )
         logits = self.model.logits(self.model.forward(torch.tensor(token_ids), context, self.caches))
-        return [logits[start:end] for start, end in zip(starts, starts[1:], strict=False)]
+        return [logits[start:end] for start, end in itertools.pairwise(starts)]
 
     def prefill(self, row: Row, chunk_sizes: list[int]) -> torch.Tensor:
         """Logits [tokens, vocab] of all uncomputed tokens, computed in chunks of these sizes (cycled)."""

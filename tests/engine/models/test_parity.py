@@ -23,7 +23,7 @@ def reference_logits(model: PreTrainedModel, tokens: list[int]) -> torch.Tensor:
 
 def reference_greedy(model: PreTrainedModel, tokens: list[int], count: int) -> list[int]:
     with torch.inference_mode():
-        output = model.generate(
+        output = model.generate(  # type: ignore[operator]
             torch.tensor([tokens]),
             attention_mask=torch.ones(1, len(tokens), dtype=torch.int64),
             max_new_tokens=count,
@@ -92,7 +92,7 @@ def test_sharded_checkpoint_equals_whole_one(tmp_path: Path) -> None:
 
 
 def test_bfloat16_stays_close_to_transformers_in_bfloat16(tmp_path: Path) -> None:
-    reference = make_reference("qwen3").to(torch.bfloat16)
+    reference = make_reference("qwen3").bfloat16()
     runner = PagedRunner(save_checkpoint(reference, tmp_path), dtype=torch.bfloat16)
 
     logits = runner.prefill(Row(list(PROMPT)), [20])

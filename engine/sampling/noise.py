@@ -1,0 +1,59 @@
+"""Random numbers without a state: each depends on (seed, position, token id) and on nothing else.
+
+A generator that advances would give a row other numbers when the batch around it changes, or when speculation
+verifies several positions at once. Here every number is a hash of its coordinates (SplitMix64's output function over
+a counter), so the same seed gives the same text whatever else runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+_MASK = 2**64 - 1
+_GAMMA = 0x9E3779B97F4A7C15
+_MIX_1 = 0xBF58476D1CE4E5B9
+_MIX_2 = 0x94D049BB133111EB
+_LARGEST_UNIFORM = 1.0 - 2.0**-24
+_SMALLEST_UNIFORM = 2.0**-64
+
+
+def stream_key(seed: int, position: int) -> int:
+    """64-bit key of the numbers drawn for one position of one sequence."""
+    return _mix(_mix(seed & _MASK) + (position + 1) * _GAMMA)
+
+
+def exponential_noise(keys: Sequence[int], token_ids: torch.Tensor) -> torch.Tensor:
+    """Unit-rate exponential numbers, float32 like token_ids int64 [N, K]; row n is drawn from keys[n].
+
+    They keep full relative precision near zero, where the race between tokens is decided.
+    """
+    signed_keys = torch.tensor([_signed(key) for key in keys], dtype=torch.int64, device=token_ids.device)
+    state = token_ids.add(1).mul_(_signed(_GAMMA)).add_(signed_keys.unsqueeze(1))
+    state = _xor_shift(state, 30).mul_(_signed(_MIX_1))
+    state = _xor_shift(state, 27).mul_(_signed(_MIX_2))
+    bits = _shift_right(_xor_shift(state, 31), 1)
+    uniform = bits.to(torch.float32).mul_(2.0**-63).clamp_(_SMALLEST_UNIFORM, _LARGEST_UNIFORM)
+    return uniform.neg_().log1p_().neg_()
+
+
+def _mix(value: int) -> int:
+    value &= _MASK
+    value = ((value ^ (value >> 30)) * _MIX_1) & _MASK
+    value = ((value ^ (value >> 27)) * _MIX_2) & _MASK
+    return value ^ (value >> 31)
+
+
+def _signed(value: int) -> int:
+    value &= _MASK
+    return value - 2**64 if value >= 2**63 else value
+
+
+def _shift_right(values: torch.Tensor, count: int) -> torch.Tensor:
+    """Logical shift; torch's own keeps the sign."""
+    return values.bitwise_right_shift(count).bitwise_and_(2 ** (64 - count) - 1)
+
+
+def _xor_shift(values: torch.Tensor, count: int) -> torch.Tensor:
+    return values.bitwise_xor_(_shift_right(values, count))

@@ -1,0 +1,86 @@
+"""How often each token has occurred in one sequence, kept up to date token by token."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from engine.messages import SamplingParams
+
+_INITIAL_CAPACITY = 64
+
+
+def has_penalties(params: SamplingParams) -> bool:
+    """Whether a sequence with these parameters needs a PenaltyState."""
+    return params.presence_penalty != 0.0 or params.frequency_penalty != 0.0 or params.repetition_penalty != 1.0
+
+
+class PenaltyState:
+    """The distinct tokens of a sequence and their counts in its output; cost per step is theirs, not the vocabulary's.
+
+    Presence and frequency penalties count the output only (OpenAI); the repetition penalty also counts the prompt
+    (Hugging Face).
+    """
+
+    def __init__(self, params: SamplingParams, prompt_token_ids: Sequence[int], device: torch.device) -> None:
+        self._params = params
+        self._index_of: dict[int, int] = {}
+        self._ids = torch.zeros(_INITIAL_CAPACITY, dtype=torch.int64, device=device)
+        self._counts = torch.zeros(_INITIAL_CAPACITY, dtype=torch.float32, device=device)
+        self._num_output = 0
+        if params.repetition_penalty != 1.0:
+            self._enter(list(dict.fromkeys(prompt_token_ids)))
+        self._num_prompt_entries = len(self._index_of)
+
+    @classmethod
+    def create(
+        cls, params: SamplingParams, prompt_token_ids: Sequence[int], device: torch.device
+    ) -> PenaltyState | None:
+        """A state for one new sequence, or None when its parameters penalise nothing."""
+        return cls(params, prompt_token_ids, device) if has_penalties(params) else None
+
+    def penalise(self, logits: torch.Tensor, output_token_ids: Sequence[int], draft_token_ids: Sequence[int]) -> None:
+        """Change logits [vocab] in place, as of this output and the drafts supposed to follow it.
+
+        The output of one sequence only ever grows; what is new since the last call is counted here.
+        """
+        self._count(output_token_ids[self._num_output :], 1.0)
+        self._num_output = len(output_token_ids)
+        self._count(draft_token_ids, 1.0)
+        try:
+            self._apply(logits)
+        finally:
+            self._count(draft_token_ids, -1.0)
+
+    def _apply(self, logits: torch.Tensor) -> None:
+        ids = self._ids[: len(self._index_of)]
+        counts = self._counts[: len(self._index_of)]
+        values = logits.index_select(0, ids)
+        repetition = self._params.repetition_penalty
+        is_output = counts > 0
+        if repetition != 1.0:
+            # An entry outside prompt and output is what a rejected draft left behind.
+            has_occurred = is_output.clone()
+            has_occurred[: self._num_prompt_entries] = True
+            repeated = torch.where(values > 0, values / repetition, values * repetition)
+            values = torch.where(has_occurred, repeated, values)
+        values -= counts * self._params.frequency_penalty + is_output * self._params.presence_penalty
+        logits.index_copy_(0, ids, values)
+
+    def _count(self, token_ids: Sequence[int], change: float) -> None:
+        self._enter([token_id for token_id in dict.fromkeys(token_ids) if token_id not in self._index_of])
+        for token_id in token_ids:
+            self._counts[self._index_of[token_id]] += change
+
+    def _enter(self, token_ids: list[int]) -> None:
+        """Give new distinct tokens an entry with count 0."""
+        if not token_ids:
+            return
+        start, end = len(self._index_of), len(self._index_of) + len(token_ids)
+        if end > len(self._ids):
+            grown = max(end, 2 * len(self._ids)) - len(self._ids)
+            self._ids = torch.nn.functional.pad(self._ids, (0, grown))
+            self._counts = torch.nn.functional.pad(self._counts, (0, grown))
+        self._ids[start:end] = torch.tensor(token_ids, device=self._ids.device)
+        self._index_of.update(zip(token_ids, range(start, end), strict=True))

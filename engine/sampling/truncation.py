@@ -1,0 +1,62 @@
+"""Top-k, top-p and min-p as one list of surviving tokens per row.
+
+Each of the three keeps the tokens above some value, so together they keep a prefix of the tokens sorted by logit.
+Usually a few dozen survive out of many thousands: the search starts among the most likely ones and widens to the
+whole vocabulary only for rows whose prefix does not end there. Tokens of equal logit stand or fall together, so what
+survives never depends on the order in which a sort happens to leave them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+from engine.messages import SamplingParams
+
+_FIRST_CANDIDATES = 64
+
+
+def has_truncation(params: SamplingParams) -> bool:
+    """Whether some tokens may be left out."""
+    return params.top_k > 0 or params.top_p < 1.0 or params.min_p > 0.0
+
+
+def surviving_tokens(logits: torch.Tensor, params: Sequence[SamplingParams]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Tempered logits [N, K] with -inf where a token was cut, and the token ids int64 [N, K] they belong to.
+
+    Takes tempered logits [N, vocab]. Order: top-k, then top-p among its survivors, then min-p.
+    """
+    vocab_size = logits.shape[1]
+    width = min(vocab_size, max(_FIRST_CANDIDATES, 1 + max(p.top_k for p in params)))
+    values, token_ids = logits.topk(width)
+    is_kept = _is_kept(values, logits, params)
+    if width < vocab_size and bool(is_kept[:, -1].any()):
+        values, token_ids = logits.sort(descending=True)
+        is_kept = _is_kept(values, logits, params)
+    return values.masked_fill_(~is_kept, float("-inf")), token_ids
+
+
+def _is_kept(values: torch.Tensor, logits: torch.Tensor, params: Sequence[SamplingParams]) -> torch.Tensor:
+    """bool like `values` [N, K], which hold the K largest of each row's `logits` in descending order."""
+    num_candidates, vocab_size = values.shape[1], logits.shape[1]
+    device = values.device
+    last_of_top_k = torch.tensor(
+        [(p.top_k if 0 < p.top_k <= num_candidates else num_candidates) - 1 for p in params], device=device
+    )
+    is_kept = values >= values.gather(1, last_of_top_k.unsqueeze(1))
+    if any(p.top_p < 1.0 for p in params):
+        has_top_k = torch.tensor([0 < p.top_k < vocab_size for p in params], device=device)
+        kept_values = values.masked_fill(~is_kept, float("-inf"))
+        total = torch.where(has_top_k, kept_values.logsumexp(-1), logits.logsumexp(-1)).unsqueeze(1)
+        probabilities = (kept_values - total).double().exp()
+        mass_before = probabilities.cumsum(-1) - probabilities
+        top_p = torch.tensor([p.top_p for p in params], dtype=torch.float64, device=device).unsqueeze(1)
+        # The most likely token always survives, also with a top_p of 0.
+        num_kept = (is_kept & (mass_before < top_p)).sum(-1, keepdim=True).clamp_(min=1)
+        is_kept &= values >= values.gather(1, num_kept - 1)
+    if any(p.min_p > 0.0 for p in params):
+        distance = torch.tensor([math.log(p.min_p) if p.min_p > 0 else -math.inf for p in params], device=device)
+        is_kept &= values >= values[:, :1] + distance.unsqueeze(1)
+    return is_kept
