@@ -44,6 +44,7 @@ class DisconnectWatch:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._callbacks.clear()  # bound methods among them would keep this request in a reference cycle
         if self._channel is not None:
             self._channel.off_gone(self._mark_gone)
         if self._pump is not None:

@@ -144,6 +144,7 @@ class Exchange(RequestResponseCycle):
         finally:
             self.on_response = _nothing
             self._gone_callbacks.clear()
+            self.scope["extensions"].clear()  # the scope holds the channel, which holds the scope
 
     async def send(self, message: ASGISendEvent) -> None:
         """Send the head or a piece of the body; waits while the client reads slower than we write."""

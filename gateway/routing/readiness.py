@@ -36,10 +36,10 @@ class ReadinessProber:
         self._interval_s = interval_s
 
     async def run(self) -> None:
-        """Probe for ever; ends by cancellation."""
+        """Wait, probe, for ever; ends by cancellation."""
         while True:
-            await self.probe_all()
             await asyncio.sleep(self._interval_s)
+            await self.probe_all()
 
     async def probe_all(self) -> None:
         """One round, all deployments at once."""

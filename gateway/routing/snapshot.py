@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -57,6 +57,8 @@ class SnapshotBuilder:
             item.id: self._deployment(item, previous.deployments.get(item.id) if previous else None)
             for item in policy.deployments
         }
+        if previous is not None:
+            _presume_ready(deployments.values(), previous.deployments.values())
         rules = policy.lanes or _NO_LANES
         lanes = {rule.id: self._lane(rule, previous.lanes.get(rule.id) if previous else None) for rule in rules}
         return PolicySnapshot(
@@ -86,3 +88,10 @@ class SnapshotBuilder:
             clock=self._clock,
         )
         return LiveDeployment(item, client, Limiter(limit, clock=self._clock))
+
+
+def _presume_ready(now: Iterable[LiveDeployment], before: Iterable[LiveDeployment]) -> None:
+    """What a reload adds is taken for ready until a probe or a failed connect says otherwise: better than a gap."""
+    known = set(before)
+    for live in now:
+        live.is_ready = live.is_ready or live not in known

@@ -175,6 +175,7 @@ class ScriptedUpstream:
             await script(wire)
         finally:
             watcher.cancel()
+            await asyncio.wait({watcher})
 
     async def _watch(self, reader: asyncio.StreamReader, wire: Wire) -> None:
         """The gateway never pipelines, so whatever comes while a script runs is the end of the connection."""

@@ -105,7 +105,12 @@ async def test_a_request_is_recorded_once_with_usage_and_stages(tmp_path: Path) 
         for line in (plain, stream):
             assert (line["outcome"], line["status"], line["attempts"]) == ("completed", 200, 1)
             assert (line["prompt_tokens"], line["completion_tokens"]) == (7, 3)
-            assert (line["tenant"], line["lane"], line["model"], line["route"]) == ("dev", "interactive", "auto", "main")
+            assert (line["tenant"], line["lane"], line["model"], line["route"]) == (
+                "dev",
+                "interactive",
+                "auto",
+                "main",
+            )
             assert set(line["stages_ms"]) >= {"read", "admit", "trim", "cache", "route", "queue", "relay"}
             assert 0 < line["ttft_ms"] <= line["total_ms"]
         assert stream["stream"] is True
