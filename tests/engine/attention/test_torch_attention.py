@@ -1,0 +1,115 @@
+"""The torch backend equals attention by the book on every mix of rows and block tables."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.attention.base import AttentionSpec
+from engine.attention.torch_attention import TorchAttention, TorchKVCache
+from tests.engine.attention.reference import Batch, make_batch, reference_attention
+
+CPU = torch.device("cpu")
+
+
+def attend(batch: Batch, spec: AttentionSpec) -> tuple[torch.Tensor, TorchKVCache]:
+    backend = TorchAttention(CPU)
+    cache = backend.allocate(batch.num_blocks, batch.context.block_size, spec, torch.float32)
+    cache.write(batch.past_keys, batch.past_values, batch.past_slots)
+    backend.prepare(batch.context)
+    with torch.inference_mode():
+        return backend.forward(batch.queries, batch.keys, batch.values, cache, spec), cache
+
+
+def make_spec(num_heads: int, num_kv_heads: int, window: int | None = None) -> AttentionSpec:
+    return AttentionSpec(num_heads=num_heads, num_kv_heads=num_kv_heads, head_dim=8, scale=0.3, sliding_window=window)
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    heads=st.sampled_from([(1, 1), (4, 4), (4, 2), (6, 1), (6, 3)]),
+    window=st.sampled_from([None, 1, 5, 16, 1000]),
+    rows=st.lists(st.tuples(st.integers(0, 70), st.sampled_from([1, 1, 1, 2, 5, 23])), min_size=1, max_size=7),
+    block_size=st.sampled_from([1, 4, 16]),
+    seed=st.integers(0, 10_000),
+    is_scattered=st.booleans(),
+)
+def test_ragged_batches_equal_the_reference(
+    heads: tuple[int, int],
+    window: int | None,
+    rows: list[tuple[int, int]],
+    block_size: int,
+    seed: int,
+    is_scattered: bool,
+) -> None:
+    spec = make_spec(*heads, window)
+    batch = make_batch(spec, rows, block_size=block_size, seed=seed, is_scattered=is_scattered)
+
+    attended, _ = attend(batch, spec)
+
+    assert attended.shape == batch.queries.shape
+    assert (attended - reference_attention(batch, spec)).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("is_scattered", [False, True])
+@pytest.mark.parametrize("lengths", [[40], [3, 3, 3], [5, 300, 6, 310, 90]], ids=["one", "equal", "ragged"])
+def test_pure_decode_equals_the_reference(lengths: list[int], is_scattered: bool) -> None:
+    spec = make_spec(4, 2)
+    rows = [(length, 1) for length in lengths]
+    batch = make_batch(spec, rows, block_size=4, seed=1, is_scattered=is_scattered)
+
+    assert (attend(batch, spec)[0] - reference_attention(batch, spec)).abs().max() < 1e-5
+
+
+def test_layers_with_different_windows_share_a_step() -> None:
+    batch = make_batch(make_spec(4, 2), [(30, 1), (12, 6), (9, 1)], block_size=4, seed=5, is_scattered=True)
+    backend = TorchAttention(CPU)
+    specs = [make_spec(4, 2, window) for window in (None, 7, None, 3)]
+    caches = [backend.allocate(batch.num_blocks, 4, spec, torch.float32) for spec in specs]
+    backend.prepare(batch.context)
+
+    for spec, cache in zip(specs, caches, strict=True):
+        cache.write(batch.past_keys, batch.past_values, batch.past_slots)
+        attended = backend.forward(batch.queries, batch.keys, batch.values, cache, spec)
+        assert (attended - reference_attention(batch, spec)).abs().max() < 1e-5
+
+
+def test_new_keys_and_values_are_kept_for_the_next_step() -> None:
+    spec = make_spec(2, 2)
+    batch = make_batch(spec, [(6, 3), (0, 2)], block_size=4, seed=8, is_scattered=True)
+
+    _, cache = attend(batch, spec)
+
+    assert torch.equal(cache.keys[batch.context.slot_mapping], batch.keys)
+    assert torch.equal(cache.values[batch.context.slot_mapping], batch.values)
+
+
+def test_what_other_sequences_left_in_the_pool_is_never_seen() -> None:
+    spec = make_spec(4, 2)
+    batch = make_batch(spec, [(5, 1), (9, 1), (2, 4)], block_size=4, seed=8, is_scattered=True)
+    backend = TorchAttention(CPU)
+    cache = backend.allocate(batch.num_blocks, 4, spec, torch.float32)
+    cache.keys.fill_(1e4)
+    cache.values.fill_(1e4)
+    cache.write(batch.past_keys, batch.past_values, batch.past_slots)
+    backend.prepare(batch.context)
+
+    attended = backend.forward(batch.queries, batch.keys, batch.values, cache, spec)
+
+    assert (attended - reference_attention(batch, spec)).abs().max() < 1e-5
+
+
+def test_bfloat16_pools_are_attended_to() -> None:
+    spec = make_spec(4, 2, 6)
+    batch = make_batch(spec, [(20, 1), (33, 1), (8, 4), (0, 5)], block_size=4, seed=2, is_scattered=True)
+    backend = TorchAttention(CPU)
+    cache = backend.allocate(batch.num_blocks, 4, spec, torch.bfloat16)
+    cache.write(batch.past_keys.bfloat16(), batch.past_values.bfloat16(), batch.past_slots)
+    backend.prepare(batch.context)
+
+    attended = backend.forward(batch.queries.bfloat16(), batch.keys.bfloat16(), batch.values.bfloat16(), cache, spec)
+
+    assert attended.dtype == torch.bfloat16
+    assert (attended.float() - reference_attention(batch, spec)).abs().max() < 0.05
