@@ -1,0 +1,58 @@
+"""`python -m loadtests NAME` (and `penstock bench NAME`): run one bench."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import Protocol, cast
+
+import uvloop
+
+from loadtests.card import Card
+from loadtests.processes import ProcessFailed
+
+BENCHES = {
+    "overhead": "what the gateway adds to a request, requests per second and CPU per request of one core",
+    "streams": "many concurrent streams: none lost, what the gateway adds to first token and gaps",
+    "cancel": "clients that leave, against the real engine: how fast everything is free again, and that nothing leaks",
+    "engine": "decode rate of the engine beside transformers' generate, same checkpoint and threads",
+    "memory": "growth of the gateway's memory over many requests",
+}
+
+
+class Bench(Protocol):
+    """What a bench's module offers."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declare its options."""
+
+    async def run(self, options: argparse.Namespace) -> Card:
+        """Measure."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a bench and print its card. Returns 0, or 1 when it failed or its result must not be believed."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    name = arguments[0] if arguments else ""
+    if name not in BENCHES:
+        usage = "\n".join(f"  {known:<10} {text}" for known, text in BENCHES.items())
+        print(f"usage: penstock bench NAME [options]\n\n{usage}", file=sys.stderr)
+        return 0 if name in ("-h", "--help") else 2
+    bench = cast(Bench, importlib.import_module(f"loadtests.{name}"))
+    parser = argparse.ArgumentParser(prog=f"penstock bench {name}", description=BENCHES[name])
+    bench.add_arguments(parser)
+    try:
+        card = uvloop.run(bench.run(parser.parse_args(arguments[1:])))
+    except ProcessFailed as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    card.print_to(sys.stdout)
+    return 1 if card.failed is not None else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

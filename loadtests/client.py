@@ -1,0 +1,159 @@
+"""An HTTP client that costs little: one asyncio protocol a connection, one request at a time, times of everything."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import cast
+
+from loadtests.wire import BadResponse, ResponseScanner
+
+clock = time.perf_counter
+
+
+@dataclass(slots=True)
+class Exchange:
+    """One request and what came of it; instants are of `loadtests.client.clock`."""
+
+    sent_at: float
+    first_byte_at: float = 0.0
+    ended_at: float = 0.0
+    status: int = 0
+    has_done: bool = False
+    error: str | None = None
+
+    @property
+    def is_ok(self) -> bool:
+        """Answered whole, with 200."""
+        return self.error is None and self.status == 200
+
+
+OnPiece = Callable[[float, bytes], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where to connect: a TCP port on this machine, or a Unix socket."""
+
+    port: int = 0
+    path: str = ""
+
+
+class LoadConnection(asyncio.Protocol):
+    """One keep-alive connection."""
+
+    def __init__(self, *, keep_body: bool = False) -> None:
+        self.scanner = ResponseScanner(keep_body=keep_body)
+        self._transport: asyncio.Transport | None = None
+        self._exchange: Exchange | None = None
+        self._on_end: Callable[[Exchange], None] | None = None
+        self._on_piece: OnPiece | None = None
+
+    @classmethod
+    async def open(cls, address: Address, *, keep_body: bool = False) -> LoadConnection:
+        """A connected one. Raises OSError."""
+        loop = asyncio.get_running_loop()
+        connection = cls(keep_body=keep_body)
+        if address.path:
+            await loop.create_unix_connection(lambda: connection, address.path)
+        else:
+            await loop.create_connection(lambda: connection, "127.0.0.1", address.port)
+        return connection
+
+    @property
+    def is_open(self) -> bool:
+        """Whether another request may be tried."""
+        return self._transport is not None
+
+    def start(self, request: bytes, on_end: Callable[[Exchange], None], on_piece: OnPiece | None = None) -> Exchange:
+        """Write a request; `on_end` is called once, also when the connection is lost."""
+        assert self._exchange is None, "one request at a time"
+        self.scanner.begin()
+        self._on_end = on_end
+        self._on_piece = on_piece
+        self._exchange = exchange = Exchange(clock())
+        if self._transport is None:
+            self._end("not connected")
+        else:
+            self._transport.write(request)
+        return exchange
+
+    async def exchange(self, request: bytes, on_piece: OnPiece | None = None) -> Exchange:
+        """Write a request and wait for the end of its response; cancelling closes the connection."""
+        done = asyncio.get_running_loop().create_future()
+
+        def on_end(exchange: Exchange) -> None:
+            if not done.done():
+                done.set_result(exchange)
+
+        self.start(request, on_end, on_piece)
+        try:
+            return cast(Exchange, await done)
+        except asyncio.CancelledError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close at once, whatever is under way. Idempotent."""
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """asyncio: connected."""
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        """asyncio: bytes came."""
+        exchange = self._exchange
+        if exchange is None:
+            self.close()  # nobody asked
+            return
+        now = clock()
+        if not exchange.first_byte_at:
+            exchange.first_byte_at = now
+        try:
+            is_whole = self.scanner.feed(data)
+        except BadResponse as error:
+            self._end(str(error))
+            self.close()
+            return
+        if self._on_piece is not None:
+            self._on_piece(now, data)
+        if is_whole:
+            self._end(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """asyncio: closed."""
+        self._transport = None
+        if self._exchange is not None:
+            self._end("connection closed" if exc is None else f"connection lost: {exc}")
+
+    def _end(self, error: str | None) -> None:
+        exchange, on_end = self._exchange, self._on_end
+        assert exchange is not None
+        assert on_end is not None
+        self._exchange = self._on_end = self._on_piece = None
+        exchange.ended_at = clock()
+        exchange.status = self.scanner.status
+        exchange.has_done = self.scanner.has_done
+        exchange.error = error
+        if not self.scanner.keep_alive:
+            self.close()
+        on_end(exchange)
+
+
+async def fetch(address: Address, path: str) -> tuple[int, str]:
+    """(status, raw text of the body) of one GET on a connection of its own. Raises OSError."""
+    from loadtests.wire import request_bytes
+
+    connection = await LoadConnection.open(address, keep_body=True)
+    try:
+        exchange = await connection.exchange(request_bytes("GET", path))
+        if exchange.error is not None:
+            raise OSError(f"GET {path}: {exchange.error}")
+        return exchange.status, connection.scanner.body.decode("utf-8", "replace")
+    finally:
+        connection.close()

@@ -1,0 +1,124 @@
+"""What benches put together: a scripted upstream or an engine, and a gateway in front of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from loadtests.client import Address, fetch
+from loadtests.processes import Process, Workbench
+
+_READY_TIMEOUT_S = 30.0
+_ENGINE_READY_TIMEOUT_S = 180.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """A running server and where it listens."""
+
+    process: Process
+    address: Address
+    admin: Address
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Script:
+    """How the scripted upstream answers when the request itself says nothing."""
+
+    first_byte_ms: float = 0.0
+    num_chunks: int = 8
+    chunks_per_s: float = 0.0
+    """0: all at once."""
+    chunk_chars: int = 8
+
+
+async def start_upstream(bench: Workbench, script: Script, cores: set[int] | None = None) -> Server:
+    """The scripted upstream, on a Unix socket (for the gateway) and a TCP port (for the client)."""
+    path = str(bench.folder / "upstream.sock")
+    arguments = ["--listen", path]
+    for name in ("first_byte_ms", "num_chunks", "chunks_per_s", "chunk_chars"):
+        arguments += [f"--{name.replace('_', '-')}", str(getattr(script, name))]
+    process = await bench.start("upstream", "loadtests.scripted_upstream", arguments, cores)
+    unix = Address(path=path)
+
+    async def is_announced() -> bool:
+        return bool(process.json_lines())
+
+    await process.wait_until(is_announced, _READY_TIMEOUT_S)
+    await process.wait_until(lambda: _is_ready(unix, "/readyz"), _READY_TIMEOUT_S)
+    port = process.json_lines()[0]["port"]
+    assert isinstance(port, int)
+    return Server(process=process, address=Address(port=port), admin=unix)
+
+
+async def start_gateway(
+    bench: Workbench,
+    upstream_path: str,
+    model: str,
+    *,
+    max_in_flight: int = 100_000,
+    cores: set[int] | None = None,
+) -> Server:
+    """A gateway whose only deployment is the given Unix socket; without keys, caches or trimming."""
+    policy = bench.folder / "policy.yaml"
+    deployment = {"id": "bench", "url": f"unix:{upstream_path}", "model": model}
+    limits = {"max_in_flight": max_in_flight}
+    # JSON is YAML, and needs no writer of our own.
+    policy.write_text(json.dumps({"schema_version": 1, "deployments": [{**deployment, "limits": limits}]}))
+    settings = bench.folder / "penstock.toml"
+    settings.write_text(
+        f'policy = "{policy}"\nruntime_dir = "{bench.folder}"\nlog_level = "warning"\n'
+        'public_listen = "127.0.0.1:0"\nadmin_listen = "127.0.0.1:0"\n'
+    )
+    process = await bench.start(
+        "gateway", "gateway", ["gateway", "--config", str(settings), "--log-level", "info"], cores
+    )
+    listening: dict[str, int] = {}
+
+    async def is_listening() -> bool:
+        for line in process.json_lines():
+            if line.get("event") == "started":
+                found = line["listening"]
+                assert isinstance(found, dict)
+                listening.update({name: int(addresses[0].rpartition(":")[2]) for name, addresses in found.items()})
+        return bool(listening)
+
+    await process.wait_until(is_listening, _READY_TIMEOUT_S)
+    public = Address(port=listening["public"])
+    await process.wait_until(lambda: _is_ready(public, "/readyz"), _READY_TIMEOUT_S)
+    return Server(process=process, address=public, admin=Address(port=listening["admin"]))
+
+
+async def start_engine(bench: Workbench, model_dir: Path, *flags: str, cores: set[int] | None = None) -> Server:
+    """An engine that serves a model folder on a Unix socket; its name is `bench`."""
+    path = str(bench.folder / "engine.sock")
+    arguments = ["--model", str(model_dir), "--name", "bench", "--listen", f"unix:{path}", *flags]
+    process = await bench.start("engine", "engine", arguments, cores)
+    address = Address(path=path)
+    await process.wait_until(lambda: _is_ready(address, "/readyz"), _ENGINE_READY_TIMEOUT_S)
+    return Server(process=process, address=address, admin=address)
+
+
+async def _is_ready(address: Address, path: str) -> bool:
+    status, _ = await asyncio.wait_for(fetch(address, path), 5.0)
+    return status == 200
+
+
+async def metric(address: Address, name: str) -> float:
+    """The sum of one metric's samples, over all labels. Raises KeyError when the server has no such metric."""
+    _, text = await fetch(address, "/metrics")
+    values = [
+        float(line.rpartition(" ")[2])
+        for line in text.splitlines()
+        if line.startswith((name + " ", name + "{")) and not line.startswith("#")
+    ]
+    if not values and f"# TYPE {name.removesuffix('_total')}" not in text and f"# TYPE {name}" not in text:
+        raise KeyError(name)
+    return sum(values)
+
+
+def chat_body(model: str, text: str, **fields: object) -> bytes:
+    """A chat request with one user message."""
+    return json.dumps({"model": model, "messages": [{"role": "user", "content": text}], **fields}).encode()
