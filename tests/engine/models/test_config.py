@@ -1,0 +1,182 @@
+"""A config.json is read as transformers reads it, and what cannot be served is refused by file and key."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from engine.models.config import ModelConfig
+from engine.models.config_reader import ModelConfigError
+from engine.models.families import read_model_config
+from engine.models.rope import Llama3Scaling, YarnScaling
+from tests.engine.models.checkpoints import LLAMA3_ROPE, VARIANTS, make_reference
+
+BASE: dict[str, Any] = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "vocab_size": 100,
+    "hidden_size": 48,
+    "intermediate_size": 80,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 256,
+    "rms_norm_eps": 1e-5,
+}
+
+
+def read(directory: Path, **changes: Any) -> ModelConfig:
+    values = {**BASE, **changes}
+    (directory / "config.json").write_text(json.dumps({key: v for key, v in values.items() if v != "absent"}))
+    return read_model_config(directory)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_reads_what_transformers_writes(variant: str, tmp_path: Path) -> None:
+    reference = make_reference(variant)
+    reference.config.save_pretrained(tmp_path)
+
+    config = read_model_config(tmp_path)
+
+    assert config.model_type == reference.config.model_type
+    assert config.num_kv_heads == reference.config.num_key_value_heads
+    assert config.tie_word_embeddings is reference.config.tie_word_embeddings
+    theirs = reference.model.rotary_emb.inv_freq
+    assert torch.allclose(config.rope.inverse_frequencies(config.head_dim), theirs, rtol=1e-6)
+
+
+def test_old_and_new_rope_layouts_mean_the_same(tmp_path: Path) -> None:
+    without_theta = {key: value for key, value in LLAMA3_ROPE.items() if key != "rope_theta"}
+
+    new = read(tmp_path, rope_parameters=LLAMA3_ROPE).rope
+    old = read(tmp_path, rope_theta=500.0, rope_scaling=without_theta).rope
+    older = read(tmp_path, rope_theta=500.0, rope_scaling={**without_theta, "rope_type": None, "type": "llama3"}).rope
+
+    assert new == old == older
+    assert isinstance(new.scaling, Llama3Scaling)
+    assert new.theta == 500.0
+
+
+def test_yarn_sharpens_attention_unless_told_how_much(tmp_path: Path) -> None:
+    yarn = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
+
+    rope = read(tmp_path, rope_scaling=yarn).rope
+
+    assert isinstance(rope.scaling, YarnScaling)
+    assert rope.attention_factor == pytest.approx(1.1386294)
+    assert read(tmp_path, rope_scaling={**yarn, "attention_factor": 1.0}).rope.attention_factor == 1.0
+
+
+def test_absent_fields_take_the_usual_defaults(tmp_path: Path) -> None:
+    config = read(tmp_path, num_key_value_heads="absent", rms_norm_eps="absent", architectures=None)
+
+    assert (config.num_kv_heads, config.head_dim, config.rms_norm_eps) == (6, 8, 1e-6)
+    assert (config.dtype, config.eos_token_ids, config.rope.theta) == (torch.float32, (), 10000.0)
+    assert not config.tie_word_embeddings
+
+
+@pytest.mark.parametrize(("saved", "ids"), [(7, (7,)), ([7, 9], (7, 9)), (None, ())])
+def test_end_tokens_may_be_one_or_several(saved: Any, ids: tuple[int, ...], tmp_path: Path) -> None:
+    assert read(tmp_path, eos_token_id=saved).eos_token_ids == ids
+
+
+@pytest.mark.parametrize("key", ["dtype", "torch_dtype"])
+def test_the_checkpoint_dtype_is_read_from_either_key(key: str, tmp_path: Path) -> None:
+    assert read(tmp_path, **{key: "bfloat16"}).dtype == torch.bfloat16
+
+
+QWEN: dict[str, Any] = {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "sliding_window": 32}
+MIXED = ["full_attention", "sliding_attention", "full_attention", "sliding_attention"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "windows"),
+    [
+        ({}, (None, None, None, None)),
+        ({"use_sliding_window": False, "max_window_layers": 0}, (None, None, None, None)),
+        ({"use_sliding_window": True, "max_window_layers": 0}, (32, 32, 32, 32)),
+        ({"use_sliding_window": True, "max_window_layers": 3}, (None, None, None, 32)),
+        ({"use_sliding_window": True, "max_window_layers": 9}, (None, None, None, None)),
+        ({"use_sliding_window": True, "layer_types": MIXED}, (None, 32, None, 32)),
+        ({"layer_types": ["full_attention"] * 4}, (None, None, None, None)),
+    ],
+)
+def test_qwen_windows_per_layer(changes: dict[str, Any], windows: tuple[int | None, ...], tmp_path: Path) -> None:
+    assert read(tmp_path, **QWEN, **changes).traits.sliding_windows == windows
+
+
+def test_mistral_slides_everywhere_or_nowhere(tmp_path: Path) -> None:
+    mistral = {"model_type": "mistral", "architectures": ["MistralForCausalLM"]}
+
+    assert read(tmp_path, **mistral, sliding_window=16).traits.sliding_windows == (16,) * 4
+    assert read(tmp_path, **mistral, sliding_window=None).traits.sliding_windows == (None,) * 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"model_type": "mamba"}, "model_type: 'mamba' is not supported; expected one of llama, mistral"),
+        ({"model_type": "absent"}, "model_type: is required"),
+        ({"architectures": ["LlamaForSequenceClassification"]}, "architectures: expected LlamaForCausalLM"),
+        ({"architectures": "LlamaForCausalLM"}, "architectures: expected a list of strings"),
+        ({"quantization_config": {"bits": 4}}, "quantization_config: quantized checkpoints"),
+        ({"auto_map": {"AutoModel": "evil.Model"}}, "auto_map: the checkpoint asks for code of its own"),
+        ({"hidden_act": "gelu"}, "hidden_act: 'gelu' is not supported"),
+        ({"hidden_size": "48"}, "hidden_size: expected a positive integer, got '48'"),
+        ({"hidden_size": True}, "hidden_size: expected a positive integer, got True"),
+        ({"vocab_size": 0}, "vocab_size: expected a positive integer, got 0"),
+        ({"vocab_size": "absent"}, "vocab_size: is required"),
+        ({"num_key_value_heads": 4}, "num_key_value_heads: 4 does not divide the 6"),
+        ({"num_attention_heads": 5, "num_key_value_heads": 1}, "num_attention_heads: 5 does not divide hidden_size"),
+        ({"head_dim": 7}, "head_dim: expected an even number"),
+        ({"rms_norm_eps": -1}, "rms_norm_eps: expected a number above 0"),
+        ({"dtype": "float8"}, "dtype: 'float8' is not supported"),
+        ({"eos_token_id": -1}, "eos_token_id: expected a token id"),
+        ({"tie_word_embeddings": "yes"}, "tie_word_embeddings: expected true or false"),
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor: rotating a part"),
+        ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "rope_scaling.rope_type: 'dynamic' is not supported"),
+        ({"rope_scaling": {"type": "linear"}}, "rope_scaling.factor: is required"),
+        ({"rope_scaling": [1]}, "rope_scaling: expected an object"),
+        ({"rope_parameters": {**LLAMA3_ROPE, "high_freq_factor": 0.5}}, "rope_parameters.high_freq_factor: expected"),
+        ({"rope_parameters": {"full_attention": {"rope_type": "default"}}}, "rope_parameters.full_attention: rope"),
+        ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "rope_parameters.partial_rotary_factor: rotating"),
+        ({"rope_scaling": {"type": "yarn", "factor": 2.0, "mscale": 1.0}}, "rope_scaling.mscale: this variant"),
+        ({**QWEN, "layer_types": MIXED}, "layer_types: has sliding_attention although use_sliding_window is false"),
+        ({**QWEN, "layer_types": MIXED[:3]}, "layer_types: has 3 entries for 4 layers"),
+        ({**QWEN, "layer_types": ["linear_attention"] * 4}, "layer_types: 'linear_attention' is not supported"),
+        (
+            {"model_type": "mistral", "architectures": ["MistralForCausalLM"], "layer_types": MIXED},
+            "layer_types: windows that differ",
+        ),
+    ],
+)
+def test_refusals_name_file_and_key(changes: dict[str, Any], complaint: str, tmp_path: Path) -> None:
+    with pytest.raises(ModelConfigError) as refusal:
+        read(tmp_path, **changes)
+
+    assert str(refusal.value).startswith(f"{tmp_path / 'config.json'}: {complaint}")
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (b"{", "is not valid JSON"),
+        (b"[]", "expected a JSON object, got list"),
+        (b"\xff\xfe", "is not valid JSON"),
+        (b"[" * 100_000, "is not valid JSON"),
+    ],
+)
+def test_broken_files_are_refused(content: bytes, complaint: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_bytes(content)
+
+    with pytest.raises(ModelConfigError, match=complaint):
+        read_model_config(tmp_path)
+
+
+def test_a_directory_without_config_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelConfigError, match=r"config\.json: cannot be read: No such file"):
+        read_model_config(tmp_path)
