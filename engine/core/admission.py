@@ -11,6 +11,8 @@ from engine.core.sequence import Sequence
 from engine.core.step_time import StepShape, StepTimeModel
 from engine.messages import Add
 
+_IdsByField = tuple[tuple[str, Iterable[int]], ...]
+
 _HEADROOM_RATIO = 0.01
 """Share of the pool that stays free when a sequence is admitted beside others, for forecasts that were too low."""
 
@@ -55,10 +57,10 @@ class Admission:
             )
         if num_waiting >= self._limits.max_waiting:
             return f"the queue is full: {num_waiting} sequences are waiting"
-        for name, ids in (("prompt_token_ids", prompt), ("logit_bias", params.logit_bias)):
-            unknown = next((i for i in ids if not 0 <= i < self._limits.vocab_size), None)
-            if unknown is not None:
-                return f"{name}: token id {unknown} is outside the vocabulary of {self._limits.vocab_size}"
+        for name, ids in _token_ids(add):
+            for extreme in (min(ids, default=0), max(ids, default=0)):
+                if not 0 <= extreme < self._limits.vocab_size:
+                    return f"{name}: token id {extreme} is outside the vocabulary of {self._limits.vocab_size}"
         return None
 
     def reserved_blocks(self, running: Iterable[Sequence]) -> int:
@@ -84,3 +86,13 @@ class Admission:
 
     def _expected_blocks(self, seq: Sequence) -> int:
         return self._blocks.blocks_for(seq.num_tokens + self.growth_tokens(seq))
+
+
+def _token_ids(add: Add) -> _IdsByField:
+    """All token ids of a request by the field they stand in."""
+    params = add.params
+    return (
+        ("prompt_token_ids", add.prompt_token_ids),
+        ("logit_bias", params.logit_bias),
+        ("stop_token_ids", params.stop_token_ids),
+    )

@@ -9,6 +9,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,11 @@ def parse_config(text: str) -> CoreConfig:
             return Path(value)
         raise NotImplementedError(f"no JSON form of {kind.__name__}")
 
+    known = {field.name for field in fields(CoreConfig)}
     try:
+        unknown = msgspec.json.decode(text, type=dict[str, Any]).keys() - known
+        if unknown:
+            raise EngineConfigError(f"--config: unknown settings: {', '.join(sorted(unknown))}")
         return msgspec.json.decode(text, type=CoreConfig, dec_hook=decode_path)
     except msgspec.MsgspecError as error:
         raise EngineConfigError(f"--config: {error}") from error

@@ -50,7 +50,7 @@ class StageClock:
         return self._seconds[stage]
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
+@dataclass(slots=True, eq=False, kw_only=True, weakref_slot=True)
 class Sequence:
     """Mutable by the scheduler and the block manager only; `num_computed_tokens` chases `num_tokens`."""
 

@@ -35,7 +35,7 @@ def test_a_stop_token_ends_the_sequence_and_is_reported() -> None:
 def test_a_stop_token_before_min_tokens_does_not_end_the_sequence() -> None:
     answer = greedy([5, 6, 7], 6)
     core = FakeCore()
-    core.add(make_add(1, [5, 6, 7], max_tokens=6, stop_token_ids=(answer[2],), min_tokens=4))
+    core.add(make_add(1, [5, 6, 7], max_tokens=6, stop_token_ids=(answer[2],), min_tokens=5))
     core.run()
     assert core.texts[1] == answer
 
@@ -130,14 +130,12 @@ def test_small_requests_do_not_overtake_one_that_waits_for_blocks() -> None:
     core.add(make_add(2, range(40, 60), max_tokens=4))
     core.add(make_add(3, [1], max_tokens=1))
     core.run()
-    assert list(core.ends) == [1, 2, 3] or list(core.ends).index(2) < 3
     assert core.ends[3].stages is not None
     assert core.ends[3].stages.queue_s >= 0.03
 
 
 def test_preemption_takes_the_newest_and_its_tokens_come_out_the_same() -> None:
     core = FakeCore(num_blocks=10)
-    core.forecast = core.forecast
     for seq_id in range(3):
         core.add(make_add(seq_id, [seq_id], max_tokens=16))
     core.run()
@@ -284,7 +282,9 @@ def test_an_abort_reports_the_time_from_receipt_to_free_blocks() -> None:
     core.add(make_add(1, [1], max_tokens=9))
     core.step()
     core.scheduler.abort([1], core.clock() - 0.25, core.clock())
-    assert core.scheduler.take_freed() == [(1, "decode", pytest.approx(0.25))]
+    ((seq_id, state, seconds),) = core.scheduler.take_freed()
+    assert (seq_id, state) == (1, "decode")
+    assert seconds == pytest.approx(0.25)
 
 
 def test_aborts_of_unknown_and_ended_sequences_are_ignored() -> None:
@@ -301,15 +301,16 @@ def test_a_sequence_aborted_in_flight_gets_no_output_of_that_step() -> None:
     core.add(make_add(1, [1], max_tokens=9))
     core.step()
     batch = core.scheduler.schedule(core.clock())
+    results = core.model.run(batch)
     core.abort(1)
-    core.scheduler.complete(batch, core.model.run(ScheduledBatch([])) + [None] * len(batch.rows), core.clock())  # type: ignore[operator]
+    core.scheduler.complete(batch, results, core.clock())
     core.collect()
     assert len(core.texts[1]) == 1
 
 
 def test_a_passed_deadline_ends_waiting_and_running_sequences() -> None:
     core = FakeCore(max_num_rows=1)
-    core.add(make_add(1, [1], max_tokens=60, deadline_s=0.1))
+    core.add(make_add(1, [1], max_tokens=60, deadline_s=0.095))
     core.add(make_add(2, [2], deadline_s=0.05))
     core.run()
     for seq_id in (1, 2):
