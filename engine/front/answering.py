@@ -24,9 +24,7 @@ WRITE_STALL_S = 30.0
 class Completions:
     """Serves `POST /v1/chat/completions` and `POST /v1/completions`."""
 
-    def __init__(
-        self, service: EngineService, unix_time: Callable[[], float], write_stall_s: float = WRITE_STALL_S
-    ) -> None:
+    def __init__(self, service: EngineService, unix_time: Callable[[], float], write_stall_s: float) -> None:
         self._service = service
         self._unix_time = unix_time
         self._write_stall_s = write_stall_s

@@ -200,8 +200,6 @@ def _convert(value: dict[str, Any], kind: type[_Request]) -> _Request:
     _check_messages(value.get("messages"))
     try:
         return msgspec.convert(value, kind)
-    except OverflowError as error:
-        raise invalid_value("", "A number is out of range.") from error
     except msgspec.ValidationError as error:
         param, reason = _place(str(error))
         raise invalid_value(param, f"{param}: {reason}.") from error
@@ -249,7 +247,7 @@ def _place(message: str) -> tuple[str, str]:
     """(param, reason) of one of msgspec's messages, for example ("messages[0].role", "Expected `str`, got `int`")."""
     match = _PLACE.match(message)
     assert match is not None
-    path, reason = match["path"] or "", match["reason"]
+    path, reason = (match["path"] or "").replace("[...]", ""), match["reason"]
     missing = _MISSING.match(reason)
     if missing:
         return (f"{path}.{missing['name']}" if path else missing["name"]), "required, but missing"

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from engine.config import CoreConfig, FrontConfig
-from engine.front.answering import Completions
+from engine.front.answering import WRITE_STALL_S, Completions
 from engine.front.app import EngineApp
 from engine.front.chat_template import load_chat_template
 from engine.front.link import CoreLink
@@ -31,7 +31,14 @@ class Front:
     """One engine's front process."""
 
     def __init__(
-        self, config: FrontConfig, model_dir: Path, spawn: Spawn, max_waiting: int, patience: Patience | None = None
+        self,
+        config: FrontConfig,
+        model_dir: Path,
+        spawn: Spawn,
+        max_waiting: int,
+        *,
+        patience: Patience | None = None,
+        write_stall_s: float = WRITE_STALL_S,
     ) -> None:
         """Load the tokenizer and the template. Raises EngineConfigError."""
         clock = time.monotonic
@@ -44,7 +51,7 @@ class Front:
         self._executor = ThreadPoolExecutor(2, thread_name_prefix="tokenize")
         self._service = EngineService(config, tokenizer, template, self._link, metrics, self._executor, clock=clock)
         self._supervisor = CoreSupervisor(self._link, spawn, clock, patience or Patience())
-        app = EngineApp(Completions(self._service, time.time), Probes(self._service, time.time))
+        app = EngineApp(Completions(self._service, time.time, write_stall_s), Probes(self._service, time.time))
         self._server = DrainingServer(server_config(app), self._signalled)
         self._stop = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 import jinja2
@@ -14,12 +14,12 @@ import jinja2.parser
 import jinja2.sandbox
 
 MAX_OUTPUT_CHARS = 32 * 1024 * 1024
-MAX_RANGE = 100_000
+MAX_RANGE_ITEMS = 1_000_000
 MAX_REPEATED_CHARS = 1_000_000
 MAX_RENDER_S = 5.0
 _MAX_INDENT = 16
 _MAX_EXPONENT = 64
-_UNBOUNDED_STRING_METHODS = frozenset({"center", "ljust", "rjust", "zfill", "expandtabs", "format", "format_map"})
+_UNBOUNDED_STRING_METHODS = frozenset({"center", "ljust", "rjust", "zfill", "expandtabs"})
 _UNBOUNDED_FILTERS = ("center", "format", "indent", "wordwrap", "pprint", "urlize", "random")
 
 
@@ -50,14 +50,20 @@ class BoundedEnvironment(jinja2.sandbox.ImmutableSandboxedEnvironment):
         self.filters["tojson"] = _to_json
         self.globals["raise_exception"] = _raise_exception
         self.globals["strftime_now"] = lambda pattern: now().strftime(pattern)
-        self.globals["range"] = _bounded_range
-        del self.globals["lipsum"]
+        for name in ("range", "lipsum"):
+            del self.globals[name]
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
         """Jinja's rule, and no string method whose result can be as long as a number says."""
         if isinstance(obj, str) and attr in _UNBOUNDED_STRING_METHODS:
             return False
         return super().is_safe_attribute(obj, attr, value)
+
+    def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
+        """None, or TemplateError for a string's `format`, whose fields can be as wide as a number says."""
+        if super().wrap_str_format(value) is not None:
+            raise TemplateError("the template uses format(), which is not served; use ~")
+        return None
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         """Repetition, powers and formatting with a bound on the result."""
@@ -76,7 +82,7 @@ def render(template: jinja2.Template, variables: Mapping[str, Any], clock: Calla
     pieces: list[str] = []
     length = 0
     try:
-        for piece in template.generate(**variables):
+        for piece in template.generate({**variables, "range": _Ranges()}):
             pieces.append(piece)
             length += len(piece)
             if length > MAX_OUTPUT_CHARS:
@@ -96,11 +102,18 @@ def _raise_exception(message: str) -> NoReturn:
     raise TemplateError(str(message))
 
 
-def _bounded_range(*bounds: int) -> Iterator[int]:
-    values = range(*bounds)
-    if len(values) > MAX_RANGE:
-        raise TemplateError(f"the template loops over a range of more than {MAX_RANGE}")
-    return values  # type: ignore[return-value]
+class _Ranges:
+    """`range` for one rendering: all that its loops may run through together is bounded."""
+
+    def __init__(self) -> None:
+        self._left = MAX_RANGE_ITEMS
+
+    def __call__(self, *bounds: int) -> range:
+        values = range(*bounds)
+        self._left -= len(values) + 1
+        if self._left < 0:
+            raise TemplateError(f"the template's ranges have more than {MAX_RANGE_ITEMS} items")
+        return values
 
 
 def _to_json(

@@ -50,8 +50,18 @@ class LimitedProtocol(HttpToolsProtocol):
             running.disconnected = True
             running.message_event.set()
 
+    def data_received(self, data: bytes) -> None:
+        """Bytes of a request. Those that come before the answer to the last one are dropped, see below."""
+        if self._is_answering:
+            self._refuse_pipelining()
+        else:
+            super().data_received(data)
+
     def on_message_begin(self) -> None:
         """A request starts to arrive."""
+        if self._is_answering:
+            self._refuse_pipelining()
+            raise HttpParserError("pipelined request")
         super().on_message_begin()
         self._num_header_bytes = 0
         self._expect_within(HEADERS_TIMEOUT_S)
@@ -82,6 +92,8 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """The answer to bytes that are not HTTP."""
+        if self._is_answering:  # a pipelined request was refused; the answer under way must not be broken
+            return
         self._answer_and_close(ApiError(400, msg, code="invalid_value"))
 
     def abort(self) -> None:
@@ -93,6 +105,17 @@ class LimitedProtocol(HttpToolsProtocol):
         """Close when everything written so far is sent."""
         if self.transport is not None:
             self.transport.close()
+
+    @property
+    def _is_answering(self) -> bool:
+        """Whether a request is complete and its answer is not."""
+        running = self._running
+        return running is not None and not running.more_body and not running.response_complete
+
+    def _refuse_pipelining(self) -> None:
+        """Close after this answer. uvicorn would stop reading instead, and not see the client leave."""
+        assert self._running is not None
+        self._running.keep_alive = False
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._running = cycle
