@@ -40,7 +40,6 @@ from gateway.trimming.pass_through import PassThroughTrimmer
 
 _RETIRE_POLL_S = 0.1
 _GC_THRESHOLDS = (20_000, 20, 50)
-"""Requests leave no cycles behind, so the collector may look rarely; the long-lived objects are frozen out of it."""
 
 
 class Gateway:
@@ -122,9 +121,10 @@ class Gateway:
         self.log.event("stopped", connections=report.num_connections, cancelled=report.num_cancelled)
         await self._close()
 
-    async def reload(self) -> None:
-        """Look at the policy file now."""
-        await self.policy_file.look()
+    def reload_soon(self) -> None:
+        """Look at the policy file in the loop's next turns."""
+        if self.snapshot is not None:
+            self._spawn(self.policy_file.look(), "reload")
 
     async def _close(self) -> None:
         tasks = tuple(self._tasks)
@@ -208,25 +208,30 @@ async def _retire(deployment: LiveDeployment) -> None:
 
 
 async def serve(config: GatewayConfig, *, log_stream: BinaryIO | None = None) -> int:
-    """Run until SIGTERM or SIGINT, drain, and return the exit status. SIGHUP looks at the policy file at once."""
+    """Run until SIGTERM or SIGINT, drain, and return the exit status. SIGHUP looks at the policy file at once.
+
+    Raises PolicyFileError, ConfigError or OSError when it cannot start.
+    """
     loop = asyncio.get_running_loop()
     gateway = Gateway(config, log_stream=log_stream or sys.stderr.buffer)
-    logging.getLogger("penstock").addHandler(LoggingBridge(gateway.log))
-    await gateway.start()
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*_GC_THRESHOLDS)
+    bridge = LoggingBridge(gateway.log)
+    logging.getLogger("penstock").addHandler(bridge)
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    reloads: set[asyncio.Task[None]] = set()
-
-    def reload() -> None:
-        task = loop.create_task(gateway.reload())
-        reloads.add(task)
-        task.add_done_callback(reloads.discard)
-
-    loop.add_signal_handler(signal.SIGHUP, reload)
-    await stopping.wait()
-    await gateway.stop()
+    loop.add_signal_handler(signal.SIGHUP, gateway.reload_soon)
+    try:
+        await gateway.start()
+        _calm_collector()
+        await stopping.wait()
+        await gateway.stop()
+    finally:
+        logging.getLogger("penstock").removeHandler(bridge)
     return 0
+
+
+def _calm_collector() -> None:
+    """Requests leave no cycles behind: what lives now is frozen out of collections, which may be rare."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_GC_THRESHOLDS)

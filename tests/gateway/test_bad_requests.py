@@ -136,21 +136,13 @@ def keyed(folder: Path) -> str:
     return policy_text(folder) + KEYED
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        None,
-        "",
-        "Bearer",
-        "Bearer ",
-        f"Basic {KEY}",
-        f"bearer{KEY}",
-        f"Bearer {KEY}x",
-        f"Bearer {KEY[:20]}",
-        "Bearer ' OR 1=1",
-    ]
-    + ["Bearer eyJhbGciOiJub25lIn0.e30.", "Bearer " + "k" * 10_240],
-)
+BAD_KEYS = [
+    *(None, "", "Bearer", "Bearer ", f"Basic {KEY}", f"bearer{KEY}", f"Bearer {KEY}x", f"Bearer {KEY[:20]}"),
+    *("Bearer ' OR 1=1", "Bearer eyJhbGciOiJub25lIn0.e30.", "Bearer " + "k" * 10_240),
+]
+
+
+@pytest.mark.parametrize("value", BAD_KEYS)
 async def test_no_good_key_is_a_401(tmp_path: Path, value: str | None) -> None:
     async with running(tmp_path, policy=keyed(tmp_path)) as stack:
         headers = {} if value is None else {"authorization": value}

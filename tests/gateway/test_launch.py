@@ -1,0 +1,106 @@
+"""What is started on which machine."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from gateway.config import GatewayConfig
+from gateway.launch import (
+    LaunchError,
+    available_cores,
+    bundled_model_dir,
+    plan_launch,
+    python_env,
+    settle_address,
+    split_threads,
+)
+from gateway.policy_file import read_policy
+from routing_policies.document import Deployment, Policy
+
+
+def settings(folder: Path) -> GatewayConfig:
+    return GatewayConfig(runtime_dir=folder, public_listen="127.0.0.1:0", admin_listen="127.0.0.1:0")
+
+
+def values(argv: tuple[str, ...], flag: str) -> list[str]:
+    """Every value given for a flag."""
+    return [argv[index + 1] for index, part in enumerate(argv) if part == flag]
+
+
+@pytest.mark.parametrize(
+    ("num_cores", "large", "small"),
+    [(1, 1, 1), (2, 1, 1), (3, 1, 1), (4, 2, 1), (5, 2, 2), (8, 4, 3), (16, 10, 5), (64, 42, 21)],
+)
+def test_engines_never_have_more_threads_than_there_are_cores(num_cores: int, large: int, small: int) -> None:
+    threads = split_threads(num_cores)
+    assert (threads["large"], threads["small"]) == (large, small)
+    assert sum(threads.values()) <= max(2, num_cores - 1)
+
+
+@pytest.mark.parametrize(("quota", "expected"), [("max 100000", None), ("150000 100000", 2), ("50000 100000", 1)])
+def test_a_containers_quota_bounds_the_cores(tmp_path: Path, quota: str, expected: int | None) -> None:
+    (tmp_path / "cpu.max").write_text(quota)
+    unbounded = available_cores(tmp_path / "none")
+    assert available_cores(tmp_path / "cpu.max") == min(unbounded, expected or unbounded)
+
+
+def test_the_bundled_policy_starts_both_engines_on_the_sockets_it_names(tmp_path: Path) -> None:
+    config = settings(tmp_path)
+    policy = read_policy(config.policy, config.policy_variables, lambda policy: None).policy
+    plan = plan_launch(config, policy, ["--policy", "p.yaml"], num_cores=8)
+    assert [engine.child.name for engine in plan.engines] == ["small", "large"]
+    for engine in plan.engines:
+        argv = engine.child.argv
+        assert values(argv, "--listen") == [f"unix:{engine.socket_path}"]
+        assert values(argv, "--name") == [f"penstock-{engine.child.name}"]
+        assert values(argv, "--threads") == [
+            str(split_threads(8)["large" if engine.child.name == "large" else "small"])
+        ]
+        assert (Path(values(argv, "--model")[0]) / "config.json").is_file()
+    assert {f"unix:{engine.socket_path}" for engine in plan.engines} == {item.url for item in policy.deployments}
+
+
+def test_a_policy_that_names_other_servers_starts_no_engine(tmp_path: Path) -> None:
+    policy = Policy(schema_version=1, deployments=(Deployment(id="a", url="http://a", model="m"),))
+    assert plan_launch(settings(tmp_path), policy, [], num_cores=2).engines == ()
+
+
+def test_the_gateway_is_told_the_ports_that_were_found_and_has_time_to_drain(tmp_path: Path) -> None:
+    policy = Policy(schema_version=1, deployments=(Deployment(id="a", url="http://a", model="m"),))
+    plan = plan_launch(settings(tmp_path), policy, ["--policy", "p.yaml"], num_cores=2)
+    assert values(plan.gateway.argv, "--public-listen") == [plan.public]
+    assert values(plan.gateway.argv, "--admin-listen") == [plan.admin]
+    assert values(plan.gateway.argv, "--policy") == ["p.yaml"]
+    assert not plan.public.endswith(":0")
+    assert plan.gateway.stop_timeout_s > settings(tmp_path).drain_timeout_s
+
+
+def test_a_port_in_use_is_an_error_that_names_the_flag() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(LaunchError, match=f"{address} is already in use; .* choose --port N"):
+            settle_address(address, "--port")
+
+
+def test_an_address_of_another_machine_is_an_error() -> None:
+    with pytest.raises(LaunchError, match=r"cannot listen on 192\.0\.2\.1:80"):
+        settle_address("192.0.2.1:80", "--port")
+
+
+def test_a_unix_socket_is_left_to_the_gateway() -> None:
+    assert settle_address("unix:/run/x.sock", "--port") == "unix:/run/x.sock"
+
+
+@pytest.mark.parametrize("size", ["small", "large"])
+def test_the_bundled_models_are_found_without_importing_the_engine(size: str) -> None:
+    assert bundled_model_dir(size).name == f"penstock-{size}"  # type: ignore[arg-type]
+
+
+def test_children_of_a_checkout_find_its_packages_from_any_directory() -> None:
+    root = python_env()["PYTHONPATH"].split(":")[0]
+    assert (Path(root) / "gateway" / "launch.py").is_file()
