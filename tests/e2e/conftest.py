@@ -35,9 +35,9 @@ class Stack:
 
 def _addresses(log: Path) -> tuple[str, str] | None:
     text = log.read_text(errors="replace")
-    public = re.search(r"public\s+(http://[0-9.]+:\d+)", text)
-    admin = re.search(r"admin\s+(http://[0-9.]+:\d+)", text)
-    return (public[1], admin[1]) if public and admin else None
+    public = re.search(r"curl (http://[0-9.]+:\d+)/v1", text)
+    admin = re.search(r"admin on ([0-9.]+:\d+)", text)
+    return (public[1], f"http://{admin[1]}") if public and admin else None
 
 
 def _wait_until_ready(process: subprocess.Popen[bytes], log: Path) -> tuple[str, str]:
