@@ -162,7 +162,7 @@ def test_a_core_ends_when_the_front_goes_away(checkpoint: Path) -> None:
 
 
 def test_a_core_without_a_model_says_why_and_fails(tmp_path: Path) -> None:
-    with core_thread(model_dir=str(tmp_path / "nothing"), device="cpu") as (front, status):
+    with core_thread(model_dir=str(tmp_path / "nothing"), device="cpu", num_threads=1) as (front, status):
         assert isinstance(front.receive(), Phase)
         message = front.receive()
         assert isinstance(message, Fatal)

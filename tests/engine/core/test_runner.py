@@ -153,7 +153,7 @@ def test_logprobs_come_with_every_token(checkpoint: Path) -> None:
     for output in core.outputs:
         assert output.logprobs is not None
         (found,) = output.logprobs
-        assert [token_id for token_id, _ in found.top][0] == output.token_ids[0]
+        assert found.top[0][0] == output.token_ids[0]
         assert found.top[0][1] == pytest.approx(found.logprob)
         assert len(found.top) == 2
 

@@ -1,0 +1,74 @@
+"""The step-time model: finds the terms it was fed with, forgets, and shrugs off hiccups."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from engine.core.step_time import StepShape, StepTimeModel
+
+
+def true_seconds(shape: StepShape, slowdown: float = 1.0) -> float:
+    """A machine with known costs."""
+    tokens = shape.num_prefill_tokens
+    return slowdown * (2e-3 + 1e-4 * shape.num_decode_rows + 5e-5 * tokens + 1e-7 * shape.num_context_tokens)
+
+
+def feed(
+    model: StepTimeModel, rng: Random, *, steps: int = 400, slowdown: float = 1.0, hiccup_ratio: float = 0.0
+) -> None:
+    """Random steps with 5 % noise."""
+    for _ in range(steps):
+        shape = StepShape(rng.randrange(64), rng.choice((0, 0, rng.randrange(512))), rng.randrange(60_000))
+        seconds = true_seconds(shape, slowdown) * rng.uniform(0.95, 1.05)
+        model.observe(shape, seconds * (50.0 if rng.random() < hiccup_ratio else 1.0))
+
+
+SHAPES = [StepShape(1, 0, 500), StepShape(64, 0, 30_000), StepShape(0, 512, 512), StepShape(16, 256, 20_000)]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_predictions_are_close_after_some_steps(shape: StepShape) -> None:
+    model = StepTimeModel()
+    feed(model, Random(1))
+    assert model.predict(shape) == pytest.approx(true_seconds(shape), rel=0.1)
+
+
+def test_it_follows_a_machine_that_becomes_slower() -> None:
+    model = StepTimeModel()
+    feed(model, Random(1))
+    feed(model, Random(2), steps=1500, slowdown=3.0)
+    assert model.predict(SHAPES[3]) == pytest.approx(true_seconds(SHAPES[3], 3.0), rel=0.15)
+
+
+def test_rare_hiccups_do_not_take_over() -> None:
+    model = StepTimeModel()
+    feed(model, Random(1))
+    feed(model, Random(3), hiccup_ratio=0.01)
+    assert model.predict(SHAPES[3]) < 1.3 * true_seconds(SHAPES[3])
+
+
+def test_nothing_is_predicted_before_enough_steps() -> None:
+    model = StepTimeModel(min_steps=8)
+    model.observe(SHAPES[0], 1.0)
+    assert not model.is_fitted
+    assert model.predict(SHAPES[0]) == 0.0
+    assert model.largest_chunk(0.05, 1, 100) is None
+
+
+def test_predictions_are_never_negative() -> None:
+    model = StepTimeModel()
+    for num_rows in range(1, 40):
+        model.observe(StepShape(num_rows, 0, 100), 1.0 / num_rows)
+    for num_rows in (0, 1, 64, 10_000):
+        assert model.predict(StepShape(num_rows, 0, 0)) >= 0.0
+
+
+def test_the_largest_chunk_takes_the_time_asked_for() -> None:
+    model = StepTimeModel()
+    feed(model, Random(1))
+    num_tokens = model.largest_chunk(0.02, 16, 10_000)
+    assert num_tokens is not None
+    assert model.predict(StepShape(16, num_tokens, 10_000)) == pytest.approx(0.02, rel=0.02)
+    assert model.largest_chunk(0.0001, 16, 10_000) == 0
