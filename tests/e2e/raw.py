@@ -79,3 +79,24 @@ def _read(connection: socket.socket, *, is_last: bool) -> RawReply:
         rest += piece
     end = len(rest) if length is None else length
     return RawReply(status, headers, rest[:end], rest[end:], is_closed)
+
+
+def chat(content: Any = "What is 3 + 4?", **fields: Any) -> dict[str, Any]:
+    """A good, small request."""
+    return {"model": "auto", "messages": [{"role": "user", "content": content}], "max_tokens": 4, **fields}
+
+
+def assert_error(reply: RawReply, status: int, *codes: str) -> None:
+    """Status, envelope and headers of one error, with nothing behind it."""
+    assert reply.status == status, reply.body[:500]
+    assert {"message", "type", "param", "code"} <= reply.error.keys()
+    assert reply.error["code"] in codes
+    assert reply.headers["x-penstock-error-code"] == reply.error["code"]
+    assert reply.headers["x-request-id"].startswith("req_")
+    assert reply.behind == b""
+
+
+def assert_serving(url: str, headers: dict[str, str] | None = None) -> None:
+    """A good request on a fresh connection is answered."""
+    reply = send_raw(url, request(chat(), headers=headers))
+    assert reply.status == 200, reply.body[:500]
