@@ -148,7 +148,8 @@ class Child:
     def _terminate(self) -> None:
         if self._process is not None and self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
-                self._process.send_signal(signal.SIGTERM)
+                # Not Popen's send_signal: it reaps a child that just ended, which asyncio's watcher then misses.
+                os.kill(self._process.pid, signal.SIGTERM)
 
     def _signal_group(self, number: signal.Signals) -> None:
         if self._process is not None:

@@ -65,7 +65,7 @@ def _add_up(commands_of: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def _add_gateway(commands_of: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands_of.add_parser("gateway", help="start the gateway alone; the policy names its upstreams")
     _add_settings(parser)
-    parser.set_defaults(command=commands.gateway)
+    parser.set_defaults(command=_run_gateway)
 
 
 def _add_policy(commands_of: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -119,6 +119,12 @@ def _port(text: str) -> int:
     if not (text.isascii() and text.isdigit()) or int(text) > 65535:
         raise argparse.ArgumentTypeError(f"expected a port from 0 to 65535, got {text}")
     return int(text)
+
+
+def _run_gateway(options: argparse.Namespace) -> int:
+    from gateway.app import serve
+
+    return commands.gateway(options, serve)
 
 
 def _guarded(command: Callable[[], int]) -> int:

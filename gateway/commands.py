@@ -9,7 +9,7 @@ import os
 import re
 import secrets
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as package_version
@@ -67,11 +67,10 @@ def up(options: argparse.Namespace) -> int:
         raise CommandError(f"{config.runtime_dir}: {error.strerror}; choose another with --runtime-dir") from error
 
 
-def gateway(options: argparse.Namespace) -> int:
-    """Run the gateway in this process until a signal."""
+def gateway(options: argparse.Namespace, serve: Callable[[GatewayConfig], Coroutine[None, None, int]]) -> int:
+    """Run the gateway in this process until a signal; `serve` comes from `gateway.app`."""
     import uvloop
 
-    from gateway.app import serve
     from gateway.config import ConfigError
     from gateway.policy_file import PolicyFileError
 

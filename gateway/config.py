@@ -51,7 +51,7 @@ class GatewayConfig:
     """The same for operators: metrics, admin pages."""
     policy: Path = field(default_factory=bundled_policy_path)
     """The policy document; watched, and taken again within a second of a change."""
-    runtime_dir: Path = Path("run")
+    runtime_dir: Path = field(default_factory=lambda: Path("run").absolute())
     """Sockets and the pid file; `${runtime_dir}` in the policy."""
     drain_timeout_s: float = 30.0
     """How long requests under way may take to finish once the process is asked to stop."""
@@ -214,7 +214,7 @@ def _choices(kind: Any) -> str:
 
 
 def _nearest(word: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    near = difflib.get_close_matches(word, [*known, "edge"], n=1, cutoff=0.6)
     return f'; did you mean "{near[0]}"?' if near else f"; known: {', '.join(known)}"
 
 

@@ -22,6 +22,8 @@ SIZES: tuple[Size, ...] = ("small", "large")
 ENGINE_STOP_TIMEOUT_S = 10.0
 """The gateway has drained by then, so an engine has nothing left to finish."""
 GATEWAY_STOP_MARGIN_S = 5.0
+KV_MEMORY_BYTES = 512 * 1024**2
+"""For each bundled engine: 85,000 tokens of the large model. More lengthens the start, which touches all of it."""
 _CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
@@ -125,8 +127,8 @@ def settle_address(address: str, flag: str) -> str:
 def _engine(size: Size, config: GatewayConfig, num_threads: int, python: str) -> EngineLaunch:
     path = socket_path(config, size)
     flags = ("--model", str(bundled_model_dir(size)), "--listen", f"unix:{path}", "--name", f"penstock-{size}")
-    limits = ("--threads", str(num_threads), "--log-level", config.log_level)
-    argv = (*module_argv(python, "engine"), *flags, *limits)
+    bounds = ("--threads", str(num_threads), "--kv-memory-bytes", str(KV_MEMORY_BYTES), "--log-level", config.log_level)
+    argv = (*module_argv(python, "engine"), *flags, *bounds)
     child = ChildSpec(name=size, argv=argv, stop_timeout_s=ENGINE_STOP_TIMEOUT_S, env=python_env())
     return EngineLaunch(child=child, socket_path=path)
 

@@ -16,6 +16,8 @@ from gateway.probe import Answer
 
 POLL_S = 0.2
 STILL_WAITING_S = 15.0
+ASKED_AGAIN_S = 1.0
+"""A wrapper such as `timeout` or `make` may deliver one request to stop twice at once."""
 
 Probe = Callable[[str, str], Awaitable[Answer | None]]
 """GET of a path at an address; None when nobody answers."""
@@ -43,13 +45,14 @@ class Supervisor:
         self._engines = [Child(engine.child, report=console.line, backoff=BackOff()) for engine in plan.engines]
         self._gateway = Child(plan.gateway, report=console.line, backoff=BackOff())
         self._stop_asked = asyncio.Event()
-        self._num_asks = 0
+        self._asked_at: float | None = None
 
     def stop(self) -> None:
-        """Stop in order; asked a second time, stop at once."""
-        self._num_asks += 1
-        self._stop_asked.set()
-        if self._num_asks > 1:
+        """Stop in order; asked again later, stop at once."""
+        if self._asked_at is None:
+            self._asked_at = self._clock()
+            self._stop_asked.set()
+        elif self._clock() - self._asked_at >= ASKED_AGAIN_S:
             self._console.say("asked again: stopping at once, requests under way are cut off")
             for child in (self._gateway, *self._engines):
                 child.kill()
@@ -98,7 +101,7 @@ class Supervisor:
             answer = await self._probe(address, "/startupz") if child.num_starts > announced else None
             if answer is not None and answer.status == 200:
                 announced = child.num_starts
-                spent = f"{self._clock() - started_at:.1f} s" if announced == 1 else "again"
+                spent = f"after {self._clock() - started_at:.1f} s" if announced == 1 else "again"
                 self._console.line(engine.child.name, f"ready {spent}{_phases(answer)}")
             elif announced == 0 and self._clock() >= note_at:
                 note_at = self._clock() + STILL_WAITING_S

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
-from urllib.parse import urlsplit
 
 from routing_policies.document import Deployment, Policy, Route
 from routing_policies.problems import Finding, Path, did_you_mean
@@ -14,6 +14,8 @@ RESERVED_ROUTE_IDS = frozenset({"implied-auto", "implied-direct"})
 MAX_UNIX_PATH_BYTES = 107
 """Linux's `sun_path` less its final NUL."""
 SECRET_HEADERS = frozenset({"authorization", "cookie", "proxy-authorization"})
+
+_AUTHORITY = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>[0-9]{1,5}))?")
 
 
 class _HasId(Protocol):
@@ -64,19 +66,17 @@ def url_problem(url: str) -> str | None:
         return _unix_problem(url.removeprefix("unix:"))
     if not url.isascii() or any(char.isspace() or not char.isprintable() for char in url):
         return "a URL is printable ASCII without spaces"
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError as error:
-        return f'"{url}" is not a URL: {error}'
-    if parts.scheme not in ("http", "https"):
+    scheme, separator, rest = url.partition("://")
+    if not separator or scheme not in ("http", "https"):
         return f'"{url}" must start with unix:, http:// or https://'
-    if not parts.hostname or port == 0:
-        return f'"{url}" names no host and port to connect to'
-    if parts.username is not None or parts.password is not None:
+    authority = rest.partition("/")[0]
+    if "@" in authority:
         return "credentials do not belong in a URL; it is shown in logs and on pages"
-    if parts.query or parts.fragment:
+    if "?" in rest or "#" in rest:
         return f'"{url}" must not have a query or a fragment'
+    found = _AUTHORITY.fullmatch(authority)
+    if found is None or not 1 <= int(found["port"] or 80) <= 65535:
+        return f'"{url}" names no host and port to connect to; write {scheme}://host or {scheme}://host:port'
     return None
 
 

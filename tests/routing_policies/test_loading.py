@@ -139,7 +139,7 @@ def test_a_mistake_is_named_with_its_place_and_what_was_meant(line: str, expecte
         ("small:8000", "must start with unix:, http:// or https://"),
         ("http://", "names no host"),
         ("http://host:0", "names no host and port"),
-        ("http://host:99999", "is not a URL"),
+        ("http://host:99999", "names no host and port"),
         ("http://user:secret@host", "credentials do not belong in a URL"),
         ("https://host/v1?key=a", "must not have a query"),
         ("http://ho st", "printable ASCII without spaces"),

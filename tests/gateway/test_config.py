@@ -1,0 +1,154 @@
+"""Process settings: where they come from, and how a wrong one is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gateway.config import (
+    ConfigError,
+    GatewayConfig,
+    bundled_policy_path,
+    is_loopback,
+    load_config,
+    require_keys_when_exposed,
+)
+from gateway.http.limits import EdgeLimits
+from routing_policies.document import Deployment, Policy, Tenant, TenantKey
+
+
+def write(folder: Path, text: str, name: str = "penstock.toml") -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def message_of(folder: Path, text: str = "", env: dict[str, str] | None = None) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load_config(write(folder, text), env or {}, cwd=folder)
+    return str(caught.value)
+
+
+def test_without_any_source_the_gateway_serves_this_machine_only(tmp_path: Path) -> None:
+    config = load_config(None, {}, cwd=tmp_path)
+    assert config.public_listen == "127.0.0.1:8080"
+    assert config.admin_listen == "127.0.0.1:8081"
+    assert config.policy == bundled_policy_path()
+    assert config.policy.is_file()
+    assert config.runtime_dir == tmp_path / "run"
+    assert config.policy_variables == {"runtime_dir": str(tmp_path / "run")}
+    assert config.drain_timeout_s == 30
+    assert config.edge == EdgeLimits()
+
+
+def test_later_sources_win_key_by_key(tmp_path: Path) -> None:
+    write(tmp_path, 'drain_timeout_s = 1\nlog_level = "debug"\n[edge]\nmax_header_fields = 7\nmax_uri_bytes = 99\n')
+    env = {"PENSTOCK_DRAIN_TIMEOUT_S": "2", "PENSTOCK_EDGE_MAX_URI_BYTES": "100", "PENSTOCK_PUBLIC_LISTEN": "[::1]:1"}
+    config = load_config(None, env, {"drain_timeout_s": 3.0, "policy": None}, cwd=tmp_path)
+    assert (config.drain_timeout_s, config.log_level, config.public_listen) == (3.0, "debug", "[::1]:1")
+    assert (config.edge.max_header_fields, config.edge.max_uri_bytes) == (7, 100)
+
+
+def test_the_file_can_be_named_by_a_variable_and_its_paths_are_relative_to_it(tmp_path: Path) -> None:
+    (tmp_path / "etc").mkdir()
+    write(tmp_path / "etc", 'policy = "policy.yaml"\nruntime_dir = "/run/penstock"\n', "p.toml")
+    config = load_config(None, {"PENSTOCK_CONFIG": "etc/p.toml"}, cwd=tmp_path)
+    assert config.policy == tmp_path / "etc" / "policy.yaml"
+    assert config.runtime_dir == Path("/run/penstock")
+
+
+def test_paths_of_variables_and_flags_are_relative_to_the_working_directory(tmp_path: Path) -> None:
+    config = load_config(None, {"PENSTOCK_POLICY": "a.yaml"}, {"runtime_dir": Path("r")}, cwd=tmp_path)
+    assert (config.policy, config.runtime_dir) == (tmp_path / "a.yaml", tmp_path / "r")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("polcy = 'x'", 'penstock.toml: polcy: no such setting; did you mean "policy"?'),
+        ("[edge]\nmax_bodybytes = 1", 'edge.max_bodybytes: no such setting; did you mean "edge.max_body_bytes"?'),
+        ("[admin]\na = 1", "penstock.toml: admin: no such setting; "),
+        ("edge = 3", "penstock.toml: edge: expected a table, [edge]"),
+        ("drain_timeout_s = '3'", "penstock.toml: drain_timeout_s: expected float, got '3'"),
+        ("drain_timeout_s = true", "penstock.toml: drain_timeout_s: expected float, got True"),
+        ("drain_timeout_s = -1", "penstock.toml: drain_timeout_s: expected 0 to 3600, got -1"),
+        ("drain_timeout_s = nan", "penstock.toml: drain_timeout_s: expected 0 to 3600, got nan"),
+        ("policy_poll_s = 0", "penstock.toml: policy_poll_s: expected 0.05 to 60, got 0"),
+        ("log_level = 'loud'", "log_level: expected one of debug, info, warning, error, got 'loud'"),
+        ("policy = ''", "penstock.toml: policy: expected a path, got ''"),
+        ("public_listen = '8080'", 'public_listen: expected host:port, [v6]:port or unix:/path, got "8080"'),
+        ("public_listen = 'localhost:99999'", "public_listen: expected host:port"),
+        ("public_listen = ':8080'", "public_listen: expected host:port"),
+        ("public_listen = 'unix:'", "public_listen: unix: needs a path"),
+        ("public_listen = '::1:8080'", 'public_listen: an IPv6 address goes in brackets: "[::1]:8080"'),
+        ("public_listen = '127.0.0.1:8081'", "127.0.0.1:8081 is also public_listen; choose another port"),
+        ("[edge]\nmax_header_bytes = 0", "penstock.toml: edge.max_header_bytes: expected a positive number, got 0"),
+        ("a = [", "penstock.toml: not valid TOML: "),
+        ("a = 1\na = 2", "not valid TOML: "),
+    ],
+)
+def test_a_wrong_setting_is_named_with_its_file_and_key(tmp_path: Path, text: str, expected: str) -> None:
+    assert expected in message_of(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("PENSTOCK_PUBLC_LISTEN", "x", 'PUBLC_LISTEN: no such setting; did you mean "PENSTOCK_PUBLIC_LISTEN"?'),
+        ("PENSTOCK_DRAIN_TIMEOUT_S", "soon", "PENSTOCK_DRAIN_TIMEOUT_S: expected float, got 'soon'"),
+        ("PENSTOCK_EDGE_MAX_URI_BYTES", "1.5", "PENSTOCK_EDGE_MAX_URI_BYTES: expected int, got '1.5'"),
+        ("PENSTOCK_EDGE_MAX_URI_BYTES", "0", "PENSTOCK_EDGE_MAX_URI_BYTES: expected a positive number, got 0"),
+        ("PENSTOCK_DRAIN_TIMEOUT_S", "-1", "PENSTOCK_DRAIN_TIMEOUT_S: expected 0 to 3600, got -1"),
+    ],
+)  # fmt: skip
+def test_a_wrong_variable_is_named(tmp_path: Path, name: str, value: str, expected: str) -> None:
+    assert expected in message_of(tmp_path, env={name: value})
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["PENSTOCK_SERVICE_HOST", "PENSTOCK_SERVICE_PORT_HTTP", "PENSTOCK_PORT", "PENSTOCK_PORT_8080_TCP_ADDR",
+     "PENSTOCK_ADMIN_SERVICE_HOST", "PENSTOCK_ADMIN_PORT_8081_TCP"],
+)  # fmt: skip
+def test_what_kubernetes_sets_for_a_service_called_penstock_is_not_ours(tmp_path: Path, name: str) -> None:
+    assert load_config(None, {name: "tcp://10.0.0.1:8080"}, cwd=tmp_path).public_listen == "127.0.0.1:8080"
+
+
+def test_a_file_that_was_named_must_exist(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"none\.toml: cannot be read \(No such file"):
+        load_config(Path("none.toml"), {}, cwd=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("127.0.0.1:1", True),
+        ("127.9.9.9:1", True),
+        ("[::1]:1", True),
+        ("localhost:1", True),
+        ("unix:/a", True),
+        ("0.0.0.0:1", False),
+        ("[::]:1", False),
+        ("10.0.0.1:1", False),
+        ("myhost:1", False),
+    ],
+)
+def test_what_counts_as_this_machine_only(address: str, expected: bool) -> None:
+    assert is_loopback(address) is expected
+
+
+DEPLOYMENTS = (Deployment(id="a", url="http://a", model="m"),)
+OPEN = Policy(schema_version=1, deployments=DEPLOYMENTS)
+KEYED = Policy(
+    schema_version=1, deployments=DEPLOYMENTS, tenants=(Tenant(id="t", keys=(TenantKey(id="k", sha256="0" * 64),)),)
+)
+
+
+@pytest.mark.parametrize("key", ["public_listen", "admin_listen"])
+def test_a_gateway_without_keys_refuses_to_listen_to_other_machines(key: str) -> None:
+    exposed = GatewayConfig(**{key: "0.0.0.0:9000"})  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=f"{key}: 0.0.0.0:9000 is open to other machines .*penstock keys new"):
+        require_keys_when_exposed(exposed, OPEN)
+    require_keys_when_exposed(exposed, KEYED)
+    require_keys_when_exposed(GatewayConfig(), OPEN)
