@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
-from loadtests.wire import BadResponse, ResponseScanner
+from loadtests.wire import BadResponse, ResponseScanner, request_bytes
 
 clock = time.perf_counter
 
@@ -146,14 +146,12 @@ class LoadConnection(asyncio.Protocol):
 
 
 async def fetch(address: Address, path: str) -> tuple[int, str]:
-    """(status, raw text of the body) of one GET on a connection of its own. Raises OSError."""
-    from loadtests.wire import request_bytes
-
+    """(status, body) of one GET on a connection of its own. Raises OSError."""
     connection = await LoadConnection.open(address, keep_body=True)
     try:
         exchange = await connection.exchange(request_bytes("GET", path))
         if exchange.error is not None:
             raise OSError(f"GET {path}: {exchange.error}")
-        return exchange.status, connection.scanner.body.decode("utf-8", "replace")
+        return exchange.status, connection.scanner.content.decode("utf-8", "replace")
     finally:
         connection.close()

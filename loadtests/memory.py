@@ -7,6 +7,7 @@ over the second half of the slices only: caches and arenas fill up in the first.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 
 from loadtests.card import Card
@@ -18,6 +19,7 @@ from loadtests.stack import Script, chat_body, start_gateway, start_upstream
 from loadtests.wire import request_bytes
 
 _NUM_SLICES = 40
+_IDLE_S = 4.0  # longer than the gateway keeps idle connections to an upstream
 _MEBIBYTE = 1024 * 1024
 
 
@@ -58,6 +60,7 @@ async def run(options: argparse.Namespace) -> Card:
             num_done += len(result.latencies_s)
             num_failed += result.num_failed
             points.append((float(num_done), gateway.process.rss_bytes()))
+        await asyncio.sleep(_IDLE_S)
         num_fds = gateway.process.num_fds() - fds_before
     return _card(options, points, num_done, num_failed, num_fds)
 

@@ -58,6 +58,12 @@ class Process:
         if cores:
             os.sched_setaffinity(self._process.pid, cores)
 
+    def write_line(self, text: str) -> None:
+        """Send one line to its standard input."""
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._process.stdin.write(text.encode() + b"\n")
+
     async def stop(self, timeout_s: float = 10.0) -> None:
         """Ask it to end, then insist. Idempotent."""
         process = self._process

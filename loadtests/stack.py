@@ -107,16 +107,17 @@ async def _is_ready(address: Address, path: str) -> bool:
 
 
 async def metric(address: Address, name: str) -> float:
-    """The sum of one metric's samples, over all labels. Raises KeyError when the server has no such metric."""
+    """The sum of a metric's samples over all labels, or over those that `name` fixes as in `x_total{state="queued"}`.
+
+    0 without samples (a gauge by label has none while it counts nothing). Raises KeyError for a metric that the
+    server does not declare, so that a changed name cannot pass for a zero.
+    """
     _, text = await fetch(address, "/metrics")
-    values = [
-        float(line.rpartition(" ")[2])
-        for line in text.splitlines()
-        if line.startswith((name + " ", name + "{")) and not line.startswith("#")
-    ]
-    if not values and f"# TYPE {name.removesuffix('_total')}" not in text and f"# TYPE {name}" not in text:
-        raise KeyError(name)
-    return sum(values)
+    base = name.partition("{")[0]
+    if f"# TYPE {base} " not in text and f"# TYPE {base.removesuffix('_total')} " not in text:
+        raise KeyError(base)
+    starts = (name + " ",) if name.endswith("}") else (name + " ", name + "{")
+    return sum(float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith(starts))
 
 
 def chat_body(model: str, text: str, **fields: object) -> bytes:

@@ -48,6 +48,12 @@ class ResponseScanner:
         self.body = bytearray()
         """Raw bytes after the head (chunk framing included), when `keep_body`."""
 
+    @property
+    def content(self) -> bytes:
+        """The body as it was meant; needs `keep_body` and a whole response."""
+        body = bytes(self.body)
+        return unchunked(body) if self._is_chunked else body
+
     def feed(self, data: bytes) -> bool:
         """Whether the response is whole with `data`. Raises BadResponse."""
         if not self.status:
@@ -87,6 +93,18 @@ class ResponseScanner:
         self.keep_alive = b"\r\nconnection: close" not in head
         if at < 0 and not self._is_chunked:
             raise BadResponse("a response without a length")
+
+
+def unchunked(body: bytes) -> bytes:
+    """A whole chunked body without its framing."""
+    data, at = bytearray(), 0
+    while True:
+        end = body.index(b"\r\n", at)
+        size = int(body[at:end], 16)
+        if size == 0:
+            return bytes(data)
+        data += body[end + 2 : end + 2 + size]
+        at = end + 2 + size + 2
 
 
 def request_bytes(method: str, path: str, body: bytes = b"", headers: tuple[tuple[str, str], ...] = ()) -> bytes:
