@@ -21,6 +21,8 @@ class BlockManager:
         self.num_blocks = num_blocks
         self.block_size = block_size
         self.enable_prefix_cache = enable_prefix_cache
+        self.num_frees = 0
+        """How often a sequence gave its blocks back."""
         self._ref_counts = [0] * num_blocks
         self._num_references = 0
         self._free = FreeBlocks(num_blocks)
@@ -108,6 +110,7 @@ class BlockManager:
 
     def free(self, seq: Sequence) -> None:
         """Take the sequence's blocks back, tail first, so that the least shareable are evicted first."""
+        self.num_frees += 1
         for block_id in reversed(seq.block_table):
             self._release(block_id)
         del seq.block_table[:]

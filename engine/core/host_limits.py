@@ -17,7 +17,8 @@ class HostLimits:
 
     def num_cores(self) -> int:
         """Cores in the affinity mask, or fewer when the control group grants less time."""
-        cores = len(os.sched_getaffinity(0))
+        # macOS has no affinity masks.
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         for folder in self._groups("cpu"):
             quota = _read_words(folder / "cpu.max") or (
                 _read_words(folder / "cpu.cfs_quota_us") + _read_words(folder / "cpu.cfs_period_us")
@@ -28,7 +29,10 @@ class HostLimits:
 
     def free_memory_bytes(self) -> int:
         """Bytes that can still be allocated without swapping or hitting a control group's limit."""
-        free = self._meminfo("MemAvailable")
+        free = _read_table(self.root / "proc/meminfo").get("MemAvailable", 0) * 1024
+        if not free:
+            # Without /proc only the machine's size is known; half of it is a guess that leaves room for others.
+            free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
         for folder in self._groups("memory"):
             limit = _read_number(folder / "memory.max") or _read_number(folder / "memory.limit_in_bytes")
             if limit is None or limit >= _UNLIMITED:
@@ -49,9 +53,6 @@ class HostLimits:
         """How far the process's use rose above what it holds now, since the last reset."""
         status = _read_table(self.root / "proc/self/status")
         return max(0, status.get("VmHWM", 0) - status.get("VmRSS", 0)) * 1024
-
-    def _meminfo(self, key: str) -> int:
-        return _read_table(self.root / "proc/meminfo").get(key, 0) * 1024
 
     def _groups(self, controller: str) -> list[Path]:
         """Folders of this process's control group and its ancestors, version 2 or 1."""

@@ -22,6 +22,11 @@ def pool_blocks(config: CoreConfig, bytes_per_block: int, free_bytes: int, max_m
     """Blocks for the pool; `free_bytes` is what is left beside the largest step's peak. Raises EngineConfigError."""
     useful = useful_blocks(config, max_model_len)
     if config.num_blocks:
+        if config.num_blocks * bytes_per_block > free_bytes:
+            raise EngineConfigError(
+                f"num_blocks: {config.num_blocks} blocks of {bytes_per_block} bytes do not fit "
+                f"into the {free_bytes} bytes that are free beside the largest step"
+            )
         return config.num_blocks
     allowed_bytes = int(free_bytes * config.memory_ratio)
     if config.kv_memory_bytes:

@@ -72,6 +72,8 @@ class Scheduler:
         self._pending = PendingPrefixes()
         self._deadlines: list[tuple[float, int]] = []
         self._num_arrivals = 0
+        # The sequence that last did not fit, and how often blocks had come back then: no use to try before more do.
+        self._blocked: tuple[int, int] | None = None
         self.is_short_of_blocks = False
         """Whether the last step left a sequence waiting for want of blocks, not of a row or of budget."""
         self._outputs: list[SeqOutput] = []
@@ -213,6 +215,9 @@ class Scheduler:
         for seq in self._waiting.head(2 * self._max_num_rows):
             if not plan.budget or len(self._running) >= self._max_num_rows:
                 return
+            if self._is_still_blocked(seq):
+                self.is_short_of_blocks = True
+                return
             if self._admission.misses_deadline(seq, len(self._running), now):
                 self._end(seq, "abort", now, error="the deadline would pass before the first token")
                 continue
@@ -221,11 +226,16 @@ class Scheduler:
                 continue
             # An empty core starts anything that can be served at all; otherwise a wrong forecast could block for ever.
             if self._running and not self._admission.can_start(seq, prefix, reserved):
+                self._blocked = (seq.seq_id, self._blocks.num_frees)
                 self.is_short_of_blocks = True
                 return
             self._start(seq, prefix, now)
             reserved += self._admission.reserved_blocks((seq,))
             plan.add(self._row(seq, plan.budget))
+
+    def _is_still_blocked(self, seq: Sequence) -> bool:
+        """Whether this sequence did not fit lately and no sequence gave blocks back since; spares hashing a long prompt again."""
+        return bool(self._running) and self._blocked == (seq.seq_id, self._blocks.num_frees)
 
     def _waits_for_prefix(self, seq: Sequence, num_found: int) -> bool:
         """Whether the first block to compute is being computed by a running sequence right now."""

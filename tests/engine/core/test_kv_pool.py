@@ -29,7 +29,7 @@ def test_a_block_takes_keys_and_values_of_every_layer() -> None:
         ({}, 10_000_000, 64),
         ({"kv_memory_bytes": 1_000}, 10_000, 10),
         ({"kv_memory_bytes": 9_000}, 10_000, 64),
-        ({"num_blocks": 999}, 10_000, 999),
+        ({"num_blocks": 99}, 10_000, 99),
     ],
     ids=["a share of what is free", "no more than useful", "as many bytes as told", "bytes, but useful", "a number"],
 )
@@ -37,7 +37,10 @@ def test_the_pool_is_sized_by(settings: dict[str, Any], free_bytes: int, expecte
     assert pool_blocks(config(**settings), 100, free_bytes, max_model_len=256) == expected
 
 
-@pytest.mark.parametrize(("settings", "named"), [({}, "memory_ratio"), ({"kv_memory_bytes": 500}, "kv_memory_bytes")])
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [({}, "memory_ratio"), ({"kv_memory_bytes": 500}, "kv_memory_bytes"), ({"num_blocks": 2}, "num_blocks")],
+)
 def test_too_little_memory_is_an_error_with_a_remedy(settings: dict[str, Any], named: str) -> None:
     with pytest.raises(EngineConfigError, match=named):
         pool_blocks(config(**settings), 100, 150, max_model_len=256)
