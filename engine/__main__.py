@@ -22,12 +22,12 @@ _SHORT = {"num_threads": ("--threads",)}
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run an engine until a signal. Returns 0, or 2 when a setting is wrong."""
-    options = vars(_parser().parse_args(argv))
+    options = vars(make_parser().parse_args(argv))
     logging.basicConfig(
         level=options.pop("log_level").upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     try:
-        front, core = _configs(options)
+        front, core = configs(options)
         uvloop.run(run_front(front, core, on_listening=lambda address: print(f"engine: {address}", flush=True)))
     except EngineConfigError as error:
         print(f"engine: {error}", file=sys.stderr)
@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _configs(options: dict[str, Any]) -> tuple[FrontConfig, CoreConfig]:
+def configs(options: dict[str, Any]) -> tuple[FrontConfig, CoreConfig]:
     """Settings from parsed options; absent ones keep their defaults. Raises EngineConfigError."""
     model_dir: Path = options.pop("model_dir")
     if not model_dir.is_dir():
@@ -47,7 +47,8 @@ def _configs(options: dict[str, Any]) -> tuple[FrontConfig, CoreConfig]:
     return FrontConfig(model_name=name, **front), CoreConfig(model_dir=model_dir.resolve(), **core)
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Flags of `penstock engine`, one for every setting of the two configurations."""
     parser = argparse.ArgumentParser(prog="penstock engine", description="Serve one model over OpenAI's HTTP API.")
     parser.add_argument("--model", dest="model_dir", type=Path, required=True, metavar="DIR", help="model folder")
     parser.add_argument("--listen", default="127.0.0.1:8000", help="unix:/path or host:port (default %(default)s)")

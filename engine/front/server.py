@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import stat
@@ -25,6 +26,7 @@ MAX_URI_BYTES = 8 * 1024
 HEADERS_TIMEOUT_S = 10.0
 BODY_TIMEOUT_S = 60.0
 KEEP_ALIVE_S = 75
+_DATE_PERIOD_S = 1.0
 
 
 class LimitedProtocol(HttpToolsProtocol):
@@ -170,6 +172,7 @@ class DrainingServer(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, on_signal: Callable[[], None]) -> None:
         super().__init__(config)
         self._on_signal = on_signal
+        self._stopped = asyncio.Event()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """SIGTERM or SIGINT."""
@@ -178,6 +181,14 @@ class DrainingServer(uvicorn.Server):
     def stop(self) -> None:
         """Close connections and return from `serve`."""
         self.should_exit = True
+        self._stopped.set()
+
+    async def main_loop(self) -> None:
+        """Keep the date header true until `stop`; uvicorn's own loop wakes ten times a second for that."""
+        while not self.should_exit:
+            await self.on_tick(0)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopped.wait(), _DATE_PERIOD_S)
 
 
 def server_config(app: Any) -> uvicorn.Config:

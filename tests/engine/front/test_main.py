@@ -1,0 +1,55 @@
+"""The command line: every setting has a flag, and a wrong one a message."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from engine.__main__ import configs, main, make_parser
+from engine.config import CoreConfig, EngineConfigError, FrontConfig
+
+
+def parse(*argv: str) -> tuple[FrontConfig, CoreConfig]:
+    options = vars(make_parser().parse_args(argv))
+    options.pop("log_level")
+    return configs(options)
+
+
+def test_a_model_folder_is_enough(model_dir: Path) -> None:
+    front, core = parse("--model", str(model_dir))
+    assert front == FrontConfig(listen="127.0.0.1:8000", model_name="tiny")
+    assert core == CoreConfig(model_dir=model_dir.resolve())
+
+
+def test_every_setting_has_a_flag(model_dir: Path) -> None:
+    front, core = parse(
+        "--model", str(model_dir), "--listen", "unix:/x", "--name", "small", "--drain-timeout-s", "1.5",
+        "--max-choices", "4", "--threads", "2", "--device", "cpu", "--no-enable-prefix-cache", "--block-size", "32",
+    )  # fmt: skip
+    assert (front.listen, front.model_name, front.drain_timeout_s, front.max_choices) == ("unix:/x", "small", 1.5, 4)
+    assert (core.num_threads, core.device, core.enable_prefix_cache, core.block_size) == (2, "cpu", False, 32)
+    text = make_parser().format_help()
+    for field in (*fields(FrontConfig), *fields(CoreConfig)):
+        if field.name not in ("model_dir", "model_name"):
+            assert f"--{field.name.replace('_', '-')}" in text
+
+
+def test_a_wrong_setting_is_named(model_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(EngineConfigError, match="block_size"):
+        parse("--model", str(model_dir), "--block-size", "0")
+    with pytest.raises(EngineConfigError, match="no such folder"):
+        parse("--model", "/nowhere")
+    assert main(["--model", "/nowhere"]) == 2
+    assert capsys.readouterr().err.startswith("engine: model: /nowhere: no such folder")
+
+
+def test_the_front_does_not_import_torch_or_a_web_framework() -> None:
+    code = (
+        "import sys, engine.__main__; print(sorted({'torch', 'starlette', 'numpy', 'transformers'} & set(sys.modules)))"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout == "[]\n"
