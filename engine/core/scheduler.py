@@ -234,7 +234,7 @@ class Scheduler:
             plan.add(self._row(seq, plan.budget))
 
     def _is_still_blocked(self, seq: Sequence) -> bool:
-        """Whether this sequence did not fit lately and no sequence gave blocks back since; spares hashing a long prompt again."""
+        """Whether this sequence did not fit and no blocks came back since; spares looking a long prompt up again."""
         return bool(self._running) and self._blocked == (seq.seq_id, self._blocks.num_frees)
 
     def _waits_for_prefix(self, seq: Sequence, num_found: int) -> bool:
