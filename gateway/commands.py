@@ -166,8 +166,9 @@ def keys_new(options: argparse.Namespace) -> int:
         if not _ID.fullmatch(value):
             raise UsageError(f"{flag}: expected a-z, 0-9, dot, underscore and hyphen, up to 64, got {value!r}")
     key = KEY_PREFIX + secrets.token_urlsafe(32)
+    digest = sha256(key.encode()).hexdigest()
     print(f"key for {options.tenant}, shown this once:\n\n  {key}\n\nin the policy, under tenants:\n")
-    print(f"  - id: {options.tenant}\n    keys:\n      - {{id: {key_id}, sha256: {sha256(key.encode()).hexdigest()}}}")
+    print(f'  - id: {options.tenant}\n    keys:\n      - {{id: {key_id}, sha256: "{digest}"}}')
     return 0
 
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 import msgspec
 import yaml
+from msgspec.structs import FieldInfo
 
 from routing_policies.nodes import problem_at, scalar_value
 from routing_policies.problems import Finding, Path, Problem, did_you_mean
@@ -35,6 +36,7 @@ class StructReader:
         self.problems: list[Problem] = []
         self._variables = variables
         self._num_nodes = 0
+        self._fields: dict[type[msgspec.Struct], dict[str, FieldInfo]] = {}
 
     def read(self, node: yaml.Node, cls: type[S]) -> S | None:
         """The struct at `node`, or None when `problems` says why there is none."""
@@ -82,7 +84,7 @@ class StructReader:
     def _struct(self, node: yaml.Node, cls: type[msgspec.Struct], path: Path) -> Any:
         if not isinstance(node, yaml.MappingNode):
             return self._mismatch(node, yaml.MappingNode, path)
-        fields = {field.encode_name: field for field in msgspec.structs.fields(cls)}
+        fields = self._fields_of(cls)
         values: dict[str, Any] = {}
         for key, child in self._pairs(node, path):
             if key not in fields:
@@ -99,6 +101,12 @@ class StructReader:
             return cls(**values)
         except ValueError as error:
             return self._report(node, path, str(error))
+
+    def _fields_of(self, cls: type[msgspec.Struct]) -> dict[str, FieldInfo]:
+        """By key; kept, because a long list asks for the same class again and again and resolving hints is slow."""
+        if cls not in self._fields:
+            self._fields[cls] = {field.encode_name: field for field in msgspec.structs.fields(cls)}
+        return self._fields[cls]
 
     def _tuple(self, node: yaml.Node, kind: Any, path: Path) -> Any:
         if not isinstance(node, yaml.SequenceNode):
@@ -142,6 +150,8 @@ class StructReader:
             except KeyError as error:
                 name = str(error.args[0])
                 return self._report(node, path, f'no variable "{name}"{did_you_mean(name, list(self._variables))}')
+        if isinstance(value, int | float) and _is_text(kind):
+            return self._report(node, path, f'expected text, got {node.value}; put it in quotes: "{node.value}"')
         return self._convert(node, value, kind, path)
 
     def _substitute(self, match: re.Match[str]) -> str:
@@ -159,6 +169,10 @@ class StructReader:
     def _report(self, node: yaml.Node, path: Path, message: str) -> _Absent:
         self.problems.append(problem_at(node, Finding(path=path, message=message)))
         return _ABSENT
+
+
+def _is_text(kind: Any) -> bool:
+    return kind is str or (get_origin(kind) is Annotated and get_args(kind)[0] is str)
 
 
 def _explain(message: str, value: object, kind: Any) -> str:
