@@ -44,12 +44,11 @@ def version() -> str:
 def up(options: argparse.Namespace) -> int:
     """Start engines and gateway, and keep them running until a signal."""
     from gateway import probe
-    from gateway.child import ChildGaveUp
     from gateway.config import ConfigError
     from gateway.console import Console
     from gateway.launch import LaunchError, available_cores, plan_launch
     from gateway.policy_file import PolicyFileError, read_policy
-    from gateway.runtime_lock import AlreadyRunning, RuntimeLock
+    from gateway.runtime_lock import RuntimeDirError, RuntimeLock
     from gateway.supervisor import Supervisor, supervise
 
     config = settings(options)
@@ -61,10 +60,8 @@ def up(options: argparse.Namespace) -> int:
             return asyncio.run(supervise(supervisor))
     except (ConfigError, PolicyFileError) as error:
         raise UsageError(str(error)) from error
-    except (AlreadyRunning, LaunchError, ChildGaveUp) as error:
+    except (RuntimeDirError, LaunchError) as error:
         raise CommandError(str(error)) from error
-    except OSError as error:
-        raise CommandError(f"{config.runtime_dir}: {error.strerror}; choose another with --runtime-dir") from error
 
 
 def gateway(options: argparse.Namespace, serve: Callable[[GatewayConfig], Coroutine[None, None, int]]) -> int:

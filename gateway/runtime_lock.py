@@ -10,7 +10,11 @@ from types import TracebackType
 PID_FILE = "penstock.pid"
 
 
-class AlreadyRunning(RuntimeError):
+class RuntimeDirError(RuntimeError):
+    """The directory cannot be used; the message says why and what to do."""
+
+
+class AlreadyRunning(RuntimeDirError):
     """Another process holds the directory; the message has its pid and the remedy."""
 
 
@@ -22,9 +26,13 @@ class RuntimeLock:
         self._fd: int | None = None
 
     def __enter__(self) -> RuntimeLock:
-        """Make the directory if need be and take it. Raises AlreadyRunning, OSError."""
-        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fd = os.open(self._directory / PID_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        """Make the directory if need be and take it. Raises AlreadyRunning or RuntimeDirError."""
+        try:
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            fd = os.open(self._directory / PID_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            said = f"{self._directory}: {error.strerror}; choose another with --runtime-dir"
+            raise RuntimeDirError(said) from error
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.runtime_lock import AlreadyRunning, RuntimeLock, running_pid
+from gateway.runtime_lock import AlreadyRunning, RuntimeDirError, RuntimeLock, running_pid
 
 
 def test_a_second_holder_is_refused_with_the_pid_of_the_first(tmp_path: Path) -> None:
@@ -19,6 +19,12 @@ def test_a_second_holder_is_refused_with_the_pid_of_the_first(tmp_path: Path) ->
             RuntimeLock(directory).__enter__()
         assert stat.S_IMODE(directory.stat().st_mode) == 0o700
     assert running_pid(directory) is None
+
+
+def test_a_directory_that_cannot_be_made_is_an_error_with_its_flag(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(RuntimeDirError, match=r"file/run: Not a directory; choose another with --runtime-dir"):
+        RuntimeLock(tmp_path / "file" / "run").__enter__()
 
 
 def test_the_directory_can_be_taken_again_after_its_holder_left(tmp_path: Path) -> None:
