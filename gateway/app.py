@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 from collections.abc import Coroutine
+from dataclasses import replace
 from typing import Any, BinaryIO
 
 from gateway.admin.site import Operations, admin_map
@@ -19,6 +20,7 @@ from gateway.config import GatewayConfig, require_keys_when_exposed
 from gateway.endpoints import Site
 from gateway.errors import GatewayError, Shed
 from gateway.forward import Forwarder
+from gateway.http.descriptors import raise_open_file_limit
 from gateway.http.server import Listener, Server
 from gateway.ids import RequestIds
 from gateway.pipeline import ChatPipeline
@@ -39,6 +41,7 @@ from gateway.timeline import Outcome
 from gateway.trimming.pass_through import PassThroughTrimmer
 
 _RETIRE_POLL_S = 0.1
+_MAX_ADMIN_CONNECTIONS = 256
 _GC_THRESHOLDS = (20_000, 20, 50)
 
 
@@ -88,10 +91,12 @@ class Gateway:
         models = Models(self._current, int(time.time()))
         public = Site(public_map(self.pipeline, models, probes), ids=self._ids, log=self.log)
         admin = Site(admin_map(Operations(self.metrics), probes), ids=self._ids, log=self.log)
+        # Its own small part of the open files: a flood on the public listener leaves it alone.
+        admin_limits = replace(config.edge, max_connections=min(config.edge.max_connections, _MAX_ADMIN_CONNECTIONS))
         return Server(
             [
                 Listener(name="public", address=config.public_listen, app=public, limits=config.edge),
-                Listener(name="admin", address=config.admin_listen, app=admin, limits=config.edge),
+                Listener(name="admin", address=config.admin_listen, app=admin, limits=admin_limits),
             ],
             new_request_id=self._ids.next,
             on_refusal=self._count_refusal,
@@ -212,6 +217,7 @@ async def serve(config: GatewayConfig, *, log_stream: BinaryIO | None = None) ->
 
     Raises PolicyFileError, ConfigError or OSError when it cannot start.
     """
+    raise_open_file_limit()
     loop = asyncio.get_running_loop()
     gateway = Gateway(config, log_stream=log_stream or sys.stderr.buffer)
     bridge = LoggingBridge(gateway.log)

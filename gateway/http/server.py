@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import resource
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from uvicorn.config import Config
 from gateway.errors import GatewayError
 from gateway.http.address import bind, describe
 from gateway.http.asgi import ASGIApp
+from gateway.http.descriptors import open_file_limit, share_connections
 from gateway.http.limits import EdgeLimits
 from gateway.http.protocol import EdgeProtocol
 from gateway.http.state import EdgeState, RefusalHook
@@ -82,8 +82,8 @@ class Server:
         """Bind and serve every listener; raises OSError, with nothing left open, when one cannot be bound."""
         loop = asyncio.get_running_loop()
         try:
-            for listener in self._listeners:
-                await self._open(listener, loop)
+            for listener, cap in zip(self._listeners, _connection_caps(self._listeners), strict=True):
+                await self._open(listener, cap, loop)
         except BaseException:
             await self.close()
             raise
@@ -137,11 +137,11 @@ class Server:
         """Open connections by listener."""
         return {state.name: len(state.open) for state in self._states}
 
-    async def _open(self, listener: Listener, loop: asyncio.AbstractEventLoop) -> None:
+    async def _open(self, listener: Listener, max_connections: int, loop: asyncio.AbstractEventLoop) -> None:
         state = EdgeState(
             name=listener.name,
             limits=listener.limits,
-            max_connections=_connection_cap(listener),
+            max_connections=max_connections,
             loop=loop,
             clock=self._clock or loop.time,
             resolution_s=self._tick_s,
@@ -152,13 +152,13 @@ class Server:
         self._states.append(state)
         config = _uvicorn_config(listener.app)
         sockets = await bind(listener.address, reuse_port=listener.reuse_port, limits=listener.limits)
-        for listening in sockets:
-            make = lambda: EdgeProtocol(config, state)  # noqa: E731
-            if listening.family == socket.AF_UNIX:
-                server = await loop.create_unix_server(make, sock=listening, backlog=_BACKLOG)
-            else:
-                server = await loop.create_server(make, sock=listening, backlog=_BACKLOG)
-            self._servers.append(server)
+        try:
+            for listening in sockets:
+                self._servers.append(await _serve(listening, lambda: EdgeProtocol(config, state)))
+        except BaseException:
+            for listening in sockets:
+                listening.close()
+            raise
         self.addresses[listener.name] = tuple(describe(listening) for listening in sockets)
 
     def _connections(self) -> list[EdgeProtocol]:
@@ -181,17 +181,24 @@ class Server:
         self._timer = loop.call_later(self._tick_s, self._tick)
 
 
-def _connection_cap(listener: Listener) -> int:
-    """The configured cap, or half the process's file descriptors when that is less: upstreams need the other half."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    cap = (
-        listener.limits.max_connections
-        if soft == resource.RLIM_INFINITY
-        else min(listener.limits.max_connections, soft // 2)
-    )
-    if cap < listener.limits.max_connections:
-        _LOGGER.warning("listener %s: max_connections lowered to %d, half the open file limit", listener.name, cap)
-    return cap
+async def _serve(listening: socket.socket, make: Callable[[], EdgeProtocol]) -> asyncio.Server:
+    loop = asyncio.get_running_loop()
+    if listening.family == socket.AF_UNIX:
+        return await loop.create_unix_server(make, sock=listening, backlog=_BACKLOG)
+    return await loop.create_server(make, sock=listening, backlog=_BACKLOG)
+
+
+def _connection_caps(listeners: Sequence[Listener]) -> list[int]:
+    """What each listener may accept under this process's open file limit; says so when it is less than configured."""
+    open_files = open_file_limit()
+    caps = share_connections([listener.limits.max_connections for listener in listeners], open_files)
+    for listener, cap in zip(listeners, caps, strict=True):
+        if cap < listener.limits.max_connections:
+            _LOGGER.warning(
+                "listener %s: max_connections lowered from %d to %d by the open file limit of %d",
+                *(listener.name, listener.limits.max_connections, cap, open_files),
+            )
+    return caps
 
 
 def _uvicorn_config(app: ASGIApp) -> Config:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Hashable
 from typing import Generic, TypeVar
 
@@ -20,7 +19,7 @@ class DeadlineWheel(Generic[Item]):
     def __init__(self, *, resolution_s: float, now: float) -> None:
         self.resolution_s = resolution_s
         self._next_slot = math.floor(now / resolution_s)
-        self._slots: dict[int, deque[Item]] = {}
+        self._slots: dict[int, dict[Item, None]] = {}
         self._slot_of: dict[Item, int] = {}
 
     def __len__(self) -> int:
@@ -30,17 +29,21 @@ class DeadlineWheel(Generic[Item]):
         """Have `item` come due at `by` or before: an earlier slot it already has is kept."""
         slot = max(math.ceil(by / self.resolution_s), self._next_slot)
         held = self._slot_of.get(item)
-        if held is not None and held <= slot:
-            return
+        if held is not None:
+            if held <= slot:
+                return
+            del self._slots[held][item]
         self._slot_of[item] = slot
-        self._slots.setdefault(slot, deque()).append(item)
+        self._slots.setdefault(slot, {})[item] = None
 
     def discard(self, item: Item) -> None:
-        """Forget `item`; the entry it leaves behind is skipped when its slot comes."""
-        self._slot_of.pop(item, None)
+        """Forget `item`; unknown ones are ignored."""
+        slot = self._slot_of.pop(item, None)
+        if slot is not None:
+            del self._slots[slot][item]
 
     def due(self, now: float, *, limit: int) -> list[Item]:
-        """Up to `limit` items whose slot has come, removed; the rest stay due, so that one tick stays short."""
+        """Up to `limit` items whose slot has come, removed, in no order; the rest stay due, so one tick is short."""
         current = math.floor(now / self.resolution_s)
         items: list[Item] = []
         while self._next_slot <= current:
@@ -51,10 +54,9 @@ class DeadlineWheel(Generic[Item]):
             while bucket:
                 if len(items) >= limit:
                     return items
-                item = bucket.popleft()
-                if self._slot_of.get(item) == self._next_slot:
-                    del self._slot_of[item]
-                    items.append(item)
+                item, _ = bucket.popitem()
+                del self._slot_of[item]
+                items.append(item)
             self._slots.pop(self._next_slot, None)
             self._next_slot += 1
         return items

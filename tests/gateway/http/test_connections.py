@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import socket
 import struct
+import weakref
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
 from gateway.http import address
-from gateway.http.asgi import Receive, Scope, Send, edge_channel
+from gateway.http.asgi import Receive, Scope, Send, edge_channel, respond
+from gateway.http.descriptors import share_connections
 from gateway.http.limits import EdgeLimits
+from gateway.http.protocol import EdgeProtocol
 from tests.gateway.http.conftest import ManualClock, StartEdge, get, until
 
 
@@ -191,3 +195,70 @@ async def test_ipv6_is_bound_in_brackets() -> None:
     assert address.describe(sockets[0]).startswith("[::1]:")
     for each in sockets:
         each.close()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "open_files", "shared"),
+    [
+        ([10_000, 256], 65_536, [10_000, 256]),
+        ([10_000, 256], 1024, [499, 12]),
+        ([10_000, 10_000], 1024, [256, 256]),
+        ([10_000, 4], 256, [127, 4]),
+        ([100], 64, [32]),
+    ],
+)
+def test_listeners_share_half_the_open_files(wanted: list[int], open_files: int, shared: list[int]) -> None:
+    assert share_connections(wanted, open_files) == shared
+
+
+async def test_two_thousand_slow_lorises_are_all_closed_and_a_good_request_is_served_between(
+    start_edge: StartEdge, clock: ManualClock
+) -> None:
+    edge = await start_edge(clock=clock, header_timeout_s=10.0)
+    host, port = edge.address().rsplit(":", 1)
+    loop = asyncio.get_running_loop()
+    lorises = [socket.socket() for _ in range(2000)]
+    try:
+        for loris in lorises:
+            loris.setblocking(False)
+            await loop.sock_connect(loris, (host, int(port)))
+        for byte in b"GET /":
+            for loris in lorises:
+                loris.send(bytes([byte]))
+            await asyncio.sleep(0)
+        await until(lambda: edge.server.num_connections["public"] == 2000)
+        assert await edge.is_serving()
+        await until(lambda: edge.server.num_connections["public"] == 2000)
+        for _ in range(20):  # several ticks: one works off a bounded number
+            edge.pass_time(1.0)
+        assert len(edge.refusals) == 2000
+        assert await edge.is_serving()
+    finally:
+        for loris in lorises:
+            loris.close()
+
+
+async def test_a_closed_connection_leaves_nothing_for_the_garbage_collector(start_edge: StartEdge) -> None:
+    alive: list[weakref.ref[object]] = []
+
+    async def handler(scope: Scope, receive: Receive, send: Send) -> None:
+        channel = edge_channel(scope)
+        alive.append(weakref.ref(channel))
+        await respond(send, 200, [], b"ok")
+
+    edge = await start_edge(handler)
+    gc.collect()
+    gc.disable()
+    try:
+        async with edge.connect() as client:
+            await client.ask(get())
+            await client.ask(get())
+        async with edge.connect() as client:
+            await client.ask(b"BAD\r\n\r\n")
+        await until(lambda: edge.server.num_connections["public"] == 0)
+        await asyncio.sleep(0.01)
+        assert [each() for each in alive] == [None, None]
+        connections = [each for each in gc.get_objects() if type(each) is EdgeProtocol]
+        assert connections == []
+    finally:
+        gc.enable()
