@@ -11,7 +11,8 @@ from torch.nn import functional
 from engine.attention.base import AttentionBackend, AttentionSpec, ForwardContext, KVCache
 from engine.models.activations import ActivationBuffers, Activations
 from engine.models.config import ModelConfig
-from engine.models.layers import Linear, RMSNorm, Rotary
+from engine.models.layers import RMSNorm, Rotary
+from engine.models.linear import Linear
 
 
 class Model(Protocol):
@@ -71,7 +72,7 @@ class Decoder:
         embedding: torch.Tensor,
         layers: list[DecoderLayer],
         norm: RMSNorm,
-        head: torch.Tensor,
+        head: Linear,
         backend: AttentionBackend,
     ) -> None:
         self.config = config
@@ -100,4 +101,4 @@ class Decoder:
     @torch.inference_mode()
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """float32 [N, vocab] of hidden states [N, hidden]."""
-        return functional.linear(hidden, self._head).float()
+        return self._head.apply(hidden).float()

@@ -8,7 +8,6 @@ of these buffers are made once per batch size.
 from __future__ import annotations
 
 import math
-from typing import Protocol
 
 import torch
 from torch.nn import functional
@@ -16,39 +15,6 @@ from torch.nn import functional
 from engine.models.rope import RopeConfig
 
 _INITIAL_POSITIONS = 4096
-
-
-class Linear(Protocol):
-    """A projection; quantized and tensor-parallel ones have the same two verbs."""
-
-    def into(self, inputs: torch.Tensor, out: torch.Tensor) -> None:
-        """out = inputs @ weight.T (+ bias); [T, in] and [T, out]."""
-        ...
-
-    def add_to(self, total: torch.Tensor, inputs: torch.Tensor) -> None:
-        """total += inputs @ weight.T (+ bias); [T, out] and [T, in]."""
-        ...
-
-
-class DenseLinear:
-    """A projection with plain weights [out, in]."""
-
-    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
-        self._transposed = weight.t()
-        self._bias = bias
-
-    def into(self, inputs: torch.Tensor, out: torch.Tensor) -> None:
-        """out = inputs @ weight.T (+ bias)."""
-        if self._bias is None:
-            torch.mm(inputs, self._transposed, out=out)
-        else:
-            torch.addmm(self._bias, inputs, self._transposed, out=out)
-
-    def add_to(self, total: torch.Tensor, inputs: torch.Tensor) -> None:
-        """total += inputs @ weight.T (+ bias)."""
-        total.addmm_(inputs, self._transposed)
-        if self._bias is not None:
-            total.add_(self._bias)
 
 
 class RMSNorm:

@@ -11,7 +11,8 @@ from engine.models.checkpoint import Checkpoint
 from engine.models.config import ModelConfig
 from engine.models.decoder import Decoder, DecoderLayer, Model
 from engine.models.families import read_model_config
-from engine.models.layers import DenseLinear, RMSNorm
+from engine.models.layers import RMSNorm
+from engine.models.linear import Linear, make_linear
 
 
 @torch.inference_mode()
@@ -52,7 +53,7 @@ class _Assembler:
             embedding=embedding,
             layers=[self._layer(index) for index in range(config.num_layers)],
             norm=self._norm("model.norm.weight"),
-            head=head,
+            head=make_linear(head),
             backend=backend,
         )
 
@@ -85,10 +86,10 @@ class _Assembler:
             ),
         )
 
-    def _qkv(self, prefix: str) -> DenseLinear:
+    def _qkv(self, prefix: str) -> Linear:
         weight = self._fused_qkv(prefix, "weight", (self._config.hidden_size,))
         bias = self._fused_qkv(prefix, "bias", ()) if self._config.traits.qkv_bias else None
-        return DenseLinear(weight, bias)
+        return make_linear(weight, bias)
 
     def _fused_qkv(self, prefix: str, kind: str, row_shape: tuple[int, ...]) -> torch.Tensor:
         config = self._config
@@ -111,7 +112,7 @@ class _Assembler:
             rows.copy_(_interleave_halves(weight, 0))
         return RMSNorm(weights, config.rms_norm_eps)
 
-    def _linear(self, prefixes: list[str], out_size: int, in_size: int, *, has_bias: bool) -> DenseLinear:
+    def _linear(self, prefixes: list[str], out_size: int, in_size: int, *, has_bias: bool) -> Linear:
         """One projection, or several over the same input stacked to one."""
         weight = self._empty(len(prefixes) * out_size, in_size)
         bias = self._empty(len(prefixes) * out_size) if has_bias else None
@@ -120,7 +121,7 @@ class _Assembler:
             weight[rows].copy_(self._checkpoint.take(f"{prefix}.weight", (out_size, in_size)))
             if bias is not None:
                 bias[rows].copy_(self._checkpoint.take(f"{prefix}.bias", (out_size,)))
-        return DenseLinear(weight, bias)
+        return make_linear(weight, bias)
 
     def _norm(self, name: str) -> RMSNorm:
         return RMSNorm(self._copy(name, self._config.hidden_size), self._config.rms_norm_eps)
