@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     bench.add_arguments(parser)
     try:
         card = uvloop.run(bench.run(parser.parse_args(arguments[1:])))
-    except ProcessFailed as error:
+    except (ProcessFailed, OSError) as error:
         print(f"{name}: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

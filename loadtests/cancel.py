@@ -29,6 +29,8 @@ _NUM_ROWS = 8
 _NUM_PERMITS = 24
 _NUM_CLIENTS = 40
 _SETTLE_S = 15.0
+_ONE_PROBE_S = 1.2  # the gateway asks its upstreams once a second whether they are ready
+_IDLE_S = 4.5  # longer than the gateway keeps idle connections to an upstream
 _POLL_S = 0.001
 _GIVE_UP_S = 5.0
 _STATES = ("queued", "prefill", "decode")
@@ -99,8 +101,8 @@ async def run(options: argparse.Namespace) -> Card:
         engine = await start_engine(bench, options.model.resolve(), *flags)
         gateway = await start_gateway(bench, engine.address.path, "bench", max_in_flight=_NUM_PERMITS)
         prompts = Prompts(options.model, rng)
+        fds_before = await _settled_fds(_ONE_PROBE_S, gateway.process, engine.process)
         await _normal_request(gateway.address)
-        fds_before = await _settled_fds(gateway.process, engine.process)
         tally = _Tally()
         started_at = clock()
         probes_until = started_at + (options.seconds * 0.5 if options.seconds else float("inf"))
@@ -115,7 +117,7 @@ async def run(options: argparse.Namespace) -> Card:
             problem = None
         except OSError as error:
             problem = f"the request after the storm: {error}"
-        fds_after = await _settled_fds(gateway.process, engine.process)
+        fds_after = await _settled_fds(_IDLE_S, gateway.process, engine.process)
         leaks["file_descriptors"] = max(0, fds_after - fds_before)
     return _card(options, tally, leaks, aborts, wall_s, problem)
 
@@ -262,10 +264,11 @@ async def _aborts(address: Address, state: str) -> int:
     return int(await metric(address, f'engine_aborts_total{{state="{state}"}}'))
 
 
-async def _settled_fds(*processes: Process) -> int:
-    """Fewest open files seen over longer than idle connections are kept."""
+async def _settled_fds(seconds: float, *processes: Process) -> int:
+    """Fewest open files seen in this time."""
     fewest = 1 << 30
-    for _ in range(45):
+    until = clock() + seconds
+    while clock() < until:
         fewest = min(fewest, sum(process.num_fds() for process in processes))
         await asyncio.sleep(0.1)
     return fewest

@@ -92,8 +92,13 @@ class Book:
 
     def metrics(self) -> bytes:
         """The counters in Prometheus' text form."""
-        counts = {"requests_total": self.num_requests, "open": self.num_open, "aborted_total": self.num_aborted}
-        return "".join(f"scripted_{name} {value}\n" for name, value in counts.items()).encode()
+        counts = (
+            ("requests_total", "counter", self.num_requests),
+            ("open", "gauge", self.num_open),
+            ("aborted_total", "counter", self.num_aborted),
+        )
+        lines = (f"# TYPE scripted_{name} {kind}\nscripted_{name} {value}\n" for name, kind, value in counts)
+        return "".join(lines).encode()
 
 
 class ScriptedConnection(asyncio.Protocol):
