@@ -81,6 +81,8 @@ class CoreLink:
         self.last_heard_at = clock()
         self.failure = ""
         """Why the last core was lost."""
+        self.fatal = ""
+        """Why the present core says that it cannot go on."""
 
     @property
     def num_open(self) -> int:
@@ -172,7 +174,10 @@ class CoreLink:
     def core_starting(self) -> None:
         """A new core process is being started."""
         self.phases = []
-        self._set_state("starting")
+        self.fatal = ""
+        self.last_heard_at = self._clock()
+        if self.state != "stopped":
+            self._set_state("starting")
 
     def attached(self, transport: asyncio.WriteTransport) -> None:
         """The core has connected."""
@@ -211,7 +216,7 @@ class CoreLink:
             self._observer.phase_ended(message)
             self.wake_watchers()
         elif isinstance(message, Fatal):
-            self.failure = message.message
+            self.fatal = message.message
 
     def _stepped(self, report: StepReport) -> None:
         self.load = report.load

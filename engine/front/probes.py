@@ -86,7 +86,7 @@ class Probes:
         state: dict[str, Any] = {"ready": self._service.is_ready, "state": self._service.state, "phases": phases}
         if link.ready is not None:
             state["core"] = msgspec.structs.asdict(link.ready)
-        if link.state == "down":
+        if link.ready is None and link.failure:
             state["failure"] = link.failure
         return state
 

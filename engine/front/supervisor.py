@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import logging
-import os
 import shutil
 import sys
 import tempfile
@@ -44,6 +43,8 @@ class Patience:
 
     connect_s: float = 120.0
     """For a started core's first connection (it imports torch before)."""
+    start_s: float = 1800.0
+    """For the next phase of its start-up (large weights, compiling kernels)."""
     hang_s: float = 120.0
     """For any frame while requests are open."""
     stop_s: float = 5.0
@@ -66,7 +67,7 @@ def spawn_core(config: CoreConfig) -> Spawn:
 
 
 class CoreSupervisor:
-    """Owns the core process and the private folder of its sockets; `run` until `stop`."""
+    """Owns the core process; `run` until `stop`. The socket is in a private folder, and gone once it is connected."""
 
     def __init__(self, link: CoreLink, spawn: Spawn, clock: Callable[[], float], patience: Patience) -> None:
         self._link = link
@@ -78,77 +79,91 @@ class CoreSupervisor:
 
     async def run(self) -> None:
         """Keep a core running until `stop`; the last one has ended when this returns."""
-        folder = Path(tempfile.mkdtemp(prefix="penstock-"))  # readable by this user only
         pause_s = self._patience.first_pause_s
-        try:
-            while not self._stopping.is_set():
-                started_at = self._clock()
-                reason = await self._run_one(folder / f"core-{self.num_starts}.sock")
-                self._link.core_lost(reason)
-                if self._stopping.is_set():
-                    return
-                if self._clock() - started_at >= self._patience.healthy_s:
-                    pause_s = self._patience.first_pause_s
-                logger.error("core lost: %s; restarting in %.1f s", self._link.failure, pause_s)
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._stopping.wait(), pause_s)
-                pause_s = min(2 * pause_s, self._patience.longest_pause_s)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+        while not self._stopping.is_set():
+            started_at = self._clock()
+            status = await self._run_one()
+            if self._stopping.is_set():
+                return
+            if self._clock() - started_at >= self._patience.healthy_s:
+                pause_s = self._patience.first_pause_s
+            logger.error("core lost: %s (exit status %s); next in %.1f s", self._link.failure, status, pause_s)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), pause_s)
+            pause_s = min(2 * pause_s, self._patience.longest_pause_s)
 
     def stop(self) -> None:
         """End the core, gently first; `run` returns when it is gone."""
         self._link.shut_down()
         self._stopping.set()
 
-    async def _run_one(self, socket_path: Path) -> str:
-        """One core's whole life; why it ended."""
+    async def _run_one(self) -> int | None:
+        """One core's whole life; its exit status, or None when it could not be started."""
         self.num_starts += 1
         self._link.core_starting()
         connection = CoreConnection(self._link)
-        server = await asyncio.get_running_loop().create_unix_server(lambda: connection, path=socket_path)
-        os.chmod(socket_path, 0o600)
+        folder = Path(tempfile.mkdtemp(prefix="penstock-"))  # readable by this user only
         try:
-            process = await self._spawn(socket_path)
+            return await self._run_in(folder, connection)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    async def _run_in(self, folder: Path, connection: CoreConnection) -> int | None:
+        path = folder / "core.sock"
+        server = await asyncio.get_running_loop().create_unix_server(lambda: connection, path=path)
+        try:
+            process = await self._spawn(path)
         except OSError as error:
             server.close()
-            return f"it could not be started: {error}"
+            self._link.core_lost(f"it could not be started: {error}")
+            return None
         exited = asyncio.create_task(process.wait(), name="core exit")
         try:
-            return await self._watch(connection, exited)
+            await self._connected(connection, exited)
+            server.close()
+            shutil.rmtree(folder)  # at once, so that even a front that is killed leaves nothing behind
+            self._link.core_lost(await self._watch(connection, exited))
         finally:
             server.close()
             await self._end(connection, process, exited)
+        return exited.result() if exited.done() else None
+
+    async def _connected(self, connection: CoreConnection, exited: asyncio.Task[int]) -> None:
+        """Return when the core has connected, or never will."""
+        opened = asyncio.create_task(connection.opened.wait(), name="core connected")
+        stopping = asyncio.create_task(self._stopping.wait(), name="stop")
+        waits: set[asyncio.Task[object]] = {opened, exited, stopping}
+        await asyncio.wait(waits, timeout=self._patience.connect_s, return_when="FIRST_COMPLETED")
+        opened.cancel()
+        stopping.cancel()
 
     async def _watch(self, connection: CoreConnection, exited: asyncio.Task[int]) -> str:
         """Wait for the first sign of the end; say which."""
-        opened = asyncio.create_task(connection.opened.wait(), name="core connected")
+        if not connection.opened.is_set() and not exited.done() and not self._stopping.is_set():
+            return f"it did not connect within {self._patience.connect_s:.0f} s"
         lost = asyncio.create_task(connection.lost.wait(), name="core connection lost")
         stopping = asyncio.create_task(self._stopping.wait(), name="stop")
         hung = asyncio.create_task(self._hung(), name="core hung")
         endings: set[asyncio.Task[object]] = {exited, lost, stopping, hung}
         try:
-            await asyncio.wait({opened, *endings}, timeout=self._patience.connect_s, return_when="FIRST_COMPLETED")
-            if not opened.done() and not any(task.done() for task in endings):
-                return f"it did not connect within {self._patience.connect_s:.0f} s"
             await asyncio.wait(endings, return_when="FIRST_COMPLETED")
             if stopping.done():
                 return "it was stopped"
             if hung.done():
-                return f"it said nothing for {self._patience.hang_s:.0f} s with requests open"
-            if lost.done():
-                return self._link.failure or connection.reason
-            return self._link.failure or f"it ended with status {exited.result()}"
+                return hung.result()
+            return self._link.fatal or (connection.reason if lost.done() else "it ended")
         finally:
-            for task in (opened, lost, stopping, hung):
+            for task in (lost, stopping, hung):
                 task.cancel()
 
-    async def _hung(self) -> None:
-        """Return when requests are open and the core has been silent for too long."""
+    async def _hung(self) -> str:
+        """Return, with the reason, when the core has been silent for too long."""
         while True:
             silent_s = self._clock() - self._link.last_heard_at
             if self._link.state == "ready" and self._link.num_open and silent_s >= self._patience.hang_s:
-                return
+                return f"it said nothing for {silent_s:.0f} s with requests open"
+            if self._link.state == "starting" and silent_s >= self._patience.start_s:
+                return f"it said nothing for {silent_s:.0f} s of its start-up"
             await asyncio.sleep(min(1.0, self._patience.hang_s / 4))
 
     async def _end(self, connection: CoreConnection, process: CoreProcess, exited: asyncio.Task[int]) -> None:
