@@ -13,7 +13,6 @@ from gateway.timeline import Stage
 from gateway.timing_events import TimingEvents
 from gateway.turn import Turn
 from gateway.upstreams.response import UpstreamResponse
-from gateway.upstreams.sse import SseProgress
 
 MAX_PLAIN_BYTES: Final = 32 * 1024 * 1024
 """Largest plain answer that is held to see whether it is whole."""
@@ -88,7 +87,7 @@ class _StreamRelay:
                 self._resume = asyncio.get_running_loop().create_task(self._resume_after_drain(channel))
 
         try:
-            await self._response.relay(sink, progress=SseProgress())
+            await self._response.relay(sink)
             if self._resume is not None:
                 await self._resume
         finally:

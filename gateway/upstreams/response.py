@@ -9,9 +9,12 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from gateway.upstreams.errors import BodyTooLarge, Phase, ResponseClosed
+from gateway.upstreams.sse import SseProgress
 
 Sink = Callable[[bytes], None]
 Progress = Callable[[bytes], bool]
+
+_EVENT_STREAM = b"text/event-stream"
 
 
 class ResponseSource(Protocol):
@@ -37,6 +40,7 @@ class UpstreamResponse:
         "_buffer",
         "_buffer_bytes",
         "_error",
+        "_has_progress",
         "_is_finished",
         "_is_paused",
         "_loop",
@@ -68,6 +72,7 @@ class UpstreamResponse:
         self._max_buffer_bytes = max_buffer_bytes
         self._buffer: deque[bytes] = deque()
         self._buffer_bytes = 0
+        self._has_progress = False
         self._is_paused = False
         self._is_finished = False
         self._error: BaseException | None = None
@@ -116,9 +121,12 @@ class UpstreamResponse:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     async def wait_body(self) -> None:
-        """Until a piece of the body can be read, or its end has come. Raises UpstreamError."""
+        """Until there is a piece of the body that counts as progress, or its end has come. Raises UpstreamError.
+
+        Heartbeats before the first token do not count; returns all the same when they fill the buffer.
+        """
         try:
-            while not self._buffer and not self._is_ended():
+            while not (self._has_progress or self._is_paused or self._is_ended()):
                 await self._wait()
         except BaseException:  # cancellation too: nobody waits for the rest
             self.close()
@@ -127,10 +135,12 @@ class UpstreamResponse:
     async def relay(self, sink: Sink, *, progress: Progress | None = None) -> None:
         """Call `sink` with every piece, straight from the socket's callback; returns at the end of the body.
 
-        `progress` tells whether a piece restarts the inter-chunk deadline (default: every piece does).
-        Raises UpstreamError, or what `sink` raised; cancelling closes the connection.
+        `progress` tells whether a piece restarts the inter-chunk deadline; by default every piece does, except
+        heartbeats (comments and blank lines) of an event stream. Raises UpstreamError, or what `sink` raised;
+        cancelling closes the connection.
         """
-        self._progress = progress
+        if progress is not None:
+            self._progress = progress
         pieces = tuple(self._buffer)
         self._buffer.clear()
         self._buffer_bytes = 0
@@ -230,10 +240,15 @@ class UpstreamResponse:
         """The head is whole."""
         self.status = status
         self.headers = headers
+        for name, value in headers:
+            if name == b"content-type" and value.startswith(_EVENT_STREAM):
+                self._progress = SseProgress()
         self._wake()
 
     def on_piece(self, piece: bytes) -> bool:
         """A piece of the body came; returns whether it counts as progress. Raises what the sink raises."""
+        counts = self._progress is None or self._progress(piece)
+        self._has_progress = self._has_progress or counts
         if self._sink is not None:
             self._sink(piece)
         else:
@@ -242,7 +257,7 @@ class UpstreamResponse:
             if self._buffer_bytes > self._max_buffer_bytes:
                 self.pause()
             self._wake()
-        return self._progress is None or self._progress(piece)
+        return counts
 
     def on_end(self) -> None:
         """The body is whole; the connection is no longer ours."""

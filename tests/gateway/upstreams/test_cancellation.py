@@ -36,6 +36,9 @@ async def exchange(client: UpstreamClient, how: str, timeouts: Timeouts = NO_TIM
     async with await client.send(POST, timeouts) as response:
         if how == "read":
             await response.read(1_000_000)
+        elif how == "wait_body":
+            await response.wait_body()
+            await response.relay(lambda piece: None)
         elif how == "chunks":
             async for _ in response.chunks():
                 pass
@@ -43,7 +46,7 @@ async def exchange(client: UpstreamClient, how: str, timeouts: Timeouts = NO_TIM
             await response.relay(lambda piece: None)
 
 
-@pytest.mark.parametrize("how", ["read", "chunks", "relay"])
+@pytest.mark.parametrize("how", ["read", "chunks", "relay", "wait_body"])
 async def test_cancelled_at_every_step_of_an_exchange(serve: Serve, how: str) -> None:
     upstream, client = await serve(sending_then_waiting(b"HTTP/1.1 ", CHUNKED_HEAD[9:], chunk(b"a"), LAST_CHUNK))
     for num_steps in range(60):

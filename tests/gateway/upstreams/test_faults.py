@@ -24,7 +24,6 @@ from gateway.upstreams.errors import (
     UpstreamError,
 )
 from gateway.upstreams.pool import PoolLimits
-from gateway.upstreams.sse import SseProgress
 from gateway.upstreams.target import Target
 from gateway.upstreams.timeouts import Timeouts
 from tests.gateway.upstreams.conftest import Serve
@@ -159,7 +158,49 @@ async def test_heartbeats_do_not_keep_a_stalled_body_alive(serve: Serve) -> None
     _, client = await serve(heartbeats)
     response = await client.send(POST, Timeouts(inter_chunk_s=0.05))
     with pytest.raises(InterChunkTimeout):
-        await response.relay(lambda piece: None, progress=SseProgress())
+        await response.relay(lambda piece: None)
+
+
+async def test_the_caller_may_say_that_heartbeats_count(serve: Serve) -> None:
+    _, client = await serve(heartbeats)
+    response = await client.send(POST, Timeouts(inter_chunk_s=0.05, total_s=0.15))
+    with pytest.raises(TotalTimeout):
+        await response.relay(lambda piece: None, progress=lambda piece: True)
+
+
+async def test_heartbeats_are_not_a_first_byte(serve: Serve) -> None:
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        await peer.send(CHUNKED_HEAD)
+        while True:
+            await peer.send(chunk(b": ping\n\n"))
+            await asyncio.sleep(0.002)
+
+    _, client = await serve(script)
+    response = await client.send(POST, Timeouts(first_byte_s=0.05, inter_chunk_s=5.0))
+    with pytest.raises(FirstByteTimeout):
+        await response.wait_body()
+
+
+async def test_waiting_for_the_body_ends_with_its_first_token(serve: Serve) -> None:
+    beginning = CHUNKED_HEAD + chunk(b": ping\n\n")
+    _, client = await serve(sending_then_waiting(beginning, chunk(b": ping\n\n"), chunk(b"data: {}\n\n"), LAST_CHUNK))
+    async with await client.send(POST, NO_TIMEOUTS) as response:
+        await response.wait_body()
+        assert await response.read(100) == b": ping\n\n: ping\n\ndata: {}\n\n"
+
+
+async def test_waiting_for_the_body_ends_when_only_heartbeats_fill_the_buffer(serve: Serve) -> None:
+    _, client = await serve(sending_then_waiting(CHUNKED_HEAD + chunk(b": ping\n\n") * 100), max_buffer_bytes=200)
+    async with await client.send(POST, NO_TIMEOUTS) as response:
+        await response.wait_body()
+
+
+async def test_waiting_for_the_body_fails_with_it(serve: Serve) -> None:
+    _, client = await serve(sending_then_closing(CHUNKED_HEAD))
+    response = await client.send(POST, NO_TIMEOUTS)
+    with pytest.raises(ClosedEarly):
+        await response.wait_body()
 
 
 async def test_a_body_that_never_ends_meets_the_total_limit(serve: Serve) -> None:
