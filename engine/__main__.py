@@ -11,6 +11,7 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
+import prometheus_client
 import uvloop
 
 from engine.config import CoreConfig, EngineConfigError, FrontConfig
@@ -26,6 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.basicConfig(
         level=options.pop("log_level").upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
+    prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # one more series each
     try:
         front, core = configs(options)
         uvloop.run(run_front(front, core, on_listening=lambda address: print(f"engine: {address}", flush=True)))
