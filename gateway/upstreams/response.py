@@ -103,7 +103,7 @@ class UpstreamResponse:
         """The whole body. Raises BodyTooLarge above `limit` bytes, or another UpstreamError."""
         self._refuse_declared_length_above(limit)
         self._max_buffer_bytes = max(self._max_buffer_bytes, limit)
-        self._resume_if_drained()
+        self.resume()  # from here on the limit alone says how much is held
         try:
             while not self._is_ended():
                 if self._buffer_bytes > limit:

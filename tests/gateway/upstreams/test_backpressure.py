@@ -50,6 +50,24 @@ async def test_a_slow_reader_pauses_the_producer_and_gets_every_byte(serve: Serv
     assert client.snapshot().num_idle == 1
 
 
+@pytest.mark.parametrize("limit_share", [1.0, 1.2, 1.9, 4.0])
+async def test_a_paused_body_can_still_be_read_whole(serve: Serve, limit_share: float) -> None:
+    body = b"x" * 1500
+
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        await peer.send(CHUNKED_HEAD + chunk(body[:1100]))
+        await asyncio.sleep(0.01)
+        await peer.send(chunk(body[1100:]) + LAST_CHUNK)
+        await peer.gone()
+
+    _, client = await serve(script, max_buffer_bytes=1000)
+    response = await client.send(POST, NO_TIMEOUTS)
+    await asyncio.sleep(0.005)
+    async with asyncio.timeout(2):
+        assert await response.read(int(len(body) * limit_share)) == body
+
+
 async def test_a_paused_relay_pauses_the_producer_and_gets_every_byte(serve: Serve) -> None:
     producer = Producer()
     _, client = await serve(producer)

@@ -10,6 +10,9 @@ from tests.gateway.upstreams.scripted import CHUNKED_HEAD, LAST_CHUNK, chunk, pl
 LIMITS = WireLimits(max_head_bytes=512, max_framing_bytes=128)
 
 
+Mutation = tuple[str, int, bytes]
+
+
 def reader(method: bytes = b"POST") -> ResponseReader:
     made = ResponseReader(LIMITS)
     made.begin(method)
@@ -214,3 +217,26 @@ def test_many_tiny_chunks_are_not_framing_alone() -> None:
     for _ in range(500):
         made.feed(chunk(b"x"))
     assert len(made.pieces) == 500
+
+
+MUTATIONS = st.lists(
+    st.tuples(st.sampled_from(["flip", "cut", "insert"]), st.integers(0, 400), st.binary(min_size=1, max_size=4)),
+    min_size=1,
+    max_size=4,
+)
+
+
+@given(st.sampled_from([*WHOLE, b""]), MUTATIONS, st.integers(1, 50))
+def test_whatever_comes_it_is_a_response_or_a_wire_error(wire: bytes, mutations: list[Mutation], size: int) -> None:
+    for kind, place, patch in mutations:
+        at = place % (len(wire) + 1)
+        dropped = {"flip": len(patch), "cut": len(patch), "insert": 0}[kind]
+        wire = wire[:at] + (b"" if kind == "cut" else patch) + wire[at + dropped :]
+    made = reader()
+    try:
+        for at in range(0, len(wire), size):
+            made.feed(wire[at : at + size])
+    except WireError:
+        return
+    assert made.has_head or not made.pieces
+    assert made.is_complete or not made.eof() or b"content-length" not in dict(made.headers)
