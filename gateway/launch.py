@@ -37,6 +37,8 @@ class EngineLaunch:
 
     child: ChildSpec
     socket_path: Path
+    deployments: tuple[str, ...] = ()
+    """Ids of the policy's deployments that it serves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,11 +55,9 @@ def plan_launch(
     config: GatewayConfig, policy: Policy, gateway_flags: Sequence[str], *, num_cores: int, python: str = sys.executable
 ) -> LaunchPlan:
     """The plan for a policy: a bundled engine is started when a deployment's URL is its socket. Raises LaunchError."""
-    wanted = {deployment.url for deployment in policy.deployments}
     threads = split_threads(num_cores)
-    engines = tuple(
-        _engine(size, config, threads[size], python) for size in SIZES if f"unix:{socket_path(config, size)}" in wanted
-    )
+    served = {size: _served_by(policy, socket_path(config, size)) for size in SIZES}
+    engines = tuple(_engine(size, config, threads[size], ids, python) for size, ids in served.items() if ids)
     public, admin = settle_address(config.public_listen, "--port"), settle_address(config.admin_listen, "--admin-port")
     flags = (*gateway_flags, "--public-listen", public, "--admin-listen", admin)
     gateway = ChildSpec(
@@ -124,13 +124,19 @@ def settle_address(address: str, flag: str) -> str:
         raise LaunchError(f"cannot listen on {address}: {error.strerror or error}; choose another address") from error
 
 
-def _engine(size: Size, config: GatewayConfig, num_threads: int, python: str) -> EngineLaunch:
+def _served_by(policy: Policy, path: Path) -> tuple[str, ...]:
+    return tuple(deployment.id for deployment in policy.deployments if deployment.url == f"unix:{path}")
+
+
+def _engine(
+    size: Size, config: GatewayConfig, num_threads: int, deployments: tuple[str, ...], python: str
+) -> EngineLaunch:
     path = socket_path(config, size)
     flags = ("--model", str(bundled_model_dir(size)), "--listen", f"unix:{path}", "--name", f"penstock-{size}")
     bounds = ("--threads", str(num_threads), "--kv-memory-bytes", str(KV_MEMORY_BYTES), "--log-level", config.log_level)
     argv = (*module_argv(python, "engine"), *flags, *bounds)
     child = ChildSpec(name=size, argv=argv, stop_timeout_s=ENGINE_STOP_TIMEOUT_S, env=python_env())
-    return EngineLaunch(child=child, socket_path=path)
+    return EngineLaunch(child=child, socket_path=path, deployments=deployments)
 
 
 def module_argv(python: str, name: str) -> tuple[str, ...]:

@@ -44,6 +44,7 @@ class Supervisor:
         self._poll_s = poll_s
         self._engines = [Child(engine.child, report=console.line, backoff=BackOff()) for engine in plan.engines]
         self._gateway = Child(plan.gateway, report=console.line, backoff=BackOff())
+        self._engine_ready = {engine.child.name: asyncio.Event() for engine in plan.engines}
         self._stop_asked = asyncio.Event()
         self._asked_at: float | None = None
 
@@ -101,6 +102,7 @@ class Supervisor:
             answer = await self._probe(address, "/startupz") if child.num_starts > announced else None
             if answer is not None and answer.status == 200:
                 announced = child.num_starts
+                self._engine_ready[engine.child.name].set()
                 spent = f"after {self._clock() - started_at:.1f} s" if announced == 1 else "again"
                 self._console.line(engine.child.name, f"ready {spent}{_phases(answer)}")
             elif announced == 0 and self._clock() >= note_at:
@@ -110,19 +112,34 @@ class Supervisor:
             await asyncio.sleep(self._poll_s)
 
     async def _watch_gateway(self, started_at: float) -> None:
-        """Show the first request, once the gateway says that it can be answered."""
+        """Show the first request, once every engine started here is ready and the gateway knows."""
         note_at = self._clock() + STILL_WAITING_S
-        while True:
-            answer = await self._probe(self._plan.public, "/readyz")
-            if answer is not None and answer.status == 200:
-                break
+        while missing := self._missing(await self._probe(self._plan.public, "/readyz")):
             if self._clock() >= note_at:
                 note_at = self._clock() + STILL_WAITING_S
-                reason = "no answer yet" if answer is None else "no deployment is ready yet"
-                self._console.say(f"waiting for the gateway on {self._plan.public}: {reason}")
+                self._console.say(f"waiting for {missing}")
             await asyncio.sleep(self._poll_s)
         self._console.say(f"ready after {self._clock() - started_at:.1f} s; admin on {self._plan.admin}; Ctrl-C stops")
         self._console.block(first_request(self._plan.public, needs_key=self._needs_key))
+
+    def _missing(self, answer: Answer | None) -> str | None:
+        """What is still to come, given the gateway's `/readyz`; None when requests go to every engine started here."""
+        place = f"the gateway on {self._plan.public}"
+        if answer is None:
+            return f"{place}: no answer yet"
+        starting = [name for name, ready in self._engine_ready.items() if not ready.is_set()]
+        if answer.status != 200:
+            return f"{place}: no deployment is ready yet" + (f"; starting: {', '.join(starting)}" if starting else "")
+        if starting:
+            return f"{', '.join(starting)}: still starting; requests to {self._plan.public} are answered without it"
+        seen = answer.body.get("deployments") if isinstance(answer.body, dict) else None
+        unseen = [
+            name
+            for engine in self._plan.engines
+            for name in engine.deployments
+            if isinstance(seen, dict) and not seen.get(name, True)
+        ]
+        return f"{place}: it does not reach {', '.join(unseen)} yet" if unseen else None
 
 
 async def supervise(supervisor: Supervisor) -> int:

@@ -15,7 +15,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-START_TIMEOUT_S = 120.0
+START_TIMEOUT_S = 240.0
+"""Two engines import torch and warm up; on a busy machine that takes a while."""
 
 
 @dataclass(frozen=True, slots=True)

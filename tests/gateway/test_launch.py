@@ -61,6 +61,7 @@ def test_the_bundled_policy_starts_both_engines_on_the_sockets_it_names(tmp_path
         ]
         assert (Path(values(argv, "--model")[0]) / "config.json").is_file()
     assert {f"unix:{engine.socket_path}" for engine in plan.engines} == {item.url for item in policy.deployments}
+    assert [engine.deployments for engine in plan.engines] == [("small",), ("large",)]
 
 
 def test_a_policy_that_names_other_servers_starts_no_engine(tmp_path: Path) -> None:

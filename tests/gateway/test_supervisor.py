@@ -20,12 +20,12 @@ from tests.gateway.children import notes, script, server
 from tests.gateway.test_child import until
 
 
-def plan(folder: Path, *, gateway_delay_s: float = 0.0) -> LaunchPlan:
+def plan(folder: Path, *, gateway_delay_s: float = 0.0, large_delay_s: float = 0.0) -> LaunchPlan:
     """Two engines and a gateway."""
     engines = []
-    for name in ("small", "large"):
-        child, socket_path = server(folder, name)
-        engines.append(EngineLaunch(child=child, socket_path=socket_path))
+    for name, delay_s in (("small", 0.0), ("large", large_delay_s)):
+        child, socket_path = server(folder, name, delay_s=delay_s)
+        engines.append(EngineLaunch(child=child, socket_path=socket_path, deployments=(name,)))
     gateway, gateway_socket = server(folder, "gateway", delay_s=gateway_delay_s)
     return LaunchPlan(engines=tuple(engines), gateway=gateway, public=f"unix:{gateway_socket}", admin="127.0.0.1:8081")
 
@@ -71,14 +71,39 @@ async def running(a_plan: LaunchPlan, a_probe: Probe = probe.get) -> AsyncIterat
 
 async def test_the_first_request_is_shown_once_and_only_when_the_gateway_is_ready(tmp_path: Path) -> None:
     async with running(plan(tmp_path, gateway_delay_s=0.4)) as up:
-        await until(up.said("large    | ready after 0.0 s (weights 0.2 s)"))
-        await until(up.said("small    | ready after"))
-        assert "curl" not in up.text
         await until(up.said("curl --unix-socket"))
         await asyncio.sleep(0.1)
         assert up.text.count("curl") == 1
         assert up.text.count("penstock | ready after") == 1
-        assert "gateway  | gateway listens" in up.text
+        before = up.text.partition("penstock | ready after")[0]
+        assert "large    | ready after 0.0 s (weights 0.2 s)" in before
+        assert "small    | ready after" in before
+        assert "gateway  | gateway listens" in before
+
+
+async def test_the_first_request_waits_for_the_slowest_engine_and_says_which_it_is(tmp_path: Path) -> None:
+    async with running(plan(tmp_path, large_delay_s=600)) as up:
+        await until(up.said("small    | ready after"))
+        up.now_s += 15
+        await until(up.said("penstock | waiting for large: still starting; requests to unix:"))
+        await until(up.said("large    | still starting after 15 s"))
+        assert "curl" not in up.text
+
+
+async def test_the_first_request_waits_until_the_gateway_has_seen_every_engine(tmp_path: Path) -> None:
+    deployments = {"small": True, "large": False, "hosted": False}
+
+    async def told(address: str, path: str) -> Answer | None:
+        return Answer(status=200, body={"status": "ready", "deployments": deployments})
+
+    async with running(plan(tmp_path), told) as up:
+        await until(up.said("small    | ready after"))
+        await until(up.said("large    | ready after"))
+        up.now_s += 15
+        await until(up.said("it does not reach large yet"))
+        assert "curl" not in up.text
+        deployments["large"] = True
+        await until(up.said("curl"))
 
 
 async def test_the_gateway_stops_before_the_engines_it_drains_into(tmp_path: Path) -> None:
