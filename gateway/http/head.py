@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
-from typing import Final
+from typing import Final, cast
 from urllib.parse import unquote
 
 import msgspec
+from uvicorn._types import HTTPScope
 
 from gateway.errors import MethodNotAllowed, RequestTooLarge, UnsupportedMediaType
 from gateway.http.limits import EdgeLimits
@@ -17,6 +19,7 @@ Headers = list[tuple[bytes, bytes]]
 METHODS: Final = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 """What may reach an application; all others are answered with 405."""
 
+_ASGI: Final = {"version": "3.0", "spec_version": "2.3"}
 _METHODS: Final = frozenset(method.encode("ascii") for method in METHODS)
 _AUTHORITY: Final = re.compile(rb"(?:[A-Za-z0-9._~-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
@@ -59,6 +62,36 @@ def read_head(*, method: bytes, version: str, target: bytes, headers: Headers, l
         query=query,
         content_length=length,
         expects_continue=b"expect" in single and _expects_continue(single[b"expect"], version),
+    )
+
+
+def http_scope(
+    head: RequestHead,
+    *,
+    version: str,
+    headers: Headers,
+    server: tuple[str, int | None] | None,
+    client: tuple[str, int] | None,
+    draining: asyncio.Event,
+) -> HTTPScope:
+    """The ASGI scope of a request; `state` is the application's to fill further."""
+    return cast(
+        HTTPScope,
+        {
+            "type": "http",
+            "asgi": _ASGI,
+            "http_version": version,
+            "server": server,
+            "client": client,
+            "scheme": "http",
+            "root_path": "",
+            "method": head.method,
+            "path": head.path,
+            "raw_path": head.raw_path,
+            "query_string": head.query,
+            "headers": headers,
+            "state": {"draining": draining},
+        },
     )
 
 

@@ -72,6 +72,11 @@ class InputMeter:
         self._part += 1
         self._wire_bytes = self._body_bytes = self._num_trailers = 0
 
+    @property
+    def since(self) -> float:
+        """When the part being read, or the wait for the next request, began."""
+        return self._since
+
     def begin_wait(self, now: float) -> None:
         """A request is read and answered; the wait for the next one begins."""
         self._since = now

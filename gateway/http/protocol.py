@@ -11,17 +11,16 @@ client that left, and generating for nobody costs more than refusing the few cli
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import httptools
-from uvicorn._types import HTTPScope
 from uvicorn.config import Config
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from gateway.errors import GatewayError
 from gateway.http.exchange import Exchange, Outflow
-from gateway.http.head import RequestHead, read_head
+from gateway.http.head import http_scope, read_head
 from gateway.http.meter import InputMeter, Reading
 from gateway.http.refusal import HeadersTooLarge, MalformedRequest, UpgradeNotServed, UriTooLong, explain
 from gateway.http.upgrade import head_without_upgrade, is_websocket
@@ -29,7 +28,6 @@ from gateway.http.upgrade import head_without_upgrade, is_websocket
 if TYPE_CHECKING:
     from gateway.http.state import EdgeState
 
-_ASGI = {"version": "3.0", "spec_version": "2.3"}
 _HELD_LIMIT = 64 * 1024
 _STALL_LOOKS = 4
 
@@ -52,7 +50,6 @@ class EdgeProtocol(HttpToolsProtocol):
         self._deferred: GatewayError | None = None
         self._held: list[bytes] = []
         self._held_bytes = 0
-        self._replays_upgrade = False
 
     # The connection
 
@@ -70,12 +67,12 @@ class EdgeProtocol(HttpToolsProtocol):
             self.flow.write(self.edge.refuse_connection())
             transport.close()
             return
+        self.edge.idle[self] = None
         self.edge.wheel.look_at(self, now + self.limits.header_timeout_s)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the requests under way that nobody waits for them."""
-        if self._is_admitted:
-            self.edge.release(self, self._ip)
+        self._release()
         self._meter.reading = Reading.DEAF
         self._lose_exchanges()
         super().connection_lost(exc)
@@ -87,11 +84,10 @@ class EdgeProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Feed the parser, unless these bytes must wait or are no longer of interest."""
-        if self._meter.reading is Reading.DEAF:
-            self._drop(data)
-        elif self._meter.reading is Reading.IDLE and self._is_answering:
+        reading = self._meter.reading
+        if reading is Reading.IDLE and self._is_answering:
             self._hold(data)
-        else:
+        elif reading is not Reading.DEAF:
             self._feed(data)
 
     def begin_drain(self) -> None:
@@ -111,6 +107,18 @@ class EdgeProtocol(HttpToolsProtocol):
         else:
             self.transport.close()
 
+    def give_up(self) -> None:
+        """Make room for another connection; only for one that is idle."""
+        assert not self._is_answering, "a request is under way"
+        self._release()
+        self._meter.reading = Reading.DEAF
+        self.transport.close()
+
+    @property
+    def idle_since(self) -> float:
+        """When the last request ended, or the connection began, while it is idle."""
+        return self._meter.since
+
     def abort(self) -> None:
         """Reset the connection; requests under way learn that nobody waits for them."""
         self._lose_exchanges()
@@ -120,6 +128,15 @@ class EdgeProtocol(HttpToolsProtocol):
     def _is_answering(self) -> bool:
         exchange = self.exchange
         return exchange is not None and not exchange.response_complete and not exchange.disconnected
+
+    def _release(self) -> None:
+        if self._is_admitted:
+            self._is_admitted = False
+            self.edge.release(self, self._ip)
+
+    def _begin_wait(self) -> None:
+        self._meter.begin_wait(self.edge.clock())
+        self.edge.idle[self] = None
 
     def _exchanges(self) -> list[Exchange]:
         queued = [cycle for cycle, _ in self.pipeline if isinstance(cycle, Exchange)]
@@ -138,12 +155,6 @@ class EdgeProtocol(HttpToolsProtocol):
         self._held_bytes += len(data)
         if self._held_bytes > _HELD_LIMIT:
             self.flow.pause_reading()
-
-    def _drop(self, data: bytes) -> None:
-        if self._is_answering:  # a fault waits behind an answer: do not read on for nothing
-            self._held_bytes += len(data)
-            if self._held_bytes > _HELD_LIMIT:
-                self.flow.pause_reading()
 
     def _feed(self, data: bytes) -> None:
         meter = self._meter
@@ -166,16 +177,11 @@ class EdgeProtocol(HttpToolsProtocol):
 
     def _replay_upgrade(self, rest: bytes) -> None:
         """Serve a request that offers another protocol as plain HTTP/1.1: parse it again without the offer."""
-        if self._fault is not None or self._replays_upgrade:
-            self._refuse(self._fault or UpgradeNotServed())
-            return
         head = head_without_upgrade(self.parser.get_method(), self.url, self.headers)
         self.parser = httptools.HttpRequestParser(self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
         self._meter.reading = Reading.IDLE
-        self._replays_upgrade = True
         self._feed(head + rest)
-        self._replays_upgrade = False
 
     # Parser callbacks; what they raise ends in `_feed`
 
@@ -184,6 +190,7 @@ class EdgeProtocol(HttpToolsProtocol):
         if len(self.pipeline) >= self.limits.max_pipelined:
             raise self._faulty(MalformedRequest(f"more than {self.limits.max_pipelined} requests are pipelined"))
         self._meter.begin_head()
+        self.edge.idle.pop(self, None)
         self.url = b""
         self.headers = []
 
@@ -226,7 +233,14 @@ class EdgeProtocol(HttpToolsProtocol):
                 raise self._faulty(UpgradeNotServed())
             return  # `_replay_upgrade` parses this request again
         exchange = Exchange(
-            scope=self._scope(head, version),
+            scope=http_scope(
+                head,
+                version=version,
+                headers=headers,
+                server=self.server,
+                client=self.client,
+                draining=self.edge.draining,
+            ),
             transport=self.transport,
             flow=self.flow,
             edge=self.edge,
@@ -241,24 +255,6 @@ class EdgeProtocol(HttpToolsProtocol):
             self.pipeline.appendleft((exchange, self.app))
         else:
             self._start(exchange)
-
-    def _scope(self, head: RequestHead, version: str) -> HTTPScope:
-        scope = {
-            "type": "http",
-            "asgi": _ASGI,
-            "http_version": version,
-            "server": self.server,
-            "client": self.client,
-            "scheme": self.scheme,
-            "root_path": "",
-            "method": head.method,
-            "path": head.path,
-            "raw_path": head.raw_path,
-            "query_string": head.query,
-            "headers": self.headers,
-            "state": {"draining": self.edge.draining},
-        }
-        return cast(HTTPScope, scope)
 
     def on_body(self, body: bytes) -> None:
         """A piece of the body: counted, then handed to whoever reads it."""
@@ -283,7 +279,7 @@ class EdgeProtocol(HttpToolsProtocol):
         assert exchange is not None, "a message has a head"
         exchange.more_body = False
         if exchange.response_complete:
-            self._meter.begin_wait(self.edge.clock())
+            self._begin_wait()
         else:
             exchange.message_event.set()
 
@@ -318,7 +314,7 @@ class EdgeProtocol(HttpToolsProtocol):
         elif self._deferred is not None:
             self._send_refusal(self._deferred)
         elif self._meter.reading is Reading.IDLE:
-            self._meter.begin_wait(self.edge.clock())
+            self._begin_wait()
             if self._held:
                 held, self._held, self._held_bytes = b"".join(self._held), [], 0
                 self._feed(held)

@@ -7,7 +7,6 @@ import logging
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from email.utils import formatdate
 from typing import cast
 
 from uvicorn._types import ASGI3Application
@@ -19,7 +18,7 @@ from gateway.http.asgi import ASGIApp
 from gateway.http.descriptors import open_file_limit, share_connections
 from gateway.http.limits import EdgeLimits
 from gateway.http.protocol import EdgeProtocol
-from gateway.http.state import EdgeState, RefusalHook
+from gateway.http.state import EdgeState, RefusalHook, date_line
 
 _LOGGER = logging.getLogger("penstock.edge")
 _BACKLOG = 4096
@@ -150,7 +149,7 @@ class Server:
             on_refusal=self._on_refusal,
         )
         self._states.append(state)
-        config = _uvicorn_config(listener.app)
+        config = uvicorn_config(listener.app)
         sockets = await bind(listener.address, reuse_port=listener.reuse_port, limits=listener.limits)
         try:
             for listening in sockets:
@@ -172,11 +171,11 @@ class Server:
 
     def _tick(self) -> None:
         loop = asyncio.get_running_loop()
-        if loop.time() - self._date_at >= 1.0 or not self._date_at:
+        if loop.time() - self._date_at >= 1.0:
             self._date_at = loop.time()
-            date_line = b"date: %b\r\n" % formatdate(usegmt=True).encode("ascii")
+            line = date_line()
             for state in self._states:
-                state.date_line = date_line
+                state.date_line = line
         self.sweep()
         self._timer = loop.call_later(self._tick_s, self._tick)
 
@@ -201,7 +200,7 @@ def _connection_caps(listeners: Sequence[Listener]) -> list[int]:
     return caps
 
 
-def _uvicorn_config(app: ASGIApp) -> Config:
+def uvicorn_config(app: ASGIApp) -> Config:
     """What uvicorn's protocol class asks of a Config; everything it would do beyond that is switched off."""
     config = Config(
         cast(ASGI3Application, app),

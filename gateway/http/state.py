@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable
+from email.utils import formatdate
 from typing import TYPE_CHECKING
 
 from uvicorn.server import ServerState
@@ -17,10 +18,16 @@ from gateway.http.wheel import DeadlineWheel
 if TYPE_CHECKING:
     from gateway.http.protocol import EdgeProtocol
 
+_MIN_IDLE_S = 1.0  # a younger one may have its next request on the wire
 _MAX_DUE_PER_TICK = 1000  # about a millisecond's work
 
 RefusalHook = Callable[[str, GatewayError], None]
 """Told the listener's name and the error whenever the edge answers by itself."""
+
+
+def date_line() -> bytes:
+    """The header line that tells the current time."""
+    return b"date: %b\r\n" % formatdate(usegmt=True).encode("ascii")
 
 
 class EdgeState(ServerState):
@@ -48,14 +55,20 @@ class EdgeState(ServerState):
         self.draining = draining
         self.new_request_id = new_request_id
         self.on_refusal = on_refusal
-        self.date_line = b""
+        self.date_line = date_line()
         self.open: set[EdgeProtocol] = set()
         self.wheel: DeadlineWheel[EdgeProtocol] = DeadlineWheel(resolution_s=resolution_s, now=clock())
         self.per_ip: Counter[str] = Counter()
+        self.idle: OrderedDict[EdgeProtocol, None] = OrderedDict()
+        """Connections on which nothing is under way, the longest idle one first."""
 
     def admit(self, connection: EdgeProtocol, ip: str | None) -> bool:
-        """Count a connection in; False when the listener, or its IP, has as many as it may."""
-        if len(self.open) >= self.max_connections:
+        """Count a connection in; False when the listener, or its IP, has as many as it may.
+
+        A full listener gives up the connection that has been idle longest: its client can come back, a client that
+        is refused a connection has lost its request.
+        """
+        if len(self.open) >= self.max_connections and not self._close_longest_idle():
             return False
         if ip is not None and self.limits.max_connections_per_ip:
             if self.per_ip[ip] >= self.limits.max_connections_per_ip:
@@ -67,11 +80,19 @@ class EdgeState(ServerState):
     def release(self, connection: EdgeProtocol, ip: str | None) -> None:
         """Count a connection out that `admit` had counted in."""
         self.open.discard(connection)
+        self.idle.pop(connection, None)
         self.wheel.discard(connection)
         if ip is not None and self.limits.max_connections_per_ip:
             self.per_ip[ip] -= 1
             if self.per_ip[ip] <= 0:
                 del self.per_ip[ip]
+
+    def _close_longest_idle(self) -> bool:
+        longest = next(iter(self.idle), None)
+        if longest is None or self.clock() - longest.idle_since < _MIN_IDLE_S:
+            return False
+        longest.give_up()
+        return True
 
     def refuse(self, error: GatewayError) -> bytes:
         """The bytes of the edge's own answer, counted."""

@@ -22,9 +22,9 @@ from tests.gateway.http.conftest import ManualClock, StartEdge, get, until
 
 
 async def test_a_flood_of_connections_is_refused_cheaply_while_the_admin_listener_answers(
-    start_edge: StartEdge,
+    start_edge: StartEdge, clock: ManualClock
 ) -> None:
-    edge = await start_edge(listeners={"public": EdgeLimits(max_connections=5), "admin": EdgeLimits()})
+    edge = await start_edge(clock=clock, listeners={"public": EdgeLimits(max_connections=5), "admin": EdgeLimits()})
     async with AsyncExitStack() as held:
         for _ in range(4):
             await held.enter_async_context(edge.connect())
@@ -41,6 +41,35 @@ async def test_a_flood_of_connections_is_refused_cheaply_while_the_admin_listene
             assert await edge.is_serving("admin")
         await until(lambda: edge.server.num_connections["public"] == 4)
         assert await edge.is_serving()
+
+
+async def test_a_full_listener_gives_up_the_connection_that_was_idle_longest(
+    start_edge: StartEdge, clock: ManualClock
+) -> None:
+    release = asyncio.Event()
+
+    async def handler(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == "/slow":
+            await release.wait()
+        await respond(send, 200, [], b"ok")
+
+    edge = await start_edge(handler, clock=clock, max_connections=3)
+    async with edge.connect() as busy, edge.connect() as longest, edge.connect() as idle:
+        await longest.ask(get())
+        clock.advance(0.5)
+        await idle.ask(get())
+        await busy.send(get("/slow"))
+        await until(lambda: edge.app.num_started == 3)
+        async with edge.connect() as too_soon:
+            assert (await too_soon.reply()).status == 503
+        clock.advance(0.6)
+        async with edge.connect() as fresh:
+            assert (await fresh.ask(get())).status == 200
+            assert await longest.rest() == b""
+            assert (await idle.ask(get())).status == 200
+            assert edge.server.num_connections["public"] == 3
+        release.set()
+        assert (await busy.reply()).status == 200
 
 
 async def test_one_ip_may_hold_only_its_share_of_connections(start_edge: StartEdge) -> None:

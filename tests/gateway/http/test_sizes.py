@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from gateway.http.asgi import Receive, Scope, Send
+from gateway.http.asgi import Receive, Scope, Send, read_body, respond
 from gateway.http.limits import EdgeLimits
 from tests.gateway.http.conftest import StartEdge, get, post, until
 
@@ -204,6 +204,28 @@ async def test_a_bad_body_behind_a_running_request_is_answered_after_it(start_ed
         assert (await client.reply()).status == 400
         assert await client.rest() == b""
     assert edge.app.num_started == 1
+
+
+async def test_a_large_request_behind_a_slow_one_waits_unread_and_is_served_whole(start_edge: StartEdge) -> None:
+    release = asyncio.Event()
+    seen: list[int] = []
+
+    async def handler(scope: Scope, receive: Receive, send: Send) -> None:
+        await release.wait()
+        seen.append(len(await read_body(receive, 10**9)))
+        await respond(send, 200, [], b"ok")
+
+    edge = await start_edge(handler)
+    async with edge.connect() as client:
+        await client.send(post(b"1"))
+        await until(lambda: edge.app.num_started == 1)
+        sending = asyncio.ensure_future(client.send(post(b"a" * 8_000_000) + post(b"3")))
+        await asyncio.sleep(0.05)
+        assert not sending.done()  # the kernel's buffers are full: nobody reads
+        release.set()
+        assert [(await client.reply()).status for _ in range(3)] == [200, 200, 200]
+        await sending
+    assert seen == [1, 8_000_000, 1]
 
 
 async def test_requests_behind_connection_close_are_ignored(start_edge: StartEdge) -> None:
