@@ -367,3 +367,15 @@ def test_a_row_error_ends_only_that_sequence() -> None:
 
 def test_the_fake_model_depends_on_every_token() -> None:
     assert len({next_token([1, 2, last]) for last in range(20)}) > 10
+
+
+def test_a_sequence_starts_only_beside_what_the_others_are_expected_to_need() -> None:
+    core = FakeCore(num_blocks=12)
+    core.forecast.observe("interactive", 16)
+    for seq_id in range(3):
+        core.add(make_add(seq_id, [seq_id] * 4, max_tokens=16))
+    core.step()
+    # Each will take 5 blocks: two fit with one to spare, though the third's prompt alone would fit now.
+    assert (core.scheduler.num_running, core.scheduler.num_waiting) == (2, 1)
+    core.run()
+    assert core.tally.preemptions == 0
