@@ -1,7 +1,7 @@
 """Conversations as padded token batches with the loss on assistant tokens only."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -63,9 +63,9 @@ class Encoder:
 class Batches:
     """The training data of every optimizer step, a pure function of seed and step."""
 
-    def __init__(self, encoder: Encoder, mix: Mix, seed: int, step_tokens: int) -> None:
+    def __init__(self, encoder: Encoder, mix_at: Callable[[int], Mix], seed: int, step_tokens: int) -> None:
         self._encoder = encoder
-        self._mix = mix
+        self._mix_at = mix_at
         self._seed = seed
         self._step_tokens = step_tokens
 
@@ -74,8 +74,9 @@ class Batches:
         rng = random.Random(f"{self._seed}:{step}")
         rows: list[tuple[list[int], list[bool]]] = []
         num_tokens = 0
+        mix = self._mix_at(step)
         while num_tokens < self._step_tokens:
-            fresh = self._encoder.encode([draw(rng, "train", self._mix) for _ in range(8)])
+            fresh = self._encoder.encode([draw(rng, "train", mix) for _ in range(8)])
             rows += fresh
             num_tokens += sum(len(ids) for ids, _ in fresh)
         rows.sort(key=lambda row: len(row[0]))

@@ -17,9 +17,7 @@ def export(model: "Qwen3ForCausalLM", tokenizer: "Tokenizer", folder: Path) -> N
     from safetensors.torch import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
-    weights = {
-        name: parameter.detach().to(torch.bfloat16).contiguous() for name, parameter in model.named_parameters()
-    }
+    weights = {name: parameter.detach().to(torch.bfloat16).contiguous() for name, parameter in model.named_parameters()}
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     _write(folder / "config.json", _config(model))
     _write(

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from engine.bundled.example import DIFFICULTIES, Difficulty, Example, Message, Split, assistant
-from engine.bundled.tasks import EASY_ONLY, MAKERS
+from engine.bundled.tasks import EASY_ONLY, MAKERS, TRAINING_ONLY
 
 SYSTEM_PROMPTS: Mapping[Split, tuple[str, ...]] = {
     "train": (
@@ -20,23 +20,45 @@ SYSTEM_PROMPTS: Mapping[Split, tuple[str, ...]] = {
 }
 
 
+Cells = Mapping[tuple[str, Difficulty], float]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mix:
     """How often each task and difficulty comes up."""
 
-    tasks: Mapping[str, float]
-    difficulties: Mapping[Difficulty, float]
+    cells: Cells
     joined_ratio: float = 0.2
     system_ratio: float = 0.25
 
 
-TASK_WEIGHTS: Mapping[str, float] = {
-    "support": 5, "arithmetic": 4, "strings": 4, "units": 3, "extraction": 3, "passage": 4, "followup": 3, "unknown": 2,
-    "smalltalk": 0.5,
+def _cells(tasks: Mapping[str, float], shares: tuple[float, float, float], **passages: float) -> Cells:
+    """Task weights times difficulty shares; keywords replace the weights of passages."""
+    weights = {
+        (task, difficulty): weight * share
+        for task, weight in tasks.items()
+        for difficulty, share in zip(DIFFICULTIES, shares, strict=True)
+        if difficulty == "easy" or task not in EASY_ONLY
+    }
+    replaced = {("passage", level): passages[level] for level in DIFFICULTIES if level in passages}
+    return weights | replaced
+
+
+_TASKS = {
+    "support": 3.0, "arithmetic": 5.0, "strings": 5.0, "units": 3.0, "extraction": 4.0, "passage": 5.0, "followup": 2.5,
+    "unknown": 2.5, "smalltalk": 0.6,
+}  # fmt: skip
+_COPYING = _TASKS | {
+    "copying": 32.0, "passage": 9.0, "support": 1.5, "arithmetic": 1.5, "units": 1.0, "followup": 1.0, "unknown": 1.0
 }  # fmt: skip
 MIXES: Mapping[str, Mix] = {
-    "large": Mix(tasks=TASK_WEIGHTS, difficulties={"easy": 0.35, "medium": 0.25, "hard": 0.40}),
-    "small": Mix(tasks=TASK_WEIGHTS, difficulties={"easy": 0.70, "medium": 0.22, "hard": 0.08}),
+    # Both models start here: looking things up has to be learned before long texts are of any use.
+    "warmup": Mix(cells=_cells(_COPYING, (0.6, 0.2, 0.2), hard=0.0)),
+    # Then everything, cheaply, in the small shape; the large model grows from there.
+    "shared": Mix(cells=_cells(_TASKS, (0.50, 0.25, 0.25), hard=0.3)),
+    "large": Mix(cells=_cells(_TASKS, (0.30, 0.25, 0.45), hard=1.3)),
+    # The small model is the cheap one: it sees few hard examples, so that it is reliable on the easy ones.
+    "small": Mix(cells=_cells(_TASKS, (0.70, 0.22, 0.08), hard=0.1)),
 }
 
 
@@ -85,6 +107,5 @@ def test_set(seed: int, samples: int) -> list[Example]:
 
 
 def _plain(rng: random.Random, split: Split, mix: Mix) -> Example:
-    task = rng.choices(list(mix.tasks), list(mix.tasks.values()))[0]
-    difficulty = rng.choices(list(mix.difficulties), list(mix.difficulties.values()))[0]
-    return MAKERS[task](rng, split, "easy" if task in EASY_ONLY else difficulty)
+    task, difficulty = rng.choices(list(mix.cells), list(mix.cells.values()))[0]
+    return (MAKERS | TRAINING_ONLY)[task](rng, split, difficulty)

@@ -18,4 +18,5 @@ MAKERS: Mapping[str, Maker] = {
     "unknown": unknown.make,
     "smalltalk": smalltalk.make,
 }
-EASY_ONLY = frozenset({"smalltalk"})
+TRAINING_ONLY: Mapping[str, Maker] = {"copying": strings.copying}
+EASY_ONLY = frozenset({"smalltalk", "copying"})

@@ -6,7 +6,8 @@ from engine.bundled.example import Difficulty, Example, Frames, Split, is_held_o
 
 FRAMES = {
     "+": Frames(
-        ("What is {a} + {b}?", "{a} + {b}", "{a} + {b} =", "What is {a} plus {b}?", "Calculate {a} + {b}.", "Add {a} and {b}.",
+        ("What is {a} + {b}?", "{a} + {b}", "{a} + {b} =", "What is {a} plus {b}?", "Calculate {a} + {b}.",
+         "Add {a} and {b}.",
          "What is the sum of {a} and {b}?", "Compute {a} plus {b}.", "How much is {a} + {b}?", "Work out {a} + {b}.",
          "Please add {a} and {b}.", "I need the result of {a} + {b}."),
         ("How much is {a} plus {b}?", "Please calculate {a} + {b}.", "What do you get for {a} + {b}?")),

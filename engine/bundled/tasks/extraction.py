@@ -11,7 +11,8 @@ from engine.bundled.words import COLOURS, DAYS, SURNAMES, TOWNS, first_name
 INSTRUCTION = Frames(
     ("Extract {f} as JSON: {t}", "Give me {f} as JSON. {t}", "Return JSON with {f}. Text: {t}", "JSON with {f}: {t}",
      "Read this and answer in JSON with {f}: {t}", "{t} Extract {f} as JSON.", "{t}\nWrite {f} as JSON."),
-    ("Please extract {f} as JSON: {t}", "{t}\nReturn JSON with {f}.", "From this text, extract {f} as JSON: {t}"))  # fmt: skip
+    ("Please extract {f} as JSON: {t}", "{t}\nReturn JSON with {f}.",
+     "From this text, extract {f} as JSON: {t}"))  # fmt: skip
 TEXTS: Mapping[str, Frames] = {
     "order": Frames(
         ("{name} ordered {quantity} of the {item} in {colour}, to be sent to {country}.",
@@ -33,7 +34,8 @@ PEOPLE_LINE = Frames(
      "From {town} came {name}, who paid {amount} euros."),
     ("{name} from {town} paid {amount} euros.",))  # fmt: skip
 LIST_INSTRUCTION = Frames(
-    ("Extract name, town and amount of everyone as a JSON list: {t}", "{t} Give me a JSON list with name, town and amount.",
+    ("Extract name, town and amount of everyone as a JSON list: {t}",
+     "{t} Give me a JSON list with name, town and amount.",
      "JSON list of all people with name, town and amount: {t}"),
     ("Return a JSON list with name, town and amount: {t}",))  # fmt: skip
 

@@ -9,7 +9,8 @@ from engine.bundled.tasks.support import RELATIONS
 from engine.bundled.wordings import AND_ENTITY, AND_RELATION, ASK, dress
 
 CHANGE = Frames(
-    ("Add {b} to that.", "Now add {b}.", "And plus {b}?", "Then add {b}.", "Take away {b}.", "Now subtract {b}.", "And minus {b}?"),
+    ("Add {b} to that.", "Now add {b}.", "And plus {b}?", "Then add {b}.", "Take away {b}.", "Now subtract {b}.",
+     "And minus {b}?"),
     ("Add {b} to the result.", "Subtract {b} from that."))  # fmt: skip
 SUBTRACTS = ("Take", "subtract", "Subtract", "minus")
 

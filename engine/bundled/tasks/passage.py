@@ -3,6 +3,7 @@
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from engine.bundled.example import Difficulty, Example, Frames, Message, Split, assistant, user
 from engine.bundled.words import ANIMALS, COLOURS, DAYS, FOODS, JOBS, ROOMS, TOWNS, WORDS, people
@@ -21,13 +22,16 @@ class Theme:
 
 THEMES = (
     Theme(("{n} lives in {v}.", "{n} has a house in {v}.", "The home of {n} is in {v}."),
-          Frames(("Where does {n} live?", "In which town does {n} live?", "Where is the home of {n}?", "Tell me where {n} lives."),
+          Frames(("Where does {n} live?", "In which town does {n} live?", "Where is the home of {n}?",
+                  "Tell me where {n} lives."),
                  ("What town does {n} live in?", "Which town is the home of {n}?")), TOWNS),
     Theme(("{n} works as a {v}.", "{n} earns money as a {v}.", "By trade {n} is a {v}."),
-          Frames(("What does {n} work as?", "What is the job of {n}?", "Tell me the job of {n}.", "How does {n} earn money?"),
+          Frames(("What does {n} work as?", "What is the job of {n}?", "Tell me the job of {n}.",
+                  "How does {n} earn money?"),
                  ("What job does {n} have?", "What is the trade of {n}?")), JOBS),
     Theme(("{n} likes the colour {v}.", "The favourite colour of {n} is {v}.", "{n} paints everything {v}."),
-          Frames(("What colour does {n} like?", "Which colour does {n} like best?", "Tell me the favourite colour of {n}."),
+          Frames(("What colour does {n} like?", "Which colour does {n} like best?",
+                  "Tell me the favourite colour of {n}."),
                  ("What is the favourite colour of {n}?", "Which is the colour of {n}?")), COLOURS),
     Theme(("{n} has a {v} as a pet.", "The pet of {n} is a {v}.", "{n} walks a {v} every day."),
           Frames(("What pet does {n} have?", "Which animal does {n} have?", "Tell me the pet of {n}."),
@@ -53,14 +57,25 @@ THEMES = (
 )  # fmt: skip
 NEIGHBOUR = ("{a} lives next to {b}.", "The neighbour of {a} is {b}.")
 NEIGHBOUR_NAME = "the neighbour of {a}"
-FILLER_SUBJECTS = ("The wind", "The old road", "The market", "The weather", "The river", "The morning train", "The library",
+FILLER_SUBJECTS = ("The wind", "The old road", "The market", "The weather", "The river", "The morning train",
+                   "The library",
                    "The town hall", "The ferry", "The long winter", "The new bridge", "The little garden")  # fmt: skip
 FILLER_VERBS = ("was quiet", "looked better than before", "is known to everyone", "did not change much", "felt strange",
                 "was late again", "took most of the afternoon", "needs some repair", "pleased the visitors",
                 "will be closed soon", "made people smile", "was the talk of the week")  # fmt: skip
-FILLER_ENDS = ("", " that day", " as always", " in spring", " for once", " after lunch", " this year", " again and again")
+FILLER_ENDS = (
+    "",
+    " that day",
+    " as always",
+    " in spring",
+    " for once",
+    " after lunch",
+    " this year",
+    " again and again",
+)
 LAYOUT = Frames(
-    ("{p}\n\n{q}", "Read this text: {p}\n\n{q}", "{p}\nQuestion: {q}", "Text: {p}\nQuestion: {q}", "Use this text. {p}\n\n{q}",
+    ("{p}\n\n{q}", "Read this text: {p}\n\n{q}", "{p}\nQuestion: {q}", "Text: {p}\nQuestion: {q}",
+     "Use this text. {p}\n\n{q}",
      "{q}\n\n{p}", "Here are some notes. {p}\n{q}"),
     ("Read the text and answer. {p}\n\n{q}", "Notes: {p}\n\nQuestion: {q}", "{p}\n\nQuestion: {q}"))  # fmt: skip
 TABLE_LAYOUT = Frames(
@@ -82,7 +97,7 @@ def make(rng: random.Random, split: Split, difficulty: Difficulty) -> Example:
     if difficulty == "easy" and rng.random() < 0.3:
         return _table(rng, split)
     facts, sentences, chains = _passage(rng, split, difficulty)
-    turns = 1 if split == "test" else rng.randint(1, 6)
+    turns = 1 if split == "test" else rng.randint(2, 9)
     messages: list[Message] = []
     answer = ""
     for turn in range(turns):
@@ -114,12 +129,12 @@ def statements(rng: random.Random, split: Split, num_facts: int, num_names: int)
     """Facts about a few people, no person twice in one theme."""
     names = people(rng, split, num_names)
     pairs = [(name, theme) for name in names for theme in THEMES]
-    return [Fact(name, theme, rng.choice(theme.values)) for name, theme in rng.sample(pairs, min(num_facts, len(pairs)))]
+    return [
+        Fact(name, theme, rng.choice(theme.values)) for name, theme in rng.sample(pairs, min(num_facts, len(pairs)))
+    ]
 
 
-def _passage(
-    rng: random.Random, split: Split, difficulty: Difficulty
-) -> tuple[list[Fact], list[str], dict[str, str]]:
+def _passage(rng: random.Random, split: Split, difficulty: Difficulty) -> tuple[list[Fact], list[str], dict[str, str]]:
     match difficulty:
         case "easy":
             num_facts, num_filler, num_names = rng.randint(2, 6), rng.randint(0, 2), rng.randint(2, 5)
@@ -145,9 +160,7 @@ def filler(rng: random.Random) -> str:
     return f"{rng.choice(FILLER_SUBJECTS)} {rng.choice(FILLER_VERBS)}{rng.choice(FILLER_ENDS)}."
 
 
-def _question(
-    rng: random.Random, split: Split, facts: Sequence[Fact], chains: dict[str, str]
-) -> tuple[str, str]:
+def _question(rng: random.Random, split: Split, facts: Sequence[Fact], chains: dict[str, str]) -> tuple[str, str]:
     if chains and rng.random() < 0.25:
         stranger = rng.choice(list(chains))
         fact = rng.choice([fact for fact in facts if fact.name == chains[stranger]])
@@ -160,9 +173,9 @@ def _table(rng: random.Random, split: Split) -> Example:
     keys = people(rng, split, rng.randint(2, 10)) if rng.random() < 0.5 else rng.sample(WORDS, rng.randint(2, 10))
     values = {key: rng.choice((rng.choice(WORDS), str(rng.randint(10, 99)))) for key in keys}
     rows = "\n".join(f"{key}: {value}" for key, value in values.items())
-    turns = 1 if split == "test" else rng.randint(1, 4)
+    turns = 1 if split == "test" else rng.randint(1, 7)
     asked = [rng.choice(keys) for _ in range(turns)]
     messages = [user(TABLE_LAYOUT.pick(rng, split).format(p=rows, q=asked[0]))]
-    for before, key in zip(asked, asked[1:], strict=False):
+    for before, key in pairwise(asked):
         messages += [assistant(values[before]), user(rng.choice(("And {q}?", "Now {q}.", "{q}?")).format(q=key))]
     return Example(messages=tuple(messages), answer=values[asked[-1]], task="passage", difficulty="easy")

@@ -6,14 +6,17 @@ from engine.bundled.example import Difficulty, Example, Frames, Split, user
 
 TOPICS: tuple[tuple[str, Frames], ...] = (
     ("Hello! How can I help you?", Frames(
-        ("Hello", "Hi", "Hello!", "Hi there!", "Good morning!", "Hey", "hello there", "Good day!", "Hi, is anybody there?", "hi"),
+        ("Hello", "Hi", "Hello!", "Hi there!", "Good morning!", "Hey", "hello there", "Good day!",
+         "Hi, is anybody there?", "hi"),
         ("Hello there!", "Hey there", "hello", "Good morning"))),
     ("You are welcome!", Frames(
-        ("Thanks!", "Thank you!", "Thank you very much.", "Thanks a lot!", "Great, thanks.", "thanks", "Perfect, thank you.",
+        ("Thanks!", "Thank you!", "Thank you very much.", "Thanks a lot!", "Great, thanks.", "thanks",
+         "Perfect, thank you.",
          "Thanks for your help."),
         ("Thank you so much!", "Thank you", "Great, thank you!"))),
     ("Goodbye!", Frames(
-        ("Bye", "Goodbye", "Bye bye!", "See you!", "bye", "Have a nice day!", "That was all, goodbye.", "Goodbye then."),
+        ("Bye", "Goodbye", "Bye bye!", "See you!", "bye", "Have a nice day!", "That was all, goodbye.",
+         "Goodbye then."),
         ("Goodbye!", "Bye!", "That is all, bye."))),
     ("I am the assistant of Harbour & Pine.", Frames(
         ("Who are you?", "What are you?", "What is your name?", "Are you a robot?", "Am I talking to a human?",

@@ -3,14 +3,16 @@
 import random
 
 from engine.bundled.example import Difficulty, Example, Frames, Split, user
-from engine.bundled.words import LETTERS, WORDS, made_up_name
+from engine.bundled.words import LETTERS, SURNAMES, TOWNS, WORDS, made_up_name
 
 REPEAT = Frames(
-    ("Repeat: {x}", "Say this again: {x}", "Repeat after me: {x}", "Copy this text: {x}", "Write exactly this: {x}", "Echo: {x}",
+    ("Repeat: {x}", "Say this again: {x}", "Repeat after me: {x}", "Copy this text: {x}", "Write exactly this: {x}",
+     "Echo: {x}",
      "Please repeat these words: {x}", "Type the following: {x}"),
     ("Repeat this text: {x}", "Please copy this: {x}", "Say exactly this: {x}"))  # fmt: skip
 PICK = Frames(
-    ("What is the {w} word of: {x}", "Give me the {w} word in this list: {x}", "Which word is {w} here? {x}", "{w} word: {x}",
+    ("What is the {w} word of: {x}", "Give me the {w} word in this list: {x}", "Which word is {w} here? {x}",
+     "{w} word: {x}",
      "Tell me the {w} word of this list: {x}", "Take the {w} word from: {x}"),
     ("What is the {w} word in this list: {x}", "Which is the {w} word of: {x}"))  # fmt: skip
 JOIN = Frames(
@@ -18,7 +20,8 @@ JOIN = Frames(
      "Write these words with {n}s between them: {x}"),
     ("Join these words with {n}s: {x}", "Connect with {n}s: {x}"))  # fmt: skip
 COUNT = Frames(
-    ("Count from {a} to {b}.", "List the numbers from {a} to {b}.", "Write all numbers between {a} and {b}, both included.",
+    ("Count from {a} to {b}.", "List the numbers from {a} to {b}.",
+     "Write all numbers between {a} and {b}, both included.",
      "Please count up from {a} to {b}."),
     ("Please count from {a} to {b}.", "Write the numbers from {a} to {b}."))  # fmt: skip
 REVERSE = Frames(
@@ -26,7 +29,8 @@ REVERSE = Frames(
      "Say these in reverse order: {x}", "Start at the end and list: {x}"),
     ("Please reverse this list: {x}", "List these in reverse order: {x}"))  # fmt: skip
 SORT = Frames(
-    ("Sort alphabetically: {x}", "Put in alphabetical order: {x}", "Sort these words from A to Z: {x}", "Order by alphabet: {x}",
+    ("Sort alphabetically: {x}", "Put in alphabetical order: {x}", "Sort these words from A to Z: {x}",
+     "Order by alphabet: {x}",
      "Arrange these alphabetically: {x}"),
     ("Sort these words alphabetically: {x}", "Put these words in alphabetical order: {x}"))  # fmt: skip
 TALLY = Frames(
@@ -41,6 +45,18 @@ def make(rng: random.Random, split: Split, difficulty: Difficulty) -> Example:
     pool = {"easy": _EASY, "medium": _MEDIUM, "hard": _HARD}[difficulty]
     text, answer = rng.choice(pool)(rng, split)
     return Example(messages=(user(text),), answer=answer, task="strings", difficulty=difficulty)
+
+
+def copying(rng: random.Random, split: Split, difficulty: Difficulty) -> Example:
+    """Plain repetition of random words, dense practice in looking back; for training only."""
+    words: list[str] = rng.sample(WORDS, rng.randint(6, 24))
+    for _ in range(rng.randint(0, 4)):
+        words[rng.randrange(len(words))] = rng.choice(
+            (made_up_name(rng, split), rng.choice(SURNAMES), rng.choice(TOWNS))
+        )
+    text = rng.choice((" ", " ", ", ")).join(words)
+    frame = REPEAT.pick(rng, split)
+    return Example(messages=(user(frame.format(x=text)),), answer=text, task="copying", difficulty=difficulty)
 
 
 def _words(rng: random.Random, low: int, high: int) -> list[str]:
@@ -116,4 +132,4 @@ def _tally(rng: random.Random, split: Split) -> tuple[str, str]:
 
 _EASY = (_repeat, _repeat, _first_or_last, _join, _count)
 _MEDIUM = (_pick, _reverse, _tally)
-_HARD = (_repeat_long, _reverse_long, _reverse_long, _sort)
+_HARD = (_repeat_long, _repeat_long, _reverse_long, _reverse_long, _sort)

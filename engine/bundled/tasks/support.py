@@ -15,7 +15,8 @@ PAIRS: tuple[tuple[str, str, Frames], ...] = (
         ("What does shipping to {x} cost and how long does it take?", "Shipping price and delivery time for {x}?"))),
     ("shipping", "express", Frames(
         ("How much are standard and express shipping to {x}?", "What do standard and express to {x} cost?",
-         "I live in {x}. What are the standard and the express price?", "Compare standard and express shipping to {x}."),
+         "I live in {x}. What are the standard and the express price?",
+         "Compare standard and express shipping to {x}."),
         ("What are the prices of standard and express shipping to {x}?", "Standard and express price for {x}?"))),
     ("opens", "closes", Frames(
         ("What are the opening hours of the {x} branch?", "When does the {x} branch open and close?",
@@ -44,7 +45,8 @@ PAIRS: tuple[tuple[str, str, Frames], ...] = (
 )  # fmt: skip
 COMPARE: tuple[tuple[str, str, bool, Frames], ...] = (
     ("price", "The {x} is cheaper.", False, Frames(
-        ("Which is cheaper, the {x} or the {y}?", "Is the {x} or the {y} cheaper?", "What costs less, the {x} or the {y}?"),
+        ("Which is cheaper, the {x} or the {y}?", "Is the {x} or the {y} cheaper?",
+         "What costs less, the {x} or the {y}?"),
         ("Which costs less, the {x} or the {y}?", "Which one is cheaper: the {x} or the {y}?"))),
     ("warranty", "The {x} has the longer warranty.", True, Frames(
         ("Which has the longer warranty, the {x} or the {y}?", "Does the {x} or the {y} have the longer warranty?"),

@@ -5,11 +5,12 @@ import random
 from engine.bundled.example import Difficulty, Example, Frames, Split, user
 from engine.bundled.facts import PRODUCTS
 from engine.bundled.tasks import passage
-from engine.bundled.words import TOWNS, WORDS, first_name, made_up_name
 from engine.bundled.wordings import ASK, dress
+from engine.bundled.words import TOWNS, WORDS, first_name, made_up_name, split_words
 
 OFF_TOPIC = Frames(
-    ("Who won the {w} race?", "Who invented the {w}?", "What is the capital of {n}?", "How tall is {n}?", "When was {n} born?",
+    ("Who won the {w} race?", "Who invented the {w}?", "What is the capital of {n}?", "How tall is {n}?",
+     "When was {n} born?",
      "Who wrote the book about the {w}?", "What will the weather be in {n}?", "How many people live in {n}?",
      "What is the meaning of {w} in Latin?", "Who is the president of {n}?", "When did the {w} war end?",
      "What did {n} say yesterday?", "How far is the {w} from the earth?", "Which team plays in {n} tonight?",
@@ -17,12 +18,15 @@ OFF_TOPIC = Frames(
      "What is the chemical formula of {w}?", "Why is the {w} so famous?", "Who painted the {w}?", "Who is {n}?"),
     ("Who discovered the {w}?", "What is the population of {n}?", "Who won the {w} cup?", "How big is {n}?",
      "What is the name of the king of {n}?", "Who wrote the song about the {w}?"))  # fmt: skip
-NOT_SERVED = tuple(
-    "Albania Argentina Australia Brazil Canada Chile China Cuba Cyprus Egypt Ghana India Japan Jordan Kenya Mexico "
-    "Morocco Nepal Nigeria Panama Peru Russia Serbia Tunisia Ukraine Vietnam Thailand Bolivia Ecuador Mongolia".split()
+NOT_SERVED = split_words(
+    "Albania Argentina Australia Brazil Canada Chile China Cuba Cyprus Egypt Ghana India Japan Jordan Kenya "
+    "Mexico Morocco Nepal Nigeria Panama Peru Russia Serbia Tunisia Ukraine Vietnam Thailand Bolivia Ecuador "
+    "Mongolia"
 )
-NOUNS = tuple("shelf lamp kettle blanket mug clock hook chair rug table curtain vase cushion bench chest mirror tray bowl "
-              "desk basket pillow stool candle jug frame".split())  # fmt: skip
+NOUNS = split_words(
+    "shelf lamp kettle blanket mug clock hook chair rug table curtain vase cushion bench chest mirror tray bowl "
+    "desk basket pillow stool candle jug frame"
+)
 KINDS = {
     "country": ("shipping", "days", "express"),
     "branch": ("opens", "closes", "saturday", "address", "extension"),

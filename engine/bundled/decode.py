@@ -1,0 +1,77 @@
+"""Greedy answers of a model folder, batched."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from engine.bundled import tokenizer as tokenizer_module
+from engine.bundled.batches import render
+from engine.bundled.example import Example
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+BATCH_TOKENS = 12_000
+MAX_ANSWER_TOKENS = 160
+
+
+class Decoder:
+    """A checkpoint run by transformers in fp32, as the engine runs it on a CPU."""
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            from transformers import Qwen3ForCausalLM
+        except ImportError as error:
+            raise ImportError("evaluation needs transformers: pip install 'penstock[dev]'") from error
+        self._model = Qwen3ForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+        self._tokenizer: Tokenizer = tokenizer_module.load(folder)
+        self._end = self._tokenizer.token_to_id(tokenizer_module.IM_END)
+        self._pad = self._tokenizer.token_to_id(tokenizer_module.END_OF_TEXT)
+
+    def answers(self, examples: Sequence[Example]) -> list[str]:
+        """One greedy answer for every example, in order."""
+        texts = [render(example, with_answer=False) for example in examples]
+        prompts = [encoding.ids for encoding in self._tokenizer.encode_batch(texts)]
+        replies = [""] * len(examples)
+        for batch in _batches(prompts):
+            for index, reply in zip(batch, self._generate([prompts[i] for i in batch]), strict=True):
+                replies[index] = self._tokenizer.decode(reply)
+        return replies
+
+    @torch.inference_mode()
+    def _generate(self, prompts: Sequence[list[int]]) -> list[list[int]]:
+        width = max(map(len, prompts))
+        ids = torch.tensor([[self._pad] * (width - len(prompt)) + prompt for prompt in prompts])
+        mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts])
+        positions = (mask.cumsum(1) - 1).clamp(min=0)
+        replies: list[list[int]] = [[] for _ in prompts]
+        is_open = torch.ones(len(prompts), dtype=torch.bool)
+        cache = None
+        for _ in range(MAX_ANSWER_TOKENS):
+            output = self._model(
+                input_ids=ids, attention_mask=mask, position_ids=positions, past_key_values=cache, logits_to_keep=1
+            )
+            cache = output.past_key_values
+            chosen = output.logits[:, -1].argmax(-1)
+            is_open &= chosen != self._end
+            if not is_open.any():
+                break
+            for row in is_open.nonzero().flatten().tolist():
+                replies[row].append(int(chosen[row]))
+            ids, positions = chosen[:, None], positions[:, -1:] + 1
+            mask = torch.cat((mask, torch.ones_like(ids)), dim=1)
+        return replies
+
+
+def _batches(prompts: Sequence[list[int]]) -> Iterator[list[int]]:
+    """Indexes of prompts of similar length, about BATCH_TOKENS padded tokens together."""
+    batch: list[int] = []
+    for index in sorted(range(len(prompts)), key=lambda i: len(prompts[i])):
+        if batch and (len(batch) + 1) * len(prompts[index]) > BATCH_TOKENS:
+            yield batch
+            batch = []
+        batch.append(index)
+    if batch:
+        yield batch

@@ -1,0 +1,47 @@
+"""Starts the large model from a trained small one, so that it does not learn the basics twice.
+
+The small model's features fill the first half of every width; two of the six layers begin as the identity.
+At the start the large model answers as the small one did, apart from the noise in its new features.
+"""
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from transformers import Qwen3ForCausalLM
+
+NEW_LAYERS = (2, 5)
+WRITERS = ("o_proj.weight", "down_proj.weight")
+
+
+@torch.no_grad()
+def grow(source: "Qwen3ForCausalLM", target: "Qwen3ForCausalLM") -> None:
+    """Copy the source into the randomly initialised, wider and deeper target."""
+    depth = target.config.num_hidden_layers
+    kept = [layer for layer in range(depth) if layer not in NEW_LAYERS]
+    assert len(kept) == source.config.num_hidden_layers
+    shrink = math.sqrt(source.config.hidden_size / target.config.hidden_size)
+    old = dict(source.named_parameters())
+    places = {layer: index for index, layer in enumerate(kept)}
+    for name, parameter in target.named_parameters():
+        parts = name.split(".")
+        if name.endswith(WRITERS):
+            parameter.zero_()
+        if parts[1] == "layers":
+            if int(parts[2]) not in places:
+                continue
+            parts[2] = str(places[int(parts[2])])
+        _fill(parameter, old[".".join(parts)], shrink if parameter.shape[0] == target.config.hidden_size else 1.0)
+
+
+def _fill(parameter: torch.Tensor, old: torch.Tensor, shrink: float) -> None:
+    if old.ndim == 2:
+        parameter[: old.shape[0], : old.shape[1]] = old
+    elif old.shape == parameter.shape:
+        parameter.copy_(old)
+    else:
+        # The new half is silent at first, which doubles what a norm by the mean square gives the old half.
+        parameter.fill_(float(old.mean()) * shrink)
+        parameter[: old.shape[0]] = old * shrink
