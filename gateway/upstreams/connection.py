@@ -21,6 +21,8 @@ from gateway.upstreams.timeouts import Deadlines, Timeouts
 
 Clock = Callable[[], float]
 
+_SECOND_LOOK_S = 0.001
+
 
 class ConnectionOwner(Protocol):
     """Who is told what becomes of a connection."""
@@ -42,7 +44,7 @@ class Connection(asyncio.Protocol):
         "_clock",
         "_deadlines",
         "_is_lost",
-        "_is_peer_gone",
+        "_is_suspect",
         "_loop",
         "_max_buffer_bytes",
         "_name",
@@ -79,7 +81,7 @@ class Connection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = inf
         self._is_lost = False
-        self._is_peer_gone = False
+        self._is_suspect = False
         self.num_requests = 0
         self.opened_at = self.idle_since = clock()
 
@@ -108,6 +110,7 @@ class Connection(asyncio.Protocol):
         response = self._response = UpstreamResponse(
             self, self._loop, connect_s=connect_s, max_buffer_bytes=self._max_buffer_bytes
         )
+        self._is_suspect = False
         self._deadlines = Deadlines(timeouts, started_at=started_at, written_at=self._loop.time())
         self._watch()
         if len(body) <= 65_536:
@@ -303,7 +306,13 @@ class Connection(asyncio.Protocol):
             return
         kind = self._deadlines.expired(self._loop.time())
         if kind is None:
+            self._is_suspect = False
             self._watch()
-            return
-        message = f"{self._name}: {kind.__name__} while waiting for the response"
-        self._fail(kind(message, phase=self._phase(), response_started=self._reader.started))
+        elif not self._is_suspect:
+            # It may be our own loop that was late. What waits in the socket is read before this runs once more.
+            self._is_suspect = True
+            self._timer_at = self._loop.time() + _SECOND_LOOK_S
+            self._timer = self._loop.call_at(self._timer_at, self._on_timer)
+        else:
+            message = f"{self._name}: {kind.__name__} while waiting for the response"
+            self._fail(kind(message, phase=self._phase(), response_started=self._reader.started))

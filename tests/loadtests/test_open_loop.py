@@ -28,8 +28,8 @@ async def test_a_server_that_stands_still_is_seen_by_every_request_that_was_due(
 async def test_a_closed_loop_omits_what_it_did_not_ask(serve_stalling: ServeStalling) -> None:
     address = await serve_stalling(0.2, STALL_S)
     result = await run_closed_loop(address, GET, num_connections=1, seconds=1.0)
-    assert sum(latency > STALL_S / 2 for latency in result.latencies_s) == 1
-    assert percentile(result.latencies_s, 0.8) < STALL_S * 0.1
+    assert 1 <= sum(latency > STALL_S / 2 for latency in result.latencies_s) <= 3
+    assert percentile(result.latencies_s, 0.8) < STALL_S * 0.2
 
 
 async def test_latency_counts_from_the_schedule_even_when_connections_are_short(serve_stalling: ServeStalling) -> None:

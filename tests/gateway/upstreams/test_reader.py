@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.upstreams.reader import ResponseReader, WireError, WireHeadTooLarge, WireLimits
@@ -56,6 +56,7 @@ def test_reads_the_same_wherever_the_bytes_are_cut(data: bytes, body: bytes) -> 
         assert (made.status, b"".join(made.pieces), made.keep_alive) == (200, body, True)
 
 
+@settings(deadline=None)  # a busy machine is no finding
 @given(st.lists(st.binary(min_size=1, max_size=40), max_size=8), st.data())
 def test_any_chunked_body_survives_any_slicing(parts: list[bytes], data: st.DataObject) -> None:
     wire = CHUNKED_HEAD + b"".join(map(chunk, parts)) + LAST_CHUNK
@@ -226,6 +227,7 @@ MUTATIONS = st.lists(
 )
 
 
+@settings(deadline=None)  # a busy machine is no finding
 @given(st.sampled_from([*WHOLE, b""]), MUTATIONS, st.integers(1, 50))
 def test_whatever_comes_it_is_a_response_or_a_wire_error(wire: bytes, mutations: list[Mutation], size: int) -> None:
     for kind, place, patch in mutations:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections import deque
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.upstreams.sse import SseDecoder, SseError, SseEvent, SseProgress, encode_comment, encode_event
@@ -47,6 +47,7 @@ def test_decodes_the_same_wherever_the_bytes_are_cut(stream: bytes) -> None:
 DATA = st.text(st.characters(exclude_characters="\r", codec="utf-8")).map(str.encode)
 
 
+@settings(deadline=None)  # a busy machine is no finding
 @given(st.lists(DATA, max_size=6), st.sampled_from([b"\n", b"\r\n", b"\r"]), st.data())
 def test_what_is_encoded_comes_back_whatever_the_slicing(
     bodies: list[bytes], line_end: bytes, data: st.DataObject
@@ -60,6 +61,7 @@ def test_what_is_encoded_comes_back_whatever_the_slicing(
     assert [event.data for event in decode(*pieces)] == bodies
 
 
+@settings(deadline=None)  # a busy machine is no finding
 @given(st.binary(), st.data())
 def test_no_bytes_whatsoever_upset_it_and_slicing_never_matters(stream: bytes, data: st.DataObject) -> None:
     cut = data.draw(st.integers(0, len(stream)))
