@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import random
 import signal
 import sys
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from dataclasses import replace
 from typing import Any, BinaryIO
 
+from gateway.acceptance import acceptance
 from gateway.admin.site import Operations, admin_map
 from gateway.admission.admitter import Admitter
 from gateway.cache.bypass import BypassCache
-from gateway.config import GatewayConfig, require_keys_when_exposed
+from gateway.config import GatewayConfig
 from gateway.endpoints import Site
 from gateway.errors import GatewayError, Shed
 from gateway.forward import Forwarder
@@ -48,18 +50,26 @@ _GC_THRESHOLDS = (20_000, 20, 50)
 class Gateway:
     """One gateway process' parts. `start`, then `stop`; everything runs on the loop that called `start`."""
 
-    def __init__(self, config: GatewayConfig, *, log_stream: BinaryIO, rng: random.Random | None = None) -> None:
+    def __init__(
+        self,
+        config: GatewayConfig,
+        *,
+        log_stream: BinaryIO,
+        rng: random.Random | None = None,
+        environment: Mapping[str, str] = os.environ,
+    ) -> None:
+        """`environment` holds the upstream keys that the policy names."""
         clock = time.monotonic
         chance = rng or random.Random()
         self.config = config
         self.metrics = GatewayMetrics()
         self.log = LogWriter(log_stream, level=config.log_level)
         self.snapshot: PolicySnapshot | None = None
-        self._builder = SnapshotBuilder(clock=clock, rng=chance)
+        self._builder = SnapshotBuilder(clock=clock, rng=chance, environment=environment)
         self.policy_file = PolicyFile(
             config.policy,
             variables=config.policy_variables,
-            accept=lambda policy: require_keys_when_exposed(config, policy),
+            accept=acceptance(config, environment),
             on_revision=self._take_revision,
             on_status=self._note_status,
             poll_s=config.policy_poll_s,

@@ -17,12 +17,13 @@ MAX_STOP_STRINGS = 16
 MAX_LOGIT_BIAS = 1024
 MAX_TOOLS = 128
 
-Name = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_-]+$")]
+# In Python `$` also matches before a final line feed; the look-ahead says what JSON Schema means by it.
+Name = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_-]+(?!\n)$")]
 TokenCount = Annotated[int, Meta(ge=1, le=MAX_OUTPUT_TOKENS)]
 Penalty = Annotated[float, Meta(ge=-2, le=2)]
 Ratio = Annotated[float, Meta(ge=0, le=1)]
 StopString = Annotated[str, Meta(min_length=1, max_length=1024)]
-TokenId = Annotated[str, Meta(pattern=r"^[0-9]{1,9}$")]
+TokenId = Annotated[str, Meta(pattern=r"^[0-9]{1,9}(?!\n)$")]
 Bias = Annotated[float, Meta(ge=-100, le=100)]
 Label = Annotated[str, Meta(max_length=512)]
 

@@ -24,7 +24,6 @@ from gateway.upstreams.timeouts import Timeouts
 
 MAX_ATTEMPTS: Final = 2
 
-_PATH: Final = b"/v1/chat/completions"
 _NO_ONE: Final[frozenset[str]] = frozenset()
 
 
@@ -160,4 +159,6 @@ def _message(
     ]
     if timeouts.total_s is not None:
         headers.append((b"x-penstock-deadline-ms", b"%d" % (timeouts.total_s * 1000)))
-    return UpstreamRequest(b"POST", _PATH, headers, request.body_for(live.model))
+    if live.authorization is not None:
+        headers.append((b"authorization", live.authorization))
+    return UpstreamRequest(b"POST", live.chat_path, headers, request.body_for(live.model))

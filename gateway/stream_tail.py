@@ -17,7 +17,7 @@ _FIRST_TOKEN: Final = re.compile(
     rb'"(?:content|reasoning_content|reasoning|refusal)"\s*:\s*"[^"]|"tool_calls"\s*:\s*\[|"text"\s*:\s*"[^"]'
 )
 _ERROR_EVENT: Final = re.compile(rb'(?:^|\n)(?:event: *error\r?\n)?data: ?\{"error"')
-_DONE: Final = b"data: [DONE]"
+_DONE: Final = re.compile(rb"(?:\A|[\r\n])data: ?\[DONE\]\s*\Z")
 
 
 class _TokenDetails(msgspec.Struct, frozen=True):
@@ -82,7 +82,7 @@ class TailSummary:
     __slots__ = ("has_done", "has_error", "has_finish", "usage")
 
     def __init__(self, tail: bytes) -> None:
-        self.has_done = _DONE in tail[-64:]
+        self.has_done = _DONE.search(tail, max(len(tail) - 64, 0)) is not None
         """The `[DONE]` marker came last."""
         self.has_error = not self.has_done and _ERROR_EVENT.search(tail) is not None
         """The upstream itself reported a failure inside the stream."""

@@ -7,9 +7,9 @@ from typing import Final
 
 from gateway.stream_tail import merge_timing
 
-MAX_HELD_BYTES: Final = 1024 * 1024
+MAX_HELD_BYTES: Final = 256 * 1024
 
-_EVENT: Final = re.compile(rb".*?(?:\r?\n){2}", re.DOTALL)
+_EVENT_END: Final = re.compile(rb"\r?\n\r?\n")
 _JSON_EVENT: Final = re.compile(rb"data: ?(\{.*\})[\r\n]*", re.DOTALL)
 
 
@@ -30,11 +30,12 @@ class TimingEvents:
         """What may go out now."""
         data = self._unfinished + piece
         ready: list[bytes] = []
-        end = 0
-        for match in _EVENT.finditer(data):
-            self._take(match.group(), ready)
-            end = match.end()
-        self._unfinished = data[end:]
+        begin = 0
+        # An end may lie across the seam, no further back: what was searched once is not searched again.
+        for match in _EVENT_END.finditer(data, max(len(self._unfinished) - 3, 0)):
+            self._take(data[begin : match.end()], ready)
+            begin = match.end()
+        self._unfinished = data[begin:]
         if len(self._unfinished) + len(self._behind) > MAX_HELD_BYTES:
             ready.append(self._release())
         return b"".join(ready)

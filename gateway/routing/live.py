@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gateway.admission.limiter import Limiter
+from gateway.routing.reach import Reach
 from gateway.upstreams.client import UpstreamClient
 from routing_policies.document import Deployment
 
@@ -10,12 +11,17 @@ from routing_policies.document import Deployment
 class LiveDeployment:
     """One deployment with its connections, its permits and whether it is ready."""
 
-    __slots__ = ("client", "id", "is_ready", "limiter", "model", "url")
+    __slots__ = ("authorization", "chat_path", "client", "id", "is_ready", "limiter", "model", "tls", "url")
 
-    def __init__(self, deployment: Deployment, client: UpstreamClient, limiter: Limiter) -> None:
+    def __init__(self, deployment: Deployment, reach: Reach, client: UpstreamClient, limiter: Limiter) -> None:
         self.id = deployment.id
         self.model = deployment.model
         self.url = deployment.url
+        self.tls = deployment.tls
+        self.chat_path = b"/chat/completions" if reach.target.base_path else b"/v1/chat/completions"
+        """What follows the URL; a URL with a path is the API's whole base."""
+        self.authorization = reach.authorization
+        """The header's value, None where the deployment wants none; a secret."""
         self.client = client
         self.limiter = limiter
         self.is_ready = False
@@ -27,5 +33,5 @@ class LiveDeployment:
         return self.limiter.in_flight
 
     def serves(self, deployment: Deployment) -> bool:
-        """Whether this live state can go on under a new revision's entry: same address, same model."""
-        return self.url == deployment.url and self.model == deployment.model
+        """Whether this live state can go on under a new revision's entry: same address and model."""
+        return (self.url, self.tls, self.model) == (deployment.url, deployment.tls, deployment.model)

@@ -17,7 +17,7 @@ PROBE_TIMEOUTS: Final = Timeouts(connect_s=1.0, first_byte_s=1.0, total_s=2.0)
 
 _PROBE: Final = UpstreamRequest(b"GET", b"/readyz", ((b"accept", b"*/*"),))
 _MAX_ANSWER_BYTES: Final = 64 * 1024
-_NO_SUCH_PATH: Final = frozenset({401, 403, 404, 405})
+_NO_SUCH_PATH: Final = frozenset({400, 401, 403, 404, 405, 429})
 """A server without `/readyz` answered: it is there, and more cannot be asked of it."""
 
 

@@ -12,11 +12,11 @@ from gateway.admission.limit import StaticLimit
 from gateway.admission.limiter import Limiter
 from gateway.keys import KeyRing
 from gateway.routing.live import LiveDeployment
+from gateway.routing.reach import authorization_of, reach_of
 from gateway.routing.router import Router
 from gateway.timeline import Clock
 from gateway.upstreams.client import UpstreamClient
 from gateway.upstreams.pool import PoolLimits
-from gateway.upstreams.target import Target
 from routing_policies.document import Deployment, Policy
 from routing_policies.document import Lane as LaneRule
 
@@ -47,16 +47,23 @@ class PolicySnapshot:
 class SnapshotBuilder:
     """Makes a snapshot of each revision; what did not change (connections, permits, queues) is carried over."""
 
-    def __init__(self, *, clock: Clock, rng: random.Random) -> None:
+    def __init__(self, *, clock: Clock, rng: random.Random, environment: Mapping[str, str]) -> None:
+        """`environment` holds the keys that the policy only names."""
         self._clock = clock
         self._rng = rng
+        self._environment = environment
 
     def build(self, policy: Policy, revision: str, previous: PolicySnapshot | None = None) -> PolicySnapshot:
-        """The snapshot; raises TargetError when a deployment's URL is none. `previous` stays usable."""
+        """The snapshot. Raises ReachError when a deployment's URL, certificates or key are no good; `previous` is then
+        as it was."""
+        authorizations = {item.id: authorization_of(item, self._environment) for item in policy.deployments}
         deployments = {
             item.id: self._deployment(item, previous.deployments.get(item.id) if previous else None)
             for item in policy.deployments
         }
+        for item in policy.deployments:  # from here on nothing can fail, and what is shared may change
+            deployments[item.id].authorization = authorizations[item.id]
+            deployments[item.id].limiter.set_limit(StaticLimit(item.limits.max_in_flight))
         if previous is not None:
             _presume_ready(deployments.values(), previous.deployments.values())
         rules = policy.lanes or _NO_LANES
@@ -78,16 +85,12 @@ class SnapshotBuilder:
         return kept
 
     def _deployment(self, item: Deployment, kept: LiveDeployment | None) -> LiveDeployment:
-        limit = StaticLimit(item.limits.max_in_flight)
         if kept is not None and kept.serves(item):
-            kept.limiter.set_limit(limit)
             return kept
-        client = UpstreamClient(
-            Target.parse(item.url),
-            limits=_POOL_LIMITS,
-            clock=self._clock,
-        )
-        return LiveDeployment(item, client, Limiter(limit, clock=self._clock))
+        reach = reach_of(item, self._environment)
+        client = UpstreamClient(reach.target, limits=_POOL_LIMITS, clock=self._clock, ssl=reach.tls)
+        limiter = Limiter(StaticLimit(item.limits.max_in_flight), clock=self._clock)
+        return LiveDeployment(item, reach, client, limiter)
 
 
 def _presume_ready(now: Iterable[LiveDeployment], before: Iterable[LiveDeployment]) -> None:

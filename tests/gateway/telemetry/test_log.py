@@ -1,0 +1,123 @@
+"""LogWriter: lines that are safe to read, from a queue that never blocks."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+
+from gateway.telemetry.log import LogWriter, clean
+from gateway.telemetry.record import RequestRecord
+from gateway.timeline import Outcome
+
+
+def lines(stream: io.BytesIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def writer(stream: io.BytesIO, **values: Any) -> LogWriter:
+    return LogWriter(stream, wall_clock=lambda: 1.5, **values)
+
+
+@pytest.mark.parametrize(
+    ("text", "cleaned"),
+    [
+        ("Authorization: Bearer sk-abcdefgh12345", "Authorization: [redacted] [redacted]"),
+        ("got Bearer abc.def.ghi back", "got Bearer [redacted] back"),
+        ("key sk-penstock-0123456789abcdef!", "key [redacted]!"),
+        ('{"api_key":"hunter2secret"}', '{"api_key":[redacted]"}'),
+        ("https://user:pass@host/x", "https://[redacted]@host/x"),
+        ("\x1b[2Jx", "\\x1b[2Jx"),
+        ("a\r\u202eb\x9b", "a\\x0d\\x202eb\\x9b"),
+        ("plain", "plain"),
+    ],
+)
+def test_free_text_is_redacted_and_escaped(text: str, cleaned: str) -> None:
+    assert clean(text) == cleaned
+
+
+def test_an_event_is_one_line_of_json() -> None:
+    stream = io.BytesIO()
+    log = writer(stream)
+    log.event("started", text="two\nlines", number=3)
+    log.flush()
+
+    assert lines(stream) == [{"at": 1.5, "level": "info", "event": "started", "text": "two\nlines", "number": 3}]
+    assert stream.getvalue().count(b"\n") == 1
+
+
+def test_a_full_queue_drops_and_counts() -> None:
+    stream = io.BytesIO()
+    log = writer(stream, capacity=2)
+    for _ in range(5):
+        log.event("x")
+    log.flush()
+
+    assert len(lines(stream)) == 2
+    assert log.num_dropped == 3
+
+
+def test_a_broken_stream_is_survived_and_counted() -> None:
+    class Full(io.BytesIO):
+        def write(self, data: object) -> int:
+            raise OSError(28, "No space left on device")
+
+    log = writer(Full())
+    log.event("x")
+    log.flush()
+
+    assert log.num_dropped == 1
+
+
+def test_lines_below_the_level_are_not_written() -> None:
+    stream = io.BytesIO()
+    log = writer(stream, level="warning")
+    log.event("quiet")
+    log.event("loud", level="error")
+    log.flush()
+
+    assert [line["event"] for line in lines(stream)] == ["loud"]
+
+
+def test_the_thread_writes_what_is_queued_at_the_end() -> None:
+    stream = io.BytesIO()
+    log = writer(stream)
+    log.start()
+    log.event("x")
+    log.close()
+
+    assert len(lines(stream)) == 1
+
+
+def test_a_record_becomes_a_line_without_empty_values() -> None:
+    stream = io.BytesIO()
+    log = writer(stream)
+    record = RequestRecord("req_1", 10.0)
+    record.outcome = Outcome.CANCELLED
+    record.model = "x\x1b[2J"
+    record.timeline.mark(0, 10.25)
+    log.write(record)
+    log.flush()
+
+    (line,) = lines(stream)
+    assert line["model"] == "x\\x1b[2J"
+    assert line["stages_ms"] == {"read": 250.0}
+    assert line["outcome"] == "cancelled"
+    assert "usage" not in line
+    assert "shed_reason" not in line
+
+
+def test_a_failure_carries_its_traceback() -> None:
+    stream = io.BytesIO()
+    log = writer(stream)
+    try:
+        raise KeyError("lost")
+    except KeyError as error:
+        log.failure("request_failed", error, request_id="req_1")
+    log.flush()
+
+    (line,) = lines(stream)
+    assert line["level"] == "error"
+    assert "KeyError: 'lost'" in line["error"]
