@@ -11,6 +11,10 @@ from engine.attention.base import ForwardContext
 _MAX_PADDING_RATIO = 1.5
 """Decode rows share a gather while the longest is at most this many times the shortest (or both are short)."""
 _SHORT_CONTEXT = 64
+_MAX_GROUP_SLOTS = 2048
+"""What one group gathers at most, unless a single row is longer: little enough to stay in the processor's cache."""
+_MIN_VIEW_LENGTH = 256
+"""From here on a call of its own, over a view, costs a row less than the copy that a shared call needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +65,20 @@ class StepPlanner:
         """The plan for layers with this window."""
         context = self._context
         rows: list[RowPlan] = []
-        scattered: list[int] = []
+        gathered = self._rows_to_gather()
         for row, num_context in enumerate(context.context_lens):
             num_queries = context.query_starts[row + 1] - context.query_starts[row]
-            if num_queries == 1 and self._block_starts[row] is None:
-                scattered.append(row)
-            elif num_queries:
+            if num_queries and row not in gathered:
                 rows.append(self._plan_row(row, num_queries, num_context, sliding_window))
-        return StepPlan(rows, [self._plan_group(group, sliding_window) for group in self._bucket(scattered)])
+        return StepPlan(rows, [self._plan_group(group, sliding_window) for group in self._bucket(gathered)])
+
+    def _rows_to_gather(self) -> set[int]:
+        """Decode rows that share calls: scattered ones, and short ones when there are several."""
+        starts, lengths = self._context.query_starts, self._context.context_lens
+        decoding = [row for row in range(len(lengths)) if starts[row + 1] - starts[row] == 1]
+        short = {row for row in decoding if lengths[row] < _MIN_VIEW_LENGTH}
+        scattered = {row for row in decoding if self._block_starts[row] is None}
+        return scattered | short if len(scattered | short) > 1 else scattered
 
     def _consecutive_start(self, row: int) -> int | None:
         """The pool index of a row's first key when its blocks follow one another, else None."""
@@ -106,13 +116,13 @@ class StepPlanner:
             is_causal=is_causal,
         )
 
-    def _bucket(self, rows: list[int]) -> list[list[int]]:
-        """Rows sorted by length and cut where padding would cost more than a call of its own."""
+    def _bucket(self, rows: set[int]) -> list[list[int]]:
+        """Rows sorted by length and cut where padding would cost more than a call of its own, or a group is full."""
         lengths = self._context.context_lens
         buckets: list[list[int]] = []
         for row in sorted(rows, key=lambda row: lengths[row]):
             limit = max(_SHORT_CONTEXT, lengths[buckets[-1][0]] * _MAX_PADDING_RATIO) if buckets else 0
-            if lengths[row] <= limit:
+            if lengths[row] <= limit and lengths[row] * (len(buckets[-1]) + 1) <= _MAX_GROUP_SLOTS:
                 buckets[-1].append(row)
             else:
                 buckets.append([row])

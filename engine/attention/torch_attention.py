@@ -1,8 +1,8 @@
 """Attention over the paged KV pool in plain PyTorch: the CPU backend, and the oracle for faster ones.
 
-A row whose blocks follow one another is read as a view of the pool, without a copy. Decode rows whose blocks are
-scattered are gathered together, padded to the longest of their bucket, and attended to in one call; scattered rows
-with several queries (prefill chunks, speculative drafts) are gathered one by one.
+A row whose blocks follow one another is read as a view of the pool, without a copy. Decode rows that are short or
+whose blocks are scattered are gathered together, padded to the longest of their bucket, and attended to in one call;
+scattered rows with several queries (prefill chunks, speculative drafts) are gathered one by one.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ class TorchAttention:
         self._slot_mapping = torch.empty(0, dtype=torch.int64, device=device)
         self._planner: StepPlanner | None = None
         self._plans: dict[int | None, StepPlan] = {}
+        self._scratch: dict[str, torch.Tensor] = {}
 
     def allocate(self, num_blocks: int, block_size: int, spec: AttentionSpec, dtype: torch.dtype) -> TorchKVCache:
         """An empty KV pool for one layer."""
@@ -62,13 +63,13 @@ class TorchAttention:
         cache.write(keys, values, self._slot_mapping)
         plan = self._plan(spec.sliding_window)
         if len(plan.rows) == 1 and not plan.groups:
-            return _attend_row(queries, cache, spec, plan.rows[0])
+            return self._attend_row(queries, cache, spec, plan.rows[0])
         attended = torch.empty(queries.shape, dtype=queries.dtype, device=queries.device)
         for row in plan.rows:
             tokens = slice(row.token_start, row.token_end)
-            attended[tokens] = _attend_row(queries[tokens], cache, spec, row)
+            attended[tokens] = self._attend_row(queries[tokens], cache, spec, row)
         for group in plan.groups:
-            attended.index_copy_(0, group.token_indices, _attend_group(queries, cache, spec, group))
+            attended.index_copy_(0, group.token_indices, self._attend_group(queries, cache, spec, group))
         return attended
 
     def _plan(self, sliding_window: int | None) -> StepPlan:
@@ -78,26 +79,55 @@ class TorchAttention:
             plan = self._plans[sliding_window] = self._planner.plan(sliding_window)
         return plan
 
+    def _attend_row(
+        self, queries: torch.Tensor, cache: TorchKVCache, spec: AttentionSpec, row: RowPlan
+    ) -> torch.Tensor:
+        """[queries, heads, head_dim] of one row."""
+        if row.slots is None:
+            keys = cache.keys.narrow(0, row.key_start, row.num_keys)
+            values = cache.values.narrow(0, row.key_start, row.num_keys)
+        else:
+            keys, values = self._gather(cache, row.slots)
+        if row.token_end - row.token_start == 1:
+            return _attend_one_query(queries, keys, values, spec)
+        attended = scaled_dot_product_attention(
+            queries.transpose(0, 1).unsqueeze(0),
+            keys.transpose(0, 1).unsqueeze(0),
+            values.transpose(0, 1).unsqueeze(0),
+            attn_mask=row.mask if row.mask is None else row.mask.to(queries.dtype),
+            is_causal=row.is_causal,
+            scale=spec.scale,
+            enable_gqa=spec.num_heads != spec.num_kv_heads,
+        )
+        return attended.squeeze(0).transpose(0, 1)
 
-def _attend_row(queries: torch.Tensor, cache: TorchKVCache, spec: AttentionSpec, row: RowPlan) -> torch.Tensor:
-    """[queries, heads, head_dim] of one row."""
-    if row.slots is None:
-        keys = cache.keys.narrow(0, row.key_start, row.num_keys)
-        values = cache.values.narrow(0, row.key_start, row.num_keys)
-    else:
-        keys, values = cache.keys.index_select(0, row.slots), cache.values.index_select(0, row.slots)
-    if row.token_end - row.token_start == 1:
-        return _attend_one_query(queries, keys, values, spec)
-    attended = scaled_dot_product_attention(
-        queries.transpose(0, 1).unsqueeze(0),
-        keys.transpose(0, 1).unsqueeze(0),
-        values.transpose(0, 1).unsqueeze(0),
-        attn_mask=row.mask if row.mask is None else row.mask.to(queries.dtype),
-        is_causal=row.is_causal,
-        scale=spec.scale,
-        enable_gqa=spec.num_heads != spec.num_kv_heads,
-    )
-    return attended.squeeze(0).transpose(0, 1)
+    def _attend_group(
+        self, queries: torch.Tensor, cache: TorchKVCache, spec: AttentionSpec, group: GroupPlan
+    ) -> torch.Tensor:
+        """[rows, heads, head_dim] of decode rows, each with one query."""
+        shape = (-1, group.width, spec.num_kv_heads, spec.head_dim)
+        keys, values = (t.view(shape).transpose(1, 2) for t in self._gather(cache, group.slots))
+        grouped = queries.index_select(0, group.token_indices).view(
+            len(group.token_indices), spec.num_kv_heads, -1, spec.head_dim
+        )
+        mask = None if group.mask is None else group.mask.to(queries.dtype)
+        attended = scaled_dot_product_attention(grouped, keys, values, attn_mask=mask, scale=spec.scale)
+        return attended.reshape(-1, spec.num_heads, spec.head_dim)
+
+    def _gather(self, cache: TorchKVCache, slots: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and values at some slots, in memory the next call reuses: fresh pages cost more than the copy."""
+        return self._gather_into("keys", cache.keys, slots), self._gather_into("values", cache.values, slots)
+
+    def _gather_into(self, name: str, pool: torch.Tensor, slots: torch.Tensor) -> torch.Tensor:
+        row_size = pool.shape[1] * pool.shape[2]
+        size = slots.numel() * row_size
+        scratch = self._scratch.get(name)
+        if scratch is None or scratch.numel() < size or scratch.dtype != pool.dtype:
+            # An ordinary tensor, so that it can be written both in and out of inference mode.
+            with torch.inference_mode(False):
+                scratch = self._scratch[name] = torch.empty(size, dtype=pool.dtype, device=pool.device)
+        out = scratch[:size].view(slots.numel(), *pool.shape[1:])
+        return torch.index_select(pool, 0, slots, out=out)
 
 
 def _attend_one_query(
@@ -108,17 +138,4 @@ def _attend_one_query(
     attended = scaled_dot_product_attention(
         grouped, keys.transpose(0, 1).unsqueeze(1), values.transpose(0, 1).unsqueeze(1), scale=spec.scale
     )
-    return attended.view(1, spec.num_heads, spec.head_dim)
-
-
-def _attend_group(queries: torch.Tensor, cache: TorchKVCache, spec: AttentionSpec, group: GroupPlan) -> torch.Tensor:
-    """[rows, heads, head_dim] of decode rows, each with one query."""
-    shape = (-1, group.width, spec.num_kv_heads, spec.head_dim)
-    keys = cache.keys.index_select(0, group.slots).view(shape).transpose(1, 2)
-    values = cache.values.index_select(0, group.slots).view(shape).transpose(1, 2)
-    grouped = queries.index_select(0, group.token_indices).view(
-        len(group.token_indices), spec.num_kv_heads, -1, spec.head_dim
-    )
-    mask = None if group.mask is None else group.mask.to(queries.dtype)
-    attended = scaled_dot_product_attention(grouped, keys, values, attn_mask=mask, scale=spec.scale)
-    return attended.reshape(-1, spec.num_heads, spec.head_dim)
+    return attended.reshape(1, spec.num_heads, spec.head_dim)
