@@ -45,6 +45,7 @@ class PenaltyState:
 
         The output of one sequence only ever grows; what is new since the last call is counted here.
         """
+        assert len(output_token_ids) >= self._num_output, "accepted output never shrinks"
         self._count(output_token_ids[self._num_output :], 1.0)
         self._num_output = len(output_token_ids)
         self._count(draft_token_ids, 1.0)
