@@ -23,6 +23,9 @@ from routing_policies.document import Lane as LaneRule
 _POOL_LIMITS: Final = PoolLimits(max_connections=200_000)
 """Permits bound a deployment's concurrency; the pool only has to be larger, also after a limit was raised."""
 
+_LOCAL_POOL_LIMITS: Final = PoolLimits(max_connections=200_000, idle_s=50.0)
+"""On a Unix socket there is most often a bundled engine, which keeps connections for 75 s."""
+
 _NO_LANES: Final = (LaneRule(id="interactive"),)
 
 
@@ -88,7 +91,8 @@ class SnapshotBuilder:
         if kept is not None and kept.serves(item):
             return kept
         reach = reach_of(item, self._environment)
-        client = UpstreamClient(reach.target, limits=_POOL_LIMITS, clock=self._clock, ssl=reach.tls)
+        limits = _LOCAL_POOL_LIMITS if reach.target.socket_path is not None else _POOL_LIMITS
+        client = UpstreamClient(reach.target, limits=limits, clock=self._clock, ssl=reach.tls)
         limiter = Limiter(StaticLimit(item.limits.max_in_flight), clock=self._clock)
         return LiveDeployment(item, reach, client, limiter)
 

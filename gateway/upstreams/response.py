@@ -204,6 +204,8 @@ class UpstreamResponse:
         return self._is_finished
 
     def _refuse_declared_length_above(self, limit: int) -> None:
+        if self._is_finished:  # the length of a HEAD response is that of a body which does not come
+            return
         for name, value in self.headers:
             if name == b"content-length" and int(value) > limit:
                 self.close()

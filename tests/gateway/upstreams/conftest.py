@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
@@ -18,6 +17,7 @@ import uvloop
 from gateway.upstreams.client import UpstreamClient
 from gateway.upstreams.pool import PoolLimits
 from gateway.upstreams.target import Target
+from tests.gateway.authority import Authority, make_authority
 from tests.gateway.upstreams.scripted import Script, ScriptedUpstream
 
 
@@ -79,39 +79,6 @@ async def serve(socket_dir: Path) -> AsyncIterator[Serve]:
             assert client.snapshot().num_busy == client.snapshot().num_idle == client.snapshot().num_closing == 0
 
 
-@dataclass(frozen=True)
-class Authority:
-    """A certificate authority for one test session and what it signed."""
-
-    folder: Path
-
-    @property
-    def ca_file(self) -> Path:
-        return self.folder / "ca.pem"
-
-    def certificate(self, name: str, *, dns: str = "localhost", days: int = 2) -> tuple[Path, Path]:
-        """(certificate, key) for a server; a negative number of days makes one that is already over."""
-        key, request, certificate = (self.folder / f"{name}.{end}" for end in ("key", "csr", "pem"))
-        extensions = self.folder / f"{name}.ext"
-        extensions.write_text(f"subjectAltName=DNS:{dns}\n")
-        _openssl("req", "-newkey", *_EC, "-nodes", "-keyout", key, "-out", request, "-subj", f"/CN={dns}")
-        signer = ("-CA", self.ca_file, "-CAkey", self.folder / "ca.key", "-CAcreateserial")
-        _openssl("x509", "-req", "-in", request, *signer, "-days", days, "-extfile", extensions, "-out", certificate)
-        return certificate, key
-
-
-_EC = ("ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
-
-
-def _openssl(*arguments: object) -> None:
-    subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True)
-
-
 @pytest.fixture(scope="session")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    made = Authority(tmp_path_factory.mktemp("ca"))
-    key = made.folder / "ca.key"
-    constraints = ("-addext", "basicConstraints=critical,CA:TRUE", "-addext", "keyUsage=critical,keyCertSign")
-    subject = ("-subj", "/CN=penstock test authority", "-days", 2)
-    _openssl("req", "-x509", "-newkey", *_EC, "-nodes", "-keyout", key, "-out", made.ca_file, *subject, *constraints)
-    return made
+    return make_authority(tmp_path_factory.mktemp("ca"))

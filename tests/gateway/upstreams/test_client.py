@@ -139,7 +139,7 @@ async def test_a_body_may_end_with_the_connection(serve: Serve) -> None:
 
 
 async def test_a_head_request_has_no_body(serve: Serve) -> None:
-    _, client = await serve(answering(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n", plain(b"hello")))
+    _, client = await serve(answering(b"HTTP/1.1 200 OK\r\ncontent-length: 5000\r\n\r\n", plain(b"hello")))
     async with await client.send(UpstreamRequest(b"HEAD", b"/v1/models"), NO_TIMEOUTS) as response:
         assert await response.read(10) == b""
     async with await client.send(UpstreamRequest(b"GET", b"/v1/models"), NO_TIMEOUTS) as response:

@@ -14,7 +14,8 @@ from gateway.upstreams.resolver import Resolver
 from gateway.upstreams.target import Target
 from gateway.upstreams.timeouts import Timeouts
 from gateway.upstreams.tls import TlsConfigError, client_context
-from tests.gateway.upstreams.conftest import Authority, FakeClock
+from tests.gateway.authority import Authority
+from tests.gateway.upstreams.conftest import FakeClock
 from tests.gateway.upstreams.scripted import NO_TIMEOUTS, POST, ScriptedUpstream, answering, plain
 
 
