@@ -89,10 +89,10 @@ class Exchange(RequestResponseCycle):
         )
         self.task: asyncio.Task[None] | None = None
         self.is_stopping = False
+        self.is_on_wire = False  # something of the response was written: it can no longer be replaced
         self._edge = edge
         self._framing = Framing.UNDECIDED
         self._head: bytes | None = None
-        self._is_on_wire = False
         self._gone_callbacks: list[Callable[[], None]] = []
         scope["extensions"] = {"penstock": self}  # type: ignore[dict-item] # an object, where ASGI means a dict
 
@@ -267,7 +267,7 @@ class Exchange(RequestResponseCycle):
             self._complete()
 
     def _put(self, data: bytes) -> None:
-        self._is_on_wire = True
+        self.is_on_wire = True
         self.flow.write(data)
 
     def _complete(self) -> None:
@@ -280,7 +280,7 @@ class Exchange(RequestResponseCycle):
         """500 when nothing was sent; a cut connection when something was, never a response that looks whole."""
         if self.disconnected or self.response_complete:
             return
-        if self._is_on_wire:
+        if self.is_on_wire:
             if self._framing is Framing.CLOSE:
                 self.transport.abort()  # an orderly close would look like the end of the body
             else:

@@ -334,7 +334,7 @@ class EdgeProtocol(HttpToolsProtocol):
             else:
                 self._send_refusal(error)
             return
-        is_silent = not faulty.response_started
+        is_silent = not faulty.is_on_wire
         faulty.mark_gone()
         if is_silent:
             self._send_refusal(error)

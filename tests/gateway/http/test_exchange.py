@@ -184,6 +184,22 @@ async def test_an_application_that_fails_in_a_stream_leaves_it_visibly_cut(
     assert not received.endswith(b"0\r\n\r\n")
 
 
+async def test_a_bad_body_behind_a_response_that_has_begun_cuts_it_visibly(start_edge: StartEdge) -> None:
+    async def handler(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"early", "more_body": True})
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    edge = await start_edge(handler)
+    async with edge.connect() as client:
+        await client.send(b"POST / HTTP/1.1\r\nHost: edge.test\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n")
+        await client.reader.readuntil(b"early")
+        await client.send(b"zz\r\n")
+        assert await client.rest() == b"\r\n"
+    assert await edge.server.drain(1.0)
+
+
 async def test_a_body_longer_than_declared_is_an_error_and_not_sent(
     start_edge: StartEdge, caplog: pytest.LogCaptureFixture
 ) -> None:
