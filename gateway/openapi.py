@@ -112,7 +112,7 @@ def openapi_document() -> Json:
     """The document, as values that encode to JSON."""
     structs = (ChatFields, ChatCompletion, ModelList, Model, ProbeState, ErrorEnvelope)
     _, schemas = msgspec.json.schema_components(structs, ref_template=_REF)
-    schemas["ChatFields"]["not"] = {"anyOf": [{"required": [name]} for name in sorted(PRIVILEGED_FIELDS)]}
+    _add_relations(schemas)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -137,6 +137,28 @@ def openapi_document() -> Json:
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
     }
+
+
+def _add_relations(schemas: Json) -> None:
+    """What `gateway.request` checks beyond the types of single fields."""
+    chat = schemas["ChatFields"]
+    chat["not"] = {"anyOf": [{"required": [name]} for name in sorted(PRIVILEGED_FIELDS)]}
+    chat["allOf"] = [_only_with("top_logprobs", "logprobs"), _only_with("stream_options", "stream")]
+    schemas["AssistantMessage"]["anyOf"] = [
+        _given("content", {"not": {"type": "null"}}),
+        _given("tool_calls", {"type": "array", "minItems": 1}),
+        _given("function_call", {"type": "object"}),
+        _given("refusal", {"type": "string"}),
+    ]
+
+
+def _given(name: str, schema: Json) -> Json:
+    return {"required": [name], "properties": {name: schema}}
+
+
+def _only_with(name: str, switch: str) -> Json:
+    """`name` is allowed only where `switch` is true."""
+    return {"if": _given(name, {"not": {"type": "null"}}), "then": _given(switch, {"const": True})}
 
 
 def _chat() -> Json:

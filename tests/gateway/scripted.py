@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Self
@@ -114,11 +115,14 @@ async def hang(wire: Wire) -> None:
 class ScriptedUpstream:
     """Listens until `close`; `scripts` are used up in order, then `otherwise` answers."""
 
-    def __init__(self, path: Path, otherwise: Script = complete) -> None:
+    def __init__(self, path: Path, otherwise: Script = complete, *, tls: ssl.SSLContext | None = None) -> None:
+        """Listens at `path`; with `tls` on a free port of 127.0.0.1 instead."""
         self.path = path
+        self.tls = tls
         self.otherwise = otherwise
         self.scripts: list[Script] = []
         self.received: list[Received] = []
+        self.probes: list[Received] = []
         self.is_ready = True
         self.num_gone = 0
         """Requests whose connection the gateway closed before the script ended."""
@@ -129,8 +133,18 @@ class ScriptedUpstream:
         self._server: asyncio.Server | None = None
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_unix_server(self._serve, path=str(self.path))
+        if self.tls is None:
+            self._server = await asyncio.start_unix_server(self._serve, path=str(self.path))
+        else:
+            self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self.tls)
         return self
+
+    @property
+    def port(self) -> int:
+        """Where it listens with `tls`."""
+        assert self._server is not None
+        port: int = self._server.sockets[0].getsockname()[1]
+        return port
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
@@ -164,7 +178,8 @@ class ScriptedUpstream:
         received = Received(head, b"")
         received.body = await reader.readexactly(int(received.headers.get("content-length", "0")))
         wire = Wire(writer, received)
-        if received.line.startswith("GET /readyz"):
+        if received.line.startswith("GET ") and "/readyz " in received.line:
+            self.probes.append(received)
             await wire.answer(b"{}", 200 if self.is_ready else 503)
             return
         self.received.append(received)
