@@ -7,3 +7,7 @@ import os
 # Triton decides when a kernel is defined whether it runs compiled or interpreted, so before any import of one.
 if not os.path.exists("/dev/nvidia0"):
     os.environ.setdefault("TRITON_INTERPRET", "1")
+
+# Two torch threads on two busy cores spin for each other; one is faster here, and the same everywhere.
+for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(name, "1")
