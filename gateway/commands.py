@@ -205,9 +205,9 @@ def _passed_on(options: argparse.Namespace, config: GatewayConfig) -> list[str]:
 
 
 def _accept(config: GatewayConfig) -> Callable[[Policy], None]:
-    from gateway.config import require_keys_when_exposed
+    from gateway.acceptance import acceptance
 
-    return lambda policy: require_keys_when_exposed(config, policy)
+    return acceptance(config, os.environ)
 
 
 def _policy_text(options: argparse.Namespace) -> tuple[Path, str, dict[str, str]]:

@@ -18,7 +18,8 @@ from typing import Literal
 
 import msgspec
 
-from gateway.config import GatewayConfig, require_keys_when_exposed
+from gateway.acceptance import acceptance
+from gateway.config import GatewayConfig
 from gateway.launch import SIZES, LaunchError, available_cores, bundled_model_dir, python_env
 from gateway.policy_file import PolicyFileError, read_policy
 from gateway.probe import get
@@ -163,9 +164,7 @@ def check_runtime_dir(directory: Path) -> Check:
 def check_policy(config: GatewayConfig) -> Check:
     """Whether the gateway would start with the policy it is given."""
     try:
-        found = read_policy(
-            config.policy, config.policy_variables, lambda policy: require_keys_when_exposed(config, policy)
-        )
+        found = read_policy(config.policy, config.policy_variables, acceptance(config, os.environ))
     except PolicyFileError as error:
         first, *others = str(error).splitlines()
         more = f" (and {len(others)} more)" if others else ""

@@ -36,6 +36,16 @@ Sha256Hex = Annotated[
         description="the sha256 of the whole key as 64 lower-case hex digits (penstock keys new prints it)",
     ),
 ]
+EnvironmentName = Annotated[
+    str,
+    Meta(
+        pattern=r"^[A-Z_][A-Z0-9_]{0,63}$",
+        description="the name of an environment variable, 1 to 64 of A-Z, 0-9 and underscore; never the secret itself",
+        extra={"is_secret": True},
+    ),
+]
+"""Where a secret is found. Errors do not repeat what was written: it may be the secret, pasted into the wrong place."""
+AbsolutePath = Annotated[str, Meta(pattern=r"^/[^\x00]*$", description="an absolute path")]
 Milliseconds = Annotated[int, Meta(ge=1, le=3_600_000)]
 Seconds = Annotated[int, Meta(ge=1, le=31_536_000)]
 Count = Annotated[int, Meta(ge=1, le=1_000_000_000)]
@@ -70,16 +80,35 @@ class DeploymentLimits(_Strict, frozen=True, kw_only=True):
     max_in_flight: Concurrency = 64
 
 
+class UpstreamAuth(_Strict, frozen=True, kw_only=True):
+    """What the gateway presents to a deployment; a client's own key never goes there."""
+
+    bearer_env: EnvironmentName
+    """The variable of the gateway's process that holds the key sent as `authorization: Bearer`."""
+
+
+class UpstreamTls(_Strict, frozen=True, kw_only=True):
+    """How a deployment behind `https://` is verified; that it is verified is not a setting."""
+
+    ca_file: AbsolutePath
+    """PEM certificates of the authorities to trust, in place of the system's."""
+
+
 class Deployment(_Strict, frozen=True, kw_only=True):
     """What the router picks: a model behind a URL."""
 
     id: Id
     url: str
-    """`unix:/absolute/path.sock`, `http://host[:port][/base]` or `https://…`."""
+    """`unix:/absolute/path.sock`, `http://host[:port][/base]` or `https://…`.
+
+    Without a path the API is under `/v1`; a path is the API's base as OpenAI's libraries have it, `/v1` included.
+    """
     model: ModelName
     """The name sent upstream, and one a client may ask for."""
     cost_per_mtok: CostPerMtok | None = None
     limits: DeploymentLimits = DeploymentLimits()
+    auth: UpstreamAuth | None = None
+    tls: UpstreamTls | None = None
     zone: Id | None = None
 
 

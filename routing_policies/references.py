@@ -31,6 +31,8 @@ def reference_problems(policy: Policy) -> Iterator[Finding]:
     yield from _duplicates(policy.routes, ("routes",), "route")
     for index, deployment in enumerate(policy.deployments):
         yield from _url_problems(deployment, ("deployments", index, "url"))
+        if deployment.tls is not None and not deployment.url.startswith("https://"):
+            yield Finding(path=("deployments", index, "tls"), message="has an effect only with an https:// URL")
     yield from _tenant_problems(policy)
     for index, route in enumerate(policy.routes):
         yield from _route_problems(policy, route, ("routes", index))

@@ -160,6 +160,40 @@ def test_a_url_of_a_supported_form_is_taken(url: str) -> None:
     assert loaded.deployments[0].url == url
 
 
+AUTH = "the name of an environment variable, 1 to 64 of A-Z, 0-9 and underscore; never the secret itself"
+
+
+@pytest.mark.parametrize(
+    ("extra", "expected"),
+    [
+        ("auth: {}", '"bearer_env" is missing'),
+        ("auth: {bearer: sk-live-secret}", 'auth.bearer: unknown key; did you mean "bearer_env"?'),
+        ("auth: {bearer_env: sk-live-secret}", f"auth.bearer_env: expected {AUTH}"),
+        ("auth: {bearer_env: secret}", f"auth.bearer_env: expected {AUTH}"),
+        ("auth: {bearer_env: ''}", f"auth.bearer_env: expected {AUTH}"),
+        ("auth: sk-live-secret", "auth: expected a mapping, got a single value"),
+        ("tls: {ca_file: ca.pem}", "tls.ca_file: expected an absolute path, got 'ca.pem'"),
+        ("tls: {verify: false}", "tls.verify: unknown key; known: ca_file"),
+    ],
+)
+def test_credentials_are_named_never_written_and_a_pasted_one_is_not_repeated(extra: str, expected: str) -> None:
+    said = problems_of(f'schema_version: 1\ndeployments: [{{id: a, url: "https://host/v1", model: m, {extra}}}]\n')
+    assert any(expected in line for line in said), said
+    assert "secret" not in "".join(said).replace(AUTH, "")
+
+
+def test_a_deployment_may_name_its_key_and_its_authority() -> None:
+    extra = "auth: {bearer_env: HOSTED_KEY}, tls: {ca_file: /etc/ca.pem}"
+    text = f'schema_version: 1\ndeployments: [{{id: a, url: "https://host/v1", model: m, {extra}}}]\n'
+    loaded = load_policy(text, source="p").deployments[0]
+    assert loaded.auth is not None
+    assert loaded.auth.bearer_env == "HOSTED_KEY"
+    assert loaded.tls is not None
+    assert loaded.tls.ca_file == "/etc/ca.pem"
+    said = problems_of(text.replace("https:", "http:"))
+    assert said == ["p.yaml:2:93: deployments[0].tls: has an effect only with an https:// URL"]
+
+
 def test_every_problem_is_reported_at_once_in_document_order() -> None:
     said = problems_of(TWO_DEPLOYMENTS.replace("model: penstock-small", "modl: x") + "lanes: 3\nrutes: 1\n")
     assert [line.split(":")[1] for line in said] == ["3", "3", "5", "6"]
