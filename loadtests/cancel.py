@@ -30,7 +30,7 @@ _NUM_PERMITS = 24
 _NUM_CLIENTS = 40
 _SETTLE_S = 15.0
 _ONE_PROBE_S = 1.2  # the gateway asks its upstreams once a second whether they are ready
-_IDLE_S = 4.5  # longer than the gateway keeps idle connections to an upstream
+_IDLE_S = 4.5  # longer than the gateway keeps idle connections over TCP
 _POLL_S = 0.001
 _GIVE_UP_S = 5.0
 _STATES = ("queued", "prefill", "decode")
@@ -99,16 +99,16 @@ async def run(options: argparse.Namespace) -> Card:
     async with Workbench() as bench:
         flags = ("--max-num-rows", str(_NUM_ROWS), "--num-threads", "1", "--log-level", "warning")
         engine = await start_engine(bench, options.model.resolve(), *flags)
-        gateway = await start_gateway(bench, engine.address.path, "bench", max_in_flight=_NUM_PERMITS)
+        gateway = await start_gateway(bench, engine.address.url, "bench", max_in_flight=_NUM_PERMITS)
         prompts = Prompts(options.model, rng)
         fds_before = await _settled_fds(_ONE_PROBE_S, gateway.process, engine.process)
         await _normal_request(gateway.address)
         tally = _Tally()
         started_at = clock()
-        probes_until = started_at + (options.seconds * 0.5 if options.seconds else float("inf"))
-        storm_until = started_at + (options.seconds if options.seconds else float("inf"))
-        await _probe_all(gateway, engine, prompts, tally, options.probes, probes_until)
-        await _storm(gateway.address, prompts, rng, tally, options.cancels, storm_until)
+        limit_s = options.seconds or float("inf")
+        await _probe_idle(gateway, engine, prompts, tally, options.probes * 2 // 3, started_at + limit_s * 0.3)
+        await _probe_full(gateway, engine, prompts, tally, options.probes // 3, started_at + limit_s * 0.5)
+        await _storm(gateway.address, prompts, rng, tally, options.cancels, started_at + limit_s)
         wall_s = clock() - started_at
         leaks = await _find_leaks(gateway, engine)
         aborts = {state: await _aborts(engine.address, state) for state in _STATES}
@@ -125,19 +125,22 @@ async def run(options: argparse.Namespace) -> Card:
 # Probes
 
 
-async def _probe_all(
+async def _probe_idle(
     gateway: Server, engine: Server, prompts: Prompts, tally: _Tally, count: int, until: float
 ) -> None:
-    """Two thirds of the probes against an idle engine, the rest against one whose rows are all taken."""
-    for number in range(count * 2 // 3):
+    """Probes in prefill and decode, against an engine that has nothing else to do."""
+    for number in range(count):
         if clock() >= until:
-            break
-        state = ("prefill", "decode")[number % 2]
-        await _probe(gateway, engine, prompts, tally, state, stream=number % 4 < 2)
-    if clock() >= until:
-        return
+            return
+        await _probe(gateway, engine, prompts, tally, ("prefill", "decode")[number % 2], stream=number % 4 < 2)
+
+
+async def _probe_full(
+    gateway: Server, engine: Server, prompts: Prompts, tally: _Tally, count: int, until: float
+) -> None:
+    """Probes that wait for a row, against an engine whose rows are all taken."""
     fillers = [await _start(gateway.address, prompts.request(is_long=False, stream=True)) for _ in range(_NUM_ROWS)]
-    for number in range(count // 3):
+    for number in range(count):
         if clock() >= until:
             break
         if any(filler.ended for filler in fillers):
@@ -247,17 +250,21 @@ async def _normal_request(address: Address) -> None:
 
 
 async def _find_leaks(gateway: Server, engine: Server) -> dict[str, int]:
-    """What is still held although every client has left."""
-    await _wait_for(engine.address, lambda load: load.is_idle, _SETTLE_S)
-    load = await read_load(engine.address)
-    return {
-        "rows": load.num_running,
-        "waiting": load.num_waiting,
-        "requests": load.num_open,
-        "blocks": load.num_blocks_held + load.num_blocks_leaked,
-        "permits": int(await metric(gateway.admin, "penstock_in_flight")),
-        "queued": int(await metric(gateway.admin, "penstock_queue_depth")),
-    }
+    """What is still held although every client has left; nothing, or what remains after some patience."""
+    deadline = clock() + _SETTLE_S
+    while True:
+        load = await read_load(engine.address)
+        held = {
+            "rows": load.num_running,
+            "waiting": load.num_waiting,
+            "requests": load.num_open,
+            "blocks": load.num_blocks_held + load.num_blocks_leaked,
+            "permits": int(await metric(gateway.admin, "penstock_in_flight")),
+            "queued": int(await metric(gateway.admin, "penstock_queue_depth")),
+        }
+        if not any(held.values()) or clock() > deadline:
+            return held
+        await asyncio.sleep(0.1)
 
 
 async def _aborts(address: Address, state: str) -> int:

@@ -40,6 +40,11 @@ class Address:
     port: int = 0
     path: str = ""
 
+    @property
+    def url(self) -> str:
+        """As a policy names it."""
+        return f"unix:{self.path}" if self.path else f"http://127.0.0.1:{self.port}"
+
 
 class LoadConnection(asyncio.Protocol):
     """One keep-alive connection."""

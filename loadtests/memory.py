@@ -19,7 +19,7 @@ from loadtests.stack import Script, chat_body, start_gateway, start_upstream
 from loadtests.wire import request_bytes
 
 _NUM_SLICES = 40
-_IDLE_S = 4.0  # longer than the gateway keeps idle connections to an upstream
+_IDLE_S = 4.0  # longer than the gateway keeps idle connections over TCP
 _MEBIBYTE = 1024 * 1024
 
 
@@ -36,7 +36,7 @@ async def run(options: argparse.Namespace) -> Card:
     gateway_cores, other_cores = split_cores()
     async with Workbench() as bench:
         upstream = await start_upstream(bench, Script(num_chunks=4), other_cores)
-        gateway = await start_gateway(bench, upstream.admin.path, "scripted", cores=gateway_cores)
+        gateway = await start_gateway(bench, upstream.address.url, "scripted", cores=gateway_cores)
         if other_cores is not None:
             os.sched_setaffinity(0, other_cores)
         requests = [

@@ -39,7 +39,7 @@ async def run(options: argparse.Namespace) -> Card:
     gateway_cores, other_cores = split_cores()
     async with Workbench() as bench:
         upstream = await start_upstream(bench, Script(), other_cores)
-        gateway = await start_gateway(bench, upstream.admin.path, "scripted", cores=gateway_cores)
+        gateway = await start_gateway(bench, upstream.admin.url, "scripted", cores=gateway_cores)
         if other_cores is not None:
             os.sched_setaffinity(0, other_cores)
         request = request_bytes("POST", "/v1/chat/completions", chat_body("scripted", "x" * _PROMPT_CHARS))

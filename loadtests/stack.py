@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,15 +56,15 @@ async def start_upstream(bench: Workbench, script: Script, cores: set[int] | Non
 
 async def start_gateway(
     bench: Workbench,
-    upstream_path: str,
+    upstream_url: str,
     model: str,
     *,
     max_in_flight: int = 100_000,
     cores: set[int] | None = None,
 ) -> Server:
-    """A gateway whose only deployment is the given Unix socket; without keys, caches or trimming."""
+    """A gateway whose only deployment is the given upstream; without keys, caches or trimming."""
     policy = bench.folder / "policy.yaml"
-    deployment = {"id": "bench", "url": f"unix:{upstream_path}", "model": model}
+    deployment = {"id": "bench", "url": upstream_url, "model": model}
     limits = {"max_in_flight": max_in_flight}
     # JSON is YAML, and needs no writer of our own.
     policy.write_text(json.dumps({"schema_version": 1, "deployments": [{**deployment, "limits": limits}]}))
@@ -92,11 +93,17 @@ async def start_gateway(
 
 
 async def start_engine(bench: Workbench, model_dir: Path, *flags: str, cores: set[int] | None = None) -> Server:
-    """An engine that serves a model folder on a Unix socket; its name is `bench`."""
-    path = str(bench.folder / "engine.sock")
-    arguments = ["--model", str(model_dir), "--name", "bench", "--listen", f"unix:{path}", *flags]
+    """An engine that serves a model folder on a TCP port of its choice; its name is `bench`."""
+    arguments = ["--model", str(model_dir), "--name", "bench", "--listen", "127.0.0.1:0", *flags]
     process = await bench.start("engine", "engine", arguments, cores)
-    address = Address(path=path)
+    ports: list[int] = []
+
+    async def is_announced() -> bool:
+        ports.extend(int(port) for port in re.findall(r"^engine: .*:(\d+)$", process.tail(100_000), re.MULTILINE))
+        return bool(ports)
+
+    await process.wait_until(is_announced, _READY_TIMEOUT_S)
+    address = Address(port=ports[0])
     await process.wait_until(lambda: _is_ready(address, "/readyz"), _ENGINE_READY_TIMEOUT_S)
     return Server(process=process, address=address, admin=address)
 

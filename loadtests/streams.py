@@ -84,7 +84,7 @@ async def run(options: argparse.Namespace) -> Card:
     async with Workbench() as bench:
         script = Script(first_byte_ms=_FIRST_BYTE_MS, num_chunks=num_chunks, chunks_per_s=options.rate)
         upstream = await start_upstream(bench, script, other_cores)
-        gateway = await start_gateway(bench, upstream.admin.path, "scripted", cores=gateway_cores)
+        gateway = await start_gateway(bench, upstream.admin.url, "scripted", cores=gateway_cores)
         if other_cores is not None:
             os.sched_setaffinity(0, other_cores)
         request = request_bytes("POST", "/v1/chat/completions", chat_body("scripted", "hello", stream=True))
