@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import importlib
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Protocol, cast
 
 import uvloop
@@ -44,14 +46,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog=f"penstock bench {name}", description=BENCHES[name])
     bench.add_arguments(parser)
     try:
-        card = uvloop.run(bench.run(parser.parse_args(arguments[1:])))
+        card = uvloop.run(_until_signal(bench.run(parser.parse_args(arguments[1:]))))
     except (ProcessFailed, OSError) as error:
         print(f"{name}: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
+    except asyncio.CancelledError:
+        return 143
     card.print_to(sys.stdout)
     return 1 if card.failed is not None else 0
+
+
+async def _until_signal(measuring: Coroutine[None, None, Card]) -> Card:
+    """Like `measuring`, but a SIGTERM cancels it, so that the processes it started are stopped with it."""
+    task = asyncio.ensure_future(measuring)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    return await task
 
 
 if __name__ == "__main__":

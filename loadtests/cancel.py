@@ -119,7 +119,9 @@ async def run(options: argparse.Namespace) -> Card:
             problem = f"the request after the storm: {error}"
         fds_after = await _settled_fds(_IDLE_S, gateway.process, engine.process)
         leaks["file_descriptors"] = max(0, fds_after - fds_before)
-    return _card(options, tally, leaks, aborts, wall_s, problem)
+        lost_sight = [line for line in gateway.process.json_lines() if line.get("event") == "deployment_not_ready"]
+        notes = [f"the gateway took the engine for not ready: {line.get('reason')}" for line in lost_sight[:5]]
+    return _card(options, tally, leaks, aborts, wall_s, notes, problem)
 
 
 # Probes
@@ -287,6 +289,7 @@ def _card(
     leaks: dict[str, int],
     aborts: dict[str, int],
     wall_s: float,
+    notes: list[str],
     problem: str | None,
 ) -> Card:
     everything = [sample for samples in tally.free_after_s.values() for sample in samples]

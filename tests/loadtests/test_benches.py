@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -82,3 +85,28 @@ def test_a_process_that_cannot_start_is_reported_with_its_output() -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 1
     assert "engine ended while starting" in done.stderr
+
+
+@pytest.mark.e2e
+def test_a_bench_that_is_stopped_stops_its_processes(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "loadtests", "streams", "--seconds", "30", "--streams", "2"]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL) as process:
+        deadline = time.monotonic() + 20
+        while not list(tmp_path.glob("*/gateway.log")) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 143
+    assert list(tmp_path.iterdir()) == []
+    assert not [pid for pid in _pids() if str(tmp_path) in _command_line(pid)]
+
+
+def _pids() -> list[str]:
+    return [name for name in os.listdir("/proc") if name.isdigit()]
+
+
+def _command_line(pid: str) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""  # it ended while we looked
