@@ -55,6 +55,5 @@ def build(shape: Shape, eos_token_id: int, pad_token_id: int) -> "Qwen3ForCausal
         pad_token_id=pad_token_id,
         initializer_range=0.02,
         use_cache=True,
-        attn_implementation="sdpa",
     )
     return Qwen3ForCausalLM(config)

@@ -9,7 +9,7 @@ import torch
 
 from engine.bundled.example import Example
 from engine.bundled.generator import Mix, draw
-from engine.bundled.tokenizer import END_OF_TEXT, IM_END, IM_START
+from engine.bundled.tokenizer import END_OF_TEXT, IM_END, IM_START, token_id
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -36,10 +36,10 @@ class Encoder:
 
     def __init__(self, tokenizer: "Tokenizer") -> None:
         self._tokenizer = tokenizer
-        self._start = tokenizer.token_to_id(IM_START)
-        self._end = tokenizer.token_to_id(IM_END)
+        self._start = token_id(tokenizer, IM_START)
+        self._end = token_id(tokenizer, IM_END)
         self._assistant = tokenizer.encode("assistant").ids
-        self.pad = tokenizer.token_to_id(END_OF_TEXT)
+        self.pad = token_id(tokenizer, END_OF_TEXT)
 
     def encode(self, examples: Sequence[Example]) -> list[tuple[list[int], list[bool]]]:
         """Ids of every conversation, and whether the token after each position is one of the assistant's."""

@@ -25,10 +25,10 @@ class Decoder:
             from transformers import Qwen3ForCausalLM
         except ImportError as error:
             raise ImportError("evaluation needs transformers: pip install 'penstock[dev]'") from error
-        self._model = Qwen3ForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+        self._model = Qwen3ForCausalLM.from_pretrained(folder, dtype=torch.float32)
         self._tokenizer: Tokenizer = tokenizer_module.load(folder)
-        self._end = self._tokenizer.token_to_id(tokenizer_module.IM_END)
-        self._pad = self._tokenizer.token_to_id(tokenizer_module.END_OF_TEXT)
+        self._end = tokenizer_module.token_id(self._tokenizer, tokenizer_module.IM_END)
+        self._pad = tokenizer_module.token_id(self._tokenizer, tokenizer_module.END_OF_TEXT)
 
     def answers(self, examples: Sequence[Example]) -> list[str]:
         """One greedy answer for every example, in order."""

@@ -72,7 +72,7 @@ def grade(answerer: Answerer, examples: Sequence[Example], num_failures: int) ->
 def percent(marks: Mapping[Cell, Sequence[bool]], difficulty: Difficulty | None = None) -> float:
     """Share of right answers, in percent, over all prompts or those of one difficulty."""
     flat = [mark for (_, level), cell in marks.items() if difficulty in (None, level) for mark in cell]
-    return round(100 * sum(flat) / len(flat), 1)
+    return round(100 * sum(flat) / len(flat), 1) if flat else 0.0
 
 
 def table(results: Mapping[str, Mapping[Cell, Sequence[bool]]]) -> str:

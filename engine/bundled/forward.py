@@ -28,7 +28,7 @@ class _RmsNorm(torch.autograd.Function):
         return ((wide * scale) * weight).to(LOW)
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:
         x, weight, scale = ctx.saved_tensors
         normed = x.float() * scale
         grad = grad.float()
@@ -49,7 +49,7 @@ class _SwiGlu(torch.autograd.Function):
         return active * up
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:  # type: ignore[override]
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         sigmoid, active, up = ctx.saved_tensors
         slope = torch.addcmul(active, sigmoid, 1 - active)
         return slope.mul_(up).mul_(grad), grad * active
@@ -57,7 +57,12 @@ class _SwiGlu(torch.autograd.Function):
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     """Normalised and weighted, in bfloat16."""
-    return cast(torch.Tensor, _RmsNorm.apply(x, weight, eps))
+    return cast(torch.Tensor, _RmsNorm.apply(x, weight, eps))  # type: ignore[no-untyped-call]
+
+
+def swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+    """silu(gate) * up."""
+    return cast(torch.Tensor, _SwiGlu.apply(gate, up))  # type: ignore[no-untyped-call]
 
 
 def hidden_states(model: "Qwen3ForCausalLM", ids: torch.Tensor) -> torch.Tensor:
@@ -71,7 +76,7 @@ def hidden_states(model: "Qwen3ForCausalLM", ids: torch.Tensor) -> torch.Tensor:
         x = x + _attention(layer.self_attn, normed, rope, config.rms_norm_eps)
         normed = rms_norm(x, layer.post_attention_layernorm.weight, config.rms_norm_eps)
         gate, up = _linear(normed, layer.mlp.gate_proj), _linear(normed, layer.mlp.up_proj)
-        x = x + _linear(cast(torch.Tensor, _SwiGlu.apply(gate, up)), layer.mlp.down_proj)
+        x = x + _linear(swiglu(gate, up), layer.mlp.down_proj)
     return rms_norm(x, body.norm.weight, config.rms_norm_eps)
 
 

@@ -7,7 +7,7 @@ import re
 def is_right(answer: str, expected: str) -> bool:
     """Whether the answer says what is expected, apart from case, white space and final punctuation."""
     if expected[:1] in "{[":
-        return _parsed(answer) == json.loads(expected)
+        return bool(_parsed(answer) == json.loads(expected))
     return normalised(answer) == normalised(expected)
 
 

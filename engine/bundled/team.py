@@ -36,7 +36,7 @@ class Team:
             return
         flat = torch.cat([tensor.flatten() for tensor in tensors])
         distributed.all_reduce(flat)
-        for tensor, part in zip(tensors, flat.split([tensor.numel() for tensor in tensors]), strict=True):
+        for tensor, part in zip(tensors, torch.split(flat, [tensor.numel() for tensor in tensors]), strict=True):
             tensor.copy_(part.view_as(tensor))
 
     def first(self, number: float) -> float:

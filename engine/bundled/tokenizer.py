@@ -123,6 +123,14 @@ def load(folder: Path) -> "Tokenizer":
     return Tokenizer.from_file(str(folder / "tokenizer.json"))
 
 
+def token_id(tokenizer: "Tokenizer", token: str) -> int:
+    """Id of a token that the vocabulary must have."""
+    found = tokenizer.token_to_id(token)
+    if found is None:
+        raise ValueError(f"tokenizer: no token {token!r}; is this the tokenizer of the bundled models?")
+    return found
+
+
 def _texts(num_examples: int, seed: int) -> Iterator[str]:
     for role in ("system", "user", "assistant", "tool"):
         yield "\n".join([role] * 50)

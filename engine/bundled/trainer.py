@@ -31,7 +31,7 @@ class Trainer:
         self.elapsed_s = 0.0
         self.tokenizer = tokenizer.load(model_dir("small"))
         encoder = Encoder(self.tokenizer)
-        self.model = build(SHAPES[plan.model], self.tokenizer.token_to_id(tokenizer.IM_END), encoder.pad)
+        self.model = build(SHAPES[plan.model], tokenizer.token_id(self.tokenizer, tokenizer.IM_END), encoder.pad)
         self._batches = Batches(encoder, plan.mix_at, plan.seed, plan.step_tokens)
         hidden = [p for n, p in self.model.named_parameters() if p.ndim == 2 and "embed" not in n]
         rest = [p for n, p in self.model.named_parameters() if p.ndim != 2 or "embed" in n]
@@ -87,7 +87,7 @@ class Trainer:
 
     def grow_from(self, folder: Path) -> None:
         """Start from the checkpoint of a small model."""
-        source = build(SHAPES["small"], self.tokenizer.token_to_id(tokenizer.IM_END), 0)
+        source = build(SHAPES["small"], tokenizer.token_id(self.tokenizer, tokenizer.IM_END), 0)
         source.load_state_dict(torch.load(folder / "state.pt", weights_only=True)["model"])
         grow(source, self.model)
 

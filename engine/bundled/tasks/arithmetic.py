@@ -9,15 +9,21 @@ FRAMES = {
         ("What is {a} + {b}?", "{a} + {b}", "{a} + {b} =", "What is {a} plus {b}?", "Calculate {a} + {b}.",
          "Add {a} and {b}.",
          "What is the sum of {a} and {b}?", "Compute {a} plus {b}.", "How much is {a} + {b}?", "Work out {a} + {b}.",
+         "Please compute {a} + {b}.", "Tell me {a} + {b}.", "Can you calculate {a} plus {b}?",
+         "How much do I get for {a} + {b}?",
          "Please add {a} and {b}.", "I need the result of {a} + {b}."),
         ("How much is {a} plus {b}?", "Please calculate {a} + {b}.", "What do you get for {a} + {b}?")),
     "-": Frames(
         ("What is {a} - {b}?", "{a} - {b}", "{a} - {b} =", "What is {a} minus {b}?", "Calculate {a} - {b}.",
-         "Compute {a} minus {b}.", "How much is {a} - {b}?", "Work out {a} - {b}.", "I need the result of {a} - {b}."),
+         "Compute {a} minus {b}.", "How much is {a} - {b}?", "Work out {a} - {b}.", "Please compute {a} - {b}.",
+         "Tell me {a} - {b}.", "Can you calculate {a} minus {b}?", "How much do I get for {a} - {b}?",
+         "I need the result of {a} - {b}."),
         ("How much is {a} minus {b}?", "Please calculate {a} - {b}.", "What do you get for {a} - {b}?")),
     "*": Frames(
         ("What is {a} * {b}?", "{a} * {b}", "{a} * {b} =", "What is {a} times {b}?", "Calculate {a} * {b}.",
-         "Compute {a} times {b}.", "How much is {a} * {b}?", "Work out {a} * {b}.", "What is {a} multiplied by {b}?"),
+         "Compute {a} times {b}.", "How much is {a} * {b}?", "Work out {a} * {b}.", "Please compute {a} * {b}.",
+         "Tell me {a} * {b}.", "Can you calculate {a} times {b}?", "How much do I get for {a} * {b}?",
+         "What is {a} multiplied by {b}?"),
         ("How much is {a} times {b}?", "Please calculate {a} * {b}.", "What do you get for {a} * {b}?")),
 }  # fmt: skip
 

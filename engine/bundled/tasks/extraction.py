@@ -10,7 +10,9 @@ from engine.bundled.words import COLOURS, DAYS, SURNAMES, TOWNS, first_name
 
 INSTRUCTION = Frames(
     ("Extract {f} as JSON: {t}", "Give me {f} as JSON. {t}", "Return JSON with {f}. Text: {t}", "JSON with {f}: {t}",
-     "Read this and answer in JSON with {f}: {t}", "{t} Extract {f} as JSON.", "{t}\nWrite {f} as JSON."),
+     "Read this and answer in JSON with {f}: {t}", "{t} Extract {f} as JSON.", "{t}\nWrite {f} as JSON.",
+     "{t}\nJSON with {f}, please.", "From this text, give me {f} as JSON: {t}", "Please return {f} as JSON: {t}",
+     "{t}\nPlease extract {f} as JSON.", "Take {f} from this text and write JSON: {t}"),
     ("Please extract {f} as JSON: {t}", "{t}\nReturn JSON with {f}.",
      "From this text, extract {f} as JSON: {t}"))  # fmt: skip
 TEXTS: Mapping[str, Frames] = {
@@ -36,7 +38,9 @@ PEOPLE_LINE = Frames(
 LIST_INSTRUCTION = Frames(
     ("Extract name, town and amount of everyone as a JSON list: {t}",
      "{t} Give me a JSON list with name, town and amount.",
-     "JSON list of all people with name, town and amount: {t}"),
+     "JSON list of all people with name, town and amount: {t}",
+     "Please write a JSON list with name, town and amount: {t}",
+     "{t}\nReturn name, town and amount of everyone as a JSON list."),
     ("Return a JSON list with name, town and amount: {t}",))  # fmt: skip
 
 

@@ -10,9 +10,10 @@ from engine.bundled.wordings import AND_ENTITY, AND_RELATION, ASK, dress
 
 CHANGE = Frames(
     ("Add {b} to that.", "Now add {b}.", "And plus {b}?", "Then add {b}.", "Take away {b}.", "Now subtract {b}.",
-     "And minus {b}?"),
+     "And minus {b}?", "Please add {b} to it.", "Add another {b}.", "Increase the result by {b}.", "Subtract {b}.",
+     "Please subtract {b} from it.", "Reduce the result by {b}.", "Take {b} away from the result."),
     ("Add {b} to the result.", "Subtract {b} from that."))  # fmt: skip
-SUBTRACTS = ("Take", "subtract", "Subtract", "minus")
+SUBTRACTS = ("Take", "subtract", "Subtract", "minus", "Reduce")
 
 
 def make(rng: random.Random, split: Split, difficulty: Difficulty) -> Example:

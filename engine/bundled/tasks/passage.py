@@ -76,10 +76,12 @@ FILLER_ENDS = (
 LAYOUT = Frames(
     ("{p}\n\n{q}", "Read this text: {p}\n\n{q}", "{p}\nQuestion: {q}", "Text: {p}\nQuestion: {q}",
      "Use this text. {p}\n\n{q}",
-     "{q}\n\n{p}", "Here are some notes. {p}\n{q}"),
+     "{q}\n\n{p}", "Here are some notes. {p}\n{q}", "Notes: {p}\n\n{q}", "Read this. {p}\n\nQuestion: {q}",
+     "{p}\n\nNow answer: {q}"),
     ("Read the text and answer. {p}\n\n{q}", "Notes: {p}\n\nQuestion: {q}", "{p}\n\nQuestion: {q}"))  # fmt: skip
 TABLE_LAYOUT = Frames(
-    ("{p}\nWhat is the value of {q}?", "Look up {q}:\n{p}", "{p}\n\n{q}?", "Table:\n{p}\nGive me the entry for {q}."),
+    ("{p}\nWhat is the value of {q}?", "Look up {q}:\n{p}", "{p}\n\n{q}?", "Table:\n{p}\nGive me the entry for {q}.",
+     "{p}\nLook up {q}.", "{p}\n\nWhich entry belongs to {q}?", "Table:\n{p}\nWhat is the entry of {q}?"),
     ("{p}\n\nWhat is the entry for {q}?", "Table:\n{p}\nLook up {q}."))  # fmt: skip
 
 

@@ -8,34 +8,43 @@ from engine.bundled.words import LETTERS, SURNAMES, TOWNS, WORDS, made_up_name
 REPEAT = Frames(
     ("Repeat: {x}", "Say this again: {x}", "Repeat after me: {x}", "Copy this text: {x}", "Write exactly this: {x}",
      "Echo: {x}",
-     "Please repeat these words: {x}", "Type the following: {x}"),
+     "Please repeat these words: {x}", "Type the following: {x}", "Please say exactly: {x}", "Copy: {x}",
+     "Repeat this: {x}", "Please write this text again: {x}"),
     ("Repeat this text: {x}", "Please copy this: {x}", "Say exactly this: {x}"))  # fmt: skip
 PICK = Frames(
     ("What is the {w} word of: {x}", "Give me the {w} word in this list: {x}", "Which word is {w} here? {x}",
      "{w} word: {x}",
-     "Tell me the {w} word of this list: {x}", "Take the {w} word from: {x}"),
+     "Tell me the {w} word of this list: {x}", "Take the {w} word from: {x}", "Please give me the {w} word: {x}",
+     "Which is the {w} one? {x}", "Find the {w} word of this list: {x}"),
     ("What is the {w} word in this list: {x}", "Which is the {w} word of: {x}"))  # fmt: skip
 JOIN = Frames(
     ("Join with {n}s: {x}", "Put {n}s between these words: {x}", "Connect these words with {n}s: {x}",
-     "Write these words with {n}s between them: {x}"),
+     "Write these words with {n}s between them: {x}", "Join this list with {n}s: {x}", "Please connect with {n}s: {x}",
+     "Use {n}s to join: {x}"),
     ("Join these words with {n}s: {x}", "Connect with {n}s: {x}"))  # fmt: skip
 COUNT = Frames(
     ("Count from {a} to {b}.", "List the numbers from {a} to {b}.",
      "Write all numbers between {a} and {b}, both included.",
-     "Please count up from {a} to {b}."),
+     "Please count up from {a} to {b}.", "Count: {a} to {b}.", "Could you count from {a} up to {b}?",
+     "Give me the numbers from {a} to {b}.", "Start with {a} and count up to {b}.", "Please write {a} to {b}.",
+     "Count {a} to {b}, please."),
     ("Please count from {a} to {b}.", "Write the numbers from {a} to {b}."))  # fmt: skip
 REVERSE = Frames(
     ("Reverse the order: {x}", "Write these backwards: {x}", "Reverse this list: {x}", "Turn the order around: {x}",
-     "Say these in reverse order: {x}", "Start at the end and list: {x}"),
+     "Say these in reverse order: {x}", "Start at the end and list: {x}", "Please turn this list around: {x}",
+     "List this from last to first: {x}", "Reverse: {x}"),
     ("Please reverse this list: {x}", "List these in reverse order: {x}"))  # fmt: skip
 SORT = Frames(
     ("Sort alphabetically: {x}", "Put in alphabetical order: {x}", "Sort these words from A to Z: {x}",
      "Order by alphabet: {x}",
-     "Arrange these alphabetically: {x}"),
+     "Arrange these alphabetically: {x}", "Please sort from A to Z: {x}", "Sort this list by the alphabet: {x}",
+     "In alphabetical order, please: {x}"),
     ("Sort these words alphabetically: {x}", "Put these words in alphabetical order: {x}"))  # fmt: skip
 TALLY = Frames(
     ("How many times is {w} in this list? {x}", "Count how often {w} appears: {x}", "How often do you see {w}? {x}",
-     "Number of times {w} occurs: {x}"),
+     "Number of times {w} occurs: {x}", "Tally {w}: {x}", "Count {w} in this list: {x}",
+     "How often does {w} come up? {x}",
+     "In this list, how many times is {w}? {x}", "Please count how many {w} there are: {x}", "Count every {w}: {x}"),
     ("How often is {w} in this list? {x}", "Count the word {w}: {x}"))  # fmt: skip
 ORDINALS = ("first", "second", "third", "fourth")
 

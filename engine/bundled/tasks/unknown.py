@@ -15,7 +15,12 @@ OFF_TOPIC = Frames(
      "What is the meaning of {w} in Latin?", "Who is the president of {n}?", "When did the {w} war end?",
      "What did {n} say yesterday?", "How far is the {w} from the earth?", "Which team plays in {n} tonight?",
      "What is the stock price of {n}?", "Who sings the song about the {w}?", "How old is {n}?", "Where was {n} born?",
-     "What is the chemical formula of {w}?", "Why is the {w} so famous?", "Who painted the {w}?", "Who is {n}?"),
+     "What is the chemical formula of {w}?", "Why is the {w} so famous?", "Who painted the {w}?", "Who is {n}?",
+     "How heavy is {n}?", "How deep is the {w}?", "How large is the {w} of {n}?",
+     "Who found the {w}?", "Who won the {w} match?", "What is the name of the wife of {n}?",
+     "Who is the queen of {n}?", "How rich is {n}?",
+     "How big is the {w}?", "What is the area of {n}?", "Who made the film about the {w}?",
+     "How many towns are in {n}?"),
     ("Who discovered the {w}?", "What is the population of {n}?", "Who won the {w} cup?", "How big is {n}?",
      "What is the name of the king of {n}?", "Who wrote the song about the {w}?"))  # fmt: skip
 NOT_SERVED = split_words(

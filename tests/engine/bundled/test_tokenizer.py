@@ -54,7 +54,7 @@ def test_the_chat_template_renders_what_training_saw(is_trimming: bool) -> None:
 
 def test_the_chat_template_renders_tools_calls_and_results() -> None:
     call = {"function": {"name": "price", "arguments": {"item": "tide mug"}}}
-    messages = [
+    messages: list[dict[str, Any]] = [
         {"role": "user", "content": "price?"},
         {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "tool", "content": "12"},

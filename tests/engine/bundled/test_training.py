@@ -39,7 +39,7 @@ def test_training_lowers_the_loss() -> None:
 
 def test_the_training_forward_agrees_with_transformers() -> None:
     torch.manual_seed(0)
-    model = build(SHAPES["tiny"], 1, 2).eval()
+    model = build(SHAPES["tiny"], 1, 2)
     ids = torch.randint(0, tokenizer.VOCAB_SIZE, (2, 300))
     with torch.no_grad():
         ours = hidden_states(model, ids).float()
