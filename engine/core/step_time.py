@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-_NUM_TERMS = 4
+_NUM_TERMS = 5
 _Vector = npt.NDArray[np.float64]
 
 
@@ -22,13 +22,16 @@ class StepShape:
     """Tokens of all other rows."""
     num_context_tokens: int
     """Positions attended to, summed over rows."""
+    num_attended_pairs: int = 0
+    """Chunk tokens times the positions that each chunk reaches, summed over chunks: attention's work in them."""
 
 
 class StepTimeModel:
-    """seconds = base + a·decode rows + b·prefill tokens + c·context tokens, all terms kept non-negative.
+    """seconds = base + a·decode rows + b·prefill tokens + c·context tokens + d·pairs; no term is negative.
 
-    Old steps fade by `decay` per step; a step that took far longer than predicted (a hiccup of the machine) counts
-    as `outlier_ratio` times the prediction at most.
+    Errors count in proportion to the step, so that short steps are known as well as long ones. Old steps fade by
+    `decay` per step; a step that took far longer than predicted (a hiccup of the machine) counts as `outlier_ratio`
+    times the prediction at most.
     """
 
     def __init__(
@@ -53,10 +56,12 @@ class StepTimeModel:
         predicted = self.predict(shape)
         if predicted > 0.0:
             seconds = min(seconds, self._outlier_ratio * predicted)
-        features = _features(shape)
+        unit_s = max(predicted, 0.25 * seconds, _TINY_S)
+        features = [feature / unit_s for feature in _features(shape)]
+        target = seconds / unit_s
         self._gram = [self._decay * old for old in self._gram]
         for row, left in enumerate(features):
-            self._moments[row] = self._decay * self._moments[row] + left * seconds
+            self._moments[row] = self._decay * self._moments[row] + left * target
             for column, right in enumerate(features):
                 self._gram[row * _NUM_TERMS + column] += left * right
         self._num_steps += 1
@@ -67,9 +72,14 @@ class StepTimeModel:
         """Expected seconds of such a step; 0 until fitted."""
         return sum(term * feature for term, feature in zip(self._terms, _features(shape), strict=True))
 
-    def largest_chunk(self, target_s: float, num_decode_rows: int, num_context_tokens: int) -> int | None:
-        """Most prefill tokens beside the decode rows in a step of at most `target_s`; None: no bound is known."""
-        per_token = self._terms[2] / _SCALES[2]
+    def largest_chunk(
+        self, target_s: float, num_decode_rows: int, num_context_tokens: int, num_prefill_context: int = 0
+    ) -> int | None:
+        """Most prefill tokens beside the decode rows in a step of at most `target_s`; None: no bound is known.
+
+        `num_context_tokens` covers all rows, the one with the chunk included, which reaches `num_prefill_context`.
+        """
+        per_token = self._terms[2] / _SCALES[2] + self._terms[4] / _SCALES[4] * num_prefill_context
         if not self.is_fitted or per_token <= 0.0:
             return None
         without = self.predict(StepShape(num_decode_rows, 0, num_context_tokens))
@@ -92,15 +102,17 @@ class StepTimeModel:
 
 
 # Features are brought near 1 so that one ridge suits all of them.
-_SCALES = (1.0, 16.0, 256.0, 4096.0)
+_SCALES = (1.0, 16.0, 256.0, 4096.0, 1048576.0)
+_TINY_S = 1e-6
 
 
-def _features(shape: StepShape) -> tuple[float, float, float, float]:
+def _features(shape: StepShape) -> tuple[float, float, float, float, float]:
     return (
         1.0,
         shape.num_decode_rows / _SCALES[1],
         shape.num_prefill_tokens / _SCALES[2],
         shape.num_context_tokens / _SCALES[3],
+        shape.num_attended_pairs / _SCALES[4],
     )
 
 

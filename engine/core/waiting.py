@@ -1,12 +1,15 @@
-"""Sequences that wait for a row, in the order they will be served."""
+"""Sequences that wait for a row: one queue for each lane, each in the order in which it will be served."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator
+from itertools import chain
 from operator import attrgetter
 
+from engine.core.lanes import LANES
 from engine.core.sequence import Sequence
+from engine.messages import Lane
 
 _ORDER = attrgetter("order")
 
@@ -40,3 +43,40 @@ class WaitingQueue:
         assert self._sequences[index] is seq
         del self._sequences[index]
         self.num_tokens -= seq.num_tokens
+
+
+class WaitingLanes:
+    """The waiting queues of all lanes."""
+
+    def __init__(self) -> None:
+        self._queues: dict[Lane, WaitingQueue] = {lane: WaitingQueue() for lane in LANES}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._queues.values()))
+
+    def __iter__(self) -> Iterator[Sequence]:
+        return chain.from_iterable(self._queues.values())
+
+    @property
+    def num_tokens(self) -> int:
+        """Known tokens of all waiting sequences."""
+        return sum(queue.num_tokens for queue in self._queues.values())
+
+    def of(self, lane: Lane) -> WaitingQueue:
+        """The queue of one lane, to look at."""
+        return self._queues[lane]
+
+    def push(self, seq: Sequence) -> None:
+        """Insert into the sequence's lane."""
+        self._queues[seq.lane].push(seq)
+
+    def remove(self, seq: Sequence) -> None:
+        """Take a waiting sequence out."""
+        self._queues[seq.lane].remove(seq)
+
+    def check_integrity(self) -> None:
+        """Raise AssertionError unless every queue is in order and counts its tokens right."""
+        for lane, queue in self._queues.items():
+            assert all(seq.lane == lane for seq in queue), f"a sequence in the wrong lane: {lane}"
+            assert list(queue) == sorted(queue, key=_ORDER), f"lane {lane} is out of order"
+            assert queue.num_tokens == sum(seq.num_tokens for seq in queue), f"lane {lane}: tokens are off"

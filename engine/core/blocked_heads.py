@@ -1,0 +1,54 @@
+"""First sequences of lanes that did not fit: what blocks must come back for, and how often others passed them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.core.lanes import LANES
+from engine.core.sequence import Sequence
+from engine.messages import Lane
+
+
+@dataclass(slots=True)
+class _Head:
+    seq_id: int
+    num_frees: int
+    """How often blocks had come back when it was last tried; no use to try again before more do."""
+    num_passed: int = 0
+
+
+class BlockedHeads:
+    """A lane's blocked head holds back its own lane and those behind it; lanes before it may pass, a bounded number
+    of times: then it holds back everyone, so that blocks gather for it."""
+
+    def __init__(self, max_passed: int) -> None:
+        self._max_passed = max_passed
+        self._heads: dict[Lane, _Head] = {}
+
+    def note(self, seq: Sequence, num_frees: int) -> None:
+        """The first sequence of its lane did not fit."""
+        head = self._heads.get(seq.lane)
+        if head is None or head.seq_id != seq.seq_id:
+            self._heads[seq.lane] = _Head(seq.seq_id, num_frees)
+        else:
+            head.num_frees = num_frees
+
+    def is_still_blocked(self, seq: Sequence, num_frees: int) -> bool:
+        """Whether this sequence did not fit and no blocks came back since."""
+        head = self._heads.get(seq.lane)
+        return head is not None and (head.seq_id, head.num_frees) == (seq.seq_id, num_frees)
+
+    def may_pass(self, blocked: Lane) -> tuple[Lane, ...]:
+        """Lanes whose sequences may still start although this lane's head does not fit."""
+        if self._heads[blocked].num_passed >= self._max_passed:
+            return ()
+        return LANES[: LANES.index(blocked)]
+
+    def started(self, seq: Sequence) -> None:
+        """A sequence got its blocks: heads of the lanes behind its own were passed once more."""
+        head = self._heads.get(seq.lane)
+        if head is not None and head.seq_id == seq.seq_id:
+            del self._heads[seq.lane]
+        for lane in LANES[LANES.index(seq.lane) + 1 :]:
+            if lane in self._heads:
+                self._heads[lane].num_passed += 1
