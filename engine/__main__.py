@@ -18,7 +18,7 @@ from engine.config import CoreConfig, EngineConfigError, FrontConfig
 from engine.front.run import run_front
 
 _NAMED_APART = {"model_dir", "model_name", "listen"}
-_SHORT = {"num_threads": ("--threads",)}
+_SHORT = {"num_threads": ("--threads",), "draft_model_dir": ("--draft-model",)}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -8,6 +8,7 @@ from typing import Literal
 
 DType = Literal["auto", "float32", "bfloat16", "float16"]
 Device = Literal["auto", "cpu", "cuda"]
+Speculation = Literal["off", "ngram", "draft", "auto"]
 
 
 class EngineConfigError(ValueError):
@@ -40,14 +41,22 @@ class CoreConfig:
     max_waiting: int = 4096
     """Sequences that may wait; the front refuses above it."""
     enable_prefix_cache: bool = True
+    speculation: Speculation = "auto"
+    """Where drafts come from: lookup in the text itself, the draft model, or whichever pays at the moment (`auto`)."""
+    draft_model_dir: Path | None = None
+    """A smaller model with the same tokenizer, for `draft` and `auto`."""
+    max_drafts: int = 8
+    """Most tokens drafted for one row in one step."""
 
     def __post_init__(self) -> None:
-        for name in ("block_size", "max_num_rows", "step_token_budget", "max_waiting"):
+        for name in ("block_size", "max_num_rows", "step_token_budget", "max_waiting", "max_drafts"):
             if getattr(self, name) < 1:
                 raise EngineConfigError(f"{name}: expected a positive integer, got {getattr(self, name)}")
         for name in ("num_threads", "max_model_len", "num_blocks", "kv_memory_bytes"):
             if getattr(self, name) < 0:
                 raise EngineConfigError(f"{name}: expected 0 (automatic) or more, got {getattr(self, name)}")
+        if self.speculation == "draft" and self.draft_model_dir is None:
+            raise EngineConfigError("speculation: draft needs a draft model; name its folder or choose ngram or auto")
         if not 0.0 < self.memory_ratio <= 1.0:
             raise EngineConfigError(f"memory_ratio: expected a number in (0, 1], got {self.memory_ratio}")
 

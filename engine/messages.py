@@ -59,6 +59,8 @@ class Add(msgspec.Struct, frozen=True, kw_only=True, tag="add", omit_defaults=Tr
     """Prefix blocks are shared only between sequences with equal salts."""
     deadline_s: float | None = None
     """Seconds from receipt after which nobody waits any more."""
+    grammar: str | None = None
+    """What the output must follow: llguidance's JSON form (an object with `grammars`). None: anything."""
 
 
 class Abort(msgspec.Struct, frozen=True, kw_only=True, tag="abort"):
@@ -102,6 +104,8 @@ class SeqOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     logprobs: list[TokenLogprobs] | None = None
     finish_reason: FinishReason | None = None
     error: str | None = None
+    fault: Literal["grammar"] | None = None
+    """What of the request the error is about, where it is the request's fault."""
     abort_state: AbortState | None = None
     """Where an aborted sequence was."""
     stages: StageTimes | None = None

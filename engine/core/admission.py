@@ -27,6 +27,10 @@ class Limits:
     max_num_rows: int
     step_token_budget: int
     max_waiting: int
+    itl_target_s: float = 0.05
+    """Longest step that a short prompt's chunk may make while others decode."""
+    prefill_slack_ratio: float = 1.75
+    """How many times a plain decode step other prompts' chunks may make it, within the target."""
 
 
 class Admission:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -13,6 +14,9 @@ from engine.attention.torch_attention import TorchAttention
 from engine.config import CoreConfig, EngineConfigError
 from engine.core.admission import Limits
 from engine.core.block_manager import BlockManager
+from engine.core.drafting import Drafter
+from engine.core.grammar_checker import CheckedCompiler, GrammarChecker
+from engine.core.grammar_compiler import GrammarCompiler
 from engine.core.host_limits import HostLimits
 from engine.core.inbox import Inbox
 from engine.core.kv_pool import block_bytes, pool_blocks, reachable_model_len, useful_blocks
@@ -21,22 +25,30 @@ from engine.core.memory_probe import CudaMemory, HostMemory, MemoryProbe
 from engine.core.outbox import Outbox
 from engine.core.output_forecast import OutputForecast
 from engine.core.runner import ModelRunner
+from engine.core.sample_rows import SampleRows
 from engine.core.scheduler import Scheduler
 from engine.core.step_loop import StepLoop
 from engine.core.step_time import StepTimeModel
 from engine.core.tally import Tally
-from engine.core.warm_up import made_up_batch, typical_batches, warm_up
+from engine.core.warm_up import PLAIN_PARAMS, made_up_batch, measure_verification, typical_batches, warm_up
 from engine.messages import Ready
 from engine.models.decoder import Model
 from engine.models.families import read_model_config
 from engine.models.loader import load_model
 from engine.sampling.sampler import Sampler
+from engine.speculation.ngram import NgramProposer
+from engine.speculation.speculator import Speculator
+from engine.speculation.step_cost import StepCosts
 
 logger = logging.getLogger(__name__)
 
 _PROBE_CONTEXT_TOKENS = 8192
 """Longest context of the step whose memory is measured; attention works in tiles above it."""
 _WARM_UP_S = 3.0
+_VERIFICATION_S = 1.5
+_VERIFIED_ROWS = (1, 2, 4, 8, 16)
+_VERIFIED_CONTEXT_TOKENS = 128
+"""Context of the steps that show what verification costs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +66,8 @@ def build_core(config: CoreConfig, inbox: Inbox, outbox: Outbox, clock: Callable
 
     Raises EngineConfigError, ModelConfigError or CheckpointError when settings, model and memory do not go together.
     """
+    # First of all, so that it is done before the warm-up measures steps.
+    grammars = _grammars(config, inbox)
     with outbox.phase("weights"):
         machine = _machine(config)
         model = load_model(config.model_dir, dtype=machine.dtype, device=machine.device, backend=machine.backend)
@@ -72,7 +86,8 @@ def build_core(config: CoreConfig, inbox: Inbox, outbox: Outbox, clock: Callable
             block_size=config.block_size,
         )
         warm_up(runner.run, batches, step_time, clock, limit_s=_WARM_UP_S)
-    loop = _loop(config, model, runner, inbox, outbox, step_time, clock, num_blocks, max_model_len)
+        drafter = _drafter(config, runner, clock, num_blocks, max_model_len)
+    loop = _loop(config, model, runner, inbox, outbox, step_time, clock, num_blocks, max_model_len, grammars, drafter)
     ready = Ready(
         max_model_len=max_model_len,
         block_size=config.block_size,
@@ -83,6 +98,15 @@ def build_core(config: CoreConfig, inbox: Inbox, outbox: Outbox, clock: Callable
         model_type=model.config.model_type,
     )
     return loop, ready
+
+
+def _grammars(config: CoreConfig, inbox: Inbox) -> GrammarCompiler:
+    """A compiler of grammars at work; what it finishes comes to the inbox."""
+    vocab_size = read_model_config(config.model_dir).vocab_size
+    checker = GrammarChecker(config.model_dir, vocab_size)
+    grammars = GrammarCompiler(CheckedCompiler(checker, config.model_dir, vocab_size), inbox.post)
+    grammars.start()
+    return grammars
 
 
 def _machine(config: CoreConfig) -> _Machine:
@@ -127,10 +151,10 @@ def _num_blocks(config: CoreConfig, machine: _Machine, model: Model, max_model_l
     context_len = min(max_model_len, max(config.step_token_budget, _PROBE_CONTEXT_TOKENS))
     num_probe_blocks = min(-(-context_len // config.block_size), useful_blocks(config, max_model_len))
     runner = _runner(config, machine, model, num_probe_blocks, context_len)
-    pool = {"num_blocks": num_probe_blocks, "block_size": config.block_size}
+    batch = partial(made_up_batch, num_blocks=num_probe_blocks, block_size=config.block_size)
     machine.memory.start()
-    runner.run(made_up_batch(1, min(config.step_token_budget, context_len), context_len, **pool))
-    runner.run(made_up_batch(_max_rows(config), 1, context_len, **pool))
+    runner.run(batch(1, min(config.step_token_budget, context_len), context_len))
+    runner.run(batch(_max_rows(config), 1, context_len))
     transient_bytes = machine.memory.transient_bytes()
     del runner
     free_bytes = machine.memory.free_bytes() - transient_bytes
@@ -155,12 +179,29 @@ def _runner(config: CoreConfig, machine: _Machine, model: Model, num_blocks: int
         model,
         Sampler(),
         caches,
+        sample_rows=SampleRows(machine.device),
         device=machine.device,
         block_size=config.block_size,
         max_tokens=config.step_token_budget,
         max_rows=_max_rows(config),
         max_blocks=-(-max_model_len // config.block_size),
     )
+
+
+def _drafter(
+    config: CoreConfig, runner: ModelRunner, clock: Callable[[], float], num_blocks: int, max_model_len: int
+) -> Drafter | None:
+    """What drafts tokens, with a first idea of what verifying them costs; None when it is switched off."""
+    if config.speculation == "off":
+        return None
+    costs = StepCosts()
+    context_len = min(_VERIFIED_CONTEXT_TOKENS, max_model_len)
+    max_drafts = min(config.max_drafts, context_len - 1, config.step_token_budget - 1)
+    batch = partial(made_up_batch, num_blocks=num_blocks, block_size=config.block_size, params=PLAIN_PARAMS)
+    max_rows = min(_max_rows(config), config.step_token_budget // (max_drafts + 1))
+    batches = (batch(num_rows, 1, context_len) for num_rows in _VERIFIED_ROWS if num_rows <= max_rows)
+    measure_verification(runner.run, batches, costs, clock, max_drafts=max_drafts, limit_s=_VERIFICATION_S)
+    return Speculator(costs, max_drafts=config.max_drafts, clock=clock, lookup=NgramProposer())
 
 
 def _loop(
@@ -173,6 +214,8 @@ def _loop(
     clock: Callable[[], float],
     num_blocks: int,
     max_model_len: int,
+    grammars: GrammarCompiler,
+    drafter: Drafter | None,
 ) -> StepLoop:
     limits = Limits(
         max_model_len=max_model_len,
@@ -183,7 +226,9 @@ def _loop(
     )
     blocks = BlockManager(num_blocks, config.block_size, enable_prefix_cache=config.enable_prefix_cache)
     forecast, tally = OutputForecast(), Tally()
-    scheduler = Scheduler(limits, blocks, forecast=forecast, step_time=step_time, tally=tally)
+    scheduler = Scheduler(
+        limits, blocks, forecast=forecast, step_time=step_time, tally=tally, grammars=grammars, drafter=drafter
+    )
     return StepLoop(
         scheduler,
         runner,
@@ -193,4 +238,5 @@ def _loop(
         step_time=step_time,
         tally=tally,
         clock=clock,
+        drafter=drafter,
     )

@@ -38,16 +38,22 @@ class ScheduledBatch:
 
     rows: list[ScheduledRow]
 
+    @property
+    def has_drafts(self) -> bool:
+        """Whether any row verifies drafts."""
+        return any(row.draft_token_ids for row in self.rows)
+
     def shape(self) -> StepShape:
-        """What the step costs, in the step-time model's terms."""
-        num_decode_rows = num_prefill_tokens = num_context_tokens = 0
+        """What the step costs without its drafts, in the step-time model's terms."""
+        num_decode_rows = num_prefill_tokens = num_context_tokens = num_pairs = 0
         for row in self.rows:
-            if row.num_query_tokens == 1:
+            if row.num_tokens == 1:
                 num_decode_rows += 1
             else:
-                num_prefill_tokens += row.num_query_tokens
+                num_prefill_tokens += row.num_tokens
+                num_pairs += row.num_tokens * row.end
             num_context_tokens += row.end
-        return StepShape(num_decode_rows, num_prefill_tokens, num_context_tokens)
+        return StepShape(num_decode_rows, num_prefill_tokens, num_context_tokens, num_pairs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,6 +99,12 @@ class BlockManager:
             self._adopt(block_id)
             seq.block_table.append(block_id)
 
+    def shrink(self, seq: Sequence) -> None:
+        """Take back what the table holds beyond the sequence's known tokens: room for drafts that were not right."""
+        num_needed = self.blocks_for(seq.num_tokens)
+        while len(seq.block_table) > num_needed:
+            self._release(seq.block_table.pop())
+
     def register(self, seq: Sequence) -> None:
         """Make the blocks that became full of computed, accepted tokens findable."""
         num_full = seq.num_computed_tokens // self.block_size

@@ -8,15 +8,16 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
+from engine.core.grammar_compiler import GrammarDone
 from engine.messages import FrameError, FrameSplitter, ToCore, decode_to_core
 
 _RECEIVE_BYTES = 1 << 18
 
 
 class Received(NamedTuple):
-    """A message and the monotonic instant at which it came."""
+    """A message, from the front or from the compiler of grammars, and the monotonic instant at which it came."""
 
-    message: ToCore
+    message: ToCore | GrammarDone
     at: float
 
 
@@ -36,6 +37,10 @@ class Inbox:
     def start(self) -> None:
         """Begin to read."""
         self._thread.start()
+
+    def post(self, done: GrammarDone) -> None:
+        """Hand over what became of a grammar; from any thread."""
+        self._queue.put(Received(done, self._clock()))
 
     def drain(self, *, wait: bool) -> list[Received]:
         """What came since the last call; with `wait`, at least one message. Raises FrontGoneError at the end."""

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from itertools import cycle
-from weakref import WeakKeyDictionary
 
 import torch
 
 from engine.attention.base import KVCache
 from engine.core.batch import RowResult, ScheduledBatch, ScheduledRow
 from engine.core.input_buffers import InputBuffers
-from engine.core.sequence import Sequence
+from engine.core.sample_rows import SampleRows
+from engine.core.verification import accept
 from engine.models.decoder import Model
-from engine.sampling.penalties import PenaltyState, has_penalties
-from engine.sampling.sampler import Sampler, SampleRow
+from engine.sampling.sampler import Sampler
 
 
 class ModelRunner:
     """The model, its KV caches and the sampler behind one call.
 
-    Logits are computed for sampled positions only: a prompt of 4,000 tokens costs one row of the vocabulary.
+    Logits are computed for sampled positions only: a prompt of 4,000 tokens costs one row of the vocabulary, a row
+    with drafts one for each draft and one for the token behind them.
     """
 
     def __init__(
@@ -28,6 +28,7 @@ class ModelRunner:
         sampler: Sampler,
         caches: list[KVCache],
         *,
+        sample_rows: SampleRows,
         device: torch.device,
         block_size: int,
         max_tokens: int,
@@ -37,9 +38,7 @@ class ModelRunner:
         self._model = model
         self._sampler = sampler
         self._caches = caches
-        self._device = device
-        # Token counts live as long as their sequence, over preemptions too.
-        self._penalties: WeakKeyDictionary[Sequence, PenaltyState] = WeakKeyDictionary()
+        self._sample_rows = sample_rows
         # On an accelerator a step's copies may still run while the next step is laid out.
         num_buffers = 1 if device.type == "cpu" else 2
         self._buffers = cycle(
@@ -52,41 +51,32 @@ class ModelRunner:
         buffers = next(self._buffers)
         token_ids, context = buffers.fill(batch.rows)
         hidden = self._model.forward(token_ids, context, self._caches)
-        sampled = [index for index, row in enumerate(batch.rows) if row.samples]
         results = [RowResult([]) for _ in batch.rows]
+        sampled = [index for index, row in enumerate(batch.rows) if row.samples]
         if not sampled:
             return results
-        last_positions = [context.query_starts[index + 1] - 1 for index in sampled]
-        if len(last_positions) != hidden.shape[0]:
-            hidden = hidden.index_select(0, buffers.indices(last_positions))
-        rows = [self._sample_row(batch.rows[index]) for index in sampled]
-        for index, result in zip(sampled, self._sample(self._model.logits(hidden), rows), strict=True):
+        positions: list[int] = []
+        for index in sampled:
+            end = context.query_starts[index + 1]
+            positions.extend(range(end - 1 - len(batch.rows[index].draft_token_ids), end))
+        if len(positions) != hidden.shape[0]:
+            hidden = hidden.index_select(0, buffers.indices(positions))
+        found = self._sample(self._model.logits(hidden), [batch.rows[index] for index in sampled])
+        for index, result in zip(sampled, found, strict=True):
             results[index] = result
         return results
 
-    def _sample(self, logits: torch.Tensor, rows: list[SampleRow]) -> list[RowResult]:
-        chosen = self._sampler.sample(logits, rows)
-        results = [
-            RowResult([token_id], None if logprobs is None else [logprobs])
-            for token_id, logprobs in zip(chosen.token_ids, chosen.logprobs, strict=True)
-        ]
-        for index in chosen.invalid_rows:
-            results[index] = RowResult([], error="no token can be chosen: the model's logits are not numbers")
+    def _sample(self, logits: torch.Tensor, rows: list[ScheduledRow]) -> list[RowResult]:
+        """One result a row from the logits of its sampled positions, row after row."""
+        of_rows = [self._sample_rows.of(row.seq, row.draft_token_ids) for row in rows]
+        chosen = self._sampler.sample(logits, [sample_row for of_row in of_rows for sample_row in of_row])
+        is_invalid = [False] * len(chosen.token_ids)
+        for position in chosen.invalid_rows:
+            is_invalid[position] = True
+        results = []
+        start = 0
+        for row, of_row in zip(rows, of_rows, strict=True):
+            part = slice(start, start + len(of_row))
+            results.append(accept(row.draft_token_ids, chosen.token_ids[part], chosen.logprobs[part], is_invalid[part]))
+            start += len(of_row)
         return results
-
-    def _sample_row(self, row: ScheduledRow) -> SampleRow:
-        """What the sampler needs to know of a row; the prompt only through its penalties."""
-        seq = row.seq
-        penalties = None
-        if has_penalties(seq.params):
-            penalties = self._penalties.get(seq)
-            if penalties is None:
-                prompt = seq.token_ids[: seq.num_prompt_tokens]
-                penalties = self._penalties[seq] = PenaltyState(seq.params, prompt, self._device)
-        return SampleRow(
-            params=seq.params,
-            position=seq.num_tokens,
-            prompt_token_ids=(),
-            output_token_ids=seq.token_ids[seq.num_prompt_tokens :],
-            penalties=penalties,
-        )

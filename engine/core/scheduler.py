@@ -4,21 +4,41 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence as SequenceOf
+from dataclasses import replace
 from operator import attrgetter
+from typing import Literal
 
+from engine.core.acceptance import take_tokens
 from engine.core.admission import Admission, Limits
 from engine.core.batch import RowResult, ScheduledBatch, ScheduledRow
 from engine.core.block_manager import BlockManager
+from engine.core.blocked_heads import BlockedHeads
+from engine.core.chunk_limit import ChunkLimit
+from engine.core.drafting import Drafter, DraftRequest
+from engine.core.grammar_compiler import GrammarDone, Grammars
+from engine.core.lanes import LANES, LaneShares
 from engine.core.output_forecast import OutputForecast
 from engine.core.pending_prefixes import PendingPrefixes
+from engine.core.prompt_budget import PromptBudget
 from engine.core.sequence import Sequence, SequenceState, Stage
 from engine.core.step_time import StepTimeModel
 from engine.core.tally import Tally
-from engine.core.waiting import WaitingQueue
-from engine.messages import AbortState, Add, FinishReason, SeqOutput, StageTimes, TokenLogprobs
+from engine.core.waiting import WaitingLanes
+from engine.messages import AbortState, Add, FinishReason, Lane, SeqOutput, StageTimes, TokenLogprobs
 
 _ORDER = attrgetter("order")
+_KEPT_ROWS_DIVISOR = 16
+"""One row in so many is kept for interactive prompts."""
 _NO_TIMES = StageTimes(queue_s=0.0, prefill_s=0.0, decode_s=0.0, num_prefill_chunks=0, num_cached_tokens=0)
+
+
+def _importance(seq: Sequence) -> tuple[bool, tuple[int, int]]:
+    """Sort key: the greatest is preempted first, batch before anything else."""
+    return (seq.lane == "batch", seq.order)
+
+
+def _lane_order(seq: Sequence) -> tuple[int, tuple[int, int]]:
+    return (LANES.index(seq.lane), seq.order)
 
 
 class SchedulerError(RuntimeError):
@@ -42,6 +62,11 @@ class _Plan:
         if row is not None:
             self.budget += row.num_query_tokens
 
+    def extend(self, row: ScheduledRow, draft_token_ids: tuple[int, ...]) -> None:
+        """Let a planned row verify drafts."""
+        self.rows[row.seq.seq_id] = replace(row, draft_token_ids=draft_token_ids)
+        self.budget -= len(draft_token_ids)
+
 
 class Scheduler:
     """One token budget a step; running sequences first, decoding ones before chunks of prompts, then waiting ones.
@@ -58,6 +83,8 @@ class Scheduler:
         forecast: OutputForecast,
         step_time: StepTimeModel,
         tally: Tally,
+        drafter: Drafter | None = None,
+        grammars: Grammars | None = None,
     ) -> None:
         self._limits = limits
         # Every decoding row must get its token in every step.
@@ -65,15 +92,21 @@ class Scheduler:
         self._blocks = blocks
         self._forecast = forecast
         self._tally = tally
+        self._drafter = drafter
         self._admission = Admission(limits, blocks, forecast, step_time)
-        self._waiting = WaitingQueue()
+        self._grammars = grammars
+        self._compiling: dict[int, Sequence] = {}
+        self._prompts = PromptBudget(
+            LaneShares(),
+            ChunkLimit(step_time, itl_target_s=limits.itl_target_s, slack_ratio=limits.prefill_slack_ratio),
+        )
+        self._waiting = WaitingLanes()
         self._running: dict[int, Sequence] = {}
         self._live: dict[int, Sequence] = {}
         self._pending = PendingPrefixes()
         self._deadlines: list[tuple[float, int]] = []
         self._num_arrivals = 0
-        # The sequence that last did not fit, and how often blocks had come back then: no use to try before more do.
-        self._blocked: tuple[int, int] | None = None
+        self._blocked = BlockedHeads(max_passed=2 * self._max_num_rows)
         self.is_short_of_blocks = False
         """Whether the last step left a sequence waiting for want of blocks, not of a row or of budget."""
         self._outputs: list[SeqOutput] = []
@@ -86,8 +119,8 @@ class Scheduler:
 
     @property
     def num_waiting(self) -> int:
-        """Sequences without blocks, preempted ones included."""
-        return len(self._waiting)
+        """Sequences without blocks: preempted ones and those whose grammar is being compiled included."""
+        return len(self._waiting) + len(self._compiling)
 
     @property
     def max_num_rows(self) -> int:
@@ -97,7 +130,7 @@ class Scheduler:
     @property
     def has_work(self) -> bool:
         """Whether a step would compute something."""
-        return bool(self._live)
+        return len(self._live) > len(self._compiling)
 
     @property
     def num_prefill_tokens(self) -> int:
@@ -113,7 +146,7 @@ class Scheduler:
         """Queue a request, or end it at once when it can never be served. Raises SchedulerError on an id in use."""
         if add.seq_id in self._live:
             raise SchedulerError(f"sequence id {add.seq_id} is in use")
-        refusal = self._admission.refusal(add, len(self._waiting))
+        refusal = self._admission.refusal(add, self.num_waiting)
         if refusal is not None:
             self._outputs.append(
                 SeqOutput(seq_id=add.seq_id, token_ids=[], finish_reason="error", error=refusal, stages=_NO_TIMES)
@@ -122,9 +155,25 @@ class Scheduler:
         seq = Sequence.from_add(add, arrival_index=self._num_arrivals, received_at=received_at)
         self._num_arrivals += 1
         self._live[seq.seq_id] = seq
-        self._waiting.push(seq)
         if seq.deadline_at is not None:
             heapq.heappush(self._deadlines, (seq.deadline_at, seq.seq_id))
+        if add.grammar is None:
+            self._waiting.push(seq)
+        else:
+            self._compile(seq, add.grammar, received_at)
+
+    def grammar_done(self, done: GrammarDone, now: float) -> None:
+        """Queue the sequence whose grammar is compiled, or end it when that failed; one that was aborted is ignored."""
+        seq = self._compiling.get(done.seq_id)
+        if seq is None:
+            return
+        if done.state is None:
+            self._end(seq, "error", now, error=done.error, fault="grammar")
+            return
+        del self._compiling[seq.seq_id]
+        seq.grammar = done.state
+        seq.state = SequenceState.WAITING
+        self._waiting.push(seq)
 
     def abort(self, seq_ids: SequenceOf[int], received_at: float, now: float) -> None:
         """End these sequences in whatever state they are; ids unknown or already ended are ignored."""
@@ -139,10 +188,12 @@ class Scheduler:
         self._drop_expired(now)
         self.is_short_of_blocks = False
         plan = _Plan(self._limits.step_token_budget)
-        for seq in sorted(self._running.values(), key=lambda seq: (seq.num_uncomputed_tokens > 1, seq.order)):
-            self._continue(seq, plan, now)
-        if not plan.has_preempted:
-            self._admit(plan, now)
+        for seq in sorted(self._running.values(), key=_ORDER):
+            if seq.num_uncomputed_tokens == 1:
+                self._continue(seq, plan, now)
+        self._share_out(plan, now)
+        if self._drafter is not None:
+            self._draft(self._drafter, plan)
         return ScheduledBatch(list(plan.rows.values()))
 
     def complete(self, batch: ScheduledBatch, results: SequenceOf[RowResult], now: float) -> None:
@@ -153,7 +204,7 @@ class Scheduler:
             if seq.state is not SequenceState.RUNNING or seq.num_computed_tokens != row.start:
                 continue
             if result.error is not None:
-                self._end(seq, "error", now, error=result.error)
+                self._fail(seq, result.error, now)
             else:
                 self._advance(seq, row, result, now)
 
@@ -170,29 +221,100 @@ class Scheduler:
     def check_integrity(self) -> None:
         """Raise AssertionError unless queues, rows and blocks agree."""
         self._blocks.check_integrity(self._running.values())
-        assert len(self._live) == len(self._running) + len(self._waiting), "a sequence is nowhere or twice"
+        num_known = len(self._running) + len(self._waiting) + len(self._compiling)
+        assert len(self._live) == num_known, "a sequence is nowhere or twice"
+        assert all(seq.state is SequenceState.GRAMMAR for seq in self._compiling.values())
         assert all(seq.state is SequenceState.RUNNING for seq in self._running.values())
         assert all(seq.state in (SequenceState.WAITING, SequenceState.PREEMPTED) for seq in self._waiting)
         assert not any(seq.block_table for seq in self._waiting), "a waiting sequence holds blocks"
-        assert list(self._waiting) == sorted(self._waiting, key=_ORDER)
+        self._waiting.check_integrity()
         assert self._running or not self._pending, "nobody computes a pending prefix"
+
+    def _compile(self, seq: Sequence, grammar: str, now: float) -> None:
+        """Have a new sequence's grammar compiled; `grammar_done` follows."""
+        seq.state = SequenceState.GRAMMAR
+        self._compiling[seq.seq_id] = seq
+        if self._grammars is None:
+            self.grammar_done(GrammarDone(seq.seq_id, None, "this engine serves no grammars"), now)
+        else:
+            self._grammars.request(seq.seq_id, grammar)
 
     def _continue(self, seq: Sequence, plan: _Plan, now: float) -> None:
         """Give a running sequence its share of the step, taking blocks from the least important when none is free."""
         if seq.state is not SequenceState.RUNNING or not plan.budget:
             return
         row = self._row(seq, plan.budget)
-        while not self._blocks.can_append(seq, row.end + len(row.draft_token_ids)):
-            victim = max(self._running.values(), key=_ORDER)
+        while not self._blocks.can_append(seq, row.end):
+            victim = max(self._running.values(), key=_importance)
             self._preempt(victim, plan, now)
             if victim is seq:
                 return
-        self._blocks.append(seq, row.end + len(row.draft_token_ids))
+        self._blocks.append(seq, row.end)
         plan.add(row)
+
+    def _share_out(self, plan: _Plan, now: float) -> None:
+        """Give the lanes their shares of the step's prompt tokens, then what one left over to whoever can use it."""
+        prefilling = [seq for seq in self._running.values() if seq.num_uncomputed_tokens > 1]
+        prefilling.sort(key=_lane_order)
+        can_admit = not plan.has_preempted and len(self._running) < self._max_num_rows
+        waiting = self._waiting if can_admit and len(self._waiting) else None
+        if not prefilling and waiting is None:
+            return
+        grants = self._prompts.grants(plan.budget, plan.rows.values(), prefilling, waiting)
+        plan.budget = sum(grants.values())
+        for shares in (grants, None):
+            shares = shares or dict.fromkeys(LANES, plan.budget)
+            for seq in prefilling:
+                self._chunk(seq, plan, shares)
+            if waiting is not None:
+                self._admit(plan, shares, now)
+            if not plan.budget:
+                return
+
+    def _chunk(self, seq: Sequence, plan: _Plan, grants: dict[Lane, int]) -> None:
+        """Let a running sequence compute as much of its prompt as its lane may, on top of what it has in the plan."""
+        planned = plan.rows.get(seq.seq_id)
+        num_planned = planned.num_tokens if planned is not None else 0
+        plan.drop(seq)
+        row = self._row(seq, min(plan.budget, num_planned + grants[seq.lane]))
+        grants[seq.lane] -= row.num_tokens - num_planned
+        if row.num_tokens:
+            plan.add(row)
 
     def _row(self, seq: Sequence, budget: int) -> ScheduledRow:
         num_tokens = min(seq.num_uncomputed_tokens, budget)
         return ScheduledRow(seq, seq.num_computed_tokens, num_tokens, samples=num_tokens == seq.num_uncomputed_tokens)
+
+    def _draft(self, drafter: Drafter, plan: _Plan) -> None:
+        """Let the rows of a pure decode step verify drafts, in the budget and the blocks that nobody else wants.
+
+        Beside a prompt's chunk there are none: it fills the step, and the time of drafts could not be told from its.
+        """
+        rows = list(plan.rows.values())
+        if not rows or plan.budget <= 0 or any(row.num_tokens != 1 or not row.samples for row in rows):
+            return
+        requests = [
+            DraftRequest(
+                seq=row.seq,
+                max_drafts=self._make_draft_room(row, drafter.max_drafts),
+                num_expected_tokens=self._admission.growth_tokens(row.seq),
+            )
+            for row in rows
+        ]
+        for row, draft_token_ids in zip(rows, drafter.draft(requests, plan.budget), strict=True):
+            if draft_token_ids:
+                plan.extend(row, tuple(draft_token_ids))
+        assert plan.budget >= 0, "more drafts than the budget allows"
+
+    def _make_draft_room(self, row: ScheduledRow, max_drafts: int) -> int:
+        """Take blocks for drafts as far as some are free; the number of drafts that could be of use and fit."""
+        # The token behind the drafts is sampled too.
+        room = min(max_drafts, row.seq.max_total_tokens - row.seq.num_tokens - 1)
+        while room > 0 and not self._blocks.can_append(row.seq, row.end + room):
+            room -= 1
+        if room > 0:
+            self._blocks.append(row.seq, row.end + room)
+        return max(0, room)
 
     def _preempt(self, seq: Sequence, plan: _Plan, now: float) -> None:
         """Take blocks and row away; what is hashed stays reusable, so little is computed twice if it is soon back."""
@@ -207,35 +329,55 @@ class Scheduler:
         self._waiting.push(seq)
         self._tally.preemptions += 1
 
-    def _admit(self, plan: _Plan, now: float) -> None:
-        """Start waiting sequences in order; the first that does not fit holds back those behind it, so none starves."""
-        if not len(self._waiting) or not plan.budget or len(self._running) >= self._max_num_rows:
-            return
-        reserved = self._admission.reserved_blocks(self._running.values())
-        for seq in self._waiting.head(2 * self._max_num_rows):
-            if not plan.budget or len(self._running) >= self._max_num_rows:
-                return
-            if self._is_still_blocked(seq):
-                self.is_short_of_blocks = True
-                return
-            if self._admission.misses_deadline(seq, len(self._running), now):
-                self._end(seq, "abort", now, error="the deadline would pass before the first token")
-                continue
-            prefix = self._blocks.find_prefix(seq)
-            if self._waits_for_prefix(seq, len(prefix)):
-                continue
-            # An empty core starts anything that can be served at all; otherwise a wrong forecast could block for ever.
-            if self._running and not self._admission.can_start(seq, prefix, reserved):
-                self._blocked = (seq.seq_id, self._blocks.num_frees)
-                self.is_short_of_blocks = True
-                return
-            self._start(seq, prefix, now)
-            reserved += self._admission.reserved_blocks((seq,))
-            plan.add(self._row(seq, plan.budget))
+    def _admit(self, plan: _Plan, grants: dict[Lane, int], now: float) -> None:
+        """Start waiting sequences: lanes in turn, each in its own order.
 
-    def _is_still_blocked(self, seq: Sequence) -> bool:
-        """Whether this sequence did not fit and no blocks came back since; spares looking a long prompt up again."""
-        return bool(self._running) and self._blocked == (seq.seq_id, self._blocks.num_frees)
+        The first of a lane that does not fit holds back those behind it and the lanes behind its own, so none starves.
+        """
+        reserved = self._admission.reserved_blocks(self._running.values())
+        heads = {lane: iter(self._waiting.of(lane).head(2 * self._max_num_rows)) for lane in LANES}
+        while plan.budget:
+            open_lanes = [lane for lane in heads if grants[lane] and self._has_row_for(lane)]
+            if not open_lanes:
+                return
+            lane = self._prompts.next_turn(open_lanes)
+            seq = next(heads[lane], None)
+            if seq is None:
+                del heads[lane]
+                continue
+            outcome = self._try_start(seq, reserved, now)
+            if outcome == "blocked":
+                self.is_short_of_blocks = True
+                heads = {other: heads[other] for other in self._blocked.may_pass(lane) if other in heads}
+            elif outcome == "started":
+                reserved += self._admission.reserved_blocks((seq,))
+                row = self._row(seq, min(plan.budget, grants[lane]))
+                grants[lane] -= row.num_tokens
+                plan.add(row)
+
+    def _has_row_for(self, lane: Lane) -> bool:
+        """Whether a row is free for the lane; a few are kept for the next short prompt."""
+        kept = 0 if lane == "interactive" else self._max_num_rows // _KEPT_ROWS_DIVISOR
+        return len(self._running) + kept < self._max_num_rows
+
+    def _try_start(self, seq: Sequence, reserved: int, now: float) -> Literal["started", "passed", "blocked"]:
+        """Start a waiting sequence; or pass it over, because it ended or waits for a prefix; or find that it lacks
+        blocks beside the `reserved` ones."""
+        if self._running and self._blocked.is_still_blocked(seq, self._blocks.num_frees):
+            return "blocked"
+        if self._admission.misses_deadline(seq, len(self._running), now):
+            self._end(seq, "abort", now, error="the deadline would pass before the first token")
+            return "passed"
+        prefix = self._blocks.find_prefix(seq)
+        if self._waits_for_prefix(seq, len(prefix)):
+            return "passed"
+        # An empty core starts anything that can be served at all; otherwise a wrong forecast could block for ever.
+        if self._running and not self._admission.can_start(seq, prefix, reserved):
+            self._blocked.note(seq, self._blocks.num_frees)
+            return "blocked"
+        self._start(seq, prefix, now)
+        self._blocked.started(seq)
+        return "started"
 
     def _waits_for_prefix(self, seq: Sequence, num_found: int) -> bool:
         """Whether the first block to compute is being computed by a running sequence right now."""
@@ -259,21 +401,31 @@ class Scheduler:
         seq.stages.enter(Stage.DECODE if seq.num_output_tokens else Stage.PREFILL, now)
         self._running[seq.seq_id] = seq
 
+    def _fail(self, seq: Sequence, error: str, now: float) -> None:
+        """End a sequence that could not be computed; a grammar that failed is the request's fault."""
+        failure = seq.grammar.failure if seq.grammar is not None else None
+        if failure is None:
+            self._end(seq, "error", now, error=error)
+        else:
+            self._end(seq, "error", now, error=failure, fault="grammar")
+
     def _advance(self, seq: Sequence, row: ScheduledRow, result: RowResult, now: float) -> None:
         """Move a sequence past its computed row and append what was sampled, up to where it stops."""
-        num_accepted = max(0, len(result.token_ids) - 1)
+        if not seq.num_output_tokens:
+            seq.num_prefill_chunks += 1
+            if result.token_ids:
+                seq.stages.enter(Stage.DECODE, now)
+        token_ids, reason = take_tokens(seq, result.token_ids)
+        num_accepted = max(0, len(token_ids) - 1)
         if row.draft_token_ids:
             seq.num_drafted_tokens += len(row.draft_token_ids)
             seq.num_accepted_tokens += num_accepted
             self._tally.drafted_tokens += len(row.draft_token_ids)
             self._tally.accepted_tokens += num_accepted
-        if not seq.num_output_tokens:
-            seq.num_prefill_chunks += 1
-            if result.token_ids:
-                seq.stages.enter(Stage.DECODE, now)
-        token_ids, reason = self._accept(seq, result.token_ids)
-        seq.num_computed_tokens = row.end + (num_accepted if reason is None else 0)
+        # Positions behind the accepted drafts hold keys of wrong tokens: they are never hashed and soon overwritten.
+        seq.num_computed_tokens = row.end + num_accepted
         self._blocks.register(seq)
+        self._blocks.shrink(seq)
         if not row.samples:
             return
         self._pending.release(seq.seq_id)
@@ -282,19 +434,11 @@ class Scheduler:
         if reason is None:
             self._outputs.append(SeqOutput(seq_id=seq.seq_id, token_ids=token_ids, logprobs=logprobs))
             return
+        if reason == "error":
+            self._fail(seq, "a token does not fit the grammar", now)
+            return
         self._forecast.observe(seq.lane, seq.num_output_tokens)
         self._end(seq, reason, now, token_ids=token_ids, logprobs=logprobs)
-
-    def _accept(self, seq: Sequence, token_ids: list[int]) -> tuple[list[int], FinishReason | None]:
-        """Append sampled tokens until one ends the sequence; the tokens appended and why it ended."""
-        params = seq.params
-        for count, token_id in enumerate(token_ids, start=1):
-            seq.token_ids.append(token_id)
-            if token_id in params.stop_token_ids and seq.num_output_tokens >= params.min_tokens:
-                return token_ids[:count], "stop"
-            if seq.num_output_tokens >= params.max_tokens:
-                return token_ids[:count], "length"
-        return token_ids, None
 
     def _drop_expired(self, now: float) -> None:
         while self._deadlines and self._deadlines[0][0] <= now:
@@ -312,6 +456,7 @@ class Scheduler:
         token_ids: list[int] | None = None,
         logprobs: list[TokenLogprobs] | None = None,
         error: str | None = None,
+        fault: Literal["grammar"] | None = None,
     ) -> None:
         """The only way out: leave queue or row, give blocks back, report the end once."""
         abort_state = seq.abort_state() if reason == "abort" else None
@@ -319,6 +464,8 @@ class Scheduler:
             del self._running[seq.seq_id]
             self._pending.release(seq.seq_id)
             self._blocks.free(seq)
+        elif seq.state is SequenceState.GRAMMAR:
+            del self._compiling[seq.seq_id]
         else:
             assert seq.state is not SequenceState.FINISHED
             self._waiting.remove(seq)
@@ -332,6 +479,7 @@ class Scheduler:
                 logprobs=logprobs,
                 finish_reason=reason,
                 error=error,
+                fault=fault,
                 abort_state=abort_state,
                 stages=seq.stage_times(),
             )

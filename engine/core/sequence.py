@@ -7,14 +7,17 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from engine.messages import AbortState, Add, Lane, SamplingParams, StageTimes
+from engine.sampling.grammar import GrammarState
 
 INT64 = "q"
 """Array type code of token ids and block ids: numpy and torch read both without a copy."""
 
 
 class SequenceState(Enum):
-    """Where a sequence is. Legal moves: waiting → running ⇄ preempted, and any of them → finished, once."""
+    """Where a sequence is. Legal moves: [grammar →] waiting → running ⇄ preempted, and any of them → finished, once."""
 
+    GRAMMAR = "grammar"
+    """Its grammar is being compiled; not in any queue yet."""
     WAITING = "waiting"
     RUNNING = "running"
     PREEMPTED = "preempted"
@@ -67,6 +70,8 @@ class Sequence:
     deadline_at: float | None
     stages: StageClock
     state: SequenceState = SequenceState.WAITING
+    grammar: GrammarState | None = None
+    """Its place in the grammar that its output follows, behind the last accepted token."""
     num_computed_tokens: int = 0
     """Leading tokens whose keys and values are in the KV pool."""
     block_table: array[int] = field(default_factory=lambda: array(INT64))
@@ -124,6 +129,8 @@ class Sequence:
 
     def abort_state(self) -> AbortState:
         """The name of where the sequence is, as an abort reports it."""
+        if self.state is SequenceState.GRAMMAR:
+            return "grammar"
         if self.state is SequenceState.WAITING:
             return "queued"
         if self.state is SequenceState.PREEMPTED:

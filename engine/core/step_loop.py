@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from engine.core.batch import RowResult, ScheduledBatch
+from engine.core.drafting import Drafter
+from engine.core.grammar_compiler import GrammarDone
 from engine.core.inbox import Received
 from engine.core.load_meter import LoadMeter
 from engine.core.scheduler import Scheduler
@@ -54,6 +56,7 @@ class StepLoop:
         step_time: StepTimeModel,
         tally: Tally,
         clock: Callable[[], float],
+        drafter: Drafter | None = None,
     ) -> None:
         self._scheduler = scheduler
         self._runner = runner
@@ -63,6 +66,7 @@ class StepLoop:
         self._step_time = step_time
         self._tally = tally
         self._clock = clock
+        self._drafter = drafter
         self._num_failed_steps = 0
         self._is_stopping = False
 
@@ -82,6 +86,8 @@ class StepLoop:
                     self._scheduler.add(message, received_at)
                 case Abort():
                     self._scheduler.abort(message.seq_ids, received_at, self._clock())
+                case GrammarDone():
+                    self._scheduler.grammar_done(message, self._clock())
                 case Shutdown():
                     self._is_stopping = True
 
@@ -93,7 +99,11 @@ class StepLoop:
         results = self._compute(batch)
         ended_at = self._clock()
         shape = batch.shape()
-        self._step_time.observe(shape, ended_at - started_at)
+        if self._drafter is not None:
+            self._drafter.observe(batch, results, ended_at - started_at)
+        # The model is of steps without drafts: with them a step is longer, but also worth more than one token a row.
+        if not batch.has_drafts:
+            self._step_time.observe(shape, ended_at - started_at)
         self._meter.observe(shape.num_decode_rows + shape.num_prefill_tokens, ended_at - started_at)
         self._scheduler.complete(batch, results, ended_at)
 

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from engine.core.batch import RowResult, ScheduledBatch, ScheduledRow
 from engine.core.sequence import INT64, Sequence, SequenceState, StageClock
 from engine.core.step_time import StepTimeModel
 from engine.messages import SamplingParams
+from engine.speculation.step_cost import StepCosts
+
+_VERIFICATION_ROUNDS = 5
+"""The first only touches every path: the median drops it."""
 
 Run = Callable[[ScheduledBatch], list[RowResult]]
 
@@ -24,10 +29,17 @@ _PARAMS = SamplingParams(
     repetition_penalty=1.1,
     num_top_logprobs=5,
 )
+PLAIN_PARAMS = SamplingParams(max_tokens=1, temperature=0.0)
 
 
 def made_up_batch(
-    num_rows: int, num_tokens: int, context_len: int, *, num_blocks: int, block_size: int
+    num_rows: int,
+    num_tokens: int,
+    context_len: int,
+    *,
+    num_blocks: int,
+    block_size: int,
+    params: SamplingParams = _PARAMS,
 ) -> ScheduledBatch:
     """Rows of `num_tokens` tokens each at the end of `context_len`, over blocks [0, num_blocks) shared as need be."""
     rows = []
@@ -39,7 +51,7 @@ def made_up_batch(
             arrival_index=index,
             token_ids=array(INT64, [1]) * context_len,
             num_prompt_tokens=context_len,
-            params=_PARAMS,
+            params=params,
             lane="interactive",
             priority=0,
             cache_salt=b"",
@@ -85,3 +97,45 @@ def warm_up(
         step_time.observe(batch.shape(), ended_at - started_at)
         if ended_at >= deadline_at:
             return
+
+
+def measure_verification(
+    run: Run,
+    batches: Iterator[ScheduledBatch],
+    costs: StepCosts,
+    clock: Callable[[], float],
+    *,
+    max_drafts: int,
+    limit_s: float,
+) -> None:
+    """Time decode steps plain and with few and many drafts, until `limit_s` have passed; those left are never timed."""
+    deadline_at = clock() + limit_s
+    for batch in batches:
+        variants = [_with_drafts(batch, num_drafts) for num_drafts in sorted({0, 1, -(-max_drafts // 2), max_drafts})]
+        for _ in range(_VERIFICATION_ROUNDS):
+            # In turn, so that all see the same machine.
+            for variant in variants:
+                _time_step(run, variant, costs, clock)
+            if clock() >= deadline_at:
+                return
+
+
+def _time_step(run: Run, batch: ScheduledBatch, costs: StepCosts, clock: Callable[[], float]) -> None:
+    started_at = clock()
+    run(batch)
+    seconds = clock() - started_at
+    num_drafts = sum(len(row.draft_token_ids) for row in batch.rows)
+    if num_drafts:
+        costs.observe_verification(len(batch.rows), num_drafts, seconds)
+    else:
+        costs.observe_plain(len(batch.rows), seconds)
+
+
+def _with_drafts(batch: ScheduledBatch, num_drafts: int) -> ScheduledBatch:
+    """The same step, but its last tokens are drafts behind shorter sequences."""
+    rows = []
+    for row in batch.rows:
+        seq = replace(row.seq, token_ids=row.seq.token_ids[: row.end - num_drafts])
+        start = len(seq.token_ids) - 1
+        rows.append(ScheduledRow(seq, start, 1, samples=True, draft_token_ids=(1,) * num_drafts))
+    return ScheduledBatch(rows)

@@ -53,9 +53,10 @@ class SampleResult:
 class Sampler:
     """Stateless; a row's token depends on its logits, its parameters and its position, never on the other rows.
 
-    Order: logit bias, penalties, min_tokens and the allowed mask, then temperature, top-k, top-p, min-p. At
-    temperature 0 the largest logit wins, the lowest id among equals. Otherwise tokens race: each draws an exponential
-    number with its probability as the rate and the first one wins, which is the Gumbel-max trick.
+    Order: logit bias, penalties, min_tokens or the allowed mask (which says itself where an answer may end), then
+    temperature, top-k, top-p, min-p. Log probabilities are the model's own, before all of these. At temperature 0 the
+    largest logit wins, the lowest id among equals. Otherwise tokens race: each draws an exponential number with its
+    probability as the rate and the first one wins, which is the Gumbel-max trick.
     """
 
     @torch.inference_mode()
@@ -104,7 +105,8 @@ def _adjust_row(logits: torch.Tensor, row: SampleRow) -> None:
     penalties = row.penalties or PenaltyState.create(params, row.prompt_token_ids, device)
     if penalties is not None:
         penalties.penalise(logits, row.output_token_ids, row.draft_token_ids)
-    if row.num_output < params.min_tokens and params.stop_token_ids:
+    # A grammar alone decides where an answer may end.
+    if row.num_output < params.min_tokens and params.stop_token_ids and row.allowed is None:
         logits.index_fill_(0, torch.tensor(params.stop_token_ids, device=device), _FORBIDDEN)
     if row.allowed is not None:
         logits.masked_fill_(~row.allowed, _FORBIDDEN)

@@ -59,3 +59,16 @@ def plan_drafts(candidates: Sequence[Candidate], num_rows: int, cost: StepCost, 
         if counts[index] < candidates[index].max_drafts:
             heapq.heappush(heap, (negative_gain * candidates[index].acceptance, index))
     return counts if tokens / seconds >= min_gain * plain_rate else [0] * len(candidates)
+
+
+def expected_gain(candidates: Sequence[Candidate], counts: Sequence[int], num_rows: int, cost: StepCost) -> float:
+    """Expected tokens per second with so many drafts, as a multiple of those without; 1 without drafts."""
+    num_drafts = sum(counts)
+    plain_s = cost.plain_s(num_rows)
+    if not num_drafts or plain_s <= 0.0:
+        return 1.0
+    tokens = float(num_rows)
+    for row, count in zip(candidates, counts, strict=True):
+        tokens += sum(row.acceptance**position for position in range(1, count + 1))
+    seconds = plain_s + cost.drafting_s(num_rows) + num_drafts * cost.per_draft_s(num_rows)
+    return tokens / num_rows * plain_s / seconds

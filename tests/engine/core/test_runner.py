@@ -13,6 +13,7 @@ from engine.core.admission import Limits
 from engine.core.block_manager import BlockManager
 from engine.core.output_forecast import OutputForecast
 from engine.core.runner import ModelRunner
+from engine.core.sample_rows import SampleRows
 from engine.core.scheduler import Scheduler
 from engine.core.step_time import StepTimeModel
 from engine.core.tally import Tally
@@ -45,6 +46,7 @@ class TinyCore:
             self.model,
             Sampler(),
             caches,
+            sample_rows=SampleRows(_CPU),
             device=_CPU,
             block_size=_BLOCK_SIZE,
             max_tokens=budget,

@@ -1,0 +1,36 @@
+"""The seam between the scheduler, which knows what room there is, and whatever drafts tokens for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as SequenceOf
+from dataclasses import dataclass
+from typing import Protocol
+
+from engine.core.batch import RowResult, ScheduledBatch
+from engine.core.sequence import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class DraftRequest:
+    """A decoding row that may verify drafts in this step."""
+
+    seq: Sequence
+    max_drafts: int
+    """Drafts that the sequence's limits and blocks have room for, possibly 0; its block table reaches that far."""
+    num_expected_tokens: int
+    """Tokens the sequence is expected to say yet."""
+
+
+class Drafter(Protocol):
+    """Guesses what comes next."""
+
+    max_drafts: int
+    """Most drafts a row ever gets."""
+
+    def draft(self, requests: SequenceOf[DraftRequest], budget: int) -> list[tuple[int, ...]]:
+        """Drafts for each row of a pure decode step, at most `budget` in all; empty where they would not pay."""
+        ...
+
+    def observe(self, batch: ScheduledBatch, results: SequenceOf[RowResult], seconds: float) -> None:
+        """Learn from any step: what was computed, what came out, and how long it took with the drafting."""
+        ...

@@ -1,0 +1,50 @@
+"""How many prompt tokens each lane may compute in a step, beside the rows that decode."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from engine.core.batch import ScheduledRow
+from engine.core.chunk_limit import ChunkLimit
+from engine.core.lanes import LANES, LaneShares
+from engine.core.sequence import Sequence
+from engine.core.waiting import WaitingLanes
+from engine.messages import Lane
+
+
+class PromptBudget:
+    """Demands of the lanes, bounded by the step's length, split by weight."""
+
+    def __init__(self, shares: LaneShares, chunks: ChunkLimit) -> None:
+        self._shares = shares
+        self._chunks = chunks
+
+    def grants(
+        self,
+        budget: int,
+        decoding: Collection[ScheduledRow],
+        prefilling: Iterable[Sequence],
+        waiting: WaitingLanes | None,
+    ) -> dict[Lane, int]:
+        """Prompt tokens for each lane, at most `budget` in all; `waiting` is None when no row is free.
+
+        Waiting prompts count whole, though the prefix cache may hold most of them: what a lane leaves is anybody's.
+        """
+        demands: dict[Lane, int] = {lane: 0 if waiting is None else waiting.of(lane).num_tokens for lane in LANES}
+        longest = 0
+        for seq in prefilling:
+            demands[seq.lane] += seq.num_uncomputed_tokens
+            longest = max(longest, seq.num_computed_tokens)
+        limit = self._limit(decoding, longest, is_urgent=demands["interactive"] > 0)
+        return self._shares.split(budget if limit is None else min(budget, limit), demands)
+
+    def next_turn(self, lanes: Collection[Lane]) -> Lane:
+        """Whose waiting sequence starts next."""
+        return self._shares.next_turn(lanes)
+
+    def _limit(self, decoding: Collection[ScheduledRow], num_prefill_context: int, *, is_urgent: bool) -> int | None:
+        """Tokens that keep the decoding rows' pace; None when nobody watches these rows."""
+        if all(row.seq.lane == "batch" for row in decoding):
+            return None
+        num_context_tokens = sum(row.end for row in decoding)
+        return self._chunks.tokens(len(decoding), num_context_tokens, num_prefill_context, is_urgent=is_urgent)

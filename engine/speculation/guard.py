@@ -1,0 +1,42 @@
+"""Keeps speculation from costing time where its forecasts are wrong: by what steps really gained."""
+
+from __future__ import annotations
+
+_DECAY = 0.9
+_MIN_WEIGHT = 4.0
+_FIRST_PAUSE = 16
+_LONGEST_PAUSE = 4096
+_HICCUP_RATIO = 4.0
+
+
+class Guard:
+    """Gain of recent speculative steps over plain ones; pauses double as long as trying again does not pay."""
+
+    def __init__(self) -> None:
+        self._worth_s = 0.0
+        self._spent_s = 0.0
+        self._weight = 0.0
+        self._pause = _FIRST_PAUSE
+        self._num_left = 0
+
+    def allows(self) -> bool:
+        """Whether the next step may speculate; asked once a step, it counts a pause down."""
+        if not self._num_left:
+            return True
+        self._num_left -= 1
+        return False
+
+    def observe(self, worth_s: float, spent_s: float) -> None:
+        """A speculative step took `spent_s` for tokens that plain steps would have taken `worth_s` for."""
+        spent_s = min(spent_s, _HICCUP_RATIO * worth_s)
+        self._worth_s = _DECAY * self._worth_s + worth_s
+        self._spent_s = _DECAY * self._spent_s + spent_s
+        self._weight = _DECAY * self._weight + 1.0
+        if self._weight < _MIN_WEIGHT:
+            return
+        if self._worth_s >= self._spent_s:
+            self._pause = _FIRST_PAUSE
+            return
+        self._num_left = self._pause
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+        self._worth_s = self._spent_s = self._weight = 0.0

@@ -1,0 +1,176 @@
+"""What a decode step costs with drafts and without, from the durations of the steps themselves. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from statistics import median
+
+_KEPT_PLAIN = 7
+_KEPT_VERIFIED = 15
+_READING_TOKENS = 16
+"""From so many unread tokens a row, the time of drafting is counted as reading."""
+_UNKNOWN_FIXED_RATIO = 1.0
+_UNKNOWN_DRAFT_RATIO = 0.1
+
+
+class _Recent:
+    """Median of the last few durations: a hiccup of the machine does not show."""
+
+    __slots__ = ("_median", "_values")
+
+    def __init__(self, num_kept: int) -> None:
+        self._values: deque[float] = deque(maxlen=num_kept)
+        self._median: float | None = None
+
+    def add(self, value: float) -> None:
+        self._values.append(value)
+        self._median = None
+
+    @property
+    def value(self) -> float:
+        """0 while there are none."""
+        if self._median is None:
+            self._median = median(self._values) if self._values else 0.0
+        return self._median
+
+
+class _Curve:
+    """Recent durations by number of rows, interpolated between the numbers that were seen."""
+
+    def __init__(self) -> None:
+        self._by_rows: dict[int, _Recent] = {}
+
+    def observe(self, num_rows: int, seconds: float) -> None:
+        self._by_rows.setdefault(num_rows, _Recent(_KEPT_PLAIN)).add(seconds)
+
+    def at(self, num_rows: int) -> float | None:
+        """Seconds for so many rows; None above the most that were seen."""
+        known = self._by_rows.get(num_rows)
+        if known is not None:
+            return known.value
+        above = min((rows for rows in self._by_rows if rows > num_rows), default=None)
+        if above is None:
+            return None
+        below = max((rows for rows in self._by_rows if rows < num_rows), default=None)
+        high = self._by_rows[above].value
+        if below is None:
+            return high
+        low = self._by_rows[below].value
+        return low + (high - low) * (num_rows - below) / (above - below)
+
+
+class _Verification:
+    """How many times a plain step a verifying one takes, as a line over drafts per row."""
+
+    def __init__(self) -> None:
+        # Cells by power of two of the drafts per row: what was drafted in it, and the ratios measured.
+        self._cells: dict[int, tuple[_Recent, _Recent]] = {}
+        self._line: tuple[float, float] | None = None
+
+    def observe(self, drafts_per_row: float, ratio: float) -> None:
+        cell = int(4 * drafts_per_row).bit_length()
+        drafts, ratios = self._cells.setdefault(cell, (_Recent(_KEPT_VERIFIED), _Recent(_KEPT_VERIFIED)))
+        drafts.add(drafts_per_row)
+        ratios.add(ratio)
+        self._line = None
+
+    def line(self) -> tuple[float, float]:
+        """(fixed, per draft and row) in plain steps, by least squares over the cells; neither is negative."""
+        if self._line is None:
+            self._line = _fit([(drafts.value, ratios.value - 1.0) for drafts, ratios in self._cells.values()])
+        return self._line
+
+
+class StepCosts:
+    """Durations of plain steps, of verification and of drafting; verification is kept relative to a plain step.
+
+    The ratio hardly depends on the context's length or on what else the machine does, so it stays good while plain
+    steps are few.
+    """
+
+    def __init__(self) -> None:
+        self._plain = _Curve()
+        self._round = _Curve()
+        self._read = _Recent(_KEPT_PLAIN)
+        self._verifications: dict[int, _Verification] = {}
+        self.lookup = _Cost(self, with_model=False)
+        """Cost of steps whose drafts come from lookup, which takes no time to speak of."""
+        self.model = _Cost(self, with_model=True)
+        """Cost of steps whose drafts come from a draft model."""
+
+    def observe_plain(self, num_rows: int, seconds: float) -> None:
+        """A decode step without drafts."""
+        self._plain.observe(num_rows, seconds)
+
+    def observe_verification(self, num_rows: int, num_drafts: int, seconds: float) -> None:
+        """A decode step with drafts, less the time in which they were made; ignored while plain steps are unknown."""
+        plain_s = self.plain_s(num_rows)
+        if plain_s > 0.0:
+            verification = self._verifications.setdefault(num_rows.bit_length(), _Verification())
+            verification.observe(num_drafts / num_rows, seconds / plain_s)
+
+    def observe_drafting(self, num_rows: int, num_rounds: int, num_unread: int, seconds: float) -> None:
+        """The draft model read `num_unread` tokens and made one for each of `num_rows` rows `num_rounds` times."""
+        if num_unread < _READING_TOKENS * num_rows:
+            self._round.observe(num_rows, seconds / num_rounds)
+            return
+        making_s = num_rounds * (self.round_s(num_rows) or 0.0)
+        self._read.add(max(0.0, seconds - making_s) / num_unread)
+
+    def plain_s(self, num_rows: int) -> float:
+        """A step of `num_rows` tokens without drafts; 0 when nothing is known."""
+        return self._plain.at(num_rows) or 0.0
+
+    def round_s(self, num_rows: int) -> float | None:
+        """One token of the draft model for each of so many rows; None when nothing is known."""
+        return self._round.at(num_rows)
+
+    @property
+    def read_token_s(self) -> float:
+        """Seconds the draft model takes to read one token of a text it has not seen; 0 when nothing is known."""
+        return self._read.value
+
+    def verification(self, num_rows: int) -> tuple[float, float]:
+        """(fixed, per draft and row) that verifying adds to a step, in plain steps."""
+        if not self._verifications:
+            return _UNKNOWN_FIXED_RATIO, _UNKNOWN_DRAFT_RATIO
+        bucket = num_rows.bit_length()
+        nearest = min(self._verifications, key=lambda known: abs(known - bucket))
+        return self._verifications[nearest].line()
+
+
+class _Cost:
+    """The planner's view of the costs with one source of drafts."""
+
+    def __init__(self, costs: StepCosts, *, with_model: bool) -> None:
+        self._costs = costs
+        self._with_model = with_model
+
+    def plain_s(self, num_rows: int) -> float:
+        """A step of `num_rows` tokens without drafts; 0 when nothing is known."""
+        return self._costs.plain_s(num_rows)
+
+    def drafting_s(self, num_rows: int) -> float:
+        """What verifying anything at all adds."""
+        return self._costs.verification(num_rows)[0] * self._costs.plain_s(num_rows)
+
+    def per_draft_s(self, num_rows: int) -> float:
+        """What one more draft adds, its making included: all rows share a round of the draft model."""
+        plain_s = self._costs.plain_s(num_rows)
+        each_s = self._costs.verification(num_rows)[1] * plain_s
+        if self._with_model:
+            round_s = self._costs.round_s(num_rows)
+            each_s += plain_s if round_s is None else round_s
+        return each_s / num_rows
+
+
+def _fit(points: list[tuple[float, float]]) -> tuple[float, float]:
+    """Non-negative (intercept, slope) of a line through points; one point is taken as half of each."""
+    mean_x = sum(x for x, _ in points) / len(points)
+    mean_y = max(0.0, sum(y for _, y in points) / len(points))
+    spread = sum((x - mean_x) ** 2 for x, _ in points)
+    if spread <= 0.0:
+        return 0.5 * mean_y, 0.5 * mean_y / mean_x
+    slope = max(0.0, sum((x - mean_x) * (y - mean_y) for x, y in points) / spread)
+    intercept = mean_y - slope * mean_x
+    return (intercept, slope) if intercept >= 0.0 else (0.0, mean_y / mean_x)
