@@ -38,17 +38,19 @@ class BlockedHeads:
         head = self._heads.get(seq.lane)
         return head is not None and (head.seq_id, head.num_frees) == (seq.seq_id, num_frees)
 
-    def may_pass(self, blocked: Lane) -> tuple[Lane, ...]:
-        """Lanes whose sequences may still start although this lane's head does not fit."""
-        if self._heads[blocked].num_passed >= self._max_passed:
-            return ()
-        return LANES[: LANES.index(blocked)]
+    def overdue(self) -> Lane | None:
+        """The lane whose head was passed so often that nothing else may start before it."""
+        return next((lane for lane, head in self._heads.items() if head.num_passed >= self._max_passed), None)
 
-    def started(self, seq: Sequence) -> None:
-        """A sequence got its blocks: heads of the lanes behind its own were passed once more."""
+    def forget(self, seq: Sequence) -> None:
+        """A sequence waits no more."""
         head = self._heads.get(seq.lane)
         if head is not None and head.seq_id == seq.seq_id:
             del self._heads[seq.lane]
+
+    def started(self, seq: Sequence) -> None:
+        """A sequence got its blocks: heads of the lanes behind its own were passed once more."""
+        self.forget(seq)
         for lane in LANES[LANES.index(seq.lane) + 1 :]:
             if lane in self._heads:
                 self._heads[lane].num_passed += 1

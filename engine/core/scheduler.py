@@ -335,7 +335,9 @@ class Scheduler:
         The first of a lane that does not fit holds back those behind it and the lanes behind its own, so none starves.
         """
         reserved = self._admission.reserved_blocks(self._running.values())
-        heads = {lane: iter(self._waiting.of(lane).head(2 * self._max_num_rows)) for lane in LANES}
+        overdue = self._blocked.overdue()
+        lanes = LANES if overdue is None else (overdue,)
+        heads = {lane: iter(self._waiting.of(lane).head(2 * self._max_num_rows)) for lane in lanes}
         while plan.budget:
             open_lanes = [lane for lane in heads if grants[lane] and self._has_row_for(lane)]
             if not open_lanes:
@@ -348,7 +350,7 @@ class Scheduler:
             outcome = self._try_start(seq, reserved, now)
             if outcome == "blocked":
                 self.is_short_of_blocks = True
-                heads = {other: heads[other] for other in self._blocked.may_pass(lane) if other in heads}
+                heads = {other: heads[other] for other in LANES[: LANES.index(lane)] if other in heads}
             elif outcome == "started":
                 reserved += self._admission.reserved_blocks((seq,))
                 row = self._row(seq, min(plan.budget, grants[lane]))
@@ -469,6 +471,7 @@ class Scheduler:
         else:
             assert seq.state is not SequenceState.FINISHED
             self._waiting.remove(seq)
+            self._blocked.forget(seq)
         seq.state = SequenceState.FINISHED
         seq.stages.enter(Stage.DECODE, now)
         del self._live[seq.seq_id]

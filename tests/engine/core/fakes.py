@@ -15,7 +15,7 @@ from engine.core.output_forecast import OutputForecast
 from engine.core.scheduler import Scheduler
 from engine.core.step_time import StepTimeModel
 from engine.core.tally import Tally
-from engine.messages import Add, SamplingParams, SeqOutput
+from engine.messages import Add, Lane, SamplingParams, SeqOutput
 
 VOCAB_SIZE = 97
 
@@ -43,6 +43,7 @@ def make_add(
     deadline_s: float | None = None,
     stop_token_ids: tuple[int, ...] = (),
     min_tokens: int = 0,
+    lane: Lane = "interactive",
 ) -> Add:
     """A request of token ids."""
     return Add(
@@ -51,6 +52,7 @@ def make_add(
         params=SamplingParams(
             max_tokens=max_tokens, temperature=0.0, stop_token_ids=stop_token_ids, min_tokens=min_tokens
         ),
+        lane=lane,
         priority=priority,
         cache_salt=salt,
         deadline_s=deadline_s,

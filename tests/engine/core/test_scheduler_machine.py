@@ -6,6 +6,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from engine.core.lanes import LANES
+from engine.messages import Lane
 from tests.engine.core.fakes import FakeCore, greedy, make_add
 
 # Few distinct blocks, so that prompts share prefixes often.
@@ -45,12 +47,17 @@ class SchedulerMachine(RuleBasedStateMachine):
         priority=st.integers(0, 2),
         salt=st.sampled_from([b"", b"tenant"]),
         deadline_s=st.sampled_from([None, None, None, 0.05, 0.3]),
+        lane=st.sampled_from(LANES),
     )
-    def add(self, prompt: list[int], max_tokens: int, priority: int, salt: bytes, deadline_s: float | None) -> None:
+    def add(
+        self, prompt: list[int], max_tokens: int, priority: int, salt: bytes, deadline_s: float | None, lane: Lane
+    ) -> None:
         seq_id = len(self.prompts)
         self.prompts[seq_id] = prompt
         self.max_tokens[seq_id] = max_tokens
-        self.core.add(make_add(seq_id, prompt, max_tokens, priority=priority, salt=salt, deadline_s=deadline_s))
+        self.core.add(
+            make_add(seq_id, prompt, max_tokens, priority=priority, salt=salt, deadline_s=deadline_s, lane=lane)
+        )
 
     @rule(count=st.integers(1, 8))
     def step(self, count: int) -> None:
