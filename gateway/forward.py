@@ -150,15 +150,13 @@ def _message(
     live: LiveDeployment,
     timeouts: Timeouts,
 ) -> UpstreamRequest:
-    headers = [
+    fixed = (
         (b"content-type", b"application/json"),
         (b"accept", EVENT_STREAM if request.stream else b"application/json"),
-        (b"x-request-id", turn.record.request_id.encode("ascii")),
         (b"x-penstock-priority", admission.lane.id.encode("ascii")),
-        *head.passed_on(),
-    ]
+        *live.credentials,
+    )
+    headers = [(b"x-request-id", turn.record.request_id.encode("ascii")), *head.passed_on()]
     if timeouts.total_s is not None:
         headers.append((b"x-penstock-deadline-ms", b"%d" % (timeouts.total_s * 1000)))
-    if live.authorization is not None:
-        headers.append((b"authorization", live.authorization))
-    return UpstreamRequest(b"POST", live.chat_path, headers, request.body_for(live.model))
+    return UpstreamRequest(b"POST", live.chat_path, headers, request.body_for(live.model), fixed)

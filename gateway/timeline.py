@@ -72,7 +72,7 @@ class Timeline:
     def stages_ms(self) -> dict[str, float]:
         """Milliseconds by stage name, entered stages only, rounded to a microsecond."""
         return {
-            label: round(seconds * 1000, 3)
+            label: int(seconds * 1e6 + 0.5) / 1000  # a third of round()'s price, at ten stages a request
             for label, seconds in zip(STAGE_LABELS, self.spent, strict=True)
             if seconds is not None
         }

@@ -8,24 +8,20 @@ from gateway.routing.snapshot import PolicySnapshot
 from gateway.telemetry.record import Place, RequestRecord
 from gateway.timeline import Clock, Stage
 
-_TIMING_STAGES = (
-    (Stage.ADMIT, "admit"),
-    (Stage.TRIM, "trim"),
-    (Stage.CACHE, "cache"),
-    (Stage.ROUTE, "route"),
-    (Stage.QUEUE, "queue"),
-)
-
 
 class Turn:
     """The state of one request. `place` says where a client that leaves now would have left."""
 
-    __slots__ = ("channel", "clock", "gone_at", "has_started", "place", "record", "send", "snapshot", "wants_timing")
+    __slots__ = (
+        *("_timeline", "channel", "clock", "gone_at", "has_started", "place", "record", "send", "snapshot"),
+        "wants_timing",
+    )
 
     def __init__(self, scope: Scope, send: Send, record: RequestRecord, snapshot: PolicySnapshot, clock: Clock) -> None:
         self.channel: EdgeChannel | None = edge_channel(scope)
         self.send = send
         self.record = record
+        self._timeline = record.timeline
         self.snapshot = snapshot
         self.clock = clock
         self.place = Place.QUEUED
@@ -40,7 +36,7 @@ class Turn:
 
     def mark(self, stage: Stage) -> None:
         """Charge the time since the last mark to `stage`."""
-        self.record.timeline.mark(stage, self.clock())
+        self._timeline.mark(stage, self.clock())
 
     def answer_headers(self) -> list[Header]:
         """The gateway's own headers of a chat answer, as they stand now."""
@@ -72,7 +68,11 @@ class Turn:
         self.record.status = status
         self.record.bytes_out = len(body)
         self.has_started = True
-        await respond(self.send, status, headers, body)
+        if self.channel is not None:
+            if not self.channel.respond(status, headers, body):
+                await self.channel.drain()
+        else:
+            await respond(self.send, status, headers, body)
 
     async def fail(self, error: GatewayError) -> None:
         """Answer with the envelope, or end a stream that had begun with an error event and without `[DONE]`."""
@@ -87,13 +87,10 @@ class Turn:
         await self.answer(error.status, headers, error_body(error))
 
     def _server_timing(self) -> bytes:
-        spent = self.record.timeline.spent
-        parts = [
-            f"{label};dur={seconds * 1000:.3f}"
-            for stage, label in _TIMING_STAGES
-            if (seconds := spent[stage]) is not None
-        ]
-        upstream_s = (spent[Stage.CONNECT] or 0.0) + (spent[Stage.UPSTREAM_FIRST_BYTE] or 0.0)
-        if spent[Stage.UPSTREAM_FIRST_BYTE] is not None:
-            parts.append(f"upstream;dur={upstream_s * 1000:.3f}")
-        return ", ".join(parts).encode("ascii")
+        spent = self._timeline.spent
+        _, admit_s, trim_s, _, cache_s, route_s, queue_s, connect_s, first_byte_s, _ = spent
+        entries = (
+            *((b"admit", admit_s), (b"trim", trim_s), (b"cache", cache_s), (b"route", route_s), (b"queue", queue_s)),
+            (b"upstream", None if first_byte_s is None else (connect_s or 0.0) + first_byte_s),
+        )
+        return b", ".join([b"%b;dur=%.3f" % (name, took_s * 1000) for name, took_s in entries if took_s is not None])

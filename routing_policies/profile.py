@@ -39,6 +39,11 @@ class Profile:
     scorers: tuple[WeightedScorer, ...]
     picker: Picker
 
+    @property
+    def takes_first(self) -> bool:
+        """Whether the first candidate that no filter drops always wins, whatever the others are like."""
+        return isinstance(self.picker, Best) and [type(weighted.scorer) for weighted in self.scorers] == [Order]
+
     def decide(self, views: Sequence[DeploymentView], attempt: Attempt, rng: random.Random) -> Decision:
         """The decision for candidates in the route's order; the same state and `rng` give the same decision."""
         dropped: dict[str, DropReason] = {}

@@ -44,6 +44,9 @@ class EdgeChannel(Protocol):
     def off_gone(self, callback: Callable[[], None]) -> None:
         """Take a callback back; unknown ones are ignored."""
 
+    def respond(self, status: int, headers: Iterable[Header], body: bytes) -> bool:
+        """Send a whole response in one write, content-length added; False when `drain` should be awaited."""
+
     def write(self, data: bytes) -> bool:
         """Send response body bytes after `http.response.start`; False when `drain` should be awaited first."""
 

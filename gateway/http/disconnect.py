@@ -34,19 +34,13 @@ class DisconnectWatch:
         self._callbacks: list[Callable[[], None]] = []
 
     async def __aenter__(self) -> Self:
-        if self._channel is not None:
-            self._channel.on_gone(self._mark_gone)
-        else:
-            self._pump = _ReceivePump(self.receive, self._mark_gone)
-            self.receive = self._pump.receive
+        self._begin()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._callbacks.clear()  # bound methods among them would keep this request in a reference cycle
-        if self._channel is not None:
-            self._channel.off_gone(self._mark_gone)
+        self._end()
         if self._pump is not None:
             await self._pump.stop()
 
@@ -64,6 +58,18 @@ class DisconnectWatch:
         if self._waiter is None:
             self._waiter = asyncio.get_running_loop().create_future()
         await asyncio.shield(self._waiter)
+
+    def _begin(self) -> None:
+        if self._channel is not None:
+            self._channel.on_gone(self._mark_gone)
+        else:
+            self._pump = _ReceivePump(self.receive, self._mark_gone)
+            self.receive = self._pump.receive
+
+    def _end(self) -> None:
+        self._callbacks.clear()  # bound methods among them would keep this request in a reference cycle
+        if self._channel is not None:
+            self._channel.off_gone(self._mark_gone)
 
     def _mark_gone(self) -> None:
         if self.is_gone:
@@ -88,12 +94,15 @@ class UntilGone(DisconnectWatch):
         self._cancels_before = task.cancelling()
         self._has_cancelled = False
         self._callbacks.append(self._cancel)
-        return await super().__aenter__()
+        self._begin()
+        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await super().__aexit__(kind, error, trace)
+        self._end()
+        if self._pump is not None:
+            await self._pump.stop()
         if not self._has_cancelled:
             return
         # Only a cancellation of our own becomes ClientGone; one from outside (a drain) stays a cancellation.

@@ -115,6 +115,12 @@ class Exchange(RequestResponseCycle):
         if callback in self._gone_callbacks:
             self._gone_callbacks.remove(callback)
 
+    def respond(self, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> bool:
+        """Send a whole response in one write; False when `drain` should be awaited."""
+        self._prepare_head(status, (*headers, (b"content-length", b"%d" % len(body))))
+        self._send_body(body, more_body=False)
+        return self.disconnected or not self.flow.write_paused
+
     def write(self, data: bytes) -> bool:
         """Send body bytes; False when `drain` should be awaited before the next ones."""
         if data:
@@ -184,6 +190,11 @@ class Exchange(RequestResponseCycle):
 
     def _send_start(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
         """Keep the head back until the loop's next turn, so that a body that follows at once goes with it."""
+        self._prepare_head(status, headers)
+        if self._head is not None:
+            self._edge.loop.call_soon(self._flush_head)
+
+    def _prepare_head(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
         if self.response_started:
             raise RuntimeError("http.response.start was sent twice")
         self.response_started = True
@@ -207,7 +218,6 @@ class Exchange(RequestResponseCycle):
         if head.count(b"\n") != num_lines or head.count(b"\r") != num_lines or b"\0" in head:
             raise RuntimeError("a response header contains a line break or NUL")
         self._head = head
-        self._edge.loop.call_soon(self._flush_head)
 
     def _take_framing(self, name: bytes, value: bytes) -> bool:
         """Learn the framing from a header; True when the header is written by this class instead."""

@@ -28,6 +28,11 @@ class LiveDeployment:
         """As the last probe, or the last failed connect, left it."""
 
     @property
+    def credentials(self) -> tuple[tuple[bytes, bytes], ...]:
+        """The header that proves who we are to the deployment, if it wants one; a secret."""
+        return () if self.authorization is None else ((b"authorization", self.authorization),)
+
+    @property
     def in_flight(self) -> int:
         """Requests that hold a permit now."""
         return self.limiter.in_flight

@@ -21,12 +21,13 @@ _FIRST_ATTEMPT: Final = Attempt()
 class PlannedRoute:
     """One route of one revision, with everything that can be worked out before a request comes."""
 
-    __slots__ = ("candidates", "plain_timeouts", "profile", "route", "stream_timeouts")
+    __slots__ = ("_foregone", "candidates", "plain_timeouts", "profile", "route", "stream_timeouts")
 
     def __init__(self, route: Route, deployments: Mapping[str, LiveDeployment]) -> None:
         self.route = route
         self.profile: Profile = profile_for(route.select.policy)
         self.candidates = tuple((deployments[item.id], item.weight) for item in route.select.resolved())
+        self._foregone = self._decide_alone() if self.profile.takes_first or len(self.candidates) == 1 else None
         limits = route.timeouts
         connect_s, total_s, gap_s = limits.connect_ms / 1000, limits.total_ms / 1000, limits.inter_token_ms / 1000
         self.stream_timeouts = Timeouts(
@@ -37,24 +38,35 @@ class PlannedRoute:
 
     def decide(self, already_tried: frozenset[str], rng: random.Random) -> Decision:
         """Which candidate takes this attempt, by the state of this moment."""
-        views = [
-            DeploymentView(
-                id=live.id,
-                model=live.model,
-                is_ready=live.is_ready,
-                in_flight=live.limiter.in_flight,
-                max_in_flight=live.limiter.limit,
-                weight=weight,
-            )
-            for live, weight in self.candidates
-        ]
+        if self._foregone is not None and not already_tried:
+            first, _ = self.candidates[0]
+            if first.is_ready and first.limiter.in_flight < first.limiter.limit:
+                return self._foregone
         attempt = Attempt(already_tried=already_tried) if already_tried else _FIRST_ATTEMPT
-        return self.profile.decide(views, attempt, rng)
+        return self.profile.decide([_view(live, weight) for live, weight in self.candidates], attempt, rng)
+
+    def _decide_alone(self) -> Decision:
+        """What is decided whenever the first candidate is fit and no other can win: worked out once, for the others
+        are not looked at then."""
+        live, weight = self.candidates[0]
+        view = DeploymentView(id=live.id, model=live.model, is_ready=True, weight=weight)
+        return self.profile.decide([view], _FIRST_ATTEMPT, random.Random(0))
 
     def shortest_queue(self, decision: Decision) -> LiveDeployment:
         """Of the candidates that lack only a permit, the one whose queue is shortest for its size."""
         full = [live for live, _ in self.candidates if decision.dropped.get(live.id) == "full"]
         return min(full, key=lambda live: live.limiter.num_waiting / live.limiter.limit)
+
+
+def _view(live: LiveDeployment, weight: float) -> DeploymentView:
+    return DeploymentView(
+        id=live.id,
+        model=live.model,
+        is_ready=live.is_ready,
+        in_flight=live.limiter.in_flight,
+        max_in_flight=live.limiter.limit,
+        weight=weight,
+    )
 
 
 class Router:

@@ -1,4 +1,8 @@
-"""The log: JSON lines, written by a thread of its own so that a slow disk or a blocked pipe never holds a request."""
+"""The log: JSON lines, written by a thread of its own so that a slow disk or a blocked pipe never holds a request.
+
+Lines are made on the caller's thread, a few microseconds each. A thread that made them would hold the interpreter for
+milliseconds at a time, and every request that came meanwhile would wait for it.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, BinaryIO, Final, Literal, Protocol
 
 import msgspec
@@ -25,24 +29,27 @@ _SECRETS: Final = (
     ),
     (re.compile(r"://[^/@\s]+@"), "://[redacted]@"),
 )
-_CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_CONTROL: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 
-Entry = Mapping[str, Any]
+Entry = dict[str, Any]
 Level = Literal["debug", "info", "warning", "error"]
 
 _RANK: Final[dict[Level, int]] = {"debug": 0, "info": 1, "warning": 2, "error": 3}
 
 
 class Loggable(Protocol):
-    """Something that becomes a line when the writer thread comes to it."""
+    """Something that makes its own line."""
 
-    def as_entry(self) -> Entry:
-        """The line's keys and values, free text already through `clean`."""
+    def as_line(self, at: float) -> msgspec.Struct:
+        """The line's keys and values, `at` (wall clock) among them, free text already through `clean`."""
         ...
 
 
 def clean(text: str) -> str:
-    """`text` shortened, secrets redacted, control characters escaped (tab and line feed are left to JSON)."""
+    """`text` shortened, secrets redacted, control characters and lone surrogates escaped (tab and line feed are left
+    to JSON)."""
     text = text[:MAX_TEXT_CHARS]
     for pattern, replacement in _SECRETS:
         text = pattern.sub(replacement, text)
@@ -65,7 +72,7 @@ class LogWriter:
         self._least = _RANK[level]
         self._capacity = capacity
         self._wall_clock = wall_clock
-        self._queue: deque[tuple[float, Loggable | Entry]] = deque()
+        self._queue: deque[bytes] = deque()
         self._stopping = threading.Event()
         self._writing = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="penstock-log", daemon=True)
@@ -82,7 +89,7 @@ class LogWriter:
         if len(self._queue) >= self._capacity:
             self.num_dropped += 1
         else:
-            self._queue.append((self._wall_clock(), entry))
+            self._queue.append(self._line(entry))
 
     def event(self, name: str, *, level: Level = "info", **values: Any) -> None:
         """Queue a line about the process rather than about a request."""
@@ -111,8 +118,7 @@ class LogWriter:
     def _flush(self) -> None:
         lines = []
         while self._queue:
-            at, entry = self._queue.popleft()
-            lines.append(self._line(at, entry))
+            lines.append(self._queue.popleft())
         if not lines:
             return
         try:
@@ -121,9 +127,9 @@ class LogWriter:
         except (OSError, ValueError):  # disk full, pipe closed, stream closed: serving goes on without a log
             self.num_dropped += len(lines)
 
-    def _line(self, at: float, entry: Loggable | Entry) -> bytes:
-        if isinstance(entry, Mapping):
-            values: Entry = {key: clean(value) if isinstance(value, str) else value for key, value in entry.items()}
-        else:
-            values = entry.as_entry()
-        return self._encode({"at": round(at, 6), **values}) + b"\n"
+    def _line(self, entry: Loggable | Entry) -> bytes:
+        at = round(self._wall_clock(), 6)
+        if not isinstance(entry, dict):
+            return self._encode(entry.as_line(at)) + b"\n"
+        values = {key: clean(value) if isinstance(value, str) else value for key, value in entry.items()}
+        return self._encode({"at": at, **values}) + b"\n"

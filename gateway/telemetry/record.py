@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any
+from functools import lru_cache
+from typing import Final, Literal
+
+import msgspec
 
 from gateway.telemetry.log import clean
 from gateway.timeline import Outcome, Timeline
@@ -20,7 +23,10 @@ class CacheResult(StrEnum):
     @property
     def header(self) -> bytes:
         """The header's spelling."""
-        return self.value.replace("_", "-").encode("ascii")
+        return _CACHE_HEADERS[self]
+
+
+_CACHE_HEADERS: Final = {result: result.value.replace("_", "-").encode("ascii") for result in CacheResult}
 
 
 class Place(StrEnum):
@@ -41,6 +47,40 @@ class Usage:
         self.prompt_tokens = prompt_tokens
         self.completion_tokens = completion_tokens
         self.cached_tokens = cached_tokens
+
+
+class RequestLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A request's line in the log: free text already through `clean`, keys without a value left out."""
+
+    at: float
+    event: Literal["request"]
+    request_id: str
+    client_request_id: str | None = None
+    outcome: Outcome | None
+    status: int
+    code: str | None = None
+    detail: str | None = None
+    tenant: str = ""
+    lane: str = ""
+    model: str = ""
+    route: str = ""
+    policy: str = ""
+    deployment: str = ""
+    cache: CacheResult
+    stream: bool
+    attempts: int
+    is_retry: bool = False
+    is_incomplete: bool = False
+    shed_reason: str | None = None
+    cancelled_while: Place | None = None
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    cached_tokens: int | None = None
+    bytes_in: int
+    bytes_out: int
+    ttft_ms: float | None = None
+    total_ms: float
+    stages_ms: dict[str, float]
 
 
 class RequestRecord:
@@ -109,42 +149,42 @@ class RequestRecord:
         self.bytes_out = 0
         self.client_request_id: str | None = None
 
-    def as_entry(self) -> dict[str, Any]:
-        """One log line; keys without a value are left out."""
+    def as_line(self, at: float) -> RequestLine:
+        """The log line of the finished request."""
         usage, timeline = self.usage, self.timeline
         first_token_at = timeline.first_token_at
-        entry = {
-            "event": "request",
-            "request_id": self.request_id,
-            "client_request_id": _cleaned(self.client_request_id),
-            "outcome": self.outcome,
-            "status": self.status,
-            "code": self.code,
-            "detail": _cleaned(self.detail),
-            "tenant": self.tenant or None,
-            "lane": self.lane or None,
-            "model": _cleaned(self.model) or None,
-            "route": self.route or None,
-            "policy": self.policy or None,
-            "deployment": self.deployment or None,
-            "cache": self.cache,
-            "stream": self.stream,
-            "attempts": self.attempts,
-            "is_retry": self.is_retry or None,
-            "is_incomplete": self.is_incomplete or None,
-            "shed_reason": self.shed_reason,
-            "cancelled_while": self.place,
-            "prompt_tokens": None if usage is None else usage.prompt_tokens,
-            "completion_tokens": None if usage is None else usage.completion_tokens,
-            "cached_tokens": None if usage is None else usage.cached_tokens,
-            "bytes_in": self.bytes_in,
-            "bytes_out": self.bytes_out,
-            "ttft_ms": None if first_token_at is None else round((first_token_at - timeline.started_at) * 1000, 3),
-            "total_ms": round(timeline.total_s() * 1000, 3),
-            "stages_ms": timeline.stages_ms(),
-        }
-        return {key: value for key, value in entry.items() if value is not None}
+        return RequestLine(
+            at=at,
+            event="request",
+            request_id=self.request_id,
+            client_request_id=None if self.client_request_id is None else clean(self.client_request_id),
+            outcome=self.outcome,
+            status=self.status,
+            code=self.code,
+            detail=None if self.detail is None else clean(self.detail),
+            tenant=self.tenant,
+            lane=self.lane,
+            model=_clean_name(self.model),
+            route=self.route,
+            policy=self.policy,
+            deployment=self.deployment,
+            cache=self.cache,
+            stream=self.stream,
+            attempts=self.attempts,
+            is_retry=self.is_retry,
+            is_incomplete=self.is_incomplete,
+            shed_reason=self.shed_reason,
+            cancelled_while=self.place,
+            prompt_tokens=None if usage is None else usage.prompt_tokens,
+            completion_tokens=None if usage is None else usage.completion_tokens,
+            cached_tokens=None if usage is None else usage.cached_tokens,
+            bytes_in=self.bytes_in,
+            bytes_out=self.bytes_out,
+            ttft_ms=None if first_token_at is None else round((first_token_at - timeline.started_at) * 1000, 3),
+            total_ms=round(timeline.total_s() * 1000, 3),
+            stages_ms=timeline.stages_ms(),
+        )
 
 
-def _cleaned(text: str | None) -> str | None:
-    return None if text is None else clean(text)
+_clean_name = lru_cache(maxsize=256)(clean)
+"""Of the few model names that are asked for again and again."""

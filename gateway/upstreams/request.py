@@ -12,6 +12,7 @@ from gateway.upstreams.target import Target
 Headers = Sequence[tuple[bytes, bytes]]
 
 _TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_MAX_BEGINS = 256
 _OWNED_BY_CLIENT = frozenset((b"host", b"content-length", b"transfer-encoding", b"connection", b"expect", b"upgrade"))
 
 
@@ -23,33 +24,54 @@ class UpstreamRequest:
     path: bytes
     headers: Headers = ()
     body: bytes = b""
+    fixed: tuple[tuple[bytes, bytes], ...] = ()
+    """Headers that many requests have in common; they come first, and are checked and encoded once."""
 
 
 class RequestEncoder:
     """Turns requests for one target into bytes; refuses anything that could change the framing."""
 
-    __slots__ = ("_base", "_host_line")
+    __slots__ = ("_base", "_begins", "_host_line")
 
     def __init__(self, target: Target) -> None:
         self._base = target.base_path.encode()
-        self._host_line = b"host: " + target.authority.encode()
+        self._host_line = b"host: %b\r\n" % target.authority.encode()
+        self._begins: dict[tuple[bytes, bytes, tuple[tuple[bytes, bytes], ...]], bytes] = {}
 
     def encode_head(self, request: UpstreamRequest) -> bytes:
         """The head, up to and with its empty line. Raises ValueError on line breaks or headers we own."""
-        lines = [b"%b %b%b HTTP/1.1" % (request.method, self._base, request.path), self._host_line]
-        for name, value in request.headers:
-            _check_name(name)
-            lines.append(b"%b: %b" % (name, value))
+        key = (request.method, request.path, request.fixed)
+        begin = self._begins.get(key)
+        if begin is None:
+            if len(self._begins) >= _MAX_BEGINS:
+                self._begins.clear()
+            begin = self._begins[key] = self._encode_begin(request)
+        rest = _encode_headers(request.headers)
         if request.body or request.method not in (b"GET", b"HEAD"):
-            lines.append(b"content-length: %d" % len(request.body))
-        num_breaks = len(lines) + 1
-        lines += (b"", b"")
-        head = b"\r\n".join(lines)
-        if head.count(b"\n") != num_breaks or head.count(b"\r") != num_breaks or b"\0" in head:
-            raise ValueError("a line break or NUL inside a method, path or header")
-        if head.count(b" ", 0, head.index(b"\r")) != 2 or not request.path.startswith(b"/"):
+            return b"%b%bcontent-length: %d\r\n\r\n" % (begin, rest, len(request.body))
+        return b"%b%b\r\n" % (begin, rest)
+
+    def _encode_begin(self, request: UpstreamRequest) -> bytes:
+        line = b"%b %b%b HTTP/1.1\r\n" % (request.method, self._base, request.path)
+        _check_breaks(line, 1)
+        if line.count(b" ") != 2 or not request.path.startswith(b"/"):
             raise ValueError("the method and path may not hold spaces, and the path starts with a slash")
-        return head
+        return line + self._host_line + _encode_headers(request.fixed)
+
+
+def _encode_headers(headers: Headers) -> bytes:
+    parts: list[bytes] = []
+    for name, value in headers:
+        _check_name(name)
+        parts += (name, b": ", value, b"\r\n")
+    lines = b"".join(parts)
+    _check_breaks(lines, len(headers))
+    return lines
+
+
+def _check_breaks(lines: bytes, num_lines: int) -> None:
+    if lines.count(b"\n") != num_lines or lines.count(b"\r") != num_lines or b"\0" in lines:
+        raise ValueError("a line break or NUL inside a method, path or header")
 
 
 @lru_cache(maxsize=512)  # a pure check on the same few names for every request
