@@ -45,19 +45,21 @@ class Checkpoint:
 
     def take(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
         """The tensor, memory-mapped; copy what is kept. Raises CheckpointError when missing or misshapen."""
-        file_name = self._remaining.pop(name, None)
-        if file_name is None:
-            raise CheckpointError(f"{self._model_dir}: missing tensor {name}")
-        tensor: torch.Tensor = self._files[file_name].get_tensor(name)
-        if tuple(tensor.shape) != shape:
-            raise CheckpointError(
-                f"{self._model_dir / file_name}: {name}: expected shape {list(shape)}, got {list(tensor.shape)}"
-            )
+        tensor = self._take(name, shape)
         if not tensor.is_floating_point():
-            raise CheckpointError(
-                f"{self._model_dir / file_name}: {name}: expected floating-point numbers, got {tensor.dtype}"
-            )
+            raise self._error(name, f"expected floating-point numbers, got {tensor.dtype}")
         return tensor
+
+    def take_integers(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
+        """The same for an int32 tensor, such as packed codes."""
+        tensor = self._take(name, shape)
+        if tensor.dtype != torch.int32:
+            raise self._error(name, f"expected int32 numbers, got {tensor.dtype}")
+        return tensor
+
+    def is_zero(self, name: str) -> bool:
+        """Whether a tensor that is there holds nothing but zeros; it is not taken."""
+        return not self._files[self._remaining[name]].get_tensor(name).any()
 
     def discard(self, name: str) -> None:
         """Leave a tensor unused on purpose; fine when it is not there."""
@@ -69,6 +71,19 @@ class Checkpoint:
         if names:
             more = f" and {len(names) - _MAX_NAMES_SHOWN} more" if len(names) > _MAX_NAMES_SHOWN else ""
             raise CheckpointError(f"{self._model_dir}: unexpected tensors: {', '.join(names[:_MAX_NAMES_SHOWN])}{more}")
+
+    def _take(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
+        file_name = self._remaining.get(name)
+        if file_name is None:
+            raise CheckpointError(f"{self._model_dir}: missing tensor {name}")
+        tensor: torch.Tensor = self._files[file_name].get_tensor(name)
+        if tuple(tensor.shape) != shape:
+            raise self._error(name, f"expected shape {list(shape)}, got {list(tensor.shape)}")
+        del self._remaining[name]
+        return tensor
+
+    def _error(self, name: str, problem: str) -> CheckpointError:
+        return CheckpointError(f"{self._model_dir}: {name}: {problem}")
 
 
 def _find_files(model_dir: Path) -> dict[str, Path]:

@@ -11,6 +11,7 @@ import torch
 
 from engine.models.config_reader import ConfigReader, ModelConfigError
 from engine.models.rope import RopeConfig, read_rope_config
+from engine.quantization.published import PublishedQuantization, read_published
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _FALLBACK_MAX_POSITIONS = 2048
@@ -48,6 +49,8 @@ class ModelConfig:
     """What the checkpoint was saved in."""
     eos_token_ids: tuple[int, ...]
     traits: ModelTraits
+    published: PublishedQuantization | None = None
+    """How the checkpoint's own weights are quantized; None: they are plain."""
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
@@ -92,13 +95,12 @@ def read_base_config(reader: ConfigReader, traits: ModelTraits) -> ModelConfig:
         dtype=_read_dtype(reader),
         eos_token_ids=reader.token_ids("eos_token_id"),
         traits=traits,
+        published=read_published(reader),
     )
 
 
 def refuse_unsupported(reader: ConfigReader) -> None:
     """Raise ModelConfigError for options that change the arithmetic in ways the layers do not have."""
-    if reader.has("quantization_config"):
-        raise reader.error("quantization_config", "quantized checkpoints are not supported; use the original weights")
     if reader.has("auto_map"):
         raise reader.error("auto_map", "the checkpoint asks for code of its own, which is never run")
     activation = reader.string("hidden_act", default="silu")

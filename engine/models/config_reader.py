@@ -44,6 +44,13 @@ class ConfigReader:
             raise self._wrong_type(key, "a positive integer", value)
         return value
 
+    def integer(self, key: str, *, default: int | None = None) -> int:
+        """Any integer. Raises ModelConfigError."""
+        value = self._get(key, default)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise self._wrong_type(key, "an integer", value)
+        return value
+
     def count(self, key: str, *, default: int | None = None) -> int:
         """An integer, zero or more. Raises ModelConfigError."""
         value = self._get(key, default)

@@ -2,28 +2,44 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import torch
 
 from engine.attention.base import AttentionBackend, AttentionSpec
-from engine.models.checkpoint import Checkpoint
+from engine.models.checkpoint import Checkpoint, CheckpointError
 from engine.models.config import ModelConfig
 from engine.models.decoder import Decoder, DecoderLayer, Model
 from engine.models.families import read_model_config
 from engine.models.layers import RMSNorm
-from engine.models.linear import Linear, make_linear
+from engine.models.linear import Linear
+from engine.quantization.choice import KernelTable
+from engine.quantization.maker import LinearMaker, Quantization
+from engine.quantization.packed_tensors import discard_empty_bias, is_packed, take_packed
+from engine.quantization.weights import GroupWeight
 
 
 @torch.inference_mode()
-def load_model(model_dir: Path, *, dtype: torch.dtype, device: torch.device, backend: AttentionBackend) -> Model:
+def load_model(
+    model_dir: Path,
+    *,
+    dtype: torch.dtype,
+    device: torch.device,
+    backend: AttentionBackend,
+    quantization: Quantization = "none",
+    kernels: KernelTable | None = None,
+) -> Model:
     """The model of a Hugging Face directory (config.json, safetensors), ready to run.
 
-    Raises ModelConfigError for a config that cannot be served and CheckpointError for weights that do not fit it.
+    Quantizes plain weights on the way when asked to; `kernels` chooses how they are multiplied by (None: by measuring).
+    Raises ModelConfigError for a config that cannot be served, CheckpointError for weights that do not fit it and
+    QuantizationError for a device that cannot do what is asked.
     """
     config = read_model_config(model_dir)
     checkpoint = Checkpoint(model_dir)
-    model = _Assembler(config, checkpoint, dtype, device).decoder(backend)
+    maker = LinearMaker(quantization, kernels or KernelTable(time.perf_counter))
+    model = _Assembler(config, checkpoint, dtype, device, maker).decoder(backend)
     checkpoint.check_all_taken()
     return model
 
@@ -34,11 +50,19 @@ class _Assembler:
     Fused weights are filled part by part, so that no second copy of the model is ever in memory.
     """
 
-    def __init__(self, config: ModelConfig, checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(
+        self,
+        config: ModelConfig,
+        checkpoint: Checkpoint,
+        dtype: torch.dtype,
+        device: torch.device,
+        maker: LinearMaker,
+    ) -> None:
         self._config = config
         self._checkpoint = checkpoint
         self._dtype = dtype
         self._device = device
+        self._maker = maker
 
     def decoder(self, backend: AttentionBackend) -> Decoder:
         config = self._config
@@ -53,7 +77,7 @@ class _Assembler:
             embedding=embedding,
             layers=[self._layer(index) for index in range(config.num_layers)],
             norm=self._norm("model.norm.weight"),
-            head=make_linear(head),
+            head=self._maker.head(head),
             backend=backend,
         )
 
@@ -87,9 +111,29 @@ class _Assembler:
         )
 
     def _qkv(self, prefix: str) -> Linear:
-        weight = self._fused_qkv(prefix, "weight", (self._config.hidden_size,))
         bias = self._fused_qkv(prefix, "bias", ()) if self._config.traits.qkv_bias else None
-        return make_linear(weight, bias)
+        if is_packed(self._checkpoint, f"{prefix}.q_proj"):
+            return self._maker.grouped(self._packed_qkv(prefix), bias, self._dtype)
+        return self._maker.dense(self._fused_qkv(prefix, "weight", (self._config.hidden_size,)), bias)
+
+    def _packed_qkv(self, prefix: str) -> list[GroupWeight]:
+        config = self._config
+        parts = []
+        for name, num_heads in (("q", config.num_heads), ("k", config.num_kv_heads), ("v", config.num_kv_heads)):
+            size = num_heads * config.head_dim
+            part = self._packed(f"{prefix}.{name}_proj", size, config.hidden_size, has_bias=config.traits.qkv_bias)
+            rows = torch.arange(size).view(num_heads, config.head_dim)
+            parts.append(part if name == "v" else part.rows(_interleave_halves(rows, 1).flatten().to(self._device)))
+        return parts
+
+    def _packed(self, prefix: str, out_size: int, in_size: int, *, has_bias: bool) -> GroupWeight:
+        """A projection of a checkpoint that comes quantized."""
+        published = self._config.published
+        if published is None:
+            raise CheckpointError(f"{prefix}.qweight: the config has no quantization_config that says how it is packed")
+        if not has_bias:
+            discard_empty_bias(self._checkpoint, prefix)
+        return take_packed(self._checkpoint, prefix, (out_size, in_size), published).to(self._device)
 
     def _fused_qkv(self, prefix: str, kind: str, row_shape: tuple[int, ...]) -> torch.Tensor:
         config = self._config
@@ -114,14 +158,19 @@ class _Assembler:
 
     def _linear(self, prefixes: list[str], out_size: int, in_size: int, *, has_bias: bool) -> Linear:
         """One projection, or several over the same input stacked to one."""
-        weight = self._empty(len(prefixes) * out_size, in_size)
-        bias = self._empty(len(prefixes) * out_size) if has_bias else None
+        bias = self._stacked(prefixes, "bias", out_size) if has_bias else None
+        if is_packed(self._checkpoint, prefixes[0]):
+            parts = [self._packed(prefix, out_size, in_size, has_bias=has_bias) for prefix in prefixes]
+            return self._maker.grouped(parts, bias, self._dtype)
+        return self._maker.dense(self._stacked(prefixes, "weight", out_size, in_size), bias)
+
+    def _stacked(self, prefixes: list[str], kind: str, *shape: int) -> torch.Tensor:
+        """Tensors of one shape on top of each other."""
+        stacked = self._empty(len(prefixes) * shape[0], *shape[1:])
         for index, prefix in enumerate(prefixes):
-            rows = slice(index * out_size, (index + 1) * out_size)
-            weight[rows].copy_(self._checkpoint.take(f"{prefix}.weight", (out_size, in_size)))
-            if bias is not None:
-                bias[rows].copy_(self._checkpoint.take(f"{prefix}.bias", (out_size,)))
-        return make_linear(weight, bias)
+            part = stacked[index * shape[0] : (index + 1) * shape[0]]
+            part.copy_(self._checkpoint.take(f"{prefix}.{kind}", shape))
+        return stacked
 
     def _norm(self, name: str) -> RMSNorm:
         return RMSNorm(self._copy(name, self._config.hidden_size), self._config.rms_norm_eps)

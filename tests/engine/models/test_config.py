@@ -123,7 +123,7 @@ def test_mistral_slides_everywhere_or_nowhere(tmp_path: Path) -> None:
         ({"model_type": "absent"}, "model_type: is required"),
         ({"architectures": ["LlamaForSequenceClassification"]}, "architectures: expected LlamaForCausalLM"),
         ({"architectures": "LlamaForCausalLM"}, "architectures: expected a list of strings"),
-        ({"quantization_config": {"bits": 4}}, "quantization_config: quantized checkpoints"),
+        ({"quantization_config": {"quant_method": "hqq"}}, "quantization_config.quant_method: 'hqq'"),
         ({"auto_map": {"AutoModel": "evil.Model"}}, "auto_map: the checkpoint asks for code of its own"),
         ({"hidden_act": "gelu"}, "hidden_act: 'gelu' is not supported"),
         ({"hidden_size": "48"}, "hidden_size: expected a positive integer, got '48'"),

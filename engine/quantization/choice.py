@@ -1,0 +1,94 @@
+"""Which kernel multiplies by a weight: measured once for each shape, then fixed for the life of the process."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Generic
+
+import torch
+
+from engine.quantization.kernels import Kernel, KernelKind, Scratch, Weight
+from engine.quantization.weights import GroupWeight
+
+logger = logging.getLogger(__name__)
+
+FEW_ROWS = 16
+"""Up to here one kernel serves, so that a token gets the same numbers alone, in a batch and among drafts."""
+_FEW_MEASURED = (1, 8)
+_MANY_MEASURED = 128
+_REPEATS = 3
+_WORTHWHILE = 1.25
+"""A kernel of its own for many rows holds the weight a second time in another order: only for so much less time."""
+_COLD_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class KernelChoice(Generic[Weight]):
+    """What is used for one shape."""
+
+    few: KernelKind[Weight]
+    many: KernelKind[Weight]
+
+
+@dataclass(slots=True)
+class KernelTable:
+    """Choices by arithmetic and shape. `preferred`: names that are taken without measuring, for repeatable tests."""
+
+    clock: Callable[[], float]
+    preferred: tuple[str, ...] = ()
+    scratch: Scratch = field(default_factory=Scratch)
+    _choices: dict[tuple[tuple[str, ...], tuple[int, int], int], tuple[str, str]] = field(default_factory=dict)
+
+    def choose(self, kinds: Sequence[KernelKind[Weight]], weight: Weight) -> KernelChoice[Weight]:
+        """The kernels for a weight, by what was measured for its shape before, or now."""
+        usable = {kind.name: kind for kind in kinds if kind.can_run(weight)}
+        group_size = weight.group_size if isinstance(weight, GroupWeight) else 0
+        key = (tuple(usable), weight.shape, group_size)
+        names = self._choices.get(key)
+        if names is None:
+            names = self._choices[key] = self._decide(usable, weight)
+        return KernelChoice(usable[names[0]], usable[names[1]])
+
+    def _decide(self, usable: dict[str, KernelKind[Weight]], weight: Weight) -> tuple[str, str]:
+        for name in self.preferred:
+            if name in usable:
+                return name, name
+        if len(usable) == 1:
+            return next(iter(usable)), next(iter(usable))
+        kernels = {name: kind.build(weight, self.scratch) for name, kind in usable.items()}
+        few_s: dict[str, float] = dict.fromkeys(kernels, 0.0)
+        for num_rows in _FEW_MEASURED:
+            for name, seconds in self._measure(kernels, weight, num_rows).items():
+                few_s[name] += seconds
+        many_s = self._measure(kernels, weight, _MANY_MEASURED)
+        few = min(few_s, key=lambda name: few_s[name])
+        many = min(many_s, key=lambda name: many_s[name])
+        if many_s[few] < many_s[many] * _WORTHWHILE:
+            many = few
+        logger.info("kernels for %s: %s (%s), many rows: %s (%s)", weight.shape, few, few_s, many, many_s)
+        return few, many
+
+    def _measure(self, kernels: dict[str, Kernel], weight: Weight, num_rows: int) -> dict[str, float]:
+        """Seconds of each kernel, the least of some runs in turn, with the weight out of the processor's caches."""
+        codes = weight.codes
+        inputs = torch.randn(num_rows, codes.shape[1], device=codes.device)
+        others = torch.zeros(_COLD_BYTES, dtype=torch.uint8, device=codes.device)
+        best: dict[str, float] = {}
+        for repeat in range(_REPEATS + 1):
+            for name, kernel in kernels.items():
+                others.add_(1)
+                self._wait(codes.device)
+                started_at = self.clock()
+                kernel.multiply(inputs)
+                self._wait(codes.device)
+                seconds = self.clock() - started_at
+                if repeat:  # the first run only sets the kernel up
+                    best[name] = min(seconds, best.get(name, seconds))
+        return best
+
+    @staticmethod
+    def _wait(device: torch.device) -> None:
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)

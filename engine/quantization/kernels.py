@@ -1,0 +1,224 @@
+"""Ways to multiply by a quantized weight on a CPU. Which of them is used for a shape is measured, see `choice`.
+
+Kernels of one *arithmetic* compute the same numbers and may stand in for one another:
+
+- weight-only int8 and int4: activations are rounded to bfloat16, sums are float32;
+- dynamic int8: each row of the activations becomes int8 with a scale of its own (its largest magnitude / 127), sums are
+  exact integers. A row's result therefore depends neither on the rows beside it nor on the kernel.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+import torch
+from torch.nn import functional
+
+from engine.quantization.weights import INT8_MAX, ChannelWeight, GroupWeight
+
+_PACKED_GROUP_SIZES = (32, 64, 128, 256)
+_PACKED_OUTPUTS = 16
+_MAX_LENGTH = float("inf")
+
+Weight_contra = TypeVar("Weight_contra", ChannelWeight, GroupWeight, contravariant=True)
+Weight = TypeVar("Weight", ChannelWeight, GroupWeight)
+
+
+class Kernel(Protocol):
+    """One weight, ready to be multiplied by."""
+
+    def multiply(self, inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """inputs [T, in] → values [T, out] in some floating dtype, and scales [T, 1] still to be multiplied in."""
+        ...
+
+
+class Scratch:
+    """One buffer for weights unpacked for the length of a product, shared by all projections."""
+
+    def __init__(self) -> None:
+        self._buffer = torch.empty(0, dtype=torch.bfloat16)
+
+    def take(self, shape: tuple[int, ...], device: torch.device) -> torch.Tensor:
+        """bfloat16 of this shape, its content left over from the last use."""
+        size = 1
+        for length in shape:
+            size *= length
+        if self._buffer.numel() < size or self._buffer.device != device:
+            # An ordinary tensor, so that it can be written both in and out of inference mode.
+            with torch.inference_mode(False):
+                self._buffer = torch.empty(size, dtype=torch.bfloat16, device=device)
+        return self._buffer[:size].view(shape)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelKind(Generic[Weight_contra]):
+    """One entry of an arithmetic's list: when it can be used, and how a weight is laid out for it."""
+
+    name: str
+    can_run: Callable[[Weight_contra], bool]
+    build: Callable[[Weight_contra, Scratch], Kernel]
+
+
+class PackedInt8:
+    """torch's kernel for bfloat16 activations and int8 weights as they are."""
+
+    def __init__(self, weight: ChannelWeight, scratch: Scratch) -> None:
+        self._codes = weight.codes
+        self._scales = weight.scales.bfloat16()
+
+    def multiply(self, inputs: torch.Tensor) -> tuple[torch.Tensor, None]:
+        """bfloat16 [T, out]."""
+        return torch._weight_int8pack_mm(inputs.bfloat16(), self._codes, self._scales), None
+
+
+class UnpackedInt8:
+    """Codes written out as bfloat16, which holds them exactly, for one product; scales are applied to its result."""
+
+    def __init__(self, weight: ChannelWeight, scratch: Scratch) -> None:
+        self._codes = weight.codes
+        self._scales = weight.scales
+        self._scratch = scratch
+
+    def multiply(self, inputs: torch.Tensor) -> tuple[torch.Tensor, None]:
+        """float32 [T, out]."""
+        codes = self._scratch.take(self._codes.shape, self._codes.device).copy_(self._codes)
+        return functional.linear(inputs.bfloat16(), codes).float().mul_(self._scales), None
+
+
+class PackedInt4:
+    """torch's kernel for bfloat16 activations and int4 weights in an order of its own."""
+
+    def __init__(self, weight: GroupWeight, scratch: Scratch) -> None:
+        self._packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(weight.codes.int(), 1)
+        # The kernel computes (code - 8) * scale + offset.
+        offsets = weight.scales * (8 - weight.zeros)
+        self._scales = torch.stack((weight.scales, offsets), 2).transpose(0, 1).contiguous().bfloat16()
+        self._group_size = weight.group_size
+
+    def multiply(self, inputs: torch.Tensor) -> tuple[torch.Tensor, None]:
+        """bfloat16 [T, out]."""
+        product = torch.ops.aten._weight_int4pack_mm_for_cpu
+        return product(inputs.bfloat16(), self._packed, self._group_size, self._scales), None
+
+
+class UnpackedGroups:
+    """Weights of any number of bits and any group size written out as bfloat16 for one product."""
+
+    def __init__(self, weight: GroupWeight, scratch: Scratch) -> None:
+        self._shape = weight.shape
+        self._has_nibbles = weight.bits == 4 and weight.shape[1] % 2 == 0
+        self._codes = weight.codes[:, ::2] | weight.codes[:, 1::2] << 4 if self._has_nibbles else weight.codes
+        self._zeros = weight.zeros.unsqueeze(2).bfloat16()
+        self._scales = weight.scales.unsqueeze(2).bfloat16()
+        self._scratch = scratch
+
+    def multiply(self, inputs: torch.Tensor) -> tuple[torch.Tensor, None]:
+        """bfloat16 [T, out]."""
+        weight = self._scratch.take(self._shape, self._codes.device)
+        if self._has_nibbles:
+            weight[:, ::2].copy_(self._codes & 15)
+            weight[:, 1::2].copy_(self._codes >> 4)
+        else:
+            weight.copy_(self._codes)
+        weight.view(*self._scales.shape[:2], -1).sub_(self._zeros).mul_(self._scales)
+        return functional.linear(inputs.bfloat16(), weight), None
+
+
+class FbgemmRows:
+    """FBGEMM's product of quantized rows; rows are divided by their largest magnitude so that one scale fits all."""
+
+    def __init__(self, weight: ChannelWeight, scratch: Scratch) -> None:
+        zeros = torch.zeros_like(weight.scales, dtype=torch.int64)
+        with warnings.catch_warnings():
+            # torch means to drop tensors that know their scale; they are the only way to hand fbgemm ready-made codes.
+            warnings.filterwarnings("ignore", "torch.quantize_per_tensor", UserWarning)
+            quantized = torch._make_per_channel_quantized_tensor(weight.codes, weight.scales.double(), zeros, 0)
+        self._packed = torch.ops.quantized.linear_prepack(quantized, None)
+        self._product = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32.default
+
+    def multiply(self, inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """float32 [T, out] of rows scaled to 1, and their scales."""
+        inputs = inputs.float()
+        lengths = _row_lengths(inputs)
+        return self._product(inputs.div(lengths), 1 / INT8_MAX, INT8_MAX + 1, self._packed), lengths
+
+
+class OnednnRows:
+    """oneDNN's product of quantized rows."""
+
+    _FORM: tuple[Any, ...] = (1.0, 0, torch.float32, "none", [], "none")
+    """Of the result: float32, nothing applied to it."""
+
+    def __init__(self, weight: ChannelWeight, scratch: Scratch) -> None:
+        self._packed = torch.ops.onednn.qlinear_prepack(weight.codes, None)
+        self._scales = weight.scales
+        self._zeros = torch.zeros_like(weight.scales, dtype=torch.int64)
+        self._product = torch.ops.onednn.qlinear_pointwise.default
+
+    def multiply(self, inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """float32 [T, out] of rows scaled to 1, and their scales."""
+        lengths = _row_lengths(inputs.float())
+        codes = inputs.div(lengths).mul_(INT8_MAX).round_().add_(INT8_MAX + 1).to(torch.uint8)
+        weight = (self._packed, self._scales, self._zeros, None)
+        return self._product(codes, 1 / INT8_MAX, INT8_MAX + 1, *weight, *self._FORM), lengths
+
+
+class IntegerRows:
+    """torch's product of int8 matrices; the slowest of the three in places, and on every machine."""
+
+    def __init__(self, weight: ChannelWeight, scratch: Scratch) -> None:
+        self._codes = weight.codes.t()
+        self._scales = weight.scales / INT8_MAX
+
+    def multiply(self, inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """float32 [T, out] of rows scaled to 1, and their scales."""
+        lengths = _row_lengths(inputs.float())
+        codes = inputs.div(lengths).mul_(INT8_MAX).round_().to(torch.int8)
+        product: torch.Tensor = torch._int_mm(codes, self._codes)
+        return product.float().mul_(self._scales), lengths
+
+
+def _row_lengths(inputs: torch.Tensor) -> torch.Tensor:
+    """Largest magnitude of each row [T, 1], never 0."""
+    return torch.linalg.vector_norm(inputs, _MAX_LENGTH, -1, True).clamp_(min=1e-30)
+
+
+def _is_cpu(weight: ChannelWeight) -> bool:
+    return weight.codes.device.type == "cpu"
+
+
+def _has_fbgemm(weight: ChannelWeight) -> bool:
+    has_form = hasattr(torch, "_make_per_channel_quantized_tensor")
+    return _is_cpu(weight) and has_form and torch.backends.quantized.engine in ("x86", "fbgemm")
+
+
+def _has_onednn(weight: ChannelWeight) -> bool:
+    return _is_cpu(weight) and "onednn" in torch.backends.quantized.supported_engines
+
+
+def _can_pack_int4(weight: GroupWeight) -> bool:
+    """Whether torch's int4 kernel takes the shape, and its form of scale and offset loses nothing that matters."""
+    is_shaped = weight.shape[0] % _PACKED_OUTPUTS == 0 and weight.group_size in _PACKED_GROUP_SIZES
+    return is_shaped and weight.bits == 4 and weight.codes.device.type == "cpu"
+
+
+def _always(weight: object) -> bool:
+    return True
+
+
+WEIGHT_ONLY_INT8: tuple[KernelKind[ChannelWeight], ...] = (
+    KernelKind("packed_int8", _always, PackedInt8),
+    KernelKind("unpacked_int8", _always, UnpackedInt8),
+)
+DYNAMIC_INT8: tuple[KernelKind[ChannelWeight], ...] = (
+    KernelKind("fbgemm_rows", _has_fbgemm, FbgemmRows),
+    KernelKind("onednn_rows", _has_onednn, OnednnRows),
+    KernelKind("integer_rows", _always, IntegerRows),
+)
+WEIGHT_ONLY_GROUPS: tuple[KernelKind[GroupWeight], ...] = (
+    KernelKind("packed_int4", _can_pack_int4, PackedInt4),
+    KernelKind("unpacked_groups", _always, UnpackedGroups),
+)

@@ -1,0 +1,87 @@
+"""Projections with quantized weights, behind the interface that all projections share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from engine.models.linear import Linear
+from engine.quantization.choice import FEW_ROWS
+from engine.quantization.kernels import Kernel
+
+
+class QuantizedLinear:
+    """A projection that one kernel computes for few rows and maybe another for many."""
+
+    def __init__(
+        self, few: Kernel, many: Kernel, bias: torch.Tensor | None = None, order: torch.Tensor | None = None
+    ) -> None:
+        """`order`: int64 [in], the inputs in the order of the kernels' columns; None when that is their own."""
+        self._few = few
+        self._many = many
+        self._bias = bias
+        self._order = order
+
+    def apply(self, inputs: torch.Tensor) -> torch.Tensor:
+        """inputs @ weight.T (+ bias)."""
+        values, scales = self._multiply(inputs)
+        if scales is not None:
+            values = values.mul_(scales)
+        values = values.to(inputs.dtype)
+        return values if self._bias is None else values.add_(self._bias)
+
+    def into(self, inputs: torch.Tensor, out: torch.Tensor) -> None:
+        """out = inputs @ weight.T (+ bias)."""
+        values, scales = self._multiply(inputs)
+        if scales is None:
+            out.copy_(values)
+        elif out.dtype == values.dtype:
+            torch.mul(values, scales, out=out)
+        else:
+            out.copy_(values.mul_(scales))
+        if self._bias is not None:
+            out.add_(self._bias)
+
+    def add_to(self, total: torch.Tensor, inputs: torch.Tensor) -> None:
+        """total += inputs @ weight.T (+ bias)."""
+        values, scales = self._multiply(inputs)
+        if scales is None:
+            total.add_(values)
+        elif total.dtype == values.dtype:
+            total.addcmul_(values, scales)
+        else:
+            total.add_(values.mul_(scales))
+        if self._bias is not None:
+            total.add_(self._bias)
+
+    def _multiply(self, inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+        if self._order is not None:
+            inputs = inputs.index_select(1, self._order)
+        return (self._few if inputs.shape[0] <= FEW_ROWS else self._many).multiply(inputs)
+
+
+class StackedLinear:
+    """Projections of the same inputs that cannot share one weight, their outputs side by side."""
+
+    def __init__(self, parts: Sequence[tuple[int, Linear]]) -> None:
+        """`parts`: (number of outputs, projection)."""
+        self._parts = list(parts)
+
+    def apply(self, inputs: torch.Tensor) -> torch.Tensor:
+        """All outputs."""
+        return torch.cat([part.apply(inputs) for _, part in self._parts], 1)
+
+    def into(self, inputs: torch.Tensor, out: torch.Tensor) -> None:
+        """out = all outputs."""
+        start = 0
+        for size, part in self._parts:
+            part.into(inputs, out[:, start : start + size])
+            start += size
+
+    def add_to(self, total: torch.Tensor, inputs: torch.Tensor) -> None:
+        """total += all outputs."""
+        start = 0
+        for size, part in self._parts:
+            part.add_to(total[:, start : start + size], inputs)
+            start += size

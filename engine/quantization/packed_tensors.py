@@ -1,0 +1,115 @@
+"""Reads one projection of an AWQ or GPTQ checkpoint into codes, scales and zeros.
+
+Both pack codes into int32 words, the first in the lowest bits; inputs are rows and outputs are columns.
+
+    GPTQ   qweight [in / n, out]     a word holds n inputs of one output
+           qzeros  [groups, out / n] a word holds n outputs; stored one too low in the first format
+           scales  [groups, out], g_idx [in]: the group of every input (`desc_act` gives it in any order)
+    AWQ    qweight [in, out / n]     a word holds 8 outputs of one input, in the order 0 2 4 6 1 3 5 7
+           qzeros  [groups, out / n] the same way
+           scales  [groups, out]
+"""
+
+from __future__ import annotations
+
+import torch
+
+from engine.models.checkpoint import Checkpoint, CheckpointError
+from engine.quantization.published import PublishedQuantization
+from engine.quantization.weights import GroupWeight
+
+_AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
+_LARGEST_GROUP = 128
+
+
+def is_packed(checkpoint: Checkpoint, prefix: str) -> bool:
+    """Whether this projection's weight is there in packed form; some are left as they were."""
+    return checkpoint.has(f"{prefix}.qweight")
+
+
+def take_packed(
+    checkpoint: Checkpoint, prefix: str, shape: tuple[int, int], published: PublishedQuantization
+) -> GroupWeight:
+    """The projection [out, in] under a prefix. Raises CheckpointError when tensors are missing or do not fit."""
+    num_out, num_in = shape
+    group_size = published.group_size or num_in
+    if num_in % group_size or num_in % published.codes_per_word or num_out % published.codes_per_word:
+        raise CheckpointError(
+            f"{prefix}: [{num_out}, {num_in}] does not divide into groups of {group_size} inputs "
+            f"and words of {published.codes_per_word} codes"
+        )
+    take = _take_awq if published.method == "awq" else _take_gptq
+    return _split_large_groups(take(checkpoint, prefix, shape, num_in // group_size, published))
+
+
+def discard_empty_bias(checkpoint: Checkpoint, prefix: str) -> None:
+    """Leave out the bias of zeros that some exporters write for projections that have none."""
+    name = f"{prefix}.bias"
+    if checkpoint.has(name) and checkpoint.is_zero(name):
+        checkpoint.discard(name)
+
+
+def unpack(words: torch.Tensor, bits: int) -> torch.Tensor:
+    """int32 [rows, columns] → uint8 [rows, columns * n], the codes of a word side by side, lowest bits first."""
+    shifts = torch.arange(0, 32, bits, dtype=torch.int32)
+    return (words.unsqueeze(-1) >> shifts).bitwise_and_((1 << bits) - 1).to(torch.uint8).flatten(1)
+
+
+def _take_gptq(
+    checkpoint: Checkpoint, prefix: str, shape: tuple[int, int], num_groups: int, published: PublishedQuantization
+) -> GroupWeight:
+    num_out, num_in = shape
+    per_word, bits = published.codes_per_word, published.bits
+    words = checkpoint.take_integers(f"{prefix}.qweight", (num_in // per_word, num_out))
+    codes = unpack(words.t().contiguous(), bits)
+    zeros = unpack(checkpoint.take_integers(f"{prefix}.qzeros", (num_groups, num_out // per_word)), bits)
+    # A zero of 0 was stored as all ones; the mask brings it back.
+    zeros = zeros.int().add_(published.zero_offset).bitwise_and_((1 << bits) - 1)
+    scales = checkpoint.take(f"{prefix}.scales", (num_groups, num_out)).float()
+    order = None
+    if checkpoint.has(f"{prefix}.g_idx"):
+        order = _order(checkpoint.take_integers(f"{prefix}.g_idx", (num_in,)).long(), num_groups, prefix)
+    if order is not None:
+        codes = codes.index_select(1, order)
+    return GroupWeight(codes, scales.t().contiguous(), zeros.t().float().contiguous(), bits, order)
+
+
+def _order(group_of_input: torch.Tensor, num_groups: int, prefix: str) -> torch.Tensor | None:
+    """Inputs sorted by group; None when they already are."""
+    size = len(group_of_input) // num_groups
+    expected = torch.arange(len(group_of_input)) // size
+    if torch.equal(group_of_input, expected):
+        return None
+    order = group_of_input.argsort(stable=True)
+    if not torch.equal(group_of_input[order], expected):
+        raise CheckpointError(f"{prefix}.g_idx: expected {num_groups} groups of {size} inputs each")
+    return order
+
+
+def _take_awq(
+    checkpoint: Checkpoint, prefix: str, shape: tuple[int, int], num_groups: int, published: PublishedQuantization
+) -> GroupWeight:
+    num_out, num_in = shape
+    num_words = num_out // published.codes_per_word
+    codes = _in_order(unpack(checkpoint.take_integers(f"{prefix}.qweight", (num_in, num_words)), published.bits))
+    zeros = _in_order(unpack(checkpoint.take_integers(f"{prefix}.qzeros", (num_groups, num_words)), published.bits))
+    scales = checkpoint.take(f"{prefix}.scales", (num_groups, num_out)).float()
+    return GroupWeight(codes.t().contiguous(), scales.t().contiguous(), zeros.t().float().contiguous(), published.bits)
+
+
+def _in_order(codes: torch.Tensor) -> torch.Tensor:
+    """[rows, out] with the outputs of each word where they belong."""
+    words = codes.view(codes.shape[0], -1, len(_AWQ_ORDER))
+    ordered = torch.empty_like(words)
+    ordered[:, :, list(_AWQ_ORDER)] = words
+    return ordered.flatten(1)
+
+
+def _split_large_groups(weight: GroupWeight) -> GroupWeight:
+    """The same weight in groups small enough for the kernels: parts of a group repeat its scale and zero."""
+    size = weight.group_size
+    if size <= _LARGEST_GROUP:
+        return weight
+    part = next((part for part in (128, 64, 32) if size % part == 0), size)
+    scales, zeros = (t.repeat_interleave(size // part, 1) for t in (weight.scales, weight.zeros))
+    return GroupWeight(weight.codes, scales, zeros, weight.bits, weight.order)

@@ -1,0 +1,128 @@
+"""Quantized weights as plain tensors: how numbers become codes and scales, and back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+INT8_MAX = 127
+_INT4_MAX = 15
+_TINY = 1e-12
+_SHRINK_STEPS = 12
+_SHRINK_STEP = 0.03
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelWeight:
+    """int8 codes with one scale for each output: weight = codes * scales."""
+
+    codes: torch.Tensor
+    """int8 [out, in], -127 .. 127."""
+    scales: torch.Tensor
+    """float32 [out]."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(out, in)."""
+        return self.codes.shape[0], self.codes.shape[1]
+
+    @property
+    def num_bytes(self) -> int:
+        """What the tensors take."""
+        return self.codes.nbytes + self.scales.nbytes
+
+    def dequantize(self) -> torch.Tensor:
+        """float32 [out, in]."""
+        return self.codes.float().mul_(self.scales.unsqueeze(1))
+
+
+@dataclass(frozen=True, slots=True)
+class GroupWeight:
+    """Codes whose inputs fall into groups of equal size: weight = (codes - zeros) * scales, group by group."""
+
+    codes: torch.Tensor
+    """uint8 [out, in], 0 .. 2**bits - 1."""
+    scales: torch.Tensor
+    """float32 [out, groups]."""
+    zeros: torch.Tensor
+    """float32 [out, groups], in units of codes."""
+    bits: int
+    order: torch.Tensor | None = None
+    """int64 [in]: column i holds the weight of input order[i]; None when columns are in input order."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(out, in)."""
+        return self.codes.shape[0], self.codes.shape[1]
+
+    @property
+    def group_size(self) -> int:
+        """Inputs that share a scale."""
+        return self.codes.shape[1] // self.scales.shape[1]
+
+    def dequantize(self) -> torch.Tensor:
+        """float32 [out, in], columns in input order."""
+        num_out, num_in = self.shape
+        groups = self.codes.view(num_out, -1, self.group_size).float()
+        weight = groups.sub_(self.zeros.unsqueeze(2)).mul_(self.scales.unsqueeze(2)).view(num_out, num_in)
+        if self.order is None:
+            return weight
+        return torch.empty_like(weight).index_copy_(1, self.order, weight)
+
+    def rows(self, indices: torch.Tensor) -> GroupWeight:
+        """The outputs of these indices, in their order."""
+        codes, scales, zeros = (t.index_select(0, indices) for t in (self.codes, self.scales, self.zeros))
+        return GroupWeight(codes, scales, zeros, self.bits, self.order)
+
+    def to(self, device: torch.device) -> GroupWeight:
+        """The same on a device."""
+        order = None if self.order is None else self.order.to(device)
+        codes, scales, zeros = (tensor.to(device) for tensor in (self.codes, self.scales, self.zeros))
+        return GroupWeight(codes, scales, zeros, self.bits, order)
+
+
+def quantize_channels(weight: torch.Tensor) -> ChannelWeight:
+    """Symmetric int8 of a weight [out, in]: no number moves by more than half its output's scale."""
+    weight = weight.float()
+    scales = weight.abs().amax(1).div_(INT8_MAX).clamp_(min=_TINY)
+    codes = weight.div(scales.unsqueeze(1)).round_().clamp_(-INT8_MAX, INT8_MAX).to(torch.int8)
+    return ChannelWeight(codes, scales)
+
+
+def quantize_groups(weight: torch.Tensor, group_size: int) -> GroupWeight:
+    """Asymmetric int4 of a weight [out, in], each group's range shrunk as far as that lowers its squared error.
+
+    Raises ValueError when groups do not divide the inputs.
+    """
+    num_out, num_in = weight.shape
+    if num_in % group_size:
+        raise ValueError(f"groups of {group_size} do not divide {num_in} inputs")
+    groups = weight.float().view(num_out, -1, group_size)
+    low, high = groups.amin(2), groups.amax(2)
+    best_scales, best_zeros = _affine(low, high)
+    best_errors = _squared_errors(groups, best_scales, best_zeros)
+    for step in range(1, _SHRINK_STEPS):
+        scales, zeros = _affine(low * (1 - step * _SHRINK_STEP), high * (1 - step * _SHRINK_STEP))
+        errors = _squared_errors(groups, scales, zeros)
+        is_better = errors < best_errors
+        best_scales = torch.where(is_better, scales, best_scales)
+        best_zeros = torch.where(is_better, zeros, best_zeros)
+        best_errors = torch.where(is_better, errors, best_errors)
+    codes = _codes(groups, best_scales, best_zeros).view(num_out, num_in).to(torch.uint8)
+    return GroupWeight(codes, best_scales, best_zeros, bits=4)
+
+
+def _affine(low: torch.Tensor, high: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Scales (exact in bfloat16, as the kernels hold them) and zeros that spread 0 .. 15 over low .. high."""
+    scales = ((high - low) / _INT4_MAX).clamp_(min=_TINY).bfloat16().float()
+    return scales, (-low / scales).round_()
+
+
+def _codes(groups: torch.Tensor, scales: torch.Tensor, zeros: torch.Tensor) -> torch.Tensor:
+    return groups.div(scales.unsqueeze(2)).add_(zeros.unsqueeze(2)).round_().clamp_(0, _INT4_MAX)
+
+
+def _squared_errors(groups: torch.Tensor, scales: torch.Tensor, zeros: torch.Tensor) -> torch.Tensor:
+    restored = _codes(groups, scales, zeros).sub_(zeros.unsqueeze(2)).mul_(scales.unsqueeze(2))
+    return restored.sub_(groups).square_().sum(2)
