@@ -100,7 +100,11 @@ class Gateway:
         probes = Probes(lambda: self.snapshot, lambda: self.server.draining.is_set())
         models = Models(self._current, int(time.time()))
         public = Site(public_map(self.pipeline, models, probes), ids=self._ids, log=self.log)
-        admin = Site(admin_map(Operations(self.metrics), probes), ids=self._ids, log=self.log)
+        admin = Site(
+            admin_map(Operations(self.metrics, lambda: self._current().policy.has_keys), probes),
+            ids=self._ids,
+            log=self.log,
+        )
         # Its own small part of the open files: a flood on the public listener leaves it alone.
         admin_limits = replace(config.edge, max_connections=min(config.edge.max_connections, _MAX_ADMIN_CONNECTIONS))
         return Server(

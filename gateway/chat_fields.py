@@ -34,6 +34,13 @@ class TextPart(Struct, frozen=True, tag_field="type", tag="text"):
     text: str
 
 
+class PlainTextPart(Struct, frozen=True):
+    """Text, where nothing else may stand; a tag would be optional there."""
+
+    type: Literal["text"]
+    text: str
+
+
 class RefusalPart(Struct, frozen=True, tag_field="type", tag="refusal"):
     """A refusal the model gave earlier."""
 
@@ -61,7 +68,7 @@ class AudioPart(Struct, frozen=True, tag_field="type", tag="input_audio"):
 
 UserContent = Annotated[list[TextPart | ImagePart | AudioPart], Meta(min_length=1)]
 AssistantContent = Annotated[list[TextPart | RefusalPart], Meta(min_length=1)]
-TextContent = Annotated[list[TextPart], Meta(min_length=1)]
+TextContent = Annotated[list[PlainTextPart], Meta(min_length=1)]
 
 
 class FunctionCall(Struct, frozen=True):

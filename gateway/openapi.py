@@ -9,11 +9,15 @@ import msgspec
 from gateway.chat_fields import PRIVILEGED_FIELDS, ChatFields, ToolCall
 from gateway.errors import ErrorEnvelope, ShedReason
 from gateway.public import CHAT_PATH, MODELS_PATH, Model, ModelList
+from gateway.telemetry.record import CacheResult
+from routing_policies.document import ModelName
+from routing_policies.matching import AUTO
 
 _REF: Final = "#/components/schemas/{name}"
 _JSON: Final = "application/json"
 
 Json = dict[str, Any]
+FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
 
 
 class AnswerMessage(msgspec.Struct, frozen=True):
@@ -30,7 +34,7 @@ class Choice(msgspec.Struct, frozen=True):
 
     index: int
     message: AnswerMessage
-    finish_reason: Literal["stop", "length", "tool_calls", "content_filter"]
+    finish_reason: FinishReason
     logprobs: dict[str, Any] | None = None
 
 
@@ -40,6 +44,35 @@ class CompletionUsage(msgspec.Struct, frozen=True):
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
+
+
+class Delta(msgspec.Struct, frozen=True):
+    """What one event adds to an answer."""
+
+    role: Literal["assistant"] | None = None
+    content: str | None = None
+    refusal: str | None = None
+    tool_calls: list[dict[str, Any]] | None = None
+
+
+class ChunkChoice(msgspec.Struct, frozen=True):
+    """One of the answers, as far as an event takes it."""
+
+    index: int
+    delta: Delta
+    finish_reason: FinishReason | None = None
+    logprobs: dict[str, Any] | None = None
+
+
+class ChatCompletionChunk(msgspec.Struct, frozen=True):
+    """One event of a stream; with `include_usage` the last one has no choices and the usage."""
+
+    id: str
+    object: Literal["chat.completion.chunk"]
+    created: int
+    model: str
+    choices: list[ChunkChoice]
+    usage: CompletionUsage | None = None
 
 
 class ChatCompletion(msgspec.Struct, frozen=True):
@@ -83,18 +116,29 @@ _ERRORS: Final[dict[int, str]] = {
 _EDGE_ERRORS: Final = (400, 405, 408, 413, 414, 415, 417, 431, 500, 503)
 _CHAT_ERRORS: Final = tuple(_ERRORS)
 
-_HEADERS: Final[dict[str, str]] = {
-    "x-penstock-cache": "hit-exact, hit-semantic, miss or bypass",
-    "x-penstock-deployment": "Who answered",
-    "x-penstock-route": "Which route of the policy matched",
-    "x-penstock-policy": "Policy revision",
-    "server-timing": "Milliseconds by stage up to the first byte",
+_ANY_TEXT: Final[Json] = {"type": "string"}
+_TEXT: Final[Json] = {"type": "string", "minLength": 1}
+_MODEL_NAME: Final[Json] = msgspec.json.schema(ModelName)
+_BOOLEAN: Final[Json] = {"type": "string", "enum": ["true", "false"]}
+
+_REQUEST_ID: Final[dict[str, tuple[str, Json]]] = {
+    "x-request-id": ("Made by the gateway", {"type": "string", "pattern": "^req_[A-Za-z0-9]+$"}),
 }
-_SHED_HEADERS: Final[dict[str, str]] = {
-    "retry-after": "Seconds, from the drain rate of the request's own lane",
-    "retry-after-ms": "The same in milliseconds",
-    "x-should-retry": "false where a retry cannot help",
-    "x-penstock-shed-reason": ", ".join(ShedReason),
+_HEADERS: Final[dict[str, tuple[str, Json]]] = {
+    "x-penstock-cache": ("What the cache did", {"enum": [result.header.decode() for result in CacheResult]}),
+    "x-penstock-deployment": ("Who answered", _TEXT),
+    "x-penstock-route": ("Which route of the policy matched", _TEXT),
+    "x-penstock-policy": ("Policy revision", _TEXT),
+    "server-timing": ("Milliseconds by stage up to the first byte", _TEXT),
+}
+_ERROR_CODE: Final[dict[str, tuple[str, Json]]] = {
+    "x-penstock-error-code": ("Repeats `code` when, and only when, the gateway itself decided", _TEXT),
+}
+_SHED_HEADERS: Final[dict[str, tuple[str, Json]]] = {
+    "retry-after": ("Seconds, from the drain rate of the request's own lane", {"type": "integer", "minimum": 1}),
+    "retry-after-ms": ("The same in milliseconds", {"type": "integer", "minimum": 1000}),
+    "x-should-retry": ("false where a retry cannot help", _BOOLEAN),
+    "x-penstock-shed-reason": ("Why", {"enum": [reason.value for reason in ShedReason]}),
 }
 _REQUEST_HEADERS: Final[dict[str, str]] = {
     "x-stainless-read-timeout": "Seconds the client waits for a byte; work that would begin later is not started",
@@ -108,9 +152,9 @@ _REQUEST_HEADERS: Final[dict[str, str]] = {
 }
 
 
-def openapi_document() -> Json:
-    """The document, as values that encode to JSON."""
-    structs = (ChatFields, ChatCompletion, ModelList, Model, ProbeState, ErrorEnvelope)
+def openapi_document(*, needs_key: bool = True) -> Json:
+    """The document, as values that encode to JSON; `needs_key` as the policy has it."""
+    structs = (ChatFields, ChatCompletion, ChatCompletionChunk, ModelList, Model, ProbeState, ErrorEnvelope)
     _, schemas = msgspec.json.schema_components(structs, ref_template=_REF)
     _add_relations(schemas)
     return {
@@ -118,15 +162,16 @@ def openapi_document() -> Json:
         "info": {
             "title": "Penstock",
             "version": "1",
-            "description": "One OpenAI-compatible chat endpoint. Every error has the same envelope.",
+            "description": "One OpenAI-compatible chat endpoint. Every error has the same envelope. "
+            "A request header with a malformed value counts as absent.",
         },
-        "security": [{"key": []}],
+        "security": [{"key": []}] if needs_key else [],
         "paths": {
             CHAT_PATH: {"post": _chat()},
             MODELS_PATH: {"get": _get("listModels", "The models this key may call.", ModelList, (401,))},
             MODELS_PATH + "/{model}": {
                 "get": _get("getModel", "One model.", Model, (401, 404)),
-                "parameters": [_parameter("model", "path", "Its name", required=True)],
+                "parameters": [_parameter("model", "path", "Its name", schema=_MODEL_NAME, required=True)],
             },
             "/livez": {"get": _probe("livez", "The process answers.")},
             "/readyz": {"get": _probe("readyz", "Requests can be served.")},
@@ -142,6 +187,7 @@ def openapi_document() -> Json:
 def _add_relations(schemas: Json) -> None:
     """What `gateway.request` checks beyond the types of single fields."""
     chat = schemas["ChatFields"]
+    chat["properties"]["model"]["examples"] = [AUTO]
     chat["not"] = {"anyOf": [{"required": [name]} for name in sorted(PRIVILEGED_FIELDS)]}
     chat["allOf"] = [_only_with("top_logprobs", "logprobs"), _only_with("stream_options", "stream")]
     schemas["AssistantMessage"]["anyOf"] = [
@@ -162,15 +208,31 @@ def _only_with(name: str, switch: str) -> Json:
 
 
 def _chat() -> Json:
-    answer = _response("The answer, or a stream of `data:` events that ends with `data: [DONE]`.", ChatCompletion)
-    answer["headers"] |= _headers(_HEADERS)
-    answer["content"]["text/event-stream"] = {"schema": {"type": "string"}}
+    answer = _response(
+        "The answer; with `stream` a series of events `data: {ChatCompletionChunk}` that ends with `data: [DONE]`, "
+        "or, where a failure cuts it, with `data: {ErrorEnvelope}`.",
+        ChatCompletion,
+    )
+    answer["headers"] |= _headers(_HEADERS, required=True)
+    answer["content"]["text/event-stream"] = {"schema": _event()}
     return {
         "operationId": "createChatCompletion",
         "summary": "Answer a conversation.",
         "parameters": [_parameter(name, "header", text) for name, text in _REQUEST_HEADERS.items()],
         "requestBody": {"required": True, "content": {_JSON: {"schema": _ref(ChatFields)}}},
         "responses": {"200": answer, **_errors(_CHAT_ERRORS)},
+    }
+
+
+def _event() -> Json:
+    """One event of a stream, as its fields."""
+    payload = {"anyOf": [_ref(ChatCompletionChunk), _ref(ErrorEnvelope)]}
+    data = {"type": "string", "contentMediaType": _JSON, "contentSchema": payload}
+    return {
+        "type": "object",
+        "description": "One event's fields; the last event's `data` is `[DONE]`.",
+        "required": ["data"],
+        "properties": {"data": {"anyOf": [{"const": "[DONE]"}, data]}},
     }
 
 
@@ -193,30 +255,33 @@ def _errors(statuses: tuple[int, ...]) -> Json:
 
 def _error(status: int) -> Json:
     response = _response(_ERRORS[status], ErrorEnvelope)
-    response["headers"] |= _headers({"x-penstock-error-code": "Repeats `code` when the gateway itself decided"})
+    response["headers"] |= _headers(_ERROR_CODE)
     if status == 503:
         response["headers"] |= _headers(_SHED_HEADERS)
     if status == 405:
-        response["headers"] |= _headers({"allow": "Methods that would have worked"})
+        response["headers"] |= _headers({"allow": ("Methods that would have worked", _TEXT)}, required=True)
     if status == 401:
-        response["headers"] |= _headers({"www-authenticate": "Bearer"})
+        challenge = {"type": "string", "pattern": "^Bearer"}
+        response["headers"] |= _headers({"www-authenticate": ("The scheme to use", challenge)}, required=True)
     return response
 
 
 def _response(description: str, kind: type) -> Json:
     return {
         "description": description,
-        "headers": _headers({"x-request-id": "Made by the gateway"}),
+        "headers": _headers(_REQUEST_ID, required=True),
         "content": {_JSON: {"schema": _ref(kind)}},
     }
 
 
-def _headers(texts: dict[str, str]) -> Json:
-    return {name: {"description": text, "schema": {"type": "string"}} for name, text in texts.items()}
+def _headers(headers: dict[str, tuple[str, Json]], *, required: bool = False) -> Json:
+    return {
+        name: {"description": text, "required": required, "schema": schema} for name, (text, schema) in headers.items()
+    }
 
 
-def _parameter(name: str, place: str, text: str, *, required: bool = False) -> Json:
-    return {"name": name, "in": place, "required": required, "description": text, "schema": {"type": "string"}}
+def _parameter(name: str, place: str, text: str, *, schema: Json = _ANY_TEXT, required: bool = False) -> Json:
+    return {"name": name, "in": place, "required": required, "description": text, "schema": schema}
 
 
 def _ref(kind: type) -> Json:

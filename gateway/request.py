@@ -14,6 +14,7 @@ from gateway.json_guard import JsonGuard
 
 _MODEL_VALUE: Final = re.compile(rb'"model"\s*:\s*("(?:[^"\\]|\\.)*")')
 _MISSING_FIELD: Final = re.compile(r"missing required field `([^`]+)`")
+_INTEGER_FIELDS: Final = ("best_of", "max_completion_tokens", "max_tokens", "n", "seed", "top_k", "top_logprobs")
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 
@@ -61,11 +62,7 @@ class ChatRequest:
             match = _MODEL_VALUE.search(self.raw)
             if match is not None and msgspec.json.decode(match.group(1)) == self.fields.model:
                 return b"".join((self.raw[: match.start(1)], name, self.raw[match.end(1) :]))
-        document = {**self.document, "model": model}
-        try:
-            return msgspec.json.encode(document)
-        except OverflowError:  # an integer beyond 64 bits in a field that is not ours
-            return json.dumps(document, ensure_ascii=False).encode()
+        return _encode({**self.document, "model": model})
 
 
 class ChatRequestParser:
@@ -87,6 +84,9 @@ class ChatRequestParser:
         try:
             fields = msgspec.convert(document, ChatFields)
         except msgspec.ValidationError as error:
+            whole = _with_whole_numbers(document)
+            if whole is not None:
+                return self.parse(_encode(whole))
             raise _invalid_field(str(error)) from None
         _check_relations(fields)
         return ChatRequest(body, document, fields)
@@ -108,6 +108,23 @@ def _is_json(content_type: bytes | None) -> bool:
         return False
     parameters = [part.strip().lower().replace(b'"', b"") for part in rest.split(b";") if part.strip()]
     return all(part in (b"charset=utf-8", b"charset=utf8") for part in parameters if part.startswith(b"charset"))
+
+
+def _encode(document: dict[str, Any]) -> bytes:
+    try:
+        return msgspec.json.encode(document)
+    except OverflowError:  # an integer beyond 64 bits in a field that is not ours
+        return json.dumps(document, ensure_ascii=False).encode()
+
+
+def _with_whole_numbers(document: dict[str, Any]) -> dict[str, Any] | None:
+    """The document with 7.0 written as 7 where an integer is meant: to JSON they are one number. None without any."""
+    whole = {
+        name: int(value)
+        for name in _INTEGER_FIELDS
+        if type(value := document.get(name)) is float and value.is_integer()
+    }
+    return {**document, **whole} if whole else None
 
 
 def _refuse_privileged(document: dict[str, Any]) -> None:

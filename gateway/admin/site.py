@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
@@ -18,17 +19,18 @@ _METRICS_TYPE: Final = (b"content-type", CONTENT_TYPE_PLAIN_0_0_4.encode("ascii"
 class Operations:
     """What operators read."""
 
-    def __init__(self, metrics: GatewayMetrics) -> None:
+    def __init__(self, metrics: GatewayMetrics, needs_key: Callable[[], bool]) -> None:
         self._metrics = metrics
-        self._document = Answer.json(openapi_document())
+        self._needs_key = needs_key
+        self._documents = {flag: Answer.json(openapi_document(needs_key=flag)) for flag in (False, True)}
 
     async def metrics(self, scope: Scope) -> Answer:
         """Prometheus' text format."""
         return Answer(headers=(_METRICS_TYPE,), body=self._metrics.instruments.render())
 
     async def openapi(self, scope: Scope) -> Answer:
-        """The public API as OpenAPI 3.1."""
-        return self._document
+        """The public API as OpenAPI 3.1, under the policy in force."""
+        return self._documents[self._needs_key()]
 
 
 def admin_map(operations: Operations, probes: Probes) -> SiteMap:

@@ -60,7 +60,14 @@ def test_what_is_refused_is_not_valid(fields: dict[str, Any]) -> None:
     assert not validator().is_valid(body(fields))
 
 
+def test_it_asks_for_a_key_exactly_where_the_policy_has_one() -> None:
+    assert DOCUMENT["security"] == [{"key": []}]
+    assert openapi_document(needs_key=False)["security"] == []
+    assert DOCUMENT["paths"]["/livez"]["get"]["security"] == []
+
+
 async def test_it_is_served_to_operators_only(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
-        assert (await stack.get("/openapi.json", admin=True)).json == json.loads(json.dumps(DOCUMENT))
+        served = (await stack.get("/openapi.json", admin=True)).json
+        assert served == json.loads(json.dumps(openapi_document(needs_key=False)))
         assert (await stack.get("/openapi.json")).status == 404

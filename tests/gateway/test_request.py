@@ -234,6 +234,18 @@ def test_any_bytes_give_a_request_or_an_invalid_request(body: bytes) -> None:
         PARSER.parse(body)
 
 
+def test_a_whole_number_may_be_written_with_a_point_and_is_passed_on_without() -> None:
+    request = parse(max_tokens=7.0, seed=-3.0, own_field=2.0, beyond=2**70)
+    assert request.max_output_tokens == 7
+    assert request.fields.seed == -3
+    assert json.loads(request.body_for("other"))["max_tokens"] == 7
+    assert b"7.0" not in request.raw
+    assert b"2.0" in request.raw
+    assert str(2**70).encode() in request.raw
+    for value in (7.5, -7.0, 1e300):
+        assert refusal(max_tokens=value).param == "max_tokens"
+
+
 def test_what_the_newer_limit_says_wins() -> None:
     assert parse(max_tokens=5, max_completion_tokens=7).max_output_tokens == 7
     assert parse(max_tokens=5).max_output_tokens == 5

@@ -1,0 +1,76 @@
+"""A gateway on TCP ports in front of a scripted upstream, on a loop in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from gateway.app import Gateway
+from gateway.config import GatewayConfig
+from tests.gateway.scripted import ScriptedUpstream
+
+START_TIMEOUT_S = 60.0
+_POLICY = """
+schema_version: 1
+deployments: [{{id: only, url: "unix:{folder}/only.sock", model: tiny}}]
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """Where a gateway listens."""
+
+    url: str
+    admin_url: str
+
+
+@contextmanager
+def scripted_gateway(folder: Path, more_policy: str = "") -> Iterator[Addresses]:
+    """Answers every good request at once, whatever it asks for; `more_policy` goes below the deployments."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="scripted gateway")
+    thread.start()
+    stop = asyncio.Event()
+    started: asyncio.Future[Addresses] = loop.create_future()
+    running = asyncio.run_coroutine_threadsafe(_serve(folder, more_policy, started, stop), loop)
+    try:
+        yield asyncio.run_coroutine_threadsafe(_within(started), loop).result(START_TIMEOUT_S)
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        try:
+            running.result(START_TIMEOUT_S)
+        finally:
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+            loop.close()
+
+
+async def _within(started: asyncio.Future[Addresses]) -> Addresses:
+    return await started
+
+
+async def _serve(folder: Path, more_policy: str, started: asyncio.Future[Addresses], stop: asyncio.Event) -> None:
+    policy = folder / "policy.yaml"
+    policy.write_text(_POLICY.format(folder=folder) + more_policy)
+    config = GatewayConfig(
+        public_listen="127.0.0.1:0", admin_listen="127.0.0.1:0", policy=policy, runtime_dir=folder, drain_timeout_s=1.0
+    )
+    try:
+        async with ScriptedUpstream(folder / "only.sock"):
+            gateway = Gateway(config, log_stream=io.BytesIO())
+            await gateway.start()
+            try:
+                (public,), (admin,) = gateway.server.addresses["public"], gateway.server.addresses["admin"]
+                started.set_result(Addresses(f"http://{public}", f"http://{admin}"))
+                await stop.wait()
+            finally:
+                await gateway.stop(drain_timeout_s=0)
+    except BaseException as error:  # whoever waits for the start has to hear of it, whatever it is
+        if not started.done():
+            started.set_exception(error)
+        raise

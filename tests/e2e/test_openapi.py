@@ -1,0 +1,79 @@
+"""Schemathesis against what the admin listener serves: the public listener does exactly what the document says."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.e2e.conftest import Stack
+from tests.e2e.scripted_gateway import scripted_gateway
+
+pytestmark = pytest.mark.e2e
+
+SEED = 7
+KEY = "sk-penstock-schema-0123456789"
+TIMEOUT_S = 240.0
+"""A run takes about ten seconds; a busy machine may need many times that."""
+_RUN = "import sys; from schemathesis.cli import schemathesis; sys.exit(schemathesis())"
+
+
+def served_document(admin_url: str) -> dict[str, Any]:
+    """The document as an operator gets it."""
+    document: dict[str, Any] = httpx.get(f"{admin_url}/openapi.json", timeout=30.0).raise_for_status().json()
+    return document
+
+
+def check(document: dict[str, Any], url: str, folder: Path, *options: str) -> str:
+    """Run every check of schemathesis; its report when it found nothing, else a failure with the report."""
+    location = folder / "openapi.json"
+    location.write_text(json.dumps(document))
+    command = [sys.executable, "-c", _RUN, "run", str(location), "--url", url, "--seed", str(SEED), "--no-color"]
+    command += ["--checks", "all", "--generation-database", "none", "--request-timeout", "60", "--no-shrink", *options]
+    ran = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=TIMEOUT_S, env={**os.environ, "COLUMNS": "120"}
+    )
+    report = "\n".join(line[:600] for line in ran.stdout.splitlines())
+    assert ran.returncode == 0, report + ran.stderr[-2000:]
+    return report
+
+
+def test_nothing_is_found_where_no_key_is_needed(tmp_path: Path) -> None:
+    with scripted_gateway(tmp_path) as gateway:
+        document = served_document(gateway.admin_url)
+        report = check(document, gateway.url, tmp_path, "-n", "25", "--phases", "coverage,fuzzing")
+    assert "6 selected / 6 total" in report
+
+
+def test_nothing_is_found_in_requests_that_reach_a_deployment(tmp_path: Path) -> None:
+    with scripted_gateway(tmp_path) as gateway:
+        document = served_document(gateway.admin_url)
+        # Any text may be a model's name, and next to none is one: without this nearly every answer would be a 404.
+        document["components"]["schemas"]["ChatFields"]["properties"]["model"] = {"enum": ["auto", "tiny", "only"]}
+        where = ("--include-operation-id", "createChatCompletion")
+        check(document, gateway.url, tmp_path, "-n", "60", "--phases", "examples,coverage,fuzzing", *where)
+        metrics = httpx.get(f"{gateway.admin_url}/metrics", timeout=30.0).text
+    answered = [line for line in metrics.splitlines() if 'outcome="completed"' in line]
+    assert sum(float(line.rpartition(" ")[2]) for line in answered) >= 50
+    assert 'outcome="failed"' not in metrics
+
+
+def test_nothing_is_found_where_a_key_is_needed(tmp_path: Path) -> None:
+    key = f'{{id: k, sha256: "{sha256(KEY.encode()).hexdigest()}"}}'
+    with scripted_gateway(tmp_path, f"tenants: [{{id: shop, keys: [{key}]}}]\n") as gateway:
+        document = served_document(gateway.admin_url)
+        assert document["security"] == [{"key": []}]
+        sent = ("-H", f"Authorization: Bearer {KEY}")
+        check(document, gateway.url, tmp_path, "-n", "10", "--phases", "coverage,fuzzing", *sent)
+
+
+def test_nothing_is_found_in_bad_requests_to_the_whole_product(stack: Stack, tmp_path: Path) -> None:
+    document = served_document(stack.admin_url)
+    check(document, stack.url, tmp_path, "-n", "15", "--phases", "coverage,fuzzing", "--mode", "negative")
