@@ -40,6 +40,14 @@ class CoreConfig:
     """Most tokens (prefill and decode together) computed in one step."""
     max_waiting: int = 4096
     """Sequences that may wait; the front refuses above it."""
+    max_queue_wait_s: float = 30.0
+    """Forecast wait above which interactive and long requests are refused with a time to come back."""
+    max_batch_wait_s: float = 600.0
+    """The same for batch requests."""
+    itl_target_ms: float = 50.0
+    """Longest step that a short prompt's chunk may make while others decode, in milliseconds."""
+    prefill_slack_ratio: float = 1.75
+    """How many times a plain decode step the chunks of long and batch prompts may make it, within the target."""
     enable_prefix_cache: bool = True
     speculation: Speculation = "auto"
     """Where drafts come from: lookup in the text itself, the draft model, or whichever pays at the moment (`auto`)."""
@@ -57,6 +65,11 @@ class CoreConfig:
                 raise EngineConfigError(f"{name}: expected 0 (automatic) or more, got {getattr(self, name)}")
         if self.speculation == "draft" and self.draft_model_dir is None:
             raise EngineConfigError("speculation: draft needs a draft model; name its folder or choose ngram or auto")
+        for name in ("max_queue_wait_s", "max_batch_wait_s", "itl_target_ms"):
+            if not getattr(self, name) > 0.0:
+                raise EngineConfigError(f"{name}: expected a positive number, got {getattr(self, name)}")
+        if not self.prefill_slack_ratio > 1.0:
+            raise EngineConfigError(f"prefill_slack_ratio: expected more than 1, got {self.prefill_slack_ratio}")
         if not 0.0 < self.memory_ratio <= 1.0:
             raise EngineConfigError(f"memory_ratio: expected a number in (0, 1], got {self.memory_ratio}")
 

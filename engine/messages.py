@@ -112,6 +112,17 @@ class SeqOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """On the last output only."""
 
 
+class LaneLoad(msgspec.Struct, frozen=True, kw_only=True):
+    """How busy one lane is."""
+
+    num_running: int
+    num_waiting: int
+    waiting_prompt_tokens: int
+    """Prompt tokens still to be computed, over waiting and running sequences."""
+    forecast_wait_s: float
+    """How long a short request of this lane that arrives now is expected to wait for its first chunk."""
+
+
 class Load(msgspec.Struct, frozen=True, kw_only=True):
     """How busy the core is, as of the end of a step."""
 
@@ -132,7 +143,9 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     drain_tokens_per_s: float = 0.0
     """Recent rate at which tokens (prompt and output) are computed."""
     forecast_wait_s: float = 0.0
-    """How long a short request that arrives now is expected to wait for its first chunk."""
+    """How long a short interactive request that arrives now is expected to wait for its first chunk."""
+    lanes: dict[Lane, LaneLoad] = {}
+    """Empty until the first step."""
 
 
 class Counters(msgspec.Struct, frozen=True, kw_only=True):

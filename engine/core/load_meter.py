@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 
 from engine.core.block_manager import BlockManager
+from engine.core.lanes import LANES
 from engine.core.output_forecast import OutputForecast
 from engine.core.scheduler import Scheduler
 from engine.core.step_time import StepShape, StepTimeModel
-from engine.messages import Load
+from engine.core.wait_forecast import Backlog, Pace, forecast_wait_s
+from engine.messages import Lane, LaneLoad, Load
 
 _RATE_WINDOW_S = 5.0
 
@@ -45,6 +47,7 @@ class LoadMeter:
     def load(self) -> Load:
         """The load after the last step."""
         running = self._scheduler.running()
+        lanes = self._lanes()
         return Load(
             num_running=len(running),
             num_waiting=self._scheduler.num_waiting,
@@ -56,28 +59,33 @@ class LoadMeter:
             num_step_tokens=self._num_step_tokens,
             waiting_prompt_tokens=self._scheduler.num_prefill_tokens,
             drain_tokens_per_s=self._recent_tokens / self._recent_s if self._recent_s else 0.0,
-            forecast_wait_s=self._forecast_wait_s(),
+            forecast_wait_s=lanes["interactive"].forecast_wait_s,
+            lanes=lanes,
         )
 
-    def _forecast_wait_s(self) -> float:
-        """Time until a short request that arrives now gets its first chunk.
+    def _lanes(self) -> dict[Lane, LaneLoad]:
+        backlogs = self._scheduler.backlogs()
+        return {
+            lane: LaneLoad(
+                num_running=backlogs[lane].num_running,
+                num_waiting=backlogs[lane].num_waiting,
+                waiting_prompt_tokens=backlogs[lane].num_tokens,
+                forecast_wait_s=forecast_wait_s(lane, backlogs, self._pace(lane, backlogs)),
+            )
+            for lane in LANES
+        }
 
-        1. nothing runs or waits: none;
-        2. rows are free: the steps that the prompt tokens ahead of it fill, or the one that runs;
-        3. rows or blocks are short: besides, as many ends as stand between it and a row, at the rate the rows finish.
-        """
-        num_running, num_waiting = self._scheduler.num_running, self._scheduler.num_waiting
-        if not num_running and not num_waiting:
-            return 0.0
-        num_tokens = self._scheduler.num_prefill_tokens
-        room = max(1, self._budget - num_running)
+    def _pace(self, lane: Lane, backlogs: dict[Lane, Backlog]) -> Pace:
+        """How fast the core works, for a prompt of this lane."""
+        num_running = self._scheduler.num_running
+        num_tokens = sum(backlog.num_tokens for backlog in backlogs.values())
+        room = max(1, min(self._budget - num_running, self._scheduler.prompt_limit(lane)))
         num_context = self._blocks.block_size * (self._blocks.num_blocks - self._blocks.num_free)
-        full_step_s = self._step_time.predict(StepShape(num_running, min(room, num_tokens), num_context))
-        wait_s = max(1, math.ceil(num_tokens / room)) * full_step_s
-        num_free_rows = 0 if self._scheduler.is_short_of_blocks else self._scheduler.max_num_rows - num_running
-        num_ends = num_waiting + 1 - num_free_rows
-        if num_ends > 0 and num_running:
-            decode_step_s = self._step_time.predict(StepShape(num_running, 0, num_context))
-            mean_output = self._forecast.mean_tokens("interactive")
-            wait_s += num_ends * mean_output / num_running * decode_step_s
-        return wait_s
+        decode_step_s = self._step_time.predict(StepShape(num_running, 0, num_context))
+        mean_output = max(1.0, self._forecast.mean_tokens(lane))
+        return Pace(
+            num_step_tokens=room,
+            step_s=self._step_time.predict(StepShape(num_running, min(room, num_tokens), num_context)),
+            num_free_rows=0 if self._scheduler.is_short_of_blocks else self._scheduler.max_num_rows - num_running,
+            ends_per_s=num_running / (mean_output * decode_step_s) if decode_step_s else 0.0,
+        )

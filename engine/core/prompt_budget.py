@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from engine.core.batch import ScheduledRow
 from engine.core.chunk_limit import ChunkLimit
 from engine.core.lanes import LANES, LaneShares
 from engine.core.sequence import Sequence
@@ -22,7 +21,7 @@ class PromptBudget:
     def grants(
         self,
         budget: int,
-        decoding: Collection[ScheduledRow],
+        decoding: Collection[Sequence],
         prefilling: Iterable[Sequence],
         waiting: WaitingLanes | None,
     ) -> dict[Lane, int]:
@@ -35,16 +34,16 @@ class PromptBudget:
         for seq in prefilling:
             demands[seq.lane] += seq.num_uncomputed_tokens
             longest = max(longest, seq.num_computed_tokens)
-        limit = self._limit(decoding, longest, is_urgent=demands["interactive"] > 0)
+        limit = self.limit(decoding, longest, is_urgent=demands["interactive"] > 0)
         return self._shares.split(budget if limit is None else min(budget, limit), demands)
 
     def next_turn(self, lanes: Collection[Lane]) -> Lane:
         """Whose waiting sequence starts next."""
         return self._shares.next_turn(lanes)
 
-    def _limit(self, decoding: Collection[ScheduledRow], num_prefill_context: int, *, is_urgent: bool) -> int | None:
-        """Tokens that keep the decoding rows' pace; None when nobody watches these rows."""
-        if all(row.seq.lane == "batch" for row in decoding):
+    def limit(self, decoding: Collection[Sequence], num_prefill_context: int, *, is_urgent: bool) -> int | None:
+        """Tokens that keep the decoding rows' pace; None when nobody watches them."""
+        if all(seq.lane == "batch" for seq in decoding):
             return None
-        num_context_tokens = sum(row.end for row in decoding)
+        num_context_tokens = sum(seq.num_tokens for seq in decoding)
         return self._chunks.tokens(len(decoding), num_context_tokens, num_prefill_context, is_urgent=is_urgent)

@@ -23,6 +23,7 @@ from engine.core.prompt_budget import PromptBudget
 from engine.core.sequence import Sequence, SequenceState, Stage
 from engine.core.step_time import StepTimeModel
 from engine.core.tally import Tally
+from engine.core.wait_forecast import Backlog
 from engine.core.waiting import WaitingLanes
 from engine.messages import AbortState, Add, FinishReason, Lane, SeqOutput, StageTimes, TokenLogprobs
 
@@ -137,6 +138,27 @@ class Scheduler:
         """Known tokens still to be computed, apart from those of decoding rows."""
         running = (seq.num_uncomputed_tokens for seq in self._running.values())
         return self._waiting.num_tokens + sum(num for num in running if num > 1)
+
+    def backlogs(self) -> dict[Lane, Backlog]:
+        """What each lane has in the core; sequences whose grammar is being compiled are not counted."""
+        running: dict[Lane, list[Sequence]] = {lane: [] for lane in LANES}
+        for seq in self._running.values():
+            running[seq.lane].append(seq)
+        return {
+            lane: Backlog(
+                num_running=len(running[lane]),
+                num_waiting=len(self._waiting.of(lane)),
+                num_tokens=self._waiting.of(lane).num_tokens
+                + sum(seq.num_uncomputed_tokens for seq in running[lane] if seq.num_uncomputed_tokens > 1),
+            )
+            for lane in LANES
+        }
+
+    def prompt_limit(self, lane: Lane) -> int:
+        """Prompt tokens that a step may hold beside the rows that decode now, for prompts of this lane."""
+        decoding = [seq for seq in self._running.values() if seq.num_uncomputed_tokens == 1]
+        limit = self._prompts.limit(decoding, 0, is_urgent=lane == "interactive")
+        return self._limits.step_token_budget if limit is None else limit
 
     def running(self) -> list[Sequence]:
         """The sequences that hold blocks, in the order of admission."""
@@ -260,7 +282,8 @@ class Scheduler:
         waiting = self._waiting if can_admit and len(self._waiting) else None
         if not prefilling and waiting is None:
             return
-        grants = self._prompts.grants(plan.budget, plan.rows.values(), prefilling, waiting)
+        decoding = [row.seq for row in plan.rows.values()]
+        grants = self._prompts.grants(plan.budget, decoding, prefilling, waiting)
         plan.budget = sum(grants.values())
         for shares in (grants, None):
             shares = shares or dict.fromkeys(LANES, plan.budget)
