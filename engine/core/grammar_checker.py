@@ -11,7 +11,7 @@ from llguidance import LLTokenizer
 from engine.core.grammar_check import read_text, write_text
 from engine.sampling.grammar import GrammarError, GrammarState, compile_grammar, load_grammar_tokenizer
 
-CHECK_LIMIT_S = 0.75
+CHECK_LIMIT_S = 0.5
 """Longest that compiling one grammar may take; legitimate ones take milliseconds."""
 
 
@@ -50,6 +50,7 @@ class GrammarChecker:
         except BrokenPipeError:
             fault = None
         if fault is None:
+            self.close()
             raise GrammarError("it takes too long to compile; make it simpler")
         if fault:
             raise GrammarError(fault)

@@ -79,13 +79,17 @@ class GrammarCompiler:
             self._jobs.put(source)
 
     def _run(self) -> None:
+        while True:
+            # Also after a grammar that brought the checking process down, so that the next need not wait for it.
+            self._prepare()
+            self._work(self._jobs.get())
+
+    def _prepare(self) -> None:
         try:
             self._compiler.prepare()
         except (GrammarError, OSError) as error:
-            # Every request will meet it again and be told; at start-up there is nobody to tell.
+            # Every request will meet it again and be told; here there is nobody to tell.
             logger.warning("grammars cannot be served: %s", error)
-        while True:
-            self._work(self._jobs.get())
 
     def _work(self, source: str) -> None:
         result: GrammarState | GrammarError

@@ -58,20 +58,33 @@ class ChatTemplate:
             self._template = BoundedEnvironment(now).from_string(source)
         except jinja2.TemplateError as error:
             raise EngineConfigError(f"chat template: {error}") from error
+        self.source = source
         self._special_tokens = dict(special_tokens)
+        special_texts = list(special_texts)
+        self._disarm = _Disarmer(special_texts, by_edges="replace" in source)
         self._suspicious = _edges_pattern(special_texts)
         self._may_join_pieces = "replace" in source
         self._knows_developer = "developer" in source
         self._nonce = nonce
         self._clock = clock
 
-    def segments(self, messages: Sequence[Message]) -> list[Segment]:
-        """The prompt that asks for the assistant's next turn. Raises TemplateError, also when the template refuses."""
+    def segments(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]] = ()) -> list[Segment]:
+        """The prompt that asks for the assistant's next turn; `tools` in OpenAI's form.
+
+        Raises TemplateError, also when the template refuses.
+        """
         turns = [self._variables(message) for message in messages]
+        calls = [self._calls(message) for message in messages]
+        shown_tools = self._disarm(list(tools)) if tools else None
         if not self._is_suspicious(turns):
-            return [Segment(self._render(turns), trusted=True)]
+            return [Segment(self._render(turns, calls, shown_tools), trusted=True)]
         placeholders = _Placeholders(self._nonce())
-        return placeholders.cut(self._render([placeholders.hide(turn) for turn in turns]))
+        return placeholders.cut(self._render([placeholders.hide(turn) for turn in turns], calls, shown_tools))
+
+    def _calls(self, message: Message) -> list[Any]:
+        """The message's calls of tools, as the template sees them."""
+        calls: list[Any] = self._disarm([call.as_json() for call in message.tool_calls or ()])
+        return calls
 
     def _variables(self, message: Message) -> dict[str, str]:
         role = "system" if message.role == "developer" and not self._knows_developer else message.role
@@ -88,9 +101,34 @@ class ChatTemplate:
         search = self._suspicious.search
         return any(search(text) for turn in turns for key, text in turn.items() if key != "role")
 
-    def _render(self, turns: list[dict[str, str]]) -> str:
-        variables = {**self._special_tokens, "messages": turns, "add_generation_prompt": True, "tools": None}
+    def _render(self, turns: list[dict[str, str]], calls: list[list[Any]], tools: Any) -> str:
+        messages = [{**turn, "tool_calls": made} if made else turn for turn, made in zip(turns, calls, strict=True)]
+        variables = {**self._special_tokens, "messages": messages, "add_generation_prompt": True, "tools": tools}
         return render(self._template, {**variables, "documents": None}, self._clock)
+
+
+class _Disarmer:
+    """Makes special tokens harmless inside tools and calls, which templates write as JSON.
+
+    A placeholder cannot stand for text that will be escaped. So the first character of every special token in there
+    is written as JSON escapes it, `\\u003c|im_start|>`: a model still reads it, a tokenizer does not.
+    """
+
+    def __init__(self, special_texts: Sequence[str], *, by_edges: bool) -> None:
+        """`by_edges`: break every beginning and end of a special token too, for templates that join pieces."""
+        if by_edges:
+            self._pattern = _edges_pattern(special_texts)
+        else:
+            found = sorted((text for text in special_texts if text), key=len, reverse=True)
+            self._pattern = re.compile("|".join(map(re.escape, found)) if found else r"(?!)")
+
+    def __call__(self, value: Any) -> Any:
+        """The value with every text in it disarmed, keys too. Nested as deep as a request may be."""
+        if isinstance(value, str):
+            return self._pattern.sub(lambda match: f"\\u{ord(match[0][0]):04x}{match[0][1:]}", value)
+        if isinstance(value, dict):
+            return {self(key): self(child) for key, child in value.items()}
+        return [self(child) for child in value] if isinstance(value, list) else value
 
 
 class _Placeholders:

@@ -8,9 +8,10 @@ from typing import Literal
 
 from engine.front.detokenizer import Detokenizer
 from engine.front.stop import StopMatcher
+from engine.front.tool_parser import CallDelta, ToolParser
 from engine.messages import SeqOutput, StageTimes, TokenLogprobs
 
-Finish = Literal["stop", "length"]
+Finish = Literal["stop", "length", "tool_calls"]
 MIN_LOGPROB = -9999.0
 """What minus infinity is on the wire, where JSON has no name for it."""
 
@@ -28,11 +29,17 @@ class TokenEntry:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """What a choice gained: text, the log probabilities that belong to it, and why it ended if it did."""
+    """What a choice gained: text, calls, the log probabilities that belong to both, and why it ended if it did."""
 
     text: str = ""
     entries: tuple[TokenEntry, ...] = ()
     finish: Finish | None = None
+    calls: tuple[CallDelta, ...] = ()
+
+    @property
+    def has_content(self) -> bool:
+        """Whether there is something to show."""
+        return bool(self.text or self.calls)
 
 
 @dataclass(slots=True)
@@ -43,6 +50,8 @@ class Choice:
     token_bytes: Callable[[int], bytes]
     stop_token_ids: frozenset[int]
     stops: Sequence[str] = ()
+    tools: ToolParser | None = None
+    """Where the request offers tools: finds their calls in the text."""
     num_tokens: int = 0
     """Generated tokens, the one that ended the answer included."""
     finish: Finish | None = None
@@ -79,7 +88,21 @@ class Choice:
             self.finish = "stop"
             self.has_stopped_itself = ends is None
         self._num_shown += len(text)
-        return Delta(text, self._release_entries(), self.finish)
+        entries = self._release_entries()
+        if self.tools is None:
+            return Delta(text, entries, self.finish)
+        return self._with_calls(self.tools, text, entries)
+
+    def _with_calls(self, tools: ToolParser, text: str, entries: tuple[TokenEntry, ...]) -> Delta:
+        """The text without the calls in it, and the calls."""
+        parsed = tools.feed(text)
+        shown, calls = parsed.text, parsed.calls
+        if self.finish is not None:
+            rest = tools.finish()
+            shown, calls = shown + rest.text, calls + rest.calls
+            if self.finish == "stop" and tools.num_calls:
+                self.finish = "tool_calls"
+        return Delta(shown, entries, self.finish, calls)
 
     def _feed_tokens(self, token_ids: list[int], logprobs: list[TokenLogprobs] | None) -> str:
         if not self.stops and logprobs is None:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from types import TracebackType
 
 from engine.front.choice import Choice, Delta
-from engine.front.errors import ApiError, core_failed, overloaded
+from engine.front.errors import ApiError, core_failed, invalid_value, overloaded
+from engine.front.grammar import Grammar
 from engine.front.link import CoreLink
 from engine.front.mailbox import ClientGone, Mailbox
 from engine.front.metrics import RequestMetrics
@@ -31,6 +32,7 @@ class Prompt:
     received_at: float
     """Instant (the front's monotonic clock) the request came."""
     tokenize_s: float
+    grammar: Grammar | None = None
 
 
 @dataclass(slots=True)
@@ -77,6 +79,7 @@ class Generation:
             lane=self.prompt.lane,
             cache_salt=self.prompt.cache_salt,
             deadline_s=self.prompt.deadline_s,
+            grammar=None if self.prompt.grammar is None else self.prompt.grammar.source,
         )
         self._by_seq_id = dict(zip(seq_ids, self.choices, strict=True))
         self._paces = {seq_id: _Pace() for seq_id in seq_ids}
@@ -149,6 +152,9 @@ class Generation:
         self._metrics.completed(self._clock() - self.prompt.received_at, self.detokenize_s)
 
     def _check(self, output: SeqOutput) -> None:
+        if output.fault == "grammar" and self.prompt.grammar is not None:
+            param = self.prompt.grammar.param
+            raise invalid_value(param, f"{param}: this schema cannot be followed: {output.error}.")
         if output.finish_reason == "error":
             raise core_failed(f"The model process failed on this request: {output.error or 'no reason given'}.")
         if output.finish_reason == "abort":

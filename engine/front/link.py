@@ -98,6 +98,7 @@ class CoreLink:
         lane: Lane,
         cache_salt: bytes,
         deadline_s: float | None,
+        grammar: str | None = None,
     ) -> list[int]:
         """Start one sequence for each of `params`; their ids. Raises ApiError (503) when the core cannot take them."""
         if self.state != "ready" or self._transport is None:
@@ -122,6 +123,7 @@ class CoreLink:
                 lane=lane,
                 cache_salt=cache_salt,
                 deadline_s=deadline_s,
+                grammar=grammar,
             )
             self._transport.write(encode_frame(frame))
         return seq_ids

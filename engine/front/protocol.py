@@ -14,11 +14,11 @@ from msgspec import Meta
 
 from engine.config import FrontConfig
 from engine.front.errors import ApiError, invalid_value, unsupported
+from engine.front.response_format import ResponseFormat, check_response_format
 from engine.front.strict_json import parse_object
+from engine.front.tools import Tool, ToolCall, ToolUse, choose_tools
 
-IGNORED = frozenset(
-    {"user", "store", "metadata", "service_tier", "prompt_cache_key", "safety_identifier", "parallel_tool_calls"}
-)
+IGNORED = frozenset({"user", "store", "metadata", "service_tier", "prompt_cache_key", "safety_identifier"})
 """Accepted without effect on the answer (`service_tier: "flex"` also chooses the batch lane)."""
 PRIVILEGED = frozenset(
     {"api_base", "base_url", "custom_host", "api_key", "chat_template", "chat_template_kwargs", "trust_remote_code"}
@@ -54,18 +54,27 @@ class TextPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One chat message."""
+    """One chat message. Only an assistant's may be without content, beside its calls of tools."""
 
     role: Role
-    content: str | list[TextPart]
+    content: str | list[TextPart] | None = None
     name: str | None = None
     tool_call_id: str | None = None
+    tool_calls: list[ToolCall] | None = None
     refusal: None = None
 
     @property
     def text(self) -> str:
         """The content; text parts joined."""
+        if self.content is None:
+            return ""
         return self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
+
+    @property
+    def num_chars(self) -> int:
+        """Characters of content and calls."""
+        calls = self.tool_calls or ()
+        return len(self.text) + sum(len(call.function.name) + len(call.function.arguments) for call in calls)
 
 
 class SamplingFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -122,10 +131,15 @@ class ChatRequest(SamplingFields, frozen=True, kw_only=True, forbid_unknown_fiel
     max_completion_tokens: PositiveInt | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0)] | None = None
-    response_format: dict[str, Any] | None = None
-    tools: list[Any] | None = None
+    response_format: ResponseFormat | None = None
+    tools: list[Tool] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
+
+    @property
+    def tool_use(self) -> ToolUse | None:
+        """The tools that may or must be called; None: none. Raises ApiError (400) before `parse_chat` has checked."""
+        return choose_tools(self.tools, self.tool_choice, self.parallel_tool_calls)
 
     @property
     def output_limit(self) -> int | None:
@@ -162,7 +176,8 @@ def parse_chat(body: bytes, config: FrontConfig) -> ChatRequest:
     """A valid chat request. Raises ApiError (400, 404) that names the field."""
     request = _convert(parse_object(body), ChatRequest)
     _check_common(request, config)
-    _check_unserved_chat(request)
+    check_response_format(request.response_format)
+    choose_tools(request.tools, request.tool_choice, request.parallel_tool_calls)
     if not request.messages:
         raise invalid_value("messages", "messages: expected at least one message.")
     if len(request.messages) > MAX_MESSAGES:
@@ -174,6 +189,7 @@ def parse_chat(body: bytes, config: FrontConfig) -> ChatRequest:
     if request.top_logprobs is not None and not request.logprobs:
         raise invalid_value("top_logprobs", "top_logprobs: needs logprobs to be true.")
     _check_top_logprobs("top_logprobs", request.top_logprobs, config)
+    _check_turns(request.messages)
     return request
 
 
@@ -215,14 +231,14 @@ def _check_names(value: dict[str, Any], kind: type[SamplingFields]) -> None:
 
 
 def _check_messages(messages: object) -> None:
-    """Message faults a typed decode would describe badly: tool calls, unknown fields, parts that are not text."""
+    """Message faults a typed decode would describe badly: unserved and unknown fields, parts that are not text."""
     if not isinstance(messages, list):
         return
     for i, message in enumerate(messages):
         if not isinstance(message, dict):
             continue
         place = f"messages[{i}]"
-        for name in ("tool_calls", "function_call", "audio"):
+        for name in ("function_call", "audio"):
             if message.get(name):
                 raise unsupported(f"{place}.{name}", f"{place}.{name}: this engine does not serve this field.")
             message.pop(name, None)
@@ -294,13 +310,16 @@ def _check_top_logprobs(name: str, value: int | None, config: FrontConfig) -> No
         raise invalid_value(name, f"{name}: {value} exceeds the limit of {limit}.")
 
 
-def _check_unserved_chat(request: ChatRequest) -> None:
-    if request.response_format is not None and request.response_format != {"type": "text"}:
-        raise unsupported("response_format", 'response_format: only {"type": "text"} is served.')
-    if request.tools:
-        raise unsupported("tools", "tools: not served by this model.")
-    if request.tool_choice not in (None, "none", "auto"):
-        raise unsupported("tool_choice", "tool_choice: not served by this model.")
+def _check_turns(messages: list[Message]) -> None:
+    """What a message needs for its role."""
+    for i, message in enumerate(messages):
+        place = f"messages[{i}]"
+        if message.tool_calls is not None and message.role != "assistant":
+            raise invalid_value(f"{place}.tool_calls", f"{place}.tool_calls: only allowed in assistant messages.")
+        if message.content is None and not message.tool_calls:
+            raise invalid_value(f"{place}.content", f"{place}.content: required, but missing.")
+        if message.role == "tool" and message.tool_call_id is None:
+            raise invalid_value(f"{place}.tool_call_id", f"{place}.tool_call_id: required, but missing.")
 
 
 def _check_prompt(prompt: str | list[Any]) -> None:

@@ -47,9 +47,10 @@ class Relay:
         answers = [Answer(choice, [], []) for choice in self._generation.choices]
         while not self._generation.is_done:
             for choice, delta in await self._generation.next():
-                if delta.text:
+                if delta.has_content:
                     self._generation.note_first_token()
                 answers[choice.index].texts.append(delta.text)
+                answers[choice.index].calls.extend(delta.calls)
                 answers[choice.index].entries.extend(delta.entries)
         await self._generation.settle()
         body = self._wire.body(answers, self._usage(), self._report())
@@ -100,7 +101,7 @@ class Relay:
             if choice.index not in self._opened:
                 self._opened.add(choice.index)
                 parts.append(self._wire.opening(choice.index))
-            if delta.text or delta.entries:
+            if delta.has_content or delta.entries:
                 self._generation.note_first_token()
                 parts.append(self._wire.delta(choice.index, delta))
         return parts

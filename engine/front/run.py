@@ -21,6 +21,7 @@ from engine.front.server import DrainingServer, bind, server_config
 from engine.front.service import EngineService
 from engine.front.supervisor import CoreSupervisor, Patience, Spawn, spawn_core
 from engine.front.tokenizer import load_tokenizer
+from engine.front.tool_format import choose_tool_format
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +50,16 @@ class Front:
         self._link = CoreLink(metrics, clock, max_waiting)
         metrics.expose_core(self._link)
         self._executor = ThreadPoolExecutor(2, thread_name_prefix="tokenize")
-        self._service = EngineService(config, tokenizer, template, self._link, metrics, self._executor, clock=clock)
+        self._service = EngineService(
+            config,
+            tokenizer,
+            template,
+            self._link,
+            metrics,
+            self._executor,
+            tool_format=choose_tool_format(template.source if template else None, tokenizer.added_tokens),
+            clock=clock,
+        )
         self._supervisor = CoreSupervisor(self._link, spawn, clock, patience or Patience())
         app = EngineApp(Completions(self._service, time.time, write_stall_s), Probes(self._service, time.time))
         self._server = DrainingServer(server_config(app), self._signalled)

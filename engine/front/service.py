@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import Literal, TypeVar
 
 from engine.config import FrontConfig
 from engine.front.chat_template import ChatTemplate, Segment
 from engine.front.choice import Choice
-from engine.front.errors import ApiError, context_length_exceeded, invalid_value, overloaded
+from engine.front.errors import ApiError, context_length_exceeded, invalid_value, overloaded, unsupported
 from engine.front.generation import Generation, Prompt
+from engine.front.grammar import Grammar, make_grammar
 from engine.front.link import CoreLink, CoreState
 from engine.front.metrics import EngineMetrics
 from engine.front.options import RequestOptions
@@ -21,6 +22,9 @@ from engine.front.protocol import ChatRequest, CompletionRequest
 from engine.front.sampling import choose_max_tokens, sampling_params
 from engine.front.sandbox import TemplateError
 from engine.front.tokenizer import Tokenizer
+from engine.front.tool_format import ToolFormat
+from engine.front.tool_parser import ToolParser
+from engine.front.tools import ToolUse
 from engine.messages import Ready
 
 _T = TypeVar("_T")
@@ -45,6 +49,7 @@ class EngineService:
         metrics: EngineMetrics,
         executor: Executor,
         *,
+        tool_format: ToolFormat | None = None,
         clock: Callable[[], float] = time.monotonic,
         draw_seed: Callable[[], int] = lambda: secrets.randbits(63),
     ) -> None:
@@ -57,6 +62,7 @@ class EngineService:
         self.is_closing = False
         """Set when open requests got their time: feeds end."""
         self._template = template
+        self._tool_format = tool_format
         self._executor = executor
         self._draw_seed = draw_seed
 
@@ -84,14 +90,17 @@ class EngineService:
     async def chat(self, request: ChatRequest, options: RequestOptions, received_at: float) -> Generation:
         """A generation, not started yet, that answers a conversation. Raises ApiError."""
         ready = self._ready()
-        num_chars = sum(len(message.text) for message in request.messages)
+        if request.tool_use is not None and self._tool_format is None:
+            raise unsupported("tools", "tools: this model's chat template knows no tools.")
+        num_chars = sum(message.num_chars for message in request.messages)
         self._check_chars(num_chars, ready, "messages")
         started_at = self.clock()
-        if num_chars + CHARS_PER_TURN * len(request.messages) <= INLINE_CHARS:
+        if not request.tools and num_chars + CHARS_PER_TURN * len(request.messages) <= INLINE_CHARS:
             token_ids = self._encode_chat(request)
         else:
             token_ids = await self._off_loop(self._encode_chat, request)
-        return self._generation(request, token_ids, options, received_at, self.clock() - started_at)
+        grammar = make_grammar(request.response_format, request.tool_use, self._tool_format)
+        return self._generation(request, token_ids, options, received_at, self.clock() - started_at, grammar)
 
     async def complete(self, request: CompletionRequest, options: RequestOptions, received_at: float) -> Generation:
         """A generation, not started yet, that continues a raw prompt. Raises ApiError."""
@@ -127,7 +136,8 @@ class EngineService:
             message = "This model has no chat template; use /v1/completions."
             raise ApiError(400, message, param="messages", code="unsupported_parameter")
         try:
-            segments: list[Segment] = self._template.segments(request.messages)
+            tools = request.tool_use.tools if request.tool_use is not None else ()
+            segments: list[Segment] = self._template.segments(request.messages, [tool.as_json() for tool in tools])
         except TemplateError as error:
             raise invalid_value("messages", f"messages: the model's chat template refused them: {error}.") from error
         return self.tokenizer.encode_segments(segments)
@@ -142,6 +152,7 @@ class EngineService:
         options: RequestOptions,
         received_at: float,
         tokenize_s: float,
+        grammar: Grammar | None = None,
     ) -> Generation:
         ready = self._ready()
         param = "messages" if isinstance(request, ChatRequest) else "prompt"
@@ -161,11 +172,18 @@ class EngineService:
             deadline_s=options.deadline_s,
             received_at=received_at,
             tokenize_s=tokenize_s,
+            grammar=grammar,
         )
         stop_token_ids = frozenset() if request.ignore_eos else self.tokenizer.stop_token_ids
-        choices = [
-            Choice(index, self.tokenizer.token_bytes, stop_token_ids, request.stops)
-            for index in range(request.num_choices)
-        ]
+        use = request.tool_use if isinstance(request, ChatRequest) else None
+        choices = [self._choice(index, request.stops, stop_token_ids, use) for index in range(request.num_choices)]
         metrics = self.metrics.for_request(len(token_ids), prompt.lane)
         return Generation(self.link, prompt, params, choices, metrics, self.clock)
+
+    def _choice(self, index: int, stops: Sequence[str], stop_token_ids: frozenset[int], use: ToolUse | None) -> Choice:
+        token_bytes = self.tokenizer.token_bytes
+        form = self._tool_format
+        if use is None or form is None:
+            return Choice(index, token_bytes, stop_token_ids, stops)
+        parser = ToolParser(form, {tool.function.name for tool in use.allowed}, form.make_id)
+        return Choice(index, form.token_bytes(token_bytes), stop_token_ids, stops, parser)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,8 @@ class Tokenizer:
             raise EngineConfigError(f"tokenizer.json: {error}") from error
         added = spec.get("added_tokens") or []
         self._added = {token["content"]: token["id"] for token in added}
+        self.added_tokens: Mapping[str, int] = self._added
+        """Ids of the tokens that are whole pieces of text of their own, special or not, by their text."""
         self._split_added = _added_token_pattern(added)
         special = {token["content"] for token in added if token.get("special")} | set(special_texts)
         self.special_texts = frozenset(text for text in special if text)

@@ -6,12 +6,13 @@ An event is put together from parts encoded once a request, so that a token cost
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import msgspec
 
 from engine.front.choice import Choice, Delta, Finish, TokenEntry
+from engine.front.tool_parser import CallDelta
 
 DONE = b"data: [DONE]\n\n"
 _encode = msgspec.json.Encoder().encode
@@ -76,6 +77,13 @@ class Answer:
     choice: Choice
     texts: list[str]
     entries: list[TokenEntry]
+    calls: list[CallDelta] = field(default_factory=list)
+
+    def message(self) -> dict[str, Any]:
+        """The assistant's message as OpenAI shows it; without content when there are only calls."""
+        text, calls = "".join(self.texts), _joined_calls(self.calls)
+        message: dict[str, Any] = {"role": "assistant", "content": text or None if calls else text, "refusal": None}
+        return message | {"tool_calls": calls} if calls else message
 
 
 class _EventWire:
@@ -123,9 +131,16 @@ class ChatWire(_EventWire):
         return self._event(index, b'"delta":{"role":"assistant","content":""}', b"null", b"null")
 
     def delta(self, index: int, delta: Delta) -> bytes:
-        """A delta with content."""
+        """A delta with content, then one for each piece of a call."""
         logprobs = _encode(self._logprobs(delta.entries)) if delta.entries else b"null"
-        return self._event(index, b'"delta":{"content":%b}' % _encode(delta.text), logprobs, b"null")
+        events = []
+        if delta.text or not delta.calls:
+            events.append(self._event(index, b'"delta":{"content":%b}' % _encode(delta.text), logprobs, b"null"))
+            logprobs = b"null"
+        for call in delta.calls:
+            events.append(self._event(index, b'"delta":{"tool_calls":[%b]}' % _call_piece(call), logprobs, b"null"))
+            logprobs = b"null"
+        return b"".join(events)
 
     def finish(self, index: int, finish: Finish, extra: dict[str, Any] | None) -> bytes:
         """The empty delta with the finish reason."""
@@ -136,7 +151,7 @@ class ChatWire(_EventWire):
         choices = [
             {
                 "index": answer.choice.index,
-                "message": {"role": "assistant", "content": "".join(answer.texts), "refusal": None},
+                "message": answer.message(),
                 "logprobs": self._logprobs(answer.entries) if answer.entries else None,
                 "finish_reason": answer.choice.finish,
             }
@@ -202,6 +217,26 @@ class CompletionWire(_EventWire):
 
     def _text(self, token_id: int) -> str:
         return self._token_bytes(token_id).decode(errors="replace")
+
+
+def _call_piece(call: CallDelta) -> bytes:
+    """A member of a delta's `tool_calls`: the call's id and name, or more of its arguments."""
+    function = {"arguments": call.arguments}
+    if call.name is None:
+        return _encode({"index": call.index, "function": function})
+    return _encode(
+        {"index": call.index, "id": call.id, "type": "function", "function": {"name": call.name, **function}}
+    )
+
+
+def _joined_calls(pieces: Iterable[CallDelta]) -> list[dict[str, Any]]:
+    """Whole calls of a message."""
+    calls: list[dict[str, Any]] = []
+    for piece in pieces:
+        if piece.name is not None:
+            calls.append({"id": piece.id, "type": "function", "function": {"name": piece.name, "arguments": ""}})
+        calls[piece.index]["function"]["arguments"] += piece.arguments
+    return calls
 
 
 def _with_members(event: bytes, extra: dict[str, Any] | None) -> bytes:

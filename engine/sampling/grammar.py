@@ -162,4 +162,5 @@ def _read_object(path: Path) -> dict[str, Any]:
 def _first_line(message: str) -> str:
     """The part of the library's message that is for people."""
     lines = [line.strip() for line in message.splitlines() if line.strip() and "<non-verbose/>" not in line]
-    return ": ".join(lines[:1] + [line for line in lines[1:] if line.startswith("error: ")])[:500]
+    reasons = [line.removeprefix("error: ") for line in lines[1:] if line.startswith("error: ")]
+    return ": ".join([line.rstrip(":. ") for line in lines[:1]] + reasons)[:500]

@@ -102,6 +102,9 @@ def test_a_wrong_value_is_named(field: str, value: object) -> None:
         ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "messages[0].content[0].text"),
         ({"messages": [{"role": "user", "content": ["hi"]}]}, "messages[0].content[0]"),
         ({"messages": [None]}, "messages[0]"),
+        ({"messages": [{"role": "assistant", "content": "", "tool_calls": [{}]}]}, "messages[0].tool_calls[0].id"),
+        ({"messages": [{"role": "assistant", "content": None}]}, "messages[0].content"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].tool_call_id"),
     ],
 )
 def test_a_wrong_value_inside_is_named_with_its_place(fields: dict[str, Any], param: str) -> None:
@@ -117,15 +120,11 @@ def test_a_wrong_value_inside_is_named_with_its_place(fields: dict[str, Any], pa
         ({"custom_host": "x"}, "custom_host"),
         ({"chat_template": "{{ 1 }}"}, "chat_template"),
         ({"chat_template_kwargs": {}}, "chat_template_kwargs"),
-        ({"response_format": {"type": "json_object"}}, "response_format"),
-        ({"tools": [{"type": "function"}]}, "tools"),
-        ({"tool_choice": "required"}, "tool_choice"),
         ({"audio": {}}, "audio"),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]},
             "messages[0].content[0].type",
         ),
-        ({"messages": [{"role": "assistant", "content": "", "tool_calls": [{}]}]}, "messages[0].tool_calls"),
         ({"messages": [{"role": "user", "content": "hi", "extra": 1}]}, "messages[0].extra"),
     ],
 )
