@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
-import torch
-
-from engine.attention.base import AttentionBackend, KVCache
-from engine.attention.torch_attention import TorchAttention
+from engine.attention.base import KVCache
 from engine.config import CoreConfig, EngineConfigError
 from engine.core.admission import Limits
 from engine.core.block_manager import BlockManager
+from engine.core.draft_assembly import load_draft_model, make_drafter
 from engine.core.drafting import Drafter
 from engine.core.grammar_checker import CheckedCompiler, GrammarChecker
 from engine.core.grammar_compiler import GrammarCompiler
-from engine.core.host_limits import HostLimits
 from engine.core.inbox import Inbox
 from engine.core.kv_pool import block_bytes, pool_blocks, reachable_model_len, useful_blocks
 from engine.core.load_meter import LoadMeter
-from engine.core.memory_probe import CudaMemory, HostMemory, MemoryProbe
+from engine.core.machine import Machine, find_machine
 from engine.core.outbox import Outbox
 from engine.core.output_forecast import OutputForecast
 from engine.core.runner import ModelRunner
@@ -30,35 +26,18 @@ from engine.core.scheduler import Scheduler
 from engine.core.step_loop import StepLoop
 from engine.core.step_time import StepTimeModel
 from engine.core.tally import Tally
-from engine.core.warm_up import PLAIN_PARAMS, made_up_batch, measure_verification, typical_batches, warm_up
+from engine.core.warm_up import made_up_batch, typical_batches, warm_up
 from engine.messages import Ready
 from engine.models.decoder import Model
 from engine.models.families import read_model_config
 from engine.models.loader import load_model
 from engine.sampling.sampler import Sampler
-from engine.speculation.ngram import NgramProposer
-from engine.speculation.speculator import Speculator
-from engine.speculation.step_cost import StepCosts
 
 logger = logging.getLogger(__name__)
 
 _PROBE_CONTEXT_TOKENS = 8192
 """Longest context of the step whose memory is measured; attention works in tiles above it."""
 _WARM_UP_S = 3.0
-_VERIFICATION_S = 1.5
-_VERIFIED_ROWS = (1, 2, 4, 8, 16)
-_VERIFIED_CONTEXT_TOKENS = 128
-"""Context of the steps that show what verification costs."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Machine:
-    """Where and in which numbers the model runs."""
-
-    device: torch.device
-    dtype: torch.dtype
-    backend: AttentionBackend
-    memory: MemoryProbe
 
 
 def build_core(config: CoreConfig, inbox: Inbox, outbox: Outbox, clock: Callable[[], float]) -> tuple[StepLoop, Ready]:
@@ -69,11 +48,18 @@ def build_core(config: CoreConfig, inbox: Inbox, outbox: Outbox, clock: Callable
     # First of all, so that it is done before the warm-up measures steps.
     grammars = _grammars(config, inbox)
     with outbox.phase("weights"):
-        machine = _machine(config)
-        model = load_model(config.model_dir, dtype=machine.dtype, device=machine.device, backend=machine.backend)
+        machine = find_machine(config)
+        model = load_model(
+            config.model_dir,
+            dtype=machine.dtype,
+            device=machine.device,
+            backend=machine.backend,
+            quantization=config.quantization,
+        )
+        draft_model = load_draft_model(config, model, machine)
         max_model_len = _model_len(config, model)
     with outbox.phase("kv_pool"):
-        num_blocks = _num_blocks(config, machine, model, max_model_len)
+        num_blocks = _num_blocks(config, machine, model, draft_model, max_model_len)
         max_model_len = reachable_model_len(max_model_len, num_blocks, config.block_size)
         runner = _runner(config, machine, model, num_blocks, max_model_len)
     step_time = StepTimeModel()
@@ -86,7 +72,9 @@ def build_core(config: CoreConfig, inbox: Inbox, outbox: Outbox, clock: Callable
             block_size=config.block_size,
         )
         warm_up(runner.run, batches, step_time, clock, limit_s=_WARM_UP_S)
-        drafter = _drafter(config, runner, clock, num_blocks, max_model_len)
+        drafter = make_drafter(
+            config, machine, draft_model, runner.run, clock, num_blocks=num_blocks, max_model_len=max_model_len
+        )
     loop = _loop(config, model, runner, inbox, outbox, step_time, clock, num_blocks, max_model_len, grammars, drafter)
     ready = Ready(
         max_model_len=max_model_len,
@@ -109,32 +97,6 @@ def _grammars(config: CoreConfig, inbox: Inbox) -> GrammarCompiler:
     return grammars
 
 
-def _machine(config: CoreConfig) -> _Machine:
-    """Choose device, dtype, attention backend and memory probe; set up torch for them."""
-    has_cuda = torch.cuda.is_available()
-    if config.device == "cuda" and not has_cuda:
-        raise EngineConfigError("device: cuda was asked for, but torch finds no usable GPU; use cpu or auto")
-    if has_cuda and config.device != "cpu":
-        # Triton is installed with GPU builds only.
-        from engine.attention.triton_paged import TritonPagedAttention
-
-        device = torch.device("cuda", torch.cuda.current_device())
-        num_processors = torch.cuda.get_device_properties(device).multi_processor_count
-        backend = TritonPagedAttention(device=device, num_processors=num_processors)
-        return _Machine(device, _dtype(config, device), backend, CudaMemory(device))
-    device, limits = torch.device("cpu"), HostLimits()
-    # Threads that torch starts later inherit this.
-    torch.set_flush_denormal(True)
-    torch.set_num_threads(config.num_threads or limits.num_cores())
-    return _Machine(device, _dtype(config, device), TorchAttention(device), HostMemory(limits))
-
-
-def _dtype(config: CoreConfig, device: torch.device) -> torch.dtype:
-    if config.dtype != "auto":
-        return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[config.dtype]
-    return torch.float32 if device.type == "cpu" else read_model_config(config.model_dir).dtype
-
-
 def _model_len(config: CoreConfig, model: Model) -> int:
     longest = model.config.max_position_embeddings
     if config.max_model_len > longest:
@@ -146,7 +108,9 @@ def _max_rows(config: CoreConfig) -> int:
     return min(config.max_num_rows, config.step_token_budget)
 
 
-def _num_blocks(config: CoreConfig, machine: _Machine, model: Model, max_model_len: int) -> int:
+def _num_blocks(
+    config: CoreConfig, machine: Machine, model: Model, draft_model: Model | None, max_model_len: int
+) -> int:
     """Size the pool by what is free beside the largest step, which is run once over a small pool."""
     context_len = min(max_model_len, max(config.step_token_budget, _PROBE_CONTEXT_TOKENS))
     num_probe_blocks = min(-(-context_len // config.block_size), useful_blocks(config, max_model_len))
@@ -158,7 +122,9 @@ def _num_blocks(config: CoreConfig, machine: _Machine, model: Model, max_model_l
     transient_bytes = machine.memory.transient_bytes()
     del runner
     free_bytes = machine.memory.free_bytes() - transient_bytes
-    bytes_per_block = block_bytes(model.attention_specs, config.block_size, machine.dtype.itemsize)
+    specs = model.attention_specs + ([] if draft_model is None else draft_model.attention_specs)
+    has_scales = machine.kv_dtype is not None
+    bytes_per_block = block_bytes(specs, config.block_size, machine.kv_element_bytes, has_scales=has_scales)
     num_blocks = pool_blocks(config, bytes_per_block, free_bytes, max_model_len)
     logger.info(
         "kv pool: %d blocks of %d bytes; %d bytes were free beside the largest step's %d",
@@ -170,7 +136,7 @@ def _num_blocks(config: CoreConfig, machine: _Machine, model: Model, max_model_l
     return num_blocks
 
 
-def _runner(config: CoreConfig, machine: _Machine, model: Model, num_blocks: int, max_model_len: int) -> ModelRunner:
+def _runner(config: CoreConfig, machine: Machine, model: Model, num_blocks: int, max_model_len: int) -> ModelRunner:
     """A runner over a fresh pool."""
     caches: list[KVCache] = [
         machine.backend.allocate(num_blocks, config.block_size, spec, machine.dtype) for spec in model.attention_specs
@@ -186,22 +152,6 @@ def _runner(config: CoreConfig, machine: _Machine, model: Model, num_blocks: int
         max_rows=_max_rows(config),
         max_blocks=-(-max_model_len // config.block_size),
     )
-
-
-def _drafter(
-    config: CoreConfig, runner: ModelRunner, clock: Callable[[], float], num_blocks: int, max_model_len: int
-) -> Drafter | None:
-    """What drafts tokens, with a first idea of what verifying them costs; None when it is switched off."""
-    if config.speculation == "off":
-        return None
-    costs = StepCosts()
-    context_len = min(_VERIFIED_CONTEXT_TOKENS, max_model_len)
-    max_drafts = min(config.max_drafts, context_len - 1, config.step_token_budget - 1)
-    batch = partial(made_up_batch, num_blocks=num_blocks, block_size=config.block_size, params=PLAIN_PARAMS)
-    max_rows = min(_max_rows(config), config.step_token_budget // (max_drafts + 1))
-    batches = (batch(num_rows, 1, context_len) for num_rows in _VERIFIED_ROWS if num_rows <= max_rows)
-    measure_verification(runner.run, batches, costs, clock, max_drafts=max_drafts, limit_s=_VERIFICATION_S)
-    return Speculator(costs, max_drafts=config.max_drafts, clock=clock, lookup=NgramProposer())
 
 
 def _loop(
@@ -223,6 +173,8 @@ def _loop(
         max_num_rows=config.max_num_rows,
         step_token_budget=config.step_token_budget,
         max_waiting=config.max_waiting,
+        itl_target_s=config.itl_target_ms / 1000,
+        prefill_slack_ratio=config.prefill_slack_ratio,
     )
     blocks = BlockManager(num_blocks, config.block_size, enable_prefix_cache=config.enable_prefix_cache)
     forecast, tally = OutputForecast(), Tally()

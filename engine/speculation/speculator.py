@@ -64,12 +64,15 @@ class Speculator:
         clock: Callable[[], float],
         lookup: NgramProposer | None,
         model: DraftModel | None = None,
+        model_reach: int = 0,
     ) -> None:
+        """`model_reach`: the most tokens the draft model can read of one sequence."""
         self.max_drafts = max_drafts
         self._costs = costs
         self._clock = clock
         self._lookup = lookup
         self._model = model
+        self._model_reach = model_reach
         self._record = TrackRecord()
         self._guards: dict[tuple[bool, int], Guard] = {}
         self._num_since_plain: dict[int, int] = {}
@@ -134,7 +137,7 @@ class Speculator:
         for plan in sorted(plans, key=lambda plan: -plan.gain):
             if any(plan.counts) and self._guard(num_rows, plan.with_model).allows():
                 return plan
-        return self._probe(requests) if self._model is not None else None
+        return self._probe(requests, self._model) if self._model is not None else None
 
     def _plan_lookup(self, requests: SequenceOf[DraftRequest], lookups: SequenceOf[Lookup | None]) -> _Plan:
         kinds = [MODEL if found is None else found.num_matched for found in lookups]
@@ -166,6 +169,8 @@ class Speculator:
 
     def _model_candidate(self, request: DraftRequest, num_rows: int, model: DraftModel) -> Candidate:
         """What the draft model promises for a row; nothing when reading its text would take too long."""
+        if request.seq.num_tokens + request.max_drafts > self._model_reach:
+            return Candidate(0.0, 0)
         remaining_s = request.num_expected_tokens * self._costs.plain_s(num_rows) / num_rows
         if self._catch_up_s(request.seq, model) > _CATCH_UP_RATIO * remaining_s:
             return Candidate(0.0, 0)
@@ -176,17 +181,18 @@ class Speculator:
         num_missing = model.num_missing_tokens(seq) - self.max_drafts - 1
         return max(0, num_missing) * self._costs.read_token_s
 
-    def _probe(self, requests: SequenceOf[DraftRequest]) -> _Plan | None:
+    def _probe(self, requests: SequenceOf[DraftRequest], model: DraftModel) -> _Plan | None:
         """A few drafts of a model that does not seem to pay, when enough time has been saved up for them."""
-        assert self._model is not None
         num_rows = len(requests)
         cost = self._costs.model
-        cheapest = min(range(num_rows), key=lambda index: self._catch_up_s(requests[index].seq, self._model))  # type: ignore[arg-type]
+        missing_s = [self._catch_up_s(request.seq, model) for request in requests]
+        cheapest = min(range(num_rows), key=missing_s.__getitem__)
         request = requests[cheapest]
-        if request.max_drafts < _PROBE_DRAFTS or cost.plain_s(num_rows) <= 0.0:
+        has_room = _PROBE_DRAFTS <= request.max_drafts <= self._model_reach - request.seq.num_tokens
+        if not has_room or cost.plain_s(num_rows) <= 0.0:
             return None
         probe_s = cost.drafting_s(num_rows) + _PROBE_DRAFTS * num_rows * cost.per_draft_s(num_rows)
-        probe_s += self._catch_up_s(request.seq, self._model)
+        probe_s += missing_s[cheapest]
         if probe_s > self._allowance_s:
             return None
         self._allowance_s = 0.0

@@ -1,0 +1,123 @@
+"""Constructs what drafts tokens: lookup, the draft model over a pool of its own, and first measurements of both."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from engine.attention.base import KVCache
+from engine.config import CoreConfig, EngineConfigError
+from engine.core.batch import ScheduledBatch
+from engine.core.drafting import Drafter
+from engine.core.machine import Machine
+from engine.core.sample_rows import SampleRows
+from engine.core.warm_up import PLAIN_PARAMS, Run, made_up_batch, measure_verification
+from engine.models.decoder import Model
+from engine.models.loader import load_model
+from engine.sampling.sampler import Sampler
+from engine.speculation.draft_model import DraftModel
+from engine.speculation.ngram import NgramProposer
+from engine.speculation.speculator import Speculator
+from engine.speculation.step_cost import StepCosts
+
+_LIMIT_S = 1.5
+_ROWS = (1, 2, 4, 8, 16)
+_CONTEXT_TOKENS = 128
+"""Context of the steps that show what drafting and verifying cost."""
+_ROUNDS = 3
+
+
+def load_draft_model(config: CoreConfig, model: Model, machine: Machine) -> Model | None:
+    """The draft model; None where none is asked for. Raises EngineConfigError when it does not go with the model."""
+    folder = config.draft_model_dir
+    if folder is None or config.speculation in ("off", "ngram"):
+        return None
+    if not folder.is_dir():
+        raise EngineConfigError(f"draft_model_dir: {folder}: no such folder")
+    draft_model = load_model(folder, dtype=machine.dtype, device=machine.device, backend=machine.backend)
+    ours, theirs = model.config.vocab_size, draft_model.config.vocab_size
+    if ours != theirs or _vocabulary(config.model_dir) != _vocabulary(folder):
+        raise EngineConfigError(f"draft_model_dir: {folder.name} has another tokenizer than {config.model_dir.name}")
+    return draft_model
+
+
+def make_drafter(
+    config: CoreConfig,
+    machine: Machine,
+    draft_model: Model | None,
+    run: Run,
+    clock: Callable[[], float],
+    *,
+    num_blocks: int,
+    max_model_len: int,
+) -> Drafter | None:
+    """What drafts tokens, with a first idea of what that and verifying cost; None when it is switched off."""
+    if config.speculation == "off":
+        return None
+    reach = max_model_len if draft_model is None else min(max_model_len, draft_model.config.max_position_embeddings)
+    model = None if draft_model is None else _draft_model(config, machine, draft_model, num_blocks, max_model_len)
+    costs = StepCosts()
+    context_len = min(_CONTEXT_TOKENS, reach)
+    max_drafts = min(config.max_drafts, context_len - 1, config.step_token_budget - 1)
+    max_rows = min(config.max_num_rows, config.step_token_budget // (max_drafts + 1))
+    batch = partial(made_up_batch, num_blocks=num_blocks, block_size=config.block_size, params=PLAIN_PARAMS)
+    batches = [batch(num_rows, 1, context_len) for num_rows in _ROWS if num_rows <= max_rows]
+    if max_drafts > 0:
+        measure_verification(run, iter(batches), costs, clock, max_drafts=max_drafts, limit_s=_LIMIT_S)
+        if model is not None:
+            _measure_drafting(model, batches, costs, clock)
+    return Speculator(
+        costs,
+        max_drafts=config.max_drafts,
+        clock=clock,
+        lookup=None if config.speculation == "draft" else NgramProposer(),
+        model=model,
+        model_reach=reach,
+    )
+
+
+def _draft_model(config: CoreConfig, machine: Machine, model: Model, num_blocks: int, max_model_len: int) -> DraftModel:
+    caches: list[KVCache] = [
+        machine.backend.allocate(num_blocks, config.block_size, spec, machine.dtype) for spec in model.attention_specs
+    ]
+    return DraftModel(
+        model,
+        Sampler(),
+        caches,
+        sample_rows=SampleRows(machine.device),
+        device=machine.device,
+        num_blocks=num_blocks,
+        block_size=config.block_size,
+        max_tokens=config.step_token_budget,
+        max_rows=min(config.max_num_rows, config.step_token_budget),
+        max_blocks=-(-max_model_len // config.block_size),
+    )
+
+
+def _measure_drafting(
+    model: DraftModel, batches: list[ScheduledBatch], costs: StepCosts, clock: Callable[[], float]
+) -> None:
+    """Time reading and making one token a row, until the limit has passed; sequences made up are read anew."""
+    deadline_at = clock() + _LIMIT_S
+    for batch in batches:
+        rows = [(row.seq, 1) for row in batch.rows]
+        for _ in range(_ROUNDS):
+            num_unread = sum(model.num_missing_tokens(seq) for seq, _ in rows)
+            started_at = clock()
+            model.draft(rows)
+            costs.observe_drafting(len(rows), 1, num_unread, clock() - started_at)
+            if clock() >= deadline_at:
+                return
+
+
+def _vocabulary(folder: Path) -> Any:
+    """What a tokenizer file says about which id means what; None without a file."""
+    path = folder / "tokenizer.json"
+    if not path.is_file():
+        return None
+    content = json.loads(path.read_text(encoding="utf-8"))
+    added = {token["content"]: token["id"] for token in content.get("added_tokens") or []}
+    return content.get("model", {}).get("vocab"), added

@@ -1,0 +1,72 @@
+"""What the core runs on: device, number format, attention backend and a way to measure memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from engine.attention.base import AttentionBackend
+from engine.attention.torch_attention import TorchAttention
+from engine.config import CoreConfig, EngineConfigError
+from engine.core.host_limits import HostLimits
+from engine.core.memory_probe import CudaMemory, HostMemory, MemoryProbe
+from engine.models.families import read_model_config
+
+_KV_DTYPES = {"auto": None, "int8": torch.int8, "fp8": torch.float8_e4m3fn}
+_CORES_TO_SPARE_ONE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Where and in which numbers the model runs."""
+
+    device: torch.device
+    dtype: torch.dtype
+    backend: AttentionBackend
+    memory: MemoryProbe
+    kv_dtype: torch.dtype | None = None
+    """What the KV pool is quantized to; None: it holds `dtype`."""
+
+    @property
+    def kv_element_bytes(self) -> int:
+        """Bytes of one number in the KV pool."""
+        return (self.kv_dtype or self.dtype).itemsize
+
+
+def find_machine(config: CoreConfig) -> Machine:
+    """Choose device, dtype, attention backend and memory probe; set up torch for them. Raises EngineConfigError."""
+    has_cuda = torch.cuda.is_available()
+    kv_dtype = _KV_DTYPES[config.kv_dtype]
+    if config.device == "cuda" and not has_cuda:
+        raise EngineConfigError("device: cuda was asked for, but torch finds no usable GPU; use cpu or auto")
+    if has_cuda and config.device != "cpu":
+        # Triton is installed with GPU builds only.
+        from engine.attention.triton_paged import TritonPagedAttention
+
+        device = torch.device("cuda", torch.cuda.current_device())
+        num_processors = torch.cuda.get_device_properties(device).multi_processor_count
+        triton = TritonPagedAttention(device=device, num_processors=num_processors, kv_dtype=kv_dtype)
+        return Machine(device, _dtype(config, device), triton, CudaMemory(device), kv_dtype)
+    if config.kv_dtype == "fp8":
+        raise EngineConfigError("kv_dtype: fp8 needs a GPU; on a CPU use int8")
+    device, limits = torch.device("cpu"), HostLimits()
+    # Threads that torch starts later inherit this.
+    torch.set_flush_denormal(True)
+    torch.set_num_threads(config.num_threads or default_threads(limits.num_cores()))
+    backend = TorchAttention(device, has_int8_kv=kv_dtype is not None)
+    return Machine(device, _dtype(config, device), backend, HostMemory(limits), kv_dtype)
+
+
+def default_threads(num_cores: int) -> int:
+    """Threads for torch: one core is left for the front where there are four or more.
+
+    On fewer a whole core would cost more tokens than the front's little work, which finds room between steps.
+    """
+    return num_cores - 1 if num_cores >= _CORES_TO_SPARE_ONE else num_cores
+
+
+def _dtype(config: CoreConfig, device: torch.device) -> torch.dtype:
+    if config.dtype != "auto":
+        return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[config.dtype]
+    return torch.float32 if device.type == "cpu" else read_model_config(config.model_dir).dtype
