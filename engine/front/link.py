@@ -9,6 +9,7 @@ from typing import Literal, Protocol
 
 from engine.front.errors import ApiError, core_failed, overloaded
 from engine.front.mailbox import Mailbox
+from engine.front.queue_guard import QueueGuard, QueueLimits
 from engine.messages import (
     Abort,
     AbortState,
@@ -63,10 +64,10 @@ class LinkObserver(Protocol):
 class CoreLink:
     """State of the core as the front knows it, and the way to it. One for the front's whole life, over many cores."""
 
-    def __init__(self, observer: LinkObserver, clock: Callable[[], float], max_waiting: int) -> None:
+    def __init__(self, observer: LinkObserver, clock: Callable[[], float], queue: QueueLimits) -> None:
         self._observer = observer
         self._clock = clock
-        self._max_waiting = max_waiting
+        self._guard = QueueGuard(queue)
         self._transport: asyncio.WriteTransport | None = None
         self._sequences: dict[int, Mailbox] = {}
         self._ended_here: set[int] = set()
@@ -103,13 +104,9 @@ class CoreLink:
         """Start one sequence for each of `params`; their ids. Raises ApiError (503) when the core cannot take them."""
         if self.state != "ready" or self._transport is None:
             raise overloaded(f"The engine is not ready (core {self.state}).", reason="overload")
-        num_waiting = len(self._sequences) - self.load.num_running
-        if num_waiting + len(params) > self._max_waiting:
-            raise overloaded(
-                f"{num_waiting} sequences are waiting; the limit is {self._max_waiting}.",
-                reason="queue_full",
-                retry_after_s=max(1, min(60, round(self.load.forecast_wait_s))),
-            )
+        self._guard.check(
+            self.load, num_open=len(self._sequences), num_new=len(params), lane=lane, deadline_s=deadline_s
+        )
         if not self._sequences:
             self.last_heard_at = self._clock()
         seq_ids = list(range(self._next_seq_id, self._next_seq_id + len(params)))
@@ -126,6 +123,7 @@ class CoreLink:
                 grammar=grammar,
             )
             self._transport.write(encode_frame(frame))
+            self._guard.sent(len(prompt_token_ids))
         return seq_ids
 
     def abort(self, seq_ids: Iterable[int]) -> None:
@@ -222,6 +220,7 @@ class CoreLink:
 
     def _stepped(self, report: StepReport) -> None:
         self.load = report.load
+        self._guard.reported()
         self.counters = report.counters
         self._observer.stepped(report)
         for seq_id, state, seconds in report.freed:

@@ -17,6 +17,7 @@ from engine.front.chat_template import load_chat_template
 from engine.front.link import CoreLink
 from engine.front.metrics import EngineMetrics
 from engine.front.probes import Probes
+from engine.front.queue_guard import QueueLimits
 from engine.front.server import DrainingServer, bind, server_config
 from engine.front.service import EngineService
 from engine.front.supervisor import CoreSupervisor, Patience, Spawn, spawn_core
@@ -36,7 +37,7 @@ class Front:
         config: FrontConfig,
         model_dir: Path,
         spawn: Spawn,
-        max_waiting: int,
+        queue: QueueLimits,
         *,
         patience: Patience | None = None,
         write_stall_s: float = WRITE_STALL_S,
@@ -47,7 +48,7 @@ class Front:
         template = load_chat_template(model_dir, tokenizer.special_texts, lambda: secrets.token_hex(16))
         metrics = EngineMetrics()
         self._config = config
-        self._link = CoreLink(metrics, clock, max_waiting)
+        self._link = CoreLink(metrics, clock, queue)
         metrics.expose_core(self._link)
         self._executor = ThreadPoolExecutor(2, thread_name_prefix="tokenize")
         self._service = EngineService(
@@ -104,7 +105,10 @@ class Front:
 
 async def run_front(front: FrontConfig, core: CoreConfig, on_listening: Callable[[str], None] | None = None) -> None:
     """Serve this model until a signal. Raises EngineConfigError."""
-    await Front(front, core.model_dir, spawn_core(core), core.max_waiting).serve(on_listening)
+    queue = QueueLimits(
+        max_waiting=core.max_waiting, max_wait_s=core.max_queue_wait_s, max_batch_wait_s=core.max_batch_wait_s
+    )
+    await Front(front, core.model_dir, spawn_core(core), queue).serve(on_listening)
 
 
 def _address(listen: str, name: object) -> str:

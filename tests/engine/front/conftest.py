@@ -15,6 +15,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from engine.config import FrontConfig
+from engine.front.queue_guard import QueueLimits
 from engine.front.run import Front
 from engine.front.supervisor import Patience
 from tests.engine.front.fake_core import FakeCore, FakeCores
@@ -104,9 +105,10 @@ def start_front(model_dir: Path, tmp_path: Path, tokenizer: Tokenizer) -> StartF
         **config: Any,
     ) -> AsyncIterator[Running]:
         path = tmp_path / "front.sock"
+        queue = QueueLimits(max_waiting=max_waiting)
         cores = FakeCores(starts_up=starts_up, max_model_len=max_model_len)
         settings = replace(FrontConfig(listen=f"unix:{path}", model_name="tiny", drain_timeout_s=0.3), **config)
-        front = Front(settings, model_dir, cores.spawn, max_waiting, patience=patience, write_stall_s=write_stall_s)
+        front = Front(settings, model_dir, cores.spawn, queue, patience=patience, write_stall_s=write_stall_s)
         listening = asyncio.Event()
         serving = asyncio.create_task(front.serve(lambda _address: listening.set()))
         await listening.wait()
