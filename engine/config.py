@@ -8,6 +8,8 @@ from typing import Literal
 
 DType = Literal["auto", "float32", "bfloat16", "float16"]
 Device = Literal["auto", "cpu", "cuda"]
+Quantization = Literal["none", "int8", "int8_dynamic", "int4", "fp8"]
+KVDtype = Literal["auto", "int8", "fp8"]
 Speculation = Literal["off", "ngram", "draft", "auto"]
 
 
@@ -24,7 +26,11 @@ class CoreConfig:
     dtype: DType = "auto"
     """`auto`: the checkpoint's dtype on CUDA, float32 on CPU."""
     num_threads: int = 0
-    """Threads for torch on CPU; 0 takes every core this process may use."""
+    """Threads for torch on CPU; 0: every core this process may use, less one for the front where there are four or more."""
+    quantization: Quantization = "none"
+    """What plain weights become at load; with `int8_dynamic` activations become int8 too, each row by its own scale."""
+    kv_dtype: KVDtype = "auto"
+    """What the KV pool holds; `auto`: the model's own numbers."""
     max_model_len: int = 0
     """0: what the model's config says."""
     block_size: int = 16

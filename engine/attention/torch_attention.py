@@ -12,21 +12,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from engine.attention.base import AttentionSpec, ForwardContext, KVCache
 from engine.attention.step_plan import GroupPlan, RowPlan, StepPlan, StepPlanner
-
-
-class TorchKVCache:
-    """Keys and values of one layer, each [slots, kv_heads, head_dim]."""
-
-    __slots__ = ("keys", "values")
-
-    def __init__(self, keys: torch.Tensor, values: torch.Tensor) -> None:
-        self.keys = keys
-        self.values = values
-
-    def write(self, keys: torch.Tensor, values: torch.Tensor, slot_mapping: torch.Tensor) -> None:
-        """Store keys and values [T, kv_heads, head_dim] at the given slots."""
-        self.keys.index_copy_(0, slot_mapping, keys)
-        self.values.index_copy_(0, slot_mapping, values)
+from engine.attention.torch_kv_cache import QuantizedKVCache, ReadableKVCache, Scratch, TorchKVCache
 
 
 class TorchAttention:
@@ -34,16 +20,20 @@ class TorchAttention:
 
     name = "torch"
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, *, has_int8_kv: bool = False) -> None:
+        """`has_int8_kv`: pools hold int8 with a scale for each position and head."""
         self._device = device
+        self._has_int8_kv = has_int8_kv
         self._slot_mapping = torch.empty(0, dtype=torch.int64, device=device)
         self._planner: StepPlanner | None = None
         self._plans: dict[int | None, StepPlan] = {}
-        self._scratch: dict[str, torch.Tensor] = {}
+        self._scratch = Scratch()
 
-    def allocate(self, num_blocks: int, block_size: int, spec: AttentionSpec, dtype: torch.dtype) -> TorchKVCache:
+    def allocate(self, num_blocks: int, block_size: int, spec: AttentionSpec, dtype: torch.dtype) -> ReadableKVCache:
         """An empty KV pool for one layer."""
         shape = (num_blocks * block_size, spec.num_kv_heads, spec.head_dim)
+        if self._has_int8_kv:
+            return QuantizedKVCache(shape, dtype, self._device)
         # Zeros, not garbage: masked columns may read slots never written, and 0 * NaN is NaN.
         return TorchKVCache(
             torch.zeros(shape, dtype=dtype, device=self._device), torch.zeros(shape, dtype=dtype, device=self._device)
@@ -59,7 +49,7 @@ class TorchAttention:
         self, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, cache: KVCache, spec: AttentionSpec
     ) -> torch.Tensor:
         """Write keys and values, attend; [T, heads, head_dim] in, the same shape out."""
-        assert isinstance(cache, TorchKVCache)
+        assert isinstance(cache, TorchKVCache | QuantizedKVCache)
         cache.write(keys, values, self._slot_mapping)
         plan = self._plan(spec.sliding_window)
         if len(plan.rows) == 1 and not plan.groups:
@@ -80,14 +70,13 @@ class TorchAttention:
         return plan
 
     def _attend_row(
-        self, queries: torch.Tensor, cache: TorchKVCache, spec: AttentionSpec, row: RowPlan
+        self, queries: torch.Tensor, cache: ReadableKVCache, spec: AttentionSpec, row: RowPlan
     ) -> torch.Tensor:
         """[queries, heads, head_dim] of one row."""
         if row.slots is None:
-            keys = cache.keys.narrow(0, row.key_start, row.num_keys)
-            values = cache.values.narrow(0, row.key_start, row.num_keys)
+            keys, values = cache.span(row.key_start, row.num_keys, self._scratch)
         else:
-            keys, values = self._gather(cache, row.slots)
+            keys, values = cache.gather(row.slots, self._scratch)
         if row.token_end - row.token_start == 1:
             return _attend_one_query(queries, keys, values, spec)
         attended = scaled_dot_product_attention(
@@ -102,32 +91,17 @@ class TorchAttention:
         return attended.squeeze(0).transpose(0, 1)
 
     def _attend_group(
-        self, queries: torch.Tensor, cache: TorchKVCache, spec: AttentionSpec, group: GroupPlan
+        self, queries: torch.Tensor, cache: ReadableKVCache, spec: AttentionSpec, group: GroupPlan
     ) -> torch.Tensor:
         """[rows, heads, head_dim] of decode rows, each with one query."""
         shape = (-1, group.width, spec.num_kv_heads, spec.head_dim)
-        keys, values = (t.view(shape).transpose(1, 2) for t in self._gather(cache, group.slots))
+        keys, values = (t.view(shape).transpose(1, 2) for t in cache.gather(group.slots, self._scratch))
         grouped = queries.index_select(0, group.token_indices).view(
             len(group.token_indices), spec.num_kv_heads, -1, spec.head_dim
         )
         mask = None if group.mask is None else group.mask.to(queries.dtype)
         attended = scaled_dot_product_attention(grouped, keys, values, attn_mask=mask, scale=spec.scale)
         return attended.reshape(-1, spec.num_heads, spec.head_dim)
-
-    def _gather(self, cache: TorchKVCache, slots: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys and values at some slots, in memory the next call reuses: fresh pages cost more than the copy."""
-        return self._gather_into("keys", cache.keys, slots), self._gather_into("values", cache.values, slots)
-
-    def _gather_into(self, name: str, pool: torch.Tensor, slots: torch.Tensor) -> torch.Tensor:
-        row_size = pool.shape[1] * pool.shape[2]
-        size = slots.numel() * row_size
-        scratch = self._scratch.get(name)
-        if scratch is None or scratch.numel() < size or scratch.dtype != pool.dtype:
-            # An ordinary tensor, so that it can be written both in and out of inference mode.
-            with torch.inference_mode(False):
-                scratch = self._scratch[name] = torch.empty(size, dtype=pool.dtype, device=pool.device)
-        out = scratch[:size].view(slots.numel(), *pool.shape[1:])
-        return torch.index_select(pool, 0, slots, out=out)
 
 
 def _attend_one_query(

@@ -7,10 +7,15 @@ from collections.abc import Iterable
 from engine.attention.base import AttentionSpec
 from engine.config import CoreConfig, EngineConfigError
 
+_SCALE_BYTES = 4
 
-def block_bytes(specs: Iterable[AttentionSpec], block_size: int, element_bytes: int) -> int:
-    """Bytes one block takes over all layers, keys and values together."""
-    return sum(2 * block_size * spec.num_kv_heads * spec.head_dim * element_bytes for spec in specs)
+
+def block_bytes(
+    specs: Iterable[AttentionSpec], block_size: int, element_bytes: int, *, has_scales: bool = False
+) -> int:
+    """Bytes one block takes over all layers, keys and values together, and a scale for each position's head if any."""
+    scale_bytes = _SCALE_BYTES if has_scales else 0
+    return sum(2 * block_size * spec.num_kv_heads * (spec.head_dim * element_bytes + scale_bytes) for spec in specs)
 
 
 def useful_blocks(config: CoreConfig, max_model_len: int) -> int:

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from engine.attention.base import AttentionBackend, AttentionSpec
+from engine.config import Quantization
 from engine.models.checkpoint import Checkpoint, CheckpointError
 from engine.models.config import ModelConfig
 from engine.models.decoder import Decoder, DecoderLayer, Model
@@ -15,7 +16,7 @@ from engine.models.families import read_model_config
 from engine.models.layers import RMSNorm
 from engine.models.linear import Linear
 from engine.quantization.choice import KernelTable
-from engine.quantization.maker import LinearMaker, Quantization
+from engine.quantization.maker import LinearMaker
 from engine.quantization.packed_tensors import discard_empty_bias, is_packed, take_packed
 from engine.quantization.weights import GroupWeight
 

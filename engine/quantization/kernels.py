@@ -177,8 +177,8 @@ class IntegerRows:
         """float32 [T, out] of rows scaled to 1, and their scales."""
         lengths = _row_lengths(inputs.float())
         codes = inputs.div(lengths).mul_(INT8_MAX).round_().to(torch.int8)
-        product: torch.Tensor = torch._int_mm(codes, self._codes)
-        return product.float().mul_(self._scales), lengths
+        product: torch.Tensor = torch._int_mm(codes, self._codes).float()
+        return product.mul_(self._scales), lengths
 
 
 def _row_lengths(inputs: torch.Tensor) -> torch.Tensor:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 import torch
 
+from engine.config import Quantization
 from engine.models.linear import Linear, make_linear
 from engine.quantization.choice import KernelTable
 from engine.quantization.float8 import Float8Linear, check_float8
 from engine.quantization.kernels import DYNAMIC_INT8, WEIGHT_ONLY_GROUPS, WEIGHT_ONLY_INT8, KernelKind, Weight
 from engine.quantization.linear import QuantizedLinear, StackedLinear
 from engine.quantization.weights import GroupWeight, quantize_channels, quantize_groups
-
-Quantization = Literal["none", "int8", "int8_dynamic", "int4", "fp8"]
-"""`int8`, `int4`: weights only. `int8_dynamic`: activations become int8 too, each row with its own scale."""
 
 _GROUP_SIZES = (64, 32, 128)
 """By preference; the first that divides the inputs."""

@@ -1,0 +1,118 @@
+"""The KV pool of the PyTorch backend: plain, or int8 with one scale for each position and head."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+
+INT8_MAX = 127.0
+_TINY = 1e-12
+
+
+class Scratch:
+    """Named buffers that the next call reuses: fresh pages cost more than the copy into them."""
+
+    def __init__(self) -> None:
+        self._buffers: dict[str, torch.Tensor] = {}
+
+    def take(self, name: str, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        """A tensor of this shape, its content left over from the last use of the name."""
+        size = 1
+        for length in shape:
+            size *= length
+        buffer = self._buffers.get(name)
+        if buffer is None or buffer.numel() < size or buffer.dtype != dtype:
+            # An ordinary tensor, so that it can be written both in and out of inference mode.
+            with torch.inference_mode(False):
+                buffer = self._buffers[name] = torch.empty(size, dtype=dtype, device=device)
+        return buffer[:size].view(shape)
+
+
+class ReadableKVCache(Protocol):
+    """What the backend needs of a pool."""
+
+    def write(self, keys: torch.Tensor, values: torch.Tensor, slot_mapping: torch.Tensor) -> None:
+        """Store keys and values [T, kv_heads, head_dim] at the given slots."""
+        ...
+
+    def span(self, start: int, count: int, scratch: Scratch) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and values [count, kv_heads, head_dim] of consecutive slots, until the next read."""
+        ...
+
+    def gather(self, slots: torch.Tensor, scratch: Scratch) -> tuple[torch.Tensor, torch.Tensor]:
+        """The same of any slots, int64 [count]."""
+        ...
+
+
+class TorchKVCache:
+    """Keys and values of one layer, each [slots, kv_heads, head_dim]."""
+
+    __slots__ = ("keys", "values")
+
+    def __init__(self, keys: torch.Tensor, values: torch.Tensor) -> None:
+        self.keys = keys
+        self.values = values
+
+    def write(self, keys: torch.Tensor, values: torch.Tensor, slot_mapping: torch.Tensor) -> None:
+        """Store keys and values [T, kv_heads, head_dim] at the given slots."""
+        self.keys.index_copy_(0, slot_mapping, keys)
+        self.values.index_copy_(0, slot_mapping, values)
+
+    def span(self, start: int, count: int, scratch: Scratch) -> tuple[torch.Tensor, torch.Tensor]:
+        """Views of the pool."""
+        return self.keys.narrow(0, start, count), self.values.narrow(0, start, count)
+
+    def gather(self, slots: torch.Tensor, scratch: Scratch) -> tuple[torch.Tensor, torch.Tensor]:
+        """Copies, in memory that the next call reuses."""
+        return _gather("keys", self.keys, slots, scratch), _gather("values", self.values, slots, scratch)
+
+
+class QuantizedKVCache:
+    """int8 keys and values of one layer with scales [slots, kv_heads]: largest magnitude / 127, set when stored.
+
+    No number moves by more than half its scale.
+    """
+
+    __slots__ = ("_dtype", "key_scales", "keys", "value_scales", "values")
+
+    def __init__(self, shape: tuple[int, int, int], dtype: torch.dtype, device: torch.device) -> None:
+        """`shape`: slots, kv_heads, head_dim; `dtype`: of what is read."""
+        self._dtype = dtype
+        self.keys = torch.zeros(shape, dtype=torch.int8, device=device)
+        self.values = torch.zeros_like(self.keys)
+        self.key_scales = torch.zeros(shape[:2], dtype=torch.float32, device=device)
+        self.value_scales = torch.zeros_like(self.key_scales)
+
+    def write(self, keys: torch.Tensor, values: torch.Tensor, slot_mapping: torch.Tensor) -> None:
+        """Quantize and store keys and values [T, kv_heads, head_dim] at the given slots."""
+        for source, codes, scales in ((keys, self.keys, self.key_scales), (values, self.values, self.value_scales)):
+            source = source.float()
+            source_scales = source.abs().amax(2).div_(INT8_MAX).clamp_(min=_TINY)
+            codes.index_copy_(0, slot_mapping, source.div(source_scales.unsqueeze(2)).round_().to(torch.int8))
+            scales.index_copy_(0, slot_mapping, source_scales)
+
+    def span(self, start: int, count: int, scratch: Scratch) -> tuple[torch.Tensor, torch.Tensor]:
+        """Written out as floating-point numbers, in memory that the next call reuses."""
+        return (
+            self._read("keys", self.keys.narrow(0, start, count), self.key_scales.narrow(0, start, count), scratch),
+            self._read(
+                "values", self.values.narrow(0, start, count), self.value_scales.narrow(0, start, count), scratch
+            ),
+        )
+
+    def gather(self, slots: torch.Tensor, scratch: Scratch) -> tuple[torch.Tensor, torch.Tensor]:
+        """Written out as floating-point numbers, in memory that the next call reuses."""
+        keys = _gather("key_codes", self.keys, slots, scratch)
+        values = _gather("value_codes", self.values, slots, scratch)
+        key_scales, value_scales = (scales.index_select(0, slots) for scales in (self.key_scales, self.value_scales))
+        return self._read("keys", keys, key_scales, scratch), self._read("values", values, value_scales, scratch)
+
+    def _read(self, name: str, codes: torch.Tensor, scales: torch.Tensor, scratch: Scratch) -> torch.Tensor:
+        out = scratch.take(name, tuple(codes.shape), self._dtype, codes.device)
+        return out.copy_(codes).mul_(scales.unsqueeze(2))
+
+
+def _gather(name: str, pool: torch.Tensor, slots: torch.Tensor, scratch: Scratch) -> torch.Tensor:
+    out = scratch.take(name, (slots.numel(), *pool.shape[1:]), pool.dtype, pool.device)
+    return torch.index_select(pool, 0, slots, out=out)
