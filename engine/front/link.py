@@ -7,6 +7,8 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, Protocol
 
+import msgspec
+
 from engine.front.errors import ApiError, core_failed, overloaded
 from engine.front.mailbox import Mailbox
 from engine.front.queue_guard import QueueGuard, QueueLimits
@@ -43,6 +45,11 @@ IDLE_LOAD = Load(
     step_s=0.0,
     num_step_tokens=0,
 )
+
+
+def _unused(ready: Ready) -> Load:
+    """The load of a core that has not made a step."""
+    return msgspec.structs.replace(IDLE_LOAD, num_blocks_total=ready.num_blocks, num_blocks_free=ready.num_blocks)
 
 
 class LinkObserver(Protocol):
@@ -209,6 +216,7 @@ class CoreLink:
             self._stepped(message)
         elif isinstance(message, Ready):
             self.ready = message
+            self.load = _unused(message)
             if self.state != "stopped":
                 self._set_state("ready")
         elif isinstance(message, Phase):
