@@ -57,7 +57,7 @@ class Choice:
     finish: Finish | None = None
     stages: StageTimes | None = None
     has_stopped_itself: bool = False
-    """A stop string ended it, so the core does not know yet."""
+    """A stop string or the only call that is allowed ended it, so the core does not know yet."""
     _detokenizer: Detokenizer = field(default_factory=Detokenizer)
     _matcher: StopMatcher = field(init=False)
     _num_chars: int = 0
@@ -97,6 +97,9 @@ class Choice:
         """The text without the calls in it, and the calls."""
         parsed = tools.feed(text)
         shown, calls = parsed.text, parsed.calls
+        if tools.is_full and self.finish != "stop":
+            self.has_stopped_itself = self.finish is None
+            self.finish = "stop"
         if self.finish is not None:
             rest = tools.finish()
             shown, calls = shown + rest.text, calls + rest.calls

@@ -16,7 +16,7 @@ from engine.config import FrontConfig
 from engine.front.errors import ApiError, invalid_value, unsupported
 from engine.front.response_format import ResponseFormat, check_response_format
 from engine.front.strict_json import parse_object
-from engine.front.tools import Tool, ToolCall, ToolUse, choose_tools
+from engine.front.tools import Tool, ToolCall, ToolUse, check_tools, choose_tools
 
 IGNORED = frozenset({"user", "store", "metadata", "service_tier", "prompt_cache_key", "safety_identifier"})
 """Accepted without effect on the answer (`service_tier: "flex"` also chooses the batch lane)."""
@@ -138,7 +138,7 @@ class ChatRequest(SamplingFields, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @property
     def tool_use(self) -> ToolUse | None:
-        """The tools that may or must be called; None: none. Raises ApiError (400) before `parse_chat` has checked."""
+        """The tools that may or must be called; None: none. Of a request that `parse_chat` has checked."""
         return choose_tools(self.tools, self.tool_choice, self.parallel_tool_calls)
 
     @property
@@ -177,6 +177,7 @@ def parse_chat(body: bytes, config: FrontConfig) -> ChatRequest:
     request = _convert(parse_object(body), ChatRequest)
     _check_common(request, config)
     check_response_format(request.response_format)
+    check_tools(request.tools)
     choose_tools(request.tools, request.tool_choice, request.parallel_tool_calls)
     if not request.messages:
         raise invalid_value("messages", "messages: expected at least one message.")

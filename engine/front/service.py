@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import Literal, TypeVar
 
+import msgspec
+
 from engine.config import FrontConfig
 from engine.front.chat_template import ChatTemplate, Segment
 from engine.front.choice import Choice
@@ -93,6 +95,8 @@ class EngineService:
         if request.tool_use is not None and self._tool_format is None:
             raise unsupported("tools", "tools: this model's chat template knows no tools.")
         num_chars = sum(message.num_chars for message in request.messages)
+        if request.tool_use is not None:
+            num_chars += len(msgspec.json.encode(request.tools))
         self._check_chars(num_chars, ready, "messages")
         started_at = self.clock()
         if not request.tools and num_chars + CHARS_PER_TURN * len(request.messages) <= INLINE_CHARS:
@@ -185,5 +189,6 @@ class EngineService:
         form = self._tool_format
         if use is None or form is None:
             return Choice(index, token_bytes, stop_token_ids, stops)
-        parser = ToolParser(form, {tool.function.name for tool in use.allowed}, form.make_id)
+        names = {tool.function.name for tool in use.allowed}
+        parser = ToolParser(form, names, form.make_id, max_calls=None if use.may_be_many else 1)
         return Choice(index, form.token_bytes(token_bytes), stop_token_ids, stops, parser)

@@ -48,8 +48,9 @@ class _State(Enum):
 class ToolParser:
     """Parser of one answer. What looks like a call but is none, or calls an unknown function, stays text."""
 
-    def __init__(self, form: ToolFormat, names: Collection[str], make_id: MakeId) -> None:
+    def __init__(self, form: ToolFormat, names: Collection[str], make_id: MakeId, max_calls: int | None = None) -> None:
         self._form = form
+        self._max_calls = max_calls
         self._names = names
         self._make_id = make_id
         self._state = _State.HEAD if form.opens_bare else _State.TEXT
@@ -67,15 +68,22 @@ class ToolParser:
         self._calls: list[CallDelta] = []
         self.num_calls = 0
 
+    @property
+    def is_full(self) -> bool:
+        """Whether the last call that is allowed is complete; nothing behind it counts."""
+        return self.num_calls == self._max_calls and self._state in (_State.BETWEEN, _State.TEXT)
+
     def feed(self, text: str) -> Parsed:
         """Take more of the answer."""
         self._buffer += text
-        while self._step():
+        while not self.is_full and self._step():
             pass
         return self._take()
 
     def finish(self) -> Parsed:
         """Take the end of the answer; what is still undecided is text, or a call that was cut off."""
+        if self.is_full:
+            self._buffer = ""
         if self._state is _State.BETWEEN:
             self._state = _State.TEXT
         if self._state in (_State.HEAD, _State.WHOLE) and not self._try_whole(self._buffer):

@@ -87,32 +87,8 @@ class ToolUse:
     """Whether there may be several calls."""
 
 
-def choose_tools(
-    tools: Sequence[Tool] | None, choice: str | dict[str, Any] | None, may_be_many: bool | None
-) -> ToolUse | None:
-    """What the request's tools come to; None: no tools, or none may be called. Raises ApiError (400)."""
-    _check_tools(tools)
-    if not tools:
-        if choice not in (None, "none", "auto"):
-            raise invalid_value("tool_choice", "tool_choice: only allowed together with tools.")
-        return None
-    if choice == "none":
-        return None
-    allowed = tuple(tools)
-    if isinstance(choice, dict):
-        allowed = (_named(tools, choice),)
-    elif choice not in (None, "auto", "required"):
-        expected = "none, auto, required or an object that names a function"
-        raise invalid_value("tool_choice", f"tool_choice: expected {expected}.")
-    return ToolUse(
-        tools=tuple(tools),
-        allowed=allowed,
-        is_forced=choice not in (None, "auto"),
-        may_be_many=may_be_many is not False and not isinstance(choice, dict),
-    )
-
-
-def _check_tools(tools: Sequence[Tool] | None) -> None:
+def check_tools(tools: Sequence[Tool] | None) -> None:
+    """Raise ApiError (400) for wrong names, two of one name, too many, and schemas that will not be compiled."""
     if tools is None:
         return
     if len(tools) > MAX_TOOLS:
@@ -131,6 +107,30 @@ def _check_tools(tools: Sequence[Tool] | None) -> None:
             if tool.function.schema.get("type", "object") != "object":
                 where = f"{place}.parameters.type"
                 raise invalid_value(where, f"{where}: expected object: arguments have names.")
+
+
+def choose_tools(
+    tools: Sequence[Tool] | None, choice: str | dict[str, Any] | None, may_be_many: bool | None
+) -> ToolUse | None:
+    """What checked tools come to; None: there are none, or none may be called. Raises ApiError (400) on the choice."""
+    if not tools:
+        if choice not in (None, "none", "auto"):
+            raise invalid_value("tool_choice", "tool_choice: only allowed together with tools.")
+        return None
+    if choice == "none":
+        return None
+    allowed = tuple(tools)
+    if isinstance(choice, dict):
+        allowed = (_named(tools, choice),)
+    elif choice not in (None, "auto", "required"):
+        expected = "none, auto, required or an object that names a function"
+        raise invalid_value("tool_choice", f"tool_choice: expected {expected}.")
+    return ToolUse(
+        tools=tuple(tools),
+        allowed=allowed,
+        is_forced=choice not in (None, "auto"),
+        may_be_many=may_be_many is not False and not isinstance(choice, dict),
+    )
 
 
 def _named(tools: Sequence[Tool], choice: dict[str, Any]) -> Tool:
