@@ -144,6 +144,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     """Recent rate at which tokens (prompt and output) are computed."""
     forecast_wait_s: float = 0.0
     """How long a short interactive request that arrives now is expected to wait for its first chunk."""
+    num_kv_tokens: int = 0
+    """Tokens of live sequences whose keys and values are in the pool; those in shared blocks count for each."""
     lanes: dict[Lane, LaneLoad] = {}
     """Empty until the first step."""
 

@@ -20,6 +20,7 @@ BENCHES = {
     "streams": "many concurrent streams: none lost, what the gateway adds to first token and gaps",
     "cancel": "clients that leave, against the real engine: how fast everything is free again, and that nothing leaks",
     "engine": "decode rate of the engine beside transformers' generate, same checkpoint and threads",
+    "engine_scheduling": "shared prefixes, long prompts beside streams, a full KV pool, continuous batching",
     "memory": "growth of the gateway's memory over many requests",
 }
 

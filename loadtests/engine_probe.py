@@ -22,6 +22,7 @@ class EngineLoad:
     num_blocks_total: int
     num_blocks_free: int
     num_blocks_leaked: int
+    num_kv_tokens: int
 
     @property
     def num_blocks_held(self) -> int:

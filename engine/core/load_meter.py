@@ -60,6 +60,7 @@ class LoadMeter:
             waiting_prompt_tokens=self._scheduler.num_prefill_tokens,
             drain_tokens_per_s=self._recent_tokens / self._recent_s if self._recent_s else 0.0,
             forecast_wait_s=lanes["interactive"].forecast_wait_s,
+            num_kv_tokens=sum(seq.num_computed_tokens for seq in running),
             lanes=lanes,
         )
 
