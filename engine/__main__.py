@@ -22,8 +22,14 @@ _SHORT = {"num_threads": ("--threads",), "draft_model_dir": ("--draft-model",)}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run an engine until a signal. Returns 0, or 2 when a setting is wrong."""
-    options = vars(make_parser().parse_args(argv))
+    """Run an engine until a signal, or what the first argument names. Returns 0, or 2 when a setting is wrong."""
+    arguments = sys.argv[1:] if argv is None else list(argv)
+    if arguments[:1] == ["quantize"]:
+        # torch takes seconds to import, and serving never needs it in this process.
+        from engine.quantization.command import main as quantize
+
+        return quantize(arguments[1:])
+    options = vars(make_parser().parse_args(arguments))
     logging.basicConfig(
         level=options.pop("log_level").upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )

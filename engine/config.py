@@ -26,7 +26,7 @@ class CoreConfig:
     dtype: DType = "auto"
     """`auto`: the checkpoint's dtype on CUDA, float32 on CPU."""
     num_threads: int = 0
-    """Threads for torch on CPU; 0: every core this process may use, less one for the front where there are four or more."""
+    """Threads for torch on CPU; 0: every core this process may use, less one for the front where there are four."""
     quantization: Quantization = "none"
     """What plain weights become at load; with `int8_dynamic` activations become int8 too, each row by its own scale."""
     kv_dtype: KVDtype = "auto"

@@ -163,7 +163,8 @@ class OnednnRows:
         lengths = _row_lengths(inputs.float())
         codes = inputs.div(lengths).mul_(INT8_MAX).round_().add_(INT8_MAX + 1).to(torch.uint8)
         weight = (self._packed, self._scales, self._zeros, None)
-        return self._product(codes, 1 / INT8_MAX, INT8_MAX + 1, *weight, *self._FORM), lengths
+        rows: torch.Tensor = self._product(codes, 1 / INT8_MAX, INT8_MAX + 1, *weight, *self._FORM)
+        return rows, lengths
 
 
 class IntegerRows:
@@ -183,7 +184,8 @@ class IntegerRows:
 
 def _row_lengths(inputs: torch.Tensor) -> torch.Tensor:
     """Largest magnitude of each row [T, 1], never 0."""
-    return torch.linalg.vector_norm(inputs, _MAX_LENGTH, -1, True).clamp_(min=1e-30)
+    lengths: torch.Tensor = torch.linalg.vector_norm(inputs, _MAX_LENGTH, -1, True)
+    return lengths.clamp_(min=1e-30)
 
 
 def _is_cpu(weight: ChannelWeight) -> bool:

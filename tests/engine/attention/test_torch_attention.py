@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.attention.base import AttentionSpec
-from engine.attention.torch_attention import TorchAttention, TorchKVCache
+from engine.attention.torch_attention import TorchAttention
+from engine.attention.torch_kv_cache import TorchKVCache
 from tests.engine.attention.reference import Batch, make_batch, reference_attention
 
 CPU = torch.device("cpu")
@@ -17,6 +18,7 @@ CPU = torch.device("cpu")
 def attend(batch: Batch, spec: AttentionSpec) -> tuple[torch.Tensor, TorchKVCache]:
     backend = TorchAttention(CPU)
     cache = backend.allocate(batch.num_blocks, batch.context.block_size, spec, torch.float32)
+    assert isinstance(cache, TorchKVCache)
     cache.write(batch.past_keys, batch.past_values, batch.past_slots)
     backend.prepare(batch.context)
     with torch.inference_mode():
@@ -91,6 +93,7 @@ def test_what_other_sequences_left_in_the_pool_is_never_seen() -> None:
     batch = make_batch(spec, [(5, 1), (9, 1), (2, 4)], block_size=4, seed=8, is_scattered=True)
     backend = TorchAttention(CPU)
     cache = backend.allocate(batch.num_blocks, 4, spec, torch.float32)
+    assert isinstance(cache, TorchKVCache)
     cache.keys.fill_(1e4)
     cache.values.fill_(1e4)
     cache.write(batch.past_keys, batch.past_values, batch.past_slots)
