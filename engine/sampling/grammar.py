@@ -130,8 +130,12 @@ def compile_grammar(tokenizer: LLTokenizer, source: str) -> GrammarState:
     matcher = LLMatcher(tokenizer, source, log_level=0, limits=limits)
     state = GrammarState(matcher, tokenizer.vocab_size)
     if state.failure is None:
-        # Some that are too complex fail here only.
+        # Some that are too complex fail here only, where there is the first choice.
+        probe = matcher.deep_copy()
+        probe.consume_tokens(probe.compute_ff_tokens())
+        probe.compute_bitmask()
         matcher.compute_bitmask()
+        state = GrammarState(probe if probe.is_error() else matcher, tokenizer.vocab_size)
     # "No extension" is the library's word for a grammar that has no sentence at all.
     if state.failure is not None and not state.failure.startswith("NoExtension"):
         raise GrammarError(state.failure)
