@@ -70,11 +70,20 @@ class DraftModel:
 
     @torch.inference_mode()
     def draft(self, rows: SequenceOf[tuple[Sequence, int]]) -> list[tuple[int, ...]]:
-        """So many drafts for each row, at least one; its block table reaches as far. A round makes one for all rows."""
+        """Up to so many drafts for each row, fewer only where one ends the answer; its block table reaches as far.
+
+        A round makes one draft for all rows.
+        """
         drafts: list[list[int]] = [[] for _ in rows]
         step = self._catch_up([seq for seq, _ in rows])
         for number in range(max(count for _, count in rows)):
-            going = [index for index, (_, count) in enumerate(rows) if count > number]
+            going = [
+                index
+                for index, (seq, count) in enumerate(rows)
+                if count > number == len(drafts[index]) and not _ends(seq, drafts[index])
+            ]
+            if not going:
+                break
             if number:
                 step = [_row_of_draft(rows[index][0], drafts[index]) for index in going]
             chosen = self._run(step, [drafts[index] for index in going])
@@ -143,6 +152,11 @@ class DraftModel:
             is_full = (index + 1) * size <= seq.num_tokens and index < len(seq.block_digests)
             self._written[seq.block_table[index]] = seq.block_digests[index] if is_full else None
         progress.num_tokens, progress.drafts = seq.num_tokens, drafts
+
+
+def _ends(seq: Sequence, drafts: list[int]) -> bool:
+    """Whether the answer would be over with the last draft."""
+    return bool(drafts) and drafts[-1] in seq.params.stop_token_ids
 
 
 def _row_of_draft(seq: Sequence, drafts: list[int]) -> ScheduledRow:

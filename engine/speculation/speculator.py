@@ -36,7 +36,7 @@ class DraftModel(Protocol):
         ...
 
     def draft(self, rows: SequenceOf[tuple[Sequence, int]]) -> list[tuple[int, ...]]:
-        """So many drafts for each row. May raise anything."""
+        """Up to so many drafts for each row, at least one. May raise anything."""
         ...
 
 
@@ -121,6 +121,7 @@ class Speculator:
             return None
         if grammar is not None and not forced:
             found = Lookup(found.num_matched, found.token_ids[: grammar.validate(found.token_ids)])
+        found = Lookup(found.num_matched, _up_to_end(found.token_ids, request.seq.params.stop_token_ids))
         if not found.token_ids:
             return None
         self._record.guess(request.seq, found.num_matched, found.token_ids)
@@ -232,7 +233,7 @@ class Speculator:
             self._model = None
             return [()] * len(rows)
         self._drafting_s = self._clock() - started_at
-        self._costs.observe_drafting(len(rows), max(count for _, count in rows), num_unread, self._drafting_s)
+        self._costs.observe_drafting(len(rows), max(map(len, drafts)), num_unread, self._drafting_s)
         return drafts
 
     def _guard(self, num_rows: int, with_model: bool) -> Guard:
@@ -243,6 +244,14 @@ def _planned(kinds: list[Kind], candidates: list[Candidate], cost: StepCost, *, 
     num_rows = len(candidates)
     counts = plan_drafts(candidates, num_rows, cost)
     return _Plan(kinds, counts, expected_gain(candidates, counts, num_rows, cost), with_model)
+
+
+def _up_to_end(token_ids: list[int], stop_token_ids: tuple[int, ...]) -> list[int]:
+    """The tokens up to the first that ends an answer."""
+    for index, token_id in enumerate(token_ids):
+        if token_id in stop_token_ids:
+            return token_ids[: index + 1]
+    return token_ids
 
 
 def _within(counts: list[int], budget: int) -> list[int]:

@@ -20,8 +20,9 @@ _CROWD_TRIALS = 12.0
 _CROWD_DECAY = 0.98
 _OWN_TRIALS = 3.0
 _OWN_DECAY = 0.85
-_PRIORS = {FORCED: 0.9, MODEL: 0.7, 2: 0.4, 3: 0.5, 4: 0.6}
-_PRIOR = 0.7
+_PRIORS = {FORCED: 0.9, MODEL: 0.7}
+_PRIOR = 0.3
+"""Of lookups: low, for they are judged without being used and show soon enough what they are worth."""
 
 
 @dataclass(frozen=True, slots=True)

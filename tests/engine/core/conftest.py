@@ -19,6 +19,14 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def other_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Another model of the same shape."""
+    folder = tmp_path_factory.mktemp("other")
+    write_checkpoint(folder, seed=8)
+    return folder
+
+
 @pytest.fixture(scope="package", autouse=True)
 def one_thread() -> Iterator[None]:
     """Tiny matrices are slower on several threads, above all where others use the cores too."""

@@ -9,12 +9,14 @@ from zlib import crc32
 import numpy as np
 
 from engine.core.admission import Limits
-from engine.core.batch import RowResult, ScheduledBatch
+from engine.core.batch import RowResult, ScheduledBatch, ScheduledRow
 from engine.core.block_manager import BlockManager
+from engine.core.drafting import Drafter, DraftRequest
 from engine.core.output_forecast import OutputForecast
 from engine.core.scheduler import Scheduler
 from engine.core.step_time import StepTimeModel
 from engine.core.tally import Tally
+from engine.core.verification import accept
 from engine.messages import Add, Lane, SamplingParams, SeqOutput
 
 VOCAB_SIZE = 97
@@ -31,6 +33,11 @@ def greedy(prompt: SequenceOf[int], num_tokens: int) -> list[int]:
     for _ in range(num_tokens):
         tokens.append(next_token(tokens))
     return tokens[len(prompt) :]
+
+
+def next_tokens(request: DraftRequest) -> list[int]:
+    """What a sequence on the fake model will say next."""
+    return greedy(request.seq.token_ids, request.max_drafts)
 
 
 def make_add(
@@ -87,15 +94,21 @@ class FakeModel:
         for row in batch.rows:
             assert row.num_query_tokens > 0
             slots = self._row_slots(list(row.seq.block_table))
-            self._slots[slots[row.start : row.end]] = row.seq.token_ids[row.start : row.end]
+            end = row.start + row.num_query_tokens
+            tokens = list(row.seq.token_ids[row.start : row.end]) + list(row.draft_token_ids)
+            self._slots[slots[row.start : end]] = tokens
             self.num_computed_tokens += row.num_tokens
         if any(row.seq.seq_id in self.poisoned for row in batch.rows):
             raise RuntimeError("poisoned")
-        results = []
-        for row in batch.rows:
-            context = self._slots[self._row_slots(list(row.seq.block_table))[: row.end]]
-            results.append(RowResult([next_token(context.tolist())] if row.samples else []))
-        return results
+        return [self._result(row) if row.samples else RowResult([]) for row in batch.rows]
+
+    def _result(self, row: ScheduledRow) -> RowResult:
+        """The answer behind the row's tokens and behind each draft, as far as the drafts are right."""
+        slots = self._row_slots(list(row.seq.block_table))
+        chosen = [
+            next_token(self._slots[slots[: row.end + count]].tolist()) for count in range(len(row.draft_token_ids) + 1)
+        ]
+        return accept(row.draft_token_ids, chosen, [None] * len(chosen), [False] * len(chosen))
 
     def _row_slots(self, table: list[int]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         first = np.asarray(table, dtype=np.int64)[:, None] * self._block_size
@@ -113,6 +126,7 @@ class FakeCore:
     max_model_len: int = 64
     max_waiting: int = 100
     enable_prefix_cache: bool = True
+    drafter: Drafter | None = None
     clock: FakeClock = field(default_factory=FakeClock)
 
     def __post_init__(self) -> None:
@@ -129,7 +143,12 @@ class FakeCore:
             max_waiting=self.max_waiting,
         )
         self.scheduler = Scheduler(
-            self.limits, self.blocks, forecast=self.forecast, step_time=self.step_time, tally=self.tally
+            self.limits,
+            self.blocks,
+            forecast=self.forecast,
+            step_time=self.step_time,
+            tally=self.tally,
+            drafter=self.drafter,
         )
         self.texts: dict[int, list[int]] = {}
         self.ends: dict[int, SeqOutput] = {}

@@ -7,87 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.attention.base import KVCache
-from engine.attention.torch_attention import TorchAttention
-from engine.core.admission import Limits
-from engine.core.block_manager import BlockManager
-from engine.core.output_forecast import OutputForecast
-from engine.core.runner import ModelRunner
-from engine.core.sample_rows import SampleRows
-from engine.core.scheduler import Scheduler
-from engine.core.step_time import StepTimeModel
-from engine.core.tally import Tally
-from engine.messages import Add, SamplingParams, SeqOutput
-from engine.models.decoder import Model
-from engine.models.loader import load_model
-from engine.sampling.sampler import Sampler
-from tests.engine.core.checkpoints import MAX_MODEL_LEN, VOCAB_SIZE, transformers_greedy
-
-_CPU = torch.device("cpu")
-_BLOCK_SIZE = 8
-PROMPTS = [[(7 * n * n + k * n + 3) % VOCAB_SIZE for n in range(20 + 9 * k)] for k in range(4)]
-"""Four prompts of different lengths."""
-SHARED = [PROMPTS[3] + tail for tail in ([1, 2, 3], [1, 2, 4], [9] * 12, [9] * 13)]
-"""Four prompts with one long prefix."""
-
-
-class TinyCore:
-    """A real model behind a real scheduler, without process or socket."""
-
-    def __init__(
-        self, folder: Path, *, num_blocks: int = 128, budget: int = 512, rows: int = 8, prefix_cache: bool = True
-    ) -> None:
-        backend = TorchAttention(_CPU)
-        self.model: Model = load_model(folder, dtype=torch.float32, device=_CPU, backend=backend)
-        caches: list[KVCache] = [
-            backend.allocate(num_blocks, _BLOCK_SIZE, spec, torch.float32) for spec in self.model.attention_specs
-        ]
-        self.runner = ModelRunner(
-            self.model,
-            Sampler(),
-            caches,
-            sample_rows=SampleRows(_CPU),
-            device=_CPU,
-            block_size=_BLOCK_SIZE,
-            max_tokens=budget,
-            max_rows=rows,
-            max_blocks=MAX_MODEL_LEN // _BLOCK_SIZE,
-        )
-        self.tally = Tally()
-        limits = Limits(
-            max_model_len=min(MAX_MODEL_LEN, num_blocks * _BLOCK_SIZE),
-            vocab_size=VOCAB_SIZE,
-            max_num_rows=rows,
-            step_token_budget=budget,
-            max_waiting=100,
-        )
-        self.scheduler = Scheduler(
-            limits,
-            BlockManager(num_blocks, _BLOCK_SIZE, enable_prefix_cache=prefix_cache),
-            forecast=OutputForecast(prior_tokens=1.0),
-            step_time=StepTimeModel(),
-            tally=self.tally,
-        )
-        self.outputs: list[SeqOutput] = []
-        self._num_sequences = 0
-
-    def answers(self, prompts: list[list[int]], **params: float | int) -> list[list[int]]:
-        """Token ids of the answers, all prompts at once."""
-        first = self._num_sequences
-        for prompt in prompts:
-            sampling = SamplingParams(**({"max_tokens": 16, "temperature": 0.0} | params))  # type: ignore[arg-type]
-            self.scheduler.add(Add(seq_id=self._num_sequences, prompt_token_ids=prompt, params=sampling), 0.0)
-            self._num_sequences += 1
-        texts: dict[int, list[int]] = {}
-        while self.scheduler.has_work:
-            batch = self.scheduler.schedule(0.0)
-            self.scheduler.complete(batch, self.runner.run(batch), 0.0)
-            self.scheduler.check_integrity()
-            for output in self.scheduler.take_outputs():
-                assert output.error is None
-                self.outputs.append(output)
-                texts.setdefault(output.seq_id, []).extend(output.token_ids)
-        return [texts[seq_id] for seq_id in range(first, self._num_sequences)]
+from engine.messages import Add, SamplingParams
+from tests.engine.core.checkpoints import VOCAB_SIZE, transformers_greedy
+from tests.engine.core.tiny_core import PROMPTS, SHARED, TinyCore
 
 
 @pytest.fixture(scope="module")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import random
+
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from engine.core.lanes import LANES
 from engine.messages import Lane
-from tests.engine.core.fakes import FakeCore, greedy, make_add
+from tests.engine.core.drafters import RandomDrafter
+from tests.engine.core.fakes import FakeCore, greedy, make_add, next_tokens
 
 # Few distinct blocks, so that prompts share prefixes often.
 _BLOCKS = st.sampled_from([[1, 1, 1, 1], [2, 2, 2, 2], [1, 2, 3, 4]])
@@ -27,8 +30,11 @@ class SchedulerMachine(RuleBasedStateMachine):
         max_num_rows=st.integers(1, 6),
         budget=st.integers(1, 24),
         enable_prefix_cache=st.booleans(),
+        drafts_seed=st.none() | st.integers(0, 1000),
     )
-    def build(self, num_blocks: int, max_num_rows: int, budget: int, enable_prefix_cache: bool) -> None:
+    def build(
+        self, num_blocks: int, max_num_rows: int, budget: int, enable_prefix_cache: bool, drafts_seed: int | None
+    ) -> None:
         self.core = FakeCore(
             num_blocks=num_blocks,
             max_num_rows=max_num_rows,
@@ -36,6 +42,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             max_model_len=48,
             max_waiting=12,
             enable_prefix_cache=enable_prefix_cache,
+            drafter=None if drafts_seed is None else RandomDrafter(next_tokens, random.Random(drafts_seed)),
         )
         self.prompts: dict[int, list[int]] = {}
         self.max_tokens: dict[int, int] = {}
@@ -87,6 +94,11 @@ class SchedulerMachine(RuleBasedStateMachine):
     def books_balance(self) -> None:
         self.core.scheduler.check_integrity()
         assert self.core.blocks.num_leaked(self.core.scheduler.running()) == 0
+
+    @invariant()
+    def nobody_keeps_room_for_drafts(self) -> None:
+        for seq in self.core.scheduler.running():
+            assert len(seq.block_table) <= self.core.blocks.blocks_for(seq.num_tokens)
 
     @invariant()
     def every_answer_is_a_prefix_of_the_right_one(self) -> None:

@@ -1,0 +1,39 @@
+"""Drafters for tests: right, wrong or partly right by a seeded draw, and always as many as fit."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from collections.abc import Sequence as SequenceOf
+
+from engine.core.batch import RowResult, ScheduledBatch
+from engine.core.drafting import DraftRequest
+
+Oracle = Callable[[DraftRequest], list[int]]
+"""What a sequence will really say next, at least as far as asked."""
+
+
+class RandomDrafter:
+    """Drafts whose right part and length are drawn; keeps count of what it saw."""
+
+    def __init__(self, oracle: Oracle, rng: random.Random, *, max_drafts: int = 4, vocab_size: int = 97) -> None:
+        self.max_drafts = max_drafts
+        self._oracle = oracle
+        self._rng = rng
+        self._vocab_size = vocab_size
+        self.num_steps = 0
+
+    def draft(self, requests: SequenceOf[DraftRequest], budget: int) -> list[tuple[int, ...]]:
+        """Some right tokens, then random ones."""
+        drafts = []
+        for request in requests:
+            count = min(budget, self._rng.randint(0, max(0, request.max_drafts)))
+            right = self._oracle(request)[: self._rng.randint(0, count)]
+            wrong = [self._rng.randrange(self._vocab_size) for _ in range(count - len(right))]
+            drafts.append((*right, *wrong))
+            budget -= count
+        return drafts
+
+    def observe(self, batch: ScheduledBatch, results: SequenceOf[RowResult], seconds: float) -> None:
+        """Count steps."""
+        self.num_steps += 1

@@ -1,0 +1,111 @@
+"""A real model behind a real scheduler, without process or socket."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from engine.attention.base import KVCache
+from engine.attention.torch_attention import TorchAttention
+from engine.core.admission import Limits
+from engine.core.block_manager import BlockManager
+from engine.core.drafting import Drafter
+from engine.core.output_forecast import OutputForecast
+from engine.core.runner import ModelRunner
+from engine.core.sample_rows import SampleRows
+from engine.core.scheduler import Scheduler
+from engine.core.step_time import StepTimeModel
+from engine.core.tally import Tally
+from engine.messages import Add, SamplingParams, SeqOutput
+from engine.models.decoder import Model
+from engine.models.loader import load_model
+from engine.sampling.sampler import Sampler
+from tests.engine.core.checkpoints import MAX_MODEL_LEN, VOCAB_SIZE
+
+CPU = torch.device("cpu")
+BLOCK_SIZE = 8
+PROMPTS = [[(7 * n * n + k * n + 3) % VOCAB_SIZE for n in range(20 + 9 * k)] for k in range(4)]
+"""Four prompts of different lengths."""
+SHARED = [PROMPTS[3] + tail for tail in ([1, 2, 3], [1, 2, 4], [9] * 12, [9] * 13)]
+"""Four prompts with one long prefix."""
+
+
+class TinyCore:
+    """A real model behind a real scheduler, without process or socket."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        num_blocks: int = 128,
+        budget: int = 512,
+        rows: int = 8,
+        prefix_cache: bool = True,
+        drafter: Callable[[TinyCore], Drafter] | None = None,
+    ) -> None:
+        self.num_blocks, self.budget, self.rows = num_blocks, budget, rows
+        self.backend = backend = TorchAttention(CPU)
+        self.model: Model = load_model(folder, dtype=torch.float32, device=CPU, backend=backend)
+        caches: list[KVCache] = [
+            backend.allocate(num_blocks, BLOCK_SIZE, spec, torch.float32) for spec in self.model.attention_specs
+        ]
+        self.runner = ModelRunner(
+            self.model,
+            Sampler(),
+            caches,
+            sample_rows=SampleRows(CPU),
+            device=CPU,
+            block_size=BLOCK_SIZE,
+            max_tokens=budget,
+            max_rows=rows,
+            max_blocks=MAX_MODEL_LEN // BLOCK_SIZE,
+        )
+        self.tally = Tally()
+        self.drafter = None if drafter is None else drafter(self)
+        limits = Limits(
+            max_model_len=min(MAX_MODEL_LEN, num_blocks * BLOCK_SIZE),
+            vocab_size=VOCAB_SIZE,
+            max_num_rows=rows,
+            step_token_budget=budget,
+            max_waiting=100,
+        )
+        self.blocks = BlockManager(num_blocks, BLOCK_SIZE, enable_prefix_cache=prefix_cache)
+        self.scheduler = Scheduler(
+            limits,
+            self.blocks,
+            forecast=OutputForecast(prior_tokens=1.0),
+            step_time=StepTimeModel(),
+            tally=self.tally,
+            drafter=self.drafter,
+        )
+        self.outputs: list[SeqOutput] = []
+        self._num_sequences = 0
+
+    @property
+    def num_leaked(self) -> int:
+        """Blocks that belong to nobody."""
+        return self.blocks.num_leaked(self.scheduler.running())
+
+    def answers(self, prompts: list[list[int]], **params: Any) -> list[list[int]]:
+        """Token ids of the answers, all prompts at once; every step is said to take a millisecond."""
+        first = self._num_sequences
+        for prompt in prompts:
+            sampling = SamplingParams(**({"max_tokens": 16, "temperature": 0.0} | params))
+            self.scheduler.add(Add(seq_id=self._num_sequences, prompt_token_ids=prompt, params=sampling), 0.0)
+            self._num_sequences += 1
+        texts: dict[int, list[int]] = {}
+        while self.scheduler.has_work:
+            batch = self.scheduler.schedule(0.0)
+            results = self.runner.run(batch)
+            if self.drafter is not None:
+                self.drafter.observe(batch, results, 0.001)
+            self.scheduler.complete(batch, results, 0.0)
+            self.scheduler.check_integrity()
+            for output in self.scheduler.take_outputs():
+                assert output.error is None
+                self.outputs.append(output)
+                texts.setdefault(output.seq_id, []).extend(output.token_ids)
+        return [texts[seq_id] for seq_id in range(first, self._num_sequences)]
