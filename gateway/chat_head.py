@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-import math
+import re
 from collections.abc import Iterable
 from typing import Final
 
 MAX_CLIENT_ID_CHARS: Final = 128
 MAX_TRACE_BYTES: Final = 512
+MAX_CLIENT_TIMEOUT_S: Final = 86_400.0
+"""Who would wait for longer than a day has no deadline."""
+
+_SECONDS: Final = re.compile(rb"[0-9]{1,9}(?:\.[0-9]{1,17})?")
 
 _WANTED: Final = frozenset(
     (
@@ -91,11 +95,8 @@ class ChatHead:
 
 
 def _seconds(value: bytes | None) -> float | None:
-    """A positive, finite number of seconds, else None."""
-    if value is None or len(value) > 32:
+    """A positive number of seconds that is worth acting on, else None."""
+    if value is None or _SECONDS.fullmatch(value) is None:
         return None
-    try:
-        seconds = float(value)
-    except ValueError:
-        return None
-    return seconds if 0 < seconds < math.inf else None
+    seconds = float(value)
+    return seconds if 0 < seconds <= MAX_CLIENT_TIMEOUT_S else None

@@ -49,6 +49,8 @@ class GatewayConfig:
     """`host:port` (port 0: any free one), `[v6]:port` or `unix:/path`; what clients talk to."""
     admin_listen: str = "127.0.0.1:8081"
     """The same for operators: metrics, admin pages."""
+    admin_allow_remote: bool = False
+    """Whether `admin_listen` may be an address that other machines can reach. It asks nobody for a key."""
     policy: Path = field(default_factory=bundled_policy_path)
     """The policy document; watched, and taken again within a second of a change."""
     runtime_dir: Path = field(default_factory=lambda: Path("run").absolute())
@@ -68,6 +70,11 @@ class GatewayConfig:
                 raise ConfigError(f"{key}: {problem}")
         if self.public_listen == self.admin_listen and not self.public_listen.endswith(":0"):
             raise ConfigError(f"admin_listen: {self.admin_listen} is also public_listen; choose another port")
+        if not (is_loopback(self.admin_listen) or self.admin_allow_remote):
+            raise ConfigError(
+                f"admin_listen: {self.admin_listen} is open to other machines, and the admin listener has no key of "
+                "its own; listen on 127.0.0.1, or set admin_allow_remote = true where the network keeps strangers out"
+            )
         if not 0.0 <= self.drain_timeout_s <= 3600.0:
             raise ConfigError(f"drain_timeout_s: expected 0 to 3600, got {self.drain_timeout_s:g}")
         if not 0.05 <= self.policy_poll_s <= 60.0:

@@ -89,10 +89,10 @@ class Forwarder:
         with permit:
             turn.mark(Stage.QUEUE)
             timeouts = self._timeouts(request, planned, admission)
-            turn.place = Place.PREFILL
+            turn.place = Place.CONNECTING
             try:
                 message = _message(turn, request, head, admission, live, timeouts)
-                async with await live.client.send(message, timeouts) as response:
+                async with await live.client.send(message, timeouts, turn.note_sent) as response:
                     await self._relay(turn, request, admission, live, response)
             except UpstreamError as error:
                 turn.record.detail = str(error)

@@ -14,6 +14,8 @@ from gateway.forward import Forwarder
 from gateway.http.asgi import BodyTooLarge, ClientGone, Receive, Scope, Send, read_body
 from gateway.http.disconnect import until_gone
 from gateway.ids import RequestIds
+from gateway.prompt_bound import refuse_hopeless
+from gateway.relay import relay_kept
 from gateway.request import ChatRequestParser, require_json
 from gateway.routing.snapshot import PolicySnapshot
 from gateway.telemetry.log import LogWriter
@@ -128,11 +130,16 @@ class ChatPipeline:
         turn.mark(Stage.ROUTE)
 
         request = self._trimmer.trim(request, planned.route.trim)
+        refuse_hopeless(request, planned.context_tokens)
         turn.mark(Stage.TRIM)
 
         lookup = self._cache.lookup(request, planned.route.cache, caller.tenant)
         record.cache = lookup.result
         turn.mark(Stage.CACHE)
+        if lookup.answer is not None:
+            await relay_kept(turn, request, lookup.answer, lookup.age_s)
+            record.outcome = Outcome.CACHED
+            return
 
         await self._forwarder.forward(turn, request, head, admission, planned)
         record.outcome = _outcome_of_status(record.status, is_incomplete=record.is_incomplete)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from gateway.cache.replay import as_event_stream
 from gateway.errors import UpstreamFailed
 from gateway.http.asgi import EdgeChannel, Header
+from gateway.request import ChatRequest
 from gateway.stream_tail import StreamTail, has_first_token, merge_timing, usage_of
 from gateway.telemetry.record import Place
 from gateway.timeline import Stage
@@ -18,6 +20,9 @@ MAX_PLAIN_BYTES: Final = 32 * 1024 * 1024
 """Largest plain answer that is held to see whether it is whole."""
 
 EVENT_STREAM: Final = b"text/event-stream"
+
+FROM_CACHE: Final = "cache"
+"""Who answered, when nobody had to."""
 
 _STREAM_HEADERS: Final[list[Header]] = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -38,6 +43,32 @@ async def relay_plain(turn: Turn, response: UpstreamResponse, headers: list[Head
             body = merge_timing(body, record.timeline.stages_ms())
     await turn.answer(response.status, [*headers, *turn.answer_headers()], body)
     turn.mark(Stage.RELAY)
+
+
+async def relay_kept(turn: Turn, request: ChatRequest, answer: bytes, age_s: float) -> None:
+    """Send an answer that was given before, a whole JSON completion, in the form this request asked for."""
+    record = turn.record
+    record.deployment = FROM_CACHE
+    record.usage = usage_of(answer)
+    record.timeline.first_token_at = turn.clock()
+    headers = [(b"content-type", b"application/json")]
+    if request.stream:
+        options = request.fields.stream_options
+        answer = as_event_stream(answer, include_usage=options is not None and options.include_usage is True)
+        headers = _STREAM_HEADERS
+    if turn.wants_timing:
+        turn.mark(Stage.RELAY)
+        answer = _with_timing(answer, record.timeline.stages_ms(), is_stream=request.stream)
+    headers = [*headers, *turn.answer_headers(), (b"age", b"%d" % max(age_s, 0.0))]
+    await turn.answer(200, headers, answer)
+    turn.mark(Stage.RELAY)
+
+
+def _with_timing(answer: bytes, timing: dict[str, float], *, is_stream: bool) -> bytes:
+    if not is_stream:
+        return merge_timing(answer, timing)
+    events = TimingEvents()
+    return events.feed(answer) + events.finish(timing)
 
 
 async def relay_stream(turn: Turn, response: UpstreamResponse) -> None:

@@ -34,6 +34,10 @@ class Turn:
         """The client has just left."""
         self.gone_at = self.clock()
 
+    def note_sent(self) -> None:
+        """The request is on its way to the upstream."""
+        self.place = Place.PREFILL
+
     def mark(self, stage: Stage) -> None:
         """Charge the time since the last mark to `stage`."""
         self._timeline.mark(stage, self.clock())
@@ -75,7 +79,11 @@ class Turn:
             await respond(self.send, status, headers, body)
 
     async def fail(self, error: GatewayError) -> None:
-        """Answer with the envelope, or end a stream that had begun with an error event and without `[DONE]`."""
+        """Answer with the envelope, or end a stream that had begun with an error event and without `[DONE]`.
+
+        The stream's framing is ended properly before the connection is closed: clients that find it cut off discard
+        what they have not read yet, and that would be the error event.
+        """
         self.record.code = error.code
         self.record.detail = self.record.detail or error.message
         if self.has_started:

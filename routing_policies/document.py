@@ -13,10 +13,11 @@ from msgspec import Meta
 
 SCHEMA_VERSION = 1
 
+# In Python `$` also matches before a final line feed; the look-ahead says what JSON Schema means by it.
 Id = Annotated[
     str,
     Meta(
-        pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$",
+        pattern=r"^[a-z0-9][a-z0-9._-]{0,63}(?!\n)$",
         description="1 to 64 of a-z, 0-9, dot, underscore and hyphen, starting with a letter or digit",
     ),
 ]
@@ -24,28 +25,30 @@ Id = Annotated[
 ModelName = Annotated[
     str,
     Meta(
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@-]{0,127}$",
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@-]{0,127}(?!\n)$",
         description="1 to 128 of letters, digits and . _ : / @ -, starting with a letter or digit",
     ),
 ]
-HeaderName = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$", description="a header's name in lower case")]
+HeaderName = Annotated[
+    str, Meta(pattern=r"^[a-z0-9][a-z0-9-]{0,63}(?!\n)$", description="a header's name in lower case")
+]
 Sha256Hex = Annotated[
     str,
     Meta(
-        pattern=r"^[0-9a-f]{64}$",
+        pattern=r"^[0-9a-f]{64}(?!\n)$",
         description="the sha256 of the whole key as 64 lower-case hex digits (penstock keys new prints it)",
     ),
 ]
 EnvironmentName = Annotated[
     str,
     Meta(
-        pattern=r"^[A-Z_][A-Z0-9_]{0,63}$",
+        pattern=r"^[A-Z_][A-Z0-9_]{0,63}(?!\n)$",
         description="the name of an environment variable, 1 to 64 of A-Z, 0-9 and underscore; never the secret itself",
         extra={"is_secret": True},
     ),
 ]
 """Where a secret is found. Errors do not repeat what was written: it may be the secret, pasted into the wrong place."""
-AbsolutePath = Annotated[str, Meta(pattern=r"^/[^\x00]*$", description="an absolute path")]
+AbsolutePath = Annotated[str, Meta(pattern=r"^/[^\x00\r\n]*(?!\n)$", description="an absolute path")]
 Milliseconds = Annotated[int, Meta(ge=1, le=3_600_000)]
 Seconds = Annotated[int, Meta(ge=1, le=31_536_000)]
 Count = Annotated[int, Meta(ge=1, le=1_000_000_000)]
@@ -105,6 +108,8 @@ class Deployment(_Strict, frozen=True, kw_only=True):
     """
     model: ModelName
     """The name sent upstream, and one a client may ask for."""
+    context_tokens: Count | None = None
+    """Prompt and answer together; a prompt that surely exceeds it everywhere is refused before it is sent."""
     cost_per_mtok: CostPerMtok | None = None
     limits: DeploymentLimits = DeploymentLimits()
     auth: UpstreamAuth | None = None

@@ -23,11 +23,11 @@ INT = "tag:yaml.org,2002:int"
 FLOAT = "tag:yaml.org,2002:float"
 STR = "tag:yaml.org,2002:str"
 
-_INT = re.compile(r"^[-+]?[0-9]{1,18}$")
-_FLOAT = re.compile(r"^[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]{1,3})?$")
+_INT = re.compile(r"^[-+]?[0-9]{1,18}\Z")
+_FLOAT = re.compile(r"^[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]{1,3})?\Z")
 _CORE_SCHEMA: dict[str, list[tuple[str, re.Pattern[str]]]] = {
-    **{first: [(NULL, re.compile(r"^(?:~|null|Null|NULL|)$"))] for first in ("~", "n", "N", "")},
-    **{first: [(BOOL, re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"))] for first in "tTfF"},
+    **{first: [(NULL, re.compile(r"^(?:~|null|Null|NULL|)\Z"))] for first in ("~", "n", "N", "")},
+    **{first: [(BOOL, re.compile(r"^(?:true|True|TRUE|false|False|FALSE)\Z"))] for first in "tTfF"},
     **{first: [(INT, _INT), (FLOAT, _FLOAT)] for first in "-+.0123456789"},
 }
 """By a scalar's first character: the tags it may have, in the order they are tried."""

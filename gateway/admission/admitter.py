@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from gateway.admission.lane import Lane
 from gateway.chat_head import ChatHead
@@ -15,8 +15,7 @@ DRAIN_RETRY_AFTER_S = 1.0
 """Another replica, or the next process on this address, is expected at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class Admission:
+class Admission(msgspec.Struct, frozen=True):
     """A request that may go on."""
 
     caller: Caller

@@ -11,7 +11,10 @@ from routing_policies.document import Deployment
 class LiveDeployment:
     """One deployment with its connections, its permits and whether it is ready."""
 
-    __slots__ = ("authorization", "chat_path", "client", "id", "is_ready", "limiter", "model", "tls", "url")
+    __slots__ = (
+        *("authorization", "chat_path", "client", "context_tokens", "id", "is_ready", "limiter", "model", "tls"),
+        "url",
+    )
 
     def __init__(self, deployment: Deployment, reach: Reach, client: UpstreamClient, limiter: Limiter) -> None:
         self.id = deployment.id
@@ -22,6 +25,8 @@ class LiveDeployment:
         """What follows the URL; a URL with a path is the API's whole base."""
         self.authorization = reach.authorization
         """The header's value, None where the deployment wants none; a secret."""
+        self.context_tokens = deployment.context_tokens
+        """None: not known."""
         self.client = client
         self.limiter = limiter
         self.is_ready = False

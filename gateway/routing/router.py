@@ -21,13 +21,25 @@ _FIRST_ATTEMPT: Final = Attempt()
 class PlannedRoute:
     """One route of one revision, with everything that can be worked out before a request comes."""
 
-    __slots__ = ("_foregone", "candidates", "plain_timeouts", "profile", "route", "stream_timeouts")
+    __slots__ = (
+        "_foregone",
+        "candidates",
+        "context_tokens",
+        "plain_timeouts",
+        "profile",
+        "route",
+        "stream_timeouts",
+    )
 
     def __init__(self, route: Route, deployments: Mapping[str, LiveDeployment]) -> None:
         self.route = route
         self.profile: Profile = profile_for(route.select.policy)
         self.candidates = tuple((deployments[item.id], item.weight) for item in route.select.resolved())
         self._foregone = self._decide_alone() if self.profile.takes_first or len(self.candidates) == 1 else None
+        contexts = [live.context_tokens for live, _ in self.candidates]
+        known = [context for context in contexts if context is not None]
+        self.context_tokens = max(known) if len(known) == len(contexts) else None
+        """The largest context among the candidates; None when that of any one is unknown."""
         limits = route.timeouts
         connect_s, total_s, gap_s = limits.connect_ms / 1000, limits.total_ms / 1000, limits.inter_token_ms / 1000
         self.stream_timeouts = Timeouts(
@@ -80,11 +92,22 @@ class Router:
         self._planned = {id(route): PlannedRoute(route, deployments) for route in self._table.effective_routes()}
         self.reads_headers = any(route.match.headers for route in self._table.effective_routes())
         """Whether `match` looks at headers at all; when not, they need not be decoded."""
+        self._known: dict[tuple[str, str | None], PlannedRoute] = {}
+        """Matches that headers cannot change; as many as there are tenants times model names."""
 
     def match(self, model: str, tenant: str | None, headers: Mapping[str, str]) -> PlannedRoute:
         """The route for this request; raises NotFound or ModelNotAllowed."""
+        known = self._known.get((model, tenant))
+        if known is not None:
+            return known
+        planned = self._planned[id(self._match(model, tenant, headers))]
+        if not self.reads_headers:
+            self._known[model, tenant] = planned
+        return planned
+
+    def _match(self, model: str, tenant: str | None, headers: Mapping[str, str]) -> Route:
         try:
-            route = self._table.match(RequestView(model=model, tenant=tenant, headers=headers))
+            return self._table.match(RequestView(model=model, tenant=tenant, headers=headers))
         except NoRoute as error:
             if error.code == "model_not_allowed":
                 raise ModelNotAllowed(
@@ -96,7 +119,6 @@ class Router:
                 param="model",
                 code="model_not_found",
             ) from None
-        return self._planned[id(route)]
 
     def pick(self, planned: PlannedRoute, already_tried: frozenset[str], lane: str) -> tuple[LiveDeployment, Decision]:
         """The deployment for this attempt, which may have to be waited for; raises Shed when none is fit."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl as ssl_module
 import time
+from collections.abc import Callable
 
 from gateway.upstreams.connection import Clock, Connection
 from gateway.upstreams.connector import Connector
@@ -48,9 +49,12 @@ class UpstreamClient:
     def __repr__(self) -> str:
         return f"<UpstreamClient {self._pool!r}>"
 
-    async def send(self, request: UpstreamRequest, timeouts: Timeouts) -> UpstreamResponse:
+    async def send(
+        self, request: UpstreamRequest, timeouts: Timeouts, on_sent: Callable[[], None] | None = None
+    ) -> UpstreamResponse:
         """The response, as soon as its head arrived. Raises UpstreamError; ValueError for a malformed request.
 
+        `on_sent` is called when a connection is there and the request was written to it.
         A reused connection that the upstream closed before any byte of the response is replaced once, by a new one.
         """
         self._refuse_if_closed()
@@ -59,6 +63,8 @@ class UpstreamClient:
         connection = self._pool.take()
         if connection is not None:
             response = self._start(connection, head, request, timeouts, started_at, None)
+            if on_sent is not None:
+                on_sent()
             try:
                 await response.wait_head()
             except ClosedEarly as error:
@@ -69,6 +75,8 @@ class UpstreamClient:
         before = self._clock()
         connection = await self._connect(timeouts)
         response = self._start(connection, head, request, timeouts, started_at, self._clock() - before)
+        if on_sent is not None:
+            on_sent()
         await response.wait_head()
         return response
 

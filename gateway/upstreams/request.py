@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
+
+import msgspec
 
 from gateway.upstreams.target import Target
 
@@ -16,8 +17,7 @@ _MAX_BEGINS = 256
 _OWNED_BY_CLIENT = frozenset((b"host", b"content-length", b"transfer-encoding", b"connection", b"expect", b"upgrade"))
 
 
-@dataclass(frozen=True, slots=True)
-class UpstreamRequest:
+class UpstreamRequest(msgspec.Struct, frozen=True):
     """What to send: `path` starts with a slash; framing and `host` are the client's business, not the caller's."""
 
     method: bytes

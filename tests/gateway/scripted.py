@@ -188,6 +188,9 @@ class ScriptedUpstream:
         watcher = asyncio.ensure_future(self._watch(reader, wire))
         try:
             await script(wire)
+        except ConnectionError:  # the script's write met the closed connection before the watcher's read did
+            self._note_gone(wire)
+            raise
         finally:
             watcher.cancel()
             await asyncio.wait({watcher})
@@ -196,6 +199,10 @@ class ScriptedUpstream:
         """The gateway never pipelines, so whatever comes while a script runs is the end of the connection."""
         data = await reader.read(1)
         if not data:
+            self._note_gone(wire)
+
+    def _note_gone(self, wire: Wire) -> None:
+        if not wire.is_gone.is_set():
             self.num_gone += 1
             self.gone.set()
             wire.is_gone.set()

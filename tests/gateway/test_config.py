@@ -147,8 +147,23 @@ KEYED = Policy(
 
 @pytest.mark.parametrize("key", ["public_listen", "admin_listen"])
 def test_a_gateway_without_keys_refuses_to_listen_to_other_machines(key: str) -> None:
-    exposed = GatewayConfig(**{key: "0.0.0.0:9000"})  # type: ignore[arg-type]
+    exposed = GatewayConfig(**{key: "0.0.0.0:9000"}, admin_allow_remote=True)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=f"{key}: 0.0.0.0:9000 is open to other machines .*penstock keys new"):
         require_keys_when_exposed(exposed, OPEN)
     require_keys_when_exposed(exposed, KEYED)
     require_keys_when_exposed(GatewayConfig(), OPEN)
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:9000", "[::]:9000", "10.1.2.3:9000", "gateway.internal:9000"])
+def test_the_admin_listener_is_for_this_machine_unless_told_otherwise(address: str) -> None:
+    with pytest.raises(ConfigError, match=r"admin_listen: .* has no key of its own; listen on 127.0.0.1, or set admin"):
+        GatewayConfig(admin_listen=address)
+    assert GatewayConfig(admin_listen=address, admin_allow_remote=True).admin_listen == address
+
+
+def test_a_remote_admin_listener_can_be_allowed_by_a_variable(tmp_path: Path) -> None:
+    variables = {"PENSTOCK_ADMIN_LISTEN": "0.0.0.0:9000", "PENSTOCK_ADMIN_ALLOW_REMOTE": "true"}
+    assert load_config(None, variables, cwd=tmp_path).admin_allow_remote
+    del variables["PENSTOCK_ADMIN_ALLOW_REMOTE"]
+    with pytest.raises(ConfigError, match=r"^PENSTOCK_ADMIN_LISTEN: .*admin_allow_remote"):
+        load_config(None, variables, cwd=tmp_path)

@@ -96,6 +96,30 @@ async def test_leaving_the_queue_sends_nothing_upstream(tmp_path: Path) -> None:
         first.close()
 
 
+async def test_leaving_while_a_connection_is_made_opens_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(tmp_path) as stack:
+        stack.small.scripts = [hang]
+        _, first = await stack.connect()
+        first.write(encode(chat("solo")))  # takes the connection that a probe left behind
+        await asyncio.wait_for(stack.small.got_request.wait(), 2)
+        is_connecting = asyncio.Event()
+
+        async def connect(*_: Any) -> None:
+            is_connecting.set()
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr("gateway.upstreams.client.Connector.connect", connect)
+        _, second = await stack.connect()
+        second.write(encode(chat("solo")))
+        await asyncio.wait_for(is_connecting.wait(), 2)
+        second.close()
+        line = await recorded(stack)
+
+        assert (line["outcome"], line["cancelled_while"]) == ("cancelled", "connecting")
+        assert len(stack.small.received) == 1
+        first.close()
+
+
 async def test_a_permit_freed_by_a_leaver_goes_to_the_next_in_the_queue(tmp_path: Path) -> None:
     async with running(tmp_path, permits=1) as stack:
         stack.small.scripts = [hang]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.gateway.scripted import COMPLETION, Wire, chunk, hang
-from tests.gateway.stack import chat, running
+from tests.gateway.stack import chat, encode, running
 
 
 def status(code: int, **headers: str) -> Callable[[Wire], Any]:
@@ -224,9 +224,35 @@ async def test_a_stalled_stream_ends_with_a_timeout_event(tmp_path: Path, script
 async def test_the_connection_is_closed_after_an_error_event(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
         stack.small.scripts = [end_without_finish]
-        reply = await stack.ask(chat("solo", stream=True), headers={"connection": "keep-alive"})  # reads to the end
+        asked = encode(chat("solo", stream=True), headers={"connection": "keep-alive"})
+        reader, writer = await stack.connect()
+        writer.write(asked + asked)  # the second would be answered on a connection that goes on
+        raw = await asyncio.wait_for(reader.read(), 2)  # returns at the end of the connection only
+        writer.close()
 
-        assert reply.rest.endswith(b"0\r\n\r\n")
+        assert raw.count(b"HTTP/1.1 ") == 1
+        assert raw.endswith(b"}}\n\n\r\n0\r\n\r\n")  # the error event is the last thing in a stream that is well framed
+        assert b"[DONE]" not in raw
+        assert len(stack.small.received) == 1
+
+
+async def test_heartbeats_do_not_prolong_a_stalled_stream_behind_another_server(tmp_path: Path) -> None:
+    messages: list[Any] = []
+
+    async def send(message: Any) -> None:
+        messages.append(message)
+
+    async with running(tmp_path, inter_token_ms=80) as stack:
+        stack.small.scripts = [heartbeats_only]
+        body = json.dumps(chat("solo", stream=True)).encode()
+        queue: asyncio.Queue[Any] = asyncio.Queue()
+        queue.put_nowait({"type": "http.request", "body": body, "more_body": False})
+        scope = {"type": "http", "headers": [(b"content-type", b"application/json")], "client": ("127.0.0.1", 1)}
+        await asyncio.wait_for(stack.gateway.pipeline(scope, queue.get, send), 2)
+
+        assert b"upstream_timeout" in messages[-1]["body"]
+        assert not messages[-1]["more_body"]
+        assert stack.lines()[0]["outcome"] == "upstream_timeout"
 
 
 async def test_an_upstream_that_dies_before_its_first_event_can_still_be_replaced_by_a_status(tmp_path: Path) -> None:

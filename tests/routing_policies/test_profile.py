@@ -98,3 +98,10 @@ def test_every_decision_accounts_for_every_candidate_and_repeats_itself(
     assert decision.deployment is None or decision.deployment in decision.totals
     assert all(0.0 <= total <= 1.0 for total in decision.totals.values())
     assert decision == profile_for(policy).decide(candidates, attempt, random.Random(seed))
+
+
+@pytest.mark.parametrize(
+    ("policy", "takes_first"), [("first_available", True), ("weighted", False), ("least_in_flight", False)]
+)
+def test_only_first_available_takes_the_first_fit_whatever_follows(policy: SelectPolicy, takes_first: bool) -> None:
+    assert profile_for(policy).takes_first is takes_first

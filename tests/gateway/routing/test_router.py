@@ -121,3 +121,33 @@ def test_the_budget_pays_a_reserve_and_then_a_share() -> None:
 def test_a_budget_that_makes_no_sense_is_refused(ratio: float, reserve: float) -> None:
     with pytest.raises(ValueError, match="expected a ratio"):
         RetryBudget(ratio=ratio, reserve=reserve)
+
+
+def test_a_foregone_decision_is_the_one_that_looking_at_all_would_give() -> None:
+    made = snapshot()
+    planned = made.router.match("auto", None, {})
+    small, large = made.deployments["small"], made.deployments["large"]
+    lane = made.lanes["interactive"]
+
+    foregone = planned.decide(frozenset(), random.Random(1))
+    assert foregone is planned.decide(frozenset(), random.Random(2))
+    assert (foregone.deployment, foregone.policy, foregone.is_saturated) == ("small", "first_available", False)
+    small.is_ready = False
+    assert planned.decide(frozenset(), random.Random(1)).dropped == {"small": "not_ready"}
+    small.is_ready = True
+    permits = [small.limiter.try_acquire(lane) for _ in range(2)]
+    assert all(permits)
+    assert planned.decide(frozenset(), random.Random(1)).dropped == {"small": "full"}
+    assert large.is_ready
+
+
+def test_a_match_is_looked_up_once_unless_headers_have_a_say() -> None:
+    by_header = snapshot().router
+    assert by_header.match("auto", None, {"x-app": "faq"}) is not by_header.match("auto", None, {})
+    plain = snapshot(TEXT.replace(", headers: {x-app: faq}", "")).router
+    assert plain.match("auto", None, {}) is plain.match("auto", None, {"x-app": "faq"})
+    with pytest.raises(ModelNotAllowed):
+        plain.match("tiny", "support", {})
+    assert plain.match("tiny", None, {}).route.id == "implied-direct"
+    with pytest.raises(ModelNotAllowed):
+        plain.match("tiny", "support", {})

@@ -16,6 +16,26 @@ def test_encodes_a_request_with_its_host_and_length() -> None:
     )
 
 
+def test_headers_in_common_come_first_and_each_request_has_its_own() -> None:
+    fixed = ((b"accept", b"*/*"),)
+    heads = [
+        ENCODER.encode_head(UpstreamRequest(b"POST", b"/x", [(b"x-request-id", name)], b"", fixed))
+        for name in (b"a", b"b")
+    ]
+    assert heads == [
+        b"POST /base/x HTTP/1.1\r\nhost: engine:8000\r\naccept: */*\r\nx-request-id: %b\r\ncontent-length: 0\r\n\r\n"
+        % name
+        for name in (b"a", b"b")
+    ]
+
+
+def test_many_different_headers_in_common_do_not_pile_up() -> None:
+    encoder = RequestEncoder(Target.parse("http://engine:8000"))
+    for number in range(2000):
+        encoder.encode_head(UpstreamRequest(b"GET", b"/x", fixed=((b"a", b"%d" % number),)))
+    assert len(encoder._begins) <= 256
+
+
 def test_a_get_without_a_body_has_no_length() -> None:
     assert b"content-length" not in ENCODER.encode_head(UpstreamRequest(b"GET", b"/livez"))
 
@@ -29,6 +49,7 @@ def test_a_post_without_a_body_says_so() -> None:
     [
         UpstreamRequest(b"POST", b"/x", [(b"a", b"b\r\nhost: evil")]),
         UpstreamRequest(b"POST", b"/x", [(b"a", b"b\nc")]),
+        UpstreamRequest(b"POST", b"/x", fixed=((b"a", b"b\r\nhost: evil"),)),
         UpstreamRequest(b"POST", b"/x", [(b"a", b"b\0c")]),
         UpstreamRequest(b"POST", b"/x", [(b"a: b\r\nc", b"d")]),
         UpstreamRequest(b"POST", b"/x", [(b"transfer-encoding:", b"chunked")]),

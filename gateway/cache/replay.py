@@ -1,0 +1,35 @@
+"""A kept answer as the event stream that a client asked for: the same envelope, the text in one piece."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+_DONE: Final = b"data: [DONE]\n\n"
+_NOT_IN_EVENTS: Final = frozenset({"object", "choices", "usage"})
+
+
+def as_event_stream(answer: bytes, *, include_usage: bool) -> bytes:
+    """The events of a whole JSON completion: for each choice its message and its finish reason, then `[DONE]`.
+
+    Raises msgspec.DecodeError, KeyError or TypeError when `answer` is no completion.
+    """
+    completion: dict[str, Any] = msgspec.json.decode(answer)
+    common = {key: value for key, value in completion.items() if key not in _NOT_IN_EVENTS}
+    common["object"] = "chat.completion.chunk"
+    if include_usage:
+        common["usage"] = None
+    events = [{**common, "choices": [choice]} for kept in completion["choices"] for choice in _choice_events(kept)]
+    if include_usage:
+        events.append({**common, "choices": [], "usage": completion.get("usage")})
+    return b"".join(b"data: %b\n\n" % msgspec.json.encode(event) for event in events) + _DONE
+
+
+def _choice_events(choice: dict[str, Any]) -> list[dict[str, Any]]:
+    message: dict[str, Any] = choice["message"]
+    delta = {key: value for key, value in message.items() if value is not None}
+    if "tool_calls" in delta:
+        delta["tool_calls"] = [{"index": index, **call} for index, call in enumerate(delta["tool_calls"])]
+    first = {"index": choice["index"], "delta": delta, "logprobs": choice.get("logprobs"), "finish_reason": None}
+    return [first, {"index": choice["index"], "delta": {}, "finish_reason": choice["finish_reason"]}]

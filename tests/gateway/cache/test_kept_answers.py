@@ -1,0 +1,109 @@
+"""An answer that the cache knows: sent early, in the form that was asked for, and recorded as such."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.cache.bypass import Lookup
+from gateway.cache.replay import as_event_stream
+from gateway.request import ChatRequest
+from gateway.telemetry.record import CacheResult
+from routing_policies.document import Cache
+from tests.gateway.scripted import COMPLETION
+from tests.gateway.stack import Stack, chat, running
+
+
+class FakeCache:
+    """Knows one answer."""
+
+    def lookup(self, request: ChatRequest, rule: Cache, tenant: str) -> Lookup:
+        return Lookup(result=CacheResult.HIT_EXACT, answer=COMPLETION, age_s=12.7)
+
+
+def with_cache(stack: Stack) -> Stack:
+    stack.gateway.pipeline._cache = FakeCache()
+    return stack
+
+
+def events(body: bytes) -> list[Any]:
+    lines = [part.removeprefix(b"data: ") for part in body.split(b"\n\n") if part]
+    assert lines.pop() == b"[DONE]"
+    return [json.loads(line) for line in lines]
+
+
+async def test_a_kept_answer_is_sent_as_it_is_and_nobody_is_asked(tmp_path: Path) -> None:
+    async with running(tmp_path) as stack:
+        reply = await with_cache(stack).ask(chat())
+
+        assert (reply.status, reply.body) == (200, COMPLETION)
+        assert reply.headers["content-type"] == "application/json"
+        assert reply.headers["x-penstock-cache"] == "hit-exact"
+        assert reply.headers["x-penstock-deployment"] == "cache"
+        assert reply.headers["x-penstock-route"] == "main"
+        assert reply.headers["age"] == "12"
+        assert reply.headers["server-timing"].startswith("admit;dur=")
+        assert stack.small.received == stack.large.received == []
+
+
+async def test_a_kept_answer_is_recorded_as_cached(tmp_path: Path) -> None:
+    async with running(tmp_path) as stack:
+        await with_cache(stack).ask(chat())
+        metrics = (await stack.get("/metrics", admin=True)).body.decode()
+
+        (line,) = stack.lines()
+        assert (line["outcome"], line["deployment"], line["cache"]) == ("cached", "cache", "hit_exact")
+        assert line["ttft_ms"] <= line["total_ms"]
+        assert 'penstock_requests_total{deployment="cache",outcome="cached",route="main"} 1.0' in metrics
+
+
+async def test_a_kept_answer_becomes_a_stream_for_who_wants_one(tmp_path: Path) -> None:
+    async with running(tmp_path) as stack:
+        reply = await with_cache(stack).ask(chat(stream=True, stream_options={"include_usage": True}))
+
+        assert reply.headers["content-type"] == "text/event-stream; charset=utf-8"
+        first, last, usage = events(reply.body)
+        whole = json.loads(COMPLETION)
+        assert first["choices"][0]["delta"] == whole["choices"][0]["message"]
+        assert {event["id"] for event in (first, last, usage)} == {whole["id"]}
+        assert last["choices"][0]["finish_reason"] == whole["choices"][0]["finish_reason"]
+        assert (first["usage"], usage["choices"], usage["usage"]) == (None, [], whole["usage"])
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_kept_answer_carries_timing_on_request(tmp_path: Path, stream: bool) -> None:
+    async with running(tmp_path) as stack:
+        reply = await with_cache(stack).ask(chat(stream=stream), headers={"x-penstock-timing": "full"})
+
+        last = events(reply.body)[-1] if stream else reply.json
+        assert {"admit", "cache"} <= last["penstock"]["timing"]["gateway"].keys()
+
+
+@pytest.mark.parametrize("include_usage", [True, False])
+def test_every_choice_and_tool_call_is_replayed(include_usage: bool) -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    choices = [
+        {"index": 0, "message": {"role": "assistant", "content": "a"}, "finish_reason": "stop"},
+        {
+            "index": 1,
+            "message": {"role": "assistant", "content": None, "tool_calls": [call]},
+            "finish_reason": "tool_calls",
+        },
+    ]
+    answer = {"id": "x", "object": "chat.completion", "created": 1, "model": "m", "choices": choices, "usage": {"a": 1}}
+
+    found = events(as_event_stream(json.dumps(answer).encode(), include_usage=include_usage))
+
+    assert {event["object"] for event in found} == {"chat.completion.chunk"}
+    assert all(("usage" in event) is include_usage for event in found)
+    deltas = [choice for event in found for choice in event["choices"]]
+    assert [(delta["index"], delta["finish_reason"]) for delta in deltas] == [
+        (0, None),
+        (0, "stop"),
+        (1, None),
+        (1, "tool_calls"),
+    ]
+    assert deltas[2]["delta"] == {"role": "assistant", "tool_calls": [{"index": 0, **call}]}
