@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -16,6 +16,8 @@ from engine.quantization.published import PublishedQuantization, read_published
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _FALLBACK_MAX_POSITIONS = 2048
 
+Activation = Literal["silu", "gelu_tanh"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelTraits:
@@ -24,7 +26,18 @@ class ModelTraits:
     qkv_bias: bool = False
     output_bias: bool = False
     mlp_bias: bool = False
-    has_qk_norm: bool = False
+    qk_norm: Literal["each_head", "all_heads"] | None = None
+    """What one norm of the queries, and one of the keys, spans."""
+    norms: Literal["before", "after"] = "before"
+    """Whether a norm stands before each of a layer's two branches or after it."""
+    activation: Activation = "silu"
+    """Of the MLP's gate."""
+    has_fused_projections: bool = False
+    """The checkpoint holds queries, keys and values as one tensor, gate and up as another."""
+    can_rotate_partly: bool = False
+    """Whether `partial_rotary_factor` means something in this family."""
+    ignores_auto_map: bool = False
+    """The code that published checkpoints name computes what the family here does."""
     sliding_windows: tuple[int | None, ...]
     """One per layer; None: the layer sees everything before it."""
 
@@ -79,6 +92,9 @@ def read_base_config(reader: ConfigReader, traits: ModelTraits) -> ModelConfig:
     if head_dim % 2:
         raise reader.error("head_dim", f"expected an even number, got {head_dim}")
     max_positions = reader.positive_integer("max_position_embeddings", default=_FALLBACK_MAX_POSITIONS)
+    rope = read_rope_config(reader, max_positions, can_be_partial=traits.can_rotate_partly)
+    if rope.rotated_size(head_dim) % 2:
+        raise reader.error("partial_rotary_factor", f"{rope.rotated_share} of {head_dim} is not an even number")
     return ModelConfig(
         model_type=reader.string("model_type"),
         vocab_size=reader.positive_integer("vocab_size"),
@@ -90,7 +106,7 @@ def read_base_config(reader: ConfigReader, traits: ModelTraits) -> ModelConfig:
         head_dim=head_dim,
         rms_norm_eps=reader.positive_number("rms_norm_eps", default=1e-6),
         max_position_embeddings=max_positions,
-        rope=read_rope_config(reader, max_positions),
+        rope=rope,
         tie_word_embeddings=reader.boolean("tie_word_embeddings", default=False),
         dtype=_read_dtype(reader),
         eos_token_ids=reader.token_ids("eos_token_id"),
@@ -99,15 +115,13 @@ def read_base_config(reader: ConfigReader, traits: ModelTraits) -> ModelConfig:
     )
 
 
-def refuse_unsupported(reader: ConfigReader) -> None:
+def refuse_unsupported(reader: ConfigReader, traits: ModelTraits) -> None:
     """Raise ModelConfigError for options that change the arithmetic in ways the layers do not have."""
-    if reader.has("auto_map"):
+    if reader.has("auto_map") and not traits.ignores_auto_map:
         raise reader.error("auto_map", "the checkpoint asks for code of its own, which is never run")
     activation = reader.string("hidden_act", default="silu")
     if activation not in ("silu", "swish"):
         raise reader.error("hidden_act", f"{activation!r} is not supported; expected 'silu'")
-    if reader.positive_number("partial_rotary_factor", default=1.0) != 1.0:
-        raise reader.error("partial_rotary_factor", "rotating a part of each head is not supported; expected 1.0")
 
 
 def _read_dtype(reader: ConfigReader) -> torch.dtype:

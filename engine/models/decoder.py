@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import torch
-from torch.nn import functional
 
 from engine.attention.base import AttentionBackend, AttentionSpec, ForwardContext, KVCache
 from engine.models.activations import ActivationBuffers, Activations
 from engine.models.config import ModelConfig
-from engine.models.layers import RMSNorm, Rotary
+from engine.models.layers import HeadGroupNorm, RMSNorm, Rotary
 from engine.models.linear import Linear
+from engine.models.mlp import MLP
 
 
 class Model(Protocol):
@@ -33,33 +33,55 @@ class Model(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DecoderLayer:
-    """Attention and MLP, each behind a norm and added to the residual."""
+    """Attention and MLP, each added to the residual, with a norm before it, after it or both."""
 
-    input_norm: RMSNorm
+    attention_norm: RMSNorm | None
+    """Of what attention reads; None: it reads the residual."""
     qkv: Linear
     """Rows: queries, keys, values; query and key heads with their halves interleaved."""
-    qk_norm: RMSNorm | None
+    qk_norm: RMSNorm | HeadGroupNorm | None
     output: Linear
-    mlp_norm: RMSNorm
-    gate_up: Linear
-    down: Linear
+    attended_norm: RMSNorm | None
+    """Of what attention adds."""
+    mlp_norm: RMSNorm | None
+    mlp: MLP
+    mlp_output_norm: RMSNorm | None
     spec: AttentionSpec
 
     def forward(
         self, activations: Activations, rotations: torch.Tensor, backend: AttentionBackend, cache: KVCache
     ) -> None:
         """Update the residual in place."""
-        self.input_norm.into(activations.residual, activations.normed)
-        self.qkv.into(activations.normed, activations.qkv)
+        self.qkv.into(_read(activations, self.attention_norm), activations.qkv)
         if self.qk_norm is not None:
             self.qk_norm.into(activations.heads_to_norm, activations.heads_to_norm)
         Rotary.rotate(activations.heads_to_rotate, rotations)
         attended = backend.forward(activations.queries, activations.keys, activations.values, cache, self.spec)
-        self.output.add_to(activations.residual, attended.flatten(1))
-        self.mlp_norm.into(activations.residual, activations.normed)
-        self.gate_up.into(activations.normed, activations.gate_up)
-        functional.silu(activations.gate, inplace=True).mul_(activations.up)
-        self.down.add_to(activations.residual, activations.gate)
+        if self.attended_norm is None:
+            self.output.add_to(activations.residual, attended.flatten(1))
+        else:
+            self.output.into(attended.flatten(1), activations.normed)
+            _add_normed(activations, self.attended_norm)
+        inputs = _read(activations, self.mlp_norm)
+        if self.mlp_output_norm is None:
+            self.mlp.add_to(activations.residual, inputs, activations)
+        else:
+            self.mlp.into(activations.normed, inputs, activations)
+            _add_normed(activations, self.mlp_output_norm)
+
+
+def _read(activations: Activations, norm: RMSNorm | None) -> torch.Tensor:
+    """What a branch reads: the residual, normed where a norm stands before it."""
+    if norm is None:
+        return activations.residual
+    norm.into(activations.residual, activations.normed)
+    return activations.normed
+
+
+def _add_normed(activations: Activations, norm: RMSNorm) -> None:
+    """Norm what a branch left in `normed` and add it to the residual."""
+    norm.into(activations.normed, activations.normed)
+    activations.residual.add_(activations.normed)
 
 
 class Decoder:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.models import llama, mistral, qwen2, qwen3
+from engine.models import llama, mistral, olmo2, phi3, qwen2, qwen3
 from engine.models.config import ModelConfig, ModelTraits, read_base_config, read_json_object, refuse_unsupported
 from engine.models.config_reader import ConfigReader
 
@@ -24,6 +24,8 @@ FAMILIES = {
     "mistral": Family(mistral.ARCHITECTURE, mistral.read_traits),
     "qwen2": Family(qwen2.ARCHITECTURE, qwen2.read_traits),
     "qwen3": Family(qwen3.ARCHITECTURE, qwen3.read_traits),
+    "olmo2": Family(olmo2.ARCHITECTURE, olmo2.read_traits),
+    "phi3": Family(phi3.ARCHITECTURE, phi3.read_traits),
 }
 """By `model_type`."""
 
@@ -41,5 +43,6 @@ def read_model_config(model_dir: Path) -> ModelConfig:
         raise reader.error(
             "architectures", f"expected {family.architecture} for {model_type}, got {', '.join(architectures)}"
         )
-    refuse_unsupported(reader)
-    return read_base_config(reader, family.read_traits(reader))
+    traits = family.read_traits(reader)
+    refuse_unsupported(reader, traits)
+    return read_base_config(reader, traits)

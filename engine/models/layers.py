@@ -39,6 +39,26 @@ class RMSNorm:
             out.copy_(functional.rms_norm(inputs, self._size, None, self._eps)).mul_(self._weight)
 
 
+class HeadGroupNorm:
+    """A norm over all query heads together and one over all key heads."""
+
+    def __init__(self, queries: RMSNorm, keys: RMSNorm, num_heads: int) -> None:
+        self._queries = queries
+        self._keys = keys
+        self._num_heads = num_heads
+
+    def into(self, inputs: torch.Tensor, out: torch.Tensor) -> None:
+        """Write the normalised heads [T, heads + kv_heads, head_dim] to `out`, which may be `inputs` itself."""
+        split = self._num_heads
+        for norm, span in ((self._queries, slice(split)), (self._keys, slice(split, None))):
+            norm.into(_side_by_side(inputs[:, span]), _side_by_side(out[:, span]))
+
+
+def _side_by_side(heads: torch.Tensor) -> torch.Tensor:
+    """[T, heads * head_dim], the same memory."""
+    return heads.view(heads.shape[0], -1)
+
+
 class Rotary:
     """Turns neighbouring pairs of a head's numbers by an angle that grows with the position.
 

@@ -13,12 +13,19 @@ from engine.models.checkpoint import Checkpoint, CheckpointError
 from engine.models.config import ModelConfig
 from engine.models.decoder import Decoder, DecoderLayer, Model
 from engine.models.families import read_model_config
-from engine.models.layers import RMSNorm
+from engine.models.layers import HeadGroupNorm, RMSNorm
 from engine.models.linear import Linear
+from engine.models.mlp import DenseMLP
 from engine.quantization.choice import KernelTable
 from engine.quantization.maker import LinearMaker
 from engine.quantization.packed_tensors import discard_empty_bias, is_packed, take_packed
 from engine.quantization.weights import GroupWeight
+
+_NORMS = {
+    "before": ("input_layernorm", None, "post_attention_layernorm", None),
+    "after": (None, "post_attention_layernorm", None, "post_feedforward_layernorm"),
+}
+"""What checkpoints call the norms before and after attention and before and after the MLP."""
 
 
 @torch.inference_mode()
@@ -85,23 +92,18 @@ class _Assembler:
     def _layer(self, index: int) -> DecoderLayer:
         config, traits, prefix = self._config, self._config.traits, f"model.layers.{index}"
         attended_size = config.num_heads * config.head_dim
+        norms = [self._norm(f"{prefix}.{name}.weight") if name else None for name in _NORMS[traits.norms]]
         return DecoderLayer(
-            input_norm=self._norm(f"{prefix}.input_layernorm.weight"),
+            attention_norm=norms[0],
             qkv=self._qkv(f"{prefix}.self_attn"),
-            qk_norm=self._qk_norm(f"{prefix}.self_attn") if traits.has_qk_norm else None,
+            qk_norm=self._qk_norm(f"{prefix}.self_attn"),
             output=self._linear(
                 [f"{prefix}.self_attn.o_proj"], config.hidden_size, attended_size, has_bias=traits.output_bias
             ),
-            mlp_norm=self._norm(f"{prefix}.post_attention_layernorm.weight"),
-            gate_up=self._linear(
-                [f"{prefix}.mlp.gate_proj", f"{prefix}.mlp.up_proj"],
-                config.intermediate_size,
-                config.hidden_size,
-                has_bias=traits.mlp_bias,
-            ),
-            down=self._linear(
-                [f"{prefix}.mlp.down_proj"], config.hidden_size, config.intermediate_size, has_bias=traits.mlp_bias
-            ),
+            attended_norm=norms[1],
+            mlp_norm=norms[2],
+            mlp=self._dense_mlp(f"{prefix}.mlp", config.intermediate_size),
+            mlp_output_norm=norms[3],
             spec=AttentionSpec(
                 num_heads=config.num_heads,
                 num_kv_heads=config.num_kv_heads,
@@ -111,21 +113,38 @@ class _Assembler:
             ),
         )
 
+    def _dense_mlp(self, prefix: str, size: int) -> DenseMLP:
+        config, has_bias = self._config, self._config.traits.mlp_bias
+        if config.traits.has_fused_projections:
+            gate_up = self._linear([f"{prefix}.gate_up_proj"], 2 * size, config.hidden_size, has_bias=has_bias)
+        else:
+            names = [f"{prefix}.gate_proj", f"{prefix}.up_proj"]
+            gate_up = self._linear(names, size, config.hidden_size, has_bias=has_bias)
+        down = self._linear([f"{prefix}.down_proj"], config.hidden_size, size, has_bias=has_bias)
+        return DenseMLP(gate_up, down, config.traits.activation)
+
     def _qkv(self, prefix: str) -> Linear:
         bias = self._fused_qkv(prefix, "bias", ()) if self._config.traits.qkv_bias else None
-        if is_packed(self._checkpoint, f"{prefix}.q_proj"):
-            return self._maker.grouped(self._packed_qkv(prefix), bias, self._dtype)
+        parts = self._qkv_parts()
+        if is_packed(self._checkpoint, f"{prefix}.{parts[0][0]}"):
+            return self._maker.grouped([self._packed_heads(prefix, *part) for part in parts], bias, self._dtype)
         return self._maker.dense(self._fused_qkv(prefix, "weight", (self._config.hidden_size,)), bias)
 
-    def _packed_qkv(self, prefix: str) -> list[GroupWeight]:
+    def _qkv_parts(self) -> list[tuple[str, int, int]]:
+        """The checkpoint's tensors of queries, keys and values: name, heads, and how many of these rotate."""
         config = self._config
-        parts = []
-        for name, num_heads in (("q", config.num_heads), ("k", config.num_kv_heads), ("v", config.num_kv_heads)):
-            size = num_heads * config.head_dim
-            part = self._packed(f"{prefix}.{name}_proj", size, config.hidden_size, has_bias=config.traits.qkv_bias)
-            rows = torch.arange(size).view(num_heads, config.head_dim)
-            parts.append(part if name == "v" else part.rows(_interleave_halves(rows, 1).flatten().to(self._device)))
-        return parts
+        num_heads, num_kv_heads = config.num_heads, config.num_kv_heads
+        if config.traits.has_fused_projections:
+            return [("qkv_proj", num_heads + 2 * num_kv_heads, num_heads + num_kv_heads)]
+        return [("q_proj", num_heads, num_heads), ("k_proj", num_kv_heads, num_kv_heads), ("v_proj", num_kv_heads, 0)]
+
+    def _packed_heads(self, prefix: str, name: str, num_heads: int, num_rotated: int) -> GroupWeight:
+        config = self._config
+        size = num_heads * config.head_dim
+        part = self._packed(f"{prefix}.{name}", size, config.hidden_size, has_bias=config.traits.qkv_bias)
+        rows = torch.arange(size).view(num_heads, config.head_dim)
+        rows[:num_rotated] = self._rotation_order(rows[:num_rotated], 1)
+        return part if num_rotated == 0 else part.rows(rows.flatten().to(self._device))
 
     def _packed(self, prefix: str, out_size: int, in_size: int, *, has_bias: bool) -> GroupWeight:
         """A projection of a checkpoint that comes quantized."""
@@ -141,21 +160,42 @@ class _Assembler:
         fused = self._empty((config.num_heads + 2 * config.num_kv_heads) * config.head_dim, *row_shape)
         heads = fused.view(-1, config.head_dim, *row_shape)
         start = 0
-        for name, num_heads in (("q", config.num_heads), ("k", config.num_kv_heads), ("v", config.num_kv_heads)):
-            full_name = f"{prefix}.{name}_proj.{kind}"
-            part = self._checkpoint.take(full_name, (num_heads * config.head_dim, *row_shape))
+        for name, num_heads, num_rotated in self._qkv_parts():
+            part = self._checkpoint.take(f"{prefix}.{name}.{kind}", (num_heads * config.head_dim, *row_shape))
             part = part.view(num_heads, config.head_dim, *row_shape)
-            heads[start : start + num_heads].copy_(part if name == "v" else _interleave_halves(part, 1))
+            heads[start : start + num_rotated].copy_(self._rotation_order(part[:num_rotated], 1))
+            heads[start + num_rotated : start + num_heads].copy_(part[num_rotated:])
             start += num_heads
         return fused
 
-    def _qk_norm(self, prefix: str) -> RMSNorm:
+    def _qk_norm(self, prefix: str) -> RMSNorm | HeadGroupNorm | None:
         config = self._config
+        if config.traits.qk_norm is None:
+            return None
+        if config.traits.qk_norm == "all_heads":
+            queries = self._head_group_norm(f"{prefix}.q_norm.weight", config.num_heads)
+            keys = self._head_group_norm(f"{prefix}.k_norm.weight", config.num_kv_heads)
+            return HeadGroupNorm(queries, keys, config.num_heads)
         weights = self._empty(config.num_heads + config.num_kv_heads, config.head_dim)
         for name, rows in (("q", weights[: config.num_heads]), ("k", weights[config.num_heads :])):
             weight = self._checkpoint.take(f"{prefix}.{name}_norm.weight", (config.head_dim,))
-            rows.copy_(_interleave_halves(weight, 0))
+            rows.copy_(self._rotation_order(weight, 0))
         return RMSNorm(weights, config.rms_norm_eps)
+
+    def _head_group_norm(self, name: str, num_heads: int) -> RMSNorm:
+        config = self._config
+        weight = self._copy(name, num_heads * config.head_dim).view(num_heads, config.head_dim)
+        return RMSNorm(self._rotation_order(weight, 1).flatten(), config.rms_norm_eps)
+
+    def _rotation_order(self, heads: torch.Tensor, axis: int) -> torch.Tensor:
+        """0 1 2 3 4 5 → 0 3 1 4 2 5 along the axis of a head: numbers that rotate together become neighbours.
+
+        Numbers that do not rotate stay at the end.
+        """
+        rotated = self._config.rope.rotated_size(self._config.head_dim)
+        turning, still = heads.tensor_split([rotated], axis)
+        halves = turning.tensor_split(2, axis)
+        return torch.cat([torch.stack(halves, axis + 1).flatten(axis, axis + 1), still], axis)
 
     def _linear(self, prefixes: list[str], out_size: int, in_size: int, *, has_bias: bool) -> Linear:
         """One projection, or several over the same input stacked to one."""
@@ -181,9 +221,3 @@ class _Assembler:
 
     def _empty(self, *shape: int) -> torch.Tensor:
         return torch.empty(shape, dtype=self._dtype, device=self._device)
-
-
-def _interleave_halves(tensor: torch.Tensor, axis: int) -> torch.Tensor:
-    """0 1 2 3 4 5 → 0 3 1 4 2 5 along an axis: numbers that rotate together become neighbours."""
-    halves = tensor.tensor_split(2, axis)
-    return torch.stack(halves, axis + 1).flatten(axis, axis + 1)

@@ -13,5 +13,5 @@ def read_traits(reader: ConfigReader) -> ModelTraits:
     """What a Qwen3 config adds to the shared fields. Raises ModelConfigError."""
     has_bias = reader.boolean("attention_bias", default=False)
     return ModelTraits(
-        qkv_bias=has_bias, output_bias=has_bias, has_qk_norm=True, sliding_windows=read_layer_windows(reader)
+        qkv_bias=has_bias, output_bias=has_bias, qk_norm="each_head", sliding_windows=read_layer_windows(reader)
     )

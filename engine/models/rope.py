@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
+from torch.nn import functional
 
 from engine.models.config_reader import ConfigReader
 
@@ -72,34 +73,56 @@ class RopeConfig:
     scaling: LinearScaling | Llama3Scaling | YarnScaling | None = None
     attention_factor: float = 1.0
     """Multiplies the rotated queries and keys."""
+    rotated_share: float = 1.0
+    """Of each head, from its first number on; the rest stays as it is."""
+
+    def rotated_size(self, head_dim: int) -> int:
+        """How many numbers of a head rotate."""
+        return int(head_dim * self.rotated_share)
 
     def inverse_frequencies(self, head_dim: int) -> torch.Tensor:
-        """Radians per position of each pair, float32 [head_dim / 2]."""
-        exponents = torch.arange(0, head_dim, 2, dtype=torch.int64).to(torch.float32) / head_dim
+        """Radians per position of each pair that rotates, float32 [rotated_size / 2]."""
+        size = self.rotated_size(head_dim)
+        exponents = torch.arange(0, size, 2, dtype=torch.int64).to(torch.float32) / size
         inverse = 1.0 / (self.theta**exponents)
         return inverse if self.scaling is None else self.scaling.apply(inverse, self.theta)
 
     def rotations(self, head_dim: int, num_positions: int) -> torch.Tensor:
-        """Unit rotations times the attention factor, complex64 [num_positions, head_dim / 2]."""
+        """Unit rotations times the attention factor, complex64 [num_positions, head_dim / 2]; 1 where none is due."""
         angles = torch.outer(torch.arange(num_positions, dtype=torch.float32), self.inverse_frequencies(head_dim))
-        return torch.complex(angles.cos() * self.attention_factor, angles.sin() * self.attention_factor)
+        turning = torch.complex(angles.cos() * self.attention_factor, angles.sin() * self.attention_factor)
+        return functional.pad(turning, (0, head_dim // 2 - turning.shape[1]), value=1.0)
 
 
-def read_rope_config(reader: ConfigReader, max_positions: int) -> RopeConfig:
+def read_rope_config(reader: ConfigReader, max_positions: int, *, can_be_partial: bool = False) -> RopeConfig:
     """Rope settings in the layout with `rope_theta` and `rope_scaling` or in the one with `rope_parameters`.
 
     Raises ModelConfigError.
     """
     section = reader.child("rope_scaling") or reader.child("rope_parameters")
     theta = reader.positive_number("rope_theta", default=_DEFAULT_THETA)
-    if section is None:
-        return RopeConfig(theta=theta)
+    share = 1.0
+    for holder in (reader, section):
+        if holder is not None and holder.has("partial_rotary_factor"):
+            share = _read_rotated_share(holder, can_be_partial)
+    rope = RopeConfig(theta=theta) if section is None else _read_section(section, theta, max_positions)
+    return replace(rope, rotated_share=share)
+
+
+def _read_rotated_share(reader: ConfigReader, can_be_partial: bool) -> float:
+    share = reader.positive_number("partial_rotary_factor")
+    if share != 1.0 and not can_be_partial:
+        raise reader.error("partial_rotary_factor", "rotating a part of each head is not supported; expected 1.0")
+    if share > 1.0:
+        raise reader.error("partial_rotary_factor", f"expected at most 1.0, got {share}")
+    return share
+
+
+def _read_section(section: ConfigReader, theta: float, max_positions: int) -> RopeConfig:
     for kind in ("full_attention", "sliding_attention"):
         if section.has(kind):
             raise section.error(kind, "rope settings that differ between layers are not supported")
     theta = section.positive_number("rope_theta", default=theta)
-    if section.positive_number("partial_rotary_factor", default=1.0) != 1.0:
-        raise section.error("partial_rotary_factor", "rotating a part of each head is not supported; expected 1.0")
     kind = section.string("rope_type", default=section.string("type", default="default"))
     if kind == "default":
         return RopeConfig(theta=theta)

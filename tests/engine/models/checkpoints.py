@@ -52,6 +52,13 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
         "max_window_layers": 1,
     },
     "qwen3": {"model_type": "qwen3", "num_key_value_heads": 2, "head_dim": 16, "tie_word_embeddings": True},
+    "olmo2": {"model_type": "olmo2", "num_key_value_heads": 2},
+    "phi3": {"model_type": "phi3", "num_key_value_heads": 2, "sliding_window": 24},
+    "phi3_partial": {
+        "model_type": "phi3",
+        "num_key_value_heads": 3,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.5},
+    },
 }
 
 

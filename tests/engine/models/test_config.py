@@ -90,6 +90,7 @@ def test_the_checkpoint_dtype_is_read_from_either_key(key: str, tmp_path: Path) 
 
 
 QWEN: dict[str, Any] = {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "sliding_window": 32}
+PHI3: dict[str, Any] = {"model_type": "phi3", "architectures": ["Phi3ForCausalLM"]}
 MIXED = ["full_attention", "sliding_attention", "full_attention", "sliding_attention"]
 
 
@@ -116,11 +117,22 @@ def test_mistral_slides_everywhere_or_nowhere(tmp_path: Path) -> None:
     assert read(tmp_path, **mistral, sliding_window=None).traits.sliding_windows == (None,) * 4
 
 
+def test_phi3_is_served_without_the_code_its_checkpoints_name(tmp_path: Path) -> None:
+    config = read(tmp_path, **PHI3, auto_map={"AutoModel": "modeling_phi3.Phi3"}, partial_rotary_factor=0.5)
+
+    assert config.rope.rotated_share == 0.5
+    assert config.rope.inverse_frequencies(config.head_dim).shape == (2,)
+
+
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
         ({"model_type": "mamba"}, "model_type: 'mamba' is not supported; expected one of llama, mistral"),
         ({"model_type": "absent"}, "model_type: is required"),
+        ({**PHI3, "rope_scaling": {"type": "su", "short_factor": [1.0]}}, "rope_scaling.short_factor: longrope"),
+        ({**PHI3, "rope_scaling": {"type": "longrope"}}, "rope_scaling.rope_type: 'longrope' is not supported"),
+        ({**PHI3, "partial_rotary_factor": 2.0}, "partial_rotary_factor: expected at most 1.0"),
+        ({**PHI3, "partial_rotary_factor": 0.4}, "partial_rotary_factor: 0.4 of 8 is not an even number"),
         ({"architectures": ["LlamaForSequenceClassification"]}, "architectures: expected LlamaForCausalLM"),
         ({"architectures": "LlamaForCausalLM"}, "architectures: expected a list of strings"),
         ({"quantization_config": {"quant_method": "hqq"}}, "quantization_config.quant_method: 'hqq'"),

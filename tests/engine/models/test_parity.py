@@ -45,7 +45,7 @@ def test_logits_equal_transformers(variant: str, chunk_sizes: list[int], tmp_pat
     assert (logits - reference_logits(reference, PROMPT)).abs().max() < TOLERANCE
 
 
-@pytest.mark.parametrize("variant", ["llama2", "llama3", "mistral", "qwen2", "qwen3"])
+@pytest.mark.parametrize("variant", ["llama2", "llama3", "mistral", "qwen2", "qwen3", "olmo2", "phi3"])
 @pytest.mark.parametrize("shuffle_seed", [None, 3], ids=["consecutive_blocks", "scattered_blocks"])
 def test_greedy_text_equals_transformers_in_a_mixed_batch(
     variant: str, shuffle_seed: int | None, tmp_path: Path

@@ -1,0 +1,56 @@
+"""The second branch of a decoder layer: gated projections, dense or chosen for each token among experts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch.nn import functional
+
+from engine.models.activations import Activations
+from engine.models.config import Activation
+from engine.models.linear import Linear
+
+
+class MLP(Protocol):
+    """What a layer does with each token by itself; `inputs` [T, hidden] may be the target too."""
+
+    def into(self, out: torch.Tensor, inputs: torch.Tensor, activations: Activations) -> None:
+        """Write the branch's output to `out` [T, hidden]."""
+        ...
+
+    def add_to(self, total: torch.Tensor, inputs: torch.Tensor, activations: Activations) -> None:
+        """Add the branch's output to `total` [T, hidden]."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class DenseMLP:
+    """down(activation(gate) * up), in the step's buffers."""
+
+    gate_up: Linear
+    down: Linear
+    activation: Activation
+
+    def into(self, out: torch.Tensor, inputs: torch.Tensor, activations: Activations) -> None:
+        """Write the branch's output to `out`."""
+        self._gated(inputs, activations)
+        self.down.into(activations.gate, out)
+
+    def add_to(self, total: torch.Tensor, inputs: torch.Tensor, activations: Activations) -> None:
+        """Add the branch's output to `total`."""
+        self._gated(inputs, activations)
+        self.down.add_to(total, activations.gate)
+
+    def _gated(self, inputs: torch.Tensor, activations: Activations) -> None:
+        """Leave activation(gate) * up in the buffer of the gate."""
+        self.gate_up.into(inputs, activations.gate_up)
+        activate(activations.gate, self.activation).mul_(activations.up)
+
+
+def activate(gate: torch.Tensor, activation: Activation) -> torch.Tensor:
+    """The activation, in place; returns its argument."""
+    if activation == "silu":
+        return functional.silu(gate, inplace=True)
+    return gate.copy_(functional.gelu(gate, approximate="tanh"))
