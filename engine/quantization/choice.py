@@ -18,10 +18,13 @@ FEW_ROWS = 16
 """Up to here one kernel serves, so that a token gets the same numbers alone, in a batch and among drafts."""
 _FEW_MEASURED = (1, 8)
 _MANY_MEASURED = 128
-_REPEATS = 3
+_MAX_REPEATS = 8
+_MIN_REPEATS = 2
+_LIMIT_S = 0.08
+"""For one shape and number of rows; a machine busy with other things gets fewer repeats, never fewer than two."""
 _WORTHWHILE = 1.25
 """A kernel of its own for many rows holds the weight a second time in another order: only for so much less time."""
-_COLD_BYTES = 16 << 20
+_COLD_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +79,13 @@ class KernelTable:
         inputs = torch.randn(num_rows, codes.shape[1], device=codes.device)
         others = torch.zeros(_COLD_BYTES, dtype=torch.uint8, device=codes.device)
         best: dict[str, float] = {}
-        for repeat in range(_REPEATS + 1):
+        deadline_at = self.clock() + _LIMIT_S
+        for repeat in range(_MAX_REPEATS + 1):
+            if repeat > _MIN_REPEATS and self.clock() > deadline_at:
+                break
             for name, kernel in kernels.items():
-                others.add_(1)
+                if num_rows < _MANY_MEASURED:
+                    others.add_(1)
                 self._wait(codes.device)
                 started_at = self.clock()
                 kernel.multiply(inputs)

@@ -21,6 +21,7 @@ from engine.quantization.weights import INT8_MAX, ChannelWeight, GroupWeight
 
 _PACKED_GROUP_SIZES = (32, 64, 128, 256)
 _PACKED_OUTPUTS = 16
+_PACKED_INPUTS = 16
 _MAX_LENGTH = float("inf")
 
 Weight_contra = TypeVar("Weight_contra", ChannelWeight, GroupWeight, contravariant=True)
@@ -201,6 +202,11 @@ def _has_onednn(weight: ChannelWeight) -> bool:
     return _is_cpu(weight) and "onednn" in torch.backends.quantized.supported_engines
 
 
+def _can_pack_int8(weight: ChannelWeight) -> bool:
+    """Whether torch's kernel takes the shape: it reads whole vectors, past the end of a row where they do not fit."""
+    return weight.shape[1] % _PACKED_INPUTS == 0
+
+
 def _can_pack_int4(weight: GroupWeight) -> bool:
     """Whether torch's int4 kernel takes the shape, and its form of scale and offset loses nothing that matters."""
     is_shaped = weight.shape[0] % _PACKED_OUTPUTS == 0 and weight.group_size in _PACKED_GROUP_SIZES
@@ -212,7 +218,7 @@ def _always(weight: object) -> bool:
 
 
 WEIGHT_ONLY_INT8: tuple[KernelKind[ChannelWeight], ...] = (
-    KernelKind("packed_int8", _always, PackedInt8),
+    KernelKind("packed_int8", _can_pack_int8, PackedInt8),
     KernelKind("unpacked_int8", _always, UnpackedInt8),
 )
 DYNAMIC_INT8: tuple[KernelKind[ChannelWeight], ...] = (

@@ -9,8 +9,9 @@ import torch
 INT8_MAX = 127
 _INT4_MAX = 15
 _TINY = 1e-12
-_SHRINK_STEPS = 12
-_SHRINK_STEP = 0.03
+_SHRINK_STEPS = 6
+_SHRINK_STEP = 0.05
+_PIECE_NUMBERS = 1 << 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +96,19 @@ def quantize_groups(weight: torch.Tensor, group_size: int) -> GroupWeight:
 
     Raises ValueError when groups do not divide the inputs.
     """
-    num_out, num_in = weight.shape
+    num_in = weight.shape[1]
     if num_in % group_size:
         raise ValueError(f"groups of {group_size} do not divide {num_in} inputs")
-    groups = weight.float().view(num_out, -1, group_size)
+    rows = max(1, _PIECE_NUMBERS // num_in)
+    # Piece by piece, so that the many passes over a piece find it in the processor's cache.
+    pieces = [_quantize_piece(piece, group_size) for piece in torch.split(weight, rows)]
+    codes, scales, zeros = (torch.cat(parts) for parts in zip(*pieces, strict=True))
+    return GroupWeight(codes, scales, zeros, bits=4)
+
+
+def _quantize_piece(weight: torch.Tensor, group_size: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Codes, scales and zeros."""
+    groups = weight.float().reshape(weight.shape[0], -1, group_size)
     low, high = groups.amin(2), groups.amax(2)
     best_scales, best_zeros = _affine(low, high)
     best_errors = _squared_errors(groups, best_scales, best_zeros)
@@ -109,8 +119,8 @@ def quantize_groups(weight: torch.Tensor, group_size: int) -> GroupWeight:
         best_scales = torch.where(is_better, scales, best_scales)
         best_zeros = torch.where(is_better, zeros, best_zeros)
         best_errors = torch.where(is_better, errors, best_errors)
-    codes = _codes(groups, best_scales, best_zeros).view(num_out, num_in).to(torch.uint8)
-    return GroupWeight(codes, best_scales, best_zeros, bits=4)
+    codes = _codes(groups, best_scales, best_zeros).flatten(1).to(torch.uint8)
+    return codes, best_scales, best_zeros
 
 
 def _affine(low: torch.Tensor, high: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -1,0 +1,78 @@
+"""Kernels are chosen by the clock, once for each shape."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from engine.quantization.choice import KernelTable
+from engine.quantization.kernels import Kernel, KernelKind, Scratch
+from engine.quantization.weights import ChannelWeight, quantize_channels
+
+
+class SteppedClock:
+    """Stands still but for what kernels take."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class SlowKernel:
+    """Takes a stated time for few rows and another for many."""
+
+    def __init__(self, clock: SteppedClock, few_s: float, many_s: float) -> None:
+        self._clock = clock
+        self._few_s = few_s
+        self._many_s = many_s
+
+    def multiply(self, inputs: torch.Tensor) -> tuple[torch.Tensor, None]:
+        self._clock.now += self._few_s if inputs.shape[0] <= 16 else self._many_s
+        return inputs, None
+
+
+def kinds(clock: SteppedClock, times: Mapping[str, tuple[float, float]]) -> Sequence[KernelKind[ChannelWeight]]:
+    def kind(name: str, few_s: float, many_s: float) -> KernelKind[ChannelWeight]:
+        def build(weight: ChannelWeight, scratch: Scratch) -> Kernel:
+            return SlowKernel(clock, few_s, many_s)
+
+        return KernelKind(name, lambda weight: True, build)
+
+    return [kind(name, few_s, many_s) for name, (few_s, many_s) in times.items()]
+
+
+WEIGHT = quantize_channels(torch.ones(4, 8))
+
+
+def choose(times: Mapping[str, tuple[float, float]], preferred: tuple[str, ...] = ()) -> tuple[str, str]:
+    clock = SteppedClock()
+    choice = KernelTable(clock, preferred).choose(kinds(clock, times), WEIGHT)
+    return choice.few.name, choice.many.name
+
+
+def test_few_and_many_rows_may_have_different_kernels() -> None:
+    assert choose({"a": (0.001, 0.009), "b": (0.002, 0.004)}) == ("a", "b")
+
+
+def test_a_second_layout_is_kept_only_where_it_is_clearly_faster() -> None:
+    assert choose({"a": (0.001, 0.0048), "b": (0.002, 0.004)}) == ("a", "a")
+
+
+def test_a_preferred_kernel_is_taken_without_measuring() -> None:
+    assert choose({"a": (0.001, 0.001), "b": (0.9, 0.9)}, preferred=("c", "b")) == ("b", "b")
+
+
+def test_a_shape_is_measured_once() -> None:
+    clock = SteppedClock()
+    table = KernelTable(clock)
+    candidates = kinds(clock, {"a": (0.001, 0.001), "b": (0.002, 0.002)})
+    table.choose(candidates, WEIGHT)
+    measured_until = clock.now
+
+    table.choose(candidates, WEIGHT)
+    assert clock.now == measured_until
+    table.choose(candidates, quantize_channels(torch.ones(6, 8)))
+    assert clock.now > measured_until
