@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Sequence
-from dataclasses import dataclass
-from hashlib import sha256
+from dataclasses import dataclass, field
+from hashlib import blake2b, sha256
 from ipaddress import ip_address
 from typing import Final
 
@@ -27,6 +27,11 @@ class Caller:
     tenant: str
     models: frozenset[str] | None = None
     lanes: tuple[str, ...] | None = None
+    cache_salt: bytes = field(init=False)
+    """What an engine keeps the tenant's KV prefixes apart by: a digest, so that no upstream learns the name."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "cache_salt", _cache_salt(self.tenant))
 
     def may_use_model(self, name: str) -> bool:
         """Whether this caller may ask for `name`."""
@@ -71,6 +76,11 @@ class KeyRing:
         if not hmac.compare_digest(known, digest) or caller is None:
             raise InvalidApiKey
         return caller
+
+
+def _cache_salt(tenant: str) -> bytes:
+    """Equal on all workers, replicas and policy revisions, so that a cached prefix is found from any of them."""
+    return blake2b(tenant.encode(), digest_size=16, person=b"penstock-salt").hexdigest().encode()
 
 
 def _bearer(authorization: Sequence[bytes]) -> bytes:

@@ -107,6 +107,7 @@ class ChatPipeline:
         client = scope.get("client")
         caller = self._admitter.identify(snapshot, head, client[0] if client else None)
         record.tenant = caller.tenant
+        turn.cache_salt = caller.cache_salt
         require_json(head.content_type, head.content_encoding)
         try:
             body = await read_body(receive, self._max_body_bytes)

@@ -13,7 +13,7 @@ class Turn:
     """The state of one request. `place` says where a client that leaves now would have left."""
 
     __slots__ = (
-        *("_timeline", "channel", "clock", "gone_at", "has_started", "place", "record", "send", "snapshot"),
+        *("_timeline", "cache_salt", "channel", "clock", "gone_at", "has_started", "place", "record", "send", "snapshot"),
         "wants_timing",
     )
 
@@ -28,6 +28,8 @@ class Turn:
         self.has_started = False
         """The status line is out: from here on only an error event can report a failure."""
         self.wants_timing = False
+        self.cache_salt = b""
+        """Keeps the tenants' prefixes apart in an engine's KV cache."""
         self.gone_at: float | None = None
 
     def note_gone(self) -> None:

@@ -29,6 +29,14 @@ def test_a_good_key_is_its_tenant() -> None:
     assert caller == Caller(tenant="support", models=frozenset({"auto"}), lanes=("batch", "interactive"))
 
 
+def test_tenants_have_different_cache_salts_that_never_change_nor_name_them() -> None:
+    salt = Caller(tenant="support").cache_salt
+    assert salt == Caller(tenant="support", lanes=("batch",)).cache_salt
+    assert salt != Caller(tenant="sales").cache_salt
+    assert len(salt) == 32
+    assert b"support" not in salt
+
+
 @pytest.mark.parametrize("scheme", [b"bearer ", b"BEARER ", b"Bearer   "])
 def test_the_scheme_may_be_spelled_in_any_case(scheme: bytes) -> None:
     assert ring().authenticate([scheme + KEY], None).tenant == "support"

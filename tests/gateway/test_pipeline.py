@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.keys import Caller
 from tests.gateway.scripted import COMPLETION, Wire, chunk, hang
 from tests.gateway.stack import chat, encode, running
 
@@ -68,6 +69,7 @@ async def test_only_listed_headers_go_up(tmp_path: Path) -> None:
             "x-forwarded-for": "10.0.0.1",
             "x-request-id": "mine",
             "x-client-request-id": "label",
+            "x-penstock-cache-salt": "another tenant's",
             "te": "trailers",
             "traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
             "tracestate": "a=1",
@@ -79,6 +81,7 @@ async def test_only_listed_headers_go_up(tmp_path: Path) -> None:
         assert up["tracestate"] == "a=1"
         assert up["x-request-id"] == reply.headers["x-request-id"] != "mine"
         assert up["x-penstock-priority"] == "interactive"
+        assert up["x-penstock-cache-salt"] == Caller(tenant="dev").cache_salt.decode()
         assert int(up["x-penstock-deadline-ms"]) == 20_000
         assert not {"authorization", "cookie", "x-forwarded-for", "te", "x-client-request-id"} & up.keys()
         assert stack.lines()[0]["client_request_id"] == "label"
