@@ -7,6 +7,7 @@ from typing import Final
 from gateway.admission.admitter import Admission, too_late
 from gateway.chat_head import ChatHead
 from gateway.errors import GatewayError
+from gateway.http.asgi import Header
 from gateway.relay import EVENT_STREAM, relay_plain, relay_stream
 from gateway.request import ChatRequest
 from gateway.routing.live import LiveDeployment
@@ -115,14 +116,13 @@ class Forwarder:
             if response.status in RETRYABLE:
                 raise _TryAnother(error)
             raise error
-        content_type = next((value for name, value in headers if name == b"content-type"), b"application/json")
+        content_type, passed = _passed_on(response)
         if request.stream and response.status == 200 and content_type.startswith(EVENT_STREAM):
             await response.wait_body()
             turn.mark(Stage.UPSTREAM_FIRST_BYTE)
             await relay_stream(turn, response)
             return
         turn.mark(Stage.UPSTREAM_FIRST_BYTE)
-        passed = [(b"content-type", content_type), *(header for header in headers if header[0] in PASSED_BACK)]
         await relay_plain(turn, response, passed)
 
     def _timeouts(self, request: ChatRequest, planned: PlannedRoute, admission: Admission) -> Timeouts:
@@ -142,6 +142,18 @@ class Forwarder:
         )
 
 
+def _passed_on(response: UpstreamResponse) -> tuple[bytes, list[Header]]:
+    """The content type, and the headers that the client sees of an answer that is passed on whole."""
+    content_type, passed = b"", []
+    for header in response.headers:
+        if header[0] == b"content-type":
+            content_type = content_type or header[1]
+        elif header[0] in PASSED_BACK:
+            passed.append(header)
+    content_type = content_type or b"application/json"
+    return content_type, [(b"content-type", content_type), *passed]
+
+
 def _message(
     turn: Turn,
     request: ChatRequest,
@@ -156,11 +168,7 @@ def _message(
         (b"x-penstock-priority", admission.lane.id.encode("ascii")),
         *live.credentials,
     )
-    headers = [
-        (b"x-request-id", turn.record.request_id.encode("ascii")),
-        (b"x-penstock-cache-salt", turn.cache_salt),
-        *head.passed_on(),
-    ]
+    headers = [(b"x-request-id", turn.record.request_id.encode("ascii")), *head.passed_on()]
     if timeouts.total_s is not None:
         headers.append((b"x-penstock-deadline-ms", b"%d" % (timeouts.total_s * 1000)))
     return UpstreamRequest(b"POST", live.chat_path, headers, request.body_for(live.model), fixed)
