@@ -168,7 +168,11 @@ def _message(
         (b"x-penstock-priority", admission.lane.id.encode("ascii")),
         *live.credentials,
     )
-    headers = [(b"x-request-id", turn.record.request_id.encode("ascii")), *head.passed_on()]
+    headers = [
+        (b"x-request-id", turn.record.request_id.encode("ascii")),
+        (b"x-penstock-cache-salt", turn.cache_salt),
+        *head.passed_on(),
+    ]
     if timeouts.total_s is not None:
         headers.append((b"x-penstock-deadline-ms", b"%d" % (timeouts.total_s * 1000)))
     return UpstreamRequest(b"POST", live.chat_path, headers, request.body_for(live.model), fixed)
