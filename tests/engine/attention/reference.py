@@ -82,5 +82,7 @@ def reference_attention(batch: Batch, spec: AttentionSpec) -> torch.Tensor:
             seen = slice(first, position + 1)
             for head in range(spec.num_heads):
                 scores = keys[seen, head // group].double() @ batch.queries[token, head].double() * spec.scale
+                if spec.softcap is not None:
+                    scores = spec.softcap * torch.tanh(scores / spec.softcap)
                 result[token, head] = torch.softmax(scores, 0) @ values[seen, head // group].double()
     return result.float()
