@@ -8,7 +8,7 @@ from typing import Any
 
 from engine.front.response_format import ResponseFormat
 from engine.front.tool_format import ToolFormat
-from engine.front.tools import Tool, ToolUse
+from engine.front.tools import ToolUse
 
 MAX_CALLS = 16
 """Most calls of one forced answer."""
@@ -34,7 +34,8 @@ def make_grammar(
     1. A forced choice of tools: calls and nothing else.
     2. A schema, and tools that may be called: an answer that follows the schema, or calls.
     3. A schema alone.
-    4. Tools that may be called: any text; its calls are recognised when they come.
+    4. Tools that may be called, one of them strict: any text in which what begins as a call is one.
+    5. Tools that may be called: any text; its calls are recognised when they come.
     """
     schema = response_format.schema if response_format is not None else None
     is_strict = response_format is not None and response_format.is_strict
@@ -45,34 +46,56 @@ def make_grammar(
         source = {"lark_grammar": start + _calls(use, tool_format)}
         return Grammar(json.dumps({"grammars": [source]}), "tools" if schema is None else "response_format")
     if schema is None:
-        return None
+        if use is None or tool_format is None or not any(tool.function.strict for tool in use.allowed):
+            return None
+        source = {"lark_grammar": _text_with_calls(tool_format) + _calls(use, tool_format)}
+        return Grammar(json.dumps({"grammars": [source]}), "tools")
     return Grammar(json.dumps({"grammars": [{"json_schema": _with_options(schema, is_strict)}]}), "response_format")
 
 
 def _calls(use: ToolUse, form: ToolFormat) -> str:
-    """Rules for `calls`: one call, or several of them."""
-    may_be_many = use.may_be_many and form.family != "llama3"
-    rules = [f"call: {' | '.join(f'call_{i}' for i in range(len(use.allowed)))}"]
+    """Rules for `calls`, one or several, of which `tail` is what stands behind an opening."""
+    objects = range(len(use.allowed))
+    rules = [f"object: {' | '.join(f'object_{i}' for i in objects)}"]
     for i, tool in enumerate(use.allowed):
-        rules.append(f"call_{i}: {_call(i, tool, form)}")
+        head = json.dumps(f'{{"name": "{tool.function.name}", "{form.arguments_key}": ')
+        rules.append(f'object_{i}: {head} arguments_{i} "}}"')
         rules.append(f"arguments_{i}: %json {json.dumps(_with_options(tool.function.schema, tool.function.strict))}")
-    if form.family == "mistral":
-        calls = f'{_marker(form, form.opening)} "[" {_repeated(", ", may_be_many)} "]"'
-    else:
-        calls = _repeated("\n", may_be_many)
-    return "\n".join([f"calls: {calls}", *rules]) + "\n"
+    opening = _marker(form, form.opening)
+    match form.family:
+        case "hermes":
+            rules.append(f'tail: "\\n" object "\\n" {_marker(form, form.closing)}')
+            rules.append(f"calls: {_repeated(f'{opening} tail', chr(10), use.may_be_many)}")
+        case "mistral":
+            rules.append(f'tail: "[" {_repeated("object", ", ", use.may_be_many)} "]"')
+            rules.append(f"calls: {opening} tail")
+        case "llama3":
+            rules.append("calls: object")
+    return "\n".join(rules) + "\n"
 
 
-def _repeated(separator: str, may_be_many: bool) -> str:
-    return f"call ({json.dumps(separator)} call){{0,{MAX_CALLS - 1}}}" if may_be_many else "call"
+def _text_with_calls(form: ToolFormat) -> str:
+    """The start of a grammar of text in which what begins as a call is one.
+
+    1. Calls begin the answer: text is what does not begin like one.
+    2. The opening is one token, so it can be told from text.
+    3. The opening is text itself: a lazy lexeme ends where it comes first, and only a call can follow.
+
+    Tokens such as `<think>` are no text to the compiler; they are let through by number.
+    """
+    others = f"<[{','.join(map(str, form.other_ids))}]>" if form.other_ids else ""
+    text = "TEXT: /(.|\\n)+/\n"
+    if form.opens_bare:
+        return "start: calls | PLAIN\nPLAIN: /[^{ \\t\\r\\n](.|\\n)*/\n"
+    opening = _marker(form, form.opening)
+    if form.opening in form.marker_ids:
+        return f"start: ({' | '.join(filter(None, ('TEXT', others, 'calls')))})*\n{text}"
+    parts = " | ".join(filter(None, ("lead tail", others)))
+    return f"start: TEXT? (({parts}) TEXT?)*\nlead[lazy]: /(.|\\n)*/ {opening}\n{text}"
 
 
-def _call(index: int, tool: Tool, form: ToolFormat) -> str:
-    head = json.dumps(f'{{"name": "{tool.function.name}", "{form.arguments_key}": ')
-    call = f'{head} arguments_{index} "}}"'
-    if form.family != "hermes":
-        return call
-    return f'{_marker(form, form.opening)} "\\n" {call} "\\n" {_marker(form, form.closing)}'
+def _repeated(item: str, separator: str, may_be_many: bool) -> str:
+    return f"{item} ({json.dumps(separator)} {item}){{0,{MAX_CALLS - 1}}}" if may_be_many else item
 
 
 def _marker(form: ToolFormat, text: str) -> str:

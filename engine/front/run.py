@@ -58,7 +58,9 @@ class Front:
             self._link,
             metrics,
             self._executor,
-            tool_format=choose_tool_format(template.source if template else None, tokenizer.added_tokens),
+            tool_format=choose_tool_format(
+                template.source if template else None, tokenizer.added_tokens, tokenizer.special_texts
+            ),
             clock=clock,
         )
         self._supervisor = CoreSupervisor(self._link, spawn, clock, patience or Patience())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import string
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -34,6 +34,8 @@ class ToolFormat:
     """Whether a call may begin the answer without the opening."""
     marker_ids: Mapping[str, int]
     """Ids of the markers that are single tokens of the vocabulary."""
+    other_ids: tuple[int, ...] = ()
+    """Ids of other tokens that are whole pieces of text of their own, such as `<think>`; special ones left out."""
 
     def make_id(self) -> str:
         """A new call's id. Mistral's templates insist on nine letters and digits."""
@@ -47,23 +49,31 @@ class ToolFormat:
         return lambda token_id: shown.get(token_id) or ordinary(token_id)
 
 
-def choose_tool_format(template_source: str | None, added_tokens: Mapping[str, int]) -> ToolFormat | None:
+def choose_tool_format(
+    template_source: str | None, added_tokens: Mapping[str, int], special_texts: Collection[str] = ()
+) -> ToolFormat | None:
     """The form that this template and vocabulary speak; None when the template knows no tools."""
     if template_source is None or "tools" not in template_source:
         return None
     if "<tool_call>" in template_source:
-        return _format("hermes", "<tool_call>", "</tool_call>", added_tokens)
+        return _format("hermes", "<tool_call>", "</tool_call>", added_tokens, special_texts)
     if _TOOL_CALLS in added_tokens or _TOOL_CALLS in template_source:
-        return _format("mistral", _TOOL_CALLS, "", added_tokens)
-    return _format("llama3", _PYTHON_TAG, "", added_tokens)
+        return _format("mistral", _TOOL_CALLS, "", added_tokens, special_texts)
+    return _format("llama3", _PYTHON_TAG, "", added_tokens, special_texts)
 
 
-def _format(family: Family, opening: str, closing: str, added_tokens: Mapping[str, int]) -> ToolFormat:
+def _format(
+    family: Family, opening: str, closing: str, added_tokens: Mapping[str, int], special_texts: Collection[str]
+) -> ToolFormat:
+    markers = (opening, closing)
     return ToolFormat(
         family=family,
         opening=opening,
         closing=closing,
         arguments_key="parameters" if family == "llama3" else "arguments",
         opens_bare=family == "llama3",
-        marker_ids={text: added_tokens[text] for text in (opening, closing) if text in added_tokens},
+        marker_ids={text: added_tokens[text] for text in markers if text in added_tokens},
+        other_ids=tuple(
+            sorted(i for text, i in added_tokens.items() if text not in markers and text not in special_texts)
+        ),
     )
