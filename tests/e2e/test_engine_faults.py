@@ -1,0 +1,79 @@
+"""A real engine whose core is killed, and requests that can never be served: all answered, and it goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.e2e.lone_engine import LoneEngine, lone_engine
+
+pytestmark = pytest.mark.e2e
+
+LIMIT_S = 1.0
+CHAT: dict[str, Any] = {"model": "small", "messages": [{"role": "user", "content": "hello"}]}
+NEVER = [
+    ("over-long prompt", {**CHAT, "messages": [{"role": "user", "content": "word " * 20_000}]}, 400),
+    ("absurdly long prompt", {**CHAT, "messages": [{"role": "user", "content": "x" * 3_000_000}]}, 400),
+    ("over the budget", {**CHAT, "max_tokens": 100_000}, 400),
+    ("a wrong type", {**CHAT, "temperature": "hot"}, 400),
+    ("no messages", {"model": "small"}, 400),
+    ("another model", {**CHAT, "model": "other"}, 404),
+    ("an impossible schema", {**CHAT, "response_format": {"type": "json_schema", "json_schema": {"name": 7}}}, 400),
+]
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoneEngine]:
+    with lone_engine(tmp_path_factory.mktemp("engine")) as engine:
+        yield engine
+
+
+@pytest.mark.parametrize(("name", "body", "status"), NEVER, ids=[name for name, _, _ in NEVER])
+def test_what_can_never_be_served_is_refused_at_once(
+    engine: LoneEngine, name: str, body: dict[str, Any], status: int
+) -> None:
+    data = json.dumps(body).encode()
+    with engine.client() as client:
+        started_at = time.monotonic()
+        response = client.post("/v1/chat/completions", content=data, headers={"content-type": "application/json"})
+        seconds = time.monotonic() - started_at
+    assert response.status_code == status, response.text[:500]
+    assert response.json()["error"]["code"]
+    assert seconds < LIMIT_S
+
+
+def test_malformed_bytes_are_refused_at_once(engine: LoneEngine) -> None:
+    with engine.client() as client:
+        started_at = time.monotonic()
+        for data in (b"", b"{", b"[" * 100_000, b"\xff\xfe", b'{"model": "small", "model": "small"}'):
+            response = client.post("/v1/chat/completions", content=data, headers={"content-type": "application/json"})
+            assert response.status_code == 400
+        assert time.monotonic() - started_at < LIMIT_S
+
+
+def test_a_core_killed_in_the_middle_of_a_stream_is_told_and_comes_back(engine: LoneEngine) -> None:
+    body = {**CHAT, "max_tokens": 3000, "ignore_eos": True, "stream": True}
+    first = engine.core_pid()
+    with engine.client() as client:
+        with client.stream("POST", "/v1/chat/completions", json=body) as response:
+            pieces = response.iter_text()
+            received = next(pieces)
+            os.kill(first, signal.SIGKILL)
+            killed_at = time.monotonic()
+            received += "".join(pieces)
+            assert time.monotonic() - killed_at < LIMIT_S
+        *_, last = [event for event in received.split("\n\n") if event]
+        assert json.loads(last.removeprefix("data: "))["error"]["code"] == "upstream_error"
+        assert "[DONE]" not in received
+
+        engine.wait_until_ready()
+        assert engine.core_pid() != first
+        again = client.post("/v1/chat/completions", json={**CHAT, "max_tokens": 4})
+        assert again.status_code == 200
+        assert again.json()["usage"]["completion_tokens"] > 0
