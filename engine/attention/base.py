@@ -39,6 +39,8 @@ class AttentionSpec:
     scale: float
     sliding_window: int | None = None
     """A query at position p sees keys p - window + 1 .. p; None: all."""
+    softcap: float | None = None
+    """A score s counts as softcap * tanh(s / softcap), before masking; None: as it is."""
 
 
 class KVCache(Protocol):

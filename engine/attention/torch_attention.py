@@ -11,6 +11,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from engine.attention.base import AttentionSpec, ForwardContext, KVCache
+from engine.attention.softcap import softcapped_attention
 from engine.attention.step_plan import GroupPlan, RowPlan, StepPlan, StepPlanner
 from engine.attention.torch_kv_cache import QuantizedKVCache, ReadableKVCache, Scratch, TorchKVCache
 
@@ -79,14 +80,13 @@ class TorchAttention:
             keys, values = cache.gather(row.slots, self._scratch)
         if row.token_end - row.token_start == 1:
             return _attend_one_query(queries, keys, values, spec)
-        attended = scaled_dot_product_attention(
+        attended = _attend(
             queries.transpose(0, 1).unsqueeze(0),
             keys.transpose(0, 1).unsqueeze(0),
             values.transpose(0, 1).unsqueeze(0),
-            attn_mask=row.mask if row.mask is None else row.mask.to(queries.dtype),
+            spec,
+            mask=row.mask,
             is_causal=row.is_causal,
-            scale=spec.scale,
-            enable_gqa=spec.num_heads != spec.num_kv_heads,
         )
         return attended.squeeze(0).transpose(0, 1)
 
@@ -99,8 +99,7 @@ class TorchAttention:
         grouped = queries.index_select(0, group.token_indices).view(
             len(group.token_indices), spec.num_kv_heads, -1, spec.head_dim
         )
-        mask = None if group.mask is None else group.mask.to(queries.dtype)
-        attended = scaled_dot_product_attention(grouped, keys, values, attn_mask=mask, scale=spec.scale)
+        attended = _attend(grouped, keys, values, spec, mask=group.mask)
         return attended.reshape(-1, spec.num_heads, spec.head_dim)
 
 
@@ -109,7 +108,30 @@ def _attend_one_query(
 ) -> torch.Tensor:
     """[1, heads, head_dim]. The heads that share keys are taken as that many queries, so keys are read once."""
     grouped = queries.view(spec.num_kv_heads, 1, -1, spec.head_dim)
-    attended = scaled_dot_product_attention(
-        grouped, keys.transpose(0, 1).unsqueeze(1), values.transpose(0, 1).unsqueeze(1), scale=spec.scale
-    )
+    attended = _attend(grouped, keys.transpose(0, 1).unsqueeze(1), values.transpose(0, 1).unsqueeze(1), spec)
     return attended.reshape(1, spec.num_heads, spec.head_dim)
+
+
+def _attend(
+    queries: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    spec: AttentionSpec,
+    *,
+    mask: torch.Tensor | None = None,
+    is_causal: bool = False,
+) -> torch.Tensor:
+    """[N, heads, queries, head_dim] over keys and values [N, kv_heads, keys, head_dim]; `mask` is additive float32."""
+    if spec.softcap is not None:
+        return softcapped_attention(
+            queries, keys, values, scale=spec.scale, softcap=spec.softcap, mask=mask, is_causal=is_causal
+        )
+    return scaled_dot_product_attention(
+        queries,
+        keys,
+        values,
+        attn_mask=None if mask is None else mask.to(queries.dtype),
+        is_causal=is_causal,
+        scale=spec.scale,
+        enable_gqa=queries.shape[1] != keys.shape[1],
+    )

@@ -160,7 +160,7 @@ def _launch(
         BLOCK_M=block_m,
         TILE=_TILE,
         WINDOW=spec.sliding_window or 0,
-        SOFTCAP=0.0,
+        SOFTCAP=spec.softcap or 0.0,
         NUM_SEGMENTS=segments,
         IS_QUANTIZED=is_quantized,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -10,13 +11,18 @@ from typing import Any, Literal
 import torch
 
 from engine.models.config_reader import ConfigReader, ModelConfigError
-from engine.models.rope import RopeConfig, read_rope_config
+from engine.models.rope import RopeConfig, read_global_and_local_rope, read_rope_config
 from engine.quantization.published import PublishedQuantization, read_published
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _FALLBACK_MAX_POSITIONS = 2048
 
 Activation = Literal["silu", "gelu_tanh"]
+_ACTIVATIONS: Mapping[Activation, tuple[str, tuple[str, ...]]] = {
+    "silu": ("hidden_act", ("silu", "swish")),
+    "gelu_tanh": ("hidden_activation", ("gelu_pytorch_tanh",)),
+}
+"""The key that counts in families with this activation, and the names it may have there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,8 +34,21 @@ class ModelTraits:
     mlp_bias: bool = False
     qk_norm: Literal["each_head", "all_heads"] | None = None
     """What one norm of the queries, and one of the keys, spans."""
-    norms: Literal["before", "after"] = "before"
-    """Whether a norm stands before each of a layer's two branches or after it."""
+    norms: Literal["before", "after", "around"] = "before"
+    """Where norms stand: before each of a layer's two branches, after it, or both."""
+    norm_offset: float = 0.0
+    """Added to the weights of all norms."""
+    embedding_scale: float | None = None
+    """Multiplies what the layers start from."""
+    attention_scale: float | None = None
+    """Multiplies attention scores; None: head_dim ** -0.5."""
+    attention_softcap: float | None = None
+    logit_softcap: float | None = None
+    """A logit l counts as softcap * tanh(l / softcap)."""
+    is_tied_by_default: bool = False
+    """What an absent `tie_word_embeddings` means."""
+    has_local_rope: bool = False
+    """Layers with a sliding window rotate by settings of their own."""
     activation: Activation = "silu"
     """Of the MLP's gate."""
     has_fused_projections: bool = False
@@ -57,6 +76,8 @@ class ModelConfig:
     rms_norm_eps: float
     max_position_embeddings: int
     rope: RopeConfig
+    local_rope: RopeConfig | None = None
+    """Of the layers with a sliding window; None: the same."""
     tie_word_embeddings: bool
     dtype: torch.dtype
     """What the checkpoint was saved in."""
@@ -92,7 +113,11 @@ def read_base_config(reader: ConfigReader, traits: ModelTraits) -> ModelConfig:
     if head_dim % 2:
         raise reader.error("head_dim", f"expected an even number, got {head_dim}")
     max_positions = reader.positive_integer("max_position_embeddings", default=_FALLBACK_MAX_POSITIONS)
-    rope = read_rope_config(reader, max_positions, can_be_partial=traits.can_rotate_partly)
+    local_rope = None
+    if traits.has_local_rope:
+        rope, local_rope = read_global_and_local_rope(reader, max_positions)
+    else:
+        rope = read_rope_config(reader, max_positions, can_be_partial=traits.can_rotate_partly)
     if rope.rotated_size(head_dim) % 2:
         raise reader.error("partial_rotary_factor", f"{rope.rotated_share} of {head_dim} is not an even number")
     return ModelConfig(
@@ -107,7 +132,8 @@ def read_base_config(reader: ConfigReader, traits: ModelTraits) -> ModelConfig:
         rms_norm_eps=reader.positive_number("rms_norm_eps", default=1e-6),
         max_position_embeddings=max_positions,
         rope=rope,
-        tie_word_embeddings=reader.boolean("tie_word_embeddings", default=False),
+        local_rope=local_rope,
+        tie_word_embeddings=reader.boolean("tie_word_embeddings", default=traits.is_tied_by_default),
         dtype=_read_dtype(reader),
         eos_token_ids=reader.token_ids("eos_token_id"),
         traits=traits,
@@ -119,9 +145,10 @@ def refuse_unsupported(reader: ConfigReader, traits: ModelTraits) -> None:
     """Raise ModelConfigError for options that change the arithmetic in ways the layers do not have."""
     if reader.has("auto_map") and not traits.ignores_auto_map:
         raise reader.error("auto_map", "the checkpoint asks for code of its own, which is never run")
-    activation = reader.string("hidden_act", default="silu")
-    if activation not in ("silu", "swish"):
-        raise reader.error("hidden_act", f"{activation!r} is not supported; expected 'silu'")
+    key, names = _ACTIVATIONS[traits.activation]
+    activation = reader.string(key, default=names[0])
+    if activation not in names:
+        raise reader.error(key, f"{activation!r} is not supported; expected {names[0]!r}")
 
 
 def _read_dtype(reader: ConfigReader) -> torch.dtype:

@@ -28,6 +28,10 @@ class ConfigReader:
         """Whether the key is there and not null."""
         return self._values.get(key) is not None
 
+    def is_null(self, key: str) -> bool:
+        """Whether the key is there, and null."""
+        return key in self._values and self._values[key] is None
+
     def child(self, key: str) -> ConfigReader | None:
         """The object under a key, or None when absent. Raises ModelConfigError."""
         value = self._values.get(key)

@@ -105,6 +105,12 @@ class Decoder:
         self._head = head
         self._backend = backend
         self._rotary = Rotary(config.rope, config.head_dim, embedding.device)
+        self._local_rotary: Rotary | None = None
+        if config.local_rope is not None:
+            self._local_rotary = Rotary(config.local_rope, config.head_dim, embedding.device)
+        # Rounded to the embedding's dtype, as these models were trained.
+        scale = config.traits.embedding_scale
+        self._embedding_scale = None if scale is None else torch.tensor(scale, dtype=embedding.dtype).item()
         self._buffers = ActivationBuffers(config, embedding.dtype, embedding.device)
 
     @torch.inference_mode()
@@ -113,9 +119,15 @@ class Decoder:
         self._backend.prepare(context)
         activations = self._buffers.of(token_ids.shape[0])
         torch.index_select(self._embedding, 0, token_ids, out=activations.residual)
-        rotations = self._rotary.at(context.positions, max(context.context_lens))
+        if self._embedding_scale is not None:
+            activations.residual.mul_(self._embedding_scale)
+        num_positions = max(context.context_lens)
+        rotations = local = self._rotary.at(context.positions, num_positions)
+        if self._local_rotary is not None:
+            local = self._local_rotary.at(context.positions, num_positions)
         for layer, cache in zip(self._layers, caches, strict=True):
-            layer.forward(activations, rotations, self._backend, cache)
+            turns = rotations if layer.spec.sliding_window is None else local
+            layer.forward(activations, turns, self._backend, cache)
         hidden = torch.empty_like(activations.residual)
         self._norm.into(activations.residual, hidden)
         return hidden
@@ -123,4 +135,6 @@ class Decoder:
     @torch.inference_mode()
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """float32 [N, vocab] of hidden states [N, hidden]."""
-        return self._head.apply(hidden).float()
+        logits = self._head.apply(hidden).float()
+        softcap = self.config.traits.logit_softcap
+        return logits if softcap is None else logits.div_(softcap).tanh_().mul_(softcap)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.models import llama, mistral, olmo2, phi3, qwen2, qwen3
+from engine.models import gemma2, gemma3, llama, mistral, olmo2, phi3, qwen2, qwen3
 from engine.models.config import ModelConfig, ModelTraits, read_base_config, read_json_object, refuse_unsupported
 from engine.models.config_reader import ConfigReader
 
@@ -26,6 +26,8 @@ FAMILIES = {
     "qwen3": Family(qwen3.ARCHITECTURE, qwen3.read_traits),
     "olmo2": Family(olmo2.ARCHITECTURE, olmo2.read_traits),
     "phi3": Family(phi3.ARCHITECTURE, phi3.read_traits),
+    "gemma2": Family(gemma2.ARCHITECTURE, gemma2.read_traits),
+    "gemma3_text": Family(gemma3.ARCHITECTURE, gemma3.read_traits),
 }
 """By `model_type`."""
 

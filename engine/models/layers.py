@@ -18,13 +18,15 @@ _INITIAL_POSITIONS = 4096
 
 
 class RMSNorm:
-    """x / sqrt(mean(x²) + eps) * weight over the last axis; the weight broadcasts from the right."""
+    """x / sqrt(mean(x²) + eps) * (weight + offset) over the last axis; the weight broadcasts from the right."""
 
-    def __init__(self, weight: torch.Tensor, eps: float) -> None:
+    def __init__(self, weight: torch.Tensor, eps: float, offset: float = 0.0) -> None:
         self._size = (weight.shape[-1],)
-        self._weight = weight
         self._eps = eps
         self._is_cpu_float32 = weight.dtype == torch.float32 and weight.device.type == "cpu"
+        # The sum is kept in float32: next to the offset a narrower dtype would round the weight away.
+        weight = weight.float() + offset if offset else weight
+        self._weight = weight
         # x / sqrt(mean(x²) + eps) = sqrt(size) * x / hypot(‖x‖, sqrt(eps * size)): four cheap operations where
         # torch's own CPU rms_norm is a chain of more and dearer ones.
         self._scaled_weight = weight * math.sqrt(self._size[0])

@@ -23,6 +23,12 @@ from engine.quantization.weights import GroupWeight
 
 _NORMS = {
     "before": ("input_layernorm", None, "post_attention_layernorm", None),
+    "around": (
+        "input_layernorm",
+        "post_attention_layernorm",
+        "pre_feedforward_layernorm",
+        "post_feedforward_layernorm",
+    ),
     "after": (None, "post_attention_layernorm", None, "post_feedforward_layernorm"),
 }
 """What checkpoints call the norms before and after attention and before and after the MLP."""
@@ -108,8 +114,9 @@ class _Assembler:
                 num_heads=config.num_heads,
                 num_kv_heads=config.num_kv_heads,
                 head_dim=config.head_dim,
-                scale=config.head_dim**-0.5,
+                scale=traits.attention_scale or config.head_dim**-0.5,
                 sliding_window=traits.sliding_windows[index],
+                softcap=traits.attention_softcap,
             ),
         )
 
@@ -180,12 +187,12 @@ class _Assembler:
         for name, rows in (("q", weights[: config.num_heads]), ("k", weights[config.num_heads :])):
             weight = self._checkpoint.take(f"{prefix}.{name}_norm.weight", (config.head_dim,))
             rows.copy_(self._rotation_order(weight, 0))
-        return RMSNorm(weights, config.rms_norm_eps)
+        return RMSNorm(weights, config.rms_norm_eps, config.traits.norm_offset)
 
     def _head_group_norm(self, name: str, num_heads: int) -> RMSNorm:
         config = self._config
         weight = self._copy(name, num_heads * config.head_dim).view(num_heads, config.head_dim)
-        return RMSNorm(self._rotation_order(weight, 1).flatten(), config.rms_norm_eps)
+        return RMSNorm(self._rotation_order(weight, 1).flatten(), config.rms_norm_eps, config.traits.norm_offset)
 
     def _rotation_order(self, heads: torch.Tensor, axis: int) -> torch.Tensor:
         """0 1 2 3 4 5 → 0 3 1 4 2 5 along the axis of a head: numbers that rotate together become neighbours.
@@ -214,7 +221,8 @@ class _Assembler:
         return stacked
 
     def _norm(self, name: str) -> RMSNorm:
-        return RMSNorm(self._copy(name, self._config.hidden_size), self._config.rms_norm_eps)
+        config = self._config
+        return RMSNorm(self._copy(name, config.hidden_size), config.rms_norm_eps, config.traits.norm_offset)
 
     def _copy(self, name: str, *shape: int) -> torch.Tensor:
         return self._empty(*shape).copy_(self._checkpoint.take(name, shape))

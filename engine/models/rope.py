@@ -11,6 +11,7 @@ from torch.nn import functional
 from engine.models.config_reader import ConfigReader
 
 _DEFAULT_THETA = 10000.0
+_DEFAULT_GLOBAL_THETA = 1_000_000.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,12 +105,33 @@ def read_rope_config(reader: ConfigReader, max_positions: int, *, can_be_partial
     share = 1.0
     for holder in (reader, section):
         if holder is not None and holder.has("partial_rotary_factor"):
-            share = _read_rotated_share(holder, can_be_partial)
+            share = _read_rotated_share(holder, can_be_partial=can_be_partial)
     rope = RopeConfig(theta=theta) if section is None else _read_section(section, theta, max_positions)
     return replace(rope, rotated_share=share)
 
 
-def _read_rotated_share(reader: ConfigReader, can_be_partial: bool) -> float:
+def read_global_and_local_rope(reader: ConfigReader, max_positions: int) -> tuple[RopeConfig, RopeConfig]:
+    """Rope settings of layers that see everything and of those with a window, in either of the published layouts.
+
+    Raises ModelConfigError.
+    """
+    theta = reader.positive_number("rope_theta", default=_DEFAULT_GLOBAL_THETA)
+    local_theta = reader.positive_number("rope_local_base_freq", default=_DEFAULT_THETA)
+    section = reader.child("rope_scaling") or reader.child("rope_parameters")
+    local_section = None
+    if section is not None and (section.has("full_attention") or section.has("sliding_attention")):
+        local_section = section.child("sliding_attention")
+        section = section.child("full_attention")
+    for holder in (reader, section, local_section):
+        if holder is not None and holder.has("partial_rotary_factor"):
+            _read_rotated_share(holder, can_be_partial=False)
+    rope = RopeConfig(theta=theta) if section is None else _read_section(section, theta, max_positions)
+    if local_section is None:
+        return rope, RopeConfig(theta=local_theta)
+    return rope, _read_section(local_section, local_theta, max_positions)
+
+
+def _read_rotated_share(reader: ConfigReader, *, can_be_partial: bool) -> float:
     share = reader.positive_number("partial_rotary_factor")
     if share != 1.0 and not can_be_partial:
         raise reader.error("partial_rotary_factor", "rotating a part of each head is not supported; expected 1.0")

@@ -1,4 +1,4 @@
-"""Which layers of a Qwen model see only a sliding window."""
+"""Which layers of a model see only a sliding window."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _DEFAULT_MAX_WINDOW_LAYERS = 28
 
 
 def read_layer_windows(reader: ConfigReader) -> tuple[int | None, ...]:
-    """The window of each layer: `layer_types` when given, else all layers from `max_window_layers` on.
+    """The window of each layer of a Qwen model: `layer_types` when given, else all layers from `max_window_layers` on.
 
     Nothing slides unless `use_sliding_window` is true. Raises ModelConfigError.
     """
@@ -26,6 +26,20 @@ def read_layer_windows(reader: ConfigReader) -> tuple[int | None, ...]:
         return tuple(window if kind == "sliding_attention" else None for kind in layer_types)
     first = reader.count("max_window_layers", default=_DEFAULT_MAX_WINDOW_LAYERS)
     return tuple(window if layer >= first else None for layer in range(num_layers))
+
+
+def read_alternating_windows(reader: ConfigReader, full_attention_every: int) -> tuple[int | None, ...]:
+    """The window of each layer: `layer_types` when given, else every so many layers one that sees everything.
+
+    Raises ModelConfigError.
+    """
+    num_layers = reader.positive_integer("num_hidden_layers")
+    window = reader.positive_integer("sliding_window", default=_DEFAULT_WINDOW)
+    layer_types = reader.strings("layer_types")
+    if layer_types:
+        _check_layer_types(reader, layer_types, num_layers)
+        return tuple(window if kind == "sliding_attention" else None for kind in layer_types)
+    return tuple(None if layer % full_attention_every == 0 else window for layer in range(1, num_layers + 1))
 
 
 def _check_layer_types(reader: ConfigReader, layer_types: tuple[str, ...], num_layers: int) -> None:

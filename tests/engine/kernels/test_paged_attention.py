@@ -73,6 +73,8 @@ class Pool:
         for (past, length), queries, keys, values in zip(self.rows, self.queries, self.keys, self.values, strict=True):
             wide_keys, wide_values = keys.repeat_interleave(group, 1), values.repeat_interleave(group, 1)
             scores = torch.einsum("qhd,khd->hqk", queries, wide_keys) * self.spec.scale
+            if self.spec.softcap is not None:
+                scores = self.spec.softcap * torch.tanh(scores / self.spec.softcap)
             at = torch.arange(past, past + length)[:, None]
             key_at = torch.arange(past + length)[None, :]
             visible = key_at <= at
@@ -102,6 +104,14 @@ MIXES = {
 def test_matches_attention_written_out(rows: list[tuple[int, int]], window: int | None) -> None:
     pool = Pool(spec(window=window), rows)
     assert torch.allclose(pool.run(TritonPagedAttention(device=DEVICE)), pool.expected(), atol=2e-5)
+
+
+@pytest.mark.parametrize("num_processors", [1, 64], ids=["whole", "segments"])
+def test_capped_scores_match_attention_written_out(num_processors: int) -> None:
+    capped = AttentionSpec(4, 2, 16, 1.0, sliding_window=200, softcap=1.5)
+    pool = Pool(capped, [(515, 1), (9, 4), (0, 21), (16, 7)])
+    backend = TritonPagedAttention(device=DEVICE, num_processors=num_processors)
+    assert torch.allclose(pool.run(backend), pool.expected(), atol=2e-5)
 
 
 @pytest.mark.parametrize(("heads", "kv_heads", "head_dim"), [(4, 4, 16), (8, 1, 32), (6, 2, 24), (14, 2, 16)])

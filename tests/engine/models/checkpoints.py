@@ -52,6 +52,30 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
         "max_window_layers": 1,
     },
     "qwen3": {"model_type": "qwen3", "num_key_value_heads": 2, "head_dim": 16, "tie_word_embeddings": True},
+    "gemma2": {
+        "model_type": "gemma2",
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+        "sliding_window": 20,
+        "query_pre_attn_scalar": 24,
+        # Low enough to bend most scores and logits.
+        "attn_logit_softcapping": 2.0,
+        "final_logit_softcapping": 5.0,
+        "tie_word_embeddings": True,
+    },
+    "gemma3": {
+        "model_type": "gemma3_text",
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+        "sliding_window": 20,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+        "query_pre_attn_scalar": 24,
+        "rope_parameters": {
+            "full_attention": {"rope_type": "linear", "rope_theta": 5000.0, "factor": 4.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
+        },
+        "tie_word_embeddings": True,
+    },
     "olmo2": {"model_type": "olmo2", "num_key_value_heads": 2},
     "phi3": {"model_type": "phi3", "num_key_value_heads": 2, "sliding_window": 24},
     "phi3_partial": {
@@ -67,11 +91,16 @@ def make_reference(variant: str, **changes: Any) -> PreTrainedModel:
     settings = {**_SHAPE, "tie_word_embeddings": False, **VARIANTS[variant], **changes}
     config = AutoConfig.for_model(**settings)
     torch.manual_seed(11)
-    model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()  # type: ignore[no-untyped-call]
+    model: PreTrainedModel = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
+        # Written out: the fused kinds leave out the cap on attention scores.
+        config,
+        dtype=torch.float32,
+        attn_implementation="eager",
+    ).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             # Random norms and biases too: all ones and zeros would hide one that is left out.
-            offset = 1.0 if "norm" in name else 0.0
+            offset = 1.0 if "norm" in name and "gemma" not in config.model_type else 0.0
             parameter.normal_(offset, 0.2)
     return model
 

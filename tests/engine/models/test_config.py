@@ -45,7 +45,8 @@ def test_reads_what_transformers_writes(variant: str, tmp_path: Path) -> None:
     assert config.model_type == reference.config.model_type
     assert config.num_kv_heads == reference.config.num_key_value_heads
     assert config.tie_word_embeddings is reference.config.tie_word_embeddings
-    theirs = reference.model.rotary_emb.inv_freq
+    rotary = reference.model.rotary_emb
+    theirs = rotary.full_attention_inv_freq if config.local_rope else rotary.inv_freq
     assert torch.allclose(config.rope.inverse_frequencies(config.head_dim), theirs, rtol=1e-6)
 
 
@@ -91,6 +92,13 @@ def test_the_checkpoint_dtype_is_read_from_either_key(key: str, tmp_path: Path) 
 
 QWEN: dict[str, Any] = {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "sliding_window": 32}
 PHI3: dict[str, Any] = {"model_type": "phi3", "architectures": ["Phi3ForCausalLM"]}
+GEMMA2: dict[str, Any] = {
+    "model_type": "gemma2",
+    "architectures": ["Gemma2ForCausalLM"],
+    "hidden_activation": "gelu_pytorch_tanh",
+    "sliding_window": 32,
+}
+GEMMA3: dict[str, Any] = {**GEMMA2, "model_type": "gemma3_text", "architectures": ["Gemma3ForCausalLM"]}
 MIXED = ["full_attention", "sliding_attention", "full_attention", "sliding_attention"]
 
 
@@ -117,6 +125,37 @@ def test_mistral_slides_everywhere_or_nowhere(tmp_path: Path) -> None:
     assert read(tmp_path, **mistral, sliding_window=None).traits.sliding_windows == (None,) * 4
 
 
+def test_gemma2_caps_by_default_and_not_when_told_null(tmp_path: Path) -> None:
+    caps = {"attn_logit_softcapping": None, "final_logit_softcapping": 20.0}
+
+    usual, told = read(tmp_path, **GEMMA2).traits, read(tmp_path, **GEMMA2, **caps).traits
+
+    assert (usual.attention_softcap, usual.logit_softcap) == (50.0, 30.0)
+    assert (told.attention_softcap, told.logit_softcap) == (None, 20.0)
+
+
+def test_gemma_is_tied_and_alternates_when_its_config_says_nothing(tmp_path: Path) -> None:
+    config = read(tmp_path, **GEMMA2)
+
+    assert config.tie_word_embeddings
+    assert config.traits.sliding_windows == (32, None, 32, None)
+    assert read(tmp_path, **GEMMA3).traits.sliding_windows == (32,) * 4
+    assert read(tmp_path, **GEMMA3, sliding_window_pattern=3).traits.sliding_windows == (32, 32, None, 32)
+
+
+def test_gemma3_rope_layouts_mean_the_same(tmp_path: Path) -> None:
+    linear = {"rope_type": "linear", "factor": 8.0}
+    by_kind = {"full_attention": {**linear, "rope_theta": 5e5}, "sliding_attention": {"rope_theta": 1e3}}
+
+    new = read(tmp_path, **GEMMA3, rope_parameters=by_kind)
+    old = read(tmp_path, **GEMMA3, rope_theta=5e5, rope_local_base_freq=1e3, rope_scaling=linear)
+    usual = read(tmp_path, **GEMMA3)
+
+    assert (new.rope, new.local_rope) == (old.rope, old.local_rope)
+    assert usual.local_rope is not None
+    assert (usual.rope.theta, usual.local_rope.theta) == (1e6, 1e4)
+
+
 def test_phi3_is_served_without_the_code_its_checkpoints_name(tmp_path: Path) -> None:
     config = read(tmp_path, **PHI3, auto_map={"AutoModel": "modeling_phi3.Phi3"}, partial_rotary_factor=0.5)
 
@@ -129,6 +168,9 @@ def test_phi3_is_served_without_the_code_its_checkpoints_name(tmp_path: Path) ->
     [
         ({"model_type": "mamba"}, "model_type: 'mamba' is not supported; expected one of llama, mistral"),
         ({"model_type": "absent"}, "model_type: is required"),
+        ({**GEMMA2, "hidden_activation": "relu"}, "hidden_activation: 'relu' is not supported; expected 'gelu_pyt"),
+        ({**GEMMA2, "use_bidirectional_attention": True}, "use_bidirectional_attention: attention to later tokens"),
+        ({**GEMMA3, "partial_rotary_factor": 0.5}, "partial_rotary_factor: rotating a part"),
         ({**PHI3, "rope_scaling": {"type": "su", "short_factor": [1.0]}}, "rope_scaling.short_factor: longrope"),
         ({**PHI3, "rope_scaling": {"type": "longrope"}}, "rope_scaling.rope_type: 'longrope' is not supported"),
         ({**PHI3, "partial_rotary_factor": 2.0}, "partial_rotary_factor: expected at most 1.0"),

@@ -45,7 +45,9 @@ def test_logits_equal_transformers(variant: str, chunk_sizes: list[int], tmp_pat
     assert (logits - reference_logits(reference, PROMPT)).abs().max() < TOLERANCE
 
 
-@pytest.mark.parametrize("variant", ["llama2", "llama3", "mistral", "qwen2", "qwen3", "olmo2", "phi3"])
+@pytest.mark.parametrize(
+    "variant", ["llama2", "llama3", "mistral", "qwen2", "qwen3", "olmo2", "phi3", "gemma2", "gemma3"]
+)
 @pytest.mark.parametrize("shuffle_seed", [None, 3], ids=["consecutive_blocks", "scattered_blocks"])
 def test_greedy_text_equals_transformers_in_a_mixed_batch(
     variant: str, shuffle_seed: int | None, tmp_path: Path
@@ -91,8 +93,9 @@ def test_sharded_checkpoint_equals_whole_one(tmp_path: Path) -> None:
     assert (logits - reference_logits(reference, PROMPT)).abs().max() < TOLERANCE
 
 
-def test_bfloat16_stays_close_to_transformers_in_bfloat16(tmp_path: Path) -> None:
-    reference = make_reference("qwen3").bfloat16()
+@pytest.mark.parametrize("variant", ["qwen3", "gemma3"])
+def test_bfloat16_stays_close_to_transformers_in_bfloat16(variant: str, tmp_path: Path) -> None:
+    reference = make_reference(variant).bfloat16()
     runner = PagedRunner(save_checkpoint(reference, tmp_path), dtype=torch.bfloat16)
 
     logits = runner.prefill(Row(list(PROMPT)), [20])
