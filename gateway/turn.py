@@ -13,7 +13,16 @@ class Turn:
     """The state of one request. `place` says where a client that leaves now would have left."""
 
     __slots__ = (
-        *("_timeline", "cache_salt", "channel", "clock", "gone_at", "has_started", "place", "record", "send", "snapshot"),
+        "_timeline",
+        "cache_salt",
+        "channel",
+        "clock",
+        "gone_at",
+        "has_started",
+        "place",
+        "record",
+        "send",
+        "snapshot",
         "wants_timing",
     )
 

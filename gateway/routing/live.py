@@ -12,7 +12,15 @@ class LiveDeployment:
     """One deployment with its connections, its permits and whether it is ready."""
 
     __slots__ = (
-        *("authorization", "chat_path", "client", "context_tokens", "id", "is_ready", "limiter", "model", "tls"),
+        "authorization",
+        "chat_path",
+        "client",
+        "context_tokens",
+        "id",
+        "is_ready",
+        "limiter",
+        "model",
+        "tls",
         "url",
     )
 
