@@ -191,6 +191,8 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
     device: str
     dtype: str
     model_type: str
+    speculates: bool = False
+    """Whether steps may verify drafted tokens."""
 
 
 class Fatal(msgspec.Struct, frozen=True, kw_only=True, tag="fatal"):

@@ -84,6 +84,7 @@ def build_core(config: CoreConfig, inbox: Inbox, outbox: Outbox, clock: Callable
         device=str(machine.device),
         dtype=str(machine.dtype).removeprefix("torch."),
         model_type=model.config.model_type,
+        speculates=drafter is not None,
     )
     return loop, ready
 

@@ -159,8 +159,8 @@ class _CoreCollector(Collector):
             ("kv_leaked_blocks", "KV blocks neither free nor owned; must be 0.", load.num_blocks_leaked),
             (
                 "speculation_enabled",
-                "1 when the core has verified drafted tokens.",
-                self._link.counters.drafted_tokens > 0,
+                "1 when steps may verify drafted tokens.",
+                self._link.ready is not None and self._link.ready.speculates,
             ),
             ("ready", "1 when requests are served.", self._link.state == "ready"),
         )

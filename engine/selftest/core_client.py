@@ -21,8 +21,8 @@ from engine.messages import (
     SamplingParams,
     Shutdown,
     StepReport,
-    TokenLogprobs,
     ToFront,
+    TokenLogprobs,
     decode_to_front,
     encode_frame,
 )

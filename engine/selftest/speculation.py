@@ -1,0 +1,172 @@
+"""Speculation held against the plain sampler on a model: the same greedy text, the same text for a seed, and the same
+distribution for different seeds."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from engine.config import CoreConfig
+from engine.messages import SamplingParams
+from engine.sampling.noise import exponential_noise, stream_key
+from engine.selftest.core_client import Answer, CoreClient, running_core
+from engine.selftest.distribution import ChiSquare, compare
+
+_SEGMENT_TOKENS = 12
+_GREEDY_TOKENS = 64
+_DRAWN_TOKENS = 6
+_GREEDY_PROMPTS = 24
+_BATCH = 32
+_MIN_P_VALUE = 1e-4
+_TEMPERATURE = 0.9
+_TIES = {"float32": 1e-4, "bfloat16": 0.1, "float16": 0.02}
+"""Lead of one token over another below which rounding may decide, in log probability, by number format."""
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """Answers with speculation held against those without."""
+
+    num_tokens: int
+    num_differences: int
+    """Answers that part where one token was clearly ahead."""
+    num_ties: int
+    """Answers that part where two tokens were level to within rounding: computing several positions at once rounds
+    otherwise than computing one, as does every change of the batch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What was found."""
+
+    dtype: str
+    greedy: Agreement
+    seeded: Agreement
+    chi_square: ChiSquare
+    drafted_tokens: int
+    accepted_tokens: int
+
+    @property
+    def is_lossless(self) -> bool:
+        """Whether speculation changed nothing that rounding does not explain, and was really at work."""
+        num_differences = self.greedy.num_differences + self.seeded.num_differences
+        return not num_differences and self.chi_square.p_value >= _MIN_P_VALUE and self.accepted_tokens > 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Answers:
+    greedy: list[Answer]
+    seeded: list[Answer]
+    drawn: list[Answer]
+    prompt_lengths: list[int]
+    dtype: str
+    drafted_tokens: int
+    accepted_tokens: int
+
+
+def check_speculation(config: CoreConfig, *, num_samples: int, seed: int) -> Report:
+    """Run the model plainly and with speculation, one after the other. Raises CoreFailed when it cannot be run."""
+    plain = _answers(replace(config, speculation="off"), num_samples, seed, first_seed=0)
+    drafted = _answers(config, num_samples, seed, first_seed=num_samples)
+    tolerance = _TIES[plain.dtype]
+    return Report(
+        dtype=plain.dtype,
+        greedy=_agreement(drafted.greedy, plain.greedy, plain.prompt_lengths, 0.0, tolerance),
+        seeded=_agreement(drafted.seeded, plain.seeded, plain.prompt_lengths, _TEMPERATURE, tolerance),
+        chi_square=_distance(drafted.drawn, plain.drawn),
+        drafted_tokens=drafted.drafted_tokens,
+        accepted_tokens=drafted.accepted_tokens,
+    )
+
+
+def _answers(config: CoreConfig, num_samples: int, seed: int, first_seed: int) -> _Answers:
+    """Greedy and seeded answers to several prompts, then one prompt's answers for many seeds."""
+    # To this clock all steps are equally long, so every draft seems to pay, and is put to the test.
+    ticks = itertools.count(0.0, 1e-3)
+    with running_core(config, ticks.__next__) as core:
+        rng = random.Random(seed)
+        prompts = [_prompt(rng, core.ready.vocab_size) for _ in range(_GREEDY_PROMPTS)]
+        greedy = _ask(core, prompts, [_params(_GREEDY_TOKENS, 0.0, 0)] * len(prompts))
+        seeded = _ask(core, prompts, [_params(_GREEDY_TOKENS, _TEMPERATURE, number) for number in range(len(prompts))])
+        seeds = range(first_seed, first_seed + num_samples)
+        drawn = _ask(
+            core, prompts[:1] * num_samples, [_params(_DRAWN_TOKENS, 1.0, number, top_k=8) for number in seeds]
+        )
+        counters = core.counters
+        lengths = [len(prompt) for prompt in prompts]
+        return _Answers(
+            greedy, seeded, drawn, lengths, core.ready.dtype, counters.drafted_tokens, counters.accepted_tokens
+        )
+
+
+def _prompt(rng: random.Random, vocab_size: int) -> list[int]:
+    """Some tokens twice and the first of them again, so that there is something to look up."""
+    segment = [rng.randrange(vocab_size) for _ in range(_SEGMENT_TOKENS)]
+    return segment + segment + segment[: rng.randint(2, _SEGMENT_TOKENS)]
+
+
+def _params(max_tokens: int, temperature: float, seed: int, top_k: int = 0) -> SamplingParams:
+    return SamplingParams(max_tokens=max_tokens, temperature=temperature, seed=seed, top_k=top_k, num_top_logprobs=0)
+
+
+def _ask(core: CoreClient, prompts: Sequence[list[int]], params: Sequence[SamplingParams]) -> list[Answer]:
+    """Answers in batches of growing size, as single rows and many rows are computed by different kernels."""
+    answers: list[Answer] = []
+    size = 1
+    while len(answers) < len(prompts):
+        part = slice(len(answers), len(answers) + size)
+        answers += core.ask(prompts[part], params[part])
+        size = min(2 * size, _BATCH)
+    return answers
+
+
+def _agreement(
+    ours: list[Answer], theirs: list[Answer], prompt_lengths: list[int], temperature: float, tolerance: float
+) -> Agreement:
+    """Answer n was drawn with seed n."""
+    num_differences = num_ties = 0
+    for seed, (left, right) in enumerate(zip(ours, theirs, strict=True)):
+        if left.token_ids == right.token_ids:
+            continue
+        shared = min(len(left.token_ids), len(right.token_ids))
+        at = next((n for n in range(shared) if left.token_ids[n] != right.token_ids[n]), None)
+        if at is None:
+            num_differences += 1
+            continue
+        key = stream_key(seed, prompt_lengths[seed] + at)
+        lead = _score(right, at, key, temperature) - _score(left, at, key, temperature)
+        if abs(lead) <= tolerance:
+            num_ties += 1
+        else:
+            num_differences += 1
+    return Agreement(sum(len(answer.token_ids) for answer in theirs), num_differences, num_ties)
+
+
+def _score(answer: Answer, position: int, key: int, temperature: float) -> float:
+    """What the sampler compares tokens by, of the one that was chosen."""
+    logprob = answer.logprobs[position].logprob
+    if not temperature:
+        return logprob
+    noise = exponential_noise([key], torch.tensor([[answer.token_ids[position]]]))
+    return logprob / temperature - math.log(float(noise))
+
+
+def _distance(left: Sequence[Answer], right: Sequence[Answer]) -> ChiSquare:
+    """Position by position: tokens behind the first are those that may have been drafts."""
+    total = ChiSquare(0.0, 0)
+    for position in range(_DRAWN_TOKENS):
+        samples = ([answer.token_ids[position] for answer in side] for side in (left, right))
+        total += compare(*samples)
+    return total
+
+
+def default_draft_model(model_dir: Path) -> Path | None:
+    """The small bundled model beside the large one; None for any other model."""
+    small = model_dir.parent / model_dir.name.replace("large", "small")
+    return small if small != model_dir and model_dir.name == "penstock-large" and small.is_dir() else None
