@@ -85,7 +85,7 @@ class Admission:
         if seq.deadline_at is None or not self._step_time.is_fitted:
             return False
         num_chunks = -(-seq.num_tokens // self._limits.step_token_budget)
-        shape = StepShape(num_running, seq.num_tokens // num_chunks, seq.num_tokens)
+        shape = StepShape(num_running, seq.num_tokens // num_chunks, seq.num_tokens, num_chunks=1)
         return now + num_chunks * self._step_time.predict(shape) > seq.deadline_at
 
     def _expected_blocks(self, seq: Sequence) -> int:

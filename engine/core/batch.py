@@ -45,15 +45,16 @@ class ScheduledBatch:
 
     def shape(self) -> StepShape:
         """What the step costs without its drafts, in the step-time model's terms."""
-        num_decode_rows = num_prefill_tokens = num_context_tokens = num_pairs = 0
+        num_decode_rows = num_prefill_tokens = num_context_tokens = num_pairs = num_chunks = 0
         for row in self.rows:
             if row.num_tokens == 1:
                 num_decode_rows += 1
             else:
                 num_prefill_tokens += row.num_tokens
                 num_pairs += row.num_tokens * row.end
+                num_chunks += 1
             num_context_tokens += row.end
-        return StepShape(num_decode_rows, num_prefill_tokens, num_context_tokens, num_pairs)
+        return StepShape(num_decode_rows, num_prefill_tokens, num_context_tokens, num_pairs, num_chunks)
 
 
 @dataclass(frozen=True, slots=True)

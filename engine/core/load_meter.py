@@ -86,7 +86,9 @@ class LoadMeter:
         mean_output = max(1.0, self._forecast.mean_tokens(lane))
         return Pace(
             num_step_tokens=room,
-            step_s=self._step_time.predict(StepShape(num_running, min(room, num_tokens), num_context)),
+            step_s=self._step_time.predict(
+                StepShape(num_running, min(room, num_tokens), num_context, num_chunks=min(1, num_tokens))
+            ),
             num_free_rows=0 if self._scheduler.is_short_of_blocks else self._scheduler.max_num_rows - num_running,
             ends_per_s=num_running / (mean_output * decode_step_s) if decode_step_s else 0.0,
         )

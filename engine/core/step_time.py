@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-_NUM_TERMS = 5
+_NUM_TERMS = 6
 _Vector = npt.NDArray[np.float64]
 
 
@@ -24,10 +24,12 @@ class StepShape:
     """Positions attended to, summed over rows."""
     num_attended_pairs: int = 0
     """Chunk tokens times the positions that each chunk reaches, summed over chunks: attention's work in them."""
+    num_chunks: int = 0
+    """Rows with several tokens."""
 
 
 class StepTimeModel:
-    """seconds = base + a·decode rows + b·prefill tokens + c·context tokens + d·pairs; no term is negative.
+    """seconds = base + a·decode rows + b·prefill tokens + c·context tokens + d·pairs + e·chunks, no term negative.
 
     Errors count in proportion to the step, so that short steps are known as well as long ones. Old steps fade by
     `decay` per step; a step that took far longer than predicted (a hiccup of the machine) counts as `outlier_ratio`
@@ -82,7 +84,7 @@ class StepTimeModel:
         per_token = self._terms[2] / _SCALES[2] + self._terms[4] / _SCALES[4] * num_prefill_context
         if not self.is_fitted or per_token <= 0.0:
             return None
-        without = self.predict(StepShape(num_decode_rows, 0, num_context_tokens))
+        without = self.predict(StepShape(num_decode_rows, 0, num_context_tokens, num_chunks=1))
         return max(0, int((target_s - without) / per_token))
 
     def _fit(self) -> list[float]:
@@ -102,17 +104,18 @@ class StepTimeModel:
 
 
 # Features are brought near 1 so that one ridge suits all of them.
-_SCALES = (1.0, 16.0, 256.0, 4096.0, 1048576.0)
+_SCALES = (1.0, 16.0, 256.0, 4096.0, 1048576.0, 1.0)
 _TINY_S = 1e-6
 
 
-def _features(shape: StepShape) -> tuple[float, float, float, float, float]:
+def _features(shape: StepShape) -> tuple[float, ...]:
     return (
         1.0,
         shape.num_decode_rows / _SCALES[1],
         shape.num_prefill_tokens / _SCALES[2],
         shape.num_context_tokens / _SCALES[3],
         shape.num_attended_pairs / _SCALES[4],
+        shape.num_chunks / _SCALES[5],
     )
 
 
