@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.front.choice import Choice, Delta, TokenEntry
+from engine.front.tool_parser import CallDelta
 from engine.front.wire import Answer, ChatWire, CompletionWire, Identity, Usage, Wire
 
 USAGE = Usage(prompt_tokens=3, completion_tokens=2, cached_tokens=1)
@@ -90,3 +91,26 @@ def test_bodies_have_their_shapes(wire: Wire, kind: str, member: dict[str, Any])
         "usage": USAGE.as_json(),
         "extra": 1,
     }
+
+
+def test_pieces_of_calls_are_events_of_their_own_and_a_body_has_whole_calls() -> None:
+    wire = ChatWire(identity())
+    pieces = (CallDelta(index=0, id="c", name="f"), CallDelta(index=0, arguments='{"a"'))
+    sent = wire.delta(0, Delta("hi", calls=pieces)).decode().strip().split("\n\n")
+    deltas = [json.loads(event.removeprefix("data: "))["choices"][0]["delta"] for event in sent]
+    assert deltas == [
+        {"content": "hi"},
+        {"tool_calls": [{"index": 0, "id": "c", "type": "function", "function": {"name": "f", "arguments": ""}}]},
+        {"tool_calls": [{"index": 0, "function": {"arguments": '{"a"'}}]},
+    ]
+    choice = Choice(0, bytes, frozenset(), finish="tool_calls")
+    rest = CallDelta(index=0, arguments=": 1}")
+    body = json.loads(wire.body([Answer(choice, [""], [], [*pieces, rest])], USAGE, None))
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
+    assert body["choices"][0]["message"] == {
+        "role": "assistant",
+        "content": None,
+        "refusal": None,
+        "tool_calls": [call],
+    }
+    assert body["choices"][0]["finish_reason"] == "tool_calls"
