@@ -26,6 +26,8 @@ _CATCH_UP_RATIO = 0.15
 _PROBE_RATIO = 0.01
 """Share of the time that may go into finding out whether the draft model pays after all."""
 _PROBE_DRAFTS = 2
+_MIN_GAIN = 1.1
+"""Expected gain from which a step speculates, for forecasts err."""
 
 
 class DraftModel(Protocol):
@@ -242,7 +244,7 @@ class Speculator:
 
 def _planned(kinds: list[Kind], candidates: list[Candidate], cost: StepCost, *, with_model: bool) -> _Plan:
     num_rows = len(candidates)
-    counts = plan_drafts(candidates, num_rows, cost)
+    counts = plan_drafts(candidates, num_rows, cost, min_gain=_MIN_GAIN)
     return _Plan(kinds, counts, expected_gain(candidates, counts, num_rows, cost), with_model)
 
 

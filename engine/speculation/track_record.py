@@ -16,10 +16,10 @@ MODEL: Kind = 0
 FORCED: Kind = -1
 """The only text a grammar leaves; only its division into tokens may be another."""
 
-_CROWD_TRIALS = 12.0
-_CROWD_DECAY = 0.98
-_OWN_TRIALS = 3.0
-_OWN_DECAY = 0.85
+_CROWD_TRIALS = 16.0
+_CROWD_DECAY = 0.99
+_OWN_TRIALS = 6.0
+_OWN_DECAY = 0.9
 _PRIORS = {FORCED: 0.9, MODEL: 0.7}
 _PRIOR = 0.3
 """Of lookups: low, for they are judged without being used and show soon enough what they are worth."""

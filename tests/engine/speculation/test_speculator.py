@@ -1,0 +1,103 @@
+"""The switch turns on where drafts are right and cheap, and off where they are not, by what it sees."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from array import array
+from dataclasses import dataclass, field
+
+from engine.core.batch import RowResult, ScheduledBatch, ScheduledRow
+from engine.core.drafting import DraftRequest
+from engine.core.sequence import INT64, Sequence
+from engine.messages import Add, SamplingParams
+from engine.speculation.ngram import NgramProposer
+from engine.speculation.speculator import Speculator
+from engine.speculation.step_cost import StepCosts
+
+
+def sequence(token_ids: list[int]) -> Sequence:
+    params = SamplingParams(max_tokens=10_000, temperature=0.0)
+    add = Add(seq_id=1, prompt_token_ids=token_ids, params=params)
+    return Sequence.from_add(add, arrival_index=0, received_at=0.0)
+
+
+def costs(fixed: float, each: float) -> StepCosts:
+    found = StepCosts()
+    found.observe_plain(1, 1.0)
+    for num_drafts in (1, 4, 8):
+        found.observe_verification(1, num_drafts, 1.0 + fixed + each * num_drafts)
+    return found
+
+
+@dataclass
+class World:
+    """A sequence that says what it is told to, on a machine of known speed."""
+
+    speculator: Speculator
+    fixed: float
+    each: float
+    seq: Sequence = field(default_factory=lambda: sequence([1, 2, 3]))
+    seconds: float = 0.0
+    num_drafted: int = 0
+
+    def say(self, text: list[int]) -> None:
+        """Steps until the text is said."""
+        said = 0
+        while said < len(text):
+            request = DraftRequest(self.seq, 6, 100)
+            (drafts,) = self.speculator.draft([request], 64)
+            num_right = 0
+            while num_right < min(len(drafts), len(text) - said - 1) and drafts[num_right] == text[said + num_right]:
+                num_right += 1
+            took = 1.0 + (self.fixed + self.each * len(drafts) if drafts else 0.0)
+            row = ScheduledRow(self.seq, self.seq.num_tokens - 1, 1, samples=True, draft_token_ids=drafts)
+            tokens = text[said : said + num_right + 1]
+            self.speculator.observe(ScheduledBatch([row]), [RowResult(tokens)], took)
+            self.seq.token_ids.extend(array(INT64, tokens))
+            said += len(tokens)
+            self.seconds += took
+            self.num_drafted += len(drafts)
+
+
+def world(fixed: float = 0.2, each: float = 0.05, *, believed: tuple[float, float] | None = None) -> World:
+    speculator = Speculator(
+        costs(*(believed or (fixed, each))),
+        max_drafts=6,
+        clock=itertools.count(0.0, 0.01).__next__,
+        lookup=NgramProposer(),
+    )
+    return World(speculator, fixed, each)
+
+
+def test_repeated_text_is_said_much_faster() -> None:
+    found = world()
+    found.say([5, 6, 7, 8, 9, 10, 11] * 60)
+    assert found.seconds < 0.5 * 420
+
+
+def test_text_that_never_repeats_costs_nothing() -> None:
+    found = world()
+    found.say(list(range(100, 700)))
+    assert found.seconds == 600.0
+
+
+def test_text_that_repeats_by_chance_costs_little() -> None:
+    rng = random.Random(5)
+    found = world()
+    found.say([rng.randrange(4) for _ in range(2000)])
+    assert found.seconds < 1.03 * 2000
+
+
+def test_steps_that_cost_more_than_believed_are_found_out() -> None:
+    found = world(fixed=6.0, believed=(0.1, 0.01))
+    found.say([5, 6, 7, 8, 9, 10, 11] * 400)
+    assert found.seconds < 1.03 * 2800
+
+
+def test_speculation_starts_when_a_text_begins_to_repeat() -> None:
+    found = world()
+    found.say(list(range(100, 400)))
+    assert found.num_drafted == 0
+    found.say([5, 6, 7, 8, 9, 10, 11] * 40)
+    assert found.num_drafted > 100
