@@ -26,6 +26,27 @@ _ACTIVATIONS: Mapping[Activation, tuple[str, tuple[str, ...]]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertTraits:
+    """A mixture of experts in the place of the MLP."""
+
+    module: str
+    """What a layer's checkpoint tensors call it."""
+    projections: tuple[str, str, str]
+    """What they call an expert's gate, up and down."""
+    num_experts: int
+    num_chosen: int
+    """For each token."""
+    size: int
+    """Of an expert's inner activations."""
+    is_normalized: bool
+    """Whether the chosen experts' shares are scaled to sum to 1."""
+    shared_size: int | None = None
+    """Of the expert that every token goes through; None: there is none."""
+    layers: frozenset[int]
+    """Which layers have experts; the others have a dense MLP."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelTraits:
     """How one family differs from the plain decoder."""
 
@@ -51,6 +72,7 @@ class ModelTraits:
     """Layers with a sliding window rotate by settings of their own."""
     activation: Activation = "silu"
     """Of the MLP's gate."""
+    experts: ExpertTraits | None = None
     has_fused_projections: bool = False
     """The checkpoint holds queries, keys and values as one tensor, gate and up as another."""
     can_rotate_partly: bool = False
@@ -143,6 +165,10 @@ def read_base_config(reader: ConfigReader, traits: ModelTraits) -> ModelConfig:
 
 def refuse_unsupported(reader: ConfigReader, traits: ModelTraits) -> None:
     """Raise ModelConfigError for options that change the arithmetic in ways the layers do not have."""
+    if traits.experts is not None and traits.experts.num_chosen > traits.experts.num_experts:
+        raise reader.error(
+            "num_experts_per_tok", f"expected at most the {traits.experts.num_experts} experts there are"
+        )
     if reader.has("auto_map") and not traits.ignores_auto_map:
         raise reader.error("auto_map", "the checkpoint asks for code of its own, which is never run")
     key, names = _ACTIVATIONS[traits.activation]

@@ -90,11 +90,18 @@ class ConfigReader:
             raise self._wrong_type(key, "a list of strings", value)
         return tuple(value)
 
+    def counts(self, key: str) -> tuple[int, ...]:
+        """A list of integers, 0 or more; empty when absent. Raises ModelConfigError."""
+        value = self._get(key, [])
+        if not isinstance(value, list) or not all(_is_count(item) for item in value):
+            raise self._wrong_type(key, "a list of integers, 0 or more", value)
+        return tuple(value)
+
     def token_ids(self, key: str) -> tuple[int, ...]:
         """One token id or a list of them; empty when absent. Raises ModelConfigError."""
         value = self._get(key, [])
         ids = value if isinstance(value, list) else [value]
-        if not all(isinstance(item, int) and not isinstance(item, bool) and item >= 0 for item in ids):
+        if not all(_is_count(item) for item in ids):
             raise self._wrong_type(key, "a token id or a list of them", value)
         return tuple(ids)
 
@@ -109,3 +116,7 @@ class ConfigReader:
     def _wrong_type(self, key: str, expected: str, value: object) -> ModelConfigError:
         shown = repr(value)
         return self.error(key, f"expected {expected}, got {shown if len(shown) <= 80 else shown[:77] + '...'}")
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.models import gemma2, gemma3, llama, mistral, olmo2, phi3, qwen2, qwen3
+from engine.models import gemma2, gemma3, llama, mistral, mixtral, olmo2, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe
 from engine.models.config import ModelConfig, ModelTraits, read_base_config, read_json_object, refuse_unsupported
 from engine.models.config_reader import ConfigReader
 
@@ -28,6 +28,9 @@ FAMILIES = {
     "phi3": Family(phi3.ARCHITECTURE, phi3.read_traits),
     "gemma2": Family(gemma2.ARCHITECTURE, gemma2.read_traits),
     "gemma3_text": Family(gemma3.ARCHITECTURE, gemma3.read_traits),
+    "mixtral": Family(mixtral.ARCHITECTURE, mixtral.read_traits),
+    "qwen2_moe": Family(qwen2_moe.ARCHITECTURE, qwen2_moe.read_traits),
+    "qwen3_moe": Family(qwen3_moe.ARCHITECTURE, qwen3_moe.read_traits),
 }
 """By `model_type`."""
 

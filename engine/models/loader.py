@@ -10,12 +10,13 @@ import torch
 from engine.attention.base import AttentionBackend, AttentionSpec
 from engine.config import Quantization
 from engine.models.checkpoint import Checkpoint, CheckpointError
-from engine.models.config import ModelConfig
+from engine.models.config import ExpertTraits, ModelConfig
 from engine.models.decoder import Decoder, DecoderLayer, Model
+from engine.models.experts import Expert, Router, SharedExpert, SparseMLP
 from engine.models.families import read_model_config
 from engine.models.layers import HeadGroupNorm, RMSNorm
 from engine.models.linear import Linear
-from engine.models.mlp import DenseMLP
+from engine.models.mlp import MLP, DenseMLP
 from engine.quantization.choice import KernelTable
 from engine.quantization.maker import LinearMaker
 from engine.quantization.packed_tensors import discard_empty_bias, is_packed, take_packed
@@ -108,7 +109,7 @@ class _Assembler:
             ),
             attended_norm=norms[1],
             mlp_norm=norms[2],
-            mlp=self._dense_mlp(f"{prefix}.mlp", config.intermediate_size),
+            mlp=self._mlp(prefix, index),
             mlp_output_norm=norms[3],
             spec=AttentionSpec(
                 num_heads=config.num_heads,
@@ -118,6 +119,36 @@ class _Assembler:
                 sliding_window=traits.sliding_windows[index],
                 softcap=traits.attention_softcap,
             ),
+        )
+
+    def _mlp(self, prefix: str, index: int) -> MLP:
+        experts = self._config.traits.experts
+        if experts is None or index not in experts.layers:
+            return self._dense_mlp(f"{prefix}.mlp", self._config.intermediate_size)
+        return self._sparse_mlp(f"{prefix}.{experts.module}", experts)
+
+    def _sparse_mlp(self, prefix: str, traits: ExpertTraits) -> SparseMLP:
+        hidden_size = self._config.hidden_size
+        router = self._copy(f"{prefix}.gate.weight", traits.num_experts, hidden_size)
+        shared = None
+        if traits.shared_size is not None:
+            shared = SharedExpert(
+                self._expert(f"{prefix}.shared_expert", traits.projections, traits.shared_size),
+                self._copy(f"{prefix}.shared_expert_gate.weight", 1, hidden_size),
+            )
+        experts = [
+            self._expert(f"{prefix}.experts.{index}", traits.projections, traits.size)
+            for index in range(traits.num_experts)
+        ]
+        return SparseMLP(Router(router, traits.num_chosen, traits.is_normalized), experts, shared)
+
+    def _expert(self, prefix: str, projections: tuple[str, str, str], size: int) -> Expert:
+        gate, up, down = (f"{prefix}.{name}" for name in projections)
+        hidden_size = self._config.hidden_size
+        return Expert(
+            self._linear([gate, up], size, hidden_size, has_bias=False),
+            self._linear([down], hidden_size, size, has_bias=False),
+            self._config.traits.activation,
         )
 
     def _dense_mlp(self, prefix: str, size: int) -> DenseMLP:

@@ -92,6 +92,13 @@ def test_the_checkpoint_dtype_is_read_from_either_key(key: str, tmp_path: Path) 
 
 QWEN: dict[str, Any] = {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "sliding_window": 32}
 PHI3: dict[str, Any] = {"model_type": "phi3", "architectures": ["Phi3ForCausalLM"]}
+QWEN_MOE: dict[str, Any] = {
+    "model_type": "qwen3_moe",
+    "architectures": ["Qwen3MoeForCausalLM"],
+    "num_experts": 8,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 16,
+}
 GEMMA2: dict[str, Any] = {
     "model_type": "gemma2",
     "architectures": ["Gemma2ForCausalLM"],
@@ -156,6 +163,23 @@ def test_gemma3_rope_layouts_mean_the_same(tmp_path: Path) -> None:
     assert (usual.rope.theta, usual.local_rope.theta) == (1e6, 1e4)
 
 
+@pytest.mark.parametrize(
+    ("changes", "layers"),
+    [
+        ({}, {0, 1, 2, 3}),
+        ({"decoder_sparse_step": 2}, {1, 3}),
+        ({"mlp_only_layers": [0, 3]}, {1, 2}),
+        ({"decoder_sparse_step": 2, "mlp_only_layers": [3]}, {1}),
+        ({"num_experts": "absent", "num_local_experts": 8}, {0, 1, 2, 3}),
+    ],
+)
+def test_which_layers_have_experts(changes: dict[str, Any], layers: set[int], tmp_path: Path) -> None:
+    experts = read(tmp_path, **{**QWEN_MOE, **changes}).traits.experts
+
+    assert experts is not None
+    assert (experts.num_experts, experts.layers) == (8, frozenset(layers))
+
+
 def test_phi3_is_served_without_the_code_its_checkpoints_name(tmp_path: Path) -> None:
     config = read(tmp_path, **PHI3, auto_map={"AutoModel": "modeling_phi3.Phi3"}, partial_rotary_factor=0.5)
 
@@ -168,6 +192,10 @@ def test_phi3_is_served_without_the_code_its_checkpoints_name(tmp_path: Path) ->
     [
         ({"model_type": "mamba"}, "model_type: 'mamba' is not supported; expected one of llama, mistral"),
         ({"model_type": "absent"}, "model_type: is required"),
+        ({**QWEN_MOE, "num_experts": "absent"}, "num_local_experts: is required"),
+        ({**QWEN_MOE, "num_experts_per_tok": 9}, "num_experts_per_tok: expected at most the 8 experts there are"),
+        ({**QWEN_MOE, "mlp_only_layers": [-1]}, "mlp_only_layers: expected a list of integers, 0 or more"),
+        ({**QWEN_MOE, "use_sliding_window": True}, "use_sliding_window: sliding windows are not supported"),
         ({**GEMMA2, "hidden_activation": "relu"}, "hidden_activation: 'relu' is not supported; expected 'gelu_pyt"),
         ({**GEMMA2, "use_bidirectional_attention": True}, "use_bidirectional_attention: attention to later tokens"),
         ({**GEMMA3, "partial_rotary_factor": 0.5}, "partial_rotary_factor: rotating a part"),

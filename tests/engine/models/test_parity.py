@@ -14,6 +14,11 @@ from tests.engine.models.paged import PagedRunner, Row
 TOLERANCE = 1e-4
 PROMPT = [(7 * index * index + 3 * index + 1) % 97 for index in range(61)]
 
+ONE_OF_EACH_FAMILY = (
+    *("llama2", "llama3", "mistral", "qwen2", "qwen3", "olmo2", "phi3"),
+    *("gemma2", "gemma3", "mixtral", "qwen2_moe", "qwen3_moe"),
+)
+
 
 def reference_logits(model: PreTrainedModel, tokens: list[int]) -> torch.Tensor:
     with torch.inference_mode():
@@ -45,9 +50,7 @@ def test_logits_equal_transformers(variant: str, chunk_sizes: list[int], tmp_pat
     assert (logits - reference_logits(reference, PROMPT)).abs().max() < TOLERANCE
 
 
-@pytest.mark.parametrize(
-    "variant", ["llama2", "llama3", "mistral", "qwen2", "qwen3", "olmo2", "phi3", "gemma2", "gemma3"]
-)
+@pytest.mark.parametrize("variant", ONE_OF_EACH_FAMILY)
 @pytest.mark.parametrize("shuffle_seed", [None, 3], ids=["consecutive_blocks", "scattered_blocks"])
 def test_greedy_text_equals_transformers_in_a_mixed_batch(
     variant: str, shuffle_seed: int | None, tmp_path: Path

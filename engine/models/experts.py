@@ -1,0 +1,97 @@
+"""A mixture of experts: each token goes through the few that a router picks, and through a shared one where there is.
+
+Tokens are grouped by expert, so that an expert's weights are read once a step however many tokens chose it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import torch
+from torch.nn import functional
+
+from engine.models.activations import Activations
+from engine.models.config import Activation
+from engine.models.linear import Linear
+from engine.models.mlp import activate
+
+
+@dataclass(frozen=True, slots=True)
+class Expert:
+    """down(activation(gate) * up) of the tokens it is given."""
+
+    gate_up: Linear
+    down: Linear
+    activation: Activation
+
+    def apply(self, inputs: torch.Tensor) -> torch.Tensor:
+        """[T, hidden] to a new [T, hidden]."""
+        gate, up = self.gate_up.apply(inputs).chunk(2, dim=1)
+        return self.down.apply(activate(gate, self.activation).mul_(up))
+
+
+@dataclass(frozen=True, slots=True)
+class Router:
+    """Picks experts for each token and says how much each counts."""
+
+    weight: torch.Tensor
+    """[experts, hidden]; never quantized: a small error here is another expert."""
+    num_chosen: int
+    is_normalized: bool
+    """Whether the chosen experts' shares are scaled to sum to 1."""
+
+    def choose(self, inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Shares in the inputs' dtype and expert indices, both [T, num_chosen]."""
+        shares = functional.linear(inputs, self.weight).softmax(-1, dtype=torch.float32)
+        top, chosen = shares.topk(self.num_chosen, dim=-1)
+        if self.is_normalized:
+            top /= top.sum(-1, keepdim=True)
+        return top.to(inputs.dtype), chosen
+
+
+@dataclass(frozen=True, slots=True)
+class SharedExpert:
+    """An expert that every token goes through, as far as a gate of its own lets it."""
+
+    expert: Expert
+    gate: torch.Tensor
+    """[1, hidden]."""
+
+    def apply(self, inputs: torch.Tensor) -> torch.Tensor:
+        """[T, hidden] to a new [T, hidden]."""
+        return self.expert.apply(inputs).mul_(functional.linear(inputs, self.gate).sigmoid_())
+
+
+@dataclass(frozen=True, slots=True)
+class SparseMLP:
+    """The MLP branch of a layer with experts."""
+
+    router: Router
+    experts: list[Expert]
+    shared: SharedExpert | None
+
+    def into(self, out: torch.Tensor, inputs: torch.Tensor, activations: Activations) -> None:
+        """Write the branch's output to `out`."""
+        out.copy_(self._mixed(inputs))
+
+    def add_to(self, total: torch.Tensor, inputs: torch.Tensor, activations: Activations) -> None:
+        """Add the branch's output to `total`."""
+        total.add_(self._mixed(inputs))
+
+    def _mixed(self, inputs: torch.Tensor) -> torch.Tensor:
+        """A new [T, hidden]."""
+        mixed = torch.zeros_like(inputs) if self.shared is None else self.shared.apply(inputs)
+        shares, chosen = self.router.choose(inputs)
+        picks = chosen.flatten()
+        by_expert = picks.argsort(stable=True)
+        # Group sizes are needed on the host to cut the groups: on a GPU this waits for the router once a layer.
+        ends = picks.bincount(minlength=len(self.experts)).cumsum(0).tolist()
+        for expert, (start, end) in zip(self.experts, itertools.pairwise([0, *ends]), strict=True):
+            if start == end:
+                continue
+            group = by_expert[start:end]
+            tokens = group // self.router.num_chosen
+            outputs = expert.apply(inputs.index_select(0, tokens))
+            mixed.index_add_(0, tokens, outputs.mul_(shares.flatten().index_select(0, group).unsqueeze(1)))
+        return mixed
