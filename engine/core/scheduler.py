@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence as SequenceOf
-from dataclasses import replace
 from operator import attrgetter
 from typing import Literal
 
@@ -14,11 +13,13 @@ from engine.core.batch import RowResult, ScheduledBatch, ScheduledRow
 from engine.core.block_manager import BlockManager
 from engine.core.blocked_heads import BlockedHeads
 from engine.core.chunk_limit import ChunkLimit
-from engine.core.drafting import Drafter, DraftRequest
+from engine.core.draft_rows import add_drafts
+from engine.core.drafting import Drafter
 from engine.core.grammar_compiler import GrammarDone, Grammars
 from engine.core.lanes import LANES, LaneShares
 from engine.core.output_forecast import OutputForecast
 from engine.core.pending_prefixes import PendingPrefixes
+from engine.core.plan import Plan
 from engine.core.prompt_budget import PromptBudget
 from engine.core.sequence import Sequence, SequenceState, Stage
 from engine.core.step_time import StepTimeModel
@@ -44,29 +45,6 @@ def _lane_order(seq: Sequence) -> tuple[int, tuple[int, int]]:
 
 class SchedulerError(RuntimeError):
     """The front broke the protocol; the core cannot trust its ids any more."""
-
-
-class _Plan:
-    """A step being put together: rows so far and tokens left."""
-
-    def __init__(self, budget: int) -> None:
-        self.rows: dict[int, ScheduledRow] = {}
-        self.budget = budget
-        self.has_preempted = False
-
-    def add(self, row: ScheduledRow) -> None:
-        self.rows[row.seq.seq_id] = row
-        self.budget -= row.num_query_tokens
-
-    def drop(self, seq: Sequence) -> None:
-        row = self.rows.pop(seq.seq_id, None)
-        if row is not None:
-            self.budget += row.num_query_tokens
-
-    def extend(self, row: ScheduledRow, draft_token_ids: tuple[int, ...]) -> None:
-        """Let a planned row verify drafts."""
-        self.rows[row.seq.seq_id] = replace(row, draft_token_ids=draft_token_ids)
-        self.budget -= len(draft_token_ids)
 
 
 class Scheduler:
@@ -209,13 +187,13 @@ class Scheduler:
         """Choose the rows of the next step and give them their blocks; empty when nothing can run."""
         self._drop_expired(now)
         self.is_short_of_blocks = False
-        plan = _Plan(self._limits.step_token_budget)
+        plan = Plan(self._limits.step_token_budget)
         for seq in sorted(self._running.values(), key=_ORDER):
             if seq.num_uncomputed_tokens == 1:
                 self._continue(seq, plan, now)
         self._share_out(plan, now)
         if self._drafter is not None:
-            self._draft(self._drafter, plan)
+            add_drafts(self._drafter, plan, self._blocks, self._admission.growth_tokens)
         return ScheduledBatch(list(plan.rows.values()))
 
     def complete(self, batch: ScheduledBatch, results: SequenceOf[RowResult], now: float) -> None:
@@ -261,7 +239,7 @@ class Scheduler:
         else:
             self._grammars.request(seq.seq_id, grammar)
 
-    def _continue(self, seq: Sequence, plan: _Plan, now: float) -> None:
+    def _continue(self, seq: Sequence, plan: Plan, now: float) -> None:
         """Give a running sequence its share of the step, taking blocks from the least important when none is free."""
         if seq.state is not SequenceState.RUNNING or not plan.budget:
             return
@@ -274,7 +252,7 @@ class Scheduler:
         self._blocks.append(seq, row.end)
         plan.add(row)
 
-    def _share_out(self, plan: _Plan, now: float) -> None:
+    def _share_out(self, plan: Plan, now: float) -> None:
         """Give the lanes their shares of the step's prompt tokens, then what one left over to whoever can use it."""
         prefilling = [seq for seq in self._running.values() if seq.num_uncomputed_tokens > 1]
         prefilling.sort(key=_lane_order)
@@ -294,7 +272,7 @@ class Scheduler:
             if not plan.budget:
                 return
 
-    def _chunk(self, seq: Sequence, plan: _Plan, grants: dict[Lane, int]) -> None:
+    def _chunk(self, seq: Sequence, plan: Plan, grants: dict[Lane, int]) -> None:
         """Let a running sequence compute as much of its prompt as its lane may, on top of what it has in the plan."""
         planned = plan.rows.get(seq.seq_id)
         num_planned = planned.num_tokens if planned is not None else 0
@@ -308,38 +286,7 @@ class Scheduler:
         num_tokens = min(seq.num_uncomputed_tokens, budget)
         return ScheduledRow(seq, seq.num_computed_tokens, num_tokens, samples=num_tokens == seq.num_uncomputed_tokens)
 
-    def _draft(self, drafter: Drafter, plan: _Plan) -> None:
-        """Let the rows of a pure decode step verify drafts, in the budget and the blocks that nobody else wants.
-
-        Beside a prompt's chunk there are none: it fills the step, and the time of drafts could not be told from its.
-        """
-        rows = list(plan.rows.values())
-        if not rows or plan.budget <= 0 or any(row.num_tokens != 1 or not row.samples for row in rows):
-            return
-        requests = [
-            DraftRequest(
-                seq=row.seq,
-                max_drafts=self._make_draft_room(row, drafter.max_drafts),
-                num_expected_tokens=self._admission.growth_tokens(row.seq),
-            )
-            for row in rows
-        ]
-        for row, draft_token_ids in zip(rows, drafter.draft(requests, plan.budget), strict=True):
-            if draft_token_ids:
-                plan.extend(row, tuple(draft_token_ids))
-        assert plan.budget >= 0, "more drafts than the budget allows"
-
-    def _make_draft_room(self, row: ScheduledRow, max_drafts: int) -> int:
-        """Take blocks for drafts as far as some are free; the number of drafts that could be of use and fit."""
-        # The token behind the drafts is sampled too.
-        room = min(max_drafts, row.seq.max_total_tokens - row.seq.num_tokens - 1)
-        while room > 0 and not self._blocks.can_append(row.seq, row.end + room):
-            room -= 1
-        if room > 0:
-            self._blocks.append(row.seq, row.end + room)
-        return max(0, room)
-
-    def _preempt(self, seq: Sequence, plan: _Plan, now: float) -> None:
+    def _preempt(self, seq: Sequence, plan: Plan, now: float) -> None:
         """Take blocks and row away; what is hashed stays reusable, so little is computed twice if it is soon back."""
         plan.drop(seq)
         plan.has_preempted = self.is_short_of_blocks = True
@@ -352,7 +299,7 @@ class Scheduler:
         self._waiting.push(seq)
         self._tally.preemptions += 1
 
-    def _admit(self, plan: _Plan, grants: dict[Lane, int], now: float) -> None:
+    def _admit(self, plan: Plan, grants: dict[Lane, int], now: float) -> None:
         """Start waiting sequences: lanes in turn, each in its own order.
 
         The first of a lane that does not fit holds back those behind it and the lanes behind its own, so none starves.

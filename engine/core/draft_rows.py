@@ -1,0 +1,45 @@
+"""Which rows of a step verify drafts, and the blocks they take for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from engine.core.batch import ScheduledRow
+from engine.core.block_manager import BlockManager
+from engine.core.drafting import Drafter, DraftRequest
+from engine.core.plan import Plan
+from engine.core.sequence import Sequence
+
+
+def add_drafts(drafter: Drafter, plan: Plan, blocks: BlockManager, growth_tokens: Callable[[Sequence], int]) -> None:
+    """Let the rows of a pure decode step verify drafts, in the budget and the blocks that nobody else wants.
+
+    `growth_tokens` forecasts how many tokens a sequence will still add.
+    Beside a prompt's chunk there are none: it fills the step, and the time of drafts could not be told from its.
+    """
+    rows = list(plan.rows.values())
+    if not rows or plan.budget <= 0 or any(row.num_tokens != 1 or not row.samples for row in rows):
+        return
+    requests = [
+        DraftRequest(
+            seq=row.seq,
+            max_drafts=_make_room(row, drafter.max_drafts, blocks),
+            num_expected_tokens=growth_tokens(row.seq),
+        )
+        for row in rows
+    ]
+    for row, draft_token_ids in zip(rows, drafter.draft(requests, plan.budget), strict=True):
+        if draft_token_ids:
+            plan.extend(row, tuple(draft_token_ids))
+    assert plan.budget >= 0, "more drafts than the budget allows"
+
+
+def _make_room(row: ScheduledRow, max_drafts: int, blocks: BlockManager) -> int:
+    """Take blocks for drafts as far as some are free; the number of drafts that could be of use and fit."""
+    # The token behind the drafts is sampled too.
+    room = min(max_drafts, row.seq.max_total_tokens - row.seq.num_tokens - 1)
+    while room > 0 and not blocks.can_append(row.seq, row.end + room):
+        room -= 1
+    if room > 0:
+        blocks.append(row.seq, row.end + room)
+    return max(0, room)
