@@ -46,8 +46,11 @@ class CoreConfig:
     """Most tokens (prefill and decode together) computed in one step."""
     max_waiting: int = 4096
     """Sequences that may wait; the front refuses above it."""
-    max_queue_wait_s: float = 30.0
-    """Forecast wait above which interactive and long requests are refused with a time to come back."""
+    max_queue_wait_s: float = 300.0
+    """Forecast wait above which interactive and long requests are refused with a time to come back.
+
+    The forecast counts waiting prompts whole, so where many share a prefix it is far too high; hence the wide default.
+    """
     max_batch_wait_s: float = 600.0
     """The same for batch requests."""
     itl_target_ms: float = 50.0

@@ -46,6 +46,12 @@ class EngineMetrics:
         self._prefill = self._by_request("prefill_seconds", "First step to first token of a sequence.")
         self._decode = self._by_request("decode_seconds", "First to last token of a sequence.")
         self._detokenize = self._histogram("detokenize_seconds", "Tokens to text, summed over one request.")
+        self._stage_counts = Counter(
+            "engine_stage_counts",
+            "What the stages of sequences did: prefill chunks, cached, drafted and accepted tokens, preemptions.",
+            ("prompt_bucket", "lane", "kind"),
+            registry=self.registry,
+        )
         self._step = self._histogram("step_seconds", "Duration of a step of the core.")
         self._abort_to_free = self._histogram(
             "abort_to_free_seconds", "Abort received by the core to blocks free.", ("state",)
@@ -88,10 +94,6 @@ class EngineMetrics:
         labels = (prompt_bucket(num_prompt_tokens), lane)
         return RequestMetrics(self, labels)
 
-    def detokenized(self, seconds: float) -> None:
-        """Time one request spent on turning tokens into text."""
-        self._detokenize.observe(seconds)
-
     def _by_request(self, name: str, text: str) -> Histogram:
         return self._histogram(name, text, ("prompt_bucket", "lane"))
 
@@ -127,11 +129,20 @@ class RequestMetrics:
         self._metrics._queue.labels(*self._labels).observe(stages.queue_s)
         self._metrics._prefill.labels(*self._labels).observe(stages.prefill_s)
         self._metrics._decode.labels(*self._labels).observe(stages.decode_s)
+        counts = (
+            ("prefill_chunks", stages.num_prefill_chunks),
+            ("cached_tokens", stages.num_cached_tokens),
+            ("drafted_tokens", stages.num_drafted_tokens),
+            ("accepted_tokens", stages.num_accepted_tokens),
+            ("preemptions", stages.num_preemptions),
+        )
+        for kind, count in counts:
+            self._metrics._stage_counts.labels(*self._labels, kind).inc(count)
 
     def completed(self, seconds: float, detokenize_s: float) -> None:
         """The whole answer is sent."""
         self._metrics._e2e.labels(*self._labels).observe(seconds)
-        self._metrics.detokenized(detokenize_s)
+        self._metrics._detokenize.observe(detokenize_s)
 
 
 class _CoreCollector(Collector):

@@ -77,6 +77,8 @@ def _deadline_s(headers: Headers) -> float | None:
 
 
 def _cache_salt(headers: Headers) -> bytes:
+    """Who may share cached prefixes. The body's `prompt_cache_key` is no part of it: it is a hint for routing equal
+    prefixes to one engine, and requests with different keys may share what they have in common."""
     given = headers.get("x-penstock-cache-salt") or ""
     if len(given) > MAX_SALT_CHARS:
         raise invalid_value("x-penstock-cache-salt", f"x-penstock-cache-salt: longer than {MAX_SALT_CHARS} characters.")
