@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import openai
@@ -152,3 +153,51 @@ async def test_pydantic_ai_agent_answers(stack: Stack) -> None:
         model = OpenAIChatModel("auto", provider=OpenAIProvider(openai_client=client))
         result = await Agent(model, model_settings={"max_tokens": 12, "temperature": 0.0}).run("What is 3 + 4?")
     assert result.output
+
+
+def test_a_forced_function_is_called_with_arguments_of_its_schema(client: openai.OpenAI) -> None:
+    parameters: dict[str, object] = {
+        "type": "object",
+        "properties": {"days": {"type": "integer", "minimum": 1, "maximum": 60}},
+        "required": ["days"],
+        "additionalProperties": False,
+    }
+    stream = client.chat.completions.create(
+        model="penstock-small",
+        messages=QUESTION,
+        tools=[{"type": "function", "function": {"name": "extend", "parameters": parameters, "strict": True}}],
+        tool_choice={"type": "function", "function": {"name": "extend"}},
+        temperature=0,
+        stream=True,
+    )
+    deltas = [chunk.choices[0] for chunk in stream if chunk.choices]
+    pieces = [piece.function for delta in deltas for piece in delta.delta.tool_calls or [] if piece.function]
+    assert pieces[0].name == "extend"
+    assert 1 <= json.loads("".join(piece.arguments or "" for piece in pieces))["days"] <= 60
+    assert deltas[-1].finish_reason == "tool_calls"
+
+
+def test_an_answer_follows_the_schema_that_was_sent(client: openai.OpenAI) -> None:
+    schema: dict[str, object] = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
+    answer = client.chat.completions.create(
+        model="penstock-small",
+        messages=QUESTION,
+        response_format={"type": "json_schema", "json_schema": {"name": "verdict", "schema": schema}},
+        temperature=0,
+        max_tokens=200,
+    )
+    choice = answer.choices[0]
+    if choice.finish_reason == "stop":
+        assert isinstance(json.loads(choice.message.content or "")["ok"], bool)
+    else:
+        assert choice.finish_reason == "length"
+
+
+def test_a_schema_that_cannot_be_followed_is_refused_by_name(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.chat.completions.create(
+            model="penstock-small",
+            messages=QUESTION,
+            response_format={"type": "json_schema", "json_schema": {"name": "n", "schema": {"$ref": "http://a/b"}}},
+        )
+    assert (caught.value.code, caught.value.param) == ("invalid_value", "response_format")
