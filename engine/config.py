@@ -58,7 +58,7 @@ class CoreConfig:
     prefill_slack_ratio: float = 1.75
     """How many times a plain decode step the chunks of long and batch prompts may make it, within the target."""
     enable_prefix_cache: bool = True
-    speculation: Speculation = "auto"
+    speculation: Speculation = "off"
     """Where drafts come from: lookup in the text itself, the draft model, or whichever pays at the moment (`auto`)."""
     draft_model_dir: Path | None = None
     """A smaller model with the same tokenizer, for `draft` and `auto`."""
