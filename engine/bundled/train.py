@@ -52,6 +52,7 @@ def _work(rank: int, options: argparse.Namespace) -> None:
         steps=options.steps,
         hours=options.hours,
         step_tokens=options.step_tokens,
+        decay_ratio=options.decay_ratio,
     )
     trainer = Trainer(plan, team)
     if options.resume and (options.out / "state.pt").exists():
@@ -74,6 +75,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--phases", type=_phases, default=PHASES, help="such as warmup:2000,shared:5000")
     parser.add_argument("--hours", type=float, help="training time after which the learning rate has reached zero")
     parser.add_argument("--step-tokens", type=int, default=4096)
+    parser.add_argument("--decay-ratio", type=float, default=0.3, help="part of the run in which the rate declines")
     parser.add_argument("--processes", type=int, default=1, help="processes that share every step")
     parser.add_argument("--threads", type=int, default=2, help="threads of each process")
     parser.add_argument("--save-every-s", type=float, default=240)

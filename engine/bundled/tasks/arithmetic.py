@@ -1,4 +1,4 @@
-"""Sums, differences and products, from single digits to three digits."""
+"""Sums, differences and products, from single digits to two digits on both sides."""
 
 import random
 
@@ -59,9 +59,9 @@ def _draw(rng: random.Random, difficulty: Difficulty) -> tuple[str, int, int]:
                 return sign, rng.randint(0, 9), rng.randint(0, 9)
             return sign, rng.randint(0, rng.choice((9, 20, 40))), rng.randint(0, 9)
         case "medium":
-            return rng.choice("+-"), rng.randint(10, 99), rng.randint(10, 99)
+            return rng.choice("+-"), rng.randint(10, 99), rng.randint(2, 9)
         case "hard":
             sign = rng.choice("++--*")
             if sign == "*":
-                return sign, rng.randint(11, 99), rng.randint(2, 9)
-            return sign, rng.randint(100, 999), rng.randint(100, 999)
+                return sign, rng.randint(11, 25), rng.randint(2, 9)
+            return sign, rng.randint(10, 99), rng.randint(10, 99)

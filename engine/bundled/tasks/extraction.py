@@ -88,7 +88,7 @@ def _booking(rng: random.Random, split: Split) -> dict[str, str | int]:
 def _people(rng: random.Random, split: Split) -> tuple[str, object]:
     records = [
         {"name": first_name(rng, split), "town": rng.choice(TOWNS), "amount": rng.randint(10, 99)}
-        for _ in range(rng.randint(2, 3))
+        for _ in range(rng.randint(3, 4))
     ]
     text = " ".join(PEOPLE_LINE.pick(rng, split).format(**record) for record in records)
     return LIST_INSTRUCTION.pick(rng, split).format(t=text), records

@@ -1,6 +1,7 @@
 """Questions that only make sense with the turns before."""
 
 import random
+from itertools import pairwise
 
 from engine.bundled.example import Difficulty, Example, Frames, Message, Split, assistant, other_than, user
 from engine.bundled.facts import Relation
@@ -13,17 +14,22 @@ CHANGE = Frames(
      "And minus {b}?", "Please add {b} to it.", "Add another {b}.", "Increase the result by {b}.", "Subtract {b}.",
      "Please subtract {b} from it.", "Reduce the result by {b}.", "Take {b} away from the result."),
     ("Add {b} to the result.", "Subtract {b} from that."))  # fmt: skip
+CHEAPEST = Frames(
+    ("Which of them is the cheapest?", "So which is the cheapest?", "Which one costs the least?",
+     "And the cheapest of these?",
+     "Tell me the cheapest one.", "What is the cheapest of them?", "Then which has the lowest price?"),
+    ("Which one is the cheapest?", "And which of them costs the least?"))  # fmt: skip
 SUBTRACTS = ("Take", "subtract", "Subtract", "minus", "Reduce")
 
 
 def make(rng: random.Random, split: Split, difficulty: Difficulty) -> Example:
-    """Easy: another entity. Medium: another question, or a sum continued. Hard: both changes, or a detour."""
+    """Easy: another entity. Medium: another question, or several changes. Hard: work with the answers before."""
     if difficulty == "easy":
         messages, answer = _shop(rng, split, "e")
     elif difficulty == "medium":
-        messages, answer = _sum(rng, split) if rng.random() < 0.3 else _shop(rng, split, "r")
+        messages, answer = _shop(rng, split, rng.choice(("r", "r", "er", "re", "ere", "der", "dre", "rer")))
     else:
-        messages, answer = _shop(rng, split, rng.choice(("er", "re", "ere", "der", "dre", "rer")))
+        messages, answer = rng.choice((_sum, _cheapest))(rng, split)
     return Example(messages=tuple(messages), answer=answer, task="followup", difficulty=difficulty)
 
 
@@ -50,6 +56,22 @@ def _shop(rng: random.Random, split: Split, moves: str) -> tuple[list[Message], 
 
 def _another(rng: random.Random, relation: Relation) -> Relation:
     return rng.choice([r for r in RELATIONS.values() if r.kind == relation.kind and r.name != relation.name])
+
+
+def _cheapest(rng: random.Random, split: Split) -> tuple[list[Message], str]:
+    """Two or three prices asked one by one, then which was the lowest."""
+    relation = RELATIONS["price"]
+    while True:
+        items = rng.sample(list(relation.values), rng.choice((2, 3, 3)))
+        prices = [int(relation.values[item]) for item in items]
+        if prices.count(min(prices)) == 1:
+            break
+    messages = [user(dress(rng, split, ASK["price"].pick(rng, split).format(x=items[0])))]
+    for before, item in pairwise(items):
+        question = AND_ENTITY["product"].pick(rng, split).format(x=item)
+        messages += [assistant(relation.sentence(before)), user(question)]
+    messages += [assistant(relation.sentence(items[-1])), user(CHEAPEST.pick(rng, split))]
+    return messages, f"The {items[prices.index(min(prices))]} is the cheapest."
 
 
 def _sum(rng: random.Random, split: Split) -> tuple[list[Message], str]:

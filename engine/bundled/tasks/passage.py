@@ -163,7 +163,7 @@ def filler(rng: random.Random) -> str:
 
 
 def _question(rng: random.Random, split: Split, facts: Sequence[Fact], chains: dict[str, str]) -> tuple[str, str]:
-    if chains and rng.random() < 0.25:
+    if chains and rng.random() < 0.5:
         stranger = rng.choice(list(chains))
         fact = rng.choice([fact for fact in facts if fact.name == chains[stranger]])
         return fact.theme.ask.pick(rng, split).format(n=NEIGHBOUR_NAME.format(a=stranger)), fact.value

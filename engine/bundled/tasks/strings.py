@@ -140,5 +140,5 @@ def _tally(rng: random.Random, split: Split) -> tuple[str, str]:
 
 
 _EASY = (_repeat, _repeat, _first_or_last, _join, _count)
-_MEDIUM = (_pick, _reverse, _tally)
-_HARD = (_repeat_long, _repeat_long, _reverse_long, _reverse_long, _sort)
+_MEDIUM = (_pick, _reverse, _tally, _repeat_long)
+_HARD = (_reverse_long, _reverse_long, _sort)

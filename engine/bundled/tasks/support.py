@@ -43,25 +43,26 @@ PAIRS: tuple[tuple[str, str, Frames], ...] = (
          "Tell me both return windows for {x}."),
         ("What are both return periods for {x}?", "Until when can I return {x}, unopened and opened?"))),
 )  # fmt: skip
-COMPARE: tuple[tuple[str, str, bool, Frames], ...] = (
-    ("price", "The {x} is cheaper.", False, Frames(
-        ("Which is cheaper, the {x} or the {y}?", "Is the {x} or the {y} cheaper?",
-         "What costs less, the {x} or the {y}?"),
-        ("Which costs less, the {x} or the {y}?", "Which one is cheaper: the {x} or the {y}?"))),
-    ("warranty", "The {x} has the longer warranty.", True, Frames(
-        ("Which has the longer warranty, the {x} or the {y}?", "Does the {x} or the {y} have the longer warranty?"),
-        ("Which one has the longer warranty: the {x} or the {y}?",))),
-    ("shipping", "Shipping to {x} is cheaper.", False, Frames(
-        ("Where is shipping cheaper, {x} or {y}?", "Is shipping cheaper to {x} or to {y}?",
-         "Which costs less to ship to, {x} or {y}?"),
-        ("Is it cheaper to ship to {x} or to {y}?", "Where is shipping cheaper: {x} or {y}?"))),
+COMPARE: tuple[tuple[str, str, Frames], ...] = (
+    ("price", "The {x} is the cheapest.", Frames(
+        ("Which is the cheapest: {x}?", "What costs the least: {x}?", "Which of these is the cheapest: {x}?",
+         "I can choose between {x}. Which is the cheapest?", "Which one has the lowest price: {x}?", "cheapest of {x}",
+         "Tell me the cheapest of {x}.", "What is the cheapest among {x}?", "Which of {x} costs the least?"),
+        ("Which one is the cheapest: {x}?", "Which of these costs the least: {x}?"))),
+    ("shipping", "Shipping to {x} is the cheapest.", Frames(
+        ("Where is shipping the cheapest: {x}?", "Shipping to which country costs the least: {x}?",
+         "Which country is the cheapest to ship to: {x}?", "I can ship to {x}. Where is it the cheapest?",
+         "Tell me where shipping is the cheapest: {x}.", "Which of {x} has the lowest shipping price?"),
+        ("Where does shipping cost the least: {x}?", "Which is the cheapest to ship to: {x}?"))),
 )  # fmt: skip
 
 
 def make(rng: random.Random, split: Split, difficulty: Difficulty) -> Example:
-    """A support question with its answer."""
+    """One fact; a rarer fact or two facts at once; the cheapest of a few."""
     if difficulty == "hard":
-        text, answer = _comparison(rng, split) if rng.random() < 0.2 else _pair(rng, split)
+        text, answer = _cheapest(rng, split)
+    elif difficulty == "medium" and rng.random() < 0.5:
+        text, answer = _pair(rng, split)
     else:
         text, answer = _single(rng, split, difficulty)
     return Example(messages=(user(dress(rng, split, text)),), answer=answer, task="support", difficulty=difficulty)
@@ -89,12 +90,15 @@ def _pair(rng: random.Random, split: Split) -> tuple[str, str]:
     return frames.pick(rng, split).format(x=entity), answer
 
 
-def _comparison(rng: random.Random, split: Split) -> tuple[str, str]:
-    name, answer, wants_more, frames = rng.choice(COMPARE)
+def _cheapest(rng: random.Random, split: Split) -> tuple[str, str]:
+    name, answer, frames = rng.choice(COMPARE)
     values = RELATIONS[name].values
     while True:
-        one, two = rng.sample(list(values), 2)
-        if values[one] == values[two] or is_held_out(name, *sorted((one, two))) != (split == "test"):
-            continue
-        best = one if (int(values[one]) > int(values[two])) == wants_more else two
-        return frames.pick(rng, split).format(x=one, y=two), answer.format(x=best)
+        chosen = rng.sample(list(values), rng.choice((2, 3, 3)))
+        prices = [int(values[entity]) for entity in chosen]
+        if prices.count(min(prices)) == 1 and is_held_out(name, *sorted(chosen)) == (split == "test"):
+            break
+    article = "the " if RELATIONS[name].kind == "product" else ""
+    listed = [f"{article}{entity}" for entity in chosen]
+    text = frames.pick(rng, split).format(x=f"{', '.join(listed[:-1])} or {listed[-1]}")
+    return text, answer.format(x=chosen[prices.index(min(prices))])

@@ -32,11 +32,11 @@ def all_frames() -> Iterator[Frames]:
     yield from (*arithmetic.FRAMES.values(), *extraction.TEXTS.values())
     yield from (extraction.INSTRUCTION, extraction.LIST_INSTRUCTION)
     yield from (pair[2] for pair in PAIRS)
-    yield from (row[3] for row in COMPARE)
+    yield from (row[2] for row in COMPARE)
     yield from (theme.ask for theme in passage.THEMES)
     yield from (frames for _, frames in smalltalk.TOPICS)
     yield from (strings.REPEAT, strings.PICK, strings.JOIN, strings.COUNT, strings.REVERSE, strings.SORT, strings.TALLY)
-    yield from (passage.LAYOUT, passage.TABLE_LAYOUT, unknown.OFF_TOPIC, followup.CHANGE)
+    yield from (passage.LAYOUT, passage.TABLE_LAYOUT, unknown.OFF_TOPIC, followup.CHANGE, followup.CHEAPEST)
 
 
 def test_the_same_seed_gives_the_same_stream() -> None:
