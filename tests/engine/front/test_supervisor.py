@@ -14,6 +14,7 @@ import pytest
 from engine.config import CoreConfig
 from engine.front.link import CoreLink
 from engine.front.metrics import EngineMetrics
+from engine.front.queue_guard import QueueLimits
 from engine.front.supervisor import CoreProcess, CoreSupervisor, Patience, spawn_core
 from tests.engine.front.fake_core import FakeCores
 
@@ -21,7 +22,7 @@ PATIENCE = Patience(first_pause_s=0.01, longest_pause_s=0.04, stop_s=0.3, connec
 
 
 def link() -> CoreLink:
-    return CoreLink(EngineMetrics(), time.monotonic, 64)
+    return CoreLink(EngineMetrics(), time.monotonic, QueueLimits(max_waiting=64))
 
 
 async def test_a_core_that_cannot_be_started_is_tried_again_with_growing_pauses() -> None:
