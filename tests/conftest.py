@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Iterator
+
+import pytest
 
 # Triton decides when a kernel is defined whether it runs compiled or interpreted, so before any import of one.
 if not os.path.exists("/dev/nvidia0"):
@@ -11,3 +15,11 @@ if not os.path.exists("/dev/nvidia0"):
 # Two torch threads on two busy cores spin for each other; one is faster here, and the same everywhere.
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
+
+
+@pytest.fixture(autouse=True)
+def _subnormal_numbers() -> Iterator[None]:
+    """An engine started inside a test rounds subnormals to zero for the whole process; the next test must not."""
+    yield
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_flush_denormal(False)

@@ -24,6 +24,7 @@ def main(argv: Sequence[str]) -> int:
             model_dir=model,
             draft_model_dir=draft_model.resolve() if draft_model is not None else None,
             device=options.device,
+            speculation="auto",
             num_threads=options.threads,
         )
         report = check_speculation(config, num_samples=options.samples, seed=options.seed)
