@@ -80,6 +80,15 @@ class Admission:
         """Tokens the sequence is expected to add to those it has."""
         return self._forecast.remaining_tokens(seq.lane, seq.num_output_tokens, seq.params.max_tokens)
 
+    def room_tokens(self, seq: Sequence) -> int:
+        """Tokens to leave room for behind a sequence, so that its blocks stay contiguous however wrong the forecast is.
+
+        All it may still produce, but no more than its share of what is free; a hint that costs nobody a block.
+        """
+        may_produce = seq.max_total_tokens - seq.num_tokens
+        share = self._blocks.num_free // self._limits.max_num_rows * self._blocks.block_size
+        return max(self.growth_tokens(seq), min(may_produce, share))
+
     def misses_deadline(self, seq: Sequence, num_running: int, now: float) -> bool:
         """Whether not even a first token can come in time, started now, by the step-time model."""
         if seq.deadline_at is None or not self._step_time.is_fitted:

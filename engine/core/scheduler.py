@@ -359,7 +359,7 @@ class Scheduler:
 
     def _start(self, seq: Sequence, prefix: list[int], now: float) -> None:
         self._waiting.remove(seq)
-        self._blocks.allocate(seq, prefix, self._admission.growth_tokens(seq))
+        self._blocks.allocate(seq, prefix, self._admission.room_tokens(seq))
         if self._blocks.enable_prefix_cache:
             shareable = range(len(prefix), self._blocks.num_shareable_blocks(seq))
             self._pending.claim(seq.seq_id, [self._blocks.digest(seq, index) for index in shareable])
