@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
-from engine.attention.base import KVCache
 from engine.config import CoreConfig, EngineConfigError
 from engine.core.admission import Limits
 from engine.core.block_manager import BlockManager
@@ -139,13 +138,10 @@ def _num_blocks(
 
 def _runner(config: CoreConfig, machine: Machine, model: Model, num_blocks: int, max_model_len: int) -> ModelRunner:
     """A runner over a fresh pool."""
-    caches: list[KVCache] = [
-        machine.backend.allocate(num_blocks, config.block_size, spec, machine.dtype) for spec in model.attention_specs
-    ]
     return ModelRunner(
         model,
         Sampler(),
-        caches,
+        machine.allocate_pool(model.attention_specs, num_blocks, config.block_size),
         sample_rows=SampleRows(machine.device),
         device=machine.device,
         block_size=config.block_size,

@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from engine.attention.base import KVCache
 from engine.config import CoreConfig, EngineConfigError
 from engine.core.batch import ScheduledBatch
 from engine.core.drafting import Drafter
@@ -80,13 +79,10 @@ def make_drafter(
 
 
 def _draft_model(config: CoreConfig, machine: Machine, model: Model, num_blocks: int, max_model_len: int) -> DraftModel:
-    caches: list[KVCache] = [
-        machine.backend.allocate(num_blocks, config.block_size, spec, machine.dtype) for spec in model.attention_specs
-    ]
     return DraftModel(
         model,
         Sampler(),
-        caches,
+        machine.allocate_pool(model.attention_specs, num_blocks, config.block_size),
         sample_rows=SampleRows(machine.device),
         device=machine.device,
         num_blocks=num_blocks,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import cycle
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -31,6 +34,14 @@ class InputBuffers:
         self._slots_np, self._tables_np = self._slots.numpy(), self._tables.numpy()
         self._sampled_np = self._sampled.numpy()
         self._ramp = np.arange(max(max_tokens, max_rows), dtype=np.int64)
+
+    @classmethod
+    def alternating(
+        cls, max_tokens: int, max_rows: int, max_blocks: int, block_size: int, device: torch.device
+    ) -> Iterator[InputBuffers]:
+        """The buffers of step after step, without end: two in turn where copies run behind, else always the same."""
+        num_buffers = 1 if device.type == "cpu" else 2
+        return cycle([cls(max_tokens, max_rows, max_blocks, block_size, device) for _ in range(num_buffers)])
 
     def fill(self, rows: list[ScheduledRow]) -> tuple[torch.Tensor, ForwardContext]:
         """Token ids [T] and the context of a step with these rows."""

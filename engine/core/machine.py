@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
-from engine.attention.base import AttentionBackend
+from engine.attention.base import AttentionBackend, AttentionSpec, KVCache
 from engine.attention.torch_attention import TorchAttention
 from engine.config import CoreConfig, EngineConfigError
 from engine.core.host_limits import HostLimits
@@ -32,6 +33,10 @@ class Machine:
     def kv_element_bytes(self) -> int:
         """Bytes of one number in the KV pool."""
         return (self.kv_dtype or self.dtype).itemsize
+
+    def allocate_pool(self, specs: Sequence[AttentionSpec], num_blocks: int, block_size: int) -> list[KVCache]:
+        """An empty KV pool: one cache for each layer."""
+        return [self.backend.allocate(num_blocks, block_size, spec, self.dtype) for spec in specs]
 
 
 def find_machine(config: CoreConfig) -> Machine:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import cycle
-
 import torch
 
 from engine.attention.base import KVCache
@@ -39,11 +37,7 @@ class ModelRunner:
         self._sampler = sampler
         self._caches = caches
         self._sample_rows = sample_rows
-        # On an accelerator a step's copies may still run while the next step is laid out.
-        num_buffers = 1 if device.type == "cpu" else 2
-        self._buffers = cycle(
-            [InputBuffers(max_tokens, max_rows, max_blocks, block_size, device) for _ in range(num_buffers)]
-        )
+        self._buffers = InputBuffers.alternating(max_tokens, max_rows, max_blocks, block_size, device)
 
     @torch.inference_mode()
     def run(self, batch: ScheduledBatch) -> list[RowResult]:

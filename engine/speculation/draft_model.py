@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
-from itertools import cycle
 from weakref import WeakKeyDictionary
 
 import torch
@@ -55,11 +54,7 @@ class DraftModel:
         self._sample_rows = sample_rows
         self._block_size = block_size
         self._max_tokens = max_tokens
-        # On an accelerator a round's copies may still run while the next one is laid out.
-        num_buffers = 1 if device.type == "cpu" else 2
-        self._buffers = cycle(
-            [InputBuffers(max_tokens, max_rows, max_blocks, block_size, device) for _ in range(num_buffers)]
-        )
+        self._buffers = InputBuffers.alternating(max_tokens, max_rows, max_blocks, block_size, device)
         self._progress: WeakKeyDictionary[Sequence, _Progress] = WeakKeyDictionary()
         # Digest of the full block whose keys stand in each block's slots; None after anything else was written there.
         self._written: list[bytes | None] = [None] * num_blocks
