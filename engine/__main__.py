@@ -33,6 +33,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         from engine.selftest.command import main as selftest
 
         return selftest(arguments[1:])
+    if arguments[:1] == ["steps"]:
+        from engine.selftest.steps import main as steps
+
+        return steps(arguments[1:])
     options = vars(make_parser().parse_args(arguments))
     logging.basicConfig(
         level=options.pop("log_level").upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"

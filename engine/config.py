@@ -10,6 +10,7 @@ DType = Literal["auto", "float32", "bfloat16", "float16"]
 Device = Literal["auto", "cpu", "cuda"]
 Quantization = Literal["none", "int8", "int8_dynamic", "int4", "fp8"]
 KVDtype = Literal["auto", "int8", "fp8"]
+Overlap = Literal["auto", "on", "off"]
 Speculation = Literal["off", "ngram", "draft", "auto"]
 
 
@@ -28,7 +29,7 @@ class CoreConfig:
     num_threads: int = 0
     """Threads for torch on CPU; 0: every core this process may use, less one for the front where there are four."""
     quantization: Quantization = "none"
-    """What plain weights become at load; with `int8_dynamic` activations become int8 too, each row by its own scale."""
+    """What plain weights become at load; with `int8_dynamic` on a CPU, each row of the activations becomes int8 too."""
     kv_dtype: KVDtype = "auto"
     """What the KV pool holds; `auto`: the model's own numbers."""
     max_model_len: int = 0
@@ -46,11 +47,8 @@ class CoreConfig:
     """Most tokens (prefill and decode together) computed in one step."""
     max_waiting: int = 4096
     """Sequences that may wait; the front refuses above it."""
-    max_queue_wait_s: float = 300.0
-    """Forecast wait above which interactive and long requests are refused with a time to come back.
-
-    The forecast counts waiting prompts whole, so where many share a prefix it is far too high; hence the wide default.
-    """
+    max_queue_wait_s: float = 30.0
+    """Forecast wait above which interactive and long requests are refused with a time to come back."""
     max_batch_wait_s: float = 600.0
     """The same for batch requests."""
     itl_target_ms: float = 50.0
@@ -58,6 +56,12 @@ class CoreConfig:
     prefill_slack_ratio: float = 1.75
     """How many times a plain decode step the chunks of long and batch prompts may make it, within the target."""
     enable_prefix_cache: bool = True
+    cuda_graphs: bool = True
+    """Whether decode and verification steps are captured on a GPU and replayed as one launch each."""
+    overlap: Overlap = "auto"
+    """Whether a step is launched before the last one's tokens are there; `auto`: on a GPU, without speculation."""
+    tensor_parallel: int = 1
+    """Processes that share every layer; on GPUs one for each."""
     speculation: Speculation = "off"
     """Where drafts come from: lookup in the text itself, the draft model, or whichever pays at the moment (`auto`)."""
     draft_model_dir: Path | None = None
@@ -66,7 +70,7 @@ class CoreConfig:
     """Most tokens drafted for one row in one step."""
 
     def __post_init__(self) -> None:
-        for name in ("block_size", "max_num_rows", "step_token_budget", "max_waiting", "max_drafts"):
+        for name in ("block_size", "max_num_rows", "step_token_budget", "max_waiting", "max_drafts", "tensor_parallel"):
             if getattr(self, name) < 1:
                 raise EngineConfigError(f"{name}: expected a positive integer, got {getattr(self, name)}")
         for name in ("num_threads", "max_model_len", "num_blocks", "kv_memory_bytes"):
@@ -74,6 +78,10 @@ class CoreConfig:
                 raise EngineConfigError(f"{name}: expected 0 (automatic) or more, got {getattr(self, name)}")
         if self.speculation == "draft" and self.draft_model_dir is None:
             raise EngineConfigError("speculation: draft needs a draft model; name its folder or choose ngram or auto")
+        if self.overlap == "on" and self.speculation != "off":
+            raise EngineConfigError(
+                "overlap: on does not go with speculation, whose drafts need the last step's tokens"
+            )
         for name in ("max_queue_wait_s", "max_batch_wait_s", "itl_target_ms"):
             if not getattr(self, name) > 0.0:
                 raise EngineConfigError(f"{name}: expected a positive number, got {getattr(self, name)}")
@@ -95,3 +103,9 @@ class FrontConfig:
     max_body_bytes: int = 16 * 1024 * 1024
     max_choices: int = 16
     max_top_logprobs: int = 20
+    warm: int = 0
+    """Standby cores that take over when the core is lost; on a CPU each holds a copy of the weights."""
+
+    def __post_init__(self) -> None:
+        if self.warm < 0:
+            raise EngineConfigError(f"warm: expected 0 (none) or more standby cores, got {self.warm}")

@@ -61,12 +61,21 @@ class Add(msgspec.Struct, frozen=True, kw_only=True, tag="add", omit_defaults=Tr
     """Seconds from receipt after which nobody waits any more."""
     grammar: str | None = None
     """What the output must follow: llguidance's JSON form (an object with `grammars`). None: anything."""
+    is_patient: bool = False
+    """Nobody reads its tokens before the last: they may come some milliseconds late, those of several steps at once."""
 
 
 class Abort(msgspec.Struct, frozen=True, kw_only=True, tag="abort"):
     """Front to core: forget these sequences now. Unknown or finished ids are ignored."""
 
     seq_ids: list[int]
+
+
+class TakeOver(msgspec.Struct, frozen=True, kw_only=True, tag="take_over"):
+    """Front to core: a standby becomes the core that serves."""
+
+    num_blocks: int = 0
+    """Size of the pool of the core before it; 0: measure."""
 
 
 class Shutdown(msgspec.Struct, frozen=True, tag="shutdown"):
@@ -118,9 +127,29 @@ class LaneLoad(msgspec.Struct, frozen=True, kw_only=True):
     num_running: int
     num_waiting: int
     waiting_prompt_tokens: int
-    """Prompt tokens still to be computed, over waiting and running sequences."""
+    """Prompt tokens still to be computed, over waiting and running sequences; expected cache hits do not count."""
     forecast_wait_s: float
     """How long a short request of this lane that arrives now is expected to wait for its first chunk."""
+    expected_output_tokens: int = 0
+    """Tokens its sequences, waiting and running, are expected to add."""
+    prefill_tokens_per_s: float = 0.0
+    """How fast a prompt of this lane is computed when it has the step's room for prompts; 0: not known."""
+
+
+class StepTimeTerms(msgspec.Struct, frozen=True, kw_only=True):
+    """The core's model of a step's duration, fitted while it runs: each term in seconds for one of its units."""
+
+    fixed_s: float
+    row_s: float
+    """For each decoding row."""
+    prefill_token_s: float
+    """For each token of a prompt's chunk."""
+    kv_token_s: float
+    """For each position attended to, summed over rows."""
+    pair_s: float
+    """For each chunk token and position that its chunk reaches."""
+    chunk_s: float
+    """For each chunk."""
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,16 +167,22 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     step_s: float
     """Duration of the last step."""
     num_step_tokens: int
+    max_num_rows: int = 0
+    """Most rows a step can have."""
     waiting_prompt_tokens: int = 0
-    """Prompt tokens still to be computed, over waiting and running sequences."""
+    """Prompt tokens still to be computed, over waiting and running sequences; expected cache hits do not count."""
+    expected_output_tokens: int = 0
+    """Tokens that waiting and running sequences are expected to add."""
     drain_tokens_per_s: float = 0.0
     """Recent rate at which tokens (prompt and output) are computed."""
     forecast_wait_s: float = 0.0
     """How long a short interactive request that arrives now is expected to wait for its first chunk."""
     num_kv_tokens: int = 0
     """Tokens of live sequences whose keys and values are in the pool; those in shared blocks count for each."""
+    step_time: StepTimeTerms | None = None
+    """None until enough steps were seen."""
     lanes: dict[Lane, LaneLoad] = {}
-    """Empty until the first step."""
+    """Empty until the core is ready."""
 
 
 class Counters(msgspec.Struct, frozen=True, kw_only=True):
@@ -193,6 +228,14 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
     model_type: str
     speculates: bool = False
     """Whether steps may verify drafted tokens."""
+    step_token_budget: int = 0
+    """Most tokens in one step."""
+    load: Load | None = None
+    """Before the first step: what the warm-up taught."""
+
+
+class StandingBy(msgspec.Struct, frozen=True, tag="standing_by"):
+    """Core to front: a standby has done what can be done before it is needed, and waits for `TakeOver`."""
 
 
 class Fatal(msgspec.Struct, frozen=True, kw_only=True, tag="fatal"):
@@ -201,8 +244,8 @@ class Fatal(msgspec.Struct, frozen=True, kw_only=True, tag="fatal"):
     message: str
 
 
-ToCore = Add | Abort | Shutdown
-ToFront = StepReport | Phase | Ready | Fatal
+ToCore = Add | Abort | TakeOver | Shutdown
+ToFront = StepReport | Phase | Ready | StandingBy | Fatal
 
 _encoder = msgspec.msgpack.Encoder()
 _to_core: msgspec.msgpack.Decoder[ToCore] = msgspec.msgpack.Decoder(ToCore)

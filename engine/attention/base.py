@@ -27,6 +27,18 @@ class ForwardContext:
     block_tables: torch.Tensor
     """int64 [R, max blocks of a row]; padded with 0."""
     block_size: int
+    on_device: DeviceLengths | None = None
+    """Set where a step is captured to be replayed with other lengths; the lists above are then their upper bounds."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceLengths:
+    """A step's lengths as kernels read them, in memory that stays where it is from replay to replay."""
+
+    query_starts: torch.Tensor
+    """int32 [R + 1]; a row without tokens is padding."""
+    context_lens: torch.Tensor
+    """int32 [R]."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from engine.attention.base import ForwardContext
@@ -11,9 +13,9 @@ from engine.attention.base import ForwardContext
 _MAX_PADDING_RATIO = 1.5
 """Decode rows share a gather while the longest is at most this many times the shortest (or both are short)."""
 _SHORT_CONTEXT = 64
-_MAX_GROUP_SLOTS = 2048
+_MAX_GROUP_SLOTS = 4096
 """What one group gathers at most, unless a single row is longer: little enough to stay in the processor's cache."""
-_MIN_VIEW_LENGTH = 256
+_MIN_VIEW_LENGTH = 768
 """From here on a call of its own, over a view, costs a row less than the copy that a shared call needs."""
 
 
@@ -35,15 +37,17 @@ class RowPlan:
 
 @dataclass(frozen=True, slots=True)
 class GroupPlan:
-    """Decode rows gathered and attended to together."""
+    """Decode rows gathered, block by block, and attended to together."""
 
-    token_indices: torch.Tensor
-    """int64 [rows]."""
-    slots: torch.Tensor
-    """int64 [rows * width]."""
+    rows: list[int]
+    token_indices: torch.Tensor | None
+    """int64 [rows]; None: they are all the step's tokens in order."""
+    blocks: torch.Tensor
+    """int64 [rows * blocks of a row]; behind its last block a row repeats it."""
     width: int
+    """Slots gathered for each row."""
     mask: torch.Tensor | None
-    """Additive float32 [rows, 1, 1, width]; None when all rows have the same length."""
+    """Additive float32 [rows, 1, 1, width]; None when every slot counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,17 @@ class StepPlan:
 
     rows: list[RowPlan]
     groups: list[GroupPlan]
+    continuation: Continuation | None = None
+    """What the next step needs to go on with this plan; None where it has to plan afresh."""
+
+
+@dataclass(frozen=True, slots=True)
+class Continuation:
+    """Where a plan of one group of all rows stood: one more token for each row changes nothing but the mask."""
+
+    context_lens: list[int]
+    tables: npt.NDArray[np.int64]
+    """[rows, blocks of the group]; a copy, as the next step's tables take the place of this one's."""
 
 
 class StepPlanner:
@@ -59,7 +74,8 @@ class StepPlanner:
 
     def __init__(self, context: ForwardContext) -> None:
         self._context = context
-        self._block_starts = [self._consecutive_start(row) for row in range(len(context.context_lens))]
+        self._tables: npt.NDArray[np.int64] = context.block_tables.cpu().numpy()
+        self._block_starts: dict[int, int | None] = {}
 
     def plan(self, sliding_window: int | None) -> StepPlan:
         """The plan for layers with this window."""
@@ -70,25 +86,56 @@ class StepPlanner:
             num_queries = context.query_starts[row + 1] - context.query_starts[row]
             if num_queries and row not in gathered:
                 rows.append(self._plan_row(row, num_queries, num_context, sliding_window))
-        return StepPlan(rows, [self._plan_group(group, sliding_window) for group in self._bucket(gathered)])
+        groups = [self._plan_group(group, sliding_window) for group in self._bucket(gathered)]
+        return StepPlan(rows, groups, self._continuation(rows, groups, sliding_window))
+
+    def continue_plan(self, last: StepPlan, sliding_window: int | None) -> StepPlan | None:
+        """The last step's plan where each row has just one more token in a block that it had; else None."""
+        before, context = last.continuation, self._context
+        if before is None or sliding_window is not None:
+            return None
+        num_rows = len(before.context_lens)
+        if len(context.context_lens) != num_rows or context.query_starts != list(range(num_rows + 1)):
+            return None
+        if any(
+            now != then + 1 or then % context.block_size == 0
+            for now, then in zip(context.context_lens, before.context_lens, strict=True)
+        ):
+            return None
+        tables = self._tables[:, : before.tables.shape[1]]
+        if not np.array_equal(tables, before.tables):
+            return None
+        (group,) = last.groups
+        assert group.mask is not None, "the last blocks were not full"
+        group.mask.numpy()[range(num_rows), 0, 0, [before.context_lens[row] for row in group.rows]] = 0.0
+        return StepPlan([], last.groups, Continuation(context.context_lens, before.tables))
+
+    def _continuation(
+        self, rows: list[RowPlan], groups: list[GroupPlan], sliding_window: int | None
+    ) -> Continuation | None:
+        if rows or len(groups) != 1 or sliding_window is not None or self._context.block_tables.device.type != "cpu":
+            return None
+        num_blocks = groups[0].width // self._context.block_size
+        return Continuation(self._context.context_lens, self._tables[:, :num_blocks].copy())
 
     def _rows_to_gather(self) -> set[int]:
         """Decode rows that share calls: scattered ones, and short ones when there are several."""
         starts, lengths = self._context.query_starts, self._context.context_lens
         decoding = [row for row in range(len(lengths)) if starts[row + 1] - starts[row] == 1]
         short = {row for row in decoding if lengths[row] < _MIN_VIEW_LENGTH}
-        scattered = {row for row in decoding if self._block_starts[row] is None}
+        together = short if len(short) > 1 else set()
+        scattered = {row for row in decoding if row not in together and self._consecutive_start(row) is None}
         return scattered | short if len(scattered | short) > 1 else scattered
 
     def _consecutive_start(self, row: int) -> int | None:
         """The pool index of a row's first key when its blocks follow one another, else None."""
-        context = self._context
-        num_blocks = -(-context.context_lens[row] // context.block_size)
-        blocks = context.block_tables[row, :num_blocks].tolist()
-        if not blocks or blocks[-1] - blocks[0] != num_blocks - 1:
-            return None
-        is_consecutive = blocks == list(range(blocks[0], blocks[0] + num_blocks))
-        return blocks[0] * context.block_size if is_consecutive else None
+        if row not in self._block_starts:
+            context = self._context
+            num_blocks = -(-context.context_lens[row] // context.block_size)
+            blocks = self._tables[row, :num_blocks].tolist()
+            is_consecutive = bool(blocks) and blocks == list(range(blocks[0], blocks[0] + num_blocks))
+            self._block_starts[row] = blocks[0] * context.block_size if is_consecutive else None
+        return self._block_starts[row]
 
     def _slots(self, row: int, start: int, end: int) -> torch.Tensor:
         context = self._context
@@ -105,7 +152,7 @@ class StepPlanner:
         mask = None
         if num_queries > 1 and not is_causal:
             mask = _mask(num_queries, num_keys, sliding_window, self._context.positions.device)
-        block_start = self._block_starts[row]
+        block_start = self._consecutive_start(row)
         return RowPlan(
             token_start=self._context.query_starts[row],
             token_end=self._context.query_starts[row + 1],
@@ -126,29 +173,32 @@ class StepPlanner:
                 buckets[-1].append(row)
             else:
                 buckets.append([row])
-        return buckets
+        return [sorted(bucket) for bucket in buckets]
 
     def _plan_group(self, rows: list[int], sliding_window: int | None) -> GroupPlan:
-        context = self._context
+        context, size = self._context, self._context.block_size
         device = context.block_tables.device
-        lengths = [context.context_lens[row] for row in rows]
-        widths = lengths if sliding_window is None else [min(length, sliding_window) for length in lengths]
-        width = max(widths)
-        row_lengths = torch.tensor(lengths, device=device).unsqueeze(1)
-        row_widths = torch.tensor(widths, device=device).unsqueeze(1)
-        columns = torch.arange(width, device=device)
-        # Columns past a row's own width repeat its last key; the mask drops them.
-        positions = row_lengths - row_widths + torch.minimum(columns, row_widths - 1)
-        tables = context.block_tables.index_select(0, torch.tensor(rows, device=device))
-        slots = tables.gather(1, positions // context.block_size) * context.block_size + positions % context.block_size
+        ends = np.array([context.context_lens[row] for row in rows])[:, None]
+        begins = np.zeros_like(ends) if sliding_window is None else np.maximum(ends - sliding_window, 0)
+        first_blocks, last_blocks = begins // size, (ends - 1) // size
+        num_blocks = int((last_blocks - first_blocks).max()) + 1
+        # Behind its own last block a row repeats it: another's numbers, which need not be finite, are never read.
+        columns = np.minimum(first_blocks + np.arange(num_blocks), last_blocks)
+        blocks = self._tables[np.array(rows)[:, None], columns]
+        positions = first_blocks * size + np.arange(num_blocks * size)
+        is_seen = (positions >= begins) & (positions < ends)
         mask = None
-        if min(widths) < width:
-            mask = torch.zeros(len(rows), width, device=device).masked_fill_(columns >= row_widths, float("-inf"))
+        if not is_seen.all():
+            mask = torch.from_numpy(np.where(is_seen, np.float32(0), np.float32("-inf"))).to(device)
+            mask = mask.view(len(rows), 1, 1, -1)
+        starts = [context.query_starts[row] for row in rows]
+        is_everything = starts == list(range(context.query_starts[-1]))
         return GroupPlan(
-            token_indices=torch.tensor([context.query_starts[row] for row in rows], device=device),
-            slots=slots.flatten(),
-            width=width,
-            mask=None if mask is None else mask.view(len(rows), 1, 1, width),
+            rows=rows,
+            token_indices=None if is_everything else torch.tensor(starts, device=device),
+            blocks=torch.from_numpy(blocks.ravel()).to(device),
+            width=num_blocks * size,
+            mask=mask,
         )
 
 

@@ -26,8 +26,11 @@ class TorchAttention:
         self._device = device
         self._has_int8_kv = has_int8_kv
         self._slot_mapping = torch.empty(0, dtype=torch.int64, device=device)
+        self._block_size = 1
+        self._opened: torch.Tensor | None = None
         self._planner: StepPlanner | None = None
         self._plans: dict[int | None, StepPlan] = {}
+        self._last_plans: dict[int | None, StepPlan] = {}
         self._scratch = Scratch()
 
     def allocate(self, num_blocks: int, block_size: int, spec: AttentionSpec, dtype: torch.dtype) -> ReadableKVCache:
@@ -43,31 +46,46 @@ class TorchAttention:
     def prepare(self, context: ForwardContext) -> None:
         """Take up the step's context; plans are made when the first layer of each window asks for one."""
         self._slot_mapping = context.slot_mapping
+        self._block_size = context.block_size
+        # A sequence writes a block from its first slot on: then it becomes the sequence's own.
+        slots = context.slot_mapping.cpu().numpy()
+        opened = slots[slots % context.block_size == 0]
+        self._opened = torch.from_numpy(opened // context.block_size).to(self._device) if opened.size else None
         self._planner = StepPlanner(context)
-        self._plans = {}
+        self._last_plans, self._plans = self._plans, {}
 
     def forward(
         self, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, cache: KVCache, spec: AttentionSpec
     ) -> torch.Tensor:
         """Write keys and values, attend; [T, heads, head_dim] in, the same shape out."""
         assert isinstance(cache, TorchKVCache | QuantizedKVCache)
+        if self._opened is not None:
+            cache.clear(self._opened, self._block_size)
         cache.write(keys, values, self._slot_mapping)
         plan = self._plan(spec.sliding_window)
         if len(plan.rows) == 1 and not plan.groups:
             return self._attend_row(queries, cache, spec, plan.rows[0])
+        if len(plan.groups) == 1 and plan.groups[0].token_indices is None:
+            return self._attend_group(queries, cache, spec, plan.groups[0])
         attended = torch.empty(queries.shape, dtype=queries.dtype, device=queries.device)
         for row in plan.rows:
             tokens = slice(row.token_start, row.token_end)
             attended[tokens] = self._attend_row(queries[tokens], cache, spec, row)
         for group in plan.groups:
-            attended.index_copy_(0, group.token_indices, self._attend_group(queries, cache, spec, group))
+            assert group.token_indices is not None, "a group of all tokens is the only one"
+            chosen = queries.index_select(0, group.token_indices)
+            attended.index_copy_(0, group.token_indices, self._attend_group(chosen, cache, spec, group))
         return attended
 
     def _plan(self, sliding_window: int | None) -> StepPlan:
         plan = self._plans.get(sliding_window)
         if plan is None:
             assert self._planner is not None, "forward before prepare"
-            plan = self._plans[sliding_window] = self._planner.plan(sliding_window)
+            before = self._last_plans.get(sliding_window)
+            plan = None if before is None else self._planner.continue_plan(before, sliding_window)
+            if plan is None:
+                plan = self._planner.plan(sliding_window)
+            self._plans[sliding_window] = plan
         return plan
 
     def _attend_row(
@@ -93,12 +111,11 @@ class TorchAttention:
     def _attend_group(
         self, queries: torch.Tensor, cache: ReadableKVCache, spec: AttentionSpec, group: GroupPlan
     ) -> torch.Tensor:
-        """[rows, heads, head_dim] of decode rows, each with one query."""
+        """[rows, heads, head_dim] of the group's rows, each with one query, which are given alone."""
         shape = (-1, group.width, spec.num_kv_heads, spec.head_dim)
-        keys, values = (t.view(shape).transpose(1, 2) for t in cache.gather(group.slots, self._scratch))
-        grouped = queries.index_select(0, group.token_indices).view(
-            len(group.token_indices), spec.num_kv_heads, -1, spec.head_dim
-        )
+        gathered = cache.gather_blocks(group.blocks, self._block_size, self._scratch)
+        keys, values = (t.view(shape).transpose(1, 2) for t in gathered)
+        grouped = queries.reshape(-1, spec.num_kv_heads, spec.num_heads // spec.num_kv_heads, spec.head_dim)
         attended = _attend(grouped, keys, values, spec, mask=group.mask)
         return attended.reshape(-1, spec.num_heads, spec.head_dim)
 

@@ -4,59 +4,55 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 import triton
 
 from engine.attention.base import AttentionSpec, ForwardContext, KVCache
-from engine.kernels.paged_attention import attend, reduce_segments, store_quantized
+from engine.attention.triton_kv_cache import TritonKVCache, max_code
+from engine.kernels.paged_attention import attend, reduce_segments
+from engine.kernels.rotate_and_store import rotate_and_store
 
 _MIN_LANES = 16  # the smallest M that tl.dot takes
+_MAX_LANES = 64
 _TILE = 32
 _MAX_SEGMENTS = 16
+_LONGEST_VERIFICATION = 16
+"""A row with more tokens than this is a chunk of a prompt."""
 
 
-def max_code(dtype: torch.dtype) -> float:
-    """Largest magnitude that a quantized KV dtype represents. Raises ValueError for any other dtype."""
-    if dtype == torch.int8:
-        return 127.0
-    if dtype == torch.float8_e4m3fn:
-        return 448.0
-    raise ValueError(f"kv dtype: expected int8 or float8_e4m3fn, got {dtype}")
+class HeadNorm(Protocol):
+    """An RMSNorm of each query and key head by itself."""
+
+    weight: torch.Tensor
+    """[heads + kv_heads, head_dim]."""
+    eps: float
 
 
 @dataclass(frozen=True, slots=True)
-class TritonKVCache:
-    """One layer's keys and values, [slots, kv_heads, head_dim]; scales [slots, kv_heads] when quantized."""
+class _Part:
+    """Rows of a step that one launch takes, and what bounds its grid."""
 
-    keys: torch.Tensor
-    values: torch.Tensor
-    key_scales: torch.Tensor | None = None
-    value_scales: torch.Tensor | None = None
-
-    def write(self, keys: torch.Tensor, values: torch.Tensor, slot_mapping: torch.Tensor) -> None:
-        """Store keys and values [T, kv_heads, head_dim], quantizing each token's head where the pool is quantized."""
-        if self.key_scales is None or self.value_scales is None:
-            self.keys.index_copy_(0, slot_mapping, keys.to(self.keys.dtype))
-            self.values.index_copy_(0, slot_mapping, values.to(self.values.dtype))
-            return
-        _quantize_into(keys, self.keys, self.key_scales, slot_mapping)
-        _quantize_into(values, self.values, self.value_scales, slot_mapping)
+    first_row: int
+    num_rows: int
+    first_token: int
+    num_tokens: int
+    max_query_len: int
+    max_context_len: int
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Prepared:
     """What all layers of a step share, on the device."""
 
     block_tables: torch.Tensor
     context_lens: torch.Tensor
     query_starts: torch.Tensor
-    num_rows: int
-    num_tokens: int
     slot_mapping: torch.Tensor
     block_size: int
-    max_query_len: int
-    max_context_len: int
+    parts: list[_Part]
+    is_captured: bool
 
 
 class TritonPagedAttention:
@@ -70,6 +66,7 @@ class TritonPagedAttention:
         self._num_processors = num_processors
         self._kv_dtype = kv_dtype
         self._step: _Prepared | None = None
+        self._captured_outs: dict[torch.Size, torch.Tensor] = {}
 
     def allocate(self, num_blocks: int, block_size: int, spec: AttentionSpec, dtype: torch.dtype) -> KVCache:
         """An empty KV pool for one layer."""
@@ -84,55 +81,149 @@ class TritonPagedAttention:
 
     def prepare(self, context: ForwardContext) -> None:
         """Put the step's lengths and tables on the device once for all layers."""
-        starts = context.query_starts
-        lengths = [end - start for start, end in itertools.pairwise(starts)]
+        starts, lens = context.query_starts, context.context_lens
+        if context.on_device is None:
+            # One pinned array and one copy that nobody waits for.
+            is_pinned = self._device.type == "cuda"
+            lengths = torch.tensor([*starts, *lens], dtype=torch.int32, pin_memory=is_pinned)
+            lengths = lengths.to(self._device, non_blocking=True)
+            query_starts, context_lens = lengths[: len(starts)], lengths[len(starts) :]
+        else:
+            query_starts, context_lens = context.on_device.query_starts, context.on_device.context_lens
         self._step = _Prepared(
             block_tables=context.block_tables.to(self._device, torch.int32, non_blocking=True),
-            context_lens=torch.tensor(context.context_lens, dtype=torch.int32, device=self._device),
-            query_starts=torch.tensor(starts, dtype=torch.int32, device=self._device),
-            num_rows=len(lengths),
-            num_tokens=starts[-1],
+            context_lens=context_lens,
+            query_starts=query_starts,
             slot_mapping=context.slot_mapping.to(self._device, non_blocking=True),
             block_size=context.block_size,
-            max_query_len=max(lengths),
-            max_context_len=max(context.context_lens),
+            parts=_parts(starts, lens),
+            is_captured=context.on_device is not None,
         )
 
     def forward(
         self, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, cache: KVCache, spec: AttentionSpec
     ) -> torch.Tensor:
         """Write keys and values, attend; [T, heads, head_dim] in, the same shape out."""
+        step, cache = self._at_work(cache)
+        cache.write(keys, values, step.slot_mapping)
+        return self._attend(queries.contiguous(), cache, spec, step)
+
+    def rotate_and_forward(
+        self,
+        heads: torch.Tensor,
+        rotations: torch.Tensor,
+        norm: HeadNorm | None,
+        cache: KVCache,
+        spec: AttentionSpec,
+    ) -> torch.Tensor:
+        """Norm and rotate heads [T, (heads + 2 * kv_heads) * head_dim] in place, write keys and values, attend.
+
+        `rotations`: complex64 [T, 1, head_dim / 2]. Slots below 0 are not written.
+        """
+        step, cache = self._at_work(cache)
+        is_quantized = cache.key_scales is not None
+        rotate_and_store[(heads.shape[0], spec.num_heads + 2 * spec.num_kv_heads)](
+            heads,
+            torch.view_as_real(rotations),
+            heads if norm is None else norm.weight,
+            cache.keys,
+            cache.values,
+            cache.key_scales if is_quantized else cache.keys,
+            cache.value_scales if is_quantized else cache.values,
+            step.slot_mapping,
+            heads.stride(0),
+            cache.keys.stride(0),
+            0.0 if norm is None else norm.eps,
+            NUM_HEADS=spec.num_heads,
+            NUM_KV_HEADS=spec.num_kv_heads,
+            HEAD_DIM=spec.head_dim,
+            PAIRS_PADDED=triton.next_power_of_2(spec.head_dim // 2),
+            HAS_NORM=norm is not None,
+            IS_QUANTIZED=is_quantized,
+            IS_INTEGER=not cache.keys.dtype.is_floating_point,
+            MAX_CODE=max_code(cache.keys.dtype) if is_quantized else 1.0,
+            num_warps=1,
+        )
+        queries = heads[:, : spec.num_heads * spec.head_dim].view(-1, spec.num_heads, spec.head_dim)
+        return self._attend(queries, cache, spec, step)
+
+    def _at_work(self, cache: KVCache) -> tuple[_Prepared, TritonKVCache]:
         assert self._step is not None, "prepare() comes before forward()"
         assert isinstance(cache, TritonKVCache), f"a pool of another backend: {type(cache).__name__}"
-        step = self._step
-        cache.write(keys, values, step.slot_mapping)
-        return _launch(queries.contiguous(), cache, spec, step, self._segments(step, spec))
+        return self._step, cache
 
-    def _segments(self, step: _Prepared, spec: AttentionSpec) -> int:
+    def _attend(
+        self, queries: torch.Tensor, cache: TritonKVCache, spec: AttentionSpec, step: _Prepared
+    ) -> torch.Tensor:
+        if step.is_captured:
+            out = self._captured_out(queries)
+        else:
+            out = torch.empty(queries.shape, dtype=queries.dtype, device=queries.device)
+        for part in step.parts:
+            _launch(out, queries, cache, spec, step, part, self._segments(part, spec))
+        return out
+
+    def _captured_out(self, queries: torch.Tensor) -> torch.Tensor:
+        """One output for all layers: its padding, which nobody writes, stays at numbers that are finite."""
+        out = self._captured_outs.get(queries.shape)
+        if out is None or out.dtype != queries.dtype:
+            with torch.inference_mode(False):
+                out = torch.zeros(queries.shape, dtype=queries.dtype, device=queries.device)
+            self._captured_outs[queries.shape] = out
+        return out
+
+    def _segments(self, part: _Part, spec: AttentionSpec) -> int:
         """Cut the keys only where there are too few query blocks to fill the card and enough keys to share out."""
-        lanes_each = spec.num_heads // spec.num_kv_heads * step.max_query_len
-        if lanes_each > 64:
+        if spec.num_heads // spec.num_kv_heads * part.max_query_len > _MAX_LANES:
             return 1
-        programs = step.num_rows * spec.num_kv_heads
+        programs = part.num_rows * spec.num_kv_heads
         wanted = max(1, 2 * self._num_processors // programs)
-        useful = max(1, step.max_context_len // (4 * _TILE))
+        useful = max(1, part.max_context_len // (4 * _TILE))
         return min(_MAX_SEGMENTS, 1 << (min(wanted, useful) - 1).bit_length())
 
 
+def _parts(starts: list[int], lens: list[int]) -> list[_Part]:
+    """The step whole; or rows that decode or verify apart from the chunks of prompts behind them.
+
+    Together, they would be computed in a chunk's wide query blocks, and their long contexts in one piece.
+    """
+    lengths = [end - start for start, end in itertools.pairwise(starts)]
+    num_decoding = next((row for row, length in enumerate(lengths) if length > _LONGEST_VERIFICATION), len(lengths))
+    bounds = [0, num_decoding, len(lengths)] if 0 < num_decoding < len(lengths) else [0, len(lengths)]
+    return [
+        _Part(
+            first_row=first,
+            num_rows=last - first,
+            first_token=starts[first],
+            num_tokens=starts[last] - starts[first],
+            max_query_len=max(lengths[first:last]),
+            max_context_len=max(lens[first:last]),
+        )
+        for first, last in itertools.pairwise(bounds)
+    ]
+
+
 def _launch(
-    queries: torch.Tensor, cache: TritonKVCache, spec: AttentionSpec, step: _Prepared, segments: int
-) -> torch.Tensor:
+    out: torch.Tensor,
+    queries: torch.Tensor,
+    cache: TritonKVCache,
+    spec: AttentionSpec,
+    step: _Prepared,
+    part: _Part,
+    segments: int,
+) -> None:
+    """Attend for some rows; `queries` [T, heads, head_dim] may be part of wider rows."""
     group = spec.num_heads // spec.num_kv_heads
-    block_m = max(_MIN_LANES, triton.next_power_of_2(group * min(step.max_query_len, max(1, 64 // group))))
+    block_m = max(_MIN_LANES, triton.next_power_of_2(group * min(part.max_query_len, max(1, _MAX_LANES // group))))
     block_q = max(1, block_m // group)
-    out = torch.empty_like(queries)
-    flat = step.num_tokens * spec.num_heads * segments if segments > 1 else 0
+    # Numbered from the step's first token on, like the output.
+    flat = (part.first_token + part.num_tokens) * spec.num_heads * segments if segments > 1 else 0
     partial_out = torch.empty(flat * spec.head_dim, dtype=torch.float32, device=queries.device)
     # Two statistics a segment; a row's empty segments still write theirs (-inf and 0), so nothing is left undefined.
     partial = torch.empty(2, flat, dtype=torch.float32, device=queries.device)
-    head_dim_padded = max(16, triton.next_power_of_2(spec.head_dim))
     is_quantized = cache.key_scales is not None
-    grid = (step.num_tokens // block_q + step.num_rows, spec.num_kv_heads, segments)
+    rows = slice(part.first_row, part.first_row + part.num_rows)
+    grid = (part.num_tokens // block_q + part.num_rows, spec.num_kv_heads, segments)
     attend[grid](
         out,
         partial_out,
@@ -143,10 +234,11 @@ def _launch(
         cache.values,
         cache.key_scales if is_quantized else cache.keys,
         cache.value_scales if is_quantized else cache.values,
-        step.block_tables,
-        step.context_lens,
-        step.query_starts,
-        step.num_rows,
+        step.block_tables[rows],
+        step.context_lens[rows],
+        step.query_starts[part.first_row :],
+        part.first_token,
+        part.num_rows,
         spec.scale,
         queries.stride(0),
         cache.keys.stride(0),
@@ -154,7 +246,7 @@ def _launch(
         NUM_HEADS=spec.num_heads,
         NUM_KV_HEADS=spec.num_kv_heads,
         HEAD_DIM=spec.head_dim,
-        HEAD_DIM_PADDED=head_dim_padded,
+        HEAD_DIM_PADDED=_padded(spec.head_dim),
         BLOCK_SIZE=step.block_size,
         BLOCK_Q=block_q,
         BLOCK_M=block_m,
@@ -165,31 +257,33 @@ def _launch(
         IS_QUANTIZED=is_quantized,
     )
     if segments > 1:
-        reduce_segments[(step.num_tokens * spec.num_heads,)](
-            out,
-            partial_out,
-            partial[0],
-            partial[1],
-            HEAD_DIM=spec.head_dim,
-            HEAD_DIM_PADDED=head_dim_padded,
-            NUM_SEGMENTS=segments,
-        )
-    return out
+        _reduce(out, partial_out, partial, spec, step, part, segments)
 
 
-def _quantize_into(source: torch.Tensor, target: torch.Tensor, scales: torch.Tensor, slots: torch.Tensor) -> None:
-    num_tokens, num_kv_heads, head_dim = source.shape
-    source = source.contiguous()
-    store_quantized[(num_tokens, num_kv_heads)](
-        source,
-        target,
-        scales,
-        slots,
-        source.stride(0),
-        target.stride(0),
-        MAX_CODE=max_code(target.dtype),
-        IS_INTEGER=not target.dtype.is_floating_point,
-        NUM_KV_HEADS=num_kv_heads,
-        HEAD_DIM=head_dim,
-        HEAD_DIM_PADDED=max(16, triton.next_power_of_2(head_dim)),
+def _reduce(
+    out: torch.Tensor,
+    partial_out: torch.Tensor,
+    partial: torch.Tensor,
+    spec: AttentionSpec,
+    step: _Prepared,
+    part: _Part,
+    segments: int,
+) -> None:
+    """Put the segments of every token's heads together."""
+    reduce_segments[(part.num_tokens * spec.num_heads,)](
+        out,
+        partial_out,
+        partial[0],
+        partial[1],
+        step.query_starts[part.first_row :],
+        part.num_rows,
+        part.first_token * spec.num_heads,
+        NUM_HEADS=spec.num_heads,
+        HEAD_DIM=spec.head_dim,
+        HEAD_DIM_PADDED=_padded(spec.head_dim),
+        NUM_SEGMENTS=segments,
     )
+
+
+def _padded(head_dim: int) -> int:
+    return max(_MIN_LANES, 1 << (head_dim - 1).bit_length())

@@ -89,12 +89,13 @@ class Admission:
         share = self._blocks.num_free // self._limits.max_num_rows * self._blocks.block_size
         return max(self.growth_tokens(seq), min(may_produce, share))
 
-    def misses_deadline(self, seq: Sequence, num_running: int, now: float) -> bool:
+    def misses_deadline(self, seq: Sequence, num_cached_tokens: int, num_running: int, now: float) -> bool:
         """Whether not even a first token can come in time, started now, by the step-time model."""
         if seq.deadline_at is None or not self._step_time.is_fitted:
             return False
-        num_chunks = -(-seq.num_tokens // self._limits.step_token_budget)
-        shape = StepShape(num_running, seq.num_tokens // num_chunks, seq.num_tokens, num_chunks=1)
+        num_tokens = seq.num_tokens - num_cached_tokens
+        num_chunks = -(-num_tokens // self._limits.step_token_budget)
+        shape = StepShape(num_running, num_tokens // num_chunks, seq.num_tokens, num_chunks=1)
         return now + num_chunks * self._step_time.predict(shape) > seq.deadline_at
 
     def _expected_blocks(self, seq: Sequence) -> int:

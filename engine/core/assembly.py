@@ -5,12 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
+from typing import TypedDict
+
+import torch
 
 from engine.config import CoreConfig, EngineConfigError
 from engine.core.admission import Limits
 from engine.core.block_manager import BlockManager
+from engine.core.cuda_graphs import GraphApi, graph_model
 from engine.core.draft_assembly import load_draft_model, make_drafter
 from engine.core.drafting import Drafter
+from engine.core.foresight import Foresight
 from engine.core.grammar_checker import CheckedCompiler, GrammarChecker
 from engine.core.grammar_compiler import GrammarCompiler
 from engine.core.inbox import Inbox
@@ -19,73 +24,181 @@ from engine.core.load_meter import LoadMeter
 from engine.core.machine import Machine, find_machine
 from engine.core.outbox import Outbox
 from engine.core.output_forecast import OutputForecast
+from engine.core.overlap import OverlappedStepLoop
+from engine.core.overlap_runner import OverlapRunner
 from engine.core.runner import ModelRunner
 from engine.core.sample_rows import SampleRows
 from engine.core.scheduler import Scheduler
-from engine.core.step_loop import StepLoop
+from engine.core.standby import Standby
+from engine.core.step_loop import Runner, StepLoop
+from engine.core.step_threads import ThreadedRunner, max_single_rows
 from engine.core.step_time import StepTimeModel
 from engine.core.tally import Tally
-from engine.core.warm_up import made_up_batch, typical_batches, warm_up
-from engine.messages import Ready
-from engine.models.decoder import Model
+from engine.core.warm_up import PLAIN_PARAMS, made_up_batch, typical_batches, warm_up
+from engine.messages import Ready, SamplingParams, StepReport
+from engine.models.decoder import Decoder, Model
 from engine.models.families import read_model_config
 from engine.models.loader import load_model
+from engine.parallel.leader import LeaderModel
+from engine.parallel.team import Team, end_core
+from engine.sampling.device_choice import TorchChooser
 from engine.sampling.sampler import Sampler
 
 logger = logging.getLogger(__name__)
 
+_TYPICAL_CONTEXT_TOKENS = 256
 _PROBE_CONTEXT_TOKENS = 8192
 """Longest context of the step whose memory is measured; attention works in tiles above it."""
-_WARM_UP_S = 3.0
+_WARM_UP_S = {"cpu": 3.0, "cuda": 60.0}
+_TAKE_OVER_WARM_UP_S = 0.5
+"""On a CPU, when clients wait for a core to come back: the rest is learned from their requests."""
+"""On a GPU kernels are compiled and steps captured."""
+_DRAWN_PARAMS = SamplingParams(max_tokens=1, temperature=1.0, seed=1)
 
 
-def build_core(config: CoreConfig, inbox: Inbox, outbox: Outbox, clock: Callable[[], float]) -> tuple[StepLoop, Ready]:
-    """A core ready to run, its phases reported on the way.
+class _Common(TypedDict):
+    """What every kind of loop is given."""
+
+    send: Callable[[StepReport], None]
+    meter: LoadMeter
+    step_time: StepTimeModel
+    tally: Tally
+    clock: Callable[[], float]
+
+
+def build_core(
+    config: CoreConfig, inbox: Inbox, outbox: Outbox, clock: Callable[[], float], standby: Standby | None = None
+) -> tuple[StepLoop, Ready]:
+    """A core ready to run, its phases reported on the way; a `standby` waits in the middle of it until it is needed.
 
     Raises EngineConfigError, ModelConfigError or CheckpointError when settings, model and memory do not go together.
     """
     # First of all, so that it is done before the warm-up measures steps.
     grammars = _grammars(config, inbox)
+    has_fast_memory = config.device != "cpu" and torch.cuda.is_available()
+    if standby is not None and has_fast_memory:  # which is the serving core's alone
+        config = standby.wait(config)
     with outbox.phase("weights"):
         machine = find_machine(config)
-        model = load_model(
-            config.model_dir,
-            dtype=machine.dtype,
-            device=machine.device,
-            backend=machine.backend,
-            quantization=config.quantization,
-        )
+        model = _model(config, machine)
         draft_model = load_draft_model(config, model, machine)
         max_model_len = _model_len(config, model)
+    if standby is not None and not has_fast_memory:
+        config = standby.wait(config)
     with outbox.phase("kv_pool"):
-        num_blocks = _num_blocks(config, machine, model, draft_model, max_model_len)
+        # A pool that the core before had needs no measuring.
+        is_known = standby is not None and config.num_blocks > 0
+        num_blocks = config.num_blocks if is_known else _num_blocks(config, machine, model, draft_model, max_model_len)
         max_model_len = reachable_model_len(max_model_len, num_blocks, config.block_size)
-        runner = _runner(config, machine, model, num_blocks, max_model_len)
+        runner = _runner(config, machine, model, num_blocks, max_model_len, graphs=machine.graphs)
     step_time = StepTimeModel()
     with outbox.phase("warm_up"):
-        batches = typical_batches(
-            max_rows=_max_rows(config),
-            max_tokens=config.step_token_budget,
-            max_context=max_model_len,
-            num_blocks=num_blocks,
-            block_size=config.block_size,
-        )
-        warm_up(runner.run, batches, step_time, clock, limit_s=_WARM_UP_S)
+        is_short = standby is not None and not has_fast_memory
+        limit_s = _TAKE_OVER_WARM_UP_S if is_short else _WARM_UP_S[machine.device.type]
+        _warm_up(config, runner, step_time, clock, num_blocks=num_blocks, max_model_len=max_model_len, limit_s=limit_s)
+        stepper = _stepper(machine, runner, clock, num_blocks=num_blocks, config=config, max_model_len=max_model_len)
         drafter = make_drafter(
-            config, machine, draft_model, runner.run, clock, num_blocks=num_blocks, max_model_len=max_model_len
+            config, machine, draft_model, stepper.run, clock, num_blocks=num_blocks, max_model_len=max_model_len
         )
-    loop = _loop(config, model, runner, inbox, outbox, step_time, clock, num_blocks, max_model_len, grammars, drafter)
+    blocks = BlockManager(num_blocks, config.block_size, enable_prefix_cache=config.enable_prefix_cache)
+    tally = Tally()
+    scheduler = _scheduler(
+        config, model, blocks, step_time, tally, max_model_len=max_model_len, grammars=grammars, drafter=drafter
+    )
+    meter = LoadMeter(scheduler, blocks, step_time)
+    common = _Common(send=outbox.send, meter=meter, step_time=step_time, tally=tally, clock=clock)
+    loop: StepLoop
+    if isinstance(runner, OverlapRunner):
+        loop = OverlappedStepLoop(scheduler, runner, inbox, foresight=Foresight(scheduler, blocks, runner), **common)
+    else:
+        loop = StepLoop(scheduler, stepper, inbox, drafter=drafter, **common)
     ready = Ready(
         max_model_len=max_model_len,
-        block_size=config.block_size,
-        num_blocks=num_blocks,
+        block_size=blocks.block_size,
+        num_blocks=blocks.num_blocks,
         vocab_size=model.config.vocab_size,
         device=str(machine.device),
         dtype=str(machine.dtype).removeprefix("torch."),
         model_type=model.config.model_type,
         speculates=drafter is not None,
+        step_token_budget=config.step_token_budget,
+        load=meter.load(),
     )
     return loop, ready
+
+
+def _model(config: CoreConfig, machine: Machine) -> Model:
+    """The model, alone or as the leader of a team that shares it."""
+    team = Team.start(config, machine.device) if config.tensor_parallel > 1 else None
+    model: Model = load_model(
+        config.model_dir,
+        dtype=machine.dtype,
+        device=machine.device,
+        backend=machine.backend,
+        quantization=config.quantization,
+        split=None if team is None else team.split,
+    )
+    if team is not None:
+        model = team.lead(model)
+        team.watch(end_core)
+    return model
+
+
+def _stepper(
+    machine: Machine,
+    runner: ModelRunner | OverlapRunner,
+    clock: Callable[[], float],
+    *,
+    num_blocks: int,
+    config: CoreConfig,
+    max_model_len: int,
+) -> Runner:
+    """The runner, on a CPU with as many threads for each step as it is worth."""
+    num_threads = torch.get_num_threads()
+    if machine.device.type != "cpu" or num_threads == 1 or isinstance(runner, OverlapRunner):
+        return runner
+    decode_batch = partial(
+        made_up_batch,
+        num_tokens=1,
+        context_len=min(_TYPICAL_CONTEXT_TOKENS, max_model_len),
+        num_blocks=num_blocks,
+        block_size=config.block_size,
+        params=PLAIN_PARAMS,
+    )
+    found = max_single_rows(
+        runner.run,
+        decode_batch,
+        num_threads=num_threads,
+        max_rows=_max_rows(config),
+        set_threads=torch.set_num_threads,
+        clock=clock,
+    )
+    logger.info("decode steps of up to %d rows run on one thread of %d", found, num_threads)
+    return ThreadedRunner(runner, num_threads=num_threads, max_single_rows=found, set_threads=torch.set_num_threads)
+
+
+def _warm_up(
+    config: CoreConfig,
+    runner: ModelRunner | OverlapRunner,
+    step_time: StepTimeModel,
+    clock: Callable[[], float],
+    *,
+    num_blocks: int,
+    max_model_len: int,
+    limit_s: float,
+) -> None:
+    """Touch every path of the runner and learn what steps take."""
+    batches = typical_batches(
+        max_rows=_max_rows(config),
+        max_tokens=config.step_token_budget,
+        max_context=max_model_len,
+        num_blocks=num_blocks,
+        block_size=config.block_size,
+    )
+    warm_up(runner.run, batches, step_time, clock, limit_s=limit_s)
+    if isinstance(runner, OverlapRunner):
+        batch = made_up_batch(1, 1, 1, num_blocks=num_blocks, block_size=config.block_size, params=_DRAWN_PARAMS)
+        runner.launch(batch).result()
 
 
 def _grammars(config: CoreConfig, inbox: Inbox) -> GrammarCompiler:
@@ -136,12 +249,28 @@ def _num_blocks(
     return num_blocks
 
 
-def _runner(config: CoreConfig, machine: Machine, model: Model, num_blocks: int, max_model_len: int) -> ModelRunner:
-    """A runner over a fresh pool."""
-    return ModelRunner(
+def _runner(
+    config: CoreConfig,
+    machine: Machine,
+    model: Model,
+    num_blocks: int,
+    max_model_len: int,
+    *,
+    graphs: GraphApi | None = None,
+) -> ModelRunner:
+    """A runner over a fresh pool; with `graphs` its decode and verification steps are captured."""
+    if isinstance(model, LeaderModel):
+        model.open_pool(num_blocks)
+    caches = machine.allocate_pool(model.attention_specs, num_blocks, config.block_size)
+    if graphs is not None and isinstance(model, Decoder):
+        model = graph_model(config, model, caches, graphs, max_model_len=max_model_len, device=machine.device)
+    make = (
+        partial(OverlapRunner, chooser=machine.chooser or TorchChooser()) if _overlaps(config, machine) else ModelRunner
+    )
+    return make(
         model,
-        Sampler(),
-        machine.allocate_pool(model.attention_specs, num_blocks, config.block_size),
+        Sampler(machine.chooser),
+        caches,
         sample_rows=SampleRows(machine.device),
         device=machine.device,
         block_size=config.block_size,
@@ -151,19 +280,23 @@ def _runner(config: CoreConfig, machine: Machine, model: Model, num_blocks: int,
     )
 
 
-def _loop(
+def _overlaps(config: CoreConfig, machine: Machine) -> bool:
+    """Whether steps are launched before the last one's tokens are there."""
+    is_wanted = config.overlap == "on" or (config.overlap == "auto" and machine.device.type == "cuda")
+    return is_wanted and config.speculation == "off"
+
+
+def _scheduler(
     config: CoreConfig,
     model: Model,
-    runner: ModelRunner,
-    inbox: Inbox,
-    outbox: Outbox,
+    blocks: BlockManager,
     step_time: StepTimeModel,
-    clock: Callable[[], float],
-    num_blocks: int,
+    tally: Tally,
+    *,
     max_model_len: int,
     grammars: GrammarCompiler,
     drafter: Drafter | None,
-) -> StepLoop:
+) -> Scheduler:
     limits = Limits(
         max_model_len=max_model_len,
         vocab_size=model.config.vocab_size,
@@ -173,19 +306,6 @@ def _loop(
         itl_target_s=config.itl_target_ms / 1000,
         prefill_slack_ratio=config.prefill_slack_ratio,
     )
-    blocks = BlockManager(num_blocks, config.block_size, enable_prefix_cache=config.enable_prefix_cache)
-    forecast, tally = OutputForecast(), Tally()
-    scheduler = Scheduler(
-        limits, blocks, forecast=forecast, step_time=step_time, tally=tally, grammars=grammars, drafter=drafter
-    )
-    return StepLoop(
-        scheduler,
-        runner,
-        inbox,
-        send=outbox.send,
-        meter=LoadMeter(scheduler, blocks, step_time, forecast, config.step_token_budget),
-        step_time=step_time,
-        tally=tally,
-        clock=clock,
-        drafter=drafter,
+    return Scheduler(
+        limits, blocks, forecast=OutputForecast(), step_time=step_time, tally=tally, grammars=grammars, drafter=drafter
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from engine.core.free_blocks import FreeBlocks
 from engine.core.prefix_index import PrefixIndex
@@ -51,6 +51,14 @@ class BlockManager:
                 break
             found.append(block_id)
         return found
+
+    def num_coming_blocks(self, seq: Sequence, *coming: Container[bytes]) -> int:
+        """Leading blocks of the sequence that are findable, or whose digests are among those somebody will compute."""
+        for index in range(self.num_shareable_blocks(seq)):
+            digest = self._index.digest(seq, index)
+            if self._index.find(seq, index) is None and not any(digest in digests for digests in coming):
+                return index
+        return self.num_shareable_blocks(seq)
 
     def num_shareable_blocks(self, seq: Sequence) -> int:
         """Leading full blocks that a prefix hit could cover: all but the one with the last token."""

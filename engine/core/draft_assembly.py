@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from engine.config import CoreConfig, EngineConfigError
 from engine.core.batch import ScheduledBatch
+from engine.core.cuda_graphs import graph_model
 from engine.core.drafting import Drafter
 from engine.core.machine import Machine
 from engine.core.sample_rows import SampleRows
 from engine.core.warm_up import PLAIN_PARAMS, Run, made_up_batch, measure_verification
-from engine.models.decoder import Model
+from engine.models.decoder import Decoder, Model
 from engine.models.loader import load_model
 from engine.sampling.sampler import Sampler
-from engine.speculation.draft_model import DraftModel
-from engine.speculation.ngram import NgramProposer
+from engine.speculation.draft_model import Behind, DraftModel
 from engine.speculation.speculator import Speculator
 from engine.speculation.step_cost import StepCosts
 
@@ -26,7 +26,8 @@ _LIMIT_S = 1.5
 _ROWS = (1, 2, 4, 8, 16)
 _CONTEXT_TOKENS = 128
 """Context of the steps that show what drafting and verifying cost."""
-_ROUNDS = 3
+_ROUNDS = 5
+_ROUNDS_AFTER_READING = 2
 
 
 def load_draft_model(config: CoreConfig, model: Model, machine: Machine) -> Model | None:
@@ -62,27 +63,33 @@ def make_drafter(
     context_len = min(_CONTEXT_TOKENS, reach)
     max_drafts = min(config.max_drafts, context_len - 1, config.step_token_budget - 1)
     max_rows = min(config.max_num_rows, config.step_token_budget // (max_drafts + 1))
+    num_rows = [count for count in _ROWS if count <= max_rows]
     batch = partial(made_up_batch, num_blocks=num_blocks, block_size=config.block_size, params=PLAIN_PARAMS)
-    batches = [batch(num_rows, 1, context_len) for num_rows in _ROWS if num_rows <= max_rows]
     if max_drafts > 0:
-        measure_verification(run, iter(batches), costs, clock, max_drafts=max_drafts, limit_s=_LIMIT_S)
-        if model is not None:
-            _measure_drafting(model, batches, costs, clock)
+        batches = (batch(count, 1, context_len) for count in num_rows)
+        measure_verification(run, batches, costs, clock, max_drafts=max_drafts, limit_s=_LIMIT_S)
+    if max_drafts > 0 and model is not None:
+        # In turn, so that the first of each, which only touches every path, is soon outnumbered.
+        batches = (batch(count, 1, context_len) for _ in range(_ROUNDS) for count in num_rows)
+        _measure_drafting(model, batches, costs, clock)
     return Speculator(
         costs,
         max_drafts=config.max_drafts,
         clock=clock,
-        lookup=None if config.speculation == "draft" else NgramProposer(),
+        has_lookup=config.speculation != "draft",
         model=model,
         model_reach=reach,
     )
 
 
 def _draft_model(config: CoreConfig, machine: Machine, model: Model, num_blocks: int, max_model_len: int) -> DraftModel:
+    caches = machine.allocate_pool(model.attention_specs, num_blocks, config.block_size)
+    if machine.graphs is not None and isinstance(model, Decoder):
+        model = graph_model(config, model, caches, machine.graphs, max_model_len=max_model_len, device=machine.device)
     return DraftModel(
         model,
-        Sampler(),
-        machine.allocate_pool(model.attention_specs, num_blocks, config.block_size),
+        Sampler(machine.chooser),
+        caches,
         sample_rows=SampleRows(machine.device),
         device=machine.device,
         num_blocks=num_blocks,
@@ -94,17 +101,17 @@ def _draft_model(config: CoreConfig, machine: Machine, model: Model, num_blocks:
 
 
 def _measure_drafting(
-    model: DraftModel, batches: list[ScheduledBatch], costs: StepCosts, clock: Callable[[], float]
+    model: DraftModel, batches: Iterator[ScheduledBatch], costs: StepCosts, clock: Callable[[], float]
 ) -> None:
-    """Time reading and making one token a row, until the limit has passed; sequences made up are read anew."""
+    """Time reading texts and making two tokens more for each of them, until the limit has passed."""
     deadline_at = clock() + _LIMIT_S
     for batch in batches:
-        rows = [(row.seq, 1) for row in batch.rows]
-        for _ in range(_ROUNDS):
-            num_unread = sum(model.num_missing_tokens(seq) for seq, _ in rows)
+        places = [Behind(row.seq, ()) for row in batch.rows]
+        for _ in range(_ROUNDS_AFTER_READING + 1):
+            num_unread = sum(model.num_missing_tokens(place.seq) for place in places)
             started_at = clock()
-            model.draft(rows)
-            costs.observe_drafting(len(rows), 1, num_unread, clock() - started_at)
+            model.draft(places)
+            costs.observe_drafting(len(places), 1, num_unread, clock() - started_at)
             if clock() >= deadline_at:
                 return
 

@@ -45,6 +45,34 @@ class InputBuffers:
 
     def fill(self, rows: list[ScheduledRow]) -> tuple[torch.Tensor, ForwardContext]:
         """Token ids [T] and the context of a step with these rows."""
+        tables = self._fill_tables(rows)
+        if all(row.num_tokens == 1 and not row.draft_token_ids for row in rows):
+            starts, context_lens = self._fill_single(rows)
+        else:
+            starts, context_lens = self._fill_chunks(rows)
+            self._fill_slots(tables, starts)
+        num_tokens = starts[-1]
+        context = ForwardContext(
+            positions=self._to_device(self._positions[:num_tokens]),
+            slot_mapping=self._to_device(self._slots[:num_tokens]),
+            query_starts=starts,
+            context_lens=context_lens,
+            block_tables=self._to_device(self._tables[: tables.size].view(tables.shape)),
+            block_size=self._block_size,
+        )
+        return self._to_device(self._tokens[:num_tokens]), context
+
+    def _fill_single(self, rows: list[ScheduledRow]) -> tuple[list[int], list[int]]:
+        """(query starts, context lengths) of rows of one token each: few numbers, for which lists are cheapest."""
+        size, num_rows = self._block_size, len(rows)
+        positions = [row.start for row in rows]
+        self._tokens_np[:num_rows] = [row.seq.token_ids[row.start] for row in rows]
+        self._positions_np[:num_rows] = positions
+        self._slots_np[:num_rows] = [row.seq.block_table[row.start // size] * size + row.start % size for row in rows]
+        return list(range(num_rows + 1)), [position + 1 for position in positions]
+
+    def _fill_chunks(self, rows: list[ScheduledRow]) -> tuple[list[int], list[int]]:
+        """(query starts, context lengths) of rows of any length; slots are still to be filled."""
         starts = [0]
         context_lens: list[int] = []
         for row in rows:
@@ -56,18 +84,7 @@ class InputBuffers:
             np.add(self._ramp[: end - begin], row.start, out=self._positions_np[begin:end])
             context_lens.append(row.start + row.num_query_tokens)
             starts.append(end)
-        num_tokens = starts[-1]
-        tables = self._fill_tables(rows)
-        self._fill_slots(tables, starts)
-        context = ForwardContext(
-            positions=self._to_device(self._positions[:num_tokens]),
-            slot_mapping=self._to_device(self._slots[:num_tokens]),
-            query_starts=starts,
-            context_lens=context_lens,
-            block_tables=self._to_device(self._tables[: tables.size].view(tables.shape)),
-            block_size=self._block_size,
-        )
-        return self._to_device(self._tokens[:num_tokens]), context
+        return starts, context_lens
 
     def indices(self, positions: list[int]) -> torch.Tensor:
         """Row numbers of the hidden states that are sampled, as a tensor."""
@@ -88,10 +105,7 @@ class InputBuffers:
         """slot = block_table[row, position // block_size] * block_size + position % block_size, for all tokens."""
         num_tokens, num_rows = starts[-1], len(starts) - 1
         positions = self._positions_np[:num_tokens]
-        if num_rows == num_tokens:
-            owners = self._ramp[:num_rows]
-        else:
-            owners = np.repeat(self._ramp[:num_rows], np.diff(starts))
+        owners = np.repeat(self._ramp[:num_rows], np.diff(starts))
         columns, offsets = np.divmod(positions, self._block_size)
         np.multiply(tables[owners, columns], self._block_size, out=self._slots_np[:num_tokens])
         self._slots_np[:num_tokens] += offsets

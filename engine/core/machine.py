@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,12 +11,15 @@ import torch
 from engine.attention.base import AttentionBackend, AttentionSpec, KVCache
 from engine.attention.torch_attention import TorchAttention
 from engine.config import CoreConfig, EngineConfigError
+from engine.core.cuda_graphs import CudaGraphApi, GraphApi
 from engine.core.host_limits import HostLimits
 from engine.core.memory_probe import CudaMemory, HostMemory, MemoryProbe
 from engine.models.families import read_model_config
+from engine.sampling.device_choice import TokenChooser
 
 _KV_DTYPES = {"auto": None, "int8": torch.int8, "fp8": torch.float8_e4m3fn}
 _CORES_TO_SPARE_ONE = 4
+_FLOAT8_CAPABILITY = (8, 9)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,10 @@ class Machine:
     memory: MemoryProbe
     kv_dtype: torch.dtype | None = None
     """What the KV pool is quantized to; None: it holds `dtype`."""
+    graphs: GraphApi | None = None
+    """How steps are captured; None: they are not."""
+    chooser: TokenChooser | None = None
+    """How tokens are chosen on the device; None: by the sampler's own operations."""
 
     @property
     def kv_element_bytes(self) -> int:
@@ -46,21 +54,44 @@ def find_machine(config: CoreConfig) -> Machine:
     if config.device == "cuda" and not has_cuda:
         raise EngineConfigError("device: cuda was asked for, but torch finds no usable GPU; use cpu or auto")
     if has_cuda and config.device != "cpu":
+        # The default changes with Triton 3.10; the same numbers by any version.
+        os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
         # Triton is installed with GPU builds only.
         from engine.attention.triton_paged import TritonPagedAttention
+        from engine.kernels.choose_tokens import TritonChooser
 
         device = torch.device("cuda", torch.cuda.current_device())
         num_processors = torch.cuda.get_device_properties(device).multi_processor_count
         triton = TritonPagedAttention(device=device, num_processors=num_processors, kv_dtype=kv_dtype)
-        return Machine(device, _dtype(config, device), triton, CudaMemory(device), kv_dtype)
+        _check_kv_dtype(kv_dtype, device)
+        return Machine(
+            device,
+            _dtype(config, device),
+            triton,
+            CudaMemory(device),
+            kv_dtype,
+            CudaGraphApi(device) if config.cuda_graphs else None,
+            TritonChooser(),
+        )
     if config.kv_dtype == "fp8":
         raise EngineConfigError("kv_dtype: fp8 needs a GPU; on a CPU use int8")
     device, limits = torch.device("cpu"), HostLimits()
     # Threads that torch starts later inherit this.
     torch.set_flush_denormal(True)
-    torch.set_num_threads(config.num_threads or default_threads(limits.num_cores()))
+    num_threads = config.num_threads or default_threads(limits.num_cores())
+    torch.set_num_threads(max(1, num_threads // config.tensor_parallel))
     backend = TorchAttention(device, has_int8_kv=kv_dtype is not None)
-    return Machine(device, _dtype(config, device), backend, HostMemory(limits), kv_dtype)
+    return Machine(device, _dtype(config, device), backend, HostMemory(limits, config.tensor_parallel), kv_dtype)
+
+
+def _check_kv_dtype(kv_dtype: torch.dtype | None, device: torch.device) -> None:
+    """Raise EngineConfigError for fp8 pools on a card whose kernels know no fp8."""
+    capability = torch.cuda.get_device_capability(device)
+    if kv_dtype == torch.float8_e4m3fn and torch.version.hip is None and capability < _FLOAT8_CAPABILITY:
+        raise EngineConfigError(
+            f"kv_dtype: fp8 needs compute capability 8.9 or later, this GPU has {capability[0]}.{capability[1]}; "
+            "use int8"
+        )
 
 
 def default_threads(num_cores: int) -> int:

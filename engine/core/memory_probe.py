@@ -26,10 +26,11 @@ class MemoryProbe(Protocol):
 
 
 class HostMemory:
-    """Main memory, within the control group's limit."""
+    """Main memory, within the control group's limit, shared with as many processes that need as much."""
 
-    def __init__(self, limits: HostLimits) -> None:
+    def __init__(self, limits: HostLimits, num_sharers: int = 1) -> None:
         self._limits = limits
+        self._num_sharers = num_sharers
 
     def start(self) -> None:
         """Forget earlier peaks."""
@@ -41,7 +42,7 @@ class HostMemory:
 
     def free_bytes(self) -> int:
         """What can be allocated without swapping."""
-        return self._limits.free_memory_bytes()
+        return self._limits.free_memory_bytes() // self._num_sharers
 
 
 class CudaMemory:

@@ -24,10 +24,14 @@ class OutputForecast:
         return self._means.get(lane, self._prior_tokens)
 
     def remaining_tokens(self, lane: Lane, num_output_tokens: int, max_tokens: int) -> int:
-        """Tokens a sequence is expected to add, with headroom; never more than it may.
+        """Tokens to keep blocks for: what a sequence is expected to add, with headroom; never more than it may."""
+        return self._remaining(self._headroom_ratio * self.mean_tokens(lane), lane, num_output_tokens, max_tokens)
 
-        One that outlived the forecast is expected to go on for a quarter of the mean.
-        """
-        mean = self.mean_tokens(lane)
-        expected = max(self._headroom_ratio * mean - num_output_tokens, 0.25 * mean, 1.0)
+    def expected_tokens(self, lane: Lane, num_output_tokens: int, max_tokens: int) -> int:
+        """Tokens a sequence is expected to add, without headroom; never more than it may."""
+        return self._remaining(self.mean_tokens(lane), lane, num_output_tokens, max_tokens)
+
+    def _remaining(self, length: float, lane: Lane, num_output_tokens: int, max_tokens: int) -> int:
+        """One that outlived the forecast is expected to go on for a quarter of the mean."""
+        expected = max(length - num_output_tokens, 0.25 * self.mean_tokens(lane), 1.0)
         return min(int(expected), max_tokens - num_output_tokens)

@@ -12,7 +12,7 @@ class PendingPrefixes:
         self._owners: dict[bytes, int] = {}
         self._owned: dict[int, list[bytes]] = {}
 
-    def __contains__(self, digest: bytes) -> bool:
+    def __contains__(self, digest: object) -> bool:
         return digest in self._owners
 
     def __len__(self) -> int:

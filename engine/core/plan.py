@@ -15,6 +15,8 @@ class Plan:
         self.rows: dict[int, ScheduledRow] = {}
         self.budget = budget
         self.has_preempted = False
+        self.is_short_of_blocks = False
+        """Whether a sequence waits for want of blocks, not of a row or of budget."""
 
     def add(self, row: ScheduledRow) -> None:
         """Take a row in."""
@@ -31,3 +33,9 @@ class Plan:
         """Let a planned row verify drafts."""
         self.rows[row.seq.seq_id] = replace(row, draft_token_ids=draft_token_ids)
         self.budget -= len(draft_token_ids)
+
+
+def next_chunk(seq: Sequence, budget: int) -> ScheduledRow:
+    """The row that computes the next of a sequence's known tokens, at most `budget` of them."""
+    num_tokens = min(seq.num_uncomputed_tokens, budget)
+    return ScheduledRow(seq, seq.num_computed_tokens, num_tokens, samples=num_tokens == seq.num_uncomputed_tokens)

@@ -18,6 +18,7 @@ import msgspec
 from engine.config import CoreConfig, EngineConfigError
 from engine.core.inbox import FrontGoneError, Inbox
 from engine.core.outbox import Outbox
+from engine.core.standby import Standby, StandbyEnded
 from engine.messages import Fatal
 
 logger = logging.getLogger(__name__)
@@ -46,22 +47,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m engine.core", description=__doc__)
     parser.add_argument("--socket", required=True, help="Unix socket that the front listens on")
     parser.add_argument("--config", required=True, help="CoreConfig as JSON")
+    parser.add_argument("--standby", action="store_true", help="wait for the front's word before taking over")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s core %(levelname)s %(name)s: %(message)s")
     # Ctrl-C reaches the whole process group; the front decides when the core ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         sock.connect(options.socket)
-        return run_core(sock, options.config, time.monotonic)
+        return run_core(sock, options.config, time.monotonic, is_standby=options.standby)
 
 
-def run_core(sock: socket.socket, config_text: str, clock: Callable[[], float]) -> int:
+def run_core(sock: socket.socket, config_text: str, clock: Callable[[], float], *, is_standby: bool = False) -> int:
     """Serve the front at the other end of `sock` until Shutdown or its end; the exit status."""
     outbox = Outbox(sock, clock)
     try:
-        _serve(sock, outbox, parse_config(config_text), clock)
+        _serve(sock, outbox, parse_config(config_text), clock, is_standby=is_standby)
     except FrontGoneError as error:
         logger.info("the front is gone: %s", error)
+    except StandbyEnded:
+        logger.info("never needed")
     # The process ends either way; the front must learn why, whatever went wrong.
     except Exception as error:
         logger.exception("the core cannot go on")
@@ -70,13 +74,16 @@ def run_core(sock: socket.socket, config_text: str, clock: Callable[[], float]) 
     return 0
 
 
-def _serve(sock: socket.socket, outbox: Outbox, config: CoreConfig, clock: Callable[[], float]) -> None:
+def _serve(
+    sock: socket.socket, outbox: Outbox, config: CoreConfig, clock: Callable[[], float], *, is_standby: bool
+) -> None:
     with outbox.phase("import"):
         # torch takes seconds to import; the front is told about it, so it happens here and not above.
         from engine.core.assembly import build_core
     inbox = Inbox(sock, clock)
     inbox.start()
-    loop, ready = build_core(config, inbox, outbox, clock)
+    standby = Standby(inbox, outbox) if is_standby else None
+    loop, ready = build_core(config, inbox, outbox, clock, standby)
     outbox.send(ready)
     logger.info("ready: %s", ready)
     loop.run()

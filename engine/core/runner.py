@@ -9,7 +9,9 @@ from engine.core.batch import RowResult, ScheduledBatch, ScheduledRow
 from engine.core.input_buffers import InputBuffers
 from engine.core.sample_rows import SampleRows
 from engine.core.verification import accept
+from engine.messages import TokenLogprobs
 from engine.models.decoder import Model
+from engine.sampling.greedy import is_greedy, largest_tokens
 from engine.sampling.sampler import Sampler
 
 
@@ -62,15 +64,26 @@ class ModelRunner:
 
     def _sample(self, logits: torch.Tensor, rows: list[ScheduledRow]) -> list[RowResult]:
         """One result a row from the logits of its sampled positions, row after row."""
+        if all(row.seq.grammar is None and is_greedy(row.seq.params) for row in rows):
+            token_ids, is_invalid = largest_tokens(logits)
+            return _accept_all(rows, token_ids, [None] * len(token_ids), is_invalid)
         of_rows = [self._sample_rows.of(row.seq, row.draft_token_ids) for row in rows]
         chosen = self._sampler.sample(logits, [sample_row for of_row in of_rows for sample_row in of_row])
         is_invalid = [False] * len(chosen.token_ids)
         for position in chosen.invalid_rows:
             is_invalid[position] = True
-        results = []
-        start = 0
-        for row, of_row in zip(rows, of_rows, strict=True):
-            part = slice(start, start + len(of_row))
-            results.append(accept(row.draft_token_ids, chosen.token_ids[part], chosen.logprobs[part], is_invalid[part]))
-            start += len(of_row)
-        return results
+        return _accept_all(rows, chosen.token_ids, chosen.logprobs, is_invalid)
+
+
+def _accept_all(
+    rows: list[ScheduledRow], token_ids: list[int], logprobs: list[TokenLogprobs | None], is_invalid: list[bool]
+) -> list[RowResult]:
+    """One result a row; the lists hold a row's drafts' positions and the one behind them, row after row."""
+    results = []
+    start = 0
+    for row in rows:
+        end = start + 1 + len(row.draft_token_ids)
+        part = slice(start, end)
+        results.append(accept(row.draft_token_ids, token_ids[part], logprobs[part], is_invalid[part]))
+        start = end
+    return results

@@ -79,6 +79,8 @@ class Sequence:
     """Chained digests of the leading full blocks, as far as anybody asked for them."""
     num_registered_blocks: int = 0
     """Leading blocks already offered to the prefix index."""
+    num_expected_cached_tokens: int = 0
+    """Leading tokens that the prefix cache is expected to hold at its turn; estimated when it was queued."""
     num_cached_tokens: int = 0
     """Prompt tokens found in the prefix cache when the sequence was first admitted."""
     num_prefill_chunks: int = 0
@@ -121,6 +123,11 @@ class Sequence:
     def num_uncomputed_tokens(self) -> int:
         """Known tokens whose keys and values are still missing; 1 while decoding."""
         return len(self.token_ids) - self.num_computed_tokens
+
+    @property
+    def num_expected_uncached_tokens(self) -> int:
+        """Known tokens that are expected to be computed at its turn, while it waits."""
+        return len(self.token_ids) - self.num_expected_cached_tokens
 
     @property
     def max_total_tokens(self) -> int:

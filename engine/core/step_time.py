@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from engine.messages import StepTimeTerms
+
 _NUM_TERMS = 6
 _Vector = npt.NDArray[np.float64]
 
@@ -68,11 +70,28 @@ class StepTimeModel:
                 self._gram[row * _NUM_TERMS + column] += left * right
         self._num_steps += 1
         if self._num_steps == self._min_steps or self._num_steps % self._refit_every == 0:
-            self._terms = self._fit()
+            self._terms = self._solve()
+
+    def fit(self) -> None:
+        """Take in all steps seen so far, however few."""
+        if self._num_steps:
+            self._terms = self._solve()
+            self._num_steps = max(self._num_steps, self._min_steps)
 
     def predict(self, shape: StepShape) -> float:
         """Expected seconds of such a step; 0 until fitted."""
         return sum(term * feature for term, feature in zip(self._terms, _features(shape), strict=True))
+
+    def terms(self) -> StepTimeTerms | None:
+        """The model in seconds for one unit of each feature; None until fitted."""
+        if not self.is_fitted:
+            return None
+        fixed, row, prefill_token, kv_token, pair, chunk = (
+            term / scale for term, scale in zip(self._terms, _SCALES, strict=True)
+        )
+        return StepTimeTerms(
+            fixed_s=fixed, row_s=row, prefill_token_s=prefill_token, kv_token_s=kv_token, pair_s=pair, chunk_s=chunk
+        )
 
     def largest_chunk(
         self, target_s: float, num_decode_rows: int, num_context_tokens: int, num_prefill_context: int = 0
@@ -87,7 +106,7 @@ class StepTimeModel:
         without = self.predict(StepShape(num_decode_rows, 0, num_context_tokens, num_chunks=1))
         return max(0, int((target_s - without) / per_token))
 
-    def _fit(self) -> list[float]:
+    def _solve(self) -> list[float]:
         """Ridge least squares; negative terms are dropped one by one and the rest refitted."""
         gram: _Vector = np.array(self._gram).reshape(_NUM_TERMS, _NUM_TERMS)
         moments: _Vector = np.array(self._moments)

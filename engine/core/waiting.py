@@ -21,6 +21,10 @@ class WaitingQueue:
         self._sequences: list[Sequence] = []
         self.num_tokens = 0
         """Known tokens of all waiting sequences."""
+        self.num_uncached_tokens = 0
+        """The same without those that the prefix cache is expected to hold."""
+        self.max_output_tokens = 0
+        """Tokens that all of them may still generate."""
 
     def __len__(self) -> int:
         return len(self._sequences)
@@ -36,6 +40,8 @@ class WaitingQueue:
         """Insert in order."""
         insort(self._sequences, seq, key=_ORDER)
         self.num_tokens += seq.num_tokens
+        self.num_uncached_tokens += seq.num_expected_uncached_tokens
+        self.max_output_tokens += seq.max_total_tokens - seq.num_tokens
 
     def remove(self, seq: Sequence) -> None:
         """Take a waiting sequence out."""
@@ -43,6 +49,8 @@ class WaitingQueue:
         assert self._sequences[index] is seq
         del self._sequences[index]
         self.num_tokens -= seq.num_tokens
+        self.num_uncached_tokens -= seq.num_expected_uncached_tokens
+        self.max_output_tokens -= seq.max_total_tokens - seq.num_tokens
 
 
 class WaitingLanes:
@@ -80,3 +88,7 @@ class WaitingLanes:
             assert all(seq.lane == lane for seq in queue), f"a sequence in the wrong lane: {lane}"
             assert list(queue) == sorted(queue, key=_ORDER), f"lane {lane} is out of order"
             assert queue.num_tokens == sum(seq.num_tokens for seq in queue), f"lane {lane}: tokens are off"
+            num_uncached = sum(seq.num_expected_uncached_tokens for seq in queue)
+            assert queue.num_uncached_tokens == num_uncached, f"lane {lane}: uncached tokens are off"
+            max_output = sum(seq.max_total_tokens - seq.num_tokens for seq in queue)
+            assert queue.max_output_tokens == max_output, f"lane {lane}: output tokens are off"

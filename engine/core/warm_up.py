@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import chain, zip_longest
 
 from engine.core.batch import RowResult, ScheduledBatch, ScheduledRow
 from engine.core.sequence import INT64, Sequence, SequenceState, StageClock
@@ -68,15 +69,35 @@ def made_up_batch(
 def typical_batches(
     *, max_rows: int, max_tokens: int, max_context: int, num_blocks: int, block_size: int
 ) -> Iterator[ScheduledBatch]:
-    """Decode steps of 1, 2, 4 … rows at a short and a long context, prompts of several lengths, and both mixed."""
+    """Prompts of several lengths and decode steps of 1, 2, 4 … rows at a short and a long context, in turn.
+
+    In turn, because a model that knows decode steps only takes its first long prompts for hiccups of the machine.
+    """
+    shapes = zip_longest(_prompts(max_tokens, max_context), _decode_steps(max_rows, max_context))
+    for shape in chain.from_iterable(shapes):
+        if shape is not None:
+            num_rows, num_tokens, context_len = shape
+            yield made_up_batch(num_rows, num_tokens, context_len, num_blocks=num_blocks, block_size=block_size)
+
+
+_Shape = tuple[int, int, int]
+"""Rows, tokens of each, context of each."""
+
+
+def _prompts(max_tokens: int, max_context: int) -> Iterator[_Shape]:
+    lengths = sorted({min(num_tokens, max_tokens, max_context) for num_tokens in (16, 64, 256, 1024)})
+    for num_tokens in lengths:
+        yield 1, num_tokens, num_tokens
+    for num_tokens in lengths[1:3]:
+        yield 1, num_tokens, min(1024, max_context)
+
+
+def _decode_steps(max_rows: int, max_context: int) -> Iterator[_Shape]:
     for context_len in sorted({min(64, max_context), min(1024, max_context)}):
         num_rows = 1
         while num_rows <= max_rows:
-            yield made_up_batch(num_rows, 1, context_len, num_blocks=num_blocks, block_size=block_size)
+            yield num_rows, 1, context_len
             num_rows *= 2
-    for num_tokens in (16, 64, 256, 1024):
-        num_tokens = min(num_tokens, max_tokens, max_context)
-        yield made_up_batch(1, num_tokens, num_tokens, num_blocks=num_blocks, block_size=block_size)
 
 
 def warm_up(
@@ -87,7 +108,7 @@ def warm_up(
     *,
     limit_s: float,
 ) -> None:
-    """Run every batch twice, the second time for the step-time model, until `limit_s` have passed."""
+    """Run every batch twice, the second time for the step-time model, until `limit_s` have passed; then fit it."""
     deadline_at = clock() + limit_s
     for batch in batches:
         run(batch)
@@ -96,7 +117,8 @@ def warm_up(
         ended_at = clock()
         step_time.observe(batch.shape(), ended_at - started_at)
         if ended_at >= deadline_at:
-            return
+            break
+    step_time.fit()
 
 
 def measure_verification(

@@ -3,11 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Literal
 
 import msgspec
 
+from engine.messages import Lane
+
 ErrorType = Literal["invalid_request_error", "service_unavailable_error", "api_error"]
+
+
+ShedReason = Literal["queue_full", "overload", "deadline", "draining"]
+_HINTS: Mapping[ShedReason, str] = MappingProxyType(
+    {
+        "queue_full": "Come back after retry-after, or ask another engine.",
+        "overload": "Come back after retry-after, or ask in the batch lane, which may wait longer.",
+        "deadline": "A later deadline, a shorter prompt or another engine.",
+        "draining": "Another engine; this one will not come back soon.",
+    }
+)
+
+
+class Degraded(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a request was shed and what would have been admitted, for products that show it."""
+
+    reason: ShedReason
+    lane: Lane
+    queue_depth: int
+    """Sequences that wait."""
+    predicted_wait_ms: int
+    hint: str
 
 
 class ApiError(Exception):
@@ -22,6 +47,7 @@ class ApiError(Exception):
         param: str | None = None,
         code: str,
         headers: Mapping[str, str] | None = None,
+        degraded: Degraded | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -30,12 +56,13 @@ class ApiError(Exception):
         self.param = param
         self.code = code
         self.headers = dict(headers or {})
+        self.degraded = degraded
 
     def body(self) -> bytes:
         """The envelope as JSON."""
-        return msgspec.json.encode(
-            {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}
-        )
+        error = {"message": self.message, "type": self.type, "param": self.param, "code": self.code}
+        shed = {} if self.degraded is None else {"degraded": self.degraded}
+        return msgspec.json.encode({"error": {**error, **shed}})
 
     def event(self) -> bytes:
         """The envelope as one server-sent event, for failures after the first byte."""
@@ -75,14 +102,36 @@ def context_length_exceeded(
     return ApiError(400, message, param=param, code="context_length_exceeded")
 
 
-def overloaded(message: str, *, reason: str, retry_after_s: int | None = 1) -> ApiError:
-    """503: shed; `retry_after_s` None says that a retry cannot help."""
-    headers = {"x-penstock-shed-reason": reason}
+def overloaded(
+    message: str,
+    *,
+    reason: ShedReason,
+    retry_after_s: int | None = 1,
+    lane: Lane = "interactive",
+    queue_depth: int = 0,
+    predicted_wait_s: float = 0.0,
+) -> ApiError:
+    """503: shed; `retry_after_s` None says that a retry cannot help. Lane and queue are told where they are known."""
+    degraded = Degraded(
+        reason=reason,
+        lane=lane,
+        queue_depth=queue_depth,
+        predicted_wait_ms=round(1000 * predicted_wait_s),
+        hint=_HINTS[reason],
+    )
+    headers: dict[str, str] = {"x-penstock-shed-reason": reason}
     if retry_after_s is None:
         headers["x-should-retry"] = "false"
     else:
         headers["retry-after"] = str(retry_after_s)
-    return ApiError(503, message, type="service_unavailable_error", code="server_is_overloaded", headers=headers)
+    return ApiError(
+        503,
+        message,
+        type="service_unavailable_error",
+        code="server_is_overloaded",
+        headers=headers,
+        degraded=degraded,
+    )
 
 
 def core_failed(message: str) -> ApiError:

@@ -13,7 +13,7 @@ from engine.front.choice import Choice, Delta
 from engine.front.errors import ApiError, core_failed, invalid_value, overloaded
 from engine.front.grammar import Grammar
 from engine.front.link import CoreLink
-from engine.front.mailbox import ClientGone, Mailbox
+from engine.front.mailbox import ClientGone, DeadlinePassed, Mailbox
 from engine.front.metrics import RequestMetrics
 from engine.messages import Lane, SamplingParams, SeqOutput
 
@@ -33,6 +33,8 @@ class Prompt:
     """Instant (the front's monotonic clock) the request came."""
     tokenize_s: float
     grammar: Grammar | None = None
+    is_patient: bool = False
+    """Whether nothing happens to a token before the last one is there."""
 
 
 @dataclass(slots=True)
@@ -67,28 +69,36 @@ class Generation:
         self._metrics = metrics
         self._clock = clock
         self._mailbox = Mailbox()
+        self._deadline: asyncio.TimerHandle | None = None
         self._by_seq_id: dict[int, Choice] = {}
         self._paces: dict[int, _Pace] = {}
 
     def __enter__(self) -> Generation:
-        """Start the sequences. Raises ApiError (503) when the core cannot take them."""
+        """Start the sequences. Raises ApiError (503) when the core cannot take them, or not in time."""
+        left_s = self._left_s()
         seq_ids = self._link.add(
             self._mailbox,
             self.prompt.token_ids,
             self._params,
             lane=self.prompt.lane,
             cache_salt=self.prompt.cache_salt,
-            deadline_s=self.prompt.deadline_s,
+            deadline_s=left_s,
             grammar=None if self.prompt.grammar is None else self.prompt.grammar.source,
+            is_patient=self.prompt.is_patient,
         )
         self._by_seq_id = dict(zip(seq_ids, self.choices, strict=True))
         self._paces = {seq_id: _Pace() for seq_id in seq_ids}
+        if left_s is not None:
+            # The core looks at deadlines between its steps only, and a step may be long.
+            self._deadline = asyncio.get_running_loop().call_later(left_s, self._expire)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Abort whatever still runs; count what is complete."""
+        if self._deadline is not None:
+            self._deadline.cancel()
         self._link.abort(self._by_seq_id)
         for choice in self.choices:
             if choice.finish is not None and choice.stages is not None:
@@ -117,7 +127,10 @@ class Generation:
 
     async def next(self) -> list[tuple[Choice, Delta]]:
         """What was gained since the last call, one item a choice. Raises ApiError and ClientGone."""
-        outputs = await self._mailbox.take()
+        try:
+            outputs = await self._mailbox.take()
+        except DeadlinePassed:
+            raise self._late("The deadline passed before an answer began.") from None
         started_at = self._clock()
         gained: dict[int, tuple[Choice, Delta]] = {}
         for output, arrived_at in _merged(outputs):
@@ -158,11 +171,31 @@ class Generation:
         if output.finish_reason == "error":
             raise core_failed(f"The model process failed on this request: {output.error or 'no reason given'}.")
         if output.finish_reason == "abort":
-            if self.first_token_at is None:
-                raise overloaded("The deadline passed before an answer began.", reason="deadline", retry_after_s=None)
-            raise ApiError(
-                504, "The deadline passed before the answer was complete.", type="api_error", code="upstream_timeout"
-            )
+            reason = output.error or "the deadline passed before an answer began"
+            raise self._late(f"{reason[0].upper()}{reason[1:]}.")
+
+    def _left_s(self) -> float | None:
+        """What is left of the deadline. Raises ApiError (503) when nothing is."""
+        if self.prompt.deadline_s is None:
+            return None
+        left_s = self.prompt.deadline_s - (self._clock() - self.prompt.received_at)
+        if left_s <= 0.0:
+            raise self._late("The deadline passed while the prompt was read.")
+        return left_s
+
+    def _expire(self) -> None:
+        """The deadline is here: free the core now, and end `next` behind what has come."""
+        if self.is_done:  # only the core's times are missing
+            return
+        self._link.abort(self._by_seq_id)
+        self._mailbox.fail(DeadlinePassed())
+
+    def _late(self, reason: str) -> ApiError:
+        """What a missed deadline is to the client: nothing was begun, or an answer is cut."""
+        if self.first_token_at is None:
+            return overloaded(reason, reason="deadline", retry_after_s=None, lane=self.prompt.lane)
+        message = "The deadline passed before the answer was complete."
+        return ApiError(504, message, type="api_error", code="upstream_timeout")
 
     def _note_pace(self, output: SeqOutput, arrived_at: float) -> None:
         if not output.token_ids:

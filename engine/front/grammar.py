@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.front.response_format import ResponseFormat
-from engine.front.tool_format import ToolFormat
+from engine.front.tool_format import ARGS, ToolFormat
 from engine.front.tools import ToolUse
 
 MAX_CALLS = 16
@@ -60,6 +60,8 @@ def _calls(use: ToolUse, form: ToolFormat) -> str:
     for i, tool in enumerate(use.allowed):
         head = json.dumps(f'{{"name": "{tool.function.name}", "{form.arguments_key}": ')
         rules.append(f'object_{i}: {head} arguments_{i} "}}"')
+        if form.family == "mistral_args":
+            rules.append(f"named_{i}: {json.dumps(tool.function.name)} {_marker(form, ARGS)} arguments_{i}")
         rules.append(f"arguments_{i}: %json {json.dumps(_with_options(tool.function.schema, tool.function.strict))}")
     opening = _marker(form, form.opening)
     match form.family:
@@ -69,6 +71,9 @@ def _calls(use: ToolUse, form: ToolFormat) -> str:
         case "mistral":
             rules.append(f'tail: "[" {_repeated("object", ", ", use.may_be_many)} "]"')
             rules.append(f"calls: {opening} tail")
+        case "mistral_args":
+            rules.append(f"tail: {' | '.join(f'named_{i}' for i in objects)}")
+            rules.append(f"calls: {_repeated(f'{opening} tail', '', use.may_be_many)}")
         case "llama3":
             rules.append("calls: object")
     return "\n".join(rules) + "\n"
@@ -95,7 +100,8 @@ def _text_with_calls(form: ToolFormat) -> str:
 
 
 def _repeated(item: str, separator: str, may_be_many: bool) -> str:
-    return f"{item} ({json.dumps(separator)} {item}){{0,{MAX_CALLS - 1}}}" if may_be_many else item
+    between = f"{json.dumps(separator)} " if separator else ""
+    return f"{item} ({between}{item}){{0,{MAX_CALLS - 1}}}" if may_be_many else item
 
 
 def _marker(form: ToolFormat, text: str) -> str:

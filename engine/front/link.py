@@ -49,6 +49,8 @@ IDLE_LOAD = Load(
 
 def _unused(ready: Ready) -> Load:
     """The load of a core that has not made a step."""
+    if ready.load is not None:
+        return ready.load
     return msgspec.structs.replace(IDLE_LOAD, num_blocks_total=ready.num_blocks, num_blocks_free=ready.num_blocks)
 
 
@@ -66,6 +68,16 @@ class LinkObserver(Protocol):
 
     def core_lost(self, last: Counters) -> None:
         """The core is gone; its counters stood at `last`."""
+
+
+class CoreListener(Protocol):
+    """Who hears a core."""
+
+    def attached(self, transport: asyncio.WriteTransport) -> None:
+        """The core has connected."""
+
+    def received(self, message: ToFront) -> None:
+        """A frame from the core."""
 
 
 class CoreLink:
@@ -91,6 +103,9 @@ class CoreLink:
         """Why the last core was lost."""
         self.fatal = ""
         """Why the present core says that it cannot go on."""
+        self.num_blocks = 0
+        """Size of the KV pool of the last core that was ready."""
+        self._lost_at: float | None = None
 
     @property
     def num_open(self) -> int:
@@ -107,6 +122,7 @@ class CoreLink:
         cache_salt: bytes,
         deadline_s: float | None,
         grammar: str | None = None,
+        is_patient: bool = False,
     ) -> list[int]:
         """Start one sequence for each of `params`; their ids. Raises ApiError (503) when the core cannot take them."""
         if self.state != "ready" or self._transport is None:
@@ -128,9 +144,10 @@ class CoreLink:
                 cache_salt=cache_salt,
                 deadline_s=deadline_s,
                 grammar=grammar,
+                is_patient=is_patient,
             )
             self._transport.write(encode_frame(frame))
-            self._guard.sent(len(prompt_token_ids))
+            self._guard.sent(prompt_token_ids, cache_salt)
         return seq_ids
 
     def abort(self, seq_ids: Iterable[int]) -> None:
@@ -199,6 +216,8 @@ class CoreLink:
         else:
             self._set_state("down")
         self.failure = reason
+        if self._lost_at is None:
+            self._lost_at = self._clock()
         mailboxes = set(self._sequences.values())
         self._sequences.clear()
         self._ended_here.clear()
@@ -216,15 +235,26 @@ class CoreLink:
             self._stepped(message)
         elif isinstance(message, Ready):
             self.ready = message
+            self.num_blocks = message.num_blocks
             self.load = _unused(message)
+            self._recovered()
             if self.state != "stopped":
                 self._set_state("ready")
         elif isinstance(message, Phase):
-            self.phases.append(message)
-            self._observer.phase_ended(message)
-            self.wake_watchers()
+            self._phase_ended(message)
         elif isinstance(message, Fatal):
             self.fatal = message.message
+
+    def _phase_ended(self, phase: Phase) -> None:
+        self.phases.append(phase)
+        self._observer.phase_ended(phase)
+        self.wake_watchers()
+
+    def _recovered(self) -> None:
+        """How long nothing could be served because a core was lost is a phase of the start of the next."""
+        if self._lost_at is not None:
+            self._phase_ended(Phase(name="recovery", seconds=self._clock() - self._lost_at))
+            self._lost_at = None
 
     def _stepped(self, report: StepReport) -> None:
         self.load = report.load
@@ -253,10 +283,10 @@ class CoreLink:
 
 
 class CoreConnection(asyncio.Protocol):
-    """One core's connection: cuts frames, hands them to the link, tells when it is lost."""
+    """One core's connection: cuts frames, hands them to whoever listens, tells when it is lost."""
 
-    def __init__(self, link: CoreLink) -> None:
-        self._link = link
+    def __init__(self, listener: CoreListener) -> None:
+        self.listener = listener
         self._splitter = FrameSplitter()
         self._transport: asyncio.Transport | None = None
         self.opened = asyncio.Event()
@@ -271,13 +301,13 @@ class CoreConnection(asyncio.Protocol):
             return
         self._transport = transport  # type: ignore[assignment]
         self.opened.set()
-        self._link.attached(transport)  # type: ignore[arg-type]
+        self.listener.attached(transport)  # type: ignore[arg-type]
 
     def data_received(self, data: bytes) -> None:
         """Bytes from the core; a broken frame ends the connection."""
         try:
             for body in self._splitter.feed(data):
-                self._link.received(decode_to_front(body))
+                self.listener.received(decode_to_front(body))
         except FrameError as error:
             self.reason = str(error)
             self.close()

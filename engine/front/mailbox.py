@@ -11,6 +11,10 @@ class ClientGone(Exception):
     """Nobody waits for this request any more."""
 
 
+class DeadlinePassed(Exception):
+    """Whoever waits for this request has given it no more time."""
+
+
 class Mailbox:
     """Many writers, one reader, one event loop. Bounded by what the sequences may generate."""
 

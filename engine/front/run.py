@@ -15,12 +15,14 @@ from engine.front.answering import WRITE_STALL_S, Completions
 from engine.front.app import EngineApp
 from engine.front.chat_template import load_chat_template
 from engine.front.link import CoreLink
+from engine.front.live_core import Spawn
 from engine.front.metrics import EngineMetrics
 from engine.front.probes import Probes
 from engine.front.queue_guard import QueueLimits
 from engine.front.server import DrainingServer, bind, server_config
 from engine.front.service import EngineService
-from engine.front.supervisor import CoreSupervisor, Patience, Spawn, spawn_core
+from engine.front.standby_pool import StandbyPool
+from engine.front.supervisor import CoreSupervisor, Patience, spawn_core
 from engine.front.tokenizer import load_tokenizer
 from engine.front.tool_format import choose_tool_format
 
@@ -41,8 +43,9 @@ class Front:
         *,
         patience: Patience | None = None,
         write_stall_s: float = WRITE_STALL_S,
+        spawn_standby: Spawn | None = None,
     ) -> None:
-        """Load the tokenizer and the template. Raises EngineConfigError."""
+        """Load the tokenizer and the template; `spawn_standby` where cores wait. Raises EngineConfigError."""
         clock = time.monotonic
         tokenizer = load_tokenizer(model_dir)
         template = load_chat_template(model_dir, tokenizer.special_texts, lambda: secrets.token_hex(16))
@@ -63,7 +66,9 @@ class Front:
             ),
             clock=clock,
         )
-        self._supervisor = CoreSupervisor(self._link, spawn, clock, patience or Patience())
+        patience = patience or Patience()
+        standbys = None if spawn_standby is None else _standbys(self._link, spawn_standby, config.warm, patience)
+        self._supervisor = CoreSupervisor(self._link, spawn, clock, patience, standbys)
         app = EngineApp(Completions(self._service, time.time, write_stall_s), Probes(self._service, time.time))
         self._server = DrainingServer(server_config(app), self._signalled)
         self._stop = asyncio.Event()
@@ -110,7 +115,14 @@ async def run_front(front: FrontConfig, core: CoreConfig, on_listening: Callable
     queue = QueueLimits(
         max_waiting=core.max_waiting, max_wait_s=core.max_queue_wait_s, max_batch_wait_s=core.max_batch_wait_s
     )
-    await Front(front, core.model_dir, spawn_core(core), queue).serve(on_listening)
+    spawn_standby = spawn_core(core, is_standby=True) if front.warm else None
+    await Front(front, core.model_dir, spawn_core(core), queue, spawn_standby=spawn_standby).serve(on_listening)
+
+
+def _standbys(link: CoreLink, spawn: Spawn, size: int, patience: Patience) -> StandbyPool:
+    return StandbyPool(
+        link, spawn, size, start_s=patience.start_s, stop_s=patience.stop_s, pause_s=patience.longest_pause_s
+    )
 
 
 def _address(listen: str, name: object) -> str:

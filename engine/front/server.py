@@ -26,17 +26,26 @@ MAX_URI_BYTES = 8 * 1024
 HEADERS_TIMEOUT_S = 10.0
 BODY_TIMEOUT_S = 60.0
 KEEP_ALIVE_S = 75
+MAX_PIPELINED = 16
+MAX_PIPELINED_BODY_BYTES = 64 * 1024
 _DATE_PERIOD_S = 1.0
 
 
 class LimitedProtocol(HttpToolsProtocol):
-    """HTTP/1.1 with bounds on headers and on the time a request may take to arrive; errors have the envelope."""
+    """HTTP/1.1 with bounds on headers and on the time a request may take to arrive; errors have the envelope.
+
+    Pipelined requests are answered in order while they are few and small. uvicorn stops reading instead, and would not
+    see the client leave; here the bytes are taken in, and what is too much of them ends the connection behind the
+    answers to what came whole.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._num_header_bytes = 0
         self._arrival: asyncio.TimerHandle | None = None
         self._running: RequestResponseCycle | None = None
+        self._is_deaf = False
+        """What comes now is dropped: the connection ends behind the answers that it still owes."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client that connects must send something."""
@@ -53,17 +62,15 @@ class LimitedProtocol(HttpToolsProtocol):
             running.message_event.set()
 
     def data_received(self, data: bytes) -> None:
-        """Bytes of a request. Those that come before the answer to the last one are dropped, see below."""
-        if self._is_answering:
-            self._refuse_pipelining()
-        else:
+        """Bytes of requests."""
+        if not self._is_deaf:
             super().data_received(data)
 
     def on_message_begin(self) -> None:
         """A request starts to arrive."""
-        if self._is_answering:
-            self._refuse_pipelining()
-            raise HttpParserError("pipelined request")
+        if len(self.pipeline) >= MAX_PIPELINED:
+            self._end_behind_answers()
+            raise HttpParserError("too many pipelined requests")
         super().on_message_begin()
         self._num_header_bytes = 0
         self._expect_within(HEADERS_TIMEOUT_S)
@@ -86,6 +93,15 @@ class LimitedProtocol(HttpToolsProtocol):
         """The request can start; its body must follow in time."""
         self._expect_within(BODY_TIMEOUT_S)
         super().on_headers_complete()
+        if self.cycle is not self._running:
+            self.flow.resume_reading()
+
+    def on_body(self, body: bytes) -> None:
+        """A part of the body."""
+        if self.cycle is not self._running and len(self.cycle.body) + len(body) > MAX_PIPELINED_BODY_BYTES:
+            self._end_behind_answers()
+            raise HttpParserError("large pipelined request")
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
         """The request is complete."""
@@ -94,7 +110,8 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """The answer to bytes that are not HTTP."""
-        if self._is_answering:  # a pipelined request was refused; the answer under way must not be broken
+        if self._is_answering:
+            self._end_behind_answers()
             return
         self._answer_and_close(ApiError(400, msg, code="invalid_value"))
 
@@ -114,10 +131,15 @@ class LimitedProtocol(HttpToolsProtocol):
         running = self._running
         return running is not None and not running.more_body and not running.response_complete
 
-    def _refuse_pipelining(self) -> None:
-        """Close after this answer. uvicorn would stop reading instead, and not see the client leave."""
+    def _end_behind_answers(self) -> None:
+        """Answer what came whole, then close; nothing else can be said while an answer is under way."""
         assert self._running is not None
-        self._running.keep_alive = False
+        self._stop_expecting()
+        self._is_deaf = True
+        while self.pipeline and self.pipeline[0][0].more_body:
+            self.pipeline.popleft()
+        last = self.pipeline[0][0] if self.pipeline else self._running
+        last.keep_alive = False
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._running = cycle
@@ -134,14 +156,19 @@ class LimitedProtocol(HttpToolsProtocol):
             self._arrival = None
 
     def _late(self) -> None:
-        if self._running is not None and not self._running.response_complete:
+        if self._is_answering:
+            self._end_behind_answers()
+        elif self._running is not None and not self._running.response_complete:
             self.transport.close()  # an answer is under way on this connection: nothing else can be said on it
         else:
             self._answer_and_close(ApiError(408, "The request did not arrive in time.", code="request_timeout"))
 
     def _refuse(self, status: int, message: str, code: str) -> None:
         """Answer, close, and stop the parser. Raises into it."""
-        self._answer_and_close(ApiError(status, message, code=code))
+        if self._is_answering:
+            self._end_behind_answers()
+        else:
+            self._answer_and_close(ApiError(status, message, code=code))
         raise HttpParserError(message)
 
     def _answer_and_close(self, error: ApiError) -> None:

@@ -31,7 +31,7 @@ from engine.messages import Ready
 
 _T = TypeVar("_T")
 
-ServiceState = CoreState | Literal["draining"]
+ServiceState = CoreState | Literal["warming", "draining"]
 
 CHARS_PER_TURN = 16
 """What a message costs beside its text, for the decision below."""
@@ -75,8 +75,12 @@ class EngineService:
 
     @property
     def state(self) -> ServiceState:
-        """One word for probes."""
-        return "draining" if self.is_draining else self.link.state
+        """One word for probes; `warming`: the weights are in, the KV pool and the warm-up are not done yet."""
+        if self.is_draining:
+            return "draining"
+        if self.link.state == "starting" and any(phase.name == "weights" for phase in self.link.phases):
+            return "warming"
+        return self.link.state
 
     def drain(self) -> None:
         """Admit nothing from now on; what is under way goes on."""
@@ -177,6 +181,8 @@ class EngineService:
             received_at=received_at,
             tokenize_s=tokenize_s,
             grammar=grammar,
+            # A stop string has to be found as soon as it is there.
+            is_patient=not request.stream and not request.stops,
         )
         stop_token_ids = frozenset() if request.ignore_eos else self.tokenizer.stop_token_ids
         use = request.tool_use if isinstance(request, ChatRequest) else None

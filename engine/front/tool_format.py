@@ -8,11 +8,15 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-Family = Literal["hermes", "llama3", "mistral"]
+Family = Literal["hermes", "llama3", "mistral", "mistral_args"]
 MakeId = Callable[[], str]
 
 _PYTHON_TAG = "<|python_tag|>"
 _TOOL_CALLS = "[TOOL_CALLS]"
+ARGS = "[ARGS]"
+"""Stands between name and arguments in Mistral's newer form."""
+CALL_ID = "[CALL_ID]"
+"""Stands before a call's id there, where a model writes one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +25,8 @@ class ToolFormat:
 
     hermes (also Qwen and the bundled models): `<tool_call>{"name": …, "arguments": {…}}</tool_call>`, several in a row;
     llama3: `{"name": …, "parameters": {…}}` from the start of the answer, perhaps behind `<|python_tag|>`;
-    mistral: `[TOOL_CALLS][{"name": …, "arguments": {…}}, …]`.
+    mistral: `[TOOL_CALLS][{"name": …, "arguments": {…}}, …]`;
+    mistral_args, since 2025: `[TOOL_CALLS]name[ARGS]{…}`, several in a row.
     """
 
     family: Family
@@ -37,9 +42,14 @@ class ToolFormat:
     other_ids: tuple[int, ...] = ()
     """Ids of other tokens that are whole pieces of text of their own, such as `<think>`; special ones left out."""
 
+    @property
+    def knows_named_calls(self) -> bool:
+        """Whether `name[ARGS]{…}` may be a call; Mistral's models of either age may write both forms."""
+        return self.family in ("mistral", "mistral_args")
+
     def make_id(self) -> str:
         """A new call's id. Mistral's templates insist on nine letters and digits."""
-        if self.family == "mistral":
+        if self.knows_named_calls:
             return "".join(secrets.choice(string.ascii_letters + string.digits) for _ in range(9))
         return "call_" + secrets.token_hex(12)
 
@@ -58,14 +68,15 @@ def choose_tool_format(
     if "<tool_call>" in template_source:
         return _format("hermes", "<tool_call>", "</tool_call>", added_tokens, special_texts)
     if _TOOL_CALLS in added_tokens or _TOOL_CALLS in template_source:
-        return _format("mistral", _TOOL_CALLS, "", added_tokens, special_texts)
+        family: Family = "mistral_args" if ARGS in template_source else "mistral"
+        return _format(family, _TOOL_CALLS, "", added_tokens, special_texts)
     return _format("llama3", _PYTHON_TAG, "", added_tokens, special_texts)
 
 
 def _format(
     family: Family, opening: str, closing: str, added_tokens: Mapping[str, int], special_texts: Collection[str]
 ) -> ToolFormat:
-    markers = (opening, closing)
+    markers = (opening, closing, ARGS, CALL_ID) if opening == _TOOL_CALLS else (opening, closing)
     return ToolFormat(
         family=family,
         opening=opening,

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from engine.front.tool_format import MakeId, ToolFormat
+from engine.front.tool_format import ARGS, CALL_ID, MakeId, ToolFormat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +60,8 @@ class ToolParser:
         self._consumed = ""
         """What was taken off before the buffer and must come back when this is no call."""
         self._span = _JsonSpan()
+        self._is_named = False
+        """Whether the call's name stands before its arguments instead of around them."""
         self._num_scanned = 0
         """Of the buffer, by the span, in WHOLE."""
         self._spaces = ""
@@ -130,14 +132,16 @@ class ToolParser:
     def _in_head(self) -> bool:
         if self._is_bare and self._skip_bare_opening():
             return True
-        match = _HEAD.match(self._buffer)
+        named = _NAMED_HEAD.match(self._buffer) if self._form.knows_named_calls else None
+        match = named or _HEAD.match(self._buffer)
         if match is not None and match["name"] in self._names:
             self._begin(match["name"])
             self._buffer = self._buffer[match.end() - 1 :]
             self._span = _JsonSpan()
+            self._is_named = named is not None
             self._state = _State.ARGUMENTS
             return True
-        if match is None and _MAY_BE_HEAD.fullmatch(self._buffer):
+        if match is None and self._may_be_head():
             return False
         if match is not None or self._is_bare or not _MAY_BE_OBJECT.match(self._buffer):
             self._give_up()
@@ -146,6 +150,11 @@ class ToolParser:
             self._num_scanned = self._buffer.index("{")
             self._state = _State.WHOLE
         return True
+
+    def _may_be_head(self) -> bool:
+        if self._form.knows_named_calls and _MAY_BE_NAMED_HEAD.fullmatch(self._buffer):
+            return True
+        return _MAY_BE_HEAD.fullmatch(self._buffer) is not None
 
     def _skip_bare_opening(self) -> bool:
         """At the start of an answer: take the marker off when it is there."""
@@ -191,7 +200,7 @@ class ToolParser:
         self._add_arguments(self._buffer[:end])
         self._buffer = self._buffer[end:]
         self._span = _JsonSpan(depth=1)
-        self._state = _State.REST
+        self._state = _State.BETWEEN if self._is_named else _State.REST
         return True
 
     def _in_rest(self) -> bool:
@@ -307,6 +316,15 @@ _HEAD = re.compile(
     rf'(?:"type"{_SPACES}:{_SPACES}"function"{_SPACES},{_SPACES})?'
     rf'"name"{_SPACES}:{_SPACES}"(?P<name>[A-Za-z0-9_-]{{1,64}})"{_SPACES},{_SPACES}'
     rf'"(?:arguments|parameters)"{_SPACES}:{_SPACES}\{{'
+)
+_NAME = "[A-Za-z0-9_-]{1,64}"
+_ID = "[A-Za-z0-9]{0,64}"
+_NAMED_HEAD = re.compile(rf"{_SPACES}(?P<name>{_NAME})(?:{re.escape(CALL_ID)}{_ID})?{re.escape(ARGS)}{_SPACES}\{{")
+_MAY_BE_NAMED_HEAD = re.compile(
+    "|".join(
+        _beginnings([_SPACES, _NAME, *between, *map(re.escape, ARGS), _SPACES, r"\{"])
+        for between in ([], [*map(re.escape, CALL_ID), _ID])
+    )
 )
 _MAY_BE_OBJECT = re.compile(rf"{_SPACES}\[?{_SPACES}\{{")
 

@@ -12,7 +12,10 @@ arXiv 2307.08691).
 A long context with few query blocks would leave most of the card idle, so the keys of a row can be cut into
 NUM_SEGMENTS segments that run as separate programs and leave partial results for `reduce_segments`
 (Flash-Decoding). The grid depends on the batch's shape only, never on lengths, so that a captured graph can be
-replayed with other contents: programs beyond a row's end return at once.
+replayed with other contents: programs beyond a row's end return at once, and rows without tokens are padding.
+
+A step that mixes decode rows with chunks of prompts is launched in two parts, each with the query block and the number
+of segments that fit it; `first_token` says where a part's tokens begin.
 
 Quantized KV (int8, fp8) carries one scale per position and head; keys are scaled after the dot product and values
 before the second one, both accumulated in float32.
@@ -25,13 +28,13 @@ import triton.language as tl
 
 
 @triton.jit
-def _find_row(query_starts_ptr, query_block, num_rows, BLOCK_Q: tl.constexpr):
+def _find_row(query_starts_ptr, first_token, query_block, num_rows, BLOCK_Q: tl.constexpr):
     # Row r owns query blocks starts[r] // BLOCK_Q + r onwards: an upper bound that needs no prefix sum of its own.
     low = 0
     high = num_rows
     while low < high:
         middle = (low + high) // 2
-        first = tl.load(query_starts_ptr + middle) // BLOCK_Q + middle
+        first = (tl.load(query_starts_ptr + middle) - first_token) // BLOCK_Q + middle
         if first <= query_block:
             low = middle + 1
         else:
@@ -39,7 +42,11 @@ def _find_row(query_starts_ptr, query_block, num_rows, BLOCK_Q: tl.constexpr):
     return low - 1
 
 
-@triton.jit
+# Values that change from step to step must not have a kernel compiled for each kind of them.
+@triton.jit(
+    do_not_specialize=["first_token", "num_rows", "table_stride"],
+    do_not_specialize_on_alignment=["block_tables_ptr", "context_lens_ptr", "query_starts_ptr"],
+)
 def attend(
     out_ptr,
     partial_out_ptr,
@@ -53,6 +60,7 @@ def attend(
     block_tables_ptr,
     context_lens_ptr,
     query_starts_ptr,
+    first_token,
     num_rows,
     scale,
     query_stride,
@@ -77,10 +85,10 @@ def attend(
     segment = tl.program_id(2)
     GROUP: tl.constexpr = NUM_HEADS // NUM_KV_HEADS
 
-    row = _find_row(query_starts_ptr, query_block, num_rows, BLOCK_Q)
+    row = _find_row(query_starts_ptr, first_token, query_block, num_rows, BLOCK_Q)
     row_start = tl.load(query_starts_ptr + row)
     query_len = tl.load(query_starts_ptr + row + 1) - row_start
-    block_in_row = query_block - (row_start // BLOCK_Q + row)
+    block_in_row = query_block - ((row_start - first_token) // BLOCK_Q + row)
     if block_in_row * BLOCK_Q >= query_len:
         return
 
@@ -120,7 +128,7 @@ def attend(
         slot = block * BLOCK_SIZE + key_position % BLOCK_SIZE
         at = slot * slot_stride + kv_head * HEAD_DIM
         keys = tl.load(key_ptr + at[None, :] + dims[:, None], mask=is_key[None, :] & is_dim[:, None], other=0.0)
-        scores = tl.dot(query, keys.to(query.dtype)).to(tl.float32) * scale
+        scores = tl.dot(query, keys.to(query.dtype), input_precision="ieee").to(tl.float32) * scale
         if IS_QUANTIZED:
             key_scale = tl.load(key_scale_ptr + slot * NUM_KV_HEADS + kv_head, mask=is_key, other=0.0)
             scores = scores * key_scale[None, :]
@@ -141,7 +149,8 @@ def attend(
         if IS_QUANTIZED:
             value_scale = tl.load(value_scale_ptr + slot * NUM_KV_HEADS + kv_head, mask=is_key, other=0.0)
             weights = weights * value_scale[None, :]
-        accumulated = accumulated * decay[:, None] + tl.dot(weights.to(query.dtype), values.to(query.dtype))
+        weighted = tl.dot(weights.to(query.dtype), values.to(query.dtype), input_precision="ieee")
+        accumulated = accumulated * decay[:, None] + weighted
         running_max = new_max
 
     is_out = is_lane[:, None] & is_dim[None, :]
@@ -157,18 +166,25 @@ def attend(
         tl.store(partial_sum_ptr + part, running_sum, mask=is_lane)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["first_flat", "num_rows"], do_not_specialize_on_alignment=["query_starts_ptr"])
 def reduce_segments(
     out_ptr,
     partial_out_ptr,
     partial_max_ptr,
     partial_sum_ptr,
+    query_starts_ptr,
+    num_rows,
+    first_flat,
+    NUM_HEADS: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     HEAD_DIM_PADDED: tl.constexpr,
     NUM_SEGMENTS: tl.constexpr,
 ):
-    """Merge one (token, head)'s segments into its output; NUM_SEGMENTS is a power of two."""
-    flat = tl.program_id(0).to(tl.int64)
+    """Merge one (token, head)'s segments into its output, counted from `first_flat`; NUM_SEGMENTS is a power of 2."""
+    flat = tl.program_id(0).to(tl.int64) + first_flat
+    if flat // NUM_HEADS >= tl.load(query_starts_ptr + num_rows):
+        # Padding, of which nothing was computed.
+        return
     segments = tl.arange(0, NUM_SEGMENTS)
     dims = tl.arange(0, HEAD_DIM_PADDED)
     is_dim = dims < HEAD_DIM

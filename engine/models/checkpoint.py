@@ -43,6 +43,10 @@ class Checkpoint:
         """Whether a tensor of this name is there and not taken yet."""
         return name in self._remaining
 
+    def first_with(self, prefix: str) -> str | None:
+        """The first name in alphabetical order that begins like this and is not taken yet."""
+        return min((name for name in self._remaining if name.startswith(prefix)), default=None)
+
     def take(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
         """The tensor, memory-mapped; copy what is kept. Raises CheckpointError when missing or misshapen."""
         tensor = self._take(name, shape)
@@ -75,6 +79,10 @@ class Checkpoint:
     def _take(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
         file_name = self._remaining.get(name)
         if file_name is None:
+            if self.has(f"{name.removesuffix('.weight')}.qweight"):
+                raise self._error(
+                    name, "is packed, which is read of projections only; leave it out of the quantization"
+                )
             raise CheckpointError(f"{self._model_dir}: missing tensor {name}")
         tensor: torch.Tensor = self._files[file_name].get_tensor(name)
         if tuple(tensor.shape) != shape:

@@ -113,6 +113,14 @@ class Decoder:
         self._embedding_scale = None if scale is None else torch.tensor(scale, dtype=embedding.dtype).item()
         self._buffers = ActivationBuffers(config, embedding.dtype, embedding.device)
 
+    @torch.inference_mode(False)
+    def reserve(self, num_tokens: int, num_positions: int) -> None:
+        """Grow buffers and tables to this size now; they do not move until something larger comes."""
+        self._buffers.of(num_tokens)
+        for rotary in (self._rotary, self._local_rotary):
+            if rotary is not None:
+                rotary.reserve(num_positions)
+
     @torch.inference_mode()
     def forward(self, token_ids: torch.Tensor, context: ForwardContext, caches: list[KVCache]) -> torch.Tensor:
         """Final hidden states [T, hidden] of token_ids int64 [T]; prepares the backend for the context itself."""

@@ -14,7 +14,7 @@ from torch.nn import functional
 from engine.models.activations import Activations
 from engine.models.config import Activation
 from engine.models.linear import Linear
-from engine.models.mlp import activate
+from engine.models.mlp import Gate, gate_in_place
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +24,12 @@ class Expert:
     gate_up: Linear
     down: Linear
     activation: Activation
+    gate: Gate = gate_in_place
 
     def apply(self, inputs: torch.Tensor) -> torch.Tensor:
         """[T, hidden] to a new [T, hidden]."""
         gate, up = self.gate_up.apply(inputs).chunk(2, dim=1)
-        return self.down.apply(activate(gate, self.activation).mul_(up))
+        return self.down.apply(self.gate(gate, up, self.activation))
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,9 +77,14 @@ class Rotary:
     def at(self, positions: torch.Tensor, num_positions: int) -> torch.Tensor:
         """Rotations [T, 1, head_dim / 2] of positions [T], all below `num_positions`."""
         if num_positions > self._table.shape[0]:
+            self.reserve(num_positions)
+        return self._table.index_select(0, positions).unsqueeze(1)
+
+    def reserve(self, num_positions: int) -> None:
+        """Make the table for positions below this, if it is not that long yet."""
+        if num_positions > self._table.shape[0]:
             size = max(_INITIAL_POSITIONS, 2 ** (num_positions - 1).bit_length())
             self._table = self._config.rotations(self._head_dim, size).to(self._device)
-        return self._table.index_select(0, positions).unsqueeze(1)
 
     @staticmethod
     def rotate(heads: torch.Tensor, rotations: torch.Tensor) -> None:

@@ -11,12 +11,14 @@ from engine.attention.base import AttentionBackend, AttentionSpec
 from engine.config import Quantization
 from engine.models.checkpoint import Checkpoint, CheckpointError
 from engine.models.config import ExpertTraits, ModelConfig
-from engine.models.decoder import Decoder, DecoderLayer, Model
+from engine.models.decoder import Decoder, DecoderLayer
 from engine.models.experts import Expert, Router, SharedExpert, SparseMLP
 from engine.models.families import read_model_config
+from engine.models.layer_ops import LayerOps, layer_ops
 from engine.models.layers import HeadGroupNorm, RMSNorm
 from engine.models.linear import Linear
 from engine.models.mlp import MLP, DenseMLP
+from engine.models.split import Split, Whole
 from engine.quantization.choice import KernelTable
 from engine.quantization.maker import LinearMaker
 from engine.quantization.packed_tensors import discard_empty_bias, is_packed, take_packed
@@ -44,17 +46,22 @@ def load_model(
     backend: AttentionBackend,
     quantization: Quantization = "none",
     kernels: KernelTable | None = None,
-) -> Model:
+    ops: LayerOps | None = None,
+    split: Split | None = None,
+) -> Decoder:
     """The model of a Hugging Face directory (config.json, safetensors), ready to run.
 
-    Quantizes plain weights on the way when asked to; `kernels` chooses how they are multiplied by (None: by measuring).
+    Quantizes plain weights on the way when asked to; `kernels` chooses how they are multiplied by (None: by measuring),
+    `ops` how the rest of a layer is computed (None: as the device likes it); `split` says which part of the model this
+    process holds (None: all of it).
     Raises ModelConfigError for a config that cannot be served, CheckpointError for weights that do not fit it and
     QuantizationError for a device that cannot do what is asked.
     """
-    config = read_model_config(model_dir)
-    checkpoint = Checkpoint(model_dir)
+    split = split or Whole()
+    whole = read_model_config(model_dir)
+    config, checkpoint = split.config(whole), split.checkpoint(model_dir, whole)
     maker = LinearMaker(quantization, kernels or KernelTable(time.perf_counter))
-    model = _Assembler(config, checkpoint, dtype, device, maker).decoder(backend)
+    model = _Assembler(config, checkpoint, dtype, device, maker, ops or layer_ops(device), split).decoder(backend)
     checkpoint.check_all_taken()
     return model
 
@@ -72,12 +79,16 @@ class _Assembler:
         dtype: torch.dtype,
         device: torch.device,
         maker: LinearMaker,
+        ops: LayerOps,
+        split: Split,
     ) -> None:
         self._config = config
         self._checkpoint = checkpoint
         self._dtype = dtype
         self._device = device
         self._maker = maker
+        self._ops = ops
+        self._split = split
 
     def decoder(self, backend: AttentionBackend) -> Decoder:
         config = self._config
@@ -92,7 +103,7 @@ class _Assembler:
             embedding=embedding,
             layers=[self._layer(index) for index in range(config.num_layers)],
             norm=self._norm("model.norm.weight"),
-            head=self._maker.head(head),
+            head=self._split.gathered(self._maker.head(self._split.head_rows(head)), config.vocab_size),
             backend=backend,
         )
 
@@ -100,16 +111,18 @@ class _Assembler:
         config, traits, prefix = self._config, self._config.traits, f"model.layers.{index}"
         attended_size = config.num_heads * config.head_dim
         norms = [self._norm(f"{prefix}.{name}.weight") if name else None for name in _NORMS[traits.norms]]
-        return DecoderLayer(
+        return self._ops.layer(
             attention_norm=norms[0],
             qkv=self._qkv(f"{prefix}.self_attn"),
             qk_norm=self._qk_norm(f"{prefix}.self_attn"),
-            output=self._linear(
-                [f"{prefix}.self_attn.o_proj"], config.hidden_size, attended_size, has_bias=traits.output_bias
+            output=self._split.summed(
+                self._linear(
+                    [f"{prefix}.self_attn.o_proj"], config.hidden_size, attended_size, has_bias=traits.output_bias
+                )
             ),
             attended_norm=norms[1],
             mlp_norm=norms[2],
-            mlp=self._mlp(prefix, index),
+            mlp=self._split.summed_mlp(self._mlp(prefix, index)),
             mlp_output_norm=norms[3],
             spec=AttentionSpec(
                 num_heads=config.num_heads,
@@ -129,6 +142,8 @@ class _Assembler:
 
     def _sparse_mlp(self, prefix: str, traits: ExpertTraits) -> SparseMLP:
         hidden_size = self._config.hidden_size
+        if fused := self._checkpoint.first_with(f"{prefix}.experts.gate_up_proj"):
+            raise CheckpointError(f"{fused}: one tensor for all experts is not read; expected tensors for each expert")
         router = self._copy(f"{prefix}.gate.weight", traits.num_experts, hidden_size)
         shared = None
         if traits.shared_size is not None:
@@ -149,6 +164,7 @@ class _Assembler:
             self._linear([gate, up], size, hidden_size, has_bias=False),
             self._linear([down], hidden_size, size, has_bias=False),
             self._config.traits.activation,
+            self._ops.gate,
         )
 
     def _dense_mlp(self, prefix: str, size: int) -> DenseMLP:
@@ -159,7 +175,7 @@ class _Assembler:
             names = [f"{prefix}.gate_proj", f"{prefix}.up_proj"]
             gate_up = self._linear(names, size, config.hidden_size, has_bias=has_bias)
         down = self._linear([f"{prefix}.down_proj"], config.hidden_size, size, has_bias=has_bias)
-        return DenseMLP(gate_up, down, config.traits.activation)
+        return DenseMLP(gate_up, down, config.traits.activation, self._ops.gate)
 
     def _qkv(self, prefix: str) -> Linear:
         bias = self._fused_qkv(prefix, "bias", ()) if self._config.traits.qkv_bias else None
@@ -218,12 +234,14 @@ class _Assembler:
         for name, rows in (("q", weights[: config.num_heads]), ("k", weights[config.num_heads :])):
             weight = self._checkpoint.take(f"{prefix}.{name}_norm.weight", (config.head_dim,))
             rows.copy_(self._rotation_order(weight, 0))
-        return RMSNorm(weights, config.rms_norm_eps, config.traits.norm_offset)
+        return self._ops.norm(weights, config.rms_norm_eps, config.traits.norm_offset)
 
     def _head_group_norm(self, name: str, num_heads: int) -> RMSNorm:
         config = self._config
         weight = self._copy(name, num_heads * config.head_dim).view(num_heads, config.head_dim)
-        return RMSNorm(self._rotation_order(weight, 1).flatten(), config.rms_norm_eps, config.traits.norm_offset)
+        weight = self._rotation_order(weight, 1).flatten()
+        offset = config.traits.norm_offset
+        return self._split.norm_over_heads(weight, config.rms_norm_eps, offset, self._ops.norm)
 
     def _rotation_order(self, heads: torch.Tensor, axis: int) -> torch.Tensor:
         """0 1 2 3 4 5 → 0 3 1 4 2 5 along the axis of a head: numbers that rotate together become neighbours.
@@ -253,7 +271,7 @@ class _Assembler:
 
     def _norm(self, name: str) -> RMSNorm:
         config = self._config
-        return RMSNorm(self._copy(name, config.hidden_size), config.rms_norm_eps, config.traits.norm_offset)
+        return self._ops.norm(self._copy(name, config.hidden_size), config.rms_norm_eps, config.traits.norm_offset)
 
     def _copy(self, name: str, *shape: int) -> torch.Tensor:
         return self._empty(*shape).copy_(self._checkpoint.take(name, shape))

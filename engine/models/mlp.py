@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -11,6 +12,9 @@ from torch.nn import functional
 from engine.models.activations import Activations
 from engine.models.config import Activation
 from engine.models.linear import Linear
+
+Gate = Callable[[torch.Tensor, torch.Tensor, Activation], torch.Tensor]
+"""Leaves activation(gate) * up in the gate's memory and returns it; arguments gate and up [T, size]."""
 
 
 class MLP(Protocol):
@@ -25,6 +29,11 @@ class MLP(Protocol):
         ...
 
 
+def gate_in_place(gate: torch.Tensor, up: torch.Tensor, activation: Activation) -> torch.Tensor:
+    """activation(gate) * up in the gate's memory; returns it."""
+    return activate(gate, activation).mul_(up)
+
+
 @dataclass(frozen=True, slots=True)
 class DenseMLP:
     """down(activation(gate) * up), in the step's buffers."""
@@ -32,6 +41,7 @@ class DenseMLP:
     gate_up: Linear
     down: Linear
     activation: Activation
+    gate: Gate = gate_in_place
 
     def into(self, out: torch.Tensor, inputs: torch.Tensor, activations: Activations) -> None:
         """Write the branch's output to `out`."""
@@ -46,7 +56,7 @@ class DenseMLP:
     def _gated(self, inputs: torch.Tensor, activations: Activations) -> None:
         """Leave activation(gate) * up in the buffer of the gate."""
         self.gate_up.into(inputs, activations.gate_up)
-        activate(activations.gate, self.activation).mul_(activations.up)
+        self.gate(activations.gate, activations.up, self.activation)
 
 
 def activate(gate: torch.Tensor, activation: Activation) -> torch.Tensor:

@@ -24,7 +24,8 @@ _LIMIT_S = 0.08
 """For one shape and number of rows; a machine busy with other things gets fewer repeats, never fewer than two."""
 _WORTHWHILE = 1.25
 """A kernel of its own for many rows holds the weight a second time in another order: only for so much less time."""
-_COLD_BYTES = 8 << 20
+_COLD_BYTES = {"cpu": 8 << 20, "cuda": 256 << 20}
+"""More than the caches that a weight must be out of: a core's own, or a card's whole second level."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,27 @@ class KernelChoice(Generic[Weight]):
 
     few: KernelKind[Weight]
     many: KernelKind[Weight]
+
+
+def working_kinds(
+    usable: dict[str, KernelKind[Weight]], weight: Weight, scratch: Scratch
+) -> dict[str, KernelKind[Weight]]:
+    """The kinds that take a weight and multiply one row by it here; raises what the last one raised when none does."""
+    inputs = torch.randn(1, weight.shape[1], device=weight.codes.device, dtype=torch.bfloat16)
+    found: dict[str, KernelKind[Weight]] = {}
+    failure: Exception | None = None
+    for name, kind in usable.items():
+        try:
+            kind.build(weight, scratch).multiply(inputs)
+        # Libraries and compilers raise what they like; another kernel will do.
+        except Exception as error:
+            logger.warning("kernel %s does not run here: %s: %s", name, type(error).__name__, error)
+            failure = error
+        else:
+            found[name] = kind
+    if not found and failure is not None:
+        raise failure
+    return found
 
 
 @dataclass(slots=True)
@@ -51,7 +73,9 @@ class KernelTable:
         key = (tuple(usable), weight.shape, group_size)
         names = self._choices.get(key)
         if names is None:
-            names = self._choices[key] = self._decide(usable, weight)
+            # A CPU's kernels are known to run where `can_run` says so; a card's depend on driver, torch and compiler.
+            working = working_kinds(usable, weight, self.scratch) if weight.codes.is_cuda else usable
+            names = self._choices[key] = self._decide(working, weight)
         return KernelChoice(usable[names[0]], usable[names[1]])
 
     def _decide(self, usable: dict[str, KernelKind[Weight]], weight: Weight) -> tuple[str, str]:
@@ -76,8 +100,10 @@ class KernelTable:
     def _measure(self, kernels: dict[str, Kernel], weight: Weight, num_rows: int) -> dict[str, float]:
         """Seconds of each kernel, the least of some runs in turn, with the weight out of the processor's caches."""
         codes = weight.codes
-        inputs = torch.randn(num_rows, codes.shape[1], device=codes.device)
-        others = torch.zeros(_COLD_BYTES, dtype=torch.uint8, device=codes.device)
+        # What activations are there.
+        dtype = torch.bfloat16 if codes.is_cuda else torch.float32
+        inputs = torch.randn(num_rows, codes.shape[1], device=codes.device, dtype=dtype)
+        others = torch.zeros(_COLD_BYTES[codes.device.type], dtype=torch.uint8, device=codes.device)
         best: dict[str, float] = {}
         deadline_at = self.clock() + _LIMIT_S
         for repeat in range(_MAX_REPEATS + 1):

@@ -1,8 +1,16 @@
-"""fp8 (e4m3) weights and activations, for GPUs that multiply them."""
+"""fp8 (e4m3) weights and activations, for GPUs that multiply them; written out for the product on those that do not.
+
+Not measured yet on a GPU.
+"""
 
 from __future__ import annotations
 
 import torch
+from torch.nn import functional
+
+from engine.quantization.kernels import KernelKind, Scratch
+from engine.quantization.triton_kernels import TRITON_FLOAT8
+from engine.quantization.weights import ChannelWeight
 
 FLOAT8_MAX = 448.0
 """Largest number of float8_e4m3fn."""
@@ -16,14 +24,16 @@ class QuantizationError(ValueError):
 
 
 def check_float8(device: torch.device) -> None:
-    """Raise QuantizationError unless the device multiplies fp8."""
+    """Raise QuantizationError on a CPU, where fp8 weights would cost time and win nothing."""
     if device.type != "cuda":
         raise QuantizationError("quantization: fp8 needs a GPU that multiplies it (compute capability 8.9 or later)")
-    capability = torch.cuda.get_device_capability(device)
-    if torch.version.hip is None and capability < _MIN_CAPABILITY:
-        raise QuantizationError(
-            f"quantization: fp8 needs compute capability 8.9 or later, this GPU has {capability[0]}.{capability[1]}"
-        )
+
+
+def multiplies_float8(device: torch.device) -> bool:
+    """Whether the device has products of e4m3 numbers."""
+    if device.type != "cuda":
+        return False
+    return torch.version.hip is not None or torch.cuda.get_device_capability(device) >= _MIN_CAPABILITY
 
 
 def quantize_rows(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -35,35 +45,87 @@ def quantize_rows(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return codes, scales
 
 
-class Float8Linear:
-    """A projection whose weight and activations are e4m3 with one scale for each output and each row.
+def quantize_outputs(weight: torch.Tensor) -> ChannelWeight:
+    """A weight [out, in] as e4m3 codes with one scale for each output."""
+    codes, scales = quantize_rows(weight)
+    return ChannelWeight(codes, scales.flatten())
 
-    Not measured yet on a GPU. Shapes that are no multiples of 16 are padded with zeros.
-    """
 
-    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
+class _Scaled:
+    """A weight as torch's products of e4m3 matrices take it: by columns, padded with zeros to multiples of 16."""
+
+    def __init__(self, weight: ChannelWeight, scratch: Scratch) -> None:
         self._num_out = weight.shape[0]
         self._missing_in = -weight.shape[1] % _MULTIPLE
-        padding = (0, self._missing_in, 0, -weight.shape[0] % _MULTIPLE)
-        codes, scales = quantize_rows(torch.nn.functional.pad(weight, padding))
-        self._codes = codes.t()
-        self._scales = scales.t().contiguous()
-        self._bias = bias
+        missing_out = -weight.shape[0] % _MULTIPLE
+        # Padding knows no e4m3; its bytes are the same.
+        padded = functional.pad(weight.codes.view(torch.uint8), (0, self._missing_in, 0, missing_out))
+        self._codes = padded.view(torch.float8_e4m3fn).t()
+        self._scales = functional.pad(weight.scales, (0, missing_out), value=1.0).unsqueeze(0)
 
-    def apply(self, inputs: torch.Tensor) -> torch.Tensor:
-        """inputs @ weight.T (+ bias)."""
+    def _quantize(self, inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Codes and scales of the rows."""
         if self._missing_in:
-            inputs = torch.nn.functional.pad(inputs, (0, self._missing_in))
-        codes, scales = quantize_rows(inputs)
+            inputs = functional.pad(inputs, (0, self._missing_in))
+        if not inputs.is_cuda:
+            return quantize_rows(inputs)
+        # Triton is installed with GPU builds only.
+        from engine.kernels.weight_only import quantize_rows_fused
+
+        return quantize_rows_fused(inputs if inputs.stride(1) == 1 else inputs.contiguous())
+
+
+class ScaledRows(_Scaled):
+    """torch's product of e4m3 matrices with one scale for each row and each output."""
+
+    def multiply(self, inputs: torch.Tensor) -> tuple[torch.Tensor, None]:
+        """bfloat16 [T, out]."""
+        codes, scales = self._quantize(inputs)
         # Products with a scale for each row come in bfloat16 only.
         product = torch._scaled_mm(codes, self._codes, scales, self._scales, out_dtype=torch.bfloat16)
-        values = product[:, : self._num_out].to(inputs.dtype)
-        return values if self._bias is None else values + self._bias
+        return product[:, : self._num_out], None
 
-    def into(self, inputs: torch.Tensor, out: torch.Tensor) -> None:
-        """out = inputs @ weight.T (+ bias)."""
-        out.copy_(self.apply(inputs))
 
-    def add_to(self, total: torch.Tensor, inputs: torch.Tensor) -> None:
-        """total += inputs @ weight.T (+ bias)."""
-        total.add_(self.apply(inputs))
+class ScaledTensors(_Scaled):
+    """The same by the product with one scale for a whole matrix: codes are multiplied, scales applied after it."""
+
+    def __init__(self, weight: ChannelWeight, scratch: Scratch) -> None:
+        super().__init__(weight, scratch)
+        self._one = torch.ones((), device=weight.codes.device)
+
+    def multiply(self, inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """float32 [T, out], and the rows' scales."""
+        codes, scales = self._quantize(inputs)
+        product = torch._scaled_mm(codes, self._codes, self._one, self._one, out_dtype=torch.float32)
+        return product.mul_(self._scales)[:, : self._num_out], scales
+
+
+class WrittenOut:
+    """Codes written out as bfloat16, which holds them exactly, for one product; scales are applied to its result."""
+
+    def __init__(self, weight: ChannelWeight, scratch: Scratch) -> None:
+        self._codes = weight.codes
+        self._scales = weight.scales
+        self._scratch = scratch
+
+    def multiply(self, inputs: torch.Tensor) -> tuple[torch.Tensor, None]:
+        """float32 [T, out]."""
+        codes = self._scratch.take(self._codes.shape, self._codes.device).copy_(self._codes)
+        return functional.linear(inputs.bfloat16(), codes).float().mul_(self._scales), None
+
+
+def _can_scale(weight: ChannelWeight) -> bool:
+    return multiplies_float8(weight.codes.device)
+
+
+def _always(weight: ChannelWeight) -> bool:
+    return True
+
+
+FLOAT8: tuple[KernelKind[ChannelWeight], ...] = (
+    KernelKind("scaled_rows", _can_scale, ScaledRows),
+    KernelKind("scaled_tensors", _can_scale, ScaledTensors),
+    *TRITON_FLOAT8,
+    KernelKind("written_out", _always, WrittenOut),
+)
+"""Those that scale round activations to e4m3 too; the others keep them in bfloat16 and are a little more exact."""

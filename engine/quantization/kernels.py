@@ -204,7 +204,7 @@ def _has_onednn(weight: ChannelWeight) -> bool:
 
 def _can_pack_int8(weight: ChannelWeight) -> bool:
     """Whether torch's kernel takes the shape: it reads whole vectors, past the end of a row where they do not fit."""
-    return weight.shape[1] % _PACKED_INPUTS == 0
+    return _is_cpu(weight) and weight.shape[1] % _PACKED_INPUTS == 0
 
 
 def _can_pack_int4(weight: GroupWeight) -> bool:

@@ -9,9 +9,10 @@ import torch
 from engine.config import Quantization
 from engine.models.linear import Linear, make_linear
 from engine.quantization.choice import KernelTable
-from engine.quantization.float8 import Float8Linear, check_float8
+from engine.quantization.float8 import FLOAT8, check_float8, quantize_outputs
 from engine.quantization.kernels import DYNAMIC_INT8, WEIGHT_ONLY_GROUPS, WEIGHT_ONLY_INT8, KernelKind, Weight
 from engine.quantization.linear import QuantizedLinear, StackedLinear
+from engine.quantization.triton_kernels import TRITON_GROUPS, TRITON_INT8
 from engine.quantization.weights import GroupWeight, quantize_channels, quantize_groups
 
 _GROUP_SIZES = (64, 32, 128)
@@ -19,6 +20,8 @@ _GROUP_SIZES = (64, 32, 128)
 _DENSE_BITS = 8
 _MIN_NUMBERS = 1 << 14
 """Below this many numbers a weight stays as it is: there is nothing to win."""
+_INT8 = WEIGHT_ONLY_INT8 + TRITON_INT8
+_GROUPS = WEIGHT_ONLY_GROUPS + TRITON_GROUPS
 
 
 class LinearMaker:
@@ -38,18 +41,20 @@ class LinearMaker:
             return make_linear(weight, bias)
         if self._quantization == "fp8":
             check_float8(weight.device)
-            return Float8Linear(weight, bias)
+            return self._linear(FLOAT8, quantize_outputs(weight), bias)
         group_size = next((size for size in _GROUP_SIZES if weight.shape[1] % size == 0), None)
         if self._quantization == "int4" and group_size is not None:
-            return self._linear(WEIGHT_ONLY_GROUPS, quantize_groups(weight, group_size), bias)
-        kinds = DYNAMIC_INT8 if self._quantization == "int8_dynamic" else WEIGHT_ONLY_INT8
+            return self._linear(_GROUPS, quantize_groups(weight, group_size), bias)
+        # On a GPU a step waits for weights, not for products: there is nothing to win by rounding activations.
+        is_dynamic = self._quantization == "int8_dynamic" and not weight.is_cuda
+        kinds = DYNAMIC_INT8 if is_dynamic else _INT8
         return self._linear(kinds, quantize_channels(weight), bias)
 
     def head(self, weight: torch.Tensor) -> Linear:
         """The projection to the vocabulary; the weight may be the embedding's and is left alone."""
         if self._quantization != "int4" or weight.numel() < _MIN_NUMBERS:
             return self.dense(weight)
-        return self._linear(WEIGHT_ONLY_INT8, quantize_channels(weight), None)
+        return self._linear(_INT8, quantize_channels(weight), None)
 
     def grouped(self, parts: Sequence[GroupWeight], bias: torch.Tensor | None, dtype: torch.dtype) -> Linear:
         """Projections of the same inputs from a quantized checkpoint, stacked. `dtype`: of the model's activations."""
@@ -73,7 +78,7 @@ class LinearMaker:
         if weight.bits >= _DENSE_BITS:
             # There is no fast product of 8-bit groups; written out once they cost memory, but no time and no accuracy.
             return make_linear(weight.dequantize().to(dtype), bias)
-        return self._linear(WEIGHT_ONLY_GROUPS, weight, bias)
+        return self._linear(_GROUPS, weight, bias)
 
     def _linear(self, kinds: Sequence[KernelKind[Weight]], weight: Weight, bias: torch.Tensor | None) -> Linear:
         choice = self._table.choose(kinds, weight)

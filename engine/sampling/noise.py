@@ -11,6 +11,8 @@ from collections.abc import Sequence
 
 import torch
 
+from engine.sampling.transfer import to_device
+
 _MASK = 2**64 - 1
 _GAMMA = 0x9E3779B97F4A7C15
 _MIX_1 = 0xBF58476D1CE4E5B9
@@ -29,7 +31,7 @@ def exponential_noise(keys: Sequence[int], token_ids: torch.Tensor) -> torch.Ten
 
     They keep full relative precision near zero, where the race between tokens is decided.
     """
-    signed_keys = torch.tensor([_signed(key) for key in keys], dtype=torch.int64, device=token_ids.device)
+    signed_keys = to_device([_signed(key) for key in keys], torch.int64, token_ids.device)
     state = token_ids.add(1).mul_(_signed(_GAMMA)).add_(signed_keys.unsqueeze(1))
     state = _xor_shift(state, 30).mul_(_signed(_MIX_1))
     state = _xor_shift(state, 27).mul_(_signed(_MIX_2))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from engine.messages import SamplingParams, TokenLogprobs
+from engine.sampling.device_choice import TokenChooser
 from engine.sampling.logprobs import token_logprobs
 from engine.sampling.noise import exponential_noise, stream_key
 from engine.sampling.penalties import PenaltyState, has_penalties
@@ -59,6 +60,10 @@ class Sampler:
     probability as the rate and the first one wins, which is the Gumbel-max trick.
     """
 
+    def __init__(self, chooser: TokenChooser | None = None) -> None:
+        """`chooser`: runs the race of rows whose vocabulary is not cut; None: torch does."""
+        self._chooser = chooser
+
     @torch.inference_mode()
     def sample(self, logits: torch.Tensor, rows: Sequence[SampleRow]) -> SampleResult:
         """One token for each row of logits float32 [N, vocab], which are left as they are."""
@@ -70,10 +75,22 @@ class Sampler:
         drawn = [n for n, row in enumerate(rows) if row.params.temperature > 0.0 and n not in invalid_rows]
         cut = [n for n in drawn if has_truncation(rows[n].params)]
         uncut = [n for n in drawn if not has_truncation(rows[n].params)]
-        for some in (cut, uncut):
-            for n, token_id in zip(some, _draw(adjusted, largest, rows, some) if some else (), strict=True):
+        for some, draw in ((cut, _draw), (uncut, self._race if self._chooser else _draw)):
+            for n, token_id in zip(some, draw(adjusted, largest, rows, some) if some else (), strict=True):
                 token_ids[n] = token_id
         return SampleResult(token_ids, _logprobs(logits, rows, token_ids), invalid_rows)
+
+    def _race(
+        self, logits: torch.Tensor, largest: torch.Tensor, rows: Sequence[SampleRow], drawn: Sequence[int]
+    ) -> list[int]:
+        """Random token ids for some rows, none of which is truncated."""
+        assert self._chooser is not None
+        if len(drawn) < len(rows):
+            logits = logits.index_select(0, torch.tensor(drawn, device=logits.device))
+        keys = [stream_key(rows[n].params.seed, rows[n].position) for n in drawn]
+        chosen, _ = self._chooser.choose(logits, keys, [rows[n].params.temperature for n in drawn])
+        token_ids: list[int] = chosen.tolist()
+        return token_ids
 
 
 def _adjust(logits: torch.Tensor, rows: Sequence[SampleRow]) -> torch.Tensor:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import torch
 
 from engine.messages import SamplingParams
+from engine.sampling.transfer import to_device
 
 _FIRST_CANDIDATES = 64
 
@@ -28,35 +29,48 @@ def surviving_tokens(logits: torch.Tensor, params: Sequence[SamplingParams]) -> 
 
     Takes tempered logits [N, vocab]. Order: top-k, then top-p among its survivors, then min-p.
     """
+    values, token_ids, is_open = likely_survivors(logits, params)
+    if bool(is_open.any()):
+        values, token_ids = logits.sort(descending=True)
+        values = values.masked_fill_(~_is_kept(values, logits, params), float("-inf"))
+    return values, token_ids
+
+
+def likely_survivors(
+    logits: torch.Tensor, params: Sequence[SamplingParams]
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The same from the most likely tokens alone, and bool [N]: whether more may survive behind them.
+
+    Waits for nothing: whether a row is open is known on the device only.
+    """
     vocab_size = logits.shape[1]
     width = min(vocab_size, max(_FIRST_CANDIDATES, 1 + max(p.top_k for p in params)))
     values, token_ids = logits.topk(width)
     is_kept = _is_kept(values, logits, params)
-    if width < vocab_size and bool(is_kept[:, -1].any()):
-        values, token_ids = logits.sort(descending=True)
-        is_kept = _is_kept(values, logits, params)
-    return values.masked_fill_(~is_kept, float("-inf")), token_ids
+    is_open = is_kept[:, -1] if width < vocab_size else torch.zeros_like(is_kept[:, -1])
+    return values.masked_fill_(~is_kept, float("-inf")), token_ids, is_open
 
 
 def _is_kept(values: torch.Tensor, logits: torch.Tensor, params: Sequence[SamplingParams]) -> torch.Tensor:
     """bool like `values` [N, K], which hold the K largest of each row's `logits` in descending order."""
     num_candidates, vocab_size = values.shape[1], logits.shape[1]
     device = values.device
-    last_of_top_k = torch.tensor(
-        [(p.top_k if 0 < p.top_k <= num_candidates else num_candidates) - 1 for p in params], device=device
+    last_of_top_k = to_device(
+        [(p.top_k if 0 < p.top_k <= num_candidates else num_candidates) - 1 for p in params], torch.int64, device
     )
     is_kept = values >= values.gather(1, last_of_top_k.unsqueeze(1))
     if any(p.top_p < 1.0 for p in params):
-        has_top_k = torch.tensor([0 < p.top_k < vocab_size for p in params], device=device)
+        has_top_k = to_device([0 < p.top_k < vocab_size for p in params], torch.bool, device)
         kept_values = values.masked_fill(~is_kept, float("-inf"))
         total = torch.where(has_top_k, kept_values.logsumexp(-1), logits.logsumexp(-1)).unsqueeze(1)
         probabilities = (kept_values - total).double().exp()
         mass_before = probabilities.cumsum(-1) - probabilities
-        top_p = torch.tensor([p.top_p for p in params], dtype=torch.float64, device=device).unsqueeze(1)
+        top_p = to_device([p.top_p for p in params], torch.float64, device).unsqueeze(1)
         # The most likely token always survives, also with a top_p of 0.
         num_kept = (is_kept & (mass_before < top_p)).sum(-1, keepdim=True).clamp_(min=1)
         is_kept &= values >= values.gather(1, num_kept - 1)
     if any(p.min_p > 0.0 for p in params):
-        distance = torch.tensor([math.log(p.min_p) if p.min_p > 0 else -math.inf for p in params], device=device)
+        least = [math.log(p.min_p) if p.min_p > 0 else -math.inf for p in params]
+        distance = to_device(least, torch.float32, device)
         is_kept &= values >= values[:, :1] + distance.unsqueeze(1)
     return is_kept

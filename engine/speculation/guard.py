@@ -5,7 +5,7 @@ from __future__ import annotations
 _DECAY = 0.9
 _MIN_WEIGHT = 4.0
 _FIRST_PAUSE = 16
-_LONGEST_PAUSE = 4096
+_LONGEST_PAUSE = 1024
 _HICCUP_RATIO = 4.0
 
 

@@ -8,15 +8,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A decoding row that could verify drafts."""
-
-    acceptance: float
-    """Probability that a draft is accepted, given that those before it were."""
-    max_drafts: int
-
-
 class StepCost(Protocol):
     """Seconds of a decode step, from measurement."""
 
@@ -33,21 +24,32 @@ class StepCost(Protocol):
         ...
 
 
-def plan_drafts(candidates: Sequence[Candidate], num_rows: int, cost: StepCost, *, min_gain: float = 1.05) -> list[int]:
-    """Drafts for each candidate so that expected tokens per second are highest; all 0 below `min_gain` over none.
+@dataclass(frozen=True, slots=True)
+class DraftPlan:
+    """Drafts for each row, and what they are expected to gain."""
 
-    A step of R rows yields R tokens in T seconds without drafts. The i-th draft of a row adds acceptance**i expected
-    tokens for a fixed cost, so gains fall and the greedy choice over all rows is optimal; adding stops where the next
-    draft would earn less per second than the step as a whole.
+    counts: list[int]
+    gain: float
+    """Expected tokens per second as a multiple of those without drafts; 1 when there are none."""
+
+
+def plan_drafts(
+    chances: Sequence[Sequence[float]], num_rows: int, cost: StepCost, *, min_gain: float = 1.05
+) -> DraftPlan:
+    """Drafts for each row so that expected tokens per second are highest; none below `min_gain`.
+
+    `chances`: for each row that could verify drafts, the probability of each that it is right, given those before it.
+    A step of R rows yields R tokens in T seconds without drafts. A draft adds the probability that it and those
+    before it are right, for a fixed cost, so a row's gains fall and the greedy choice over all rows is optimal;
+    adding stops where the next draft would earn less per second than the step as a whole.
     """
-    counts = [0] * len(candidates)
+    counts = [0] * len(chances)
     plain_s = cost.plain_s(num_rows)
     if plain_s <= 0.0:
-        return counts
-    plain_rate = num_rows / plain_s
+        return DraftPlan(counts, 1.0)
     tokens, seconds = float(num_rows), plain_s + cost.drafting_s(num_rows)
     per_draft_s = max(cost.per_draft_s(num_rows), 1e-9)
-    heap = [(-row.acceptance, index) for index, row in enumerate(candidates) if row.max_drafts > 0]
+    heap = [(-of_row[0], index) for index, of_row in enumerate(chances) if of_row]
     heapq.heapify(heap)
     while heap:
         negative_gain, index = heapq.heappop(heap)
@@ -56,19 +58,9 @@ def plan_drafts(candidates: Sequence[Candidate], num_rows: int, cost: StepCost, 
         tokens -= negative_gain
         seconds += per_draft_s
         counts[index] += 1
-        if counts[index] < candidates[index].max_drafts:
-            heapq.heappush(heap, (negative_gain * candidates[index].acceptance, index))
-    return counts if tokens / seconds >= min_gain * plain_rate else [0] * len(candidates)
-
-
-def expected_gain(candidates: Sequence[Candidate], counts: Sequence[int], num_rows: int, cost: StepCost) -> float:
-    """Expected tokens per second with so many drafts, as a multiple of those without; 1 without drafts."""
-    num_drafts = sum(counts)
-    plain_s = cost.plain_s(num_rows)
-    if not num_drafts or plain_s <= 0.0:
-        return 1.0
-    tokens = float(num_rows)
-    for row, count in zip(candidates, counts, strict=True):
-        tokens += sum(row.acceptance**position for position in range(1, count + 1))
-    seconds = plain_s + cost.drafting_s(num_rows) + num_drafts * cost.per_draft_s(num_rows)
-    return tokens / num_rows * plain_s / seconds
+        if counts[index] < len(chances[index]):
+            heapq.heappush(heap, (negative_gain * chances[index][counts[index]], index))
+    gain = tokens / num_rows * plain_s / seconds
+    if gain < min_gain or not any(counts):
+        return DraftPlan([0] * len(chances), 1.0)
+    return DraftPlan(counts, gain)

@@ -2,54 +2,58 @@
 
 from __future__ import annotations
 
-import logging
+import math
 from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary
 
 from engine.core.batch import RowResult, ScheduledBatch
 from engine.core.drafting import DraftRequest
 from engine.core.sequence import Sequence
+from engine.speculation.allowance import Allowance
+from engine.speculation.answer_lengths import AnswerLengths
+from engine.speculation.answer_memory import SIZES, AnswerMemory
 from engine.speculation.guard import Guard
-from engine.speculation.ngram import Lookup, NgramProposer
-from engine.speculation.planner import Candidate, StepCost, expected_gain, plan_drafts
+from engine.speculation.guess import MODEL, Guess, is_by_model
+from engine.speculation.model_drafting import DraftModel, ModelDrafting
+from engine.speculation.planner import DraftPlan, plan_drafts
 from engine.speculation.step_cost import StepCosts
-from engine.speculation.track_record import FORCED, MODEL, Kind, TrackRecord
+from engine.speculation.text_index import TextIndex
+from engine.speculation.track_record import TrackRecord
+from engine.speculation.walk import Walk
 
-logger = logging.getLogger(__name__)
-
-_PLAIN_EVERY = 32
+_PLAIN_EVERY = 64
 """While speculation pays, one step in so many is plain, so that it is known what plain steps cost now."""
-_CATCH_UP_RATIO = 0.15
-"""Reading a sequence's text may take the draft model this share of the sequence's expected remaining time."""
-_PROBE_RATIO = 0.01
+_PROBE_RATIO = 0.003
 """Share of the time that may go into finding out whether the draft model pays after all."""
-_PROBE_DRAFTS = 2
-_MIN_GAIN = 1.1
+_THINKING_RATIO = 0.01
+"""Share of the time that may go into looking for drafts where there are none; what drafts gain is added to it."""
+_MOST_SAVED_S = 0.001
+"""Longest that is saved up for thinking."""
+_READING_RATIO = 0.2
+"""Reading a sequence's text may take the draft model this share of the sequence's expected remaining time."""
+_KEPT_DECAY = 0.95
+_MOST_KEPT = 2.0
+_MIN_GAIN = 1.2
 """Expected gain from which a step speculates, for forecasts err."""
+_LEAST_CHANCE = 0.1
+"""Guesses end where all of them together are right more rarely."""
+_FEW_TOKENS = 3
+"""Of answers with so few tokens to come guesses are judged apart."""
+_LENGTH_MARGIN = 1.5
+"""How many times the tokens expected yet a row may be drafted, for lengths vary."""
 
 
-class DraftModel(Protocol):
-    """A small model that guesses what the large one will say."""
+@dataclass(slots=True)
+class _Step:
+    """What was thought of the step that is being computed."""
 
-    def num_missing_tokens(self, seq: Sequence) -> int:
-        """Tokens of the sequence it has not read yet."""
-        ...
-
-    def draft(self, rows: SequenceOf[tuple[Sequence, int]]) -> list[tuple[int, ...]]:
-        """Up to so many drafts for each row, at least one. May raise anything."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """Drafts for each row: where from, how many, and what they are expected to gain."""
-
-    kinds: list[Kind]
-    counts: list[int]
-    gain: float
-    with_model: bool
+    walks: list[Walk] = field(default_factory=list)
+    drafting_s: float = 0.0
+    with_model: bool = False
+    gain: float = 1.0
+    """Tokens per second that were promised, as a multiple of those without drafts."""
 
 
 class Speculator:
@@ -64,202 +68,214 @@ class Speculator:
         *,
         max_drafts: int,
         clock: Callable[[], float],
-        lookup: NgramProposer | None,
+        has_lookup: bool,
         model: DraftModel | None = None,
         model_reach: int = 0,
     ) -> None:
-        """`model_reach`: the most tokens the draft model can read of one sequence."""
+        """`has_lookup`: whether drafts are looked up in the text and in earlier answers; `model_reach`: the most
+        tokens the draft model can read of one sequence."""
         self.max_drafts = max_drafts
         self._costs = costs
         self._clock = clock
-        self._lookup = lookup
-        self._model = model
-        self._model_reach = model_reach
+        self._has_lookup = has_lookup
         self._record = TrackRecord()
+        self._model = None if model is None else ModelDrafting(model, self._record, costs, clock, reach=model_reach)
+        self._memory = AnswerMemory()
+        self._lengths = AnswerLengths()
+        self._indexes: WeakKeyDictionary[Sequence, TextIndex] = WeakKeyDictionary()
         self._guards: dict[tuple[bool, int], Guard] = {}
+        # What came of promised gains, as a share of them.
+        self._kept: dict[tuple[bool, int], float] = {}
         self._num_since_plain: dict[int, int] = {}
-        self._allowance_s = 0.0
-        self._drafting_s = 0.0
-        self._with_model = False
+        self._thinking = Allowance(_THINKING_RATIO, _MOST_SAVED_S)
+        self._probing = Allowance(_PROBE_RATIO, math.inf)
+        self._step = _Step()
 
     def draft(self, requests: SequenceOf[DraftRequest], budget: int) -> list[tuple[int, ...]]:
         """Drafts for each row of a pure decode step, at most `budget` in all; empty where they would not pay."""
-        self._drafting_s = 0.0
-        for request in requests:
-            self._record.settle(request.seq)
-        lookups = [self._look_up(request) for request in requests]
-        plan = self._plan(requests, lookups)
-        if plan is None:
-            return [()] * len(requests)
-        self._with_model = plan.with_model
-        return self._make(requests, lookups, plan, _within(plan.counts, budget))
+        num_rows = len(requests)
+        may_look_up = self._has_lookup and self._guard(num_rows, with_model=False).allows()
+        may_ask = self._has_model and self._guard(num_rows, with_model=True).allows()
+        is_plain = self._num_since_plain.get(num_rows, 0) >= _PLAIN_EVERY
+        may_think = self._thinking.left_s >= 0.0 and self._costs.plain_s(num_rows) > 0.0
+        if is_plain or not may_think or not (may_look_up or may_ask):
+            return [()] * num_rows
+        started_at = self._clock()
+        walks, counts = self._choose(requests, budget, may_look_up=may_look_up, may_ask=may_ask)
+        self._step.walks = walks
+        self._step.drafting_s = self._clock() - started_at
+        if not any(counts):
+            return [()] * num_rows
+        return [tuple(walk.token_ids[:count]) for walk, count in zip(walks, counts, strict=True)]
 
     def observe(self, batch: ScheduledBatch, results: SequenceOf[RowResult], seconds: float) -> None:
         """Learn from a step that took `seconds`, drafting included."""
-        self._allowance_s += _PROBE_RATIO * seconds
+        step, self._step = self._step, _Step()
+        self._probing.earn(seconds)
+        for row, result in zip(batch.rows, results, strict=True):
+            if result.token_ids:
+                self._learn(row.seq, result.token_ids, follows_output=row.num_tokens == 1)
         if any(row.num_tokens != 1 or not row.samples for row in batch.rows):
             return
+        for walk, result in zip(step.walks, results, strict=False):
+            self._judge(walk, result.token_ids)
+        self._account(batch, step, sum(len(result.token_ids) for result in results), seconds)
+
+    @property
+    def _has_model(self) -> bool:
+        return self._model is not None and not self._model.is_broken
+
+    def _choose(
+        self, requests: SequenceOf[DraftRequest], budget: int, *, may_look_up: bool, may_ask: bool
+    ) -> tuple[list[Walk], list[int]]:
+        """Every row's guesses, and how many of them are worth verifying."""
+        num_rows = len(requests)
+        expected = [self._num_expected(request.seq) for request in requests]
+        limits = [
+            min(request.max_drafts, budget // num_rows, int(_LENGTH_MARGIN * num_tokens) - 1)
+            for request, num_tokens in zip(requests, expected, strict=True)
+        ]
+        asking = self._asking(requests, limits) if may_ask else []
+        if not asking and not (may_look_up and max(limits) > 0):
+            return [], [0] * num_rows
+        # Below it a draft earns less than the time it takes, whatever else the step does.
+        least = self._costs.lookup.per_draft_s(num_rows) * num_rows / self._costs.plain_s(num_rows)
+        least = max(_LEAST_CHANCE, min(least, 1.0))
+        walks = [
+            self._walk(request.seq, limit, least, is_near_end=num_tokens <= _FEW_TOKENS)
+            for request, limit, num_tokens in zip(requests, limits, expected, strict=True)
+        ]
+        hoped_gain, num_sure = self._hope(walks, asking) if asking else (0.0, [])
+        for walk in walks:
+            walk.go()
+        plan = self._plan(walks, _MIN_GAIN if may_look_up else math.inf)
+        self._step.gain = plan.gain
+        if hoped_gain * self._kept_share(num_rows, with_model=True) > plan.gain * self._kept_share(num_rows):
+            self._step.gain = hoped_gain
+            plan = self._ask(walks, asking, num_sure)
+        elif asking and not any(plan.counts):
+            self._probe([walks[index] for index in asking], num_rows)
+        return walks, plan.counts
+
+    def _walk(self, seq: Sequence, limit: int, least: float, *, is_near_end: bool) -> Walk:
+        index = None
+        if self._has_lookup and limit > 0:
+            index = self._indexes.get(seq)
+            if index is None:
+                index = self._indexes[seq] = TextIndex()
+            index.extend(seq.token_ids)
+        return Walk(seq, limit, index, self._memory, self._record, least_chance=least, is_near_end=is_near_end)
+
+    def _plan(self, walks: SequenceOf[Walk], min_gain: float) -> DraftPlan:
+        chances = [[guess.chance for guess in walk.guesses] for walk in walks]
+        return plan_drafts(chances, len(walks), self._costs.lookup, min_gain=min_gain)
+
+    def _asking(self, requests: SequenceOf[DraftRequest], limits: SequenceOf[int]) -> list[int]:
+        """The rows that the draft model could draft for, at once or after reading that pays for most such answers."""
+        model = self._model
+        assert model is not None
+        asking = []
+        token_s = self._costs.plain_s(len(requests)) / len(requests)
+        for index, (request, limit) in enumerate(zip(requests, limits, strict=True)):
+            if model.has_room(request.seq, limit):
+                reading_s = model.reading_s(request.seq)
+                if not reading_s or reading_s <= _READING_RATIO * token_s * self._num_expected(request.seq, 0.25):
+                    asking.append(index)
+        return asking
+
+    def _hope(self, walks: SequenceOf[Walk], asking: SequenceOf[int]) -> tuple[float, list[int]]:
+        """What drafts of the model promise to gain, and how many guesses of each row are as likely without it."""
+        typical = self._record.chances[MODEL]
+        for walk in walks:
+            walk.go(typical)
+        num_sure = [len(walk.guesses) for walk in walks]
+        chances = [[guess.chance for guess in walk.guesses] for walk in walks]
+        for index in asking:
+            if not walks[index].is_over:
+                chances[index] += [typical] * (walks[index].limit - num_sure[index])
+        return plan_drafts(chances, len(walks), self._costs.model, min_gain=_MIN_GAIN).gain, num_sure
+
+    def _ask(self, walks: SequenceOf[Walk], asking: SequenceOf[int], num_sure: SequenceOf[int]) -> DraftPlan:
+        """Replace the less likely lookups by what the model says."""
+        assert self._model is not None
+        self._step.with_model = True
+        for index in asking:
+            walks[index].rewind(num_sure[index])
+        self._model.extend([walks[index] for index in asking], len(walks))
+        return self._plan(walks, 1.0)
+
+    def _probe(self, walks: SequenceOf[Walk], num_rows: int) -> None:
+        """A guess of a model that does not seem to pay, when enough time has been saved up for it; only judged."""
+        model = self._model
+        assert model is not None
+        walk = min(walks, key=lambda walk: model.reading_s(walk.seq))
+        spent_s = model.reading_s(walk.seq) + (self._costs.round_s(1) or self._costs.plain_s(1))
+        if spent_s <= self._probing.left_s:
+            self._probing.spend(self._probing.left_s)
+            walk.rewind(0)
+            model.extend([walk], num_rows, most=1)
+
+    def _num_expected(self, seq: Sequence, quantile: float = 0.5) -> float:
+        """Tokens a sequence is expected to say yet, the one that ends it included."""
+        first = seq.token_ids[seq.num_prompt_tokens] if seq.num_output_tokens else None
+        return min(
+            self._lengths.remaining(first, seq.num_output_tokens, quantile), seq.max_total_tokens - seq.num_tokens
+        )
+
+    def _learn(self, seq: Sequence, token_ids: list[int], *, follows_output: bool) -> None:
+        """Remember what a sequence says next, and how long it got when that ends it."""
+        if follows_output and self._has_lookup:
+            self._memory.learn(seq.cache_salt, seq.token_ids[-SIZES[0] :].tolist(), token_ids)
+        num_tokens = seq.num_output_tokens + len(token_ids)
+        if token_ids[-1] in seq.params.stop_token_ids or num_tokens >= seq.params.max_tokens:
+            first = seq.token_ids[seq.num_prompt_tokens] if seq.num_output_tokens else token_ids[0]
+            self._lengths.observe(first, num_tokens)
+
+    def _judge(self, walk: Walk, token_ids: list[int]) -> None:
+        """Guesses up to the first wrong one were put to the test, used as drafts or not."""
+        num_right = self._judge_chain(walk.guesses, token_ids)
+        num_kept = walk.num_kept
+        if walk.dropped and num_kept <= num_right:
+            self._judge_chain(walk.dropped, token_ids[num_kept:])
+
+    def _judge_chain(self, guesses: SequenceOf[Guess], token_ids: list[int]) -> int:
+        """How many of the guesses are right."""
+        for count, (guess, token_id) in enumerate(zip(guesses, token_ids, strict=False)):
+            was_right = guess.token_id == token_id
+            self._record.observe(guess.kind, was_right=was_right)
+            if is_by_model(guess.kind):
+                self._record.observe(MODEL, was_right=was_right)
+            if not was_right:
+                return count
+        return min(len(guesses), len(token_ids))
+
+    def _account(self, batch: ScheduledBatch, step: _Step, num_tokens: int, seconds: float) -> None:
+        """Enter what a pure decode step cost and what it was worth."""
         num_rows = len(batch.rows)
         num_drafts = sum(len(row.draft_token_ids) for row in batch.rows)
-        if not num_drafts:
-            self._costs.observe_plain(num_rows, seconds - self._drafting_s)
+        if num_drafts:
+            self._costs.observe_verification(num_rows, num_drafts, seconds - step.drafting_s)
+            self._num_since_plain[num_rows] = self._num_since_plain.get(num_rows, 0) + 1
+        else:
+            self._costs.observe_plain(num_rows, seconds - step.drafting_s)
             self._num_since_plain[num_rows] = 0
-            return
-        self._num_since_plain[num_rows] = self._num_since_plain.get(num_rows, 0) + 1
-        self._costs.observe_verification(num_rows, num_drafts, seconds - self._drafting_s)
         plain_s = self._costs.plain_s(num_rows)
-        if plain_s > 0.0:
-            num_tokens = sum(len(result.token_ids) for result in results)
-            self._guard(num_rows, self._with_model).observe(plain_s * num_tokens / num_rows, seconds)
+        gained_s = 0.0
+        if plain_s > 0.0 and (num_drafts or step.with_model):
+            # A step without drafts is worth itself; thinking about them in vain is what it lost.
+            worth_s = plain_s * num_tokens / num_rows
+            spent_s = seconds if num_drafts else plain_s + step.drafting_s
+            self._guard(num_rows, with_model=step.with_model).observe(worth_s, spent_s)
+            gained_s = worth_s - spent_s
+            share = min(worth_s / spent_s / step.gain, _MOST_KEPT)
+            key = step.with_model, num_rows.bit_length()
+            self._kept[key] = _KEPT_DECAY * self._kept.get(key, 1.0) + (1.0 - _KEPT_DECAY) * share
+        elif step.walks:
+            self._thinking.spend(step.drafting_s)
+        self._thinking.earn(seconds, gained_s)
 
-    def _look_up(self, request: DraftRequest) -> Lookup | None:
-        """What a grammar forces, or else what the text suggests as far as the grammar allows it."""
-        if self._lookup is None or not request.max_drafts:
-            return None
-        grammar = request.seq.grammar
-        forced = grammar.forced_tokens()[: request.max_drafts] if grammar is not None else []
-        found = Lookup(FORCED, forced) if forced else self._lookup.look_up(request.seq.token_ids, request.max_drafts)
-        if found is None:
-            return None
-        if grammar is not None and not forced:
-            found = Lookup(found.num_matched, found.token_ids[: grammar.validate(found.token_ids)])
-        found = Lookup(found.num_matched, _up_to_end(found.token_ids, request.seq.params.stop_token_ids))
-        if not found.token_ids:
-            return None
-        self._record.guess(request.seq, found.num_matched, found.token_ids)
-        return found
+    def _kept_share(self, num_rows: int, *, with_model: bool = False) -> float:
+        return self._kept.get((with_model, num_rows.bit_length()), 1.0)
 
-    def _plan(self, requests: SequenceOf[DraftRequest], lookups: SequenceOf[Lookup | None]) -> _Plan | None:
-        """The most profitable way to draft; None: a plain step."""
-        num_rows = len(requests)
-        if self._num_since_plain.get(num_rows, 0) >= _PLAIN_EVERY:
-            return None
-        plans = [self._plan_lookup(requests, lookups)]
-        if self._model is not None:
-            plans.append(self._plan_model(requests, lookups, self._model))
-        for plan in sorted(plans, key=lambda plan: -plan.gain):
-            if any(plan.counts) and self._guard(num_rows, plan.with_model).allows():
-                return plan
-        return self._probe(requests, self._model) if self._model is not None else None
-
-    def _plan_lookup(self, requests: SequenceOf[DraftRequest], lookups: SequenceOf[Lookup | None]) -> _Plan:
-        kinds = [MODEL if found is None else found.num_matched for found in lookups]
-        candidates = [
-            Candidate(0.0, 0)
-            if found is None
-            else Candidate(self._record.acceptance(request.seq, found.num_matched), len(found.token_ids))
-            for request, found in zip(requests, lookups, strict=True)
-        ]
-        return _planned(kinds, candidates, self._costs.lookup, with_model=False)
-
-    def _plan_model(
-        self, requests: SequenceOf[DraftRequest], lookups: SequenceOf[Lookup | None], model: DraftModel
-    ) -> _Plan:
-        """The draft model's drafts, and lookups for rows where these have proved better."""
-        kinds: list[Kind] = []
-        candidates = []
-        for request, found in zip(requests, lookups, strict=True):
-            candidate = self._model_candidate(request, len(requests), model)
-            kinds.append(MODEL)
-            if found is not None:
-                acceptance = self._record.acceptance(request.seq, found.num_matched)
-                if acceptance >= candidate.acceptance:
-                    kinds[-1], candidate = found.num_matched, Candidate(acceptance, len(found.token_ids))
-            candidates.append(candidate)
-        if MODEL not in kinds:
-            return _Plan(kinds, [0] * len(kinds), 1.0, True)
-        return _planned(kinds, candidates, self._costs.model, with_model=True)
-
-    def _model_candidate(self, request: DraftRequest, num_rows: int, model: DraftModel) -> Candidate:
-        """What the draft model promises for a row; nothing when reading its text would take too long."""
-        if request.seq.num_tokens + request.max_drafts > self._model_reach:
-            return Candidate(0.0, 0)
-        remaining_s = request.num_expected_tokens * self._costs.plain_s(num_rows) / num_rows
-        if self._catch_up_s(request.seq, model) > _CATCH_UP_RATIO * remaining_s:
-            return Candidate(0.0, 0)
-        return Candidate(self._record.acceptance(request.seq, MODEL), request.max_drafts)
-
-    def _catch_up_s(self, seq: Sequence, model: DraftModel) -> float:
-        # After a step a few tokens are always new; they are read along with the first draft.
-        num_missing = model.num_missing_tokens(seq) - self.max_drafts - 1
-        return max(0, num_missing) * self._costs.read_token_s
-
-    def _probe(self, requests: SequenceOf[DraftRequest], model: DraftModel) -> _Plan | None:
-        """A few drafts of a model that does not seem to pay, when enough time has been saved up for them."""
-        num_rows = len(requests)
-        cost = self._costs.model
-        missing_s = [self._catch_up_s(request.seq, model) for request in requests]
-        cheapest = min(range(num_rows), key=missing_s.__getitem__)
-        request = requests[cheapest]
-        has_room = _PROBE_DRAFTS <= request.max_drafts <= self._model_reach - request.seq.num_tokens
-        if not has_room or cost.plain_s(num_rows) <= 0.0:
-            return None
-        probe_s = cost.drafting_s(num_rows) + _PROBE_DRAFTS * num_rows * cost.per_draft_s(num_rows)
-        probe_s += missing_s[cheapest]
-        if probe_s > self._allowance_s:
-            return None
-        self._allowance_s = 0.0
-        counts = [_PROBE_DRAFTS if index == cheapest else 0 for index in range(num_rows)]
-        return _Plan([MODEL] * num_rows, counts, 1.0, True)
-
-    def _make(
-        self,
-        requests: SequenceOf[DraftRequest],
-        lookups: SequenceOf[Lookup | None],
-        plan: _Plan,
-        counts: list[int],
-    ) -> list[tuple[int, ...]]:
-        drafts: list[tuple[int, ...]] = [()] * len(requests)
-        asking = []
-        for index, (kind, count, found) in enumerate(zip(plan.kinds, counts, lookups, strict=True)):
-            if count and kind == MODEL:
-                asking.append(index)
-            elif count and found is not None:
-                drafts[index] = tuple(found.token_ids[:count])
-        if asking:
-            made = self._ask_model([(requests[index].seq, counts[index]) for index in asking])
-            for index, token_ids in zip(asking, made, strict=True):
-                drafts[index] = token_ids
-                self._record.guess(requests[index].seq, MODEL, token_ids)
-        return drafts
-
-    def _ask_model(self, rows: list[tuple[Sequence, int]]) -> list[tuple[int, ...]]:
-        assert self._model is not None
-        num_unread = sum(self._model.num_missing_tokens(seq) for seq, _ in rows)
-        started_at = self._clock()
-        try:
-            drafts = self._model.draft(rows)
-        # Whatever a draft model raises, the large model goes on without it.
-        except Exception:
-            logger.exception("the draft model failed and is not asked again")
-            self._model = None
-            return [()] * len(rows)
-        self._drafting_s = self._clock() - started_at
-        self._costs.observe_drafting(len(rows), max(map(len, drafts)), num_unread, self._drafting_s)
-        return drafts
-
-    def _guard(self, num_rows: int, with_model: bool) -> Guard:
+    def _guard(self, num_rows: int, *, with_model: bool) -> Guard:
         return self._guards.setdefault((with_model, num_rows.bit_length()), Guard())
-
-
-def _planned(kinds: list[Kind], candidates: list[Candidate], cost: StepCost, *, with_model: bool) -> _Plan:
-    num_rows = len(candidates)
-    counts = plan_drafts(candidates, num_rows, cost, min_gain=_MIN_GAIN)
-    return _Plan(kinds, counts, expected_gain(candidates, counts, num_rows, cost), with_model)
-
-
-def _up_to_end(token_ids: list[int], stop_token_ids: tuple[int, ...]) -> list[int]:
-    """The tokens up to the first that ends an answer."""
-    for index, token_id in enumerate(token_ids):
-        if token_id in stop_token_ids:
-            return token_ids[: index + 1]
-    return token_ids
-
-
-def _within(counts: list[int], budget: int) -> list[int]:
-    """The counts, later rows cut so that all together stay within the budget."""
-    kept = []
-    for count in counts:
-        kept.append(min(count, budget))
-        budget -= kept[-1]
-    return kept

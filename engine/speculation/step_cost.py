@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from statistics import median
+from collections.abc import Collection
 
 _KEPT_PLAIN = 7
 _KEPT_VERIFIED = 15
@@ -30,8 +30,13 @@ class _Recent:
     def value(self) -> float:
         """0 while there are none."""
         if self._median is None:
-            self._median = median(self._values) if self._values else 0.0
+            self._median = _median(self._values)
         return self._median
+
+
+def _median(values: Collection[float]) -> float:
+    """The upper one of two; 0 without any."""
+    return sorted(values)[len(values) // 2] if values else 0.0
 
 
 class _Curve:

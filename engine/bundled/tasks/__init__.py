@@ -18,5 +18,5 @@ MAKERS: Mapping[str, Maker] = {
     "unknown": unknown.make,
     "smalltalk": smalltalk.make,
 }
-TRAINING_ONLY: Mapping[str, Maker] = {"copying": strings.copying}
-EASY_ONLY = frozenset({"smalltalk", "copying"})
+TRAINING_ONLY: Mapping[str, Maker] = {"copying": strings.copying, "counting": strings.counting}
+EASY_ONLY = frozenset({"smalltalk", "copying", "counting"})

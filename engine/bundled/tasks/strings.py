@@ -27,7 +27,13 @@ COUNT = Frames(
      "Write all numbers between {a} and {b}, both included.",
      "Please count up from {a} to {b}.", "Count: {a} to {b}.", "Could you count from {a} up to {b}?",
      "Give me the numbers from {a} to {b}.", "Start with {a} and count up to {b}.", "Please write {a} to {b}.",
-     "Count {a} to {b}, please."),
+     "Count {a} to {b}, please.", "Numbers from {a} to {b}, please.", "Write out {a} to {b}.",
+     "Write down the numbers {a} to {b}.", "Write every number from {a} to {b}.",
+     "Can you write the numbers {a} to {b}?",
+     "Please list {a} to {b}.", "I need the numbers from {a} to {b}.", "Say the numbers from {a} to {b}.",
+     "Show the numbers from {a} up to {b}.", "Begin at {a}, count, and stop at {b}.",
+     "Count upwards from {a} until {b}.",
+     "Counting from {a} to {b}, please.", "Print the numbers {a} to {b}."),
     ("Please count from {a} to {b}.", "Write the numbers from {a} to {b}."))  # fmt: skip
 REVERSE = Frames(
     ("Reverse the order: {x}", "Write these backwards: {x}", "Reverse this list: {x}", "Turn the order around: {x}",
@@ -44,7 +50,11 @@ TALLY = Frames(
     ("How many times is {w} in this list? {x}", "Count how often {w} appears: {x}", "How often do you see {w}? {x}",
      "Number of times {w} occurs: {x}", "Tally {w}: {x}", "Count {w} in this list: {x}",
      "How often does {w} come up? {x}",
-     "In this list, how many times is {w}? {x}", "Please count how many {w} there are: {x}", "Count every {w}: {x}"),
+     "In this list, how many times is {w}? {x}", "Please count how many {w} there are: {x}", "Count every {w}: {x}",
+     "How often is the word {w} here? {x}", "How many {w} are in this list? {x}", "Count all the words {w}: {x}",
+     "In this list, how often is the word {w}? {x}", "Count the number of {w}: {x}", "Please tally the word {w}: {x}",
+     "How many times do you read {w}? {x}", "Say how often {w} is listed: {x}", "Find every {w} and count them: {x}",
+     "How often is {w} listed? {x}", "The word {w}: how many times is it here? {x}", "How many words are {w}? {x}"),
     ("How often is {w} in this list? {x}", "Count the word {w}: {x}"))  # fmt: skip
 ORDINALS = ("first", "second", "third", "fourth")
 
@@ -66,6 +76,12 @@ def copying(rng: random.Random, split: Split, difficulty: Difficulty) -> Example
     text = rng.choice((" ", " ", ", ")).join(words)
     frame = REPEAT.pick(rng, split)
     return Example(messages=(user(frame.format(x=text)),), answer=text, task="copying", difficulty=difficulty)
+
+
+def counting(rng: random.Random, split: Split, difficulty: Difficulty) -> Example:
+    """Counting alone, dense practice in stopping at the number that was named; for training only."""
+    text, answer = _count(rng, split)
+    return Example(messages=(user(text),), answer=answer, task="counting", difficulty=difficulty)
 
 
 def _words(rng: random.Random, low: int, high: int) -> list[str]:

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.attention.base import AttentionSpec
+from engine.attention.base import AttentionSpec, ForwardContext
 from engine.attention.torch_attention import TorchAttention
 from engine.attention.torch_kv_cache import TorchKVCache
 from tests.engine.attention.reference import Batch, make_batch, reference_attention
@@ -116,3 +116,87 @@ def test_bfloat16_pools_are_attended_to() -> None:
 
     assert attended.dtype == torch.bfloat16
     assert (attended.float() - reference_attention(batch, spec)).abs().max() < 0.05
+
+
+@pytest.mark.parametrize("has_int8_kv", [False, True])
+def test_what_a_block_held_before_is_never_seen(has_int8_kv: bool) -> None:
+    """Two rows of different lengths over blocks that were left full of NaN by a sequence gone wrong."""
+    spec, size = make_spec(4, 2), 4
+    generator = torch.Generator().manual_seed(1)
+    steps = [([0, 3, 5], [3, 2]), ([0, 1, 2], [4, 3]), ([0, 1, 2], [5, 4])]
+    tables = torch.tensor([[2, 5], [4, 0]])
+    found = []
+    for is_dirty in (False, True):
+        generator.manual_seed(1)
+        backend = TorchAttention(CPU, has_int8_kv=has_int8_kv)
+        cache = backend.allocate(6, size, spec, torch.float32)
+        if is_dirty:
+            bad = torch.full((24, 2, 8), float("nan"))
+            cache.write(bad, bad, torch.arange(24))
+        for starts, lengths in steps:
+            positions = [
+                position
+                for row, length in enumerate(lengths)
+                for position in range(length - (starts[row + 1] - starts[row]), length)
+            ]
+            rows = [row for row in range(2) for _ in range(starts[row + 1] - starts[row])]
+            slots = [int(tables[row, at // size]) * size + at % size for row, at in zip(rows, positions, strict=True)]
+            context = ForwardContext(
+                positions=torch.tensor(positions),
+                slot_mapping=torch.tensor(slots),
+                query_starts=starts,
+                context_lens=lengths,
+                block_tables=tables,
+                block_size=size,
+            )
+            backend.prepare(context)
+            queries = torch.randn(starts[-1], 4, 8, generator=generator)
+            keys, values = torch.randn(2, starts[-1], 2, 8, generator=generator)
+            attended = backend.forward(queries, keys, values, cache, spec)
+        found.append(attended)
+    assert torch.isfinite(found[1]).all()
+    assert torch.equal(found[0], found[1])
+
+
+def decode_context(lengths: list[int], tables: torch.Tensor, size: int) -> ForwardContext:
+    """One token for each row, the last of its length."""
+    slots = [int(tables[row, (n - 1) // size]) * size + (n - 1) % size for row, n in enumerate(lengths)]
+    return ForwardContext(
+        positions=torch.tensor(lengths) - 1,
+        slot_mapping=torch.tensor(slots),
+        query_starts=list(range(len(lengths) + 1)),
+        context_lens=lengths,
+        block_tables=tables,
+        block_size=size,
+    )
+
+
+@given(seed=st.integers(0, 1000), num_rows=st.integers(2, 5), changes=st.lists(st.sampled_from("sdx"), max_size=6))
+@settings(max_examples=40, deadline=None)
+def test_steps_that_go_on_from_one_another_equal_steps_by_themselves(
+    seed: int, num_rows: int, changes: list[str]
+) -> None:
+    """Rows grow token by token; now and then one is dropped (d) or two change places (x)."""
+    spec, size = make_spec(4, 2), 4
+    generator = torch.Generator().manual_seed(seed)
+    tables = torch.randperm(num_rows * 8, generator=generator).view(num_rows, 8)
+    lengths = torch.randint(1, 16, (num_rows,), generator=generator).tolist()
+    backend = TorchAttention(CPU)
+    cache = backend.allocate(num_rows * 8, size, spec, torch.float32)
+    assert isinstance(cache, TorchKVCache)
+    cache.keys.normal_(generator=generator)
+    cache.values.normal_(generator=generator)
+    for change in [*changes, "s", "s"]:
+        if change == "d" and len(lengths) > 1:
+            lengths, tables = lengths[1:], tables[1:]
+        elif change == "x":
+            lengths, tables = lengths[::-1], tables.flip(0)
+        lengths = [length + 1 for length in lengths]
+        context = decode_context(lengths, tables, size)
+        queries = torch.randn(len(lengths), 4, 8, generator=generator)
+        keys, values = torch.randn(2, len(lengths), 2, 8, generator=generator)
+        results = []
+        for one in (backend, TorchAttention(CPU)):
+            one.prepare(context)
+            results.append(one.forward(queries, keys, values, cache, spec))
+        assert torch.equal(*results)

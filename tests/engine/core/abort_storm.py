@@ -5,20 +5,39 @@ from __future__ import annotations
 from collections import Counter
 from random import Random
 
+from engine.core.grammar_compiler import GrammarDone
 from engine.core.lanes import LANES
 from engine.core.sequence import SequenceState
 from engine.messages import AbortState, Add, SamplingParams
+from engine.sampling.grammar import GrammarState
 from tests.engine.core.checkpoints import VOCAB_SIZE
 from tests.engine.core.tiny_core import SHARED, TinyCore
 
 _NUM_LIVE = 14
 
 
+class SlowGrammars:
+    """Grammars that are compiled when the storm says so; each sequence gets a state of its own of one grammar."""
+
+    def __init__(self, grammar: GrammarState) -> None:
+        self._grammar = grammar
+        self._compiling: list[int] = []
+
+    def request(self, seq_id: int, source: str) -> None:
+        """What the scheduler asks for."""
+        self._compiling.append(seq_id)
+
+    def finish_one(self) -> GrammarDone | None:
+        """The oldest that is being compiled, though it may be aborted."""
+        return GrammarDone(self._compiling.pop(0), self._grammar.fork()) if self._compiling else None
+
+
 class AbortStorm:
     """Keeps a pool short of blocks and rows busy, and aborts at random, also between a step's launch and its end."""
 
-    def __init__(self, core: TinyCore, rng: Random) -> None:
+    def __init__(self, core: TinyCore, rng: Random, grammars: SlowGrammars | None = None) -> None:
         self._core = core
+        self._grammars = grammars
         self._rng = rng
         self._live: set[int] = set()
         self._next_id = 0
@@ -32,8 +51,10 @@ class AbortStorm:
                 self._add()
             if self._rng.random() < 0.3:
                 self._abort(self._rng.randrange(4))
+            if self._grammars is not None and self._rng.random() < 0.5 and (done := self._grammars.finish_one()):
+                scheduler.grammar_done(done, 0.0)
             batch = scheduler.schedule(0.0)
-            preempted = [seq.seq_id for seq in scheduler._waiting if seq.state is SequenceState.PREEMPTED]
+            preempted = [seq.seq_id for seq in scheduler.waiting() if seq.state is SequenceState.PREEMPTED]
             if preempted and self._rng.random() < 0.3:
                 self._abort_these(preempted[:1])
             results = self._core.runner.run(batch) if batch.rows else []
@@ -58,6 +79,7 @@ class AbortStorm:
             params=params,
             lane=self._rng.choice(LANES),
             priority=self._rng.randrange(2),
+            grammar="one" if self._grammars is not None and self._rng.random() < 0.3 else None,
         )
         self._core.scheduler.add(add, 0.0)
         self._live.add(self._next_id)

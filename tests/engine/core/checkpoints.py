@@ -13,11 +13,11 @@ VOCAB_SIZE = 128
 MAX_MODEL_LEN = 256
 
 
-def write_checkpoint(folder: Path, seed: int = 7) -> None:
+def write_checkpoint(folder: Path, seed: int = 7, vocab_size: int = VOCAB_SIZE) -> None:
     """Save the model; large weights make one token clearly the likeliest, so that rounding changes no answer."""
     torch.manual_seed(seed)
     config = Qwen3Config(
-        vocab_size=VOCAB_SIZE,
+        vocab_size=vocab_size,
         hidden_size=64,
         intermediate_size=96,
         num_hidden_layers=2,

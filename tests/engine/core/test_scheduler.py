@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.core.batch import ScheduledBatch
-from engine.core.scheduler import SchedulerError
+from engine.core.roster import RosterError
 from engine.core.step_time import StepShape
 from tests.engine.core.fakes import FakeCore, greedy, make_add, next_token
 
@@ -108,7 +108,7 @@ def test_a_full_queue_refuses() -> None:
 def test_an_id_in_use_is_a_broken_protocol() -> None:
     core = FakeCore()
     core.add(make_add(1, [1]))
-    with pytest.raises(SchedulerError, match="in use"):
+    with pytest.raises(RosterError, match="in use"):
         core.add(make_add(1, [1]))
 
 
@@ -118,7 +118,7 @@ def test_a_request_that_does_not_fit_now_waits_for_blocks_and_then_runs() -> Non
     core.add(make_add(2, range(40, 60), max_tokens=4))
     core.step()
     assert (core.scheduler.num_running, core.scheduler.num_waiting) == (1, 1)
-    assert core.scheduler.is_short_of_blocks
+    assert core.scheduler.outlook.is_short_of_blocks
     core.run()
     assert core.tally.preemptions == 0
     assert core.texts[2] == greedy(range(40, 60), 4)

@@ -19,8 +19,7 @@ from engine.core.sample_rows import SampleRows
 from engine.core.sequence import Sequence
 from engine.models.loader import load_model
 from engine.sampling.sampler import Sampler
-from engine.speculation.draft_model import DraftModel
-from engine.speculation.ngram import NgramProposer
+from engine.speculation.draft_model import Drafted, DraftModel
 from engine.speculation.speculator import Speculator
 from engine.speculation.step_cost import StepCosts
 from tests.engine.core.checkpoints import MAX_MODEL_LEN, VOCAB_SIZE
@@ -77,7 +76,7 @@ def speculator(folder: Path, *, with_lookup: bool = False) -> Callable[[TinyCore
             free_drafts(core),
             max_drafts=4,
             clock=itertools.count(0.0, 1e-5).__next__,
-            lookup=NgramProposer(longest=3, shortest=1) if with_lookup else None,
+            has_lookup=with_lookup,
             model=draft_model(core, folder),
             model_reach=MAX_MODEL_LEN,
         )
@@ -172,7 +171,8 @@ def test_the_draft_model_reads_a_shared_prefix_once(checkpoint: Path) -> None:
         drafter = speculator(checkpoint)(core)
         assert isinstance(drafter, Speculator)
         models.append(draft_model(core, checkpoint))
-        drafter._model = models[0]
+        assert drafter._model is not None
+        drafter._model._model = models[0]
         return drafter
 
     core = TinyCore(checkpoint, drafter=make)
@@ -190,7 +190,7 @@ def test_the_draft_model_reads_a_shared_prefix_once(checkpoint: Path) -> None:
 
 
 def test_a_draft_model_that_fails_is_done_without(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(self: DraftModel, rows: object) -> list[tuple[int, ...]]:
+    def fail(self: DraftModel, places: object) -> list[Drafted]:
         raise RuntimeError("no memory")
 
     monkeypatch.setattr(DraftModel, "draft", fail)

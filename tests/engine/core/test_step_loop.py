@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from engine.core.batch import RowResult, ScheduledBatch
@@ -32,32 +33,33 @@ class ScriptedInbox:
 
 
 class SteadyModel:
-    """The fake model, 10 ms a step."""
+    """The fake model, as slow as it is told to be."""
 
-    def __init__(self, model: FakeModel, clock: FakeClock) -> None:
+    def __init__(self, model: FakeModel, clock: FakeClock, step_s: float) -> None:
         self._model = model
         self._clock = clock
+        self._step_s = step_s
 
     def run(self, batch: ScheduledBatch) -> list[RowResult]:
         """One result a row."""
-        self._clock.advance(0.01)
+        self._clock.advance(self._step_s)
         return self._model.run(batch)
 
 
 class Harness:
     """A step loop over a fake core."""
 
-    def __init__(self, script: dict[int, list[ToCore]]) -> None:
+    def __init__(self, script: dict[int, list[ToCore]], step_s: float = 0.01) -> None:
         self.core = FakeCore()
         self.reports: list[StepReport] = []
         core = self.core
         self.inbox = ScriptedInbox(core.clock, script)
         self.loop = StepLoop(
             core.scheduler,
-            SteadyModel(core.model, core.clock),
+            SteadyModel(core.model, core.clock, step_s),
             self.inbox,
             send=self.reports.append,
-            meter=LoadMeter(core.scheduler, core.blocks, core.step_time, core.forecast, core.step_token_budget),
+            meter=LoadMeter(core.scheduler, core.blocks, core.step_time),
             step_time=core.step_time,
             tally=core.tally,
             clock=core.clock,
@@ -161,3 +163,23 @@ def test_reports_and_outputs_keep_order() -> None:
     harness = Harness({0: [add]})
     harness.loop.run()
     assert [len(report.outputs) for report in harness.reports] == [1] * 8
+
+
+def test_tokens_that_nobody_reads_yet_are_told_together() -> None:
+    add = msgspec.structs.replace(make_add(1, [1, 2], 40), is_patient=True)
+    harness = Harness({0: [add]}, step_s=0.001)
+    harness.loop.run()
+    assert harness.text(1) == greedy([1, 2], 40)
+    assert len(harness.reports[0].outputs) == 1
+    assert 8 <= len([report for report in harness.reports if report.outputs]) <= 12
+    assert harness.reports[-1].load.num_blocks_free == harness.core.num_blocks
+
+
+def test_tokens_of_others_are_told_at_once_and_take_the_patient_ones_along() -> None:
+    patient = msgspec.structs.replace(make_add(1, [1, 2], 40), is_patient=True)
+    harness = Harness({0: [patient], 10: [make_add(2, [3], 10)]}, step_s=0.001)
+    harness.loop.run()
+    assert (harness.text(1), harness.text(2)) == (greedy([1, 2], 40), greedy([3], 10))
+    told = [[output.seq_id for output in report.outputs] for report in harness.reports]
+    assert sum(2 in seq_ids for seq_ids in told) == 10
+    assert sum(len(seq_ids) for seq_ids in told if 2 in seq_ids) >= 20

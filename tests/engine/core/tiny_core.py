@@ -13,6 +13,7 @@ from engine.attention.torch_attention import TorchAttention
 from engine.core.admission import Limits
 from engine.core.block_manager import BlockManager
 from engine.core.drafting import Drafter
+from engine.core.grammar_compiler import Grammars
 from engine.core.output_forecast import OutputForecast
 from engine.core.runner import ModelRunner
 from engine.core.sample_rows import SampleRows
@@ -45,6 +46,7 @@ class TinyCore:
         rows: int = 8,
         prefix_cache: bool = True,
         drafter: Callable[[TinyCore], Drafter] | None = None,
+        grammars: Grammars | None = None,
     ) -> None:
         self.num_blocks, self.budget, self.rows = num_blocks, budget, rows
         self.backend = backend = TorchAttention(CPU)
@@ -67,7 +69,7 @@ class TinyCore:
         self.drafter = None if drafter is None else drafter(self)
         limits = Limits(
             max_model_len=min(MAX_MODEL_LEN, num_blocks * BLOCK_SIZE),
-            vocab_size=VOCAB_SIZE,
+            vocab_size=self.model.config.vocab_size,
             max_num_rows=rows,
             step_token_budget=budget,
             max_waiting=100,
@@ -80,6 +82,7 @@ class TinyCore:
             step_time=StepTimeModel(),
             tally=self.tally,
             drafter=self.drafter,
+            grammars=grammars,
         )
         self.outputs: list[SeqOutput] = []
         self._num_sequences = 0

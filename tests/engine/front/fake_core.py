@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import msgspec
+
 from engine.front.link import IDLE_LOAD
 from engine.messages import (
     Abort,
@@ -17,9 +19,10 @@ from engine.messages import (
     Phase,
     Ready,
     SeqOutput,
-    Shutdown,
     StageTimes,
     StepReport,
+    TakeOver,
+    ToCore,
     ToFront,
     TokenLogprobs,
     decode_to_core,
@@ -45,6 +48,7 @@ class FakeCore:
     def __init__(self, max_model_len: int = 512, vocab_size: int = 400) -> None:
         self.adds: asyncio.Queue[Add] = asyncio.Queue()
         self.aborts: asyncio.Queue[Abort] = asyncio.Queue()
+        self.takes_over: asyncio.Queue[TakeOver] = asyncio.Queue()
         self.has_shut_down = False
         self.was_pushed = False
         """Terminated or killed."""
@@ -67,11 +71,11 @@ class FakeCore:
         reader, self._writer = await asyncio.open_unix_connection(path)
         self._reading = asyncio.create_task(self._read(reader))
 
-    def start_up(self) -> None:
+    def start_up(self, load: Load | None = None) -> None:
         """Go through the phases of start-up."""
         self.say(Phase(name="import", seconds=0.5))
         self.say(Phase(name="weights", seconds=0.25))
-        self.say(self._ready)
+        self.say(msgspec.structs.replace(self._ready, load=load))
 
     def say(self, message: ToFront) -> None:
         """Send one frame."""
@@ -152,11 +156,13 @@ class FakeCore:
             pass
         self.die(0)  # like the real one: it does not outlive its front
 
-    def _receive(self, message: Add | Abort | Shutdown) -> None:
+    def _receive(self, message: ToCore) -> None:
         if isinstance(message, Add):
             self.adds.put_nowait(message)
         elif isinstance(message, Abort):
             self.aborts.put_nowait(message)
+        elif isinstance(message, TakeOver):
+            self.takes_over.put_nowait(message)
         else:
             self.has_shut_down = True
             if not self.ignores_shutdown:

@@ -178,7 +178,9 @@ async def test_headers_choose_lane_deadline_and_salt(running: Running) -> None:
     headers = {"x-penstock-priority": "batch", "x-penstock-deadline-ms": "1500", "x-penstock-cache-salt": "tenant"}
     request = asyncio.create_task(running.client.post("/v1/chat/completions", json=chat(), headers=headers))
     add = await core.next_add()
-    assert (add.lane, add.deadline_s, add.cache_salt) == ("batch", 1.5, b"tenant")
+    assert (add.lane, add.cache_salt) == ("batch", b"tenant")
+    assert add.deadline_s is not None
+    assert 1.0 < add.deadline_s < 1.5  # the time spent before is taken off
     core.emit(add.seq_id, [END], "stop")
     assert (await request).status_code == 200
 

@@ -83,6 +83,9 @@ NONSENSE = [
     ({"x-penstock-deadline-ms": "soon"}, "x-penstock-deadline-ms"),
     ({"x-penstock-deadline-ms": "1e12"}, "x-penstock-deadline-ms"),
     ({"x-penstock-deadline-ms": "nan"}, "x-penstock-deadline-ms"),
+    ({"x-penstock-deadline-ms": ""}, "x-penstock-deadline-ms"),
+    ({"x-penstock-deadline-ms": "1 000"}, "x-penstock-deadline-ms"),
+    ({"x-penstock-deadline-ms": "9" * 400}, "x-penstock-deadline-ms"),
     ({"x-penstock-cache-salt": "x" * 300}, "x-penstock-cache-salt"),
 ]
 
@@ -127,6 +130,7 @@ async def test_probes_tell_the_phases_of_start_up(start_front: StartFront) -> No
         core.start_up()
         await running.until_ready()
         started = await running.client.get("/startupz")
+        assert "load" not in started.json()["core"]
         phases = [("import", 0.5), ("weights", 0.25)]
         assert [(phase["name"], phase["seconds"]) for phase in started.json()["phases"]] == phases
         assert started.json()["core"]["device"] == "cpu"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 
+import pytest
+
 from engine.messages import Fatal, SeqOutput
 from tests.engine.front.conftest import PATIENCE, Running, StartFront, chat
 from tests.engine.front.tiny_model import END
@@ -130,11 +132,49 @@ async def test_a_deadline_that_passes_unanswered_is_shed_and_a_late_cut_is_an_ev
     await client.leave()
 
 
-async def test_a_spent_deadline_never_reaches_the_core(running: Running) -> None:
+@pytest.mark.parametrize("deadline_ms", ["0", "-1", "-99999", "0.0"])
+async def test_a_spent_deadline_never_reaches_the_core(running: Running, deadline_ms: str) -> None:
     core = await running.core()
-    response = await running.client.post(PATH, json=chat(), headers={"x-penstock-deadline-ms": "0"})
+    response = await running.client.post(PATH, json=chat(), headers={"x-penstock-deadline-ms": deadline_ms})
     assert (response.status_code, response.headers["x-penstock-shed-reason"]) == (503, "deadline")
     assert core.adds.empty()
+
+
+async def test_a_deadline_holds_though_the_core_is_silent(running: Running) -> None:
+    core = await running.core()
+    request = asyncio.create_task(running.client.post(PATH, json=chat(), headers={"x-penstock-deadline-ms": "50"}))
+    add = await core.next_add()
+    assert (await core.next_abort()).seq_ids == [add.seq_id]
+    response = await request
+    assert (response.status_code, response.headers["x-penstock-shed-reason"]) == (503, "deadline")
+    core.emit(add.seq_id, [], "abort")  # too late to be another end
+    assert (await running.client.get("/readyz")).status_code == 200
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_deadline_in_the_middle_of_an_answer_is_a_timeout_though_the_core_is_silent(
+    running: Running, stream: bool
+) -> None:
+    core = await running.core()
+    client = await running.raw("POST", PATH, chat(stream=stream), "x-penstock-deadline-ms: 150\r\n")
+    add = await core.next_add()
+    core.emit(add.seq_id, running.ids("hello"))
+    said = await client.read_until(b'"code":"upstream_timeout"') if stream else await client.read_until(b"}}")
+    assert (await core.next_abort()).seq_ids == [add.seq_id]
+    assert said.startswith(b"HTTP/1.1 200" if stream else b"HTTP/1.1 504")
+    assert b'"code":"upstream_timeout"' in said
+    assert (b'"content":"hello"' in said) == stream
+    await client.leave()
+
+
+async def test_what_the_core_says_of_a_hopeless_deadline_reaches_the_client(running: Running) -> None:
+    core = await running.core()
+    request = asyncio.create_task(running.client.post(PATH, json=chat(), headers={"x-penstock-deadline-ms": "5000"}))
+    core.emit((await core.next_add()).seq_id, [], "abort", error="the first token is expected in 9.00 s")
+    response = await request
+    assert (response.status_code, response.headers["x-should-retry"]) == (503, "false")
+    assert "9.00 s" in response.json()["error"]["message"]
+    assert "retry-after" not in response.headers
 
 
 async def test_a_full_queue_is_shed_at_once(start_front: StartFront) -> None:

@@ -16,8 +16,13 @@ from engine.front.tools import Tool, choose_tools
 from engine.sampling.grammar import GrammarState, compile_grammar
 from tests.engine.front.tiny_model import make_tokenizer
 
-ADDED = ["<tool_call>", "</tool_call>", "[TOOL_CALLS]", "<think>"]
-TEMPLATES = {"hermes": "tools <tool_call>", "llama3": "tools ipython", "mistral": "tools [TOOL_CALLS]"}
+ADDED = ["<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[ARGS]", "<think>"]
+TEMPLATES = {
+    "hermes": "tools <tool_call>",
+    "llama3": "tools ipython",
+    "mistral": "tools [TOOL_CALLS]",
+    "mistral_args": "tools [TOOL_CALLS] [ARGS]",
+}
 PARAMETERS = {
     "type": "object",
     "properties": {"x": {"type": "integer"}},
@@ -88,6 +93,7 @@ def make(
                 '[TOOL_CALLS][{"name": "f", "arguments": {"x": 5}}, {"name": "g", "arguments": {"x": 6}}]',
             ],
         ),
+        ("mistral_args", ['[TOOL_CALLS]f[ARGS]{"x":5}', '[TOOL_CALLS]f[ARGS]{"x": 5}[TOOL_CALLS]g[ARGS]{"x": 6}']),
     ],
 )
 def test_required_calls_have_their_familys_form(bench: Bench, family: str, right: list[str]) -> None:
@@ -109,7 +115,7 @@ def test_only_one_call_where_only_one_may_be(bench: Bench) -> None:
     assert not bench.follows(state, HERMES.replace('"f"', '"g"'))
 
 
-@pytest.mark.parametrize("family", ["hermes", "llama3", "mistral"])
+@pytest.mark.parametrize("family", ["hermes", "llama3", "mistral", "mistral_args"])
 def test_text_may_be_anything_until_a_strict_function_is_called(bench: Bench, family: str) -> None:
     assert make(bench, family, "auto") is None
     state = bench.compile(make(bench, family, "auto", strict=True))
@@ -118,6 +124,7 @@ def test_text_may_be_anything_until_a_strict_function_is_called(bench: Bench, fa
         "hermes": HERMES,
         "llama3": '{"name": "f", "parameters": {"x": 5}}',
         "mistral": '[TOOL_CALLS][{"name": "f", "arguments": {"x": 5}}]',
+        "mistral_args": '[TOOL_CALLS]f[ARGS]{"x": 5}',
     }[family]
     assert bench.follows(state, call)
     assert not bench.follows(state, call.replace("5", '"5"'))

@@ -29,7 +29,7 @@ def refusal(
 ) -> ApiError | None:
     """What a request gets."""
     guard = QueueGuard(LIMITS)
-    guard.sent(num_sent)
+    guard.sent([1] * num_sent, b"")
     try:
         guard.check(load, num_open=num_open, num_new=1, lane=lane, deadline_s=deadline_s)
     except ApiError as error:
@@ -66,9 +66,19 @@ def test_tokens_on_their_way_to_the_core_count_until_it_reports() -> None:
     assert refusal(load, num_sent=400) is None
     assert refusal(load, num_sent=600) is not None
     guard = QueueGuard(LIMITS)
-    guard.sent(600)
+    guard.sent([1] * 600, b"")
     guard.reported()
     guard.check(load, num_open=1, num_new=1, lane="interactive", deadline_s=None)
+
+
+def test_prompts_that_begin_alike_count_once_until_the_core_has_told_what_is_cached() -> None:
+    guard = QueueGuard(LIMITS)
+    for index in range(100):
+        guard.sent([*range(400), index], b"tenant")
+    guard.check(busy(interactive=29.5), num_open=1, num_new=1, lane="interactive", deadline_s=None)
+    guard.sent([*range(400)], b"another tenant")
+    with pytest.raises(ApiError):
+        guard.check(busy(interactive=29.5), num_open=1, num_new=1, lane="interactive", deadline_s=None)
 
 
 def test_a_deadline_that_the_queue_alone_will_pass_is_hopeless() -> None:
@@ -94,7 +104,12 @@ async def test_a_busy_core_s_forecast_reaches_the_client_as_a_503(start_front: S
         response = await running.client.post("/v1/chat/completions", json=chat())
         assert response.status_code == 503
         assert response.headers["retry-after"] == "5"
-        assert response.json()["error"]["code"] == "server_is_overloaded"
+        error = response.json()["error"]
+        assert error["code"] == "server_is_overloaded"
+        degraded = error["degraded"]
+        assert (degraded["reason"], degraded["lane"]) == ("overload", "interactive")
+        assert (degraded["queue_depth"], degraded["predicted_wait_ms"]) == (0, 35000)
+        assert "batch lane" in degraded["hint"]
         patient = await running.raw("POST", "/v1/chat/completions", chat(), "x-penstock-priority: batch\r\n")
         assert (await core.next_add()).lane == "batch"
         await patient.leave()

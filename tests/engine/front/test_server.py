@@ -6,6 +6,7 @@ import asyncio
 import json
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -93,15 +94,87 @@ async def test_a_second_request_hidden_in_a_body_is_only_a_body(running: Running
     assert status_of(response) == 404
 
 
-async def test_a_pipelined_request_is_not_answered_and_the_first_answer_is_whole(running: Running) -> None:
-    core = await running.core()
-    body = json.dumps(chat()).encode()
+LIVEZ = b"GET /livez HTTP/1.1\r\n" + HOST + b"\r\n"
+LAST = b"GET /v1/models HTTP/1.1\r\n" + HOST + b"connection: close\r\n\r\n"
+
+
+def completion(**fields: Any) -> bytes:
+    """A chat request as bytes."""
+    body = json.dumps(chat(**fields)).encode()
     head = b"POST /v1/chat/completions HTTP/1.1\r\ncontent-type: application/json\r\ncontent-length: %d\r\n" % len(body)
-    sending = asyncio.create_task(send(running, head + HOST + b"\r\n" + body + b"GET /livez HTTP/1.1\r\n\r\n"))
+    return head + HOST + b"\r\n" + body
+
+
+async def test_pipelined_requests_are_answered_in_order(running: Running) -> None:
+    core = await running.core()
+    sending = asyncio.create_task(send(running, completion() + LIVEZ + completion() + LAST))
+    first = await core.next_add()
+    core.emit(first.seq_id, running.ids("hello"), "length")
+    second = await core.next_add()
+    core.emit(second.seq_id, running.ids("world"), "length")
+    response = await sending
+    assert response.count(b"HTTP/1.1 200") == 4
+    marks = [b'"content":"hello"', b'"alive":true', b'"content":"world"', b'"object":"list"']
+    places = [response.index(mark) for mark in marks]
+    assert places == sorted(places)
+
+
+async def test_a_pipelined_request_that_comes_in_pieces_is_answered_too(running: Running) -> None:
+    core = await running.core()
+    reader, writer = await asyncio.open_unix_connection(running.path)
+    writer.write(completion() + LAST[:9])
+    add = await core.next_add()
+    writer.write(LAST[9:])
+    core.emit(add.seq_id, running.ids("hello"), "length")
+    response = await asyncio.wait_for(reader.read(), 5)
+    assert (response.count(b"HTTP/1.1 200"), b'"object":"list"' in response) == (2, True)
+    await RawConnection(reader, writer).leave()
+
+
+HOPELESS = {
+    "nonsense": b"nonsense\r\n\r\n",
+    "too many headers": b"GET /livez HTTP/1.1\r\n" + HOST + b"x: 1\r\n" * 150 + b"\r\n",
+    "a large body": b"POST /v1/completions HTTP/1.1\r\n" + HOST + b"content-length: 200000\r\n\r\n" + b"x" * 200_000,
+    "too many": LIVEZ * 100,
+}
+
+
+@pytest.mark.parametrize("rest", HOPELESS.values(), ids=HOPELESS.keys())
+async def test_what_cannot_be_pipelined_ends_the_connection_behind_what_can(running: Running, rest: bytes) -> None:
+    core = await running.core()
+    sending = asyncio.create_task(send(running, completion() + LIVEZ + rest))
     core.emit((await core.next_add()).seq_id, running.ids("hello"), "length")
     response = await sending
-    assert response.count(b"HTTP/1.1 ") == 1
+    assert response.count(b"HTTP/1.1 200") == response.count(b"HTTP/1.1 ")
+    assert 2 <= response.count(b"HTTP/1.1 ") <= 20
     assert b'"content":"hello"' in response
+    assert response.endswith(b'{"alive":true}')
+
+
+async def test_a_pipelined_request_that_never_ends_does_not_cut_the_answer_under_way(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "HEADERS_TIMEOUT_S", 0.05)
+    core = await running.core()
+    reader, writer = await asyncio.open_unix_connection(running.path)
+    writer.write(completion(stream=True) + b"GET /livez HT")
+    add = await core.next_add()
+    await asyncio.sleep(0.15)  # the server's own timer
+    core.emit(add.seq_id, running.ids("hello"), "length")
+    response = await asyncio.wait_for(reader.read(), 5)
+    assert b"[DONE]" in response
+    assert response.count(b"HTTP/1.1 ") == 1
+    await RawConnection(reader, writer).leave()
+
+
+async def test_a_client_that_leaves_behind_pipelined_requests_is_noticed(running: Running) -> None:
+    core = await running.core()
+    reader, writer = await asyncio.open_unix_connection(running.path)
+    writer.write(completion(stream=True) + LIVEZ + completion())
+    add = await core.next_add()
+    await RawConnection(reader, writer).leave()
+    assert (await core.next_abort()).seq_ids == [add.seq_id]
+    assert core.adds.empty()
 
 
 async def test_requests_one_after_another_share_a_connection(running: Running) -> None:

@@ -13,9 +13,10 @@ import pytest
 
 from engine.config import CoreConfig
 from engine.front.link import CoreLink
+from engine.front.live_core import CoreProcess
 from engine.front.metrics import EngineMetrics
 from engine.front.queue_guard import QueueLimits
-from engine.front.supervisor import CoreProcess, CoreSupervisor, Patience, spawn_core
+from engine.front.supervisor import CoreSupervisor, Patience, spawn_core
 from tests.engine.front.fake_core import FakeCores
 
 PATIENCE = Patience(first_pause_s=0.01, longest_pause_s=0.04, stop_s=0.3, connect_s=0.2)

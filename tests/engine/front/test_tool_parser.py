@@ -21,6 +21,7 @@ def form(template: str) -> ToolFormat:
 HERMES = form("tools <tool_call>")
 LLAMA3 = form("tools ipython")
 MISTRAL = form("tools [TOOL_CALLS]")
+MISTRAL_ARGS = form("tools [TOOL_CALLS] [ARGS]")
 ARGUMENTS = '{"a": "x}\\"{\\\\", "b": [1, {}]}'
 CALL = f'<tool_call>\n{{"name": "f", "arguments": {ARGUMENTS}}}\n</tool_call>'
 
@@ -80,6 +81,21 @@ def collect(results: list[Parsed]) -> tuple[str, Calls]:
             {0: ("f", '{"a":1}'), 1: ("g", "{}")},
         ),
         (MISTRAL, "[TOOL_", "[TOOL_", {}),
+        (MISTRAL_ARGS, f"[TOOL_CALLS]f[ARGS]{ARGUMENTS}", "", {0: ("f", ARGUMENTS)}),
+        (MISTRAL, f"[TOOL_CALLS]f[ARGS]{ARGUMENTS}", "", {0: ("f", ARGUMENTS)}),
+        (MISTRAL_ARGS, '[TOOL_CALLS][{"name": "f", "arguments": {"a":1}}]', "", {0: ("f", '{"a":1}')}),
+        (
+            MISTRAL_ARGS,
+            'Sure. [TOOL_CALLS]f[ARGS]{"a": 1}\n[TOOL_CALLS] g[CALL_ID]Ab3dE6gH9[ARGS] {}',
+            "Sure.",
+            {0: ("f", '{"a": 1}'), 1: ("g", "{}")},
+        ),
+        (MISTRAL_ARGS, '[TOOL_CALLS]f[ARGS]{"a": [1', "", {0: ("f", '{"a": [1')}),
+        (MISTRAL_ARGS, "[TOOL_CALLS]h[ARGS]{} x", "[TOOL_CALLS]h[ARGS]{} x", {}),
+        (MISTRAL_ARGS, "[TOOL_CALLS]f[ARG", "[TOOL_CALLS]f[ARG", {}),
+        (MISTRAL_ARGS, "[TOOL_CALLS]f is a function", "[TOOL_CALLS]f is a function", {}),
+        (MISTRAL_ARGS, "f[ARGS]{}", "f[ARGS]{}", {}),
+        (HERMES, "<tool_call>f[ARGS]{}", "<tool_call>f[ARGS]{}", {}),
     ],
 )
 def test_an_answer_is_taken_apart_the_same_however_it_is_cut(
@@ -102,6 +118,17 @@ def test_the_name_is_known_before_the_arguments_and_these_come_as_they_are() -> 
     assert found.feed(" 5").calls == (CallDelta(index=0, arguments=" 5"),)
     assert found.feed("}}").calls == (CallDelta(index=0, arguments="}"),)
     assert found.feed("\n</tool_call>") == Parsed("", ())
+
+
+def test_a_name_before_a_marker_is_known_before_the_arguments() -> None:
+    found = parser(MISTRAL_ARGS)
+    assert found.feed("[TOOL_CALLS]f[CALL").calls == ()
+    assert found.feed("_ID]123456789[ARGS]{").calls == (
+        CallDelta(index=0, id="id0", name="f"),
+        CallDelta(index=0, arguments="{"),
+    )
+    assert found.feed("}[TOOL_CALLS]g[ARGS]").calls == (CallDelta(index=0, arguments="}"),)
+    assert found.feed("{").calls[0].name == "g"
 
 
 def test_text_is_shown_as_soon_as_it_cannot_be_a_call() -> None:

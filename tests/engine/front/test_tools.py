@@ -121,6 +121,7 @@ def test_references_in_data_are_data() -> None:
         (None, {}, None),
         ("{{ tools }} <tool_call>", {}, "hermes"),
         ("{{ tools }}", {"[TOOL_CALLS]": 5}, "mistral"),
+        ("{{ tools }} [TOOL_CALLS] [ARGS]", {"[TOOL_CALLS]": 5, "[ARGS]": 6}, "mistral_args"),
         ("{{ tools }} ipython", {"<|python_tag|>": 7}, "llama3"),
     ],
 )
@@ -129,6 +130,15 @@ def test_a_family_is_known_by_its_template_and_tokens(
 ) -> None:
     form = choose_tool_format(template, added)
     assert (form.family if form is not None else None) == family
+
+
+def test_every_marker_of_the_newer_mistral_form_is_shown() -> None:
+    markers = {"[TOOL_CALLS]": 5, "[ARGS]": 6, "[CALL_ID]": 7}
+    form = choose_tool_format("tools [TOOL_CALLS] [ARGS]", markers, set(markers))
+    assert form is not None
+    shown = form.token_bytes(lambda _token_id: b"")
+    assert [shown(token_id) for token_id in (5, 6, 7)] == [b"[TOOL_CALLS]", b"[ARGS]", b"[CALL_ID]"]
+    assert len(form.make_id()) == 9
 
 
 def test_markers_that_are_special_tokens_are_shown() -> None:

@@ -7,8 +7,9 @@ import torch
 
 pytest.importorskip("triton")
 
-from engine.attention.base import AttentionSpec, ForwardContext
-from engine.attention.triton_paged import TritonKVCache, TritonPagedAttention
+from engine.attention.base import AttentionSpec, DeviceLengths, ForwardContext
+from engine.attention.triton_kv_cache import TritonKVCache
+from engine.attention.triton_paged import TritonPagedAttention
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 BLOCK_SIZE = 8
@@ -144,3 +145,46 @@ def test_int8_pool_keeps_a_scale_for_each_token_and_head() -> None:
     restored = cache.keys[[1, 5, 9]].float().cpu() * cache.key_scales[[1, 5, 9]].cpu()[..., None]
     step = tokens.abs().amax(-1, keepdim=True) / 127
     assert bool(((restored - tokens).abs() <= step / 2 + 1e-6).all())
+
+
+def test_fp8_pool_is_read_with_its_scales() -> None:
+    pool = Pool(spec(), [(25, 1), (0, 12), (6, 3)])
+    backend = TritonPagedAttention(device=DEVICE, kv_dtype=torch.float8_e4m3fn)
+    error = (pool.run(backend) - pool.expected()).abs().max().item()
+    # Three bits behind the first: values of 3 are off by up to a sixteenth.
+    assert error < 0.4
+
+
+def test_rows_that_decode_beside_a_chunk_keep_their_segments() -> None:
+    pool = Pool(spec(), [(515, 1), (60, 2), (3, 20), (0, 18)])
+    backend = TritonPagedAttention(device=DEVICE, num_processors=64)
+    assert torch.allclose(pool.run(backend), pool.expected(), atol=2e-5)
+
+
+@pytest.mark.parametrize("num_processors", [1, 64], ids=["whole", "segments"])
+def test_padded_steps_read_their_lengths_from_the_device(num_processors: int) -> None:
+    pool = Pool(spec(), [(130, 1), (20, 3)])
+    backend = TritonPagedAttention(device=DEVICE, num_processors=num_processors)
+    cache = backend.allocate(pool.num_blocks, BLOCK_SIZE, pool.spec, torch.float32)
+    for row, (keys, values) in enumerate(zip(pool.keys, pool.values, strict=True)):
+        cache.write(keys.to(DEVICE), values.to(DEVICE), pool.slots(row, 0, len(keys)).to(DEVICE))
+    lengths = DeviceLengths(
+        query_starts=torch.tensor([0, 1, 4, 4, 4], dtype=torch.int32, device=DEVICE),
+        context_lens=torch.tensor([131, 23, 0, 0], dtype=torch.int32, device=DEVICE),
+    )
+    tables = torch.zeros(4, pool.tables.shape[1], dtype=torch.int32)
+    tables[:2] = pool.tables
+    padding = torch.zeros(12, dtype=torch.int64)
+    # Four rows of up to three tokens; the lists are bounds.
+    backend.prepare(ForwardContext(padding, padding - 1, [0, 3, 6, 9, 12], [256] * 4, tables, BLOCK_SIZE, lengths))
+    heads = torch.zeros(12, (4 + 2 * 2) * 16)
+    heads[:4, : 4 * 16] = torch.cat(pool.queries).flatten(1)
+    assert isinstance(cache, TritonKVCache)
+    before = [tensor.clone() for tensor in (cache.keys, cache.values)]
+    still = torch.ones(12, 1, 8, dtype=torch.complex64)
+
+    out = backend.rotate_and_forward(heads.to(DEVICE), still.to(DEVICE), None, cache, pool.spec)
+
+    assert torch.allclose(out[:4].cpu(), pool.expected(), atol=2e-5)
+    assert torch.equal(cache.keys, before[0]), "padding was stored"
+    assert torch.equal(cache.values, before[1])

@@ -12,6 +12,7 @@ import torch
 from engine.attention.base import AttentionBackend, ForwardContext
 from engine.attention.torch_attention import TorchAttention
 from engine.models.decoder import Model
+from engine.models.layer_ops import LayerOps
 from engine.models.loader import load_model
 
 CPU = torch.device("cpu")
@@ -37,9 +38,11 @@ class PagedRunner:
         block_size: int = 8,
         shuffle_seed: int | None = None,
         dtype: torch.dtype = torch.float32,
+        backend: AttentionBackend | None = None,
+        ops: LayerOps | None = None,
     ) -> None:
-        backend: AttentionBackend = TorchAttention(CPU)
-        self.model: Model = load_model(model_dir, dtype=dtype, device=CPU, backend=backend)
+        backend = backend or TorchAttention(CPU)
+        self.model: Model = load_model(model_dir, dtype=dtype, device=CPU, backend=backend, ops=ops)
         self.caches = [backend.allocate(num_blocks, block_size, spec, dtype) for spec in self.model.attention_specs]
         self.block_size = block_size
         self._free = list(range(num_blocks))

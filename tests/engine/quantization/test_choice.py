@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import pytest
 import torch
 
-from engine.quantization.choice import KernelTable
+from engine.quantization.choice import KernelTable, working_kinds
 from engine.quantization.kernels import Kernel, KernelKind, Scratch
 from engine.quantization.weights import ChannelWeight, quantize_channels
 
@@ -76,3 +77,22 @@ def test_a_shape_is_measured_once() -> None:
     assert clock.now == measured_until
     table.choose(candidates, quantize_channels(torch.ones(6, 8)))
     assert clock.now > measured_until
+
+
+class BrokenKernel:
+    """Does not run here."""
+
+    def __init__(self, weight: ChannelWeight, scratch: Scratch) -> None:
+        pass
+
+    def multiply(self, inputs: torch.Tensor) -> tuple[torch.Tensor, None]:
+        raise NotImplementedError("no such kernel in this build")
+
+
+def test_kernels_that_do_not_run_on_a_card_are_passed_over() -> None:
+    broken = KernelKind("broken", lambda weight: True, BrokenKernel)
+    (working,) = kinds(SteppedClock(), {"a": (0.1, 0.1)})
+
+    assert list(working_kinds({"broken": broken, "a": working}, WEIGHT, Scratch())) == ["a"]
+    with pytest.raises(NotImplementedError, match="no such kernel"):
+        working_kinds({"broken": broken}, WEIGHT, Scratch())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,11 @@ from tests.engine.models.paged import PagedRunner, Row
 
 _AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 _SIZES = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2}
+_EXPERT_SIZES = {
+    "qwen2_moe": {"moe_intermediate_size": 64, "shared_expert_intermediate_size": 64},
+    "qwen3_moe": {"moe_intermediate_size": 64},
+}
+_PACKABLE = re.compile(r"(_proj|\.w[123])\.weight$")
 PROMPT = [3, 14, 15, 92, 65, 35]
 
 
@@ -112,13 +118,13 @@ def quantize(weight: torch.Tensor, packing: Packing, seed: int) -> tuple[dict[st
 def write_pair(folder: Path, packing: Packing, variant: str = "qwen3") -> tuple[Path, Path]:
     """A packed checkpoint, and the plain one of the numbers it stands for."""
     plain, packed = folder / "plain", folder / "packed"
-    changes = {**_SIZES, "vocab_size": 96, "head_dim": 16}
+    changes = {**_SIZES, "vocab_size": 96, "head_dim": 16, **_EXPERT_SIZES.get(variant, {})}
     save_checkpoint(make_reference(variant, **changes), plain)
     save_checkpoint(make_reference(variant, **changes), packed)
     tensors = load_file(plain / "model.safetensors")
     packed_tensors = {name: tensor.clone() for name, tensor in tensors.items()}
     for seed, name in enumerate(sorted(tensors)):
-        if "_proj.weight" in name:
+        if _PACKABLE.search(name):
             parts, restored = quantize(tensors[name], packing, seed)
             del packed_tensors[name]
             prefix = name.removesuffix(".weight")
@@ -204,6 +210,37 @@ def test_missing_and_misshapen_parts_are_named(tmp_path: Path) -> None:
         PagedRunner(packed)
     change_tensors(packed, lambda tensors: tensors.pop(f"{name}.scales"))
     with pytest.raises(CheckpointError, match=rf"missing tensor {name}\.scales"):
+        PagedRunner(packed)
+
+
+@pytest.mark.parametrize("variant", ["phi3", "mixtral", "qwen2_moe", "qwen3_moe"])
+@pytest.mark.parametrize("name", ["awq", "gptq reordered"])
+def test_fused_projections_and_experts_may_be_packed(variant: str, name: str, tmp_path: Path) -> None:
+    packed, plain = write_pair(tmp_path, PACKINGS[name], variant=variant)
+    names = load_file(packed / "model.safetensors").keys()
+    assert any(("qkv_proj" if variant == "phi3" else "experts.0.") in name for name in names if "qweight" in name)
+
+    assert_same_logits(packed, plain, [8])
+
+
+@pytest.mark.parametrize("form", ["gate_up_proj", "gate_up_proj.qweight", "gate_up_proj_blocks"])
+def test_experts_in_one_tensor_are_refused_with_the_reason(form: str, tmp_path: Path) -> None:
+    packed, _ = write_pair(tmp_path, AWQ, variant="qwen3_moe")
+    change_tensors(packed, lambda tensors: tensors.update({f"model.layers.1.mlp.experts.{form}": torch.zeros(8, 4, 4)}))
+    with pytest.raises(CheckpointError, match=r"layers\.1\.mlp\.experts\.gate_up_proj.*one tensor for all experts"):
+        PagedRunner(packed)
+
+
+@pytest.mark.parametrize("name", ["model.layers.1.mlp.gate", "model.embed_tokens", "lm_head"])
+def test_modules_that_are_never_read_packed_are_named(name: str, tmp_path: Path) -> None:
+    packed, _ = write_pair(tmp_path, AWQ, variant="qwen3_moe")
+
+    def pack_it(tensors: dict[str, torch.Tensor]) -> None:
+        del tensors[f"{name}.weight"]
+        tensors[f"{name}.qweight"] = torch.zeros(64, 1, dtype=torch.int32)
+
+    change_tensors(packed, pack_it)
+    with pytest.raises(CheckpointError, match=rf"{name}\.weight: is packed.*leave it out of the quantization"):
         PagedRunner(packed)
 
 

@@ -11,7 +11,6 @@ from engine.core.batch import RowResult, ScheduledBatch, ScheduledRow
 from engine.core.drafting import DraftRequest
 from engine.core.sequence import INT64, Sequence
 from engine.messages import Add, SamplingParams
-from engine.speculation.ngram import NgramProposer
 from engine.speculation.speculator import Speculator
 from engine.speculation.step_cost import StepCosts
 
@@ -65,7 +64,7 @@ def world(fixed: float = 0.2, each: float = 0.05, *, believed: tuple[float, floa
         costs(*(believed or (fixed, each))),
         max_drafts=6,
         clock=itertools.count(0.0, 0.01).__next__,
-        lookup=NgramProposer(),
+        has_lookup=True,
     )
     return World(speculator, fixed, each)
 

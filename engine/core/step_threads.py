@@ -1,0 +1,74 @@
+"""How many threads a step gets on a CPU: small ones run on one, which leaves the other cores to the front."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from statistics import median
+
+from engine.core.batch import RowResult, ScheduledBatch
+from engine.core.step_loop import Runner
+
+_MEASURED_ROWS = (1, 2, 4, 8, 16)
+_REPEATS = 5
+_LONGEST_S = 0.02
+"""A step that takes longer is worth every thread, and not worth measuring so often."""
+_WORTHWHILE = 1.15
+"""More threads have to save this much: they also cost the front, which no measurement before traffic sees."""
+
+
+class ThreadedRunner:
+    """A runner that computes decode steps of few rows on one thread, and all others on every thread there is."""
+
+    def __init__(
+        self, runner: Runner, *, num_threads: int, max_single_rows: int, set_threads: Callable[[int], None]
+    ) -> None:
+        """`set_threads`: of torch; it stands at `num_threads` now."""
+        self._runner = runner
+        self._num_threads = num_threads
+        self._max_single_rows = max_single_rows
+        self._set_threads = set_threads
+        self._current = num_threads
+
+    def run(self, batch: ScheduledBatch) -> list[RowResult]:
+        """One result a row."""
+        is_small = len(batch.rows) <= self._max_single_rows and all(row.num_query_tokens == 1 for row in batch.rows)
+        wanted = 1 if is_small else self._num_threads
+        if wanted != self._current:
+            self._set_threads(wanted)
+            self._current = wanted
+        return self._runner.run(batch)
+
+
+def max_single_rows(
+    run: Callable[[ScheduledBatch], object],
+    decode_batch: Callable[[int], ScheduledBatch],
+    *,
+    num_threads: int,
+    max_rows: int,
+    set_threads: Callable[[int], None],
+    clock: Callable[[], float],
+) -> int:
+    """Up to how many decode rows one thread is about as fast as all; 0: not even for one. Ends with all threads set."""
+    found = 0
+    for num_rows in _MEASURED_ROWS:
+        if num_threads == 1 or num_rows > max_rows:
+            break
+        batch = decode_batch(num_rows)
+        run(batch)
+        started_at = clock()
+        run(batch)
+        if clock() - started_at > _LONGEST_S:
+            break
+        seconds: dict[int, list[float]] = {1: [], num_threads: []}
+        for _ in range(_REPEATS):
+            for count, times in seconds.items():
+                set_threads(count)
+                run(batch)  # sets up what the other number of threads left otherwise
+                started_at = clock()
+                run(batch)
+                times.append(clock() - started_at)
+        if median(seconds[1]) > median(seconds[num_threads]) * _WORTHWHILE:
+            break
+        found = num_rows
+    set_threads(num_threads)
+    return found

@@ -1,0 +1,83 @@
+"""Weight-only products on CUDA by Triton kernels. Triton is imported when the first weight is laid out for them."""
+
+from __future__ import annotations
+
+import torch
+
+from engine.quantization.kernels import KernelKind, Scratch
+from engine.quantization.weights import ChannelWeight, GroupWeight
+
+_INT4_GROUP = 32
+"""Groups must be multiples of half a tile."""
+_COMPUTED = (torch.bfloat16, torch.float16)
+
+
+class TritonInt4:
+    """int4 weights in groups times bfloat16 or float16 rows; other rows are rounded to bfloat16."""
+
+    def __init__(self, weight: GroupWeight, scratch: Scratch) -> None:
+        from engine.kernels.weight_only import num_segments, pack_int4
+
+        self._packed = pack_int4(weight.codes)
+        self._scales = weight.scales.t().contiguous()
+        self._zeros = weight.zeros.t().contiguous()
+        self._group_size = weight.group_size
+        self._segments = num_segments(*weight.shape, _processors(weight.codes.device))
+
+    def multiply(self, inputs: torch.Tensor) -> tuple[torch.Tensor, None]:
+        """float32 [T, out]."""
+        from engine.kernels.weight_only import int4_product
+
+        product = int4_product(
+            _computed(inputs),
+            self._packed,
+            self._scales,
+            self._zeros,
+            group_size=self._group_size,
+            segments=self._segments,
+        )
+        return product, None
+
+
+class TritonBytes:
+    """int8 or fp8 weights with a scale for each output times bfloat16 or float16 rows."""
+
+    def __init__(self, weight: ChannelWeight, scratch: Scratch) -> None:
+        from engine.kernels.weight_only import num_segments
+
+        self._codes = weight.codes.contiguous()
+        self._scales = weight.scales
+        self._segments = num_segments(*weight.shape, _processors(weight.codes.device))
+
+    def multiply(self, inputs: torch.Tensor) -> tuple[torch.Tensor, None]:
+        """float32 [T, out]."""
+        from engine.kernels.weight_only import byte_product
+
+        return byte_product(_computed(inputs), self._codes, self._scales, segments=self._segments), None
+
+
+def can_run_int4(weight: GroupWeight) -> bool:
+    """Whether the int4 kernel takes the shape, on a device that it compiles for."""
+    return weight.codes.is_cuda and weight.bits == 4 and weight.group_size % _INT4_GROUP == 0
+
+
+def can_run_bytes(weight: ChannelWeight) -> bool:
+    """Whether the kernel compiles for the weight's device: fp8 needs compute capability 8.9."""
+    if not weight.codes.is_cuda:
+        return False
+    return weight.codes.dtype == torch.int8 or torch.cuda.get_device_capability(weight.codes.device) >= (8, 9)
+
+
+def _processors(device: torch.device) -> int:
+    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
+
+
+def _computed(inputs: torch.Tensor) -> torch.Tensor:
+    # float32 stays as it is in Triton's interpreter, which multiplies no bfloat16.
+    inputs = inputs if inputs.dtype in _COMPUTED or not inputs.is_cuda else inputs.bfloat16()
+    return inputs if inputs.stride(1) == 1 else inputs.contiguous()
+
+
+TRITON_INT8: tuple[KernelKind[ChannelWeight], ...] = (KernelKind("triton_int8", can_run_bytes, TritonBytes),)
+TRITON_FLOAT8: tuple[KernelKind[ChannelWeight], ...] = (KernelKind("triton_fp8", can_run_bytes, TritonBytes),)
+TRITON_GROUPS: tuple[KernelKind[GroupWeight], ...] = (KernelKind("triton_int4", can_run_int4, TritonInt4),)

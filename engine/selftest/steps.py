@@ -1,0 +1,243 @@
+"""`penstock engine steps`: how long a decode step takes on this device, beside what its memory allows.
+
+Every step reads all weights and the rows' keys and values; the time that takes at the measured copy bandwidth bounds
+it from below. Three ways to run the same steps tell what the host adds: queued (launched without waiting for any, so
+that the device never idles), overlapped (one step ahead, as the engine runs on a GPU) and awaited (one by one).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from engine.attention.base import AttentionSpec
+from engine.config import CoreConfig, EngineConfigError
+from engine.core.batch import ScheduledBatch
+from engine.core.cuda_graphs import graph_model
+from engine.core.flight import Flight
+from engine.core.kv_pool import block_bytes
+from engine.core.machine import Machine, find_machine
+from engine.core.overlap_runner import OverlapRunner
+from engine.core.sample_rows import SampleRows
+from engine.core.warm_up import PLAIN_PARAMS, made_up_batch
+from engine.models.checkpoint import CheckpointError
+from engine.models.config_reader import ModelConfigError
+from engine.models.decoder import Decoder, Model
+from engine.models.loader import load_model
+from engine.quantization.float8 import QuantizationError
+from engine.sampling.device_choice import TorchChooser
+from engine.sampling.sampler import Sampler
+
+_COPY_BYTES = {"cuda": 4 << 30, "cpu": 64 << 20}
+_COPY_ROUNDS = 10
+_WARM_STEPS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepFigures:
+    """One number of rows at one context; milliseconds a step."""
+
+    rows: int
+    context: int
+    queued_ms: float
+    overlapped_ms: float
+    awaited_ms: float
+    bound_ms: float
+    bound_share: float
+    """bound over queued."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Measure and print, JSON last. Returns 0, or 2 when the model or a setting is wrong."""
+    options = _parser().parse_args(argv)
+    try:
+        results = measure(_config(options), options.shape or [(1, 128)], options.steps, time.perf_counter)
+    except (EngineConfigError, ModelConfigError, CheckpointError, QuantizationError) as error:
+        print(f"engine steps: {error}", file=sys.stderr)
+        return 2
+    if not options.json:
+        print("\n".join(f"{name:<14} {value}" for name, value in results.items() if name != "shapes"))
+        print("\n".join(f"{shape}" for shape in results["shapes"]))
+    print(json.dumps(results))
+    return 0
+
+
+def measure(
+    config: CoreConfig, shapes: Sequence[tuple[int, int]], num_steps: int, clock: Callable[[], float]
+) -> dict[str, Any]:
+    """Figures of each (rows, context); what it ran on. Raises EngineConfigError and what loading raises."""
+    machine = find_machine(config)
+    copy_bytes_s = copy_bandwidth(machine.device, clock)
+    model = load_model(
+        config.model_dir,
+        dtype=machine.dtype,
+        device=machine.device,
+        backend=machine.backend,
+        quantization=config.quantization,
+    )
+    weight_bytes = _weight_bytes(config, machine, model)
+    figures = []
+    for rows, context in shapes:
+        batch = made_up_batch(
+            rows,
+            1,
+            context,
+            num_blocks=_num_blocks(config, rows, context),
+            block_size=config.block_size,
+            params=PLAIN_PARAMS,
+        )
+        runner = _runner(config, machine, model, rows, context)
+        bound_s = (weight_bytes + _kv_bytes(machine, model.attention_specs, rows * context)) / (copy_bytes_s)
+        figures.append(_figures(runner, batch, context, num_steps, bound_s, machine.device, clock))
+    return {
+        "card": torch.cuda.get_device_name(machine.device) if machine.device.type == "cuda" else "cpu",
+        "torch": torch.__version__,
+        "dtype": str(machine.dtype).removeprefix("torch."),
+        "quantization": config.quantization,
+        "copy_gb_s": round(copy_bytes_s / 1e9, 1),
+        "weight_gb": round(weight_bytes / 1e9, 3),
+        "shapes": [asdict(figure) for figure in figures],
+    }
+
+
+def copy_bandwidth(device: torch.device, clock: Callable[[], float]) -> float:
+    """Bytes read and written a second by a plain copy, the best of some."""
+    source = torch.zeros(_COPY_BYTES[device.type], dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    best_s = float("inf")
+    for _ in range(_COPY_ROUNDS):
+        _wait(device)
+        started_at = clock()
+        target.copy_(source)
+        _wait(device)
+        best_s = min(best_s, clock() - started_at)
+    return 2 * source.nbytes / best_s
+
+
+def _figures(
+    runner: OverlapRunner,
+    batch: ScheduledBatch,
+    context: int,
+    num_steps: int,
+    bound_s: float,
+    device: torch.device,
+    clock: Callable[[], float],
+) -> StepFigures:
+    seconds = []
+    for depth in (num_steps, 1, 0):
+        _run(runner, batch, _WARM_STEPS, depth)
+        _wait(device)
+        started_at = clock()
+        _run(runner, batch, num_steps, depth)
+        _wait(device)
+        seconds.append((clock() - started_at) / num_steps)
+    return StepFigures(
+        rows=len(batch.rows),
+        context=context,
+        queued_ms=1e3 * seconds[0],
+        overlapped_ms=1e3 * seconds[1],
+        awaited_ms=1e3 * seconds[2],
+        bound_ms=1e3 * bound_s,
+        bound_share=bound_s / seconds[0],
+    )
+
+
+def _run(runner: OverlapRunner, batch: ScheduledBatch, num_steps: int, depth: int) -> None:
+    """So many steps, each launched when at most `depth` before it are still awaited."""
+    under_way: list[Flight] = []
+    last: Flight | None = None
+    for _ in range(num_steps):
+        last = runner.launch(batch, last)
+        under_way.append(last)
+        while len(under_way) > depth:
+            under_way.pop(0).result()
+    for flight in under_way:
+        flight.result()
+
+
+def _runner(config: CoreConfig, machine: Machine, model: Decoder, rows: int, context: int) -> OverlapRunner:
+    num_blocks = _num_blocks(config, rows, context)
+    caches = machine.allocate_pool(model.attention_specs, num_blocks, config.block_size)
+    run_model: Model = model
+    if machine.graphs is not None:
+        run_model = graph_model(config, model, caches, machine.graphs, max_model_len=context, device=machine.device)
+    return OverlapRunner(
+        run_model,
+        Sampler(machine.chooser),
+        caches,
+        chooser=machine.chooser or TorchChooser(),
+        sample_rows=SampleRows(machine.device),
+        device=machine.device,
+        block_size=config.block_size,
+        max_tokens=rows,
+        max_rows=rows,
+        max_blocks=-(-context // config.block_size),
+    )
+
+
+def _num_blocks(config: CoreConfig, rows: int, context: int) -> int:
+    return rows * -(-context // config.block_size)
+
+
+def _kv_bytes(machine: Machine, specs: Sequence[AttentionSpec], num_positions: int) -> int:
+    has_scales = machine.kv_dtype is not None
+    return num_positions * block_bytes(specs, 1, machine.kv_element_bytes, has_scales=has_scales)
+
+
+def _weight_bytes(config: CoreConfig, machine: Machine, model: Decoder) -> int:
+    """What a step reads: all that was loaded, but for an embedding of which it looks up a few rows."""
+    if machine.device.type == "cuda":
+        held = torch.cuda.memory_allocated(machine.device)
+    else:
+        held = sum(path.stat().st_size for path in config.model_dir.glob("*.safetensors"))
+    shape = model.config
+    embedding = 0 if shape.tie_word_embeddings else shape.vocab_size * shape.hidden_size * machine.dtype.itemsize
+    return held - embedding
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _config(options: argparse.Namespace) -> CoreConfig:
+    rows = max(rows for rows, _ in options.shape or [(1, 128)])
+    return CoreConfig(
+        model_dir=options.model.resolve(),
+        device=options.device,
+        quantization=options.quantization,
+        kv_dtype=options.kv_dtype,
+        num_threads=options.threads,
+        cuda_graphs=not options.no_graphs,
+        max_num_rows=rows,
+        step_token_budget=max(rows, 512),
+    )
+
+
+def _shape(text: str) -> tuple[int, int]:
+    rows, _, context = text.partition("x")
+    if not (rows.isdigit() and context.isdigit() and int(rows) and int(context)):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected rows x context, such as 64x1024")
+    return int(rows), int(context)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="penstock engine steps", description=__doc__)
+    parser.add_argument("--model", type=Path, required=True, metavar="DIR", help="model folder")
+    parser.add_argument("--shape", type=_shape, action="append", metavar="ROWSxCONTEXT", help="default 1x128")
+    parser.add_argument("--steps", type=int, default=100, help="of each kind (default %(default)s)")
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    parser.add_argument("--quantization", choices=("none", "int8", "int4", "fp8"), default="none")
+    parser.add_argument("--kv-dtype", choices=("auto", "int8", "fp8"), default="auto")
+    parser.add_argument("--threads", type=int, default=0, help="of torch on a CPU; 0: every core")
+    parser.add_argument("--no-graphs", action="store_true", help="launch every kernel by itself")
+    parser.add_argument("--json", action="store_true", help="print the JSON line only")
+    return parser

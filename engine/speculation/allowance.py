@@ -1,0 +1,24 @@
+"""Time that may be lost on what may turn out useless: a share of all time, saved up to a limit."""
+
+from __future__ import annotations
+
+
+class Allowance:
+    """Seconds that may still be spent."""
+
+    __slots__ = ("_limit_s", "_ratio", "left_s")
+
+    def __init__(self, ratio: float, limit_s: float) -> None:
+        """`ratio`: what is earned of every second that passes; `limit_s`: most that is saved up."""
+        self._ratio = ratio
+        self._limit_s = limit_s
+        self.left_s = 0.0
+        """Below 0 when more was spent than there was."""
+
+    def earn(self, seconds: float, gained_s: float = 0.0) -> None:
+        """So much time passed; what was gained in it is earned as well."""
+        self.left_s = min(self._limit_s, self.left_s + self._ratio * seconds + max(0.0, gained_s))
+
+    def spend(self, seconds: float) -> None:
+        """So much was spent."""
+        self.left_s -= seconds

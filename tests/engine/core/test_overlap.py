@@ -1,0 +1,322 @@
+"""Steps launched before the last one's tokens are known: the same answers, the same ends, the same books."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from engine.core.batch import RowResult, ScheduledBatch
+from engine.core.flight import Flight
+from engine.core.foresight import Foresight
+from engine.core.load_meter import LoadMeter
+from engine.core.overlap import OverlappedStepLoop
+from engine.core.overlap_runner import ModelFlight, OverlapRunner
+from engine.core.sample_rows import SampleRows
+from engine.core.step_loop import StepLoop
+from engine.core.step_time import StepTimeModel
+from engine.messages import Abort, Add, SamplingParams, SeqOutput, StepReport, ToCore
+from engine.sampling.device_choice import TorchChooser
+from engine.sampling.sampler import Sampler
+from tests.engine.core.checkpoints import MAX_MODEL_LEN
+from tests.engine.core.fakes import FakeClock, FakeCore, greedy, make_add, next_token
+from tests.engine.core.test_step_loop import ScriptedInbox
+from tests.engine.core.tiny_core import BLOCK_SIZE, CPU, PROMPTS, TinyCore
+
+
+@dataclass
+class FakeFlight:
+    """A step of the fake model that is computed when its result is asked for."""
+
+    batch: ScheduledBatch
+    compute: Callable[[], list[RowResult]]
+
+    def result(self) -> list[RowResult]:
+        """Compute it."""
+        return self.compute()
+
+
+class FakeLauncher:
+    """Answers from the text that each sequence will have; says what was launched and awaited, in order."""
+
+    def __init__(self, core: FakeCore) -> None:
+        self._core = core
+        self.log: list[str] = []
+        self.breaks_at: set[int] = set()
+        self.num_launched = 0
+
+    def run(self, batch: ScheduledBatch) -> list[RowResult]:
+        """The fake model's results."""
+        self.log.append("run")
+        self._core.clock.advance(0.01)
+        return [
+            RowResult([next_token(self._text(row.seq.token_ids.tolist(), row.end))] if row.samples else [])
+            for row in batch.rows
+        ]
+
+    def can_launch(self, batch: ScheduledBatch) -> bool:
+        """Sampling rows only."""
+        return all(row.samples for row in batch.rows)
+
+    def launch(self, batch: ScheduledBatch, behind: Flight | None = None) -> Flight:
+        """A flight that computes when awaited."""
+        self.num_launched += 1
+        number = self.num_launched
+        texts = {row.seq.seq_id: self._text(row.seq.token_ids.tolist(), row.end) for row in batch.rows}
+        self.log.append(f"launch {number}" + ("" if behind is None else " behind"))
+
+        def compute() -> list[RowResult]:
+            self.log.append(f"await {number}")
+            self._core.clock.advance(0.01)
+            if number in self.breaks_at:
+                raise RuntimeError("launch failed")
+            return [RowResult([next_token(texts[row.seq.seq_id])]) for row in batch.rows]
+
+        return FakeFlight(batch, compute)
+
+    @staticmethod
+    def _text(known: list[int], length: int) -> list[int]:
+        """The sequence's text up to a position that may not be known yet."""
+        while len(known) < length:
+            known.append(next_token(known))
+        return known[:length]
+
+
+class Harness:
+    """An overlapped loop over a fake core."""
+
+    def __init__(self, script: dict[int, list[ToCore]], **core: Any) -> None:
+        self.core = core_ = FakeCore(**core)
+        self.reports: list[StepReport] = []
+        self.launcher = FakeLauncher(core_)
+        self.inbox = ScriptedInbox(core_.clock, script)
+        self.loop = OverlappedStepLoop(
+            core_.scheduler,
+            self.launcher,
+            self.inbox,
+            foresight=Foresight(core_.scheduler, core_.blocks, self.launcher),
+            send=self._report,
+            meter=LoadMeter(core_.scheduler, core_.blocks, core_.step_time),
+            step_time=core_.step_time,
+            tally=core_.tally,
+            clock=core_.clock,
+        )
+
+    def _report(self, report: StepReport) -> None:
+        self.reports.append(report)
+        self.core.scheduler.check_integrity()
+
+    def outputs(self) -> list[SeqOutput]:
+        """All outputs so far."""
+        return [output for report in self.reports for output in report.outputs]
+
+    def text(self, seq_id: int) -> list[int]:
+        """Tokens reported for a sequence."""
+        return [token for output in self.outputs() if output.seq_id == seq_id for token in output.token_ids]
+
+    def end(self, seq_id: int) -> SeqOutput:
+        """The one end reported for a sequence."""
+        (end,) = [output for output in self.outputs() if output.seq_id == seq_id and output.finish_reason]
+        return end
+
+
+def test_the_next_step_is_launched_before_this_one_is_awaited() -> None:
+    harness = Harness({0: [make_add(1, [1, 2], 4)]})
+
+    harness.loop.run()
+
+    assert harness.text(1) == greedy([1, 2], 4)
+    assert harness.launcher.log == [
+        *("launch 1", "launch 2 behind", "await 1"),
+        *("launch 3 behind", "await 2"),
+        *("launch 4 behind", "await 3"),
+        "await 4",
+    ]
+    assert len(harness.reports) == 4
+    assert harness.core.blocks.num_free == harness.core.num_blocks
+
+
+def test_sequences_that_end_by_length_are_left_out_of_the_following_step() -> None:
+    harness = Harness({0: [make_add(1, [1], 2), make_add(2, [2], 5)]})
+
+    harness.loop.run()
+
+    assert (harness.text(1), harness.text(2)) == (greedy([1], 2), greedy([2], 5))
+    assert harness.launcher.num_launched == 5
+
+
+def test_a_sequence_that_ends_by_a_token_is_computed_once_too_often_and_no_more() -> None:
+    answer = greedy([3], 8)
+    stop = answer[2]
+    harness = Harness({0: [make_add(1, [3], 8, stop_token_ids=(stop,))]})
+
+    harness.loop.run()
+
+    assert harness.text(1) == answer[: answer.index(stop) + 1]
+    assert harness.launcher.num_launched == answer.index(stop) + 2
+    assert harness.core.blocks.num_free == harness.core.num_blocks
+    assert harness.inbox.num_waits == 2, "a step that nobody waits for keeps no loop awake"
+
+
+def test_requests_that_come_meanwhile_are_scheduled_when_no_step_is_under_way() -> None:
+    harness = Harness({0: [make_add(1, [1], 9)], 3: [make_add(2, [2, 3], 4)], 5: [make_add(3, range(40), 3)]})
+
+    harness.loop.run()
+
+    assert [harness.text(seq_id) for seq_id in (1, 2, 3)] == [greedy([1], 9), greedy([2, 3], 4), greedy(range(40), 3)]
+    assert "run" in harness.launcher.log, "a chunk in the middle of a prompt is not launched"
+
+
+def test_an_abort_with_a_step_under_way_frees_at_once() -> None:
+    harness = Harness({0: [make_add(1, [1], 50), make_add(2, [2], 6)], 2: [Abort(seq_ids=[1])]})
+
+    harness.loop.run()
+
+    (report,) = [report for report in harness.reports if report.freed]
+    assert report is harness.reports[2]
+    assert harness.end(1).abort_state == "decode"
+    assert harness.text(2) == greedy([2], 6)
+    assert harness.core.blocks.num_free == harness.core.num_blocks
+
+
+def test_a_full_engine_with_a_queue_keeps_overlapping() -> None:
+    harness = Harness({0: [make_add(seq_id, [seq_id], 6) for seq_id in range(6)]}, max_num_rows=2)
+
+    harness.loop.run()
+
+    assert [harness.text(seq_id) for seq_id in range(6)] == [greedy([seq_id], 6) for seq_id in range(6)]
+    assert sum("behind" in entry for entry in harness.launcher.log) >= 12
+
+
+def test_scarce_blocks_are_left_to_the_scheduler() -> None:
+    harness = Harness({0: [make_add(seq_id, range(seq_id, seq_id + 7), 12) for seq_id in range(4)]}, num_blocks=9)
+
+    harness.loop.run()
+
+    assert [harness.text(seq_id) for seq_id in range(4)] == [greedy(range(n, n + 7), 12) for n in range(4)]
+    assert harness.core.blocks.num_free == harness.core.num_blocks
+
+
+def test_a_deadline_ends_a_sequence_that_just_goes_on() -> None:
+    harness = Harness({0: [make_add(1, [1], 40, deadline_s=0.1)]})
+
+    harness.loop.run()
+
+    assert harness.end(1).finish_reason == "abort"
+    assert 8 <= len(harness.text(1)) <= 12
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_step_that_fails_under_way_is_computed_anew_and_changes_nothing(number: int) -> None:
+    harness = Harness({0: [make_add(1, [1], 5), make_add(2, [2], 3)]})
+    harness.launcher.breaks_at = {number}
+
+    harness.loop.run()
+
+    assert (harness.text(1), harness.text(2)) == (greedy([1], 5), greedy([2], 3))
+    assert harness.launcher.log.count("run") == 1
+
+
+def real_loop(folder: Path, script: dict[int, list[ToCore]], *, overlaps: bool) -> tuple[list[StepReport], int]:
+    """Reports of a loop over a tiny model, and how many steps were launched behind another."""
+    core = TinyCore(folder)
+    clock = FakeClock()
+    reports: list[StepReport] = []
+    common: dict[str, Any] = {
+        "send": reports.append,
+        "meter": LoadMeter(core.scheduler, core.blocks, StepTimeModel()),
+        "step_time": StepTimeModel(),
+        "tally": core.tally,
+        "clock": clock,
+    }
+    inbox = ScriptedInbox(clock, script)
+    if not overlaps:
+        StepLoop(core.scheduler, core.runner, inbox, **common).run()
+        return reports, 0
+    runner = CountingRunner(
+        core.model,
+        Sampler(),
+        [
+            core.backend.allocate(core.num_blocks, BLOCK_SIZE, spec, torch.float32)
+            for spec in core.model.attention_specs
+        ],
+        chooser=TorchChooser(),
+        sample_rows=SampleRows(CPU),
+        device=CPU,
+        block_size=BLOCK_SIZE,
+        max_tokens=core.budget,
+        max_rows=core.rows,
+        max_blocks=MAX_MODEL_LEN // BLOCK_SIZE,
+    )
+    foresight = Foresight(core.scheduler, core.blocks, runner)
+    OverlappedStepLoop(core.scheduler, runner, inbox, foresight=foresight, **common).run()
+    return reports, runner.num_behind
+
+
+class CountingRunner(OverlapRunner):
+    """Knows how many steps it launched behind another."""
+
+    num_behind = 0
+
+    def launch(self, batch: ScheduledBatch, behind: Flight | None = None) -> ModelFlight:
+        """Count, then launch."""
+        self.num_behind += behind is not None
+        return super().launch(batch, behind)
+
+
+def requests(**params: Any) -> dict[int, list[ToCore]]:
+    """Two requests at once, two while these run; one of them in need of the host."""
+    adds = [
+        Add(seq_id=n, prompt_token_ids=prompt, params=SamplingParams(**({"max_tokens": 12 + n} | params)))
+        for n, prompt in enumerate(PROMPTS)
+    ]
+    penalised = SamplingParams(**({"max_tokens": 5, "frequency_penalty": 0.5} | params))
+    return {0: [*adds[:2]], 4: [adds[2]], 9: [adds[3], Add(seq_id=9, prompt_token_ids=[5], params=penalised)]}
+
+
+@pytest.mark.parametrize(
+    ("params", "num_behind_expected"),
+    [
+        ({"temperature": 0.0}, range(11, 60)),
+        ({"temperature": 1.0, "seed": 5}, range(11, 60)),
+        ({"temperature": 1.0, "seed": 5, "top_p": 0.9}, range(11, 60)),
+        # So hot that most of the vocabulary survives, more than is looked at without waiting: once, then no more.
+        ({"temperature": 50.0, "seed": 5, "top_p": 0.9}, range(1, 4)),
+    ],
+    ids=["greedy", "seeded", "truncated", "undecided"],
+)
+def test_answers_of_a_real_model_are_the_same_with_and_without_overlap(
+    checkpoint: Path, params: Any, num_behind_expected: range
+) -> None:
+    texts: list[dict[int, list[int]]] = []
+    for overlaps in (False, True):
+        reports, num_behind = real_loop(checkpoint, requests(**params), overlaps=overlaps)
+        assert (num_behind in num_behind_expected) == overlaps
+        texts.append({})
+        for output in [output for report in reports for output in report.outputs]:
+            assert output.error is None
+            texts[-1].setdefault(output.seq_id, []).extend(output.token_ids)
+
+    assert texts[0] == texts[1]
+    assert sorted(map(len, texts[0].values())) == [5, 12, 13, 14, 15]
+
+
+def test_logits_that_are_not_numbers_end_the_sequence_with_an_error(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: TorchChooser, logits: torch.Tensor, *others: Any) -> Any:
+        return choose(self, torch.full_like(logits, torch.nan), *others)
+
+    choose = TorchChooser.choose
+    monkeypatch.setattr(TorchChooser, "choose", broken)
+    add = Add(seq_id=0, prompt_token_ids=[1], params=SamplingParams(max_tokens=3, temperature=0.0))
+
+    reports, _ = real_loop(checkpoint, {0: [add]}, overlaps=True)
+
+    (output,) = [output for report in reports for output in report.outputs]
+    assert output.finish_reason == "error"
+    assert "not numbers" in (output.error or "")
