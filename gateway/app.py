@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
 import os
 import random
+import secrets
 import signal
 import sys
 import time
@@ -15,12 +17,20 @@ from dataclasses import replace
 from typing import Any, BinaryIO
 
 from gateway.acceptance import acceptance
+from gateway.admin.cache_desk import CacheDesk
 from gateway.admin.site import Operations, admin_map
 from gateway.admission.admitter import Admitter
-from gateway.cache.bypass import BypassCache
+from gateway.admission.gate import Gate
+from gateway.admission.guard import Guard
+from gateway.admission.ladder import Ladder
+from gateway.admission.quotas import Quotas
+from gateway.cache.exact import ExactTier
+from gateway.cache.exact_cache import ExactCache
+from gateway.cache.sharing import Sharing
 from gateway.config import GatewayConfig
 from gateway.endpoints import Site
 from gateway.errors import GatewayError, Shed
+from gateway.feedback import FeedbackDesk
 from gateway.forward import Forwarder
 from gateway.http.descriptors import raise_open_file_limit
 from gateway.http.server import Listener, Server
@@ -31,19 +41,31 @@ from gateway.probes import Probes
 from gateway.public import Models, public_map
 from gateway.request import ChatRequestParser
 from gateway.routing.live import LiveDeployment
+from gateway.routing.liveness import LivenessWatch
+from gateway.routing.load_feed import LoadFeeds
+from gateway.routing.price import Pricer
 from gateway.routing.readiness import ReadinessProber
 from gateway.routing.retry_budget import RetryBudget
-from gateway.routing.snapshot import PolicySnapshot, SnapshotBuilder
+from gateway.routing.snapshot import Connect, PolicySnapshot, SnapshotBuilder
+from gateway.store.base import StoreUnavailable
+from gateway.store.guarded import GuardedStore
+from gateway.store.opening import open_store
 from gateway.telemetry.bridge import LoggingBridge
 from gateway.telemetry.lag import LagMeter
 from gateway.telemetry.log import LogWriter
-from gateway.telemetry.metrics import GatewayMetrics
+from gateway.telemetry.memory import group_limit_bytes, resident_bytes
+from gateway.telemetry.metrics import FORECAST_ERROR_SHARES, GatewayMetrics
 from gateway.telemetry.recorder import Recorder
-from gateway.timeline import Outcome
-from gateway.trimming.pass_through import PassThroughTrimmer
+from gateway.telemetry.store_watch import StoreWatch
+from gateway.timeline import Clock, Outcome
+from gateway.trimming.trimmer import PolicyTrimmer
+from gateway.upstreams.ejection import EjectionRules, FailureKind
 
 _RETIRE_POLL_S = 0.1
 _MAX_ADMIN_CONNECTIONS = 256
+_SHARING_TIMEOUT_S = 0.5
+"""No request waits for what this bounds."""
+_MEMORY_SHARE = 0.9
 _GC_THRESHOLDS = (20_000, 20, 50)
 
 
@@ -57,15 +79,25 @@ class Gateway:
         log_stream: BinaryIO,
         rng: random.Random | None = None,
         environment: Mapping[str, str] = os.environ,
+        ejection: EjectionRules | None = None,
+        clock: Clock = time.monotonic,
+        connect: Connect | None = None,
     ) -> None:
-        """`environment` holds the upstream keys that the policy names."""
-        clock = time.monotonic
+        """`environment` holds the upstream keys that the policy names; a simulation brings its clock and engines."""
         chance = rng or random.Random()
         self.config = config
         self.metrics = GatewayMetrics()
         self.log = LogWriter(log_stream, level=config.log_level)
         self.snapshot: PolicySnapshot | None = None
-        self._builder = SnapshotBuilder(clock=clock, rng=chance, environment=environment)
+        self._builder = SnapshotBuilder(
+            clock=clock,
+            rng=chance,
+            environment=environment,
+            ejection=ejection,
+            on_ejected=self._count_ejection,
+            connect=connect,
+            zone=config.zone or None,
+        )
         self.policy_file = PolicyFile(
             config.policy,
             variables=config.policy_variables,
@@ -75,13 +107,21 @@ class Gateway:
             poll_s=config.policy_poll_s,
         )
         ids = RequestIds(chance)
+        self._store, self._quotas = self._make_store(f"{os.getpid()}-{secrets.token_hex(8)}")
+        self._guard = Guard(memory_limit_bytes=_memory_limit_bytes(config), resident_bytes=resident_bytes)
+        trimmer, pricer = PolicyTrimmer(), Pricer()
+        cache = self._cache = ExactCache(ExactTier(max_bytes=config.cache_max_mb * 1024 * 1024), wall=time.time)
         self.pipeline = ChatPipeline(
             policy=self._current,
             parser=ChatRequestParser(),
             admitter=Admitter(clock),
-            trimmer=PassThroughTrimmer(),
-            cache=BypassCache(),
+            guard=self._guard,
+            trimmer=trimmer,
+            cache=cache,
+            pricer=pricer,
+            gate=Gate(ladder=Ladder(trimmer=trimmer, cache=cache, pricer=pricer), clock=clock),
             forwarder=Forwarder(clock=clock, metrics=self.metrics, budget=RetryBudget()),
+            quotas=self._quotas,
             recorder=Recorder(self.metrics, self.log),
             log=self.log,
             ids=ids,
@@ -89,19 +129,76 @@ class Gateway:
             max_body_bytes=config.edge.max_body_bytes,
         )
         self._ids = ids
-        self._prober = ReadinessProber(self._deployments, self.log)
+        self._sharing: Sharing | None = None
+        self._shared_store: GuardedStore | None = None
+        if config.shares_cache:
+            self._sharing, self._shared_store = self._make_sharing()
+        self._prober = ReadinessProber(self._deployments, self.log, clock=clock)
+        self._liveness = LivenessWatch(self._deployments, clock)
+        self._feeds = LoadFeeds(self._deployments, clock)
         self._tasks: set[asyncio.Task[None]] = set()
         self._lag: LagMeter | None = None
         self.server = self._make_server()
         self.metrics.instruments.before_scrape(self._read_live_state)
 
+    def _make_store(self, holder: str) -> tuple[GuardedStore, Quotas]:
+        """`holder` names this process among all that share the store."""
+        config, metrics = self.config, self.metrics
+        address = config.store_address
+        watch = StoreWatch(metrics, self.log, address.shown)
+        raw = open_store(
+            address,
+            timeout_s=config.store_timeout_s,
+            clock=time.monotonic,
+            wall=time.time,
+            on_damage=watch.damaged,
+        )
+        store = GuardedStore(raw, timeout_s=config.store_timeout_s, clock=time.monotonic, observer=watch)
+        quotas = Quotas(
+            store,
+            holder=holder,
+            clock=time.monotonic,
+            wall=time.time,
+            report=lambda error: self.log.failure("quota_failed", error),
+            count_refusal=lambda tenant, limit: metrics.quota_refused.labels(tenant, limit).inc(),
+        )
+        return store, quotas
+
+    def _make_sharing(self) -> tuple[Sharing, GuardedStore]:
+        """On connections and with a breaker of its own: however much of the cache travels, limits do not wait."""
+        config, metrics = self.config, self.metrics
+        watch = StoreWatch(metrics, self.log, config.store_address.shown, is_side=True)
+        raw = open_store(
+            config.store_address,
+            timeout_s=_SHARING_TIMEOUT_S,
+            clock=time.monotonic,
+            wall=time.time,
+            on_damage=watch.damaged,
+        )
+        store = GuardedStore(raw, timeout_s=_SHARING_TIMEOUT_S, clock=time.monotonic, observer=watch)
+        sharing = Sharing(
+            self._cache,
+            store,
+            wall=time.time,
+            new_name=lambda: secrets.token_hex(8),
+            count=lambda event: metrics.cache_sharing.labels(event).inc(),
+        )
+        self._cache.share_with(sharing)
+        return sharing, store
+
     def _make_server(self) -> Server:
         config = self.config
-        probes = Probes(lambda: self.snapshot, lambda: self.server.draining.is_set())
+        probes = Probes(lambda: self.snapshot, lambda: self.server.leaving.is_set())
         models = Models(self._current, int(time.time()))
-        public = Site(public_map(self.pipeline, models, probes), ids=self._ids, log=self.log)
+        public = Site(
+            public_map(self.pipeline, models, probes, FeedbackDesk(self._current, self._cache)),
+            ids=self._ids,
+            log=self.log,
+        )
         admin = Site(
-            admin_map(Operations(self.metrics, lambda: self._current().policy.has_keys), probes),
+            admin_map(
+                Operations(self.metrics, lambda: self._current().policy.has_keys), probes, CacheDesk(self._cache)
+            ),
             ids=self._ids,
             log=self.log,
         )
@@ -109,7 +206,13 @@ class Gateway:
         admin_limits = replace(config.edge, max_connections=min(config.edge.max_connections, _MAX_ADMIN_CONNECTIONS))
         return Server(
             [
-                Listener(name="public", address=config.public_listen, app=public, limits=config.edge),
+                Listener(
+                    name="public",
+                    address=config.public_listen,
+                    app=public,
+                    limits=config.edge,
+                    reuse_port=config.public_shared,
+                ),
                 Listener(name="admin", address=config.admin_listen, app=admin, limits=admin_limits),
             ],
             new_request_id=self._ids.next,
@@ -121,16 +224,28 @@ class Gateway:
         self.log.start()
         try:
             self.policy_file.load()
-            await self._prober.probe_all()
+            await asyncio.gather(self._prober.probe_all(), self._try_store())
             await self.server.start()
         except BaseException:
             await self._close()
             raise
-        self._lag = LagMeter(asyncio.get_running_loop())
+        self._lag = LagMeter(asyncio.get_running_loop(), on_tick=self._guard.note_lag)
         self._lag.start()
         self._spawn(self._prober.run(), "readiness")
+        self._spawn(self._liveness.run(), "liveness")
+        self._spawn(self._feeds.run(), "load_feeds")
         self._spawn(self.policy_file.watch(), "policy")
+        self._spawn(self._store.watch(), "store")
+        self._spawn(self._quotas.run(), "quotas")
+        if self._sharing is not None and self._shared_store is not None:
+            self._spawn(self._sharing.run(), "cache_sharing")
+            self._spawn(self._shared_store.watch(), "cache_store")
         self.log.event("started", listening={name: list(found) for name, found in self.server.addresses.items()})
+
+    async def leave(self) -> None:
+        """Say that this process is going, serve for as long as the settings say, and accept no more."""
+        self.log.event("leaving", notice_s=self.config.drain_notice_s)
+        await self.server.leave(self.config.drain_notice_s)
 
     async def stop(self, *, drain_timeout_s: float | None = None) -> None:
         """Drain, then close everything. What does not finish in time gets an error event."""
@@ -139,6 +254,11 @@ class Gateway:
         report = await self.server.drain(timeout_s)
         self.log.event("stopped", connections=report.num_connections, cancelled=report.num_cancelled)
         await self._close()
+
+    async def _try_store(self) -> None:
+        """Connect; without a store the gateway serves all the same."""
+        with contextlib.suppress(StoreUnavailable):  # the log has it
+            await self._store.ping()
 
     def reload_soon(self) -> None:
         """Look at the policy file in the loop's next turns."""
@@ -153,6 +273,11 @@ class Gateway:
         if self._lag is not None:
             self._lag.stop()
         await self.server.close()
+        await self._quotas.give_all_back()
+        if self._sharing is not None and self._shared_store is not None:
+            await self._sharing.last_words()
+            await self._shared_store.aclose()
+        await self._store.aclose()
         for deployment in self._deployments():
             await deployment.client.aclose()
         await asyncio.to_thread(self.log.close)
@@ -170,6 +295,7 @@ class Gateway:
         before = self._deployments()
         snapshot = self._builder.build(revision.policy, revision.revision, self.snapshot)
         self.snapshot = snapshot
+        self._quotas.configure(revision.policy)
         self.metrics.tenants = frozenset(tenant.id for tenant in revision.policy.tenants)
         self.metrics.policy_info.clear()
         self.metrics.policy_info.labels(revision.revision).set(1)
@@ -194,16 +320,28 @@ class Gateway:
         if isinstance(error, Shed):
             self.metrics.shed.labels(error.lane, error.reason).inc()
 
+    def _count_ejection(self, deployment: str, kind: FailureKind, backoff_s: float) -> None:
+        self.metrics.ejections.labels(deployment, kind).inc()
+        self.log.event("deployment_ejected", level="warning", deployment=deployment, reason=kind, backoff_s=backoff_s)
+
     def _read_live_state(self) -> None:
         metrics = self.metrics
-        for gauge in (metrics.queue_depth, metrics.concurrency_limit, metrics.in_flight, metrics.deployment_ready):
+        for gauge in (
+            *(metrics.queue_depth, metrics.concurrency_limit, metrics.in_flight),
+            *(metrics.deployment_ready, metrics.forecast_error),
+        ):
             gauge.clear()
         for live in self._deployments():
             metrics.concurrency_limit.labels(live.id).set(live.limiter.limit)
             metrics.in_flight.labels(live.id).set(live.limiter.in_flight)
             metrics.deployment_ready.labels(live.id).set(live.is_ready)
+            for share in FORECAST_ERROR_SHARES:
+                error = live.forecast.error.quantile(share)
+                if error is not None:
+                    metrics.forecast_error.labels(live.id, f"{share:g}").set(error)
         for lane in self.snapshot.lanes.values() if self.snapshot is not None else ():
             metrics.queue_depth.labels(lane.id).set(lane.num_waiting)
+        metrics.cache_entries.labels().set(self._cache.num_entries)
         if self._lag is not None:
             metrics.loop_lag.labels().set(self._lag.take_worst_s())
         metrics.log_dropped.labels().value = float(self.log.num_dropped)
@@ -217,6 +355,14 @@ class Gateway:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self.log.failure("background_task_failed", error, task=task.get_name())
+
+
+def _memory_limit_bytes(config: GatewayConfig) -> int | None:
+    """What was set, else most of what the control group allows."""
+    if config.memory_limit_mb is not None:
+        return config.memory_limit_mb * 1024 * 1024
+    limit = group_limit_bytes()
+    return None if limit is None else int(_MEMORY_SHARE * limit)
 
 
 async def _retire(deployment: LiveDeployment) -> None:
@@ -244,6 +390,7 @@ async def serve(config: GatewayConfig, *, log_stream: BinaryIO | None = None) ->
         await gateway.start()
         _calm_collector()
         await stopping.wait()
+        await gateway.leave()
         await gateway.stop()
     finally:
         logging.getLogger("penstock").removeHandler(bridge)

@@ -4,20 +4,31 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, Literal
 
 MAX_CLIENT_ID_CHARS: Final = 128
 MAX_TRACE_BYTES: Final = 512
 MAX_CLIENT_TIMEOUT_S: Final = 86_400.0
 """Who would wait for longer than a day has no deadline."""
+MAX_TARGET_MS: Final = 3_600_000.0
+"""A latency target beyond an hour is none."""
 
 _SECONDS: Final = re.compile(rb"[0-9]{1,9}(?:\.[0-9]{1,17})?")
+
+TargetKind = Literal["ttft", "tpot"]
+
+_TARGETS: Final[dict[TargetKind, tuple[bytes, bytes]]] = {
+    "ttft": (b"x-slo-ttft-ms", b"x-llm-d-slo-ttft-ms"),
+    "tpot": (b"x-slo-tpot-ms", b"x-llm-d-slo-tpot-ms"),
+}
+"""Our own name first."""
 
 _WANTED: Final = frozenset(
     (
         *(b"authorization", b"content-type", b"content-encoding", b"x-stainless-read-timeout", b"x-stainless-timeout"),
         *(b"x-stainless-retry-count", b"x-penstock-priority", b"x-penstock-timing", b"x-client-request-id"),
-        *(b"traceparent", b"tracestate"),
+        *(b"x-slo-ttft-ms", b"x-slo-tpot-ms", b"x-llm-d-slo-ttft-ms", b"x-llm-d-slo-tpot-ms"),
+        *(b"traceparent", b"tracestate", b"cache-control"),
     )
 )
 
@@ -25,13 +36,15 @@ _WANTED: Final = frozenset(
 class ChatHead:
     """The headers that matter; malformed values count as absent, except where a row of the contract says otherwise."""
 
-    __slots__ = ("_headers", "_values", "authorization")
+    __slots__ = ("_headers", "_values", "authorization", "ignored")
 
     def __init__(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
         self._headers = headers
         self._values: dict[bytes, bytes] = {}
         self.authorization: list[bytes] = []
         """Every Authorization value; more than one is refused later."""
+        self.ignored: tuple[str, ...] = ()
+        """Names of headers whose value means nothing, as far as they were asked for."""
         for name, value in headers:
             if name in _WANTED:
                 if name == b"authorization":
@@ -57,6 +70,17 @@ class ChatHead:
             return None
         return _seconds(values.get(b"x-stainless-read-timeout")) or _seconds(values.get(b"x-stainless-timeout"))
 
+    def slo_s(self, kind: TargetKind) -> float | None:
+        """The client's own latency target in seconds, None when it gave none or one that is no number worth having."""
+        values = self._values
+        for name in _TARGETS[kind]:
+            if name in values:
+                target_s = _target_s(values[name])
+                if target_s is None:
+                    self.ignored = (*self.ignored, f"x-slo-{kind}-ms")
+                return target_s
+        return None
+
     @property
     def is_retry(self) -> bool:
         """The client says that it asked before."""
@@ -73,6 +97,11 @@ class ChatHead:
     def wants_timing(self) -> bool:
         """Whether the answer itself is to carry every stage's time."""
         return self._values.get(b"x-penstock-timing", b"").strip().lower() == b"full"
+
+    @property
+    def cache_control(self) -> bytes | None:
+        """What the client wants of the cache, as sent."""
+        return self._values.get(b"cache-control")
 
     @property
     def client_request_id(self) -> str | None:
@@ -100,3 +129,11 @@ def _seconds(value: bytes | None) -> float | None:
         return None
     seconds = float(value)
     return seconds if 0 < seconds <= MAX_CLIENT_TIMEOUT_S else None
+
+
+def _target_s(milliseconds: bytes) -> float | None:
+    """A latency target in seconds; None for text, for nothing, for a negative number and for more than an hour."""
+    if _SECONDS.fullmatch(milliseconds) is None:
+        return None
+    value = float(milliseconds)
+    return value / 1000 if 0 < value <= MAX_TARGET_MS else None

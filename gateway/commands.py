@@ -193,7 +193,7 @@ def settings(options: argparse.Namespace) -> GatewayConfig:
 
 
 def _with_port(address: str, port: int) -> str:
-    if address.startswith("unix:"):
+    if address.startswith(("unix:", "fd:")):
         raise UsageError(f"a port was given, but the listener is {address}; use --public-listen host:port")
     return f"{address.rpartition(':')[0]}:{port}"
 

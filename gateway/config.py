@@ -14,11 +14,15 @@ from typing import Any, Literal, get_type_hints
 
 import msgspec
 
+from gateway.http.address import inherited_address
 from gateway.http.limits import EdgeLimits
+from gateway.store.address import StoreAddress, parse_store
 from routing_policies.document import Policy
 
 DEFAULT_FILE = "penstock.toml"
 ENV_PREFIX = "PENSTOCK_"
+EMBEDDED = "embedded:"
+DEFAULT_STORE = "store.sqlite3"
 CONFIG_ENV = "PENSTOCK_CONFIG"
 MAX_CONFIG_BYTES = 256 * 1024
 
@@ -46,7 +50,10 @@ class GatewayConfig:
     """
 
     public_listen: str = "127.0.0.1:8080"
-    """`host:port` (port 0: any free one), `[v6]:port` or `unix:/path`; what clients talk to."""
+    """`host:port` (port 0: any free one), `[v6]:port`, `unix:/path`, or `fd:N` for a listening socket that the parent
+    process holds; what clients talk to."""
+    public_shared: bool = False
+    """Whether other gateway processes may listen on `public_listen` too, each with its own queue (SO_REUSEPORT)."""
     admin_listen: str = "127.0.0.1:8081"
     """The same for operators: metrics, admin pages."""
     admin_allow_remote: bool = False
@@ -55,10 +62,25 @@ class GatewayConfig:
     """The policy document; watched, and taken again within a second of a change."""
     runtime_dir: Path = field(default_factory=lambda: Path("run").absolute())
     """Sockets and the pid file; `${runtime_dir}` in the policy."""
+    store: str = ""
+    """What replicas share: quotas and more. `embedded:PATH` (the default, in `runtime_dir`), `redis://host:port/0`,
+    `redis+sentinel://host:port,host:port/service` or `redis+cluster://host:port`; `rediss` for TLS."""
+    store_timeout_s: float = 0.03
+    """How long one operation of the store may take before the gateway goes on without it."""
+    drain_notice_s: float = 0.0
+    """How long everybody is still served after SIGTERM while `/readyz` says 503 and answers say `connection: close`."""
+    zone: str = ""
+    """Where this gateway runs, as `zone` of deployments says it; empty: near all of them."""
     drain_timeout_s: float = 30.0
     """How long requests under way may take to finish once the process is asked to stop."""
     policy_poll_s: float = 0.25
     """How often the policy file is looked at."""
+    cache_max_mb: int = 64
+    """Memory for answers that are kept; which are, the policy says."""
+    cache_shared: bool | None = None
+    """Whether kept answers are shared through the store; None: where the store is a Redis."""
+    memory_limit_mb: int | None = None
+    """Above it new requests are refused, near it the least urgent ones; None is 90 % of the control group's limit."""
     log_level: LogLevel = "info"
     edge: EdgeLimits = field(default_factory=EdgeLimits)
 
@@ -75,10 +97,32 @@ class GatewayConfig:
                 f"admin_listen: {self.admin_listen} is open to other machines, and the admin listener has no key of "
                 "its own; listen on 127.0.0.1, or set admin_allow_remote = true where the network keeps strangers out"
             )
+        try:
+            parse_store(self.store or "embedded:store")
+        except ValueError as error:
+            raise ConfigError(f"store: {error}") from None  # the value may hold a password
+        if not 0.005 <= self.store_timeout_s <= 5.0:
+            raise ConfigError(f"store_timeout_s: expected 0.005 to 5, got {self.store_timeout_s:g}")
+        if not 0.0 <= self.drain_notice_s <= 600.0:
+            raise ConfigError(f"drain_notice_s: expected 0 to 600, got {self.drain_notice_s:g}")
         if not 0.0 <= self.drain_timeout_s <= 3600.0:
             raise ConfigError(f"drain_timeout_s: expected 0 to 3600, got {self.drain_timeout_s:g}")
+        if not 1 <= self.cache_max_mb <= 1_000_000:
+            raise ConfigError(f"cache_max_mb: expected 1 to 1000000, got {self.cache_max_mb}")
+        if self.memory_limit_mb is not None and self.memory_limit_mb < 64:
+            raise ConfigError(f"memory_limit_mb: expected 64 or more, got {self.memory_limit_mb}")
         if not 0.05 <= self.policy_poll_s <= 60.0:
             raise ConfigError(f"policy_poll_s: expected 0.05 to 60, got {self.policy_poll_s:g}")
+
+    @property
+    def store_address(self) -> StoreAddress:
+        """Where the store is."""
+        return parse_store(self.store or f"embedded:{self.runtime_dir / DEFAULT_STORE}")
+
+    @property
+    def shares_cache(self) -> bool:
+        """Whether kept answers are shared through the store."""
+        return self.store_address.kind != "embedded" if self.cache_shared is None else self.cache_shared
 
     @property
     def policy_variables(self) -> dict[str, str]:
@@ -118,6 +162,8 @@ def is_loopback(address: str) -> bool:
     """Whether a listener's address can be reached from this machine only."""
     if address.startswith("unix:"):
         return True
+    if address.startswith("fd:"):
+        return is_loopback(inherited_address(address))
     host = address.rpartition(":")[0].removeprefix("[").removesuffix("]")
     if host == "localhost":
         return True
@@ -226,15 +272,30 @@ def _nearest(word: str, known: list[str]) -> str:
 
 
 def _anchored(value: Any, base: Path) -> Any:
+    if isinstance(value, str) and value.startswith(EMBEDDED) and value != EMBEDDED:
+        return EMBEDDED + str((base / Path(value.removeprefix(EMBEDDED)).expanduser()).resolve())
     return (base / value).resolve() if isinstance(value, Path) else value
 
 
 def _address_problem(address: str) -> str | None:
     if address.startswith("unix:"):
         return None if len(address) > len("unix:") else "unix: needs a path, such as unix:/run/penstock/public.sock"
+    if address.startswith("fd:"):
+        return _inheritance_problem(address)
     host, separator, port = address.rpartition(":")
     if not separator or not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
         return f'expected host:port, [v6]:port or unix:/path, got "{address}"'
     if ":" in host and not (host.startswith("[") and host.endswith("]")):
         return f'an IPv6 address goes in brackets: "[{host}]:{port}"'
+    return None
+
+
+def _inheritance_problem(address: str) -> str | None:
+    number = address.removeprefix("fd:")
+    if not (number.isascii() and number.isdigit() and len(number) <= 6):
+        return f'expected fd:N with the number of an inherited socket, got "{address}"'
+    try:
+        inherited_address(address)
+    except OSError as error:
+        return f"{address} is no socket that this process inherited ({error.strerror})"
     return None

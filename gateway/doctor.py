@@ -24,6 +24,7 @@ from gateway.launch import SIZES, LaunchError, available_cores, bundled_model_di
 from gateway.policy_file import PolicyFileError, read_policy
 from gateway.probe import get
 from gateway.runtime_lock import running_pid
+from gateway.store.examine import examine_store
 
 Level = Literal["ok", "warn", "fail"]
 
@@ -73,6 +74,7 @@ def examine(config: GatewayConfig) -> Iterator[Check]:
     yield check_open_files(resource.getrlimit(resource.RLIMIT_NOFILE))
     yield check_runtime_dir(config.runtime_dir)
     yield check_policy(config)
+    yield from check_store(config)
     for size in SIZES:
         try:
             yield check_weights(size, bundled_model_dir(size))
@@ -173,6 +175,12 @@ def check_policy(config: GatewayConfig) -> Check:
     return Check(name="policy", level="ok", message=f"{config.policy}, revision {found.revision}")
 
 
+def check_store(config: GatewayConfig) -> Iterator[Check]:
+    """Whether replicas could share what they must agree on."""
+    for found in asyncio.run(examine_store(config.store_address, timeout_s=config.store_timeout_s)):
+        yield Check(name="store", level=found.level, message=found.message, remedy=found.remedy)
+
+
 def check_weights(size: str, folder: Path) -> Check:
     """Whether a bundled model's files are there and whole."""
     weights = folder / "model.safetensors"
@@ -206,7 +214,7 @@ def check_instance(config: GatewayConfig) -> Iterator[Check]:
 
 def check_port(address: str, flag: str) -> Check:
     """Whether one can listen there."""
-    if address.startswith("unix:"):
+    if address.startswith(("unix:", "fd:")):
         return Check(name="port", level="ok", message=address)
     host, _, port = address.rpartition(":")
     try:

@@ -14,11 +14,14 @@ from gateway.errors import (
     InternalError,
     MethodNotAllowed,
     NotFound,
+    RequestTooLarge,
     error_body,
     error_headers,
 )
-from gateway.http.asgi import ASGIApp, Receive, Scope, Send, respond
+from gateway.http.asgi import ASGIApp, BodyTooLarge, Receive, Scope, Send, find_header, read_body, respond
 from gateway.ids import RequestIds
+from gateway.json_guard import JsonGuard
+from gateway.request import require_json
 from gateway.telemetry.log import LogWriter
 
 JSON: Final[Header] = (b"content-type", b"application/json")
@@ -43,6 +46,12 @@ Endpoint = Callable[[Scope], Awaitable[Answer]]
 """Answers a GET; may raise GatewayError."""
 
 
+Submission = Callable[[Scope, Any], Awaitable[Answer]]
+"""Answers a POST of a small JSON document, given decoded; may raise GatewayError."""
+
+MAX_SUBMISSION_BYTES: Final = 64 * 1024
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteMap:
     """What is where. Paths are compared whole, as the server decoded them; `below` takes what follows a prefix."""
@@ -51,6 +60,7 @@ class SiteMap:
     below: Mapping[str, Endpoint] = field(default_factory=dict)
     post: Mapping[str, ASGIApp] = field(default_factory=dict)
     """Applications that answer by themselves, errors and request id included."""
+    submit: Mapping[str, Submission] = field(default_factory=dict)
 
 
 class Site:
@@ -60,6 +70,7 @@ class Site:
         self._map = site_map
         self._ids = ids
         self._log = log
+        self._guard = JsonGuard(())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request; anything but HTTP is ignored, as ASGI allows for lifespan."""
@@ -72,7 +83,7 @@ class Site:
             return
         request_id = self._ids.next()
         try:
-            answer = await self._get(scope, path)
+            answer = await self._answer(scope, receive, path)
         except GatewayError as error:
             answer = _refusal(error)
         except Exception as error:  # our own fault, whatever it is: the client gets an id, the log the cause
@@ -82,9 +93,20 @@ class Site:
             send, answer.status, [*answer.headers, (b"x-request-id", request_id.encode("ascii"))], answer.body
         )
 
+    async def _answer(self, scope: Scope, receive: Receive, path: str) -> Answer:
+        submission = self._map.submit.get(path)
+        if submission is None or scope["method"] != "POST":
+            return await self._get(scope, path)
+        require_json(find_header(scope, b"content-type"), find_header(scope, b"content-encoding"))
+        try:
+            body = await read_body(receive, MAX_SUBMISSION_BYTES)
+        except BodyTooLarge as error:
+            raise RequestTooLarge(f"{error} Send a smaller one.") from None
+        return await submission(scope, self._guard.decode(body))
+
     async def _get(self, scope: Scope, path: str) -> Answer:
         method: str = scope["method"]
-        if path in self._map.post:
+        if path in self._map.post or path in self._map.submit:
             raise MethodNotAllowed(method, ["POST"])
         endpoint = self._map.get.get(path) or self._find_below(path)
         if endpoint is None:

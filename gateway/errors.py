@@ -10,6 +10,9 @@ GatewayError
 │   ├── RequestTooLarge        413
 │   └── UnsupportedMediaType   415
 ├── Shed                       503, refused for load; carries when to come back
+├── QuotaExceeded              429, the tenant's own limits
+│   ├── RateLimited            with when to come back
+│   └── BudgetSpent            retrying cannot help before the period is over
 ├── UpstreamFailed             502
 ├── UpstreamTimedOut           504
 └── InternalError              500, says nothing but the request id
@@ -211,6 +214,47 @@ class Shed(GatewayError):
         return ErrorDetail(
             message=self.message, type=self.type, param=self.param, code=self.code, degraded=self.degraded
         )
+
+
+class QuotaExceeded(GatewayError):
+    """429: one of the tenant's own limits; `limit` names it as the policy does."""
+
+    status = 429
+
+    def __init__(self, limit: str, message: str) -> None:
+        super().__init__(message)
+        self.limit = limit
+
+
+class RateLimited(QuotaExceeded):
+    """429: too many requests or tokens for now. `wait_s` is when there is room again, None when there never is."""
+
+    type: ErrorType = "rate_limit_error"
+    code = "rate_limit_exceeded"
+
+    def __init__(self, limit: str, message: str, *, wait_s: float | None) -> None:
+        super().__init__(limit, message)
+        self.wait_s = wait_s
+
+    def headers(self) -> Sequence[Header]:
+        if self.wait_s is None:
+            return ((b"x-should-retry", b"false"),)
+        wait_s = min(max(self.wait_s, MIN_RETRY_AFTER_S), MAX_RETRY_AFTER_S)
+        return (
+            (b"retry-after", b"%d" % math.ceil(wait_s)),
+            (b"retry-after-ms", b"%d" % math.ceil(wait_s * 1000)),
+            (b"x-should-retry", b"true"),
+        )
+
+
+class BudgetSpent(QuotaExceeded):
+    """429: what the tenant may use in a day or a month is used up."""
+
+    type: ErrorType = "insufficient_quota"
+    code = "insufficient_quota"
+
+    def headers(self) -> Sequence[Header]:
+        return ((b"x-should-retry", b"false"),)
 
 
 class UpstreamFailed(GatewayError):

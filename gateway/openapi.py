@@ -8,6 +8,7 @@ import msgspec
 
 from gateway.chat_fields import PRIVILEGED_FIELDS, ChatFields, ToolCall
 from gateway.errors import ErrorEnvelope, ShedReason
+from gateway.feedback import FEEDBACK_PATH, Feedback, Noted
 from gateway.public import CHAT_PATH, MODELS_PATH, Model, ModelList
 from gateway.telemetry.record import CacheResult
 from routing_policies.document import ModelName
@@ -106,7 +107,8 @@ _ERRORS: Final[dict[int, str]] = {
     414: "`uri_too_long`.",
     415: "Not plain JSON: `unsupported_media_type`.",
     417: "`invalid_request`: an expectation that is not served.",
-    429: "A limit of the deployment, passed on.",
+    429: "The tenant's own limit (`rate_limit_exceeded`) or budget (`insufficient_quota`), or the deployment's limit, "
+    "passed on.",
     431: "`headers_too_large`.",
     500: "`internal_error`, with the request id.",
     502: "The deployment failed: `upstream_error`.",
@@ -134,10 +136,22 @@ _HEADERS: Final[dict[str, tuple[str, Json]]] = {
 _ERROR_CODE: Final[dict[str, tuple[str, Json]]] = {
     "x-penstock-error-code": ("Repeats `code` when, and only when, the gateway itself decided", _TEXT),
 }
-_SHED_HEADERS: Final[dict[str, tuple[str, Json]]] = {
-    "retry-after": ("Seconds, from the drain rate of the request's own lane", {"type": "integer", "minimum": 1}),
+_RETRY_HEADERS: Final[dict[str, tuple[str, Json]]] = {
+    "retry-after": ("Seconds until there is room, as far as is known", {"type": "integer", "minimum": 1}),
     "retry-after-ms": ("The same in milliseconds", {"type": "integer", "minimum": 1000}),
     "x-should-retry": ("false where a retry cannot help", _BOOLEAN),
+}
+_RATE_HEADERS: Final[dict[str, tuple[str, Json]]] = {
+    f"x-ratelimit-{what}-{unit}": (f"{text}; for tenants with such a limit", schema)
+    for unit in ("requests", "tokens")
+    for what, text, schema in (
+        ("limit", f"How many {unit} a minute may have", {"type": "integer", "minimum": 1}),
+        ("remaining", f"How many {unit} are left of them", {"type": "integer", "minimum": 0}),
+        ("reset", "How long until the whole limit is free, such as `12ms` or `6m0s`", _TEXT),
+    )
+}
+_SHED_HEADERS: Final[dict[str, tuple[str, Json]]] = {
+    **_RETRY_HEADERS,
     "x-penstock-shed-reason": ("Why", {"enum": [reason.value for reason in ShedReason]}),
 }
 _REQUEST_HEADERS: Final[dict[str, str]] = {
@@ -154,7 +168,10 @@ _REQUEST_HEADERS: Final[dict[str, str]] = {
 
 def openapi_document(*, needs_key: bool = True) -> Json:
     """The document, as values that encode to JSON; `needs_key` as the policy has it."""
-    structs = (ChatFields, ChatCompletion, ChatCompletionChunk, ModelList, Model, ProbeState, ErrorEnvelope)
+    structs = (
+        *(ChatFields, ChatCompletion, ChatCompletionChunk, ModelList, Model, ProbeState, ErrorEnvelope),
+        *(Feedback, Noted),
+    )
     _, schemas = msgspec.json.schema_components(structs, ref_template=_REF)
     _add_relations(schemas)
     return {
@@ -173,6 +190,7 @@ def openapi_document(*, needs_key: bool = True) -> Json:
                 "get": _get("getModel", "One model.", Model, (401, 404)),
                 "parameters": [_parameter("model", "path", "Its name", schema=_MODEL_NAME, required=True)],
             },
+            FEEDBACK_PATH: {"post": _feedback()},
             "/livez": {"get": _probe("livez", "The process answers.")},
             "/readyz": {"get": _probe("readyz", "Requests can be served.")},
             "/startupz": {"get": _probe("startupz", "The start has finished.")},
@@ -213,7 +231,7 @@ def _chat() -> Json:
         "or, where a failure cuts it, with `data: {ErrorEnvelope}`.",
         ChatCompletion,
     )
-    answer["headers"] |= _headers(_HEADERS, required=True)
+    answer["headers"] |= _headers(_HEADERS, required=True) | _headers(_RATE_HEADERS)
     answer["content"]["text/event-stream"] = {"schema": _event()}
     return {
         "operationId": "createChatCompletion",
@@ -221,6 +239,16 @@ def _chat() -> Json:
         "parameters": [_parameter(name, "header", text) for name, text in _REQUEST_HEADERS.items()],
         "requestBody": {"required": True, "content": {_JSON: {"schema": _ref(ChatFields)}}},
         "responses": {"200": answer, **_errors(_CHAT_ERRORS)},
+    }
+
+
+def _feedback() -> Json:
+    done = "Noted; an answer that was kept is not given again."
+    return {
+        "operationId": "giveFeedback",
+        "summary": "Say that an answer was wrong.",
+        "requestBody": {"required": True, "content": {_JSON: {"schema": _ref(Feedback)}}},
+        "responses": {"200": _response(done, Noted), **_errors(tuple(sorted({*_EDGE_ERRORS, 401, 404})))},
     }
 
 
@@ -258,6 +286,8 @@ def _error(status: int) -> Json:
     response["headers"] |= _headers(_ERROR_CODE)
     if status == 503:
         response["headers"] |= _headers(_SHED_HEADERS)
+    if status == 429:
+        response["headers"] |= _headers(_RETRY_HEADERS | _RATE_HEADERS)
     if status == 405:
         response["headers"] |= _headers({"allow": ("Methods that would have worked", _TEXT)}, required=True)
     if status == 401:

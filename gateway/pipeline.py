@@ -7,26 +7,45 @@ from collections.abc import Callable
 from typing import Final
 
 from gateway.admission.admitter import Admitter, draining
-from gateway.cache.bypass import AnswerCache
+from gateway.admission.gate import Gate
+from gateway.admission.guard import Guard
+from gateway.admission.quotas import Quotas
+from gateway.admission.tenant_quota import TenantQuota
+from gateway.cache.answers import AnswerCache, Lookup
+from gateway.cache.capture import Capture
+from gateway.cache.control import parse_cache_control
 from gateway.chat_head import ChatHead
-from gateway.errors import GatewayError, InternalError, RejectedRequest, RequestTooLarge, Shed, UpstreamTimedOut
+from gateway.errors import (
+    GatewayError,
+    InternalError,
+    QuotaExceeded,
+    RejectedRequest,
+    RequestTooLarge,
+    Shed,
+    UpstreamTimedOut,
+)
 from gateway.forward import Forwarder
 from gateway.http.asgi import BodyTooLarge, ClientGone, Receive, Scope, Send, read_body
 from gateway.http.disconnect import until_gone
 from gateway.ids import RequestIds
 from gateway.prompt_bound import refuse_hopeless
-from gateway.relay import relay_kept
-from gateway.request import ChatRequestParser, require_json
+from gateway.relay import relay_followed, relay_kept
+from gateway.request import ChatRequest, ChatRequestParser, require_json
+from gateway.routing.ask import Ask
+from gateway.routing.price import Pricer
+from gateway.routing.router import PlannedRoute
 from gateway.routing.snapshot import PolicySnapshot
 from gateway.telemetry.log import LogWriter
-from gateway.telemetry.record import RequestRecord
+from gateway.telemetry.record import CacheResult, RequestRecord
 from gateway.telemetry.recorder import Recorder
 from gateway.timeline import Clock, Outcome, Stage
-from gateway.trimming.pass_through import Trimmer
+from gateway.trimming.trimmer import Trimmer
 from gateway.turn import Turn
 
 CLIENT_CLOSED_REQUEST: Final = 499
 MAX_BODY_BYTES: Final = 16 * 1024 * 1024
+MAX_LEADERS: Final = 3
+"""Identical requests whose failure one request waits for before it asks on its own."""
 
 _NO_HEADERS: Final[dict[str, str]] = {}
 
@@ -40,9 +59,13 @@ class ChatPipeline:
         policy: Callable[[], PolicySnapshot],
         parser: ChatRequestParser,
         admitter: Admitter,
+        guard: Guard,
         trimmer: Trimmer,
         cache: AnswerCache,
+        pricer: Pricer,
+        gate: Gate,
         forwarder: Forwarder,
+        quotas: Quotas,
         recorder: Recorder,
         log: LogWriter,
         ids: RequestIds,
@@ -52,9 +75,13 @@ class ChatPipeline:
         self._policy = policy
         self._parser = parser
         self._admitter = admitter
+        self._guard = guard
         self._trimmer = trimmer
         self._cache = cache
+        self._pricer = pricer
+        self._gate = gate
         self._forwarder = forwarder
+        self._quotas = quotas
         self._recorder = recorder
         self._log = log
         self._ids = ids
@@ -70,7 +97,10 @@ class ChatPipeline:
         try:
             async with until_gone(scope, receive) as client:
                 client.on_gone(turn.note_gone)
+                client.stays = turn.stays_for_others
                 await self._answer(turn, scope, client.receive)
+            if client.is_gone and turn.was_left:
+                raise ClientGone("The client left; its answer was finished for others.")
         except ClientGone:
             record.outcome = Outcome.CANCELLED
             record.status = CLIENT_CLOSED_REQUEST
@@ -82,8 +112,12 @@ class ChatPipeline:
             await self._fail(turn, draining(record.lane))
             raise
         finally:
+            if turn.lookup is not None:
+                turn.lookup.drop()
             record.outcome = record.outcome or Outcome.FAILED
             record.timeline.mark(Stage.RELAY, self._clock())
+            if turn.reservation is not None:
+                self._quotas.settle(turn.reservation, record, turn.price)
             self._recorder.record(record)
 
     async def _answer(self, turn: Turn, scope: Scope, receive: Receive) -> None:
@@ -107,7 +141,12 @@ class ChatPipeline:
         client = scope.get("client")
         caller = self._admitter.identify(snapshot, head, client[0] if client else None)
         record.tenant = caller.tenant
+        turn.caller = caller
         turn.cache_salt = caller.cache_salt
+        if self._guard.strain:
+            lane, lanes = self._admitter.lane(snapshot, head, caller), snapshot.lanes.values()
+            record.lane = lane.id
+            self._guard.check(lane, max(other.rules.weight for other in lanes), is_retry=head.is_retry)
         require_json(head.content_type, head.content_encoding)
         try:
             body = await read_body(receive, self._max_body_bytes)
@@ -130,23 +169,107 @@ class ChatPipeline:
         record.route = planned.route.id
         turn.mark(Stage.ROUTE)
 
-        request = self._trimmer.trim(request, planned.route.trim)
+        if planned.route.trim.strategies:
+            request = self._trim(turn, request, planned)
         refuse_hopeless(request, planned.context_tokens)
         turn.mark(Stage.TRIM)
 
-        lookup = self._cache.lookup(request, planned.route.cache, caller.tenant)
-        record.cache = lookup.result
-        turn.mark(Stage.CACHE)
-        if lookup.answer is not None:
-            await relay_kept(turn, request, lookup.answer, lookup.age_s)
-            record.outcome = Outcome.CACHED
+        if (quota := self._quotas.of(caller.tenant)) is not None:
+            await self._reserve(turn, quota, request, planned)
+            turn.mark(Stage.ADMIT)
+
+        if await self._answer_from_cache(turn, request, head, planned):
             return
 
-        await self._forwarder.forward(turn, request, head, admission, planned)
+        price = turn.price or self._pricer.price(request, tenant=caller.tenant, route=record.route)
+        claim, tpot_slo_s = self._admitter.claim(snapshot, head, admission, price)
+        record.lane = claim.lane.id
+        ask = router.with_history(Ask(price, claim, tpot_slo_s=tpot_slo_s), request)
+        record.ignored_headers = head.ignored
+        admitted = self._gate.decide(turn, request, planned, ask)
+        turn.mark(Stage.ADMIT)
+        if admitted.answer is not None and admitted.answer.answer is not None:
+            await self._give_kept(turn, admitted.request, admitted.answer)
+            return
+
+        await self._forwarder.forward(turn, admitted.request, head, admitted, planned)
+        if record.usage is not None:
+            self._pricer.settle(admitted.request, record.usage, tenant=caller.tenant, route=record.route)
         record.outcome = _outcome_of_status(record.status, is_incomplete=record.is_incomplete)
+        if turn.lookup is not None:
+            self._keep(turn, turn.lookup, is_as_asked=admitted.request is request)
+
+    def _trim(self, turn: Turn, request: ChatRequest, planned: PlannedRoute) -> ChatRequest:
+        """Shorter, where the route wants it; what was cut is recorded in tokens."""
+        bytes_per_token = self._pricer.bytes_per_token(request, tenant=turn.record.tenant)
+        trimmed = self._trimmer.trim(request, planned.route.trim, bytes_per_token)
+        turn.record.trimmed = tuple((strategy, int(cut / bytes_per_token)) for strategy, cut in trimmed.cut_bytes)
+        return trimmed.request
+
+    async def _answer_from_cache(self, turn: Turn, request: ChatRequest, head: ChatHead, planned: PlannedRoute) -> bool:
+        """Whether a kept answer was given, or one that was under way shared; if not, `turn` will copy its own."""
+        record = turn.record
+        wanted = planned.wanted(record.tenant, parse_cache_control(head.cache_control))
+        lookup = self._cache.lookup(request, wanted)
+        for _ in range(MAX_LEADERS):
+            if lookup.following is None:
+                break
+            record.cache, record.cache_reason = CacheResult.HIT_EXACT, "shared"
+            turn.mark(Stage.CACHE)
+            if await relay_followed(turn, request, lookup.following):
+                record.outcome = Outcome.CACHED
+                if lookup.following.entry_id is not None:
+                    self._cache.note_hit(record.request_id, lookup.following.entry_id)
+                return True
+            lookup = self._cache.lookup(request, wanted)  # its leader failed: look again, or lead
+        if lookup.answer is not None:
+            await self._give_kept(turn, request, lookup)
+            return True
+        record.cache, record.cache_reason = lookup.result, lookup.reason
+        if lookup.key is not None and not turn.wants_timing:  # the timing extension is nobody else's
+            turn.lookup = lookup
+            turn.capture = Capture(lookup.flight)
+        else:
+            lookup.drop()
+        turn.mark(Stage.CACHE)
+        return False
+
+    async def _give_kept(self, turn: Turn, request: ChatRequest, lookup: Lookup) -> None:
+        assert lookup.answer is not None, "a hit has an answer"
+        record = turn.record
+        record.cache, record.cache_reason = lookup.result, lookup.reason
+        turn.mark(Stage.CACHE)
+        if lookup.entry_id is not None:
+            self._cache.note_hit(record.request_id, lookup.entry_id)
+        await relay_kept(turn, request, lookup.answer, lookup.age_s)
+        record.outcome = Outcome.CACHED
+
+    def _keep(self, turn: Turn, lookup: Lookup, *, is_as_asked: bool) -> None:
+        """Only a whole, successful answer to the very request that was asked is given again."""
+        record = turn.record
+        capture = turn.capture if record.outcome is Outcome.COMPLETED else None
+        self._cache.keep(
+            lookup,
+            None if capture is None else capture.completion(),
+            is_lasting=is_as_asked,
+            request_id=record.request_id,
+            deployment=record.deployment,
+            usage=record.usage,
+        )
+
+    async def _reserve(self, turn: Turn, quota: TenantQuota, request: ChatRequest, planned: PlannedRoute) -> None:
+        """Take what the request is expected to use out of its tenant's quota; raises QuotaExceeded."""
+        turn.quota = quota
+        price = turn.price = self._pricer.price(request, tenant=turn.record.tenant, route=planned.route.id)
+        nano = self._quotas.price_of(price, planned.deployment_ids)
+        tokens, nano = quota.bounded(price.prompt_tokens, price.output_tokens, nano)
+        now = self._clock()
+        turn.reservation = quota.try_reserve(tokens, nano, now) or await quota.reserve(tokens, nano, now)
 
     async def _fail(self, turn: Turn, error: GatewayError) -> None:
         record = turn.record
+        if isinstance(error, QuotaExceeded):
+            self._quotas.count_refusal(record.tenant, error.limit)
         record.outcome = _outcome_of_error(error)
         if isinstance(error, Shed):
             record.shed_reason = error.reason
@@ -169,7 +292,7 @@ def _outcome_of_status(status: int, *, is_incomplete: bool) -> Outcome:
 def _outcome_of_error(error: GatewayError) -> Outcome:
     if isinstance(error, Shed):
         return Outcome.SHED
-    if isinstance(error, RejectedRequest):
+    if isinstance(error, (RejectedRequest, QuotaExceeded)):
         return Outcome.REJECTED
     if isinstance(error, InternalError):
         return Outcome.FAILED

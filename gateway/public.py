@@ -9,6 +9,7 @@ import msgspec
 
 from gateway.endpoints import Answer, SiteMap
 from gateway.errors import NotFound
+from gateway.feedback import FEEDBACK_PATH, FeedbackDesk
 from gateway.http.asgi import ASGIApp, Scope, find_headers
 from gateway.keys import Caller
 from gateway.probes import Probes
@@ -68,10 +69,11 @@ class Models:
         return snapshot, snapshot.keys.authenticate(find_headers(scope, b"authorization"), host)
 
 
-def public_map(chat: ASGIApp, models: Models, probes: Probes) -> SiteMap:
+def public_map(chat: ASGIApp, models: Models, probes: Probes, feedback: FeedbackDesk) -> SiteMap:
     """Where the public listener's endpoints are."""
     return SiteMap(
         post={CHAT_PATH: chat},
+        submit={FEEDBACK_PATH: feedback.submit},
         get={
             MODELS_PATH: models.list,
             "/livez": probes.livez,

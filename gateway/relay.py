@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from gateway.cache.fingerprint import stream_shape
+from gateway.cache.flight import Flight
 from gateway.cache.replay import as_event_stream
 from gateway.errors import UpstreamFailed
 from gateway.http.asgi import EdgeChannel, Header
@@ -15,6 +17,7 @@ from gateway.timeline import Stage
 from gateway.timing_events import TimingEvents
 from gateway.turn import Turn
 from gateway.upstreams.response import UpstreamResponse
+from gateway.whole_events import WholeEvents
 
 MAX_PLAIN_BYTES: Final = 32 * 1024 * 1024
 """Largest plain answer that is held to see whether it is whole."""
@@ -31,17 +34,25 @@ _STREAM_HEADERS: Final[list[Header]] = [
 ]
 
 
-async def relay_plain(turn: Turn, response: UpstreamResponse, headers: list[Header]) -> None:
-    """Hold the whole answer, so that one that breaks off becomes a 502, then send it as it came."""
-    body = await response.read(MAX_PLAIN_BYTES)
+async def read_plain(response: UpstreamResponse) -> bytes:
+    """The whole answer, so that one that breaks off can still become a status, or another deployment's answer."""
+    return await response.read(MAX_PLAIN_BYTES)
+
+
+async def relay_plain(turn: Turn, status: int, headers: list[Header], body: bytes) -> None:
+    """Send a whole answer as it came."""
     record = turn.record
-    if 200 <= response.status < 300:
-        record.timeline.first_token_at = turn.clock()
+    if 200 <= status < 300:
+        record.timeline.first_token_at = now = turn.clock()
         record.usage = usage_of(body)
+        if turn.flight is not None:
+            turn.flight.ended(now, record.usage)
+        if turn.capture is not None:
+            turn.capture.take(body)
         if turn.wants_timing:
             turn.mark(Stage.RELAY)
             body = merge_timing(body, record.timeline.stages_ms())
-    await turn.answer(response.status, [*headers, *turn.answer_headers()], body)
+    await turn.answer(status, [*headers, *turn.answer_headers()], body)
     turn.mark(Stage.RELAY)
 
 
@@ -62,6 +73,44 @@ async def relay_kept(turn: Turn, request: ChatRequest, answer: bytes, age_s: flo
     headers = [*headers, *turn.answer_headers(), (b"age", b"%d" % max(age_s, 0.0))]
     await turn.answer(200, headers, answer)
     turn.mark(Stage.RELAY)
+
+
+async def relay_followed(turn: Turn, request: ChatRequest, flight: Flight) -> bool:
+    """Share the answer of an identical request that is under way, live where it travels in the same form.
+
+    False when the leader failed before anything was said here: the request is then on its own again. Raises
+    UpstreamFailed when it fails later.
+    """
+    record, channel = turn.record, turn.channel
+    turn.place = Place.QUEUED
+    if not request.stream or channel is None or turn.wants_timing or flight.shape != stream_shape(request):
+        answer = await flight.follow().whole()
+        if answer is None:
+            return False
+        await relay_kept(turn, request, answer, 0.0)
+        return True
+    follower = flight.follow()
+    try:
+        await asyncio.shield(flight.begun)
+        if not flight.pieces:
+            return False
+        record.deployment = FROM_CACHE
+        await turn.begin(200, [*_STREAM_HEADERS, *turn.answer_headers(), (b"age", b"0")])
+        record.timeline.first_token_at = turn.clock()
+        turn.place = Place.DECODE
+        channel.write(b"".join(flight.pieces))
+        # A slow follower holds up nobody: what it has not read waits here, and a flight is bounded in bytes.
+        follower.sink = channel.write
+        answer = await follower.whole()
+    finally:
+        flight.unfollow(follower)
+    if answer is None:
+        record.is_incomplete = True
+        raise UpstreamFailed("The answer that this request shared broke off. Try again.")
+    record.usage = usage_of(answer)
+    await turn.end()
+    turn.mark(Stage.RELAY)
+    return True
 
 
 def _with_timing(answer: bytes, timing: dict[str, float], *, is_stream: bool) -> bytes:
@@ -86,6 +135,8 @@ async def relay_stream(turn: Turn, response: UpstreamResponse) -> None:
         await relay.through_asgi()
     summary = relay.tail.summary()
     turn.record.usage = summary.usage
+    if turn.flight is not None:
+        turn.flight.ended(turn.clock(), summary.usage if summary.is_complete else None)
     if not summary.is_complete:
         turn.record.is_incomplete = True
         if not summary.has_error:
@@ -99,12 +150,14 @@ async def relay_stream(turn: Turn, response: UpstreamResponse) -> None:
 class _StreamRelay:
     """What happens to each piece of one stream."""
 
-    __slots__ = ("_events", "_response", "_resume", "_turn", "tail")
+    __slots__ = ("_capture", "_events", "_response", "_resume", "_turn", "_whole", "tail")
 
     def __init__(self, turn: Turn, response: UpstreamResponse) -> None:
         self.tail = StreamTail()
         self._turn = turn
+        self._capture = turn.capture
         self._response = response
+        self._whole = WholeEvents()
         self._events = TimingEvents() if turn.wants_timing else None
         self._resume: asyncio.Task[None] | None = None
 
@@ -112,9 +165,11 @@ class _StreamRelay:
         """Straight from the upstream's socket callback into the client's transport, no coroutine per piece."""
 
         def sink(piece: bytes) -> None:
-            piece = self._observe(piece)
-            if not channel.write(piece) and self._resume is None:
+            ready = self._observe(piece)
+            if ready and not channel.write(ready) and self._resume is None:
                 self._response.pause()
+                if self._turn.flight is not None:
+                    self._turn.flight.is_held_up = True
                 self._resume = asyncio.get_running_loop().create_task(self._resume_after_drain(channel))
 
         try:
@@ -129,22 +184,31 @@ class _StreamRelay:
     async def through_asgi(self) -> None:
         """The same for a server without our channel: one `send` per piece, which waits while the client is slow."""
         async for piece in self._response.chunks():
-            await self._turn.send({"type": "http.response.body", "body": self._observe(piece), "more_body": True})
+            if ready := self._observe(piece):
+                await self._turn.send({"type": "http.response.body", "body": ready, "more_body": True})
 
     def rest(self) -> bytes:
-        """What was held back for the timing extension."""
+        """What was held back of a stream that has ended as it should."""
+        left, self._whole.rest = self._whole.rest, b""
+        if self._capture is not None:
+            self._capture.feed(left)
         if self._events is None:
-            return b""
+            return left
         self._turn.mark(Stage.RELAY)
-        return self._events.finish(self._turn.record.timeline.stages_ms())
+        return self._events.feed(left) + self._events.finish(self._turn.record.timeline.stages_ms())
 
     def _observe(self, piece: bytes) -> bytes:
         record = self._turn.record
         record.num_chunks += 1
         record.bytes_out += len(piece)
-        if record.timeline.first_token_at is None and has_first_token(piece):
-            record.timeline.first_token_at = self._turn.clock()
         self.tail.feed(piece)
+        piece = self._whole.feed(piece)
+        if self._capture is not None:
+            self._capture.feed(piece)
+        if record.timeline.first_token_at is None and has_first_token(piece):
+            record.timeline.first_token_at = now = self._turn.clock()
+            if self._turn.flight is not None:
+                self._turn.flight.first_token(now)
         return piece if self._events is None else self._events.feed(piece)
 
     async def _resume_after_drain(self, channel: EdgeChannel) -> None:

@@ -64,6 +64,18 @@ class ChatRequest:
                 return b"".join((self.raw[: match.start(1)], name, self.raw[match.end(1) :]))
         return _encode({**self.document, "model": model})
 
+    def with_max_tokens(self, limit: int) -> ChatRequest:
+        """The same request with an answer of at most `limit` tokens, in the field that the client used."""
+        name = "max_tokens" if self.fields.max_completion_tokens is None else "max_completion_tokens"
+        document = {**self.document, name: limit}
+        return ChatRequest(_encode(document), document, msgspec.structs.replace(self.fields, **{name: limit}))
+
+    def with_messages(self, messages: list[dict[str, Any]]) -> ChatRequest:
+        """The same request with another conversation, which must be a valid one."""
+        document = {**self.document, "messages": messages}
+        fields = msgspec.structs.replace(self.fields, messages=msgspec.convert(messages, list[Message]))
+        return ChatRequest(_encode(document), document, fields)
+
 
 class ChatRequestParser:
     """Turns a request body into a ChatRequest or says which field is wrong."""

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from gateway.admission.quota_headers import rate_limit_headers
+from gateway.admission.reservation import Reservation
+from gateway.admission.tenant_quota import TenantQuota
+from gateway.cache.answers import Lookup
+from gateway.cache.capture import Capture
 from gateway.errors import GatewayError, error_body, error_event, error_headers
 from gateway.http.asgi import EdgeChannel, Header, Scope, Send, edge_channel, respond
+from gateway.keys import Caller
+from gateway.routing.ask import Ask
+from gateway.routing.flight import Flight
 from gateway.routing.snapshot import PolicySnapshot
 from gateway.telemetry.record import Place, RequestRecord
 from gateway.timeline import Clock, Stage
+from routing_policies.price import Price
 
 
 class Turn:
@@ -14,16 +25,25 @@ class Turn:
 
     __slots__ = (
         "_timeline",
+        "ask",
         "cache_salt",
+        "caller",
+        "capture",
         "channel",
         "clock",
+        "flight",
         "gone_at",
         "has_started",
+        "lookup",
         "place",
+        "price",
+        "quota",
         "record",
+        "reservation",
         "send",
         "snapshot",
         "wants_timing",
+        "was_left",
     )
 
     def __init__(self, scope: Scope, send: Send, record: RequestRecord, snapshot: PolicySnapshot, clock: Clock) -> None:
@@ -40,10 +60,33 @@ class Turn:
         self.cache_salt = b""
         """Keeps the tenants' prefixes apart in an engine's KV cache."""
         self.gone_at: float | None = None
+        self.capture: Capture | None = None
+        """Copies the answer for the cache, when it wants it."""
+        self.lookup: Lookup | None = None
+        """What is to be done with that copy."""
+        self.was_left = False
+        """The client has gone, and others wait for its answer."""
+        self.caller: Caller | None = None
+        """Who asks; None until that is known."""
+        self.ask: Ask | None = None
+        """What routing knows of the request; set once it is priced."""
+        self.flight: Flight | None = None
+        """The exchange whose answer is being passed on."""
+        self.price: Price | None = None
+        """What it was expected to cost; None where nobody asked."""
+        self.quota: TenantQuota | None = None
+        self.reservation: Reservation | None = None
+        """What this request holds of its tenant's quota."""
 
     def note_gone(self) -> None:
         """The client has just left."""
         self.gone_at = self.clock()
+
+    def stays_for_others(self, call_off: Callable[[], None]) -> bool:
+        """Whether the work goes on without the client, for identical requests that wait for its answer."""
+        flight = None if self.lookup is None else self.lookup.flight
+        self.was_left = flight is not None and flight.keeps_going(call_off)
+        return self.was_left
 
     def note_sent(self) -> None:
         """The request is on its way to the upstream."""
@@ -66,6 +109,10 @@ class Turn:
             headers.append((b"x-penstock-route", record.route.encode("ascii")))
         if record.deployment:
             headers.append((b"x-penstock-deployment", record.deployment.encode("ascii")))
+        if record.degraded:
+            headers.append((b"x-penstock-degraded", ", ".join(record.degraded).encode("ascii")))
+        if self.quota is not None:
+            headers += rate_limit_headers(self.quota, self.clock())
         return headers
 
     async def begin(self, status: int, headers: list[Header]) -> None:

@@ -6,12 +6,17 @@ from collections.abc import Sequence
 from typing import Final
 
 from gateway.errors import GatewayError, Shed, ShedReason, UpstreamFailed, UpstreamTimedOut
+from gateway.upstreams.ejection import FailureKind
 from gateway.upstreams.errors import (
+    BodyTooLarge,
     ConnectError,
     ConnectTimeout,
     FirstByteTimeout,
     InterChunkTimeout,
     PoolFull,
+    ResponseClosed,
+    Stalled,
+    TotalTimeout,
     UpstreamError,
     UpstreamTimeout,
 )
@@ -22,8 +27,11 @@ PASSED_BACK: Final = frozenset({b"retry-after", b"retry-after-ms", b"x-should-re
 """What a client may see of an upstream's error headers."""
 
 OVERLOADED: Final = frozenset({503, 529})
-RETRYABLE: Final = frozenset({500, 502, 503, 529})
+TOO_MANY_REQUESTS: Final = 429
 _CREDENTIALS: Final = frozenset({401, 403, 407})
+RETRYABLE: Final = frozenset({500, 502, 503, 529, TOO_MANY_REQUESTS}) | _CREDENTIALS
+"""Nothing was answered, and another deployment may do better. Not 504: the time is spent."""
+_SHED_REASON: Final = b"x-penstock-shed-reason"
 _DEFAULT_RETRY_AFTER_S: Final = 1.0
 
 
@@ -39,7 +47,7 @@ def from_transport(error: UpstreamError, deployment: str) -> GatewayError:
 def from_status(status: int, headers: Headers, deployment: str, lane: str) -> GatewayError | None:
     """The gateway's error for an upstream's status; None when the upstream's own answer is passed on."""
     if status in OVERLOADED:
-        return _overloaded(headers, deployment, lane)
+        return overloaded(headers, deployment, lane)
     if status == 504:
         return UpstreamTimedOut(f"Deployment '{deployment}' timed out. Try again, or ask for a shorter answer.")
     if status in _CREDENTIALS:
@@ -50,8 +58,37 @@ def from_status(status: int, headers: Headers, deployment: str, lane: str) -> Ga
 
 
 def is_retryable(error: UpstreamError) -> bool:
-    """Whether the same request may go to another deployment: nothing of it can have been worked on."""
-    return not error.request_sent
+    """Whether the same request may go to another deployment, given that nothing of an answer reached the client.
+
+    Not when the whole time is spent, when the answer is larger than any may be, or when it was we who gave up.
+    """
+    if isinstance(error, Stalled):
+        return True
+    return not isinstance(error, TotalTimeout | BodyTooLarge | ResponseClosed)
+
+
+def failure_of(error: UpstreamError) -> FailureKind | None:
+    """What a failure on the wire says about the deployment's health; None: nothing."""
+    if isinstance(error, ConnectError | ConnectTimeout):
+        return FailureKind.CONNECT
+    if isinstance(error, TotalTimeout | PoolFull | BodyTooLarge | ResponseClosed):
+        return None  # a long answer, our own bounds, our own doing
+    return FailureKind.TIMEOUT if isinstance(error, UpstreamTimeout) else FailureKind.BROKEN
+
+
+def failure_of_status(status: int, headers: Headers) -> FailureKind | None:
+    """What a status says about the deployment's health; None: nothing, as when it refused load and said so."""
+    is_own_refusal = status in OVERLOADED and any(name == _SHED_REASON for name, _ in headers)
+    is_fault = status >= 500 or status in _CREDENTIALS
+    return FailureKind.STATUS if is_fault and not is_own_refusal else None
+
+
+def retry_after_s(headers: Headers) -> float | None:
+    """Seconds of a Retry-After header; None without one that is a number."""
+    for name, value in headers:
+        if name == b"retry-after" and value.isdigit() and len(value) <= 6:
+            return float(value)
+    return None
 
 
 def _late(error: UpstreamTimeout) -> str:
@@ -64,11 +101,9 @@ def _late(error: UpstreamTimeout) -> str:
     return "did not finish its answer in time"
 
 
-def _overloaded(headers: Headers, deployment: str, lane: str) -> Shed:
-    wait_s = _DEFAULT_RETRY_AFTER_S
-    for name, value in headers:
-        if name == b"retry-after" and value.isdigit() and len(value) <= 6:
-            wait_s = float(value)
+def overloaded(headers: Headers, deployment: str, lane: str) -> Shed:
+    """The gateway's refusal for a deployment that refused for load, with the deployment's own time to come back."""
+    wait_s = retry_after_s(headers) or _DEFAULT_RETRY_AFTER_S
     return Shed(
         ShedReason.OVERLOAD,
         lane=lane,

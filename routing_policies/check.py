@@ -5,14 +5,18 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from routing_policies.decision import Decision
-from routing_policies.document import GivenDeployment, Policy, PolicyTest, Route
+from routing_policies.document import Deployment, GivenDeployment, Lane, Policy, PolicyTest, Route, TestRequest
 from routing_policies.matching import NoRoute, RequestView, RouteTable
 from routing_policies.nodes import Document
+from routing_policies.price import Price, cost_of
 from routing_policies.problems import Finding, Path, Problem
 from routing_policies.profile import profile_for
 from routing_policies.views import Attempt, DeploymentView
+
+_NO_LANE: Final = Lane(id="interactive")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +53,8 @@ def _failures(policy: Policy, table: RouteTable, test: PolicyTest, path: Path) -
         return
     if expect.route is not None and expect.route != route.id:
         yield _failure(test, path, "route", f"expected route {expect.route}, got {route.id}")
-    decision = profile_for(route.select.policy).decide(_views(policy, route, test.given), Attempt(), random.Random(0))
+    profile = profile_for(route.select.policy, route.select.weights)
+    decision = profile.decide(_views(policy, route, test), _attempt(policy, test.request), random.Random(0))
     yield from _choice_failures(test, route, decision, path)
 
 
@@ -68,21 +73,52 @@ def _choice_failures(test: PolicyTest, route: Route, decision: Decision, path: P
         yield _failure(test, path, "deployment", f"{told} ({decision.reason})")
 
 
-def _views(policy: Policy, route: Route, given: dict[str, GivenDeployment]) -> list[DeploymentView]:
+def _attempt(policy: Policy, request: TestRequest) -> Attempt:
+    """The first attempt, held to the targets of the request's lane."""
+    slo = _lane_of(policy, request).slo
+    if slo is None:
+        return Attempt(zone=request.zone)
+    tpot_s = None if slo.tpot_p95_ms is None else slo.tpot_p95_ms / 1000
+    return Attempt(ttft_slo_s=slo.ttft_p95_ms / 1000, tpot_slo_s=tpot_s, zone=request.zone)
+
+
+def _lane_of(policy: Policy, request: TestRequest) -> Lane:
+    """The lane asked for, else the tenant's first, else the policy's."""
+    tenant = next((tenant for tenant in policy.tenants if tenant.id == request.tenant), None)
+    wanted = request.lane or (tenant.lanes[0] if tenant is not None and tenant.lanes else None)
+    return next((lane for lane in policy.lanes if lane.id == wanted), policy.lanes[0] if policy.lanes else _NO_LANE)
+
+
+def _views(policy: Policy, route: Route, test: PolicyTest) -> list[DeploymentView]:
     deployments = {deployment.id: deployment for deployment in policy.deployments}
-    views = []
-    for candidate in route.select.resolved():
-        deployment, state = deployments[candidate.id], given.get(candidate.id, GivenDeployment())
-        view = DeploymentView(
-            id=deployment.id,
-            model=deployment.model,
-            is_ready=state.ready,
-            in_flight=state.in_flight,
-            max_in_flight=deployment.limits.max_in_flight,
-            weight=candidate.weight,
-        )
-        views.append(view)
-    return views
+    return [
+        _view(deployments[item.id], item.weight, test.given.get(item.id, GivenDeployment()), test.request)
+        for item in route.select.resolved()
+    ]
+
+
+def _view(deployment: Deployment, weight: float, state: GivenDeployment, request: TestRequest) -> DeploymentView:
+    price = Price(request.prompt_tokens, request.prompt_tokens, request.output_tokens)
+    return DeploymentView(
+        id=deployment.id,
+        model=deployment.model,
+        is_ready=state.ready,
+        in_flight=state.in_flight,
+        max_in_flight=deployment.limits.max_in_flight,
+        weight=weight,
+        forecast_ttft_s=_seconds(state.forecast_ttft_ms),
+        tpot_s=_seconds(state.tpot_ms),
+        cost=cost_of(deployment.cost_per_mtok, price),
+        quality=deployment.quality,
+        affinity_tokens=state.cached_tokens,
+        prompt_tokens=request.prompt_tokens,
+        zone=deployment.zone,
+        is_same_session=state.same_session,
+    )
+
+
+def _seconds(milliseconds: int | None) -> float | None:
+    return None if milliseconds is None else milliseconds / 1000
 
 
 def _failure(test: PolicyTest, path: Path, key: str, message: str) -> Finding:

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
 
-DropReason = Literal["not_ready", "ejected", "full", "already_tried"]
+import msgspec
+
+DropReason = Literal["not_ready", "ejected", "full", "already_tried", "too_late"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
-    """Which deployment answers, and why. Every candidate is either in `dropped` or in `scores`."""
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """Which deployment answers, and why. Every candidate that was looked at is either in `dropped` or in `scores`."""
 
     deployment: str | None
     """None when every candidate was dropped."""
     policy: str
-    reason: str
-    """One phrase for logs and pages."""
     dropped: Mapping[str, DropReason]
     scores: Mapping[str, Mapping[str, float]]
     """Candidate → scorer → score in [0, 1], before weighting."""
@@ -25,9 +23,24 @@ class Decision:
     """Candidate → weighted mean of its scores, in [0, 1]."""
 
     @property
+    def reason(self) -> str:
+        """One phrase for logs and pages."""
+        out = ", ".join(f"{candidate} {reason}" for candidate, reason in self.dropped.items())
+        if self.deployment is None:
+            picked = "nobody left" if out else "no candidates"
+        else:
+            picked = f"chosen from {len(self.totals)}"
+        return f"{picked}; {out}" if out else picked
+
+    @property
     def is_saturated(self) -> bool:
         """Whether nobody was chosen although waiting would help: some candidate lacks only a free permit."""
         return self.deployment is None and "full" in self.dropped.values()
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether the request can be answered here, now or after waiting."""
+        return self.deployment is not None or self.is_saturated
 
     @property
     def candidates(self) -> tuple[str, ...]:

@@ -55,14 +55,31 @@ Count = Annotated[int, Meta(ge=1, le=1_000_000_000)]
 Concurrency = Annotated[int, Meta(ge=1, le=100_000)]
 QueueLength = Annotated[int, Meta(ge=0, le=1_000_000)]
 Ratio = Annotated[float, Meta(ge=0.0, le=1.0)]
+HedgeRatio = Annotated[float, Meta(gt=0.0, le=0.1)]
 Weight = Annotated[float, Meta(gt=0.0, le=1_000_000.0)]
 Price = Annotated[float, Meta(ge=0.0, le=1_000_000.0)]
 
-SelectPolicy = Literal["first_available", "weighted", "least_in_flight", "quality_then_latency"]
-TrimStrategy = Literal["minify", "dedupe", "drop_old_turns", "extract_old_turns", "downscale_images"]
+TokenBudget = Annotated[int, Meta(ge=1, le=1_000_000_000_000_000)]
+Money = Annotated[float, Meta(gt=0.0, le=1_000_000.0)]
+
+OnStoreLoss = Literal["allow", "refuse"]
+SelectPolicy = Literal[
+    "first_available",
+    "weighted",
+    "least_in_flight",
+    "latency_first",
+    "least_cost_within_slo",
+    "scored",
+    "quality_then_latency",
+]
+ScorerName = Literal[
+    "affinity", "cost", "headroom", "latency", "order", "pace", "quality", "session", "zone"
+]  # fmt: skip
+TrimStrategy = Literal["minify", "dedupe", "cap_tool_outputs", "drop_old_turns", "extract_passages"]
 CacheMode = Literal["off", "exact", "exact_then_semantic"]
 CacheScope = Literal["user", "tenant", "shared"]
 OverloadStep = Literal["trim", "small_model", "max_tokens", "stale_cache", "shed"]
+EnginePriority = Literal["interactive", "batch"]
 NoRouteCode = Literal["model_not_found", "model_not_allowed"]
 
 
@@ -115,6 +132,9 @@ class Deployment(_Strict, frozen=True, kw_only=True):
     auth: UpstreamAuth | None = None
     tls: UpstreamTls | None = None
     zone: Id | None = None
+    """Where it runs; a gateway whose process setting `zone` says the same is near it. None: near everybody."""
+    quality: Ratio = 1.0
+    """How good its answers are, for the scorer `quality`."""
 
 
 class Slo(_Strict, frozen=True, kw_only=True):
@@ -133,6 +153,32 @@ class Lane(_Strict, frozen=True, kw_only=True):
     slo: Slo | None = None
     max_queue: QueueLength | None = None
     on_overload: tuple[OverloadStep, ...] = ("shed",)
+    """What is tried, in this order, with a request that would miss the lane's target; without `shed` it is served
+    late."""
+    degraded_max_tokens: Count = 256
+    """What the step `max_tokens` cuts an answer to."""
+    max_prompt_tokens: Count | None = None
+    """Longer prompts go to the lane `longer`."""
+    longer: Id | None = None
+    priority: EnginePriority | None = None
+    """What upstreams are told; None is `batch` for the lane of that name, else `interactive`."""
+
+    def __post_init__(self) -> None:
+        if (self.max_prompt_tokens is None) != (self.longer is None):
+            raise ValueError("max_prompt_tokens and longer belong together: prompts above the one go to the other")
+
+    @property
+    def engine_priority(self) -> EnginePriority:
+        """What upstreams are told."""
+        return self.priority or ("batch" if self.id == "batch" else "interactive")
+
+
+DEFAULT_LANES = (
+    Lane(id="interactive", weight=8.0, max_prompt_tokens=2048, longer="interactive-long"),
+    Lane(id="interactive-long", weight=4.0),
+    Lane(id="batch"),
+)
+"""Of a policy that names none: what a person waits for, the same with a long prompt, and the rest."""
 
 
 class TenantKey(_Strict, frozen=True, kw_only=True):
@@ -142,13 +188,30 @@ class TenantKey(_Strict, frozen=True, kw_only=True):
     sha256: Sha256Hex
 
 
+class Budget(_Strict, frozen=True, kw_only=True):
+    """What a tenant may use in a calendar day or month (UTC); None is no limit."""
+
+    tokens_per_day: TokenBudget | None = None
+    tokens_per_month: TokenBudget | None = None
+    cost_per_day: Money | None = None
+    """In the currency of `cost_per_mtok`, which every deployment then needs."""
+    cost_per_month: Money | None = None
+    on_store_loss: OnStoreLoss | None = None
+    """None: as the tenant's other limits."""
+
+
 class TenantLimits(_Strict, frozen=True, kw_only=True):
-    """Quota of one tenant; None is no limit."""
+    """Quota of one tenant over all gateway processes that share a store; None is no limit."""
 
     requests_per_min: Count | None = None
+    """In any sixty seconds, wherever they begin."""
     tokens_per_min: Count | None = None
+    """Prompt and answer together: an estimate is held when the request comes, what was used is counted at its end."""
     max_in_flight: Concurrency | None = None
-    """Requests under way at once, in one gateway worker."""
+    """Requests under way at once."""
+    budget: Budget = Budget()
+    on_store_loss: OnStoreLoss = "allow"
+    """Without the store: `allow` goes on within this process' even share of each limit, `refuse` answers 429."""
 
 
 class Tenant(_Strict, frozen=True, kw_only=True):
@@ -200,13 +263,33 @@ class Candidate(_Strict, frozen=True, kw_only=True):
     weight: Weight = 1.0
 
 
+class Hedge(_Strict, frozen=True, kw_only=True):
+    """A second deployment is asked when the first is slower than it usually is; the answer that begins first wins."""
+
+    max_ratio: HedgeRatio = 0.02
+    """Share of the route's requests that may be asked twice."""
+    max_load_ratio: Ratio = 0.5
+    """Nothing is asked twice while more than this share of the permits of either deployment is taken."""
+
+
 class Select(_Strict, frozen=True, kw_only=True):
     """How a route chooses among its candidates."""
 
     candidates: Annotated[tuple[Id | Candidate, ...], Meta(min_length=1)]
     policy: SelectPolicy = "first_available"
-    """`first_available`: in the order written. `weighted`: at random by weight. `least_in_flight`: the emptiest."""
+    """`first_available`: in the order written. `weighted`: at random by weight. `least_in_flight`: the emptiest.
+    `latency_first`: the first token soonest. `least_cost_within_slo`: the cheapest of those that are forecast to keep
+    the lane's targets, else the fastest. `scored`: by `weights`."""
+    weights: dict[ScorerName, Weight] = {}
+    """How much each scorer counts with policy `scored`."""
     min_quality: Ratio | None = None
+    fallback: tuple[Id, ...] = ()
+    """Routes or deployments whose turn it is, in this order, when no candidate is fit to answer."""
+    hedge: Hedge | None = None
+
+    def __post_init__(self) -> None:
+        if (self.policy == "scored") != bool(self.weights):
+            raise ValueError("policy scored and weights belong together: the one chooses by the other")
 
     def resolved(self) -> tuple[Candidate, ...]:
         """The candidates in the order written, bare ids given weight 1."""
@@ -243,6 +326,13 @@ class GivenDeployment(_Strict, frozen=True, kw_only=True):
 
     ready: bool = True
     in_flight: Annotated[int, Meta(ge=0, le=100_000)] = 0
+    forecast_ttft_ms: Milliseconds | None = None
+    """Time to the first token for the request of the test, queues included."""
+    tpot_ms: Milliseconds | None = None
+    cached_tokens: Annotated[int, Meta(ge=0, le=1_000_000_000)] = 0
+    """Of the test's prompt, what it holds."""
+    same_session: bool = False
+    """It answered the conversation's last request."""
 
 
 class TestRequest(_Strict, frozen=True, kw_only=True):
@@ -254,6 +344,12 @@ class TestRequest(_Strict, frozen=True, kw_only=True):
     tenant: Id | None = None
     text: str = ""
     headers: dict[HeaderName, str] = {}
+    lane: Id | None = None
+    """Whose targets hold; None is the tenant's first, or the policy's."""
+    prompt_tokens: Count = 1_000
+    output_tokens: Count = 250
+    zone: Id | None = None
+    """Where the gateway runs."""
 
 
 class Expectation(_Strict, frozen=True, kw_only=True):
@@ -290,7 +386,7 @@ class Policy(_Strict, frozen=True, kw_only=True):
 
     schema_version: Literal[1]
     deployments: Annotated[tuple[Deployment, ...], Meta(min_length=1)]
-    lanes: tuple[Lane, ...] = (Lane(id="interactive"), Lane(id="batch"))
+    lanes: tuple[Lane, ...] = DEFAULT_LANES
     tenants: tuple[Tenant, ...] = ()
     routes: tuple[Route, ...] = ()
     tests: tuple[PolicyTest, ...] = ()

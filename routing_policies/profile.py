@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import mul
+from typing import Final
 
 from routing_policies.decision import Decision, DropReason
-from routing_policies.document import SelectPolicy
+from routing_policies.document import ScorerName, SelectPolicy
 from routing_policies.filters.base import Filter
 from routing_policies.filters.capacity import Capacity
 from routing_policies.filters.health import Health
+from routing_policies.filters.in_time import InTime
 from routing_policies.filters.untried import Untried
 from routing_policies.pickers.base import Picker
 from routing_policies.pickers.best import Best
 from routing_policies.pickers.proportional import Proportional
+from routing_policies.scorers.affinity import Affinity
 from routing_policies.scorers.base import Scorer
+from routing_policies.scorers.cost import Cost
+from routing_policies.scorers.cost_within_slo import CostWithinSlo
 from routing_policies.scorers.headroom import Headroom
+from routing_policies.scorers.latency import Latency
 from routing_policies.scorers.order import Order
+from routing_policies.scorers.pace import Pace
+from routing_policies.scorers.quality import Quality
+from routing_policies.scorers.session import Session
 from routing_policies.scorers.share import Share
+from routing_policies.scorers.zone import Zone
 from routing_policies.views import Attempt, DeploymentView
 
 
@@ -30,6 +41,10 @@ class WeightedScorer:
     weight: float = 1.0
 
 
+_AHEAD: Final = (Latency, Pace, Cost, CostWithinSlo)
+_BACK: Final = (Latency, Affinity, Session, CostWithinSlo)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
     """One way to choose."""
@@ -39,69 +54,132 @@ class Profile:
     scorers: tuple[WeightedScorer, ...]
     picker: Picker
 
-    @property
-    def takes_first(self) -> bool:
-        """Whether the first candidate that no filter drops always wins, whatever the others are like."""
-        return isinstance(self.picker, Best) and [type(weighted.scorer) for weighted in self.scorers] == [Order]
+    takes_first: bool = field(init=False)
+    """Whether the first candidate that no filter drops always wins, whatever the others are like."""
+    looks_ahead: bool = field(init=False)
+    """Whether it needs forecasts of the candidates, which cost more to make than the other parts of a view."""
+    looks_back: bool = field(init=False)
+    """Whether it matters who holds what of the conversation."""
+    names: tuple[str, ...] = field(init=False)
+    """Of the scorers, in their order."""
+    weights: tuple[float, ...] = field(init=False)
+    whole_weight: float = field(init=False)
+    """Of all scorers together."""
+    needs_ask: bool = field(init=False)
+    """Whether it depends on more of the request than its route."""
+
+    def __post_init__(self) -> None:
+        scorers = [weighted.scorer for weighted in self.scorers]
+        only_order = isinstance(self.picker, Best) and [type(scorer) for scorer in scorers] == [Order]
+        looks_ahead = any(isinstance(scorer, _AHEAD) for scorer in scorers)
+        looks_back = any(isinstance(scorer, _BACK) for scorer in scorers)
+        weights = tuple(weighted.weight for weighted in self.scorers)
+        object.__setattr__(self, "names", tuple(scorer.name for scorer in scorers))
+        object.__setattr__(self, "weights", weights)
+        object.__setattr__(self, "whole_weight", sum(weights))
+        object.__setattr__(self, "takes_first", only_order)
+        object.__setattr__(self, "looks_ahead", looks_ahead)
+        object.__setattr__(self, "looks_back", looks_back)
+        object.__setattr__(self, "needs_ask", looks_ahead or looks_back)
 
     def decide(self, views: Sequence[DeploymentView], attempt: Attempt, rng: random.Random) -> Decision:
         """The decision for candidates in the route's order; the same state and `rng` give the same decision."""
         dropped: dict[str, DropReason] = {}
+        kept = []
         for view in views:
             reason = self._drop_reason(view, attempt)
-            if reason is not None:
+            if reason is None:
+                kept.append(view)
+            else:
                 dropped[view.id] = reason
-        kept = [view for view in views if view.id not in dropped]
-        scores = self._scores(kept)
-        totals = {candidate: self._total(scores[candidate]) for candidate in scores}
-        chosen = self.picker.pick(totals, rng) if totals else None
+        scores: dict[str, dict[str, float]] = {}
+        totals: dict[str, float] = {}
+        if kept:
+            self._score(kept, attempt, scores, totals)
         return Decision(
-            deployment=chosen,
+            deployment=self.picker.pick(totals, rng) if totals else None,
             policy=self.name,
-            reason=_reason(chosen, len(kept), dropped),
             dropped=dropped,
             scores=scores,
             totals=totals,
         )
 
     def _drop_reason(self, view: DeploymentView, attempt: Attempt) -> DropReason | None:
-        return next((reason for f in self.filters if (reason := f.drop_reason(view, attempt)) is not None), None)
+        for one in self.filters:
+            reason = one.drop_reason(view, attempt)
+            if reason is not None:
+                return reason
+        return None
 
-    def _scores(self, views: Sequence[DeploymentView]) -> dict[str, dict[str, float]]:
-        scores: dict[str, dict[str, float]] = {view.id: {} for view in views}
-        for weighted in self.scorers if views else ():
-            for view, score in zip(views, weighted.scorer.scores(views), strict=True):
-                assert 0.0 <= score <= 1.0, f"{weighted.scorer.name} gave {view.id} {score}"
-                scores[view.id][weighted.scorer.name] = score
-        return scores
-
-    def _total(self, scores: dict[str, float]) -> float:
-        weights = sum(weighted.weight for weighted in self.scorers)
-        return sum(weighted.weight * scores[weighted.scorer.name] for weighted in self.scorers) / weights
-
-
-def profile_for(policy: SelectPolicy) -> Profile:
-    """The profile of a route's `select.policy`. Raises KeyError for one that loading refuses."""
-    scorer, picker = _RANKING[policy]
-    return Profile(
-        name=policy,
-        filters=(Health(), Untried(), Capacity()),
-        scorers=(WeightedScorer(scorer=scorer),),
-        picker=picker,
-    )
+    def _score(
+        self,
+        views: Sequence[DeploymentView],
+        attempt: Attempt,
+        scores: dict[str, dict[str, float]],
+        totals: dict[str, float],
+    ) -> None:
+        """Fills both: each candidate's scores, and their weighted mean."""
+        names, weights, whole = self.names, self.weights, self.whole_weight
+        columns = [weighted.scorer.scores(views, attempt) for weighted in self.scorers]
+        for view, row in zip(views, zip(*columns, strict=True), strict=True):
+            assert 0.0 <= min(row) <= max(row) <= 1.0, f"a score of {view.id} is out of range: {row}"
+            scores[view.id] = dict(zip(names, row, strict=True))
+            # Rounding may leave a crumb above a whole.
+            totals[view.id] = min(sum(map(mul, weights, row)) / whole, 1.0)
 
 
-_RANKING: dict[SelectPolicy, tuple[Scorer, Picker]] = {
-    "first_available": (Order(), Best()),
-    "weighted": (Share(), Proportional()),
-    "least_in_flight": (Headroom(), Best()),
+def profile_for(policy: SelectPolicy, weights: Mapping[ScorerName, float] | None = None) -> Profile:
+    """The profile of a route's `select.policy`; `weights` are those of `scored`. Raises KeyError for a policy that
+    loading refuses."""
+    if policy == "scored":
+        scorers = tuple(
+            WeightedScorer(scorer=_SCORERS[name], weight=weight) for name, weight in (weights or {}).items()
+        )
+        return Profile(name=policy, filters=_FIT, scorers=scorers, picker=Best())
+    return _PROFILES[policy]
+
+
+_FIT: Final[tuple[Filter, ...]] = (Health(), Untried(), InTime())
+"""Who can answer, now or after waiting for a permit: for profiles in which that wait counts as latency."""
+_FREE: Final[tuple[Filter, ...]] = (*_FIT, Capacity())
+
+_SCORERS: Final[dict[ScorerName, Scorer]] = {
+    "affinity": Affinity(),
+    "cost": Cost(),
+    "headroom": Headroom(),
+    "latency": Latency(),
+    "order": Order(),
+    "pace": Pace(),
+    "quality": Quality(),
+    "session": Session(),
+    "zone": Zone(),
 }
 
 
-def _reason(chosen: str | None, num_kept: int, dropped: dict[str, DropReason]) -> str:
-    out = ", ".join(f"{candidate} {reason}" for candidate, reason in dropped.items())
-    if chosen is None:
-        picked = "nobody left" if out else "no candidates"
-    else:
-        picked = f"chosen from {num_kept}"
-    return f"{picked}; {out}" if out else picked
+def _weighted(*scorers: tuple[Scorer, float]) -> tuple[WeightedScorer, ...]:
+    return tuple(WeightedScorer(scorer=scorer, weight=weight) for scorer, weight in scorers)
+
+
+_PROFILES: Final[dict[SelectPolicy, Profile]] = {
+    "first_available": Profile(name="first_available", filters=_FREE, scorers=_weighted((Order(), 1.0)), picker=Best()),
+    "weighted": Profile(name="weighted", filters=_FREE, scorers=_weighted((Share(), 1.0)), picker=Proportional()),
+    "least_in_flight": Profile(
+        name="least_in_flight", filters=_FREE, scorers=_weighted((Headroom(), 1.0)), picker=Best()
+    ),
+    # The forecast decides; what follows it settles what is nearly equal.
+    "latency_first": Profile(
+        name="latency_first",
+        filters=_FIT,
+        scorers=_weighted(
+            (Latency(), 16.0), (Pace(), 4.0), (Affinity(), 1.0), (Zone(), 1.0), (Session(), 0.5), (Headroom(), 0.5)
+        ),
+        picker=Best(),
+    ),
+    # A hundredth part cheaper outweighs any latency within the targets; equal prices are settled by latency.
+    "least_cost_within_slo": Profile(
+        name="least_cost_within_slo",
+        filters=_FIT,
+        scorers=_weighted((CostWithinSlo(), 256.0), (Latency(), 1.0), (Affinity(), 0.1), (Session(), 0.05)),
+        picker=Best(),
+    ),
+}

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
-from routing_policies.document import Deployment, Policy, Route
+from routing_policies.document import Deployment, Lane, Policy, Route
 from routing_policies.problems import Finding, Path, did_you_mean
 
 RESERVED_ROUTE_IDS = frozenset({"implied-auto", "implied-direct"})
@@ -33,7 +33,9 @@ def reference_problems(policy: Policy) -> Iterator[Finding]:
         yield from _url_problems(deployment, ("deployments", index, "url"))
         if deployment.tls is not None and not deployment.url.startswith("https://"):
             yield Finding(path=("deployments", index, "tls"), message="has an effect only with an https:// URL")
+    yield from _lane_problems(policy.lanes)
     yield from _tenant_problems(policy)
+    yield from _budget_problems(policy)
     for index, route in enumerate(policy.routes):
         yield from _route_problems(policy, route, ("routes", index))
     yield from _test_problems(policy)
@@ -93,6 +95,24 @@ def _unix_problem(path: str) -> str | None:
     return None
 
 
+def _lane_problems(lanes: Sequence[Lane]) -> Iterator[Finding]:
+    known = {lane.id: lane for lane in lanes}
+    for index, lane in enumerate(lanes):
+        path: Path = ("lanes", index)
+        yield from _unknown_one(lane.longer, list(known), (*path, "longer"), "lane")
+        longer = known.get(lane.longer or "")
+        most, next_most = lane.max_prompt_tokens, None if longer is None else longer.max_prompt_tokens
+        if most is not None and next_most is not None and next_most <= most:  # so no chain of them has a circle
+            message = f'lane "{lane.longer}" takes no longer prompts than this one, by its own max_prompt_tokens'
+            yield Finding(path=(*path, "longer"), message=message)
+        for position, step in enumerate(lane.on_overload):
+            where = (*path, "on_overload", position)
+            if step in lane.on_overload[:position]:
+                yield Finding(path=where, message=f'"{step}" is listed twice')
+            elif "shed" in lane.on_overload[:position]:
+                yield Finding(path=where, message="comes after shed, which is the end")
+
+
 def _tenant_problems(policy: Policy) -> Iterator[Finding]:
     lanes = [lane.id for lane in policy.lanes]
     models = known_models(policy)
@@ -111,6 +131,15 @@ def _tenant_problems(policy: Policy) -> Iterator[Finding]:
             owners.setdefault(key.sha256, tenant.id)
 
 
+def _budget_problems(policy: Policy) -> Iterator[Finding]:
+    unpriced = [deployment.id for deployment in policy.deployments if deployment.cost_per_mtok is None]
+    for index, tenant in enumerate(policy.tenants):
+        for name in ("cost_per_day", "cost_per_month"):
+            if unpriced and getattr(tenant.limits.budget, name) is not None:
+                message = f"cannot be counted: no cost_per_mtok is given for {', '.join(unpriced)}"
+                yield Finding(path=("tenants", index, "limits", "budget", name), message=message)
+
+
 def _route_problems(policy: Policy, route: Route, path: Path) -> Iterator[Finding]:
     if route.id in RESERVED_ROUTE_IDS:
         yield Finding(path=(*path, "id"), message=f'"{route.id}" is the name of a built-in route; choose another')
@@ -123,17 +152,48 @@ def _route_problems(policy: Policy, route: Route, path: Path) -> Iterator[Findin
     where = (*path, "select", "candidates")
     ids = [candidate.id for candidate in route.select.resolved()]
     yield from _unknown(ids, deployments, where, "deployment")
+    if route.select.policy == "least_cost_within_slo":
+        yield from _price_problems(policy, ids, where)
     for index, name in enumerate(ids):
         if name in ids[:index]:
             yield Finding(path=(*where, index), message=f'"{name}" is listed twice')
         if route.select.policy != "weighted" and route.select.resolved()[index].weight != 1.0:
             message = f"a weight has no effect with policy {route.select.policy}; use weighted or leave it out"
             yield Finding(path=(*where, index), message=message)
+    yield from _fallback_problems(policy, route, (*path, "select", "fallback"))
+    if route.select.hedge is not None and len(ids) == 1:
+        yield Finding(path=(*path, "select", "hedge"), message="has no effect with a single candidate; remove it")
+
+
+def _fallback_problems(policy: Policy, route: Route, path: Path) -> Iterator[Finding]:
+    routes = [other.id for other in policy.routes]
+    deployments = [deployment.id for deployment in policy.deployments]
+    candidates = {candidate.id for candidate in route.select.resolved()}
+    yield from _unknown(route.select.fallback, [*routes, *deployments], path, "route or deployment")
+    for index, name in enumerate(route.select.fallback):
+        if name in route.select.fallback[:index]:
+            yield Finding(path=(*path, index), message=f'"{name}" is listed twice')
+        elif name in routes and name in deployments:
+            yield Finding(path=(*path, index), message=f'"{name}" is both a route and a deployment; rename one')
+        elif name == route.id:
+            yield Finding(path=(*path, index), message="a route cannot fall back on itself")
+        elif name in candidates and name not in routes:
+            yield Finding(path=(*path, index), message=f'"{name}" is a candidate of this route already')
+
+
+def _price_problems(policy: Policy, ids: Sequence[str], path: Path) -> Iterator[Finding]:
+    priced = {deployment.id for deployment in policy.deployments if deployment.cost_per_mtok is not None}
+    known = {deployment.id for deployment in policy.deployments}
+    for index, name in enumerate(ids):
+        if name in known - priced:
+            message = f'"{name}" has no cost_per_mtok, so least_cost_within_slo cannot compare it'
+            yield Finding(path=(*path, index), message=message)
 
 
 def _test_problems(policy: Policy) -> Iterator[Finding]:
     tenants = [tenant.id for tenant in policy.tenants]
     deployments = [deployment.id for deployment in policy.deployments]
+    lanes = [lane.id for lane in policy.lanes]
     routes = [*(route.id for route in policy.routes), *sorted(RESERVED_ROUTE_IDS)]
     seen: set[str] = set()
     for index, test in enumerate(policy.tests):
@@ -142,6 +202,7 @@ def _test_problems(policy: Policy) -> Iterator[Finding]:
             yield Finding(path=(*path, "name"), message="a second test with this name")
         seen.add(test.name)
         yield from _unknown_one(test.request.tenant, tenants, (*path, "request", "tenant"), "tenant")
+        yield from _unknown_one(test.request.lane, lanes, (*path, "request", "lane"), "lane")
         yield from _unknown_one(test.expect.route, routes, (*path, "expect", "route"), "route")
         yield from _unknown_one(test.expect.deployment, deployments, (*path, "expect", "deployment"), "deployment")
         yield from _unknown(test.expect.candidates or (), deployments, (*path, "expect", "candidates"), "deployment")

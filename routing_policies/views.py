@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Final
+
+import msgspec
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeploymentView:
-    """One candidate as it is now."""
+class DeploymentView(msgspec.Struct, frozen=True, kw_only=True):
+    """One candidate as it is now, for one request."""
 
     id: str
     model: str
@@ -19,6 +20,21 @@ class DeploymentView:
     max_in_flight: int = 64
     weight: float = 1.0
     """Configured share, relative to the other candidates of the route."""
+    forecast_ttft_s: float | None = None
+    """Wait for a permit, queue in the engine and prefill, for this request; None where nobody worked it out."""
+    tpot_s: float | None = None
+    """Seconds a token beside the rows that run now."""
+    cost: float | None = None
+    """Of this request, in the operator's currency; None where the policy gives no price."""
+    quality: float = 1.0
+    """In [0, 1], higher is better; a constant of the deployment."""
+    affinity_tokens: int = 0
+    """Prompt tokens whose keys and values this replica probably holds; the forecast has them subtracted already."""
+    prompt_tokens: int = 0
+    """Of this request; what `affinity_tokens` is a part of."""
+    zone: str | None = None
+    is_same_session: bool = False
+    """The last request of this session was answered here."""
 
     @property
     def is_full(self) -> bool:
@@ -31,8 +47,18 @@ class DeploymentView:
         return self.in_flight / self.max_in_flight
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """What the decision is for: the first try, or one after others failed."""
 
     already_tried: frozenset[str] = frozenset()
+    avoid: frozenset[str] = frozenset()
+    """Those that would answer too late; to be asked only when nobody else is left."""
+    ttft_slo_s: float | None = None
+    """Seconds from now within which the first token is wanted; None: no target."""
+    tpot_slo_s: float | None = None
+    zone: str | None = None
+    """Where this gateway runs."""
+
+
+FIRST_ATTEMPT: Final = Attempt()
+"""Nobody was tried, nothing is demanded."""

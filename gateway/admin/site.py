@@ -7,6 +7,7 @@ from typing import Final
 
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
+from gateway.admin.cache_desk import CACHE_PATH, PURGE_PATH, CacheDesk
 from gateway.endpoints import Answer, SiteMap
 from gateway.http.asgi import Scope
 from gateway.openapi import openapi_document
@@ -33,7 +34,7 @@ class Operations:
         return self._documents[self._needs_key()]
 
 
-def admin_map(operations: Operations, probes: Probes) -> SiteMap:
+def admin_map(operations: Operations, probes: Probes, cache: CacheDesk) -> SiteMap:
     """Where the admin listener's endpoints are."""
     return SiteMap(
         get={
@@ -42,5 +43,7 @@ def admin_map(operations: Operations, probes: Probes) -> SiteMap:
             "/livez": probes.livez,
             "/readyz": probes.readyz,
             "/startupz": probes.startupz,
-        }
+            CACHE_PATH: cache.show,
+        },
+        submit={PURGE_PATH: cache.purge},
     )

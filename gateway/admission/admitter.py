@@ -1,18 +1,23 @@
-"""Admitter: who asks, in which lane, and until when an answer is of use."""
+"""Admitter: who asks, in which lane, until when an answer is of use, and what is claimed for it."""
 
 from __future__ import annotations
 
 import msgspec
 
+from gateway.admission.claim import Claim
 from gateway.admission.lane import Lane
 from gateway.chat_head import ChatHead
 from gateway.errors import Shed, ShedReason
 from gateway.keys import Caller
 from gateway.routing.snapshot import PolicySnapshot
 from gateway.timeline import Clock
+from routing_policies.price import Price
 
 DRAIN_RETRY_AFTER_S = 1.0
 """Another replica, or the next process on this address, is expected at once."""
+
+_MAX_LONGER_HOPS = 4
+"""Lanes of ever longer prompts that are followed; a policy has no use for more."""
 
 
 class Admission(msgspec.Struct, frozen=True):
@@ -22,10 +27,11 @@ class Admission(msgspec.Struct, frozen=True):
     lane: Lane
     deadline_at: float | None
     """Monotonic instant after which the client no longer waits for a first byte."""
+    received_at: float = 0.0
 
 
 class Admitter:
-    """The decisions that need no body."""
+    """The decisions that need no deployment."""
 
     __slots__ = ("_clock",)
 
@@ -40,20 +46,54 @@ class Admitter:
         self, snapshot: PolicySnapshot, head: ChatHead, caller: Caller, *, received_at: float, is_draining: bool
     ) -> Admission:
         """The lane and the deadline; raises Shed when draining or when the client's time is already over."""
-        lane = self._lane(snapshot, head, caller)
+        lane = self.lane(snapshot, head, caller)
         if is_draining:
             raise draining(lane.id)
         timeout_s = head.client_timeout_s
         deadline_at = None if timeout_s is None else received_at + timeout_s
         if deadline_at is not None and self._clock() >= deadline_at:
             raise too_late(lane)
-        return Admission(caller, lane, deadline_at)
+        return Admission(caller, lane, deadline_at, received_at)
 
-    def _lane(self, snapshot: PolicySnapshot, head: ChatHead, caller: Caller) -> Lane:
+    def lane(self, snapshot: PolicySnapshot, head: ChatHead, caller: Caller) -> Lane:
+        """The lane asked for as far as there is such a lane and the caller may use it, else the caller's own."""
         wanted = head.lane
-        if wanted not in snapshot.lanes:
-            wanted = None
-        return snapshot.lanes[caller.lane(wanted, snapshot.default_lane)]
+        given = caller.lane(wanted if wanted in snapshot.lanes else None, snapshot.default_lane)
+        if wanted is not None and wanted != given and "x-penstock-priority" not in head.ignored:
+            head.ignored = (*head.ignored, "x-penstock-priority")
+        return snapshot.lanes[given]
+
+    def claim(
+        self, snapshot: PolicySnapshot, head: ChatHead, admission: Admission, price: Price
+    ) -> tuple[Claim, float | None]:
+        """What is claimed for the request at this price, and the seconds a token that it wants at most.
+
+        A long prompt goes to its own lane. The lane's targets hold unless the client wants tighter ones.
+        """
+        lane = admission.lane
+        for _ in range(_MAX_LONGER_HOPS):
+            longer, most = lane.rules.longer, lane.rules.max_prompt_tokens
+            if longer is None or most is None or price.prompt_tokens <= most:
+                break
+            lane = snapshot.lanes[longer]
+        ttft_s = _tighter(head.slo_s("ttft"), lane.rules.ttft_slo_s)
+        claim = Claim(
+            lane,
+            admission.caller.tenant,
+            price.work_tokens,
+            admission.deadline_at,
+            None if ttft_s is None else admission.received_at + ttft_s,
+            head.is_retry,
+            admission.received_at,
+        )
+        return claim, _tighter(head.slo_s("tpot"), lane.rules.tpot_slo_s)
+
+
+def _tighter(wanted: float | None, given: float | None) -> float | None:
+    """A client may want to hear of a miss sooner than the lane would tell it, never later."""
+    if wanted is None or given is None:
+        return given if wanted is None else wanted
+    return min(wanted, given)
 
 
 def draining(lane: str) -> Shed:

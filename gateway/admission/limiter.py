@@ -1,165 +1,254 @@
-"""Limiter: hands out the permits of one deployment, first come first served in a lane, by weight between lanes."""
+"""Limiter: hands out the permits of one deployment, fairly between tenants in a lane, by weight between lanes.
+
+Who is granted next. (1) Of the lanes in which somebody waits and may start, the one that has spent least for its
+weight. (2) In it, the tenant whose turn it is by tokens. (3) Of that tenant, the earliest due, or the newest while the
+lane is saturated. After every change all who may start have started, so whoever still waits may not.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
-from functools import partial
+from typing import Final
 
+from gateway.admission import refusal
+from gateway.admission.claim import NEVER, Claim
 from gateway.admission.lane import Lane
+from gateway.admission.lane_share import LaneShare
+from gateway.admission.ledger import Ledger
 from gateway.admission.limit import Limit
 from gateway.admission.permit import Permit
-from gateway.errors import Shed, ShedReason
+from gateway.admission.waiter import Waiter
+from gateway.errors import Shed
 from gateway.timeline import Clock
 
-
-class _Waiter:
-    """One request in the queue; `granted` becomes True with a unit already counted, False when it is too late."""
-
-    __slots__ = ("granted", "lane", "since")
-
-    def __init__(self, lane: Lane, since: float, granted: asyncio.Future[bool]) -> None:
-        self.lane = lane
-        self.since = since
-        self.granted = granted
+RETRY_SHARE: Final = 0.5
+"""Of the queue, what a client's retry may find taken: retries are the first to be refused."""
 
 
 class Limiter:
     """Enforces a Limit. Single-threaded: every call runs on the event loop."""
 
-    __slots__ = ("_clock", "_limit", "_queues", "_spent", "_virtual_time", "in_flight")
+    __slots__ = ("_clock", "_ledger", "_virtual_time")
 
-    def __init__(self, limit: Limit, *, clock: Clock) -> None:
-        self._limit = limit
+    def __init__(self, limit: Limit, *, clock: Clock, start: int | None = None, is_adaptive: bool = False) -> None:
+        """`start`: requests a lane begins with where the operator wrote no limit; such a limiter is adaptive."""
         self._clock = clock
-        self._queues: dict[str, OrderedDict[_Waiter, None]] = {}
-        """By lane id; only lanes in which somebody waits."""
-        self._spent: dict[str, float] = {}
-        """Strides each lane has used; the waiting lane with the least is served next."""
+        self._ledger = Ledger(limit, start=start, is_adaptive=is_adaptive)
         self._virtual_time = 0.0
-        self.in_flight = 0
 
     @property
     def limit(self) -> int:
-        """Permits that may be out at once now."""
-        return self._limit.value
+        """Permits that may be out at once now, all lanes together."""
+        return self._ledger.limit
+
+    @property
+    def in_flight(self) -> int:
+        """Permits that are out."""
+        return self._ledger.in_flight
 
     @property
     def num_waiting(self) -> int:
         """Requests in this deployment's queue."""
-        return sum(map(len, self._queues.values()))
+        return sum([share.queue.num_waiting for share in self._ledger.waiting.values()])
 
-    def set_limit(self, limit: Limit) -> None:
+    @property
+    def num_unread(self) -> int:
+        """Permits whose first token is awaited, of those whose prompt counts."""
+        return sum([share.pace.num_unread for share in self._ledger.shares.values()])
+
+    def set_limit(self, limit: Limit, *, start: int | None = None, is_adaptive: bool = False) -> None:
         """Use another Limit from now on; permits already out stay valid."""
-        self._limit = limit
+        self._ledger.set_limit(limit, start=start, is_adaptive=is_adaptive)
         self._grant_waiting()
 
-    def try_acquire(self, lane: Lane) -> Permit | None:
-        """A permit when one is free and nobody waits for it, else None."""
-        if self._queues or self.in_flight >= self._limit.value:
-            return None
-        self.in_flight += 1
-        return Permit(partial(self._give_back, lane))
+    def bound_rows(self, max_rows: int | None) -> None:
+        """Beyond so many requests at once the time between tokens would miss its target; None: no bound."""
+        if self._ledger.bound_rows(max_rows):
+            self._grant_waiting()
 
-    async def acquire(self, lane: Lane, deadline_at: float | None = None) -> Permit:
-        """A permit, after waiting if need be; raises Shed when the lane's queue is full or the deadline passes."""
-        permit = self.try_acquire(lane)
+    def set_room(self, step_tokens: int | None) -> None:
+        """What one step of the deployment reads of prompts: so much is sent ahead; None: any amount."""
+        if self._ledger.set_room(step_tokens):
+            self._grant_waiting()
+
+    def wait_s(self, now: float, claim: Claim, hold_s: float | None = None, *, is_newcomer: bool = False) -> float:
+        """Seconds this claim is forecast to wait here for a permit; 0 when it may start, or when nothing is known.
+
+        `hold_s` is how long a request is held, for as long as none was seen to end; `is_newcomer` forecasts for a
+        tenant of which nothing waits.
+        """
+        return self._ledger.wait_s(now, claim, hold_s, is_newcomer=is_newcomer) or 0.0
+
+    def demand_ratio(self, now: float, claim: Claim) -> float:
+        """By what factor a forecast for this claim has to fit into its time: by how much forecasts are exceeded, and
+        what is kept of the time for tenants below a fair part."""
+        share = self._ledger.share_of(claim.lane)
+        return share.overrun.ratio / share.part_of_time(claim.tenant, now)
+
+    def is_crowding(self, now: float, claim: Claim) -> bool:
+        """Whether the tenant holds more than a fair part of a lane that others use as well."""
+        return self._ledger.share_of(claim.lane).part_of_time(claim.tenant, now) < 1.0
+
+    def idle_s(self, now: float, lane: Lane) -> float:
+        """Seconds since the lane's last permit went out, infinite when none ever did."""
+        return now - self._ledger.share_of(lane).opened_at
+
+    def try_acquire(self, claim: Claim) -> Permit | None:
+        """A permit when one is free for this claim and nobody waits who should have it, else None."""
+        ledger, now = self._ledger, self._clock()
+        share = ledger.shares.get(claim.lane) or ledger.share_of(claim.lane)
+        if ledger.waiting:
+            self._grant_waiting()  # a reserve may have shrunk with time
+            if not ledger.may_pass(share, claim.tenant):
+                return None
+        if not ledger.may_start(share, claim.tenant, now):
+            return None
+        unread = ledger.open(share, claim, now)
+        return Permit(self, claim, granted_at=now, unread=unread)
+
+    async def acquire(self, claim: Claim) -> Permit:
+        """A permit, after waiting if need be; raises Shed when there is no room to wait or time runs out."""
+        permit = self.try_acquire(claim)
         if permit is not None:
             return permit
-        if lane.is_full:
-            raise self._queue_full(lane)
-        return await self._wait(lane, deadline_at)
+        if not self.can_wait(claim):
+            raise self.no_room(claim)
+        share = self._ledger.share_of(claim.lane)
+        if claim.lane.is_full:
+            self._push_out(share, claim)
+        return await self._wait(share, claim, self._clock())
 
-    async def _wait(self, lane: Lane, deadline_at: float | None) -> Permit:
+    def can_wait(self, claim: Claim) -> bool:
+        """Whether there is room to wait, or somebody with more waiting who would have to make room."""
+        lane = claim.lane
+        if claim.is_retry:
+            return lane.num_waiting < RETRY_SHARE * lane.max_queue
+        return not lane.is_full or self._ledger.share_of(lane).queue.can_push_out(claim.tenant, claim.tokens)
+
+    def no_room(self, claim: Claim) -> Shed:
+        """The refusal of who cannot even wait."""
+        queue = self._ledger.share_of(claim.lane).queue
+        if queue.num_tenants > 1 and queue.num_waiting_of(claim.tenant) and not claim.is_retry:
+            return refusal.tenant_share(claim.lane, self._clock())
+        return refusal.queue_full(claim.lane, self._clock())
+
+    # Waiting
+
+    async def _wait(self, share: LaneShare, claim: Claim, now: float) -> Permit:
         loop = asyncio.get_running_loop()
-        waiter = _Waiter(lane, self._clock(), loop.create_future())
-        self._enqueue(waiter)
+        waiter = Waiter(claim, now, loop.create_future())
+        if waiter.due_at <= now:
+            raise refusal.out_of_time(claim, now)
+        self._enqueue(share, waiter)
         timer = None
-        if deadline_at is not None:
-            timer = loop.call_later(max(deadline_at - waiter.since, 0.0), self._expire, waiter)
+        if waiter.due_at < NEVER:
+            timer = loop.call_later(waiter.due_at - now, self._expire, share, waiter)
         try:
-            is_granted = await waiter.granted
+            refused = await waiter.granted
         except asyncio.CancelledError:
             if waiter.granted.cancelled():
-                self._leave_queue(waiter)
-            elif waiter.granted.result():  # granted in the same turn of the loop in which the task was cancelled
-                self._give_back(lane)
+                self._leave_queue(share, waiter)
+            elif waiter.granted.result() is None:  # granted in the same turn of the loop in which it was cancelled
+                self._close(share, claim, claim.tokens, waiter.unread)
             raise
         finally:
             if timer is not None:
                 timer.cancel()
-        if not is_granted:
-            raise self._too_late(lane)
-        return Permit(partial(self._give_back, lane), self._clock() - waiter.since)
+        if refused is not None:
+            raise refused
+        granted_at = self._clock()
+        return Permit(self, claim, granted_at=granted_at, waited_s=granted_at - now, unread=waiter.unread)
 
-    def _enqueue(self, waiter: _Waiter) -> None:
-        lane = waiter.lane
-        queue = self._queues.get(lane.id)
-        if queue is None:
-            queue = self._queues[lane.id] = OrderedDict()
-            self._spent[lane.id] = max(self._spent.get(lane.id, 0.0), self._virtual_time)
-        queue[waiter] = None
-        lane.num_waiting += 1
+    def _enqueue(self, share: LaneShare, waiter: Waiter) -> None:
+        if not share.queue.num_waiting:
+            self._ledger.waiting[share.lane] = share
+            share.spent = max(share.spent, self._virtual_time)
+        self._ledger.note_short(share, waiter)
+        share.queue.push(waiter)
+        share.lane.num_waiting += 1
 
-    def _leave_queue(self, waiter: _Waiter) -> None:
-        queue = self._queues.get(waiter.lane.id)
-        if queue is None or waiter not in queue:  # passed over by _grant_waiting before its own task noticed
-            return
-        del queue[waiter]
-        if not queue:
-            del self._queues[waiter.lane.id]
-        waiter.lane.num_waiting -= 1
+    def _leave_queue(self, share: LaneShare, waiter: Waiter) -> None:
+        if waiter.is_waiting:
+            share.queue.remove(waiter)
+            self._left_queue(share)
 
-    def _expire(self, waiter: _Waiter) -> None:
+    def _left_queue(self, share: LaneShare) -> None:
+        share.lane.num_waiting -= 1
+        if not share.queue.num_waiting:
+            del self._ledger.waiting[share.lane]
+
+    def _push_out(self, share: LaneShare, claim: Claim) -> None:
+        """The newest of the tenant with the longest backlog makes room."""
+        loser = share.queue.push_out(claim.tenant, claim.tokens)
+        assert loser is not None, "there is room to wait, or somebody who makes it"
+        self._left_queue(share)
+        if not loser.granted.done():
+            loser.granted.set_result(refusal.tenant_share(share.lane, self._clock()))
+
+    def _expire(self, share: LaneShare, waiter: Waiter) -> None:
         if not waiter.granted.done():
-            self._leave_queue(waiter)
-            waiter.granted.set_result(False)
+            self._leave_queue(share, waiter)
+            self._refuse_late(share, waiter, self._clock())
 
-    def _give_back(self, lane: Lane) -> None:
-        self.in_flight -= 1
-        assert self.in_flight >= 0, "a permit was released twice"
-        lane.drained.add(self._clock())
-        if self._queues:
-            self._grant_waiting()
+    def _refuse_late(self, share: LaneShare, waiter: Waiter, now: float) -> None:
+        share.note_late(now)
+        self._ledger.note_waited(share, waiter, now)
+        waiter.granted.set_result(refusal.out_of_time(waiter.claim, now))
+
+    # Granting
 
     def _grant_waiting(self) -> None:
-        while self._queues and self.in_flight < self._limit.value:
-            lane_id = min(self._queues, key=self._spent.__getitem__)
-            waiter = next(iter(self._queues[lane_id]))
-            self._leave_queue(waiter)
+        ledger = self._ledger
+        if not ledger.waiting:
+            return
+        now = self._clock()
+        while ledger.waiting and (found := ledger.next_waiter(now)) is not None:
+            share, waiter = found
+            self._left_queue(share)
             if waiter.granted.done():  # cancelled in this very turn; its own task has yet to notice
                 continue
-            self._virtual_time = self._spent[lane_id]
-            self._spent[lane_id] += waiter.lane.stride
-            self.in_flight += 1
-            waiter.granted.set_result(True)
+            if waiter.due_at < now:
+                self._refuse_late(share, waiter, now)
+                continue
+            self._virtual_time = share.spent
+            share.spent += share.lane.stride * waiter.tokens
+            share.note_granted(now)
+            ledger.note_waited(share, waiter, now)
+            waiter.unread = ledger.open(share, waiter.claim, now)
+            waiter.granted.set_result(None)
 
-    def _queue_full(self, lane: Lane) -> Shed:
-        wait_s = lane.predicted_wait_s(self._clock())
-        return Shed(
-            ShedReason.QUEUE_FULL,
-            lane=lane.id,
-            message=f"The queue of lane '{lane.id}' is full. Try again after the time in Retry-After.",
-            hint="The same request at a later time, or in another lane.",
-            retry_after_s=wait_s,
-            queue_depth=lane.num_waiting,
-            predicted_wait_s=wait_s,
-        )
+    def _close(self, share: LaneShare, claim: Claim, tokens: int, unread: int) -> None:
+        if unread:
+            share.pace.drop(unread)
+        self._ledger.close(share, claim, tokens)
+        self._grant_waiting()
 
-    def _too_late(self, lane: Lane) -> Shed:
-        wait_s = lane.predicted_wait_s(self._clock())
-        return Shed(
-            ShedReason.DEADLINE,
-            lane=lane.id,
-            message="The client's own timeout passed while the request waited. Nothing was started.",
-            hint="A longer client timeout, or the same request at a later time.",
-            retry_after_s=wait_s,
-            queue_depth=lane.num_waiting,
-            predicted_wait_s=wait_s,
-        )
+    # The permits' owner
+
+    def take_back(self, permit: Permit) -> None:
+        """A permit's work is over."""
+        claim, now = permit.claim, self._clock()
+        share = self._ledger.shares[claim.lane]
+        self._ledger.note_held(share, now, now - permit.granted_at, claim.tokens)
+        claim.lane.drained.add(now)
+        self._close(share, claim, permit.tokens, permit.unread)
+
+    def resize(self, permit: Permit, tokens: int) -> None:
+        """A permit's work turned out to be `tokens`."""
+        share = self._ledger.shares[permit.claim.lane]
+        share.tokens += tokens - permit.tokens
+        permit.tokens = tokens
+        self._grant_waiting()
+
+    def note_ttft(self, permit: Permit, measured_s: float, expected_s: float) -> None:
+        """A permit's first token came; what it takes without a queue is `expected_s`."""
+        share = self._ledger.shares[permit.claim.lane]
+        if permit.unread:
+            share.pace.read(self._clock(), permit.unread)
+            permit.unread = 0
+        self._ledger.note_ttft(share, permit.claim, self._clock(), measured_s, expected_s)
+        self._grant_waiting()
 
     def check_integrity(self) -> None:
         """Raises AssertionError when the counts contradict each other; for tests and idle moments."""
-        assert self.in_flight >= 0
-        assert all(self._queues.values()), "an empty queue was kept"
-        assert self._queues.keys() <= self._spent.keys()
+        self._ledger.check_integrity()

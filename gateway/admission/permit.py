@@ -2,30 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import TracebackType
+from typing import Protocol
+
+from gateway.admission.claim import Claim
+
+
+class PermitOwner(Protocol):
+    """Who counts the permits that are out."""
+
+    def take_back(self, permit: Permit) -> None:
+        """The permit's work is over."""
+        ...
+
+    def resize(self, permit: Permit, tokens: int) -> None:
+        """The permit's work turned out to be `tokens`."""
+        ...
+
+    def note_ttft(self, permit: Permit, measured_s: float, expected_s: float) -> None:
+        """The permit's first token came."""
+        ...
 
 
 class Permit:
     """Leave the `with` block, or call `release`, and the unit is free again; a second release does nothing."""
 
-    __slots__ = ("_give_back", "waited_s")
+    __slots__ = ("_owner", "claim", "granted_at", "tokens", "unread", "waited_s")
 
-    def __init__(self, give_back: Callable[[], None], waited_s: float = 0.0) -> None:
-        self._give_back: Callable[[], None] | None = give_back
+    def __init__(
+        self, owner: PermitOwner, claim: Claim, *, granted_at: float = 0.0, waited_s: float = 0.0, unread: int = 0
+    ) -> None:
+        self._owner: PermitOwner | None = owner
+        self.claim = claim
+        self.tokens = claim.tokens
+        """What is counted for it now."""
+        self.unread = unread
+        """What its prompt counts until its first token; 0: it came, or is not awaited."""
+        self.granted_at = granted_at
         self.waited_s = waited_s
         """Seconds the request stood in the queue."""
 
     @property
     def is_released(self) -> bool:
         """Whether the unit was given back."""
-        return self._give_back is None
+        return self._owner is None
+
+    def settle(self, tokens: int) -> None:
+        """The work turned out to be `tokens`; what was claimed beyond it is free at once. Nothing after the release."""
+        if self._owner is not None and tokens != self.tokens:
+            self._owner.resize(self, max(tokens, 1))
+
+    def note_ttft(self, measured_s: float, expected_s: float) -> None:
+        """Sending to first token, and what it takes where nothing is queued; the adaptive limit learns from it."""
+        if self._owner is not None:
+            self._owner.note_ttft(self, measured_s, expected_s)
 
     def release(self) -> None:
         """Give the unit back."""
-        give_back, self._give_back = self._give_back, None
-        if give_back is not None:
-            give_back()
+        owner, self._owner = self._owner, None
+        if owner is not None:
+            owner.take_back(self)
 
     def __enter__(self) -> Permit:
         return self

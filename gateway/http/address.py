@@ -18,7 +18,12 @@ _NOTSENT_LOWAT_BYTES = 128 * 1024
 
 
 async def bind(address: str, *, reuse_port: bool, limits: EdgeLimits) -> list[socket.socket]:
-    """Bound sockets for `host:port`, `[v6]:port` or `unix:/path`; ValueError for anything else, OSError when taken."""
+    """Bound sockets for `host:port`, `[v6]:port`, `unix:/path` or `fd:N`; ValueError otherwise, OSError when taken."""
+    if address.startswith("fd:"):
+        listening = _inherited(address)
+        if listening.family != socket.AF_UNIX:
+            _set_tcp_options(listening, reuse_port=False, limits=limits)
+        return [listening]
     if address.startswith("unix:"):
         return [_bind_unix(address.removeprefix("unix:"))]
     host, separator, port = address.rpartition(":")
@@ -39,6 +44,19 @@ async def bind(address: str, *, reuse_port: bool, limits: EdgeLimits) -> list[so
             listening.close()
         raise
     return sockets
+
+
+def inherited_address(address: str) -> str:
+    """Where the socket behind `fd:N` is bound. Raises OSError when there is none."""
+    with _inherited(address) as listening:
+        return describe(listening)
+
+
+def _inherited(address: str) -> socket.socket:
+    """A listening socket that the parent process bound and keeps: its queue outlives every process that serves it."""
+    listening = socket.socket(fileno=os.dup(int(address.removeprefix("fd:"))))
+    listening.setblocking(False)
+    return listening
 
 
 def describe(listening: socket.socket) -> str:

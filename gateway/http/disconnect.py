@@ -85,13 +85,15 @@ class DisconnectWatch:
 class UntilGone(DisconnectWatch):
     """A watch whose body is cancelled when the client goes; leaving it then raises ClientGone."""
 
-    __slots__ = ("_cancels_before", "_has_cancelled", "_task")
+    __slots__ = ("_cancels_before", "_has_cancelled", "_task", "stays")
 
     async def __aenter__(self) -> Self:
         task = asyncio.current_task()
         assert task is not None, "an async context manager runs inside a task"
         self._task = task
         self._cancels_before = task.cancelling()
+        self.stays: Callable[[Callable[[], None]], bool] | None = None
+        """Asked when the client goes: True to let the body run on; what it was given then ends the body after all."""
         self._has_cancelled = False
         self._callbacks.append(self._cancel)
         self._begin()
@@ -110,6 +112,11 @@ class UntilGone(DisconnectWatch):
             raise ClientGone("The client left before its answer was complete.") from error
 
     def _cancel(self) -> None:
+        stays, self.stays = self.stays, None
+        if stays is None or not stays(self._cancel_now):
+            self._cancel_now()
+
+    def _cancel_now(self) -> None:
         self._has_cancelled = True
         self._task.cancel()
 

@@ -1,8 +1,8 @@
 """One client connection: uvicorn's httptools protocol with the limits, deadlines and strictness it does not have.
 
-Reading is a small machine (`Reading`), answering a queue of exchanges of which the first runs. Two rules keep them
-apart: while a whole request is being answered, later bytes are held back unparsed (a FIN behind them is still seen);
-and a fault found behind unanswered requests is answered after them.
+Reading is a small machine (`Reading`), answering a queue of exchanges of which the first runs. Two rules: while a whole
+request is being answered, later bytes are held back unparsed (a FIN behind them is still seen); and a fault found
+behind unanswered requests is answered after them.
 
 A half-closed connection (FIN from a client that waits for its answer) counts as gone: a proxy cannot tell it from a
 client that left, and generating for nobody costs more than refusing the few clients that half-close.
@@ -51,8 +51,6 @@ class EdgeProtocol(HttpToolsProtocol):
         self._held: list[bytes] = []
         self._held_bytes = 0
 
-    # The connection
-
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Count the connection in, or refuse it with one prepared write."""
         self.transport = transport
@@ -90,10 +88,14 @@ class EdgeProtocol(HttpToolsProtocol):
         elif reading is not Reading.DEAF:
             self._feed(data)
 
-    def begin_drain(self) -> None:
-        """Close when idle; otherwise let the request under way finish, with `connection: close`."""
+    def begin_leave(self) -> None:
+        """Answer what is under way with `connection: close`."""
         for exchange in self._exchanges():
             exchange.keep_alive = False
+
+    def begin_drain(self) -> None:
+        """Close when idle; otherwise let the request under way finish."""
+        self.begin_leave()
         if not self._is_answering and self._meter.reading is Reading.IDLE:
             self._meter.reading = Reading.DEAF
             self.transport.close()
@@ -113,6 +115,11 @@ class EdgeProtocol(HttpToolsProtocol):
         self._release()
         self._meter.reading = Reading.DEAF
         self.transport.close()
+
+    @property
+    def may_be_asking(self) -> bool:
+        """Whether a request is being read or, on a new connection, on its way."""
+        return self.exchange is None or self._meter.reading in (Reading.HEAD, Reading.BODY)
 
     @property
     def idle_since(self) -> float:
@@ -245,7 +252,7 @@ class EdgeProtocol(HttpToolsProtocol):
             flow=self.flow,
             edge=self.edge,
             expects_continue=head.expects_continue,
-            keep_alive=version == "1.1" and self.parser.should_keep_alive() and not self.edge.draining.is_set(),
+            keep_alive=version == "1.1" and self.parser.should_keep_alive() and not self.edge.leaving.is_set(),
             on_response=self.on_response_complete,
         )
         self._meter.begin_body()

@@ -7,6 +7,7 @@ import logging
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import cast
 
 from uvicorn._types import ASGI3Application
@@ -23,6 +24,8 @@ from gateway.http.state import EdgeState, RefusalHook, date_line
 _LOGGER = logging.getLogger("penstock.edge")
 _BACKLOG = 4096
 _CANCEL_TIMEOUT_S = 5.0
+_SETTLE_S = 1.0
+"""How long a connection accepted just before the end may take to send its request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,8 +75,12 @@ class Server:
         self._tick_s = tick_s
         self._states: list[EdgeState] = []
         self._servers: list[asyncio.Server] = []
+        self._own_queues: list[tuple[socket.socket, Callable[[], EdgeProtocol]]] = []
+        """Sockets that share a port with those of other processes."""
         self._timer: asyncio.TimerHandle | None = None
         self._date_at = 0.0
+        self.leaving = asyncio.Event()
+        """Set while requests are still served, so that clients and load balancers move on without a failure."""
         self.draining = asyncio.Event()
         self.addresses: dict[str, tuple[str, ...]] = {}
 
@@ -93,9 +100,27 @@ class Server:
         for server in self._servers:
             server.close()
 
+    async def leave(self, notice_s: float) -> None:
+        """Serve everybody for `notice_s`, each answer with `connection: close`; then accept no more.
+
+        Returns when no request is on its way in any more. Connections whose request is being answered go on.
+        """
+        self.leaving.set()
+        for connection in self._connections():
+            connection.begin_leave()
+        await asyncio.sleep(notice_s)
+        await self._accept_the_last()
+        self.stop_accepting()
+        deadline = asyncio.get_running_loop().time() + _SETTLE_S
+        while any(connection.may_be_asking for connection in self._connections()):
+            if asyncio.get_running_loop().time() >= deadline:
+                return
+            await asyncio.sleep(0.01)
+
     async def drain(self, timeout_s: float, *, grace_s: float = 1.0) -> DrainReport:
         """Stop accepting, close idle connections, wait for the others; then cancel what is left and close it."""
         self.stop_accepting()
+        self.leaving.set()
         self.draining.set()
         connections = self._connections()
         for connection in connections:
@@ -144,21 +169,32 @@ class Server:
             loop=loop,
             clock=self._clock or loop.time,
             resolution_s=self._tick_s,
+            leaving=self.leaving,
             draining=self.draining,
             new_request_id=self._new_request_id,
             on_refusal=self._on_refusal,
         )
         self._states.append(state)
         config = uvicorn_config(listener.app)
+        make = partial(EdgeProtocol, config, state)
         sockets = await bind(listener.address, reuse_port=listener.reuse_port, limits=listener.limits)
         try:
             for listening in sockets:
-                self._servers.append(await _serve(listening, lambda: EdgeProtocol(config, state)))
+                if listener.reuse_port:
+                    self._own_queues.append((listening, make))
+                self._servers.append(await _serve(listening, make))
         except BaseException:
             for listening in sockets:
                 listening.close()
             raise
         self.addresses[listener.name] = tuple(describe(listening) for listening in sockets)
+
+    async def _accept_the_last(self) -> None:
+        """Take in what waits in the queues of sockets that are ours alone: closing them would reset it."""
+        for listening, make in self._own_queues:
+            listening.listen(0)  # what comes from now on is told nothing, and asks again when another may hear it
+            while (accepted := _accept(listening)) is not None:
+                await asyncio.get_running_loop().connect_accepted_socket(make, accepted)
 
     def _connections(self) -> list[EdgeProtocol]:
         return [connection for state in self._states for connection in state.open]
@@ -185,6 +221,16 @@ async def _serve(listening: socket.socket, make: Callable[[], EdgeProtocol]) -> 
     if listening.family == socket.AF_UNIX:
         return await loop.create_unix_server(make, sock=listening, backlog=_BACKLOG)
     return await loop.create_server(make, sock=listening, backlog=_BACKLOG)
+
+
+def _accept(listening: socket.socket) -> socket.socket | None:
+    """The next connection in the queue, None when it is empty."""
+    try:
+        accepted, _ = listening.accept()
+    except (BlockingIOError, ConnectionAbortedError):
+        return None
+    accepted.setblocking(False)
+    return accepted
 
 
 def _connection_caps(listeners: Sequence[Listener]) -> list[int]:

@@ -31,7 +31,7 @@ def date_line() -> bytes:
 
 
 class EdgeState(ServerState):
-    """One listener's shared state. `draining` is shared by all listeners of a server."""
+    """One listener's shared state. `leaving` and `draining` are shared by all listeners of a server."""
 
     def __init__(
         self,
@@ -42,6 +42,7 @@ class EdgeState(ServerState):
         loop: asyncio.AbstractEventLoop,
         clock: Callable[[], float],
         resolution_s: float,
+        leaving: asyncio.Event,
         draining: asyncio.Event,
         new_request_id: Callable[[], str],
         on_refusal: RefusalHook,
@@ -52,6 +53,7 @@ class EdgeState(ServerState):
         self.max_connections = max_connections
         self.loop = loop
         self.clock = clock
+        self.leaving = leaving
         self.draining = draining
         self.new_request_id = new_request_id
         self.on_refusal = on_refusal

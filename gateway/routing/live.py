@@ -2,41 +2,72 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from gateway.admission.limiter import Limiter
+from gateway.admission.row_bound import RowBound
+from gateway.routing.forecast import DeploymentForecast
 from gateway.routing.reach import Reach
+from gateway.routing.retry_budget import RetryBudget
 from gateway.upstreams.client import UpstreamClient
+from gateway.upstreams.health import DeploymentHealth
+from gateway.upstreams.hedge import RecentDelays
 from routing_policies.document import Deployment
+
+RETRIES_RATIO: Final = 0.2
+"""Retries that a deployment may get for each first attempt it gets, beyond the purse's reserve."""
 
 
 class LiveDeployment:
     """One deployment with its connections, its permits and whether it is ready."""
 
     __slots__ = (
+        "__weakref__",
         "authorization",
         "chat_path",
         "client",
         "context_tokens",
+        "first_bytes",
+        "forecast",
+        "health",
         "id",
+        "is_bare",
         "is_ready",
         "limiter",
         "model",
+        "retries",
+        "row_bound",
         "tls",
         "url",
     )
 
-    def __init__(self, deployment: Deployment, reach: Reach, client: UpstreamClient, limiter: Limiter) -> None:
+    def __init__(
+        self, deployment: Deployment, reach: Reach, client: UpstreamClient, limiter: Limiter, health: DeploymentHealth
+    ) -> None:
         self.id = deployment.id
         self.model = deployment.model
         self.url = deployment.url
         self.tls = deployment.tls
         self.chat_path = b"/chat/completions" if reach.target.base_path else b"/v1/chat/completions"
         """What follows the URL; a URL with a path is the API's whole base."""
+        self.is_bare = not reach.target.base_path
+        """The URL is the server's root, where an engine has its own pages too."""
         self.authorization = reach.authorization
         """The header's value, None where the deployment wants none; a secret."""
         self.context_tokens = deployment.context_tokens
         """None: not known."""
         self.client = client
         self.limiter = limiter
+        self.forecast = DeploymentForecast()
+        """How long it will take; fed by whoever sends and by the engine's own report."""
+        self.health = health
+        """What its answers so far say about it."""
+        self.first_bytes = RecentDelays()
+        """How long streams took to begin lately: what is late is judged by it."""
+        self.retries = RetryBudget(ratio=RETRIES_RATIO)
+        """How many second attempts of others' requests it may be given, so that failover never floods it."""
+        self.row_bound = RowBound()
+        """When the limiter's bound on rows is worked out again."""
         self.is_ready = False
         """As the last probe, or the last failed connect, left it."""
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable
 from typing import Final
 
 from gateway.routing.live import LiveDeployment
 from gateway.telemetry.log import LogWriter
-from gateway.upstreams.errors import UpstreamError
+from gateway.timeline import Clock
+from gateway.upstreams.errors import ConnectTimeout, UpstreamError, UpstreamTimeout
 from gateway.upstreams.request import UpstreamRequest
 from gateway.upstreams.timeouts import Timeouts
 
 PROBE_INTERVAL_S: Final = 1.0
 PROBE_TIMEOUTS: Final = Timeouts(connect_s=1.0, first_byte_s=1.0, total_s=2.0)
+BUSY_S: Final = 5.0
+"""Who made a token within this time is alive, however late its answer to a probe is."""
 
 _PROBE: Final = UpstreamRequest(b"GET", b"/readyz", ((b"accept", b"*/*"),))
 _MAX_ANSWER_BYTES: Final = 64 * 1024
@@ -30,10 +34,14 @@ class ReadinessProber:
         log: LogWriter,
         *,
         interval_s: float = PROBE_INTERVAL_S,
+        clock: Clock = time.monotonic,
     ) -> None:
         self._deployments = deployments
         self._log = log
+        self._clock = clock
         self._interval_s = interval_s
+        self._down: set[LiveDeployment] = set()
+        """Those that a probe found not ready: what answers there next is another process, or a warmed-up one."""
 
     async def run(self) -> None:
         """Wait, probe, for ever; ends by cancellation."""
@@ -43,7 +51,9 @@ class ReadinessProber:
 
     async def probe_all(self) -> None:
         """One round, all deployments at once."""
-        await asyncio.gather(*(self._probe(deployment) for deployment in self._deployments()))
+        deployments = tuple(self._deployments())
+        self._down.intersection_update(deployments)
+        await asyncio.gather(*(self._probe(deployment) for deployment in deployments))
 
     async def _probe(self, deployment: LiveDeployment) -> None:
         try:
@@ -52,9 +62,23 @@ class ReadinessProber:
                 is_ready = response.status < 300 or response.status in _NO_SUCH_PATH
                 reason = f"status {response.status}"
         except UpstreamError as error:
-            is_ready, reason = False, str(error)
+            is_ready, reason = self._is_only_slow(deployment, error), str(error)
+        self._note_process(deployment, is_ready=is_ready)
         if is_ready != deployment.is_ready:
             deployment.is_ready = is_ready
             self._log.event(
                 "deployment_ready" if is_ready else "deployment_not_ready", deployment=deployment.id, reason=reason
             )
+
+    def _is_only_slow(self, deployment: LiveDeployment, error: UpstreamError) -> bool:
+        """Whether a deployment whose probe was late was ready before and has made tokens since: busy, not dead."""
+        is_late = isinstance(error, UpstreamTimeout) and not isinstance(error, ConnectTimeout)
+        return is_late and deployment.is_ready and deployment.health.quiet_s(self._clock()) < BUSY_S
+
+    def _note_process(self, deployment: LiveDeployment, *, is_ready: bool) -> None:
+        """Forget what a process did that is no more. A failed connect alone proves no new one."""
+        if not is_ready:
+            self._down.add(deployment)
+        elif deployment in self._down:
+            self._down.discard(deployment)
+            deployment.health.reset(self._clock())

@@ -3,38 +3,83 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
+from gateway.cache.control import NO_WISHES, CacheControl
+from gateway.cache.wanted import Wanted
 from gateway.errors import ModelNotAllowed, NotFound, Shed, ShedReason
+from gateway.request import ChatRequest
+from gateway.routing.affinity import AffinityIndex, prefix_of, session_of
+from gateway.routing.ask import Ask
+from gateway.routing.candidate import Candidate
 from gateway.routing.live import LiveDeployment
+from gateway.routing.retry_budget import RetryBudget
+from gateway.routing.rotation import NOBODY, KeptOut, kept_out
+from gateway.routing.shortlist import MANY, Shortlist
+from gateway.timeline import Clock
 from gateway.upstreams.timeouts import Timeouts
 from routing_policies.decision import Decision
-from routing_policies.document import Policy, Route
+from routing_policies.document import Deployment, Policy, Route, Select
 from routing_policies.matching import NoRoute, RequestView, RouteTable
 from routing_policies.profile import Profile, profile_for
-from routing_policies.views import Attempt, DeploymentView
+from routing_policies.views import FIRST_ATTEMPT, Attempt, DeploymentView
 
-_FIRST_ATTEMPT: Final = Attempt()
+_NOBODY: Final[frozenset[str]] = frozenset()
 
 
 class PlannedRoute:
     """One route of one revision, with everything that can be worked out before a request comes."""
 
     __slots__ = (
+        "_clock",
+        "_first",
         "_foregone",
+        "_members",
+        "_options",
+        "_shortlist",
+        "_zone",
+        "cache_candidates",
         "candidates",
         "context_tokens",
+        "deployment_ids",
+        "fallbacks",
+        "hedges",
+        "is_panicking",
         "plain_timeouts",
         "profile",
         "route",
         "stream_timeouts",
     )
 
-    def __init__(self, route: Route, deployments: Mapping[str, LiveDeployment]) -> None:
+    def __init__(
+        self,
+        route: Route,
+        deployments: Mapping[str, LiveDeployment],
+        clock: Clock,
+        rules: Mapping[str, Deployment],
+        zone: str | None,
+    ) -> None:
         self.route = route
-        self.profile: Profile = profile_for(route.select.policy)
+        self._zone = zone
+        self._first = Attempt(zone=zone)
+        self.fallbacks: tuple[PlannedRoute, ...] = ()
+        """Whose turn it is, in this order, when no candidate is fit. Their own fallbacks are not followed."""
+        hedge = route.select.hedge
+        self.hedges = None if hedge is None else RetryBudget(ratio=hedge.max_ratio, begins_empty=True)
+        """How many requests may be asked twice; None: none."""
+        self.is_panicking = False
+        """The last decision found every candidate ejected, and used them all the same."""
+        self._clock = clock
+        self.profile: Profile = profile_for(route.select.policy, route.select.weights)
         self.candidates = tuple((deployments[item.id], item.weight) for item in route.select.resolved())
+        self._members = tuple(live for live, _ in self.candidates)
+        self._options = tuple(Candidate(rules[live.id], live, weight) for live, weight in self.candidates)
+        is_sampled = len(self._options) > MANY and self.profile.looks_ahead
+        self._shortlist = Shortlist(self._options) if is_sampled else None
+        self.deployment_ids = tuple(live.id for live, _ in self.candidates)
+        self.cache_candidates = "\n".join(sorted({live.model for live, _ in self.candidates})).encode()
+        """The models that may answer: what they said may be given again wherever the same ones may."""
         self._foregone = self._decide_alone() if self.profile.takes_first or len(self.candidates) == 1 else None
         contexts = [live.context_tokens for live, _ in self.candidates]
         known = [context for context in contexts if context is not None]
@@ -48,21 +93,79 @@ class PlannedRoute:
         # A plain answer is one piece that comes when all of it was generated: only the total can be late.
         self.plain_timeouts = Timeouts(connect_s=connect_s, first_byte_s=total_s, inter_chunk_s=gap_s, total_s=total_s)
 
-    def decide(self, already_tried: frozenset[str], rng: random.Random) -> Decision:
-        """Which candidate takes this attempt, by the state of this moment."""
-        if self._foregone is not None and not already_tried:
+    def wanted(self, tenant: str, control: CacheControl = NO_WISHES) -> Wanted:
+        """What the cache has to know of a request of this route."""
+        return Wanted(self.route.cache, self.route.id, tenant, self.cache_candidates, control)
+
+    def decide(
+        self,
+        already_tried: frozenset[str],
+        rng: random.Random,
+        ask: Ask | None = None,
+        avoid: frozenset[str] = _NOBODY,
+    ) -> Decision:
+        """Which candidate takes this attempt, by the state of this moment; one of `avoid` only when nobody else can.
+
+        Without an `ask` nothing is forecast. Of many candidates a few are looked at; the decision names only those.
+        """
+        if self._foregone is not None and not already_tried and not avoid:
             first, _ = self.candidates[0]
-            if first.is_ready and first.limiter.in_flight < first.limiter.limit:
+            if first.is_ready and first.health.is_fit and first.limiter.in_flight < first.limiter.limit:
+                self.is_panicking = False
                 return self._foregone
-        attempt = Attempt(already_tried=already_tried) if already_tried else _FIRST_ATTEMPT
-        return self.profile.decide([_view(live, weight) for live, weight in self.candidates], attempt, rng)
+        now = self._clock()
+        attempt = self._attempt(now, already_tried, avoid, ask)
+        few = None if ask is None or self._shortlist is None else self._shortlist.draw(ask, attempt, now, rng)
+        out = NOBODY if few is not None else kept_out(self._members, now, already_tried)
+        self.is_panicking = out.is_panic
+        views = self._views(few or self._options, now, ask, out)
+        decision = self.profile.decide(views, attempt, rng)
+        if avoid and not decision.is_possible:
+            return self.decide(already_tried, rng, ask)
+        return decision
+
+    def views(self, now: float, ask: Ask) -> list[DeploymentView]:
+        """Every candidate as it looks to this request, in the route's order."""
+        out = kept_out(self._members, now)
+        return [option.view(now, ask, is_ejected=option.live.id in out.ids) for option in self._options]
+
+    def _views(self, options: Sequence[Candidate], now: float, ask: Ask | None, out: KeptOut) -> list[DeploymentView]:
+        """With forecasts where the profile looks at them."""
+        ids = out.ids
+        if ask is None or not self.profile.needs_ask:
+            return [option.plain_view(is_ejected=option.live.id in ids) for option in options]
+        return [option.view(now, ask, is_ejected=option.live.id in ids) for option in options]
+
+    def _attempt(self, now: float, already_tried: frozenset[str], avoid: frozenset[str], ask: Ask | None) -> Attempt:
+        if ask is None or not self.profile.looks_ahead:
+            if not already_tried and not avoid:
+                return self._first
+            return Attempt(already_tried=already_tried, avoid=avoid, zone=self._zone)
+        ttft_by = ask.claim.ttft_by
+        return Attempt(
+            already_tried=already_tried,
+            avoid=avoid,
+            ttft_slo_s=None if ttft_by is None else ttft_by - now,
+            tpot_slo_s=ask.tpot_slo_s,
+            zone=self._zone,
+        )
 
     def _decide_alone(self) -> Decision:
         """What is decided whenever the first candidate is fit and no other can win: worked out once, for the others
         are not looked at then."""
         live, weight = self.candidates[0]
         view = DeploymentView(id=live.id, model=live.model, is_ready=True, weight=weight)
-        return self.profile.decide([view], _FIRST_ATTEMPT, random.Random(0))
+        return self.profile.decide([view], FIRST_ATTEMPT, random.Random(0))
+
+    @property
+    def is_warming(self) -> bool:
+        """Whether a candidate that is not ready yet says that it will be: it is starting."""
+        return any(live.forecast.is_warming for live in self._members)
+
+    def returns_in_s(self) -> float:
+        """Seconds until the first of those who asked to be left alone may be asked again; 0 when none did."""
+        now = self._clock()
+        return min((wait_s for live in self._members if (wait_s := live.health.pushback_s(now))), default=0.0)
 
     def shortest_queue(self, decision: Decision) -> LiveDeployment:
         """Of the candidates that lack only a permit, the one whose queue is shortest for its size."""
@@ -70,30 +173,49 @@ class PlannedRoute:
         return min(full, key=lambda live: live.limiter.num_waiting / live.limiter.limit)
 
 
-def _view(live: LiveDeployment, weight: float) -> DeploymentView:
-    return DeploymentView(
-        id=live.id,
-        model=live.model,
-        is_ready=live.is_ready,
-        in_flight=live.limiter.in_flight,
-        max_in_flight=live.limiter.limit,
-        weight=weight,
-    )
-
-
 class Router:
     """The routes of one policy revision over the live deployments."""
 
-    def __init__(self, policy: Policy, deployments: Mapping[str, LiveDeployment], rng: random.Random) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        deployments: Mapping[str, LiveDeployment],
+        rng: random.Random,
+        clock: Clock,
+        *,
+        affinity: AffinityIndex | None = None,
+        zone: str | None = None,
+    ) -> None:
+        """`affinity` outlives revisions; `zone` is where this gateway runs."""
         self._table = RouteTable(policy)
         self._deployments = deployments
         self._rng = rng
+        self._clock = clock
+        self._rules = {rule.id: rule for rule in policy.deployments}
+        self._affinity = affinity or AffinityIndex()
+        self._zone = zone
         # The two implied kinds share an id, so routes are told apart as objects; they live as long as the table.
-        self._planned = {id(route): PlannedRoute(route, deployments) for route in self._table.effective_routes()}
+        self._planned = {id(route): self._plan(route) for route in self._table.effective_routes()}
+        self._tracks_prefixes = any(lane.slo is not None for lane in policy.lanes) or any(
+            planned.profile.looks_back and len(planned.candidates) > 1 for planned in self._planned.values()
+        )
+        """Whether anything depends on who holds what of a conversation."""
+        by_id = {planned.route.id: planned for planned in self._planned.values()}
+        for planned in self._planned.values():
+            planned.fallbacks = tuple(
+                by_id[name] if name in by_id else self._lone(name) for name in planned.route.select.fallback
+            )
         self.reads_headers = any(route.match.headers for route in self._table.effective_routes())
         """Whether `match` looks at headers at all; when not, they need not be decoded."""
         self._known: dict[tuple[str, str | None], PlannedRoute] = {}
         """Matches that headers cannot change; as many as there are tenants times model names."""
+
+    def _lone(self, deployment: str) -> PlannedRoute:
+        """A deployment as a fallback: a route of its own."""
+        return self._plan(Route(id=deployment, select=Select(candidates=(deployment,))))
+
+    def _plan(self, route: Route) -> PlannedRoute:
+        return PlannedRoute(route, self._deployments, self._clock, self._rules, self._zone)
 
     def match(self, model: str, tenant: str | None, headers: Mapping[str, str]) -> PlannedRoute:
         """The route for this request; raises NotFound or ModelNotAllowed."""
@@ -120,23 +242,85 @@ class Router:
                 code="model_not_found",
             ) from None
 
-    def pick(self, planned: PlannedRoute, already_tried: frozenset[str], lane: str) -> tuple[LiveDeployment, Decision]:
-        """The deployment for this attempt, which may have to be waited for; raises Shed when none is fit."""
-        decision = planned.decide(already_tried, self._rng)
+    def with_history(self, ask: Ask, request: ChatRequest) -> Ask:
+        """The same, with who holds how much of the conversation, where that matters to anybody."""
+        if not self._tracks_prefixes:
+            return ask
+        price, tenant = ask.price, ask.claim.tenant
+        prefix, session = prefix_of(request, tenant), session_of(request, tenant)
+        held = self._affinity.held_chars(prefix)
+        if held:
+            per_char = price.prompt_tokens / max(prefix[-1][1], 1)
+            held = {
+                name: int(num_chars * per_char * self._deployments[name].forecast.cache_trust)
+                for name, num_chars in held.items()
+                if name in self._deployments
+            }
+        return Ask(price, ask.claim, held, prefix, session, self._affinity.last_of(session), ask.tpot_slo_s)
+
+    def pick(
+        self,
+        planned: PlannedRoute,
+        already_tried: frozenset[str],
+        lane: str,
+        ask: Ask | None = None,
+        avoid: frozenset[str] = _NOBODY,
+    ) -> tuple[LiveDeployment, Decision]:
+        """The deployment for this attempt, which may have to be waited for; raises Shed when none is fit.
+
+        One of `avoid` is taken only when nobody else can. Whoever is chosen counts as holding the request's beginning.
+        """
+        live, decision = self._pick(planned, already_tried, lane, ask, avoid)
+        if ask is not None and ask.prefix:
+            self._affinity.note(ask.prefix, ask.session, live.id)
+        return live, decision
+
+    def _pick(
+        self,
+        planned: PlannedRoute,
+        already_tried: frozenset[str],
+        lane: str,
+        ask: Ask | None,
+        avoid: frozenset[str],
+    ) -> tuple[LiveDeployment, Decision]:
+        decision = planned.decide(already_tried, self._rng, ask, avoid)
+        if planned.fallbacks and (planned.is_panicking or not decision.is_possible):
+            for other in planned.fallbacks:
+                instead = other.decide(already_tried, self._rng, ask)
+                if instead.is_possible and not other.is_panicking:
+                    planned.is_panicking = False  # it was spared that
+                    planned, decision = other, instead
+                    break
         if decision.deployment is not None:
             return self._deployments[decision.deployment], decision
         if decision.is_saturated:
             return planned.shortest_queue(decision), decision
-        raise Shed(
-            ShedReason.OVERLOAD,
-            lane=lane,
-            message=f"No deployment of route '{planned.route.id}' is ready. Try again later.",
-            hint="The same request at a later time.",
-        )
+        raise _nobody_ready(planned, lane)
+
+    def has_another(self, planned: PlannedRoute, already_tried: frozenset[str]) -> bool:
+        """Whether a further attempt would find a deployment that is fit, free or not."""
+        return any(option.decide(already_tried, self._rng).is_possible for option in (planned, *planned.fallbacks))
 
     def models_for(self, tenant: str | None) -> tuple[str, ...]:
         """Names that this tenant may ask for."""
         return self._table.models_for(tenant)
+
+
+def _nobody_ready(planned: PlannedRoute, lane: str) -> Shed:
+    """The refusal when no deployment is fit; one that is starting is capacity to come, and the message says so."""
+    wait_s = planned.returns_in_s()
+    route = planned.route.id
+    said = f"No deployment of route '{route}' is ready"
+    if planned.is_warming:
+        said += "; one is starting"
+    return Shed(
+        ShedReason.OVERLOAD,
+        lane=lane,
+        message=f"{said}. Try again later.",
+        hint="The same request at a later time.",
+        retry_after_s=wait_s,
+        predicted_wait_s=wait_s,
+    )
 
 
 def _shown(model: str) -> str:

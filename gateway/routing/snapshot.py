@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
-from gateway.admission.lane import Lane
+from gateway.admission.lane import Lane, LaneRules, lane_rules
 from gateway.admission.limit import StaticLimit
 from gateway.admission.limiter import Limiter
 from gateway.keys import KeyRing
+from gateway.routing.affinity import AffinityIndex
 from gateway.routing.live import LiveDeployment
-from gateway.routing.reach import authorization_of, reach_of
+from gateway.routing.reach import Reach, authorization_of, reach_of
 from gateway.routing.router import Router
 from gateway.timeline import Clock
 from gateway.upstreams.client import UpstreamClient
+from gateway.upstreams.ejection import EjectionRules, EjectionTally, FailureKind
+from gateway.upstreams.health import DeploymentHealth
 from gateway.upstreams.pool import PoolLimits
-from routing_policies.document import Deployment, Policy
-from routing_policies.document import Lane as LaneRule
+from routing_policies.document import DEFAULT_LANES, Deployment, Policy
 
 _POOL_LIMITS: Final = PoolLimits(max_connections=200_000)
 """Permits bound a deployment's concurrency; the pool only has to be larger, also after a limit was raised."""
@@ -26,7 +29,16 @@ _POOL_LIMITS: Final = PoolLimits(max_connections=200_000)
 _LOCAL_POOL_LIMITS: Final = PoolLimits(max_connections=200_000, idle_s=50.0)
 """On a Unix socket there is most often a bundled engine, which keeps connections for 75 s."""
 
-_NO_LANES: Final = (LaneRule(id="interactive"),)
+EjectionReport = Callable[[str, FailureKind, float], None]
+"""Told which deployment was taken out, why, and for how many seconds."""
+
+
+def _ignore(deployment: str, kind: FailureKind, backoff_s: float) -> None:
+    """The report of a builder whose owner does not count ejections."""
+
+
+Connect = Callable[[str, Reach], UpstreamClient]
+"""Makes the client of a deployment, by its id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,11 +62,28 @@ class PolicySnapshot:
 class SnapshotBuilder:
     """Makes a snapshot of each revision; what did not change (connections, permits, queues) is carried over."""
 
-    def __init__(self, *, clock: Clock, rng: random.Random, environment: Mapping[str, str]) -> None:
-        """`environment` holds the keys that the policy only names."""
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        rng: random.Random,
+        environment: Mapping[str, str],
+        ejection: EjectionRules | None = None,
+        on_ejected: EjectionReport = _ignore,
+        connect: Connect | None = None,
+        zone: str | None = None,
+    ) -> None:
+        """`environment` holds the keys that the policy only names; `connect` makes the client of each deployment;
+        `zone` is where this gateway runs."""
         self._clock = clock
         self._rng = rng
         self._environment = environment
+        self._ejection = ejection or EjectionRules()
+        self._on_ejected = on_ejected
+        self._tally = EjectionTally()
+        self._affinity = AffinityIndex()
+        self._zone = zone
+        self._connect = connect or self._connect_for_real
 
     def build(self, policy: Policy, revision: str, previous: PolicySnapshot | None = None) -> PolicySnapshot:
         """The snapshot. Raises ReachError when a deployment's URL, certificates or key are no good; `previous` is then
@@ -64,14 +93,23 @@ class SnapshotBuilder:
             item.id: self._deployment(item, previous.deployments.get(item.id) if previous else None)
             for item in policy.deployments
         }
+        rules = policy.lanes or DEFAULT_LANES
+        has_targets = any(rule.slo is not None for rule in rules)
         for item in policy.deployments:  # from here on nothing can fail, and what is shared may change
             deployments[item.id].authorization = authorizations[item.id]
             deployments[item.id].context_tokens = item.context_tokens
-            deployments[item.id].limiter.set_limit(StaticLimit(item.limits.max_in_flight))
+            deployments[item.id].limiter.set_limit(StaticLimit(item.limits.max_in_flight), is_adaptive=has_targets)
         if previous is not None:
             _presume_ready(deployments.values(), previous.deployments.values())
-        rules = policy.lanes or _NO_LANES
-        lanes = {rule.id: self._lane(rule, previous.lanes.get(rule.id) if previous else None) for rule in rules}
+        longer = {rule.longer for rule in rules}
+        lanes = {
+            rule.id: self._lane(
+                rule.id,
+                lane_rules(rule, is_longer=rule.id in longer),
+                previous.lanes.get(rule.id) if previous else None,
+            )
+            for rule in rules
+        }
         return PolicySnapshot(
             revision=revision,
             policy=policy,
@@ -79,23 +117,29 @@ class SnapshotBuilder:
             lanes=lanes,
             default_lane=rules[0].id,
             deployments=deployments,
-            router=Router(policy, deployments, self._rng),
+            router=Router(policy, deployments, self._rng, self._clock, affinity=self._affinity, zone=self._zone),
         )
 
-    def _lane(self, rule: LaneRule, kept: Lane | None) -> Lane:
+    def _lane(self, lane_id: str, rules: LaneRules, kept: Lane | None) -> Lane:
         if kept is None:
-            return Lane(rule.id, weight=rule.weight, max_queue=rule.max_queue)
-        kept.configure(weight=rule.weight, max_queue=rule.max_queue)
+            return Lane(lane_id, rules=rules)
+        kept.configure(rules)
         return kept
 
     def _deployment(self, item: Deployment, kept: LiveDeployment | None) -> LiveDeployment:
         if kept is not None and kept.serves(item):
             return kept
         reach = reach_of(item, self._environment)
-        limits = _LOCAL_POOL_LIMITS if reach.target.socket_path is not None else _POOL_LIMITS
-        client = UpstreamClient(reach.target, limits=limits, clock=self._clock, ssl=reach.tls)
+        client = self._connect(item.id, reach)
         limiter = Limiter(StaticLimit(item.limits.max_in_flight), clock=self._clock)
-        return LiveDeployment(item, reach, client, limiter)
+        health = DeploymentHealth(
+            rules=self._ejection, tally=self._tally, on_ejected=partial(self._on_ejected, item.id)
+        )
+        return LiveDeployment(item, reach, client, limiter, health)
+
+    def _connect_for_real(self, deployment: str, reach: Reach) -> UpstreamClient:
+        limits = _LOCAL_POOL_LIMITS if reach.target.socket_path is not None else _POOL_LIMITS
+        return UpstreamClient(reach.target, limits=limits, clock=self._clock, ssl=reach.tls)
 
 
 def _presume_ready(now: Iterable[LiveDeployment], before: Iterable[LiveDeployment]) -> None:

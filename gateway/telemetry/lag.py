@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Final
 
 INTERVAL_S: Final = 0.1
@@ -11,8 +12,16 @@ INTERVAL_S: Final = 0.1
 class LagMeter:
     """Sets a timer again and again and remembers the worst delay since it was last asked."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, *, interval_s: float = INTERVAL_S) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        interval_s: float = INTERVAL_S,
+        on_tick: Callable[[float], None] | None = None,
+    ) -> None:
+        """`on_tick` is told each delay, in seconds."""
         self._loop = loop
+        self._on_tick = on_tick
         self._interval_s = interval_s
         self._due_at = 0.0
         self._worst_s = 0.0
@@ -35,5 +44,8 @@ class LagMeter:
         return worst_s
 
     def _tick(self) -> None:
-        self._worst_s = max(self._worst_s, self._loop.time() - self._due_at)
+        lag_s = self._loop.time() - self._due_at
+        self._worst_s = max(self._worst_s, lag_s)
+        if self._on_tick is not None:
+            self._on_tick(lag_s)
         self.start()

@@ -14,6 +14,12 @@ LAST_PROMPT_BUCKET = "16k+"
 _BYTES_PER_TOKEN = 4
 """A guess for the bucket only, where the upstream reported no usage."""
 
+FORECAST_ERROR_SHARES = (0.5, 0.9)
+
+_SAVED_BY_FLIGHT = "shared"
+"""The source of what a request was saved by an identical one that was under way; other sources are results of the
+cache, and `trim`."""
+
 _OWN_STAGES = (Stage.ADMIT, Stage.TRIM, Stage.CACHE, Stage.ROUTE)
 
 
@@ -57,24 +63,63 @@ class GatewayMetrics:
         self.queue_wait = make.histogram("queue_wait_seconds", "Wait for a permit.", ("lane",))
         self.concurrency_limit = make.gauge("concurrency_limit", "Permits that may be out at once.", ("deployment",))
         self.in_flight = make.gauge("in_flight", "Permits that are out.", ("deployment",))
+        self.forecast_error = make.gauge(
+            "ttft_forecast_error_ratio",
+            "|forecast - measured| / measured of times to first token, quantile of the last 512.",
+            ("deployment", "quantile"),
+        )
         self.deployment_ready = make.gauge("deployment_ready", "Whether the deployment is ready.", ("deployment",))
         self.cache_lookups = make.counter("cache_lookups_total", "Cache lookups.", ("result", "reason"))
+        self.trimmed_tokens = make.counter("trimmed_tokens_total", "Prompt tokens cut before sending.", ("strategy",))
+        self.cache_entries = make.gauge("cache_entries", "Answers that are kept.")
+        self.cache_sharing = make.counter(
+            "cache_sharing_total",
+            "Kept answers and news of them between processes, by what became of them.",
+            ("event",),
+        )
+        self.saved_tokens = make.counter("saved_tokens_total", "Tokens that no deployment had to handle.", ("source",))
         self.prompt_tokens = make.counter("prompt_tokens_total", "Prompt tokens reported.", ("tenant",))
         self.completion_tokens = make.counter("completion_tokens_total", "Completion tokens reported.", ("tenant",))
         self.decisions = make.counter("routing_decisions_total", "Routing decisions.", ("policy", "choice", "reason"))
         self.retries = make.counter("retries_total", "Second attempts, by the deployment that failed.", ("deployment",))
+        self.hedges = make.counter(
+            "hedges_total",
+            "Second attempts beside a late first one, by the deployment asked.",
+            ("deployment", "end"),
+        )
+        self.hedged_tokens = make.counter(
+            "hedged_prompt_tokens_total", "Prompt tokens, estimated, of attempts that lost a hedge.", ("deployment",)
+        )
+        self.ejections = make.counter(
+            "ejections_total", "Deployments taken out for their failures.", ("deployment", "reason")
+        )
+        self.panics = make.counter(
+            "panics_total", "Decisions that used ejected deployments because there were no others.", ("route",)
+        )
+        self.degraded = make.counter("degraded_total", "Requests admitted in a lesser form, by step.", ("step",))
+        self.ignored_headers = make.counter(
+            "ignored_headers_total", "Headers without effect: nonsense, or beyond what the key may use.", ("header",)
+        )
         self.client_retries = make.counter("client_retries_total", "Requests that the client marked as retries.")
         self.cancelled_upstream = make.counter("cancelled_upstream_total", "Requests whose client left.", ("place",))
         self.cancel_seconds = make.histogram("cancel_seconds", "Client gone to everything released.", ("place",))
         self.policy_info = make.gauge("policy_info", "1 for the revision in force.", ("revision",))
         self.policy_reload_success = make.gauge("policy_reload_success", "Whether the last reload was taken.")
+        self.quota_refused = make.counter(
+            "quota_refused_total", "Requests over one of their tenant's limits.", ("tenant", "limit")
+        )
+        self.store_up = make.gauge("store_up", "Whether the store can be used.")
+        self.store_seconds = make.histogram("store_seconds", "Time of one operation of the store.", ("operation",))
+        self.store_failures = make.counter(
+            "store_failures_total", "Operations of the store that failed.", ("operation", "reason")
+        )
         self.loop_lag = make.gauge("event_loop_lag_seconds", "Worst delay of a timer since the last scrape.")
         self.log_dropped = make.counter("log_dropped_total", "Log lines dropped because the log could not keep up.")
         self._stage_children = [self.stages.labels(label) for label in STAGE_LABELS]
         self._overhead_child = self.overhead.labels()
         self._requests: dict[tuple[str, str, Outcome], Counter] = {}
         self._latencies: dict[tuple[str, str, CacheResult], _Latencies] = {}
-        self._cache_results = {result: self.cache_lookups.labels(result, "policy") for result in CacheResult}
+        self._cache_results: dict[tuple[CacheResult, str], Counter] = {}
 
     def tenant_label(self, tenant: str) -> str:
         """`tenant` when it is configured, else `other`."""
@@ -93,6 +138,14 @@ class GatewayMetrics:
                 child.observe(seconds)
         if record.is_retry:
             self.client_retries.labels().inc()
+        for step in record.degraded:
+            self.degraded.labels(step).inc()
+        for header in record.ignored_headers:
+            self.ignored_headers.labels(header).inc()
+        for strategy, tokens in record.trimmed:
+            self.trimmed_tokens.labels(strategy).inc(tokens)
+        if record.trimmed and outcome is Outcome.COMPLETED:
+            self.saved_tokens.labels("trim").inc(sum(tokens for _, tokens in record.trimmed))
         if outcome is Outcome.SHED:
             self.shed.labels(record.lane, record.shed_reason or OTHER).inc()
         elif outcome is Outcome.CANCELLED and record.place is not None:
@@ -105,7 +158,11 @@ class GatewayMetrics:
     def _record_answer(self, record: RequestRecord, outcome: Outcome) -> None:
         """What is known once a deployment was chosen."""
         spent = record.timeline.spent
-        self._cache_results[record.cache].value += 1.0
+        cache = (record.cache, record.cache_reason)
+        looked_up = self._cache_results.get(cache)
+        if looked_up is None:
+            looked_up = self._cache_results[cache] = self.cache_lookups.labels(*cache)
+        looked_up.value += 1.0
         queued_s = spent[Stage.QUEUE]
         if queued_s is not None:
             self.queue_wait.labels(record.lane).observe(queued_s)
@@ -113,6 +170,9 @@ class GatewayMetrics:
         usage = record.usage
         if usage is not None:
             self._record_usage(record, usage)
+            if outcome is Outcome.CACHED:
+                source = _SAVED_BY_FLIGHT if record.cache_reason == _SAVED_BY_FLIGHT else record.cache
+                self.saved_tokens.labels(source).inc(usage.prompt_tokens + usage.completion_tokens)
         if outcome is Outcome.COMPLETED or outcome is Outcome.CACHED:
             self._record_latencies(record, usage)
 

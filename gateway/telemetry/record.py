@@ -29,6 +29,11 @@ class CacheResult(StrEnum):
 _CACHE_HEADERS: Final = {result: result.value.replace("_", "-").encode("ascii") for result in CacheResult}
 
 
+CacheReason = Literal["policy", "no_store", "no_scope", "no_cache", "exact", "new", "stale", "shared"]
+"""Why the cache did that: switched off; what the client asked for (`no_store`, `no_cache`); nobody to keep it for; an
+answer of its own, none yet, one past its time, or one under way that an identical request shares."""
+
+
 class Place(StrEnum):
     """Where a request was when its client left."""
 
@@ -72,6 +77,7 @@ class RequestLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     is_retry: bool = False
     is_incomplete: bool = False
     shed_reason: str | None = None
+    degraded: tuple[str, ...] = ()
     cancelled_while: Place | None = None
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
@@ -91,11 +97,14 @@ class RequestRecord:
         "bytes_in",
         "bytes_out",
         "cache",
+        "cache_reason",
         "client_request_id",
         "code",
+        "degraded",
         "deployment",
         "detail",
         "gone_at",
+        "ignored_headers",
         "is_incomplete",
         "is_retry",
         "lane",
@@ -111,6 +120,7 @@ class RequestRecord:
         "stream",
         "tenant",
         "timeline",
+        "trimmed",
         "usage",
     )
 
@@ -132,6 +142,10 @@ class RequestRecord:
         self.policy = ""
         self.deployment = ""
         self.cache = CacheResult.BYPASS
+        self.trimmed: tuple[tuple[str, int], ...] = ()
+        """Tokens that each strategy cut."""
+        self.cache_reason: CacheReason = "policy"
+        """Why, from the cache's closed set."""
         self.stream = False
         self.attempts = 0
         self.is_retry = False
@@ -139,6 +153,10 @@ class RequestRecord:
         self.is_incomplete = False
         """The stream ended without a finish reason."""
         self.shed_reason: str | None = None
+        self.degraded: tuple[str, ...] = ()
+        """Steps of the degrade ladder that were taken, as the header names them."""
+        self.ignored_headers: tuple[str, ...] = ()
+        """Headers whose value had no effect: nonsense, or beyond what the caller may use."""
         self.place: Place | None = None
         """Set when the client left."""
         self.gone_at: float | None = None
@@ -174,6 +192,7 @@ class RequestRecord:
             is_retry=self.is_retry,
             is_incomplete=self.is_incomplete,
             shed_reason=self.shed_reason,
+            degraded=self.degraded,
             cancelled_while=self.place,
             prompt_tokens=None if usage is None else usage.prompt_tokens,
             completion_tokens=None if usage is None else usage.completion_tokens,

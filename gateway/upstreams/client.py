@@ -50,11 +50,11 @@ class UpstreamClient:
         return f"<UpstreamClient {self._pool!r}>"
 
     async def send(
-        self, request: UpstreamRequest, timeouts: Timeouts, on_sent: Callable[[], None] | None = None
+        self, request: UpstreamRequest, timeouts: Timeouts, on_sent: Callable[[UpstreamResponse], None] | None = None
     ) -> UpstreamResponse:
         """The response, as soon as its head arrived. Raises UpstreamError; ValueError for a malformed request.
 
-        `on_sent` is called when a connection is there and the request was written to it.
+        `on_sent` is called with the response to come when a connection is there and the request was written to it.
         A reused connection that the upstream closed before any byte of the response is replaced once, by a new one.
         """
         self._refuse_if_closed()
@@ -64,7 +64,7 @@ class UpstreamClient:
         if connection is not None:
             response = self._start(connection, head, request, timeouts, started_at, None)
             if on_sent is not None:
-                on_sent()
+                on_sent(response)
             try:
                 await response.wait_head()
             except ClosedEarly as error:
@@ -76,7 +76,7 @@ class UpstreamClient:
         connection = await self._connect(timeouts)
         response = self._start(connection, head, request, timeouts, started_at, self._clock() - before)
         if on_sent is not None:
-            on_sent()
+            on_sent(response)
         await response.wait_head()
         return response
 

@@ -15,6 +15,8 @@ UpstreamError
 │   └── BodyTooLarge        more than read() was allowed to keep
 ├── ClosedEarly             the peer closed or reset before the response was whole
 └── ResponseClosed          our own side closed the response or the client
+    ├── Stalled             the deployment has gone silent while it holds requests
+    └── Overtaken           another deployment answered the same request first
 """
 
 from __future__ import annotations
@@ -111,3 +113,11 @@ class ClosedEarly(UpstreamError):
 
 class ResponseClosed(UpstreamError):
     """The response was closed on our side before it was whole."""
+
+
+class Stalled(ResponseClosed):
+    """The deployment holds requests and none of them has seen a token for far longer than was forecast."""
+
+
+class Overtaken(ResponseClosed):
+    """A hedge: another deployment answered the same request first, so this answer is not wanted any more."""

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from types import TracebackType
 from typing import Protocol, Self
 
-from gateway.upstreams.errors import BodyTooLarge, Phase, ResponseClosed
+from gateway.upstreams.errors import BodyTooLarge, Phase, ResponseClosed, UpstreamError
 from gateway.upstreams.sse import SseProgress
 
 Sink = Callable[[bytes], None]
@@ -40,7 +40,6 @@ class UpstreamResponse:
         "_buffer",
         "_buffer_bytes",
         "_error",
-        "_has_progress",
         "_is_finished",
         "_is_paused",
         "_loop",
@@ -52,6 +51,7 @@ class UpstreamResponse:
         "connect_s",
         "first_byte_at",
         "headers",
+        "num_progress",
         "reused",
         "status",
     )
@@ -72,7 +72,8 @@ class UpstreamResponse:
         self._max_buffer_bytes = max_buffer_bytes
         self._buffer: deque[bytes] = deque()
         self._buffer_bytes = 0
-        self._has_progress = False
+        self.num_progress = 0
+        """Pieces so far that count as progress."""
         self._is_paused = False
         self._is_finished = False
         self._error: BaseException | None = None
@@ -86,6 +87,11 @@ class UpstreamResponse:
     def is_complete(self) -> bool:
         """Whether the last byte has arrived (it may still wait here to be read)."""
         return self._is_finished
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether we stopped reading because the client is slow."""
+        return self._is_paused
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """The body in the pieces it came in. Raises UpstreamError; stopping early closes the connection."""
@@ -126,7 +132,7 @@ class UpstreamResponse:
         Heartbeats before the first token do not count; returns all the same when they fill the buffer.
         """
         try:
-            while not (self._has_progress or self._is_paused or self._is_ended()):
+            while not (self.num_progress or self._is_paused or self._is_ended()):
                 await self._wait()
         except BaseException:  # cancellation too: nobody waits for the rest
             self.close()
@@ -172,12 +178,16 @@ class UpstreamResponse:
         """Give up: unless the response is whole, the connection is closed at once. Idempotent, never raises."""
         self._buffer.clear()
         self._buffer_bytes = 0
+        self.give_up(ResponseClosed, "the response was closed before its end")
+
+    def give_up(self, kind: type[UpstreamError], message: str) -> None:
+        """Close the connection at once; whoever waits for this response gets a `kind` error. Nothing once whole."""
         source = self._source
         if source is None:
             return
         phase = Phase.BODY if self.status else Phase.HEAD
         started = self.first_byte_at is not None
-        self.on_error(ResponseClosed("the response was closed before its end", phase=phase, response_started=started))
+        self.on_error(kind(message, phase=phase, response_started=started))
         source.abandon()
 
     async def __aenter__(self) -> Self:
@@ -250,7 +260,8 @@ class UpstreamResponse:
     def on_piece(self, piece: bytes) -> bool:
         """A piece of the body came; returns whether it counts as progress. Raises what the sink raises."""
         counts = self._progress is None or self._progress(piece)
-        self._has_progress = self._has_progress or counts
+        if counts:
+            self.num_progress += 1
         if self._sink is not None:
             self._sink(piece)
         else:

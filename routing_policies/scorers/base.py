@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from routing_policies.views import DeploymentView
+from routing_policies.views import FIRST_ATTEMPT, Attempt, DeploymentView
 
 
 class Scorer(Protocol):
@@ -16,6 +16,6 @@ class Scorer(Protocol):
         """Names the score in decisions."""
         ...
 
-    def scores(self, views: Sequence[DeploymentView]) -> list[float]:
-        """One score in [0, 1] for each view, in the order given; `views` is never empty."""
+    def scores(self, views: Sequence[DeploymentView], attempt: Attempt = FIRST_ATTEMPT) -> list[float]:
+        """One score in [0, 1] for each view, in the order given, for this attempt; `views` is never empty."""
         ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from routing_policies.views import DeploymentView
+from routing_policies.views import FIRST_ATTEMPT, Attempt, DeploymentView
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +14,6 @@ class Headroom:
 
     name: str = "headroom"
 
-    def scores(self, views: Sequence[DeploymentView]) -> list[float]:
+    def scores(self, views: Sequence[DeploymentView], attempt: Attempt = FIRST_ATTEMPT) -> list[float]:
         """1 - in_flight / max_in_flight, never below 0."""
-        return [max(0.0, 1.0 - view.load_ratio) for view in views]
+        return [max(0.0, 1.0 - view.in_flight / view.max_in_flight) for view in views]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from routing_policies.views import DeploymentView
+from routing_policies.views import FIRST_ATTEMPT, Attempt, DeploymentView
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +14,6 @@ class Order:
 
     name: str = "order"
 
-    def scores(self, views: Sequence[DeploymentView]) -> list[float]:
+    def scores(self, views: Sequence[DeploymentView], attempt: Attempt = FIRST_ATTEMPT) -> list[float]:
         """(n - position) / n."""
         return [(len(views) - position) / len(views) for position in range(len(views))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from routing_policies.views import DeploymentView
+from routing_policies.views import FIRST_ATTEMPT, Attempt, DeploymentView
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +14,7 @@ class Share:
 
     name: str = "share"
 
-    def scores(self, views: Sequence[DeploymentView]) -> list[float]:
+    def scores(self, views: Sequence[DeploymentView], attempt: Attempt = FIRST_ATTEMPT) -> list[float]:
         """weight / heaviest weight."""
         heaviest = max(view.weight for view in views)
         return [view.weight / heaviest for view in views]

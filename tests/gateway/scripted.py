@@ -182,6 +182,9 @@ class ScriptedUpstream:
             self.probes.append(received)
             await wire.answer(b"{}", 200 if self.is_ready else 503)
             return
+        if received.line.startswith("GET ") and "/engine/load " in received.line:
+            await wire.answer(b"{}", 404)  # it publishes no load
+            return
         self.received.append(received)
         self.got_request.set()
         script = self.scripts.pop(0) if self.scripts else self.otherwise

@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from gateway.app import Gateway
 from gateway.config import GatewayConfig
+from gateway.upstreams.ejection import EjectionRules
 from tests.gateway.scripted import ScriptedUpstream
+
+NO_EJECTION = EjectionRules(consecutive_failures=1_000_000, min_exchanges=1_000_000)
+"""For tests of what happens before a deployment is taken out."""
 
 POLICY = """
 schema_version: 1
@@ -137,7 +141,9 @@ class Stack:
             assert live.limiter.num_waiting == 0
             live.limiter.check_integrity()
             live.client.check_integrity()
+            live.health.check_integrity()
         assert self.gateway.snapshot is not None
+        assert all(quota.num_in_flight == 0 for quota in self.gateway._quotas)
         assert all(lane.num_waiting == 0 for lane in self.gateway.snapshot.lanes.values())
 
     def _live(self) -> list[Any]:
@@ -146,7 +152,14 @@ class Stack:
 
 
 @asynccontextmanager
-async def running(folder: Path, *, policy: str | None = None, **values: Any) -> AsyncIterator[Stack]:
+async def running(
+    folder: Path,
+    *,
+    policy: str | None = None,
+    ejection: EjectionRules | None = None,
+    settings: Mapping[str, Any] | None = None,
+    **values: Any,
+) -> AsyncIterator[Stack]:
     """A gateway with both upstreams up; checks on the way out that nothing leaked."""
     (folder / "policy.yaml").write_text(policy or policy_text(folder, **values))
     config = GatewayConfig(
@@ -155,10 +168,11 @@ async def running(folder: Path, *, policy: str | None = None, **values: Any) -> 
         policy=folder / "policy.yaml",
         runtime_dir=folder,
         policy_poll_s=0.05,
+        **(settings or {}),
     )
     log = io.BytesIO()
     async with ScriptedUpstream(folder / "small.sock") as small, ScriptedUpstream(folder / "large.sock") as large:
-        gateway = Gateway(config, log_stream=log)
+        gateway = Gateway(config, log_stream=log, ejection=ejection)
         await gateway.start()
         stack = Stack(gateway, small, large, log)
         try:

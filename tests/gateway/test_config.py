@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,20 @@ def test_paths_of_variables_and_flags_are_relative_to_the_working_directory(tmp_
     assert (config.policy, config.runtime_dir) == (tmp_path / "a.yaml", tmp_path / "r")
 
 
+def test_the_store_is_a_file_in_the_runtime_directory_unless_told_otherwise(tmp_path: Path) -> None:
+    assert load_config(None, {}, cwd=tmp_path).store_address.path == tmp_path / "run" / "store.sqlite3"
+    (tmp_path / "penstock.toml").write_text("store = 'embedded:shared/store'")
+    assert load_config(None, {}, cwd=tmp_path).store_address.path == tmp_path / "shared" / "store"
+    config = load_config(None, {"PENSTOCK_STORE": "rediss://u:hunter2@cache/1"}, cwd=tmp_path)
+    assert config.store_address.hosts == (("cache", 6379),)
+
+
+def test_a_password_in_the_store_setting_is_not_repeated(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as wrong:
+        load_config(None, {"PENSTOCK_STORE": "redis://u:hunter2@cache/zero"}, cwd=tmp_path)
+    assert "hunter2" not in str(wrong.value)
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -75,6 +90,9 @@ def test_paths_of_variables_and_flags_are_relative_to_the_working_directory(tmp_
         ("drain_timeout_s = -1", "penstock.toml: drain_timeout_s: expected 0 to 3600, got -1"),
         ("drain_timeout_s = nan", "penstock.toml: drain_timeout_s: expected 0 to 3600, got nan"),
         ("policy_poll_s = 0", "penstock.toml: policy_poll_s: expected 0.05 to 60, got 0"),
+        ("store = 'redis:host'", "penstock.toml: store: expected embedded:PATH, redis://host:port/0, "),
+        ("store = 'redis+sentinel://host'", "penstock.toml: store: redis+sentinel:// needs the service's name"),
+        ("store_timeout_s = 0", "penstock.toml: store_timeout_s: expected 0.005 to 5, got 0"),
         ("log_level = 'loud'", "log_level: expected one of debug, info, warning, error, got 'loud'"),
         ("policy = ''", "penstock.toml: policy: expected a path, got ''"),
         ("public_listen = '8080'", 'public_listen: expected host:port, [v6]:port or unix:/path, got "8080"'),
@@ -167,3 +185,20 @@ def test_a_remote_admin_listener_can_be_allowed_by_a_variable(tmp_path: Path) ->
     del variables["PENSTOCK_ADMIN_ALLOW_REMOTE"]
     with pytest.raises(ConfigError, match=r"^PENSTOCK_ADMIN_LISTEN: .*admin_allow_remote"):
         load_config(None, variables, cwd=tmp_path)
+
+
+def test_a_socket_that_the_parent_holds_is_checked_like_any_address(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as held, socket.create_server(("0.0.0.0", 0)) as exposed:
+        assert is_loopback(f"fd:{held.fileno()}")
+        assert not is_loopback(f"fd:{exposed.fileno()}")
+    assert "expected fd:N with the number" in message_of(tmp_path, 'public_listen = "fd:x"')
+    assert "is no socket that this process inherited" in message_of(tmp_path, 'public_listen = "fd:99999"')
+
+
+def test_the_notice_before_a_drain_has_bounds(tmp_path: Path) -> None:
+    assert load_config(None, {"PENSTOCK_DRAIN_NOTICE_S": "5"}, cwd=tmp_path).drain_notice_s == 5
+    assert "drain_notice_s: expected 0 to 600, got -1" in message_of(tmp_path, "drain_notice_s = -1")
+
+
+def test_every_setting_can_be_given_by_its_variable(tmp_path: Path) -> None:
+    assert load_config(None, {"PENSTOCK_PUBLIC_SHARED": "true"}, cwd=tmp_path).public_shared

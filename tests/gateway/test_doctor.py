@@ -75,6 +75,13 @@ def test_a_bad_policy_is_shown_by_its_first_problem(tmp_path: Path) -> None:
     assert doctor.check_policy(GatewayConfig()).level == "ok"
 
 
+def test_a_store_out_of_reach_is_a_failure(tmp_path: Path) -> None:
+    (check,) = doctor.check_store(GatewayConfig(runtime_dir=tmp_path, store="redis://127.0.0.1:1"))
+    assert (check.name, check.level) == ("store", "fail")
+    (check,) = doctor.check_store(GatewayConfig(runtime_dir=tmp_path))
+    assert check.level == "ok"
+
+
 def test_weights_that_are_only_a_pointer_are_found(tmp_path: Path) -> None:
     for name in ("config.json", "tokenizer.json"):
         (tmp_path / name).touch()
@@ -173,7 +180,7 @@ def test_the_examination_covers_this_installation(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(doctor, "check_device", lambda: GOOD)  # importing torch takes seconds
     config = GatewayConfig(public_listen="127.0.0.1:0", admin_listen="127.0.0.1:0", runtime_dir=tmp_path)
     checks = list(doctor.examine(config))
-    assert {"python", "packages", "cores", "memory", "files", "runtime", "policy", "weights", "port"} <= {
+    assert {"python", "packages", "cores", "memory", "files", "runtime", "policy", "store", "weights", "port"} <= {
         check.name for check in checks
     }
     assert [check for check in checks if check.level == "fail"] == []

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.gateway.scripted import COMPLETION, Wire, chunk, hang
-from tests.gateway.stack import chat, encode, running
+from tests.gateway.stack import NO_EJECTION, chat, encode, running
 
 
 def status(code: int, **headers: str) -> Callable[[Wire], Any]:
@@ -279,7 +279,7 @@ async def test_no_ready_deployment_sheds_at_once(tmp_path: Path) -> None:
 
 
 async def test_the_retry_budget_bounds_second_attempts(tmp_path: Path) -> None:
-    async with running(tmp_path) as stack:
+    async with running(tmp_path, ejection=NO_EJECTION) as stack:
         stack.small.otherwise = status(500)
         for _ in range(30):
             await stack.ask(chat())

@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from gateway.admission.claim import Claim
 from gateway.admission.lane import Lane
 from gateway.admission.limit import StaticLimit
 from gateway.admission.limiter import Limiter
@@ -33,9 +34,9 @@ async def settle() -> None:
 
 async def test_grants_up_to_the_limit_and_queues_the_rest() -> None:
     limited, lane = limiter(2), Lane("interactive")
-    first = await limited.acquire(lane)
-    await limited.acquire(lane)
-    third = asyncio.create_task(limited.acquire(lane))
+    first = await limited.acquire(Claim(lane))
+    await limited.acquire(Claim(lane))
+    third = asyncio.create_task(limited.acquire(Claim(lane)))
     await settle()
 
     assert (limited.in_flight, lane.num_waiting) == (2, 1)
@@ -46,7 +47,7 @@ async def test_grants_up_to_the_limit_and_queues_the_rest() -> None:
 
 async def test_a_second_release_does_nothing() -> None:
     limited = limiter(1)
-    permit = await limited.acquire(Lane("a"))
+    permit = await limited.acquire(Claim(Lane("a")))
     with permit:
         permit.release()
     permit.release()
@@ -60,7 +61,7 @@ async def test_one_lane_is_served_in_order() -> None:
     order: list[int] = []
 
     async def work(number: int) -> None:
-        with await limited.acquire(lane):
+        with await limited.acquire(Claim(lane)):
             order.append(number)
             await asyncio.sleep(0)
 
@@ -71,25 +72,25 @@ async def test_one_lane_is_served_in_order() -> None:
 
 async def test_nobody_overtakes_the_queue() -> None:
     limited, lane = limiter(1), Lane("a")
-    held = await limited.acquire(lane)
-    waiting = asyncio.create_task(limited.acquire(lane))
+    held = await limited.acquire(Claim(lane))
+    waiting = asyncio.create_task(limited.acquire(Claim(lane)))
     await settle()
     limited.set_limit(StaticLimit(1))
 
-    assert limited.try_acquire(lane) is None
+    assert limited.try_acquire(Claim(lane)) is None
     held.release()
-    assert limited.try_acquire(lane) is None
+    assert limited.try_acquire(Claim(lane)) is None
     (await waiting).release()
-    assert limited.try_acquire(lane) is not None
+    assert limited.try_acquire(Claim(lane)) is not None
 
 
 async def test_lanes_share_by_weight() -> None:
     limited, heavy, light = limiter(1), Lane("heavy", weight=3), Lane("light", weight=1)
-    held = await limited.acquire(heavy)
+    held = await limited.acquire(Claim(heavy))
     order: list[str] = []
 
     async def work(lane: Lane) -> None:
-        with await limited.acquire(lane):
+        with await limited.acquire(Claim(lane)):
             order.append(lane.id)
 
     tasks = [asyncio.create_task(work(lane)) for lane in [light] * 20 + [heavy] * 20]
@@ -104,14 +105,14 @@ async def test_a_full_queue_sheds_at_once_with_the_wait_it_predicts() -> None:
     clock = Clock()
     limited, lane = limiter(1, clock), Lane("a", max_queue=1)
     for _ in range(20):  # two a second
-        (await limited.acquire(lane)).release()
+        (await limited.acquire(Claim(lane))).release()
         clock.now += 0.5
-    held = await limited.acquire(lane)
-    waiting = asyncio.create_task(limited.acquire(lane))
+    held = await limited.acquire(Claim(lane))
+    waiting = asyncio.create_task(limited.acquire(Claim(lane)))
     await settle()
 
     with pytest.raises(Shed) as caught:
-        await limited.acquire(lane)
+        await limited.acquire(Claim(lane))
 
     assert caught.value.reason is ShedReason.QUEUE_FULL
     assert caught.value.degraded.queue_depth == 1
@@ -123,10 +124,10 @@ async def test_a_full_queue_sheds_at_once_with_the_wait_it_predicts() -> None:
 async def test_waiting_ends_at_the_deadline() -> None:
     clock = Clock()
     limited, lane = limiter(1, clock), Lane("a")
-    held = await limited.acquire(lane)
+    held = await limited.acquire(Claim(lane))
 
     with pytest.raises(Shed) as caught:
-        await limited.acquire(lane, deadline_at=clock.now + 0.01)
+        await limited.acquire(Claim(lane, deadline_at=clock.now + 0.01))
 
     assert caught.value.reason is ShedReason.DEADLINE
     assert lane.num_waiting == 0
@@ -136,8 +137,8 @@ async def test_waiting_ends_at_the_deadline() -> None:
 
 async def test_cancelling_in_the_queue_leaves_it() -> None:
     limited, lane = limiter(1), Lane("a")
-    held = await limited.acquire(lane)
-    waiting = asyncio.create_task(limited.acquire(lane))
+    held = await limited.acquire(Claim(lane))
+    waiting = asyncio.create_task(limited.acquire(Claim(lane)))
     await settle()
     waiting.cancel()
     await settle()
@@ -151,9 +152,9 @@ async def test_cancelling_in_the_queue_leaves_it() -> None:
 @pytest.mark.parametrize("cancel_first", [True, False])
 async def test_cancelling_in_the_turn_of_the_grant_gives_the_permit_to_the_next(cancel_first: bool) -> None:
     limited, lane = limiter(1), Lane("a")
-    held = await limited.acquire(lane)
-    leaver = asyncio.create_task(limited.acquire(lane))
-    next_one = asyncio.create_task(limited.acquire(lane))
+    held = await limited.acquire(Claim(lane))
+    leaver = asyncio.create_task(limited.acquire(Claim(lane)))
+    next_one = asyncio.create_task(limited.acquire(Claim(lane)))
     await settle()
     if cancel_first:
         leaver.cancel()
@@ -172,18 +173,18 @@ async def test_cancelling_in_the_turn_of_the_grant_gives_the_permit_to_the_next(
 
 async def test_a_raised_limit_lets_waiters_in_and_a_lowered_one_waits_for_releases() -> None:
     limited, lane = limiter(1), Lane("a")
-    held = await limited.acquire(lane)
-    waiting = asyncio.create_task(limited.acquire(lane))
+    held = await limited.acquire(Claim(lane))
+    waiting = asyncio.create_task(limited.acquire(Claim(lane)))
     await settle()
     limited.set_limit(StaticLimit(2))
     other = await waiting
     limited.set_limit(StaticLimit(1))
 
-    assert limited.try_acquire(lane) is None
+    assert limited.try_acquire(Claim(lane)) is None
     held.release()
-    assert limited.try_acquire(lane) is None
+    assert limited.try_acquire(Claim(lane)) is None
     other.release()
-    assert limited.try_acquire(lane) is not None
+    assert limited.try_acquire(Claim(lane)) is not None
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -194,7 +195,7 @@ async def test_no_permit_is_lost_whatever_is_cancelled_when(seed: int) -> None:
 
     async def work() -> None:
         nonlocal peak
-        with await limited.acquire(rng.choice(lanes)):
+        with await limited.acquire(Claim(rng.choice(lanes))):
             peak = max(peak, limited.in_flight)
             for _ in range(rng.randrange(4)):
                 await asyncio.sleep(0)
@@ -219,4 +220,4 @@ def test_a_limit_below_one_is_refused() -> None:
 
 
 def test_a_permit_tells_how_long_it_was_waited_for() -> None:
-    assert Permit(lambda: None, 1.5).waited_s == 1.5
+    assert Permit(limiter(1), Claim(Lane("a")), waited_s=1.5).waited_s == 1.5

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from gateway.cache.bypass import Lookup
+from gateway.cache.answers import Lookup
 from gateway.cache.replay import as_event_stream
+from gateway.cache.wanted import Wanted
 from gateway.request import ChatRequest
-from gateway.telemetry.record import CacheResult
-from routing_policies.document import Cache
+from gateway.telemetry.record import CacheResult, Usage
 from tests.gateway.scripted import COMPLETION
 from tests.gateway.stack import Stack, chat, running
 
@@ -20,8 +20,26 @@ from tests.gateway.stack import Stack, chat, running
 class FakeCache:
     """Knows one answer."""
 
-    def lookup(self, request: ChatRequest, rule: Cache, tenant: str) -> Lookup:
-        return Lookup(result=CacheResult.HIT_EXACT, answer=COMPLETION, age_s=12.7)
+    def lookup(self, request: ChatRequest, wanted: Wanted) -> Lookup:
+        return Lookup(CacheResult.HIT_EXACT, "exact", answer=COMPLETION, age_s=12.7)
+
+    def stale(self, request: ChatRequest, wanted: Wanted) -> Lookup | None:
+        return None
+
+    def keep(
+        self,
+        lookup: Lookup,
+        answer: bytes | None,
+        *,
+        is_lasting: bool,
+        request_id: str,
+        deployment: str,
+        usage: Usage | None,
+    ) -> None:
+        raise AssertionError("nobody was asked, so there is nothing to keep")
+
+    def note_hit(self, request_id: str, entry_id: str) -> None:
+        raise AssertionError("this answer has no entry")
 
 
 def with_cache(stack: Stack) -> Stack:

@@ -88,6 +88,7 @@ def _connect(
         loop=asyncio.get_running_loop(),
         clock=ManualClock(),
         resolution_s=0.25,
+        leaving=asyncio.Event(),
         draining=asyncio.Event(),
         new_request_id=lambda: "req_1",
         on_refusal=lambda listener, error: None,

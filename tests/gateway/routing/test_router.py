@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from gateway.admission.claim import Claim
 from gateway.errors import ModelNotAllowed, NotFound, Shed, ShedReason
 from gateway.routing.retry_budget import RetryBudget
 from gateway.routing.snapshot import PolicySnapshot, SnapshotBuilder
@@ -57,7 +58,7 @@ def test_the_next_candidate_takes_what_the_first_cannot() -> None:
 
     assert made.router.pick(planned, frozenset(), "x")[0].id == "small"
     assert made.router.pick(planned, frozenset({"small"}), "x")[0].id == "large"
-    permits = [made.deployments["small"].limiter.try_acquire(lane) for _ in range(2)]
+    permits = [made.deployments["small"].limiter.try_acquire(Claim(lane)) for _ in range(2)]
     assert made.router.pick(planned, frozenset(), "x")[0].id == "large"
     assert all(permits)
 
@@ -66,7 +67,7 @@ def test_when_all_are_full_the_shortest_queue_is_waited_in() -> None:
     made = snapshot()
     lane = made.lanes["interactive"]
     for live in made.deployments.values():
-        while live.limiter.try_acquire(lane) is not None:
+        while live.limiter.try_acquire(Claim(lane)) is not None:
             pass
     live, decision = made.router.pick(made.router.match("auto", None, {}), frozenset(), "x")
 
@@ -135,7 +136,7 @@ def test_a_foregone_decision_is_the_one_that_looking_at_all_would_give() -> None
     small.is_ready = False
     assert planned.decide(frozenset(), random.Random(1)).dropped == {"small": "not_ready"}
     small.is_ready = True
-    permits = [small.limiter.try_acquire(lane) for _ in range(2)]
+    permits = [small.limiter.try_acquire(Claim(lane)) for _ in range(2)]
     assert all(permits)
     assert planned.decide(frozenset(), random.Random(1)).dropped == {"small": "full"}
     assert large.is_ready

@@ -1,0 +1,145 @@
+"""Gate: whether a request is let in, and in which form, decided at once from what the deployments forecast.
+
+(1) Who has neither a latency target nor a deadline goes on; the queue's bound is all that can refuse it. (2) If a
+candidate is forecast to be in time, the request goes on, and those that would be late are left out. (3) Else the lane's
+ladder: each step makes a lesser request, and the first that would be in time goes on. (4) Else it is refused now, with
+what would have been admitted; or, where the ladder does not end in `shed`, served late.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from gateway.admission.claim import Claim
+from gateway.admission.hints import lane_elsewhere, misses_deadline, refusal_of
+from gateway.admission.ladder import Form, Ladder
+from gateway.admission.lane import Lane
+from gateway.admission.outlook import Lookout, Outlook, Outlooks
+from gateway.cache.answers import Lookup
+from gateway.errors import Shed
+from gateway.request import ChatRequest
+from gateway.routing.ask import Ask
+from gateway.routing.router import PlannedRoute
+from gateway.timeline import Clock
+from gateway.turn import Turn
+
+_NOBODY: Final[frozenset[str]] = frozenset()
+_SHED_ONLY: Final = ("shed",)
+
+
+class Admitted(msgspec.Struct, frozen=True):
+    """A request that may go to a deployment."""
+
+    request: ChatRequest
+    """As it is to be forwarded, with what the degrade ladder took away."""
+    claim: Claim
+    avoid: frozenset[str] = _NOBODY
+    """Deployments that would be late; to be asked only when nobody else is left."""
+    stand_in: PlannedRoute | None = None
+    """Where to look for a deployment instead of the route itself."""
+    answer: Lookup | None = None
+    """A kept answer that is given instead."""
+
+    @property
+    def lane(self) -> Lane:
+        """Where it waits, if it has to."""
+        return self.claim.lane
+
+    @property
+    def deadline_at(self) -> float | None:
+        """Monotonic instant after which the client no longer waits for a first byte."""
+        return self.claim.deadline_at
+
+
+class Gate:
+    """Admits, degrades or refuses."""
+
+    __slots__ = ("_clock", "_ladder", "_lookout")
+
+    def __init__(self, *, ladder: Ladder, clock: Clock) -> None:
+        self._ladder = ladder
+        self._clock = clock
+        self._lookout = Lookout()
+
+    def decide(self, turn: Turn, request: ChatRequest, planned: PlannedRoute, ask: Ask) -> Admitted:
+        """The request as it may go on; `turn.ask` is then what it asks for. Raises Shed with the reason and a hint at
+        what would have been admitted."""
+        claim = ask.claim
+        rules = claim.lane.rules
+        turn.ask = ask
+        has_target = claim.ttft_by is not None or claim.deadline_at is not None or ask.tpot_slo_s is not None
+        if not has_target and (not claim.lane.is_full or rules.on_overload == _SHED_ONLY):
+            return Admitted(request, claim)
+        now = self._clock()
+        form = Form(request, ask, (planned,))
+        looks = self._look(now, form)
+        if looks.best is None:  # nobody is fit: the router says so, or finds a fallback
+            return Admitted(request, claim)
+        if _may_go(form, looks.best):
+            return self._admit(turn, form, looks)
+        return self._degrade(turn, now, form, looks)
+
+    def _degrade(self, turn: Turn, now: float, whole: Form, looks: Outlooks) -> Admitted:
+        """In the first lesser form that would be in time; raises Shed when there is none, unless late is better."""
+        form, best = whole, looks.best
+        assert best is not None, "somebody was looked at"
+        steps = whole.ask.claim.lane.rules.on_overload
+        for step in steps:
+            if step == "shed":
+                raise self._refusal(turn, now, whole, best)
+            lesser = self._ladder.take(step, form)
+            if lesser is None:
+                continue
+            form = lesser
+            looks = self._look(now, form)
+            if form.answer is not None or (looks.best is not None and _may_go(form, looks.best)):
+                return self._admit(turn, form, looks)
+        if misses_deadline(now, whole.ask.claim, best) or not best.live.limiter.can_wait(whole.ask.claim):
+            raise self._refusal(turn, now, whole, best)
+        return self._admit_late(turn, form)
+
+    def _look(self, now: float, form: Form) -> Outlooks:
+        """Over the routes of the form, in order, up to the first with somebody in time."""
+        best: Outlook | None = None
+        late = _NOBODY
+        for planned in form.routes:
+            found = self._lookout.look(now, planned, form.ask, is_stream=form.request.stream)
+            late |= found.too_late
+            if found.best is not None and (best is None or found.best.is_better_than(best)):
+                best = found.best
+            if best is not None and best.is_in_time:
+                return Outlooks(best, late, planned)
+        return Outlooks(best, late)
+
+    def _admit(self, turn: Turn, form: Form, looks: Outlooks) -> Admitted:
+        service_s = 0.0 if looks.best is None else looks.best.service_s
+        is_paced = looks.best is not None and form.request.stream  # a plain answer shows no first token
+        unread = form.ask.price_at(looks.best.live.id).uncached_tokens if looks.best is not None and is_paced else 0
+        claim = form.ask.claim.with_service(service_s, unread)
+        stand_in = None if looks.planned is form.routes[0] else looks.planned
+        return self._admitted(turn, form, claim, looks.too_late, stand_in)
+
+    def _admit_late(self, turn: Turn, form: Form) -> Admitted:
+        """Its lane would rather have it served late than not at all: its target no longer counts."""
+        return self._admitted(turn, form, msgspec.structs.replace(form.ask.claim, ttft_by=None), _NOBODY, None)
+
+    def _admitted(
+        self, turn: Turn, form: Form, claim: Claim, avoid: frozenset[str], stand_in: PlannedRoute | None
+    ) -> Admitted:
+        turn.ask = form.ask.with_claim(claim)
+        turn.record.degraded = form.steps
+        return Admitted(form.request, claim, avoid, stand_in, form.answer)
+
+    def _refusal(self, turn: Turn, now: float, form: Form, best: Outlook) -> Shed:
+        ask = form.ask
+        if best.is_in_time:  # it would be, but for the queue's length
+            return best.live.limiter.no_room(ask.claim)
+        elsewhere = lane_elsewhere(now, turn.snapshot, turn.caller, ask, best)
+        return refusal_of(now, ask, best, is_stream=form.request.stream, elsewhere=elsewhere)
+
+
+def _may_go(form: Form, best: Outlook) -> bool:
+    """In time, and with room to wait where it has to."""
+    return best.is_in_time and (best.wait_s == 0.0 or best.live.limiter.can_wait(form.ask.claim))

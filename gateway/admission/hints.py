@@ -1,0 +1,146 @@
+"""Refusals for time: the reason, and what would have been admitted, worked out from the same forecasts."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from gateway.admission.claim import Claim
+from gateway.admission.lane import Lane
+from gateway.admission.outlook import Outlook, lateness
+from gateway.errors import Shed, ShedReason
+from gateway.keys import Caller
+from gateway.routing.ask import Ask
+from gateway.routing.snapshot import PolicySnapshot
+
+_MIN_WORTHWHILE_TOKENS: Final = 16
+_BISECTIONS: Final = 12
+
+
+def refusal_of(now: float, ask: Ask, best: Outlook, *, is_stream: bool, elsewhere: Lane | None) -> Shed:
+    """The shed of a request for which even the `best` candidate is too late; `elsewhere`: a lane that would take it."""
+    claim = ask.claim
+    if misses_deadline(now, claim, best):
+        return _deadline(now, ask, best, is_stream=is_stream)
+    limiter = best.live.limiter
+    if limiter.is_crowding(now, claim) and _would_be_in_time(
+        now, claim, limiter.wait_s(now, claim, is_newcomer=True), best.service_s
+    ):
+        return _shed(
+            ShedReason.TENANT_SHARE,
+            claim,
+            best,
+            excess_s=best.total_s - _left_s(now, claim),
+            message="Your own requests that wait leave no time for this one within the latency target.",
+            hint="The same request when fewer of your own requests wait.",
+        )
+    return _shed(
+        ShedReason.SLO_UNREACHABLE,
+        claim,
+        best,
+        excess_s=best.total_s - _left_s(now, claim),
+        message=f"The first token is forecast in {_ms(best.total_s)} ms, too late for the target. Nothing was started.",
+        hint=_target_hint(now, ask, best, elsewhere),
+    )
+
+
+def misses_deadline(now: float, claim: Claim, best: Outlook) -> bool:
+    """Whether the client would have left before its first byte."""
+    return claim.deadline_at is not None and best.total_s > claim.deadline_at - now
+
+
+def lane_elsewhere(now: float, snapshot: PolicySnapshot, caller: Caller | None, ask: Ask, best: Outlook) -> Lane | None:
+    """A lane that this caller may use and whose target and queue would have taken the request, if there is one."""
+    claim = ask.claim
+    for lane in snapshot.lanes.values():
+        is_allowed = caller is None or caller.lanes is None or lane.id in caller.lanes
+        if lane is claim.lane or lane.rules.is_longer or not is_allowed or lane.is_full:
+            continue
+        slo_s = lane.rules.ttft_slo_s
+        there = Claim(lane, claim.tenant, claim.tokens, claim.deadline_at, None, claim.is_retry, claim.arrived_at)
+        needed_s = best.live.limiter.wait_s(now, there, best.service_s) + best.service_s
+        within_s = math.inf if slo_s is None else claim.arrived_at + slo_s - now
+        if needed_s <= min(within_s, math.inf if claim.deadline_at is None else claim.deadline_at - now):
+            return lane
+    return None
+
+
+def _deadline(now: float, ask: Ask, best: Outlook, *, is_stream: bool) -> Shed:
+    claim = ask.claim
+    needed_s = math.ceil(now - claim.arrived_at + best.total_s)
+    hint = f"A client timeout of {needed_s} s or more."
+    shorter = None if is_stream else _tokens_in_time(now, ask, best)
+    if shorter is not None:
+        hint += f" Or max_tokens of {shorter} or fewer."
+    assert claim.deadline_at is not None
+    return _shed(
+        ShedReason.DEADLINE,
+        claim,
+        best,
+        excess_s=best.total_s - (claim.deadline_at - now),
+        message="The answer is forecast to come after the client's own timeout. Nothing was started.",
+        hint=hint,
+    )
+
+
+def _tokens_in_time(now: float, ask: Ask, best: Outlook) -> int | None:
+    """The longest plain answer that would be whole before the deadline."""
+    assert ask.claim.deadline_at is not None
+    forecast = best.live.forecast
+    ttft_s = forecast.ttft_s(now, ask.price.uncached_tokens, ask.claim.lane.engine_lane)
+    left_s = ask.claim.deadline_at - now - best.wait_s - ttft_s
+    num_tokens = int(left_s / max(forecast.tpot_s(now), 1e-6)) if left_s > 0.0 else 0
+    return num_tokens if _MIN_WORTHWHILE_TOKENS <= num_tokens < ask.price.output_tokens else None
+
+
+def _target_hint(now: float, ask: Ask, best: Outlook, elsewhere: Lane | None) -> str:
+    claim, rules = ask.claim, ask.claim.lane.rules
+    needed_s = now - claim.arrived_at + best.total_s
+    if claim.ttft_by is not None and (rules.ttft_slo_s is None or needed_s <= rules.ttft_slo_s):
+        return f"A latency target of {_ms(needed_s)} ms or more (x-slo-ttft-ms)."
+    if elsewhere is not None:
+        return f"The same request in lane '{elsewhere.id}' (x-penstock-priority: {elsewhere.id})."
+    if best.wait_s > 0.0 and best.service_s <= _left_s(now, claim):
+        return f"The same request in about {max(math.ceil(best.total_s - _left_s(now, claim)), 1)} s."
+    shorter = _prompt_in_time(now, ask, best)
+    if shorter is not None:
+        return f"A prompt of about {shorter} tokens or fewer."
+    return "The same request at a later time."
+
+
+def _prompt_in_time(now: float, ask: Ask, best: Outlook) -> int | None:
+    """The longest prompt whose first token would be in time there."""
+    forecast, lane = best.live.forecast, ask.claim.lane.engine_lane
+    left_s = _left_s(now, ask.claim) - best.wait_s
+    fits, misses = 0, ask.price.uncached_tokens
+    for _ in range(_BISECTIONS):
+        middle = (fits + misses) // 2
+        if forecast.ttft_s(now, middle, lane) <= left_s:
+            fits = middle
+        else:
+            misses = middle
+    return fits if fits >= _MIN_WORTHWHILE_TOKENS else None
+
+
+def _would_be_in_time(now: float, claim: Claim, wait_s: float, service_s: float) -> bool:
+    return lateness(now, claim, wait_s, wait_s + service_s, wait_s + service_s) <= 1.0
+
+
+def _left_s(now: float, claim: Claim) -> float:
+    return math.inf if claim.ttft_by is None else claim.ttft_by - now
+
+
+def _ms(seconds: float) -> int:
+    return math.ceil(seconds * 1000)
+
+
+def _shed(reason: ShedReason, claim: Claim, best: Outlook, *, excess_s: float, message: str, hint: str) -> Shed:
+    return Shed(
+        reason,
+        lane=claim.lane.id,
+        message=message,
+        hint=hint,
+        retry_after_s=excess_s if math.isfinite(excess_s) else best.wait_s,
+        queue_depth=claim.lane.num_waiting,
+        predicted_wait_s=best.wait_s,
+    )

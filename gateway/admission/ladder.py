@@ -1,0 +1,95 @@
+"""Ladder: lesser forms of a request, tried in the order of its lane while the fuller one would come too late."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import msgspec
+
+from gateway.cache.answers import AnswerCache, Lookup
+from gateway.request import ChatRequest
+from gateway.routing.ask import Ask
+from gateway.routing.price import Pricer
+from gateway.routing.router import PlannedRoute
+from gateway.trimming.trimmer import Trimmer
+from routing_policies.document import OverloadStep
+
+DegradedStep = Literal["trimmed", "small-model", "max-tokens", "stale-cache"]
+
+HEADER_NAMES: Final[dict[OverloadStep, DegradedStep]] = {
+    "trim": "trimmed",
+    "small_model": "small-model",
+    "max_tokens": "max-tokens",
+    "stale_cache": "stale-cache",
+}
+"""As `x-penstock-degraded` and the metric name the steps of a policy."""
+
+
+class Form(msgspec.Struct, frozen=True):
+    """A request in the form in which it might be let in."""
+
+    request: ChatRequest
+    ask: Ask
+    routes: tuple[PlannedRoute, ...]
+    """Where to look for a deployment: the route itself, then what stands in for it."""
+    answer: Lookup | None = None
+    """What a cache still has, instead of a deployment."""
+    steps: tuple[DegradedStep, ...] = ()
+
+
+class Ladder:
+    """Takes one step at a time; a step that changes nothing is no step."""
+
+    __slots__ = ("_cache", "_pricer", "_trimmer")
+
+    def __init__(self, *, trimmer: Trimmer, cache: AnswerCache, pricer: Pricer) -> None:
+        self._trimmer = trimmer
+        self._cache = cache
+        self._pricer = pricer
+
+    def take(self, step: OverloadStep, form: Form) -> Form | None:
+        """The lesser form, None when this step cannot help."""
+        if step == "trim":
+            return self._trim(form)
+        if step == "small_model":
+            return self._small_model(form)
+        if step == "max_tokens":
+            return self._max_tokens(form)
+        if step == "stale_cache":
+            return self._stale_cache(form)
+        return None
+
+    def _trim(self, form: Form) -> Form | None:
+        shorter = self._trimmer.trim_more(form.request, form.routes[0].route.trim)
+        return None if shorter is None else self._repriced(form, shorter, "trim")
+
+    def _small_model(self, form: Form) -> Form | None:
+        """The route's fallbacks; they are there for when its own candidates are out, and smaller ones answer sooner."""
+        fallbacks = form.routes[0].fallbacks
+        if not fallbacks or len(form.routes) > 1:
+            return None
+        return _stepped(form, "small_model", routes=(form.routes[0], *fallbacks))
+
+    def _max_tokens(self, form: Form) -> Form | None:
+        most = form.ask.claim.lane.rules.degraded_max_tokens
+        asked = form.request.max_output_tokens
+        if asked is not None and asked <= most:
+            return None
+        return self._repriced(form, form.request.with_max_tokens(most), "max_tokens")
+
+    def _stale_cache(self, form: Form) -> Form | None:
+        found = self._cache.stale(form.request, form.routes[0].wanted(form.ask.claim.tenant))
+        return None if found is None or found.answer is None else _stepped(form, "stale_cache", answer=found)
+
+    def _repriced(self, form: Form, request: ChatRequest, step: OverloadStep) -> Form | None:
+        """With the other request at its own price; None when that is no less."""
+        ask = form.ask
+        price = self._pricer.price(request, tenant=ask.claim.tenant, route=form.routes[0].route.id)
+        if price.work_tokens >= ask.price.work_tokens:
+            return None
+        claim = msgspec.structs.replace(ask.claim, tokens=price.work_tokens)
+        return _stepped(form, step, request=request, ask=msgspec.structs.replace(ask, price=price, claim=claim))
+
+
+def _stepped(form: Form, step: OverloadStep, **changes: object) -> Form:
+    return msgspec.structs.replace(form, steps=(*form.steps, HEADER_NAMES[step]), **changes)

@@ -1,0 +1,136 @@
+"""Outlook: what each candidate would do with a request that came now, and which of them are in time."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import msgspec
+
+from gateway.admission.claim import Claim
+from gateway.admission.row_bound import rows_within
+from gateway.routing.ask import Ask
+from gateway.routing.live import LiveDeployment
+from gateway.routing.router import PlannedRoute
+
+MAX_LOOKS: Final = 8
+"""Candidates that are looked at for one request; with more, where to begin goes round."""
+ENOUGH_LOOKS: Final = 4
+"""After so many the first that is in time ends the search."""
+ENOUGH_AHEAD: Final = 2
+"""Of many, where the router itself compares forecasts and would not take who is late."""
+RETRY_SHARE: Final = 0.5
+"""Of the time there is, what a client's retry may expect to wait."""
+UNTRIED_S: Final = 1.0
+"""A deployment that got nothing for so long is tried although its forecast is late, or the forecast would stay so."""
+TRIED_RATIO: Final = 10.0
+"""Unless it is late by more than this factor: there is no hope in that."""
+
+
+class Outlook(msgspec.Struct, frozen=True, gc=False):
+    """One candidate's forecast; seconds from now."""
+
+    live: LiveDeployment
+    wait_s: float
+    """For a permit."""
+    service_s: float
+    """From there to the first byte that the client sees: the first token of a stream, all of a plain answer."""
+    is_in_time: bool
+
+    @property
+    def total_s(self) -> float:
+        """Until the first byte."""
+        return self.wait_s + self.service_s
+
+    def is_better_than(self, other: Outlook) -> bool:
+        """Sooner, but first of all in time."""
+        return (self.is_in_time, -self.total_s) > (other.is_in_time, -other.total_s)
+
+
+class Outlooks(msgspec.Struct, frozen=True):
+    """The candidates of one route for one request."""
+
+    best: Outlook | None
+    """The soonest, of those in time if there are any; None when no candidate is fit."""
+    too_late: frozenset[str]
+    """Ids of those that would be too late."""
+    planned: PlannedRoute | None = None
+    """The route that `best` belongs to, if it is in time."""
+
+    @property
+    def is_in_time(self) -> bool:
+        """Whether somebody would be."""
+        return self.best is not None and self.best.is_in_time
+
+
+_NOBODY: Final[frozenset[str]] = frozenset()
+
+
+class Lookout:
+    """Looks at candidates; keeps nothing but where it began last."""
+
+    __slots__ = ("_turn",)
+
+    def __init__(self) -> None:
+        self._turn = 0
+
+    def look(self, now: float, planned: PlannedRoute, ask: Ask, *, is_stream: bool) -> Outlooks:
+        """The outlooks of the route's candidates that are fit, in the route's order where the first takes all."""
+        candidates = planned.candidates
+        num = len(candidates)
+        first = 0
+        enough = ENOUGH_AHEAD if planned.profile.looks_ahead and num > ENOUGH_LOOKS else ENOUGH_LOOKS
+        if num > ENOUGH_LOOKS and not planned.profile.takes_first:
+            self._turn = first = (self._turn + 1) % num
+        best: Outlook | None = None
+        late: list[str] = []
+        for step in range(min(num, MAX_LOOKS)):
+            live, _ = candidates[(first + step) % num]
+            if not live.is_ready or not live.health.is_fit:
+                continue
+            found = self._outlook(now, live, ask, is_stream=is_stream)
+            if not found.is_in_time:
+                late.append(live.id)
+            if best is None or found.is_better_than(best):
+                best = found
+            if best.is_in_time and (planned.profile.takes_first or step + 1 >= enough):
+                break
+        return Outlooks(best, frozenset(late) if late else _NOBODY, planned)
+
+    def _outlook(self, now: float, live: LiveDeployment, ask: Ask, *, is_stream: bool) -> Outlook:
+        claim, price, forecast = ask.claim, ask.price_at(live.id), live.forecast
+        lane = claim.lane.engine_lane
+        if (lane_tpot_s := claim.lane.rules.tpot_slo_s) is not None:
+            target_s = live.row_bound.target_due(now, lane_tpot_s)
+            if target_s is not None:
+                live.limiter.bound_rows(rows_within(forecast, now, target_s))
+                live.limiter.set_room(forecast.step_tokens(now))
+        ttft_s = forecast.ttft_s(now, price.uncached_tokens, lane)
+        if is_stream and ask.tpot_slo_s is None:
+            wait_s, service_s = live.limiter.wait_s(now, claim, ttft_s), ttft_s
+        else:
+            tpot_s = forecast.tpot_s(now)
+            total_s = ttft_s + max(price.output_tokens - 1, 0) * tpot_s
+            wait_s, service_s = live.limiter.wait_s(now, claim, total_s), ttft_s if is_stream else total_s
+            if _is_too_slow(tpot_s, ask):
+                return Outlook(live, wait_s, service_s, False)
+        ratio = lateness(now, claim, wait_s, wait_s + ttft_s, wait_s + service_s)
+        ratio *= live.limiter.demand_ratio(now, claim)
+        in_time = ratio <= 1.0 or (ratio <= TRIED_RATIO and live.limiter.idle_s(now, claim.lane) >= UNTRIED_S)
+        return Outlook(live, wait_s, service_s, in_time)
+
+
+def lateness(now: float, claim: Claim, wait_s: float, ttft_s: float, first_byte_s: float) -> float:
+    """Time needed over time there is, by whichever of the target and the deadline is tighter."""
+    left_s = math.inf if claim.ttft_by is None else claim.ttft_by - now
+    ratio = ttft_s / left_s if left_s > 0.0 else math.inf
+    if claim.deadline_at is not None:
+        left_s = claim.deadline_at - now
+        ratio = max(ratio, first_byte_s / left_s if left_s > 0.0 else math.inf)
+    return ratio / RETRY_SHARE if claim.is_retry and wait_s > 0.0 else ratio
+
+
+def _is_too_slow(tpot_s: float, ask: Ask) -> bool:
+    """Whether tokens would come slower than this client wants them; the lane's own target bounds the rows instead."""
+    wanted_s, lane_s = ask.tpot_slo_s, ask.claim.lane.rules.tpot_slo_s
+    return wanted_s is not None and tpot_s > wanted_s and (lane_s is None or wanted_s < lane_s)

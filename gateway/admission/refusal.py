@@ -1,0 +1,62 @@
+"""The refusals of a limiter: reason, time to come back and depth of the queue, from the lane's own books."""
+
+from __future__ import annotations
+
+from gateway.admission.claim import Claim
+from gateway.admission.lane import Lane
+from gateway.errors import Shed, ShedReason
+
+
+def queue_full(lane: Lane, now: float) -> Shed:
+    """No room to wait."""
+    return _refused(
+        ShedReason.QUEUE_FULL,
+        lane,
+        now,
+        message=f"The queue of lane '{lane.id}' is full. Try again after the time in Retry-After.",
+        hint="The same request at a later time, or in another lane.",
+    )
+
+
+def tenant_share(lane: Lane, now: float) -> Shed:
+    """Room only for tenants that have less waiting."""
+    return _refused(
+        ShedReason.TENANT_SHARE,
+        lane,
+        now,
+        message=f"Your requests hold more than a fair share of lane '{lane.id}'. Try again when fewer of them wait.",
+        hint="The same request when fewer of your own requests wait.",
+    )
+
+
+def out_of_time(claim: Claim, now: float) -> Shed:
+    """It waited, and now an answer would come too late."""
+    lane = claim.lane
+    if claim.ttft_by is None or (claim.deadline_at is not None and claim.deadline_at <= claim.ttft_by):
+        return _refused(
+            ShedReason.DEADLINE,
+            lane,
+            now,
+            message="The client's own timeout passed while the request waited. Nothing was started.",
+            hint="A longer client timeout, or the same request at a later time.",
+        )
+    return _refused(
+        ShedReason.SLO_UNREACHABLE,
+        lane,
+        now,
+        message="The first token can no longer come within the latency target. Nothing was started.",
+        hint="A longer latency target, or the same request at a later time.",
+    )
+
+
+def _refused(reason: ShedReason, lane: Lane, now: float, *, message: str, hint: str) -> Shed:
+    wait_s = lane.predicted_wait_s(now)
+    return Shed(
+        reason,
+        lane=lane.id,
+        message=message,
+        hint=hint,
+        retry_after_s=wait_s,
+        queue_depth=lane.num_waiting,
+        predicted_wait_s=wait_s,
+    )

@@ -1,0 +1,55 @@
+"""Reservation: what one request holds of its tenant's quota, until it is settled or cancelled, exactly once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gateway.admission.slice import Needs, Slice
+    from gateway.admission.tenant_quota import TenantQuota
+
+
+class Reservation:
+    """Ends with `settle` or `cancel`, whichever comes first; a second end does nothing."""
+
+    __slots__ = ("_buckets", "_needs", "_quota", "_slices")
+
+    def __init__(self, quota: TenantQuota, slices: tuple[Slice, ...], needs: Needs) -> None:
+        self._quota: TenantQuota | None = quota
+        self._slices = slices
+        self._needs = needs
+        self._buckets = [part.bucket for part in slices]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has not ended yet."""
+        return self._quota is not None
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that were reserved."""
+        return self._needs[1]
+
+    @property
+    def nano(self) -> int:
+        """Billionths of the currency that were reserved."""
+        return self._needs[2]
+
+    def settle(self, tokens: int, nano: int = 0) -> None:
+        """The request was served, with this many tokens at this cost; the difference is given back or charged."""
+        self._end((1, tokens, nano))
+
+    def cancel(self) -> None:
+        """The request was not served: everything is given back."""
+        self._end((0, 0, 0))
+
+    def _end(self, used: Needs) -> None:
+        quota, self._quota = self._quota, None
+        if quota is None:
+            return
+        needs = self._needs
+        for part, bucket in zip(self._slices, self._buckets, strict=True):
+            units = needs[part.unit] - used[part.unit]
+            if units:
+                part.give_back(bucket, units)
+        quota.ended()

@@ -1,0 +1,227 @@
+"""Slice: units of one meter that this process drew from the store and may use without asking again."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final, Literal
+
+from gateway.store.meter import BUCKET_S, MAX_AHEAD, NEVER_S, Draw, Grant, Meter, draw
+
+OnLoss = Literal["allow", "refuse"]
+
+MEASURED_S: Final = 0.05
+RATE_S: Final = 1.0
+"""Over how long the rate of use is averaged."""
+MIN_AHEAD: Final = 1
+AHEAD_RATIO: Final = 1 / 8
+"""Of what is left, the most that a process draws ahead of need."""
+TIGHT_RATIO: Final = 1 / 2
+SCRAP_RATIO: Final = 1 / 50
+"""Of the limit, what is too little to be given back in a hurry."""
+LAZY_S: Final = 4.0
+"""How long the store may go without news that nobody waits for."""
+TIGHT_S: Final = 1.0
+"""How long units are kept at most when they are scarce."""
+RENEW_AHEAD_S: Final = 0.2
+"""New units are fetched this long before the present ones may no longer be used."""
+ASK_TOO_S: Final = 2.0
+ASK_AGAIN_S: Final = 0.05
+"""How long an answer that nothing is left is believed; others may have given units back since."""
+NANO: Final = 10**9
+"""Units of cost in one unit of the currency."""
+NOW_BUCKET: Final = 1 << 52
+"""Later than any bucket: what is returned to it counts where the store's clock is."""
+_MAX_OWN_BUCKETS: Final = 512
+
+
+class Unit(IntEnum):
+    """What a meter counts; the value indexes a request's needs."""
+
+    REQUEST = 0
+    TOKEN = 1
+    NANO = 2
+    """Billionths of the currency that the policy's prices are in."""
+
+
+Needs = tuple[int, int, int]
+"""Units that a request takes, by Unit."""
+
+
+class Slice:
+    """Counts down. Every instant is monotonic; a slice that was never drawn has nothing."""
+
+    __slots__ = (
+        "_at_grant",
+        "_measured_at",
+        "_own",
+        "_rate",
+        "_used",
+        "ask_again_at",
+        "bucket",
+        "dry_below",
+        "free_at",
+        "left",
+        "low",
+        "meter",
+        "on_loss",
+        "owed",
+        "remaining",
+        "renew_at",
+        "reset_at",
+        "unit",
+        "until",
+    )
+
+    def __init__(self, meter: Meter, unit: Unit, on_loss: OnLoss) -> None:
+        self.configure(meter, on_loss)
+        self.unit = unit
+        self.left = 0
+        self.low = 0
+        """Fewer than this are left: time to fetch more."""
+        self.until = self.renew_at = 0.0
+        self.bucket = NOW_BUCKET
+        self.owed: dict[int, int] = {}
+        """By bucket: what the store is to be told next, as in `Draw.returns`."""
+        self.remaining = meter.limit
+        """Units that nobody had drawn when the store was last asked."""
+        self.reset_at = 0.0
+        self.ask_again_at = 0.0
+        self.dry_below: int | None = None
+        """This many units could not be had until `ask_again_at`."""
+        self.free_at: float | None = None
+        """When they can be had; None when never."""
+        self._own: dict[int, int] = {}
+        """By bucket: what this process used or holds. All it can go by once the store is lost."""
+        self._rate = 0.0
+        self._at_grant = 0
+        self._used = 0
+        self._measured_at: float | None = None
+
+    def configure(self, meter: Meter, on_loss: OnLoss) -> None:
+        """Take over a new policy revision's numbers."""
+        self.meter = meter
+        self.on_loss: OnLoss = on_loss
+
+    def knows_dry(self, need: int, now: float) -> bool:
+        """Whether the store said so lately, so that it need not be asked."""
+        return self.dry_below is not None and now < self.ask_again_at and need >= self.dry_below and need > self.left
+
+    def give_back(self, bucket: int, units: int) -> None:
+        """Units of a request that needed fewer; negative when it needed more."""
+        if bucket == self.bucket and self.left + units >= 0:
+            self.left += units
+        elif units > 0:
+            self._owe(bucket, units)
+        else:
+            self.owed[NOW_BUCKET] = self.owed.get(NOW_BUCKET, 0) + units
+            self._charge(self.bucket, -units)
+
+    @property
+    def is_tight(self) -> bool:
+        """Whether others may soon miss what this process keeps."""
+        return self.remaining < self.meter.limit * TIGHT_RATIO
+
+    def has_news(self, now: float, asked_at: float) -> bool:
+        """Whether the store should hear of this slice: at once when others may miss the units, else when it suits."""
+        rest = self.left if now >= self.until else 0
+        if not rest and not self.owed:
+            return False
+        return self.is_tight or rest > self.meter.limit * SCRAP_RATIO or now >= asked_at + LAZY_S
+
+    def draw(self, first: int, waiting: int, now: float, *, ahead: bool) -> Draw:
+        """What to ask the store for: `first` units are of use to the first who waits, `waiting` to all of them.
+
+        `ahead` adds what will be used soon.
+        """
+        self._learn_rate(now)
+        is_over = now >= self.until or (self.is_tight and self.until - now > TIGHT_S)
+        if self.left and (is_over or first > self.left):
+            self._owe(self.bucket, self.left)
+            self._at_grant = self.left = 0
+        num_buckets = self._num_buckets_ahead()
+        soon = int(self._rate * num_buckets * BUCKET_S) + 1
+        # Who asks anyway asks for all that will be short soon.
+        is_short = waiting > self.left or self.left <= 2 * self.low or now >= self.renew_at - ASK_TOO_S
+        want = waiting + soon if ahead and is_short and first <= self.meter.limit else 0
+        owed, self.owed = self.owed, {}
+        return Draw(self.meter, want, first, num_buckets, tuple(owed.items()))
+
+    def take(self, asked: Draw, grant: Grant, asked_at: float, now: float) -> None:
+        """The store granted; `asked_at` is before its clock was read, so that units never live too long here."""
+        self._charge(grant.bucket, grant.units)
+        self._hold(asked, grant, asked_at, now)
+
+    def untold(self, asked: Draw, *, may_be_known: bool) -> None:
+        """The store did not answer. What it may have heard is not said twice if that could free units twice."""
+        for bucket, units in asked.returns:
+            if units < 0 or not may_be_known:
+                self.owed[bucket] = self.owed.get(bucket, 0) + units
+
+    def draw_alone(self, asked: Draw, share: int, now: float, store_now: float) -> None:
+        """Without the store: the same, from `share` of the limit, for what this process alone uses and will report."""
+        counts = dict(self._own)
+        grant = draw(counts, self._within(share, asked), store_now, 1)
+        if not counts and asked.at_least <= self.meter.limit:
+            # One request may be larger than the share. Nothing else is under way, so it is let through.
+            grant = draw(counts, self._within(asked.at_least, asked), store_now, 1)
+        if grant.units:
+            self._owe(grant.bucket, -grant.units)
+        self._hold(asked, grant, now, now)
+
+    def _within(self, share: int, asked: Draw) -> Draw:
+        return Draw(Meter(self.meter.name, self.meter.period, share), asked.want, asked.at_least)
+
+    def _num_buckets_ahead(self) -> int:
+        """As far as a small part of what is left lasts: who is far from its limit asks seldom, and keeps little."""
+        if self._rate <= 0.0:
+            return MIN_AHEAD
+        lasts_s = max(self.remaining, 0) * AHEAD_RATIO / self._rate
+        return min(max(int(lasts_s / BUCKET_S), MIN_AHEAD), MAX_AHEAD)
+
+    def _hold(self, asked: Draw, grant: Grant, asked_at: float, now: float) -> None:
+        if grant.units:
+            if self.left and grant.bucket != self.bucket:
+                self._owe(self.bucket, self.left)
+                self.left = 0
+            self.bucket = grant.bucket
+            self.left += grant.units
+            self.until = asked_at + grant.usable_s
+            self.renew_at = self.until - RENEW_AHEAD_S
+        self.low = self.left // 4
+        self._at_grant = self.left
+        self.remaining = grant.remaining
+        self.reset_at = now + grant.reset_s
+        self._note_refusal(asked, grant, now)
+
+    def _note_refusal(self, asked: Draw, grant: Grant, now: float) -> None:
+        if grant.units >= asked.at_least:
+            self.dry_below = None
+            return
+        self.dry_below = asked.at_least
+        self.ask_again_at = now + min(ASK_AGAIN_S, grant.wait_s) if grant.wait_s != NEVER_S else now + ASK_AGAIN_S
+        self.free_at = None if grant.wait_s == NEVER_S else now + grant.wait_s
+
+    def _owe(self, bucket: int, units: int) -> None:
+        """To be told: these units were given back, or, negative, used; and so they are counted here from now on."""
+        self.owed[bucket] = self.owed.get(bucket, 0) + units
+        self._charge(bucket, -units)
+
+    def _charge(self, bucket: int, units: int) -> None:
+        if bucket == NOW_BUCKET:
+            return
+        own = self._own
+        own[bucket] = own.get(bucket, 0) + units
+        if len(own) > _MAX_OWN_BUCKETS:
+            for old in sorted(own)[: _MAX_OWN_BUCKETS // 2]:
+                del own[old]
+
+    def _learn_rate(self, now: float) -> None:
+        """Units used a second, over about the last second; asked for at every draw."""
+        self._used += max(self._at_grant - self.left, 0)
+        self._at_grant = self.left
+        if self._measured_at is None:
+            self._measured_at = now
+        elapsed = now - self._measured_at
+        if elapsed >= MEASURED_S:
+            self._rate += (self._used / elapsed - self._rate) * min(elapsed / RATE_S, 1.0)
+            self._used, self._measured_at = 0, now

@@ -1,0 +1,364 @@
+"""Attempts: one deployment is asked, up to the moment at which the first byte for the client is there.
+
+Until then nothing was said to the client, so whatever goes wrong may be mended by another attempt; what is open can be
+closed without a trace. After it the answer can only be passed on, or broken off with an error event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Final
+
+import msgspec
+
+from gateway.admission.admitter import too_late
+from gateway.admission.gate import Admitted
+from gateway.admission.permit import Permit
+from gateway.chat_head import ChatHead
+from gateway.errors import GatewayError, UpstreamFailed
+from gateway.http.asgi import Header
+from gateway.relay import EVENT_STREAM, read_plain, relay_plain, relay_stream
+from gateway.request import ChatRequest
+from gateway.routing.ask import Ask
+from gateway.routing.flight import Flight
+from gateway.routing.live import LiveDeployment
+from gateway.routing.load_report import ORCA_HEADER
+from gateway.routing.router import PlannedRoute
+from gateway.telemetry.record import Place
+from gateway.timeline import Clock, Stage
+from gateway.turn import Turn
+from gateway.upstream_errors import (
+    PASSED_BACK,
+    RETRYABLE,
+    TOO_MANY_REQUESTS,
+    failure_of,
+    failure_of_status,
+    from_status,
+    from_transport,
+    is_retryable,
+    overloaded,
+    retry_after_s,
+)
+from gateway.upstreams.ejection import FailureKind
+from gateway.upstreams.errors import ConnectError, ConnectTimeout, Stalled, UpstreamError
+from gateway.upstreams.health import Vigil
+from gateway.upstreams.request import UpstreamRequest
+from gateway.upstreams.response import UpstreamResponse
+from gateway.upstreams.timeouts import Timeouts
+
+_ROUNDING_S: Final = 0.01
+"""Instants closer together than this are the same one, read twice."""
+
+
+class Work(msgspec.Struct, frozen=True, gc=False):
+    """What is to be answered, however many deployments it takes."""
+
+    turn: Turn
+    request: ChatRequest
+    head: ChatHead
+    admitted: Admitted
+    planned: PlannedRoute
+    began_at: float
+    """When the first attempt began: the route's total time counts from here."""
+
+
+class TryAnother(Exception):
+    """This deployment cannot take the request, and nothing of it was answered; `error` is what to say otherwise."""
+
+    def __init__(self, error: GatewayError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+class OpenAnswer:
+    """An answer whose first byte is there and was not passed on yet. Leaving `with` gives back all that it holds."""
+
+    __slots__ = (
+        "_clock",
+        "_permit",
+        "ask",
+        "body",
+        "can_move",
+        "flight",
+        "is_stream",
+        "live",
+        "on_sent",
+        "passed",
+        "response",
+        "sent_at",
+        "turn",
+        "vigil",
+    )
+
+    def __init__(self, live: LiveDeployment, permit: Permit, vigil: Vigil, clock: Clock) -> None:
+        self.live = live
+        self._clock = clock
+        self._permit = permit
+        self.vigil = vigil
+        self.response: UpstreamResponse | None = None
+        self.sent_at = 0.0
+        self.flight: Flight | None = None
+        """What the deployment's forecast learns from; None until the request is on the wire."""
+        self.passed: list[Header] = []
+        """Headers that the client sees of an answer that is passed on whole."""
+        self.body: bytes | None = None
+        """A plain answer, whole; None for a stream."""
+        self.can_move: Callable[[], bool] | None = None
+        """Whether another deployment would take the request now; None: nobody is to be asked."""
+        self.turn: Turn | None = None
+        """Whose place follows this attempt; None for one that runs beside it."""
+        self.on_sent: Callable[[OpenAnswer], None] | None = None
+        """Called when the request is on the wire."""
+        self.ask: Ask | None = None
+        """What the deployment's forecast is told of the request; None: nothing."""
+        self.is_stream = True
+
+    def note_sent(self, response: UpstreamResponse) -> None:
+        """The request is on the wire, on the connection of this response."""
+        self.response = self.vigil.response = response
+        now = self.sent_at = self._clock()
+        if self.turn is not None:
+            self.turn.note_sent()
+        if self.on_sent is not None:
+            self.on_sent(self)
+        if self.flight is not None:  # sent once more, on a new connection
+            self.flight.ended(now, None)
+        if self.ask is not None:
+            self.flight = self.live.forecast.note_sent(
+                now, self.ask.price, lane=self.ask.claim.lane.engine_lane, is_stream=self.is_stream
+            )
+        usual_s = self.live.first_bytes.late_s(now) if self.is_stream else None
+        if usual_s is not None:  # of a plain answer there is no sign before its end, of a stranger nothing is usual
+            self.vigil.expect(usual_s if self.flight is None else max(usual_s, self.flight.forecast_ttft_s))
+
+    def note_first_byte(self, now: float) -> None:
+        """The stream has begun: the limit learns whether the deployment queues."""
+        if self.flight is not None:
+            self._permit.note_ttft(now - self.sent_at, self.flight.unqueued_ttft_s)
+
+    def move(self) -> None:
+        """The deployment has stalled before the first byte: leave it, if another would take the request."""
+        if self.can_move is not None and self.can_move():
+            self.give_up(Stalled, f"deployment '{self.live.id}' holds requests and sends no tokens")
+
+    def give_up(self, kind: type[UpstreamError], message: str) -> None:
+        """Close the upstream's connection; whoever waits for the answer gets a `kind` error."""
+        if self.response is not None:
+            self.response.give_up(kind, message)
+
+    def close(self) -> None:
+        """Close what is not whole and give the permit back. Idempotent."""
+        self.on_sent = self.can_move = None  # they may lead back here
+        if self.response is not None:
+            self.response.close()
+        self.vigil.dropped()
+        if self.flight is not None:
+            self.flight.ended(self._clock(), None)
+        self._permit.release()
+
+    def __enter__(self) -> OpenAnswer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Attempts:
+    """Asks deployments, and passes on what they answer; tells their health what came of it."""
+
+    __slots__ = ("_clock",)
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    async def open(
+        self,
+        work: Work,
+        live: LiveDeployment,
+        *,
+        can_move: Callable[[], bool] | None = None,
+        on_sent: Callable[[OpenAnswer], None] | None = None,
+        is_leading: bool = True,
+    ) -> OpenAnswer:
+        """The answer's beginning; the caller closes it. Raises TryAnother or another GatewayError.
+
+        `can_move` tells whether another deployment would take the request, when this one stalls or has no capacity.
+        The time line and the place belong to the attempt that is leading; a hedge leaves them alone.
+        """
+        turn, claim = work.turn, work.admitted.claim
+        if is_leading:
+            turn.place = Place.QUEUED
+        permit = live.limiter.try_acquire(claim) or await live.limiter.acquire(claim)
+        opened = OpenAnswer(live, permit, live.health.begin(self._clock()), self._clock)
+        try:
+            if is_leading:
+                turn.mark(Stage.QUEUE)
+                turn.place = Place.CONNECTING
+                opened.turn = turn
+            opened.on_sent = on_sent
+            if can_move is not None:
+                opened.can_move = can_move
+                opened.vigil.on_stalled = opened.move
+            opened.ask, opened.is_stream = turn.ask, work.request.stream
+            await self._send(work, opened, is_leading=is_leading)
+        except BaseException:  # cancellation too: nobody is left to close it
+            opened.close()
+            raise
+        return opened
+
+    async def pass_on(self, work: Work, opened: OpenAnswer) -> None:
+        """Relay the answer to the client. Raises UpstreamFailed or UpstreamTimedOut; the status line may be out."""
+        turn, vigil = work.turn, opened.vigil
+        assert opened.response is not None, "an answer is open once its request was sent"
+        turn.flight = opened.flight
+        try:
+            if opened.body is None:
+                await relay_stream(turn, opened.response)
+            else:
+                await relay_plain(turn, opened.response.status, opened.passed, opened.body)
+        except UpstreamError as error:
+            turn.record.detail = str(error)
+            self._note_failure(work, opened, error)
+            raise from_transport(error, opened.live.id) from None
+        except UpstreamFailed:
+            vigil.failed(self._clock(), FailureKind.BROKEN)
+            raise
+        if turn.record.is_incomplete:
+            vigil.failed(self._clock(), FailureKind.BROKEN)
+        else:
+            vigil.succeeded(self._clock())
+
+    async def _send(self, work: Work, opened: OpenAnswer, *, is_leading: bool) -> None:
+        """Send, judge the status, wait for the first piece of a stream or all of a plain answer."""
+        turn, live = work.turn, opened.live
+        timeouts = self._timeouts(work)
+        try:
+            response = await live.client.send(_message(work, live, timeouts), timeouts, opened.note_sent)
+            if is_leading:
+                turn.record.timeline.charge(Stage.CONNECT, response.connect_s)
+            self._judge(work, opened, response, is_leading=is_leading)
+            self._note_load(live, response)
+            content_type, opened.passed = _passed_on(response)
+            if work.request.stream and response.status == 200 and content_type.startswith(EVENT_STREAM):
+                await response.wait_body()
+                now = self._clock()
+                live.first_bytes.add(now, now - opened.sent_at)
+                opened.note_first_byte(now)
+            else:
+                opened.body = await read_plain(response)
+        except UpstreamError as error:
+            self._note_failure(work, opened, error)
+            if is_leading:
+                turn.record.detail = str(error)
+            failure = from_transport(error, live.id)
+            if not is_retryable(error):
+                raise failure from None
+            if isinstance(error, ConnectError | ConnectTimeout):
+                live.is_ready = False  # until a probe says otherwise
+            raise TryAnother(failure) from None
+        finally:
+            if is_leading:
+                turn.mark(Stage.UPSTREAM_FIRST_BYTE)
+
+    def _note_load(self, live: LiveDeployment, response: UpstreamResponse) -> None:
+        """What a server says about its load with an answer, for those that publish it in no other way."""
+        for name, value in response.headers:
+            if name == ORCA_HEADER:
+                live.forecast.note_load_header(self._clock(), value)
+
+    def _judge(self, work: Work, opened: OpenAnswer, response: UpstreamResponse, *, is_leading: bool) -> None:
+        """Whether the status lets the answer pass. Raises TryAnother or another GatewayError when it does not."""
+        status, headers = response.status, response.headers
+        error = from_status(status, headers, opened.live.id, work.admitted.lane.id)
+        if status == TOO_MANY_REQUESTS:
+            error = self._judge_pushback(work, opened, headers)
+        if error is None:
+            return
+        kind = failure_of_status(status, headers)
+        if kind is not None and not opened.live.forecast.is_warming:  # one that is starting has not failed
+            opened.vigil.failed(self._clock(), kind)
+        if is_leading:
+            work.turn.record.detail = f"upstream status {status}"
+        if status in RETRYABLE:
+            raise TryAnother(error)
+        raise error
+
+    def _judge_pushback(self, work: Work, opened: OpenAnswer, headers: Sequence[Header]) -> GatewayError | None:
+        """429: left alone for as long as it says. None: nobody else can answer, so the client gets it as it is."""
+        wait_s = retry_after_s(headers)
+        if wait_s is not None:
+            opened.live.health.note_pushback(self._clock(), wait_s)
+        if opened.can_move is None or not opened.can_move():
+            return None
+        return overloaded(headers, opened.live.id, work.admitted.lane.id)
+
+    def _note_failure(self, work: Work, opened: OpenAnswer, error: UpstreamError) -> None:
+        now, deadline_at = self._clock(), work.admitted.deadline_at
+        kind = failure_of(error)
+        if kind is FailureKind.TIMEOUT and deadline_at is not None and now >= deadline_at - _ROUNDING_S:
+            kind = None  # the client's patience ended, not the route's: that says nothing about the deployment
+        if kind is None:
+            opened.vigil.dropped()
+        else:
+            opened.vigil.failed(now, kind)
+
+    def _timeouts(self, work: Work) -> Timeouts:
+        """The route's, less what earlier attempts took, and shortened to the client's own patience.
+
+        For a stream that patience ends with the first byte.
+        """
+        planned, is_stream, deadline_at = work.planned, work.request.stream, work.admitted.deadline_at
+        timeouts = planned.stream_timeouts if is_stream else planned.plain_timeouts
+        now = self._clock()
+        spent_s = now - work.began_at if work.turn.record.attempts > 1 else 0.0
+        if deadline_at is None and not spent_s:
+            return timeouts
+        assert timeouts.total_s is not None, "every route has a limit to the whole"
+        assert timeouts.first_byte_s is not None, "every route has a limit to the first byte"
+        total_s = max(timeouts.total_s - spent_s, _ROUNDING_S)
+        first_byte_s = min(timeouts.first_byte_s, total_s)
+        if deadline_at is not None:
+            left_s = deadline_at - now
+            if left_s <= 0:
+                raise too_late(work.admitted.lane)
+            first_byte_s = min(first_byte_s, left_s)
+            total_s = total_s if is_stream else min(total_s, left_s)
+        return Timeouts(
+            connect_s=timeouts.connect_s,
+            first_byte_s=first_byte_s,
+            inter_chunk_s=timeouts.inter_chunk_s,
+            total_s=total_s,
+        )
+
+
+def _passed_on(response: UpstreamResponse) -> tuple[bytes, list[Header]]:
+    """The content type, and the headers that the client sees of an answer that is passed on whole."""
+    content_type, passed = b"", []
+    for header in response.headers:
+        if header[0] == b"content-type":
+            content_type = content_type or header[1]
+        elif header[0] in PASSED_BACK:
+            passed.append(header)
+    content_type = content_type or b"application/json"
+    return content_type, [(b"content-type", content_type), *passed]
+
+
+def _message(work: Work, live: LiveDeployment, timeouts: Timeouts) -> UpstreamRequest:
+    turn, request = work.turn, work.request
+    fixed = (
+        (b"content-type", b"application/json"),
+        (b"accept", EVENT_STREAM if request.stream else b"application/json"),
+        (b"x-penstock-priority", work.admitted.lane.upstream_priority),
+        *live.credentials,
+    )
+    headers = [
+        (b"x-request-id", turn.record.request_id.encode("ascii")),
+        (b"x-penstock-cache-salt", turn.cache_salt),
+        *work.head.passed_on(),
+    ]
+    if timeouts.total_s is not None:
+        headers.append((b"x-penstock-deadline-ms", b"%d" % max(timeouts.total_s * 1000, 1)))
+    return UpstreamRequest(b"POST", live.chat_path, headers, request.body_for(live.model), fixed)

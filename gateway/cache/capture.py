@@ -1,0 +1,41 @@
+"""Capture: the bounded copy of one answer on its way to the client, for the cache and for whoever follows."""
+
+from __future__ import annotations
+
+from gateway.cache.answers import MAX_KEPT_BYTES
+from gateway.cache.assembly import completion_of_stream, is_whole
+from gateway.cache.flight import Flight
+
+
+class Capture:
+    """Fed by the relay; `completion` is asked once the answer has ended well."""
+
+    __slots__ = ("_body", "_flight", "_num_bytes", "_pieces")
+
+    def __init__(self, flight: Flight | None) -> None:
+        self._flight = flight
+        self._pieces: list[bytes] = []
+        self._num_bytes = 0
+        self._body: bytes | None = None
+
+    def feed(self, piece: bytes) -> None:
+        """A piece of a stream passed."""
+        if self._flight is not None:
+            self._flight.feed(piece)
+        if self._num_bytes <= MAX_KEPT_BYTES:
+            self._num_bytes += len(piece)
+            self._pieces.append(piece)
+        else:
+            self._pieces.clear()
+
+    def take(self, body: bytes) -> None:
+        """A plain answer passed."""
+        self._body = body
+
+    def completion(self) -> bytes | None:
+        """The whole completion as JSON, None when it is too long or no whole completion."""
+        if self._body is not None:
+            return self._body if len(self._body) <= MAX_KEPT_BYTES and is_whole(self._body) else None
+        if self._num_bytes > MAX_KEPT_BYTES:
+            return None
+        return completion_of_stream(b"".join(self._pieces))

@@ -1,0 +1,213 @@
+"""ExactCache: answers given before, found by what was asked, and answers under way that others may share."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from gateway.cache.answers import Lookup
+from gateway.cache.entry import CacheEntry
+from gateway.cache.exact import ExactTier, Selection
+from gateway.cache.fingerprint import Fingerprint, fingerprint, scope_of, stream_shape
+from gateway.cache.flight import Flights
+from gateway.cache.quarantine import QUARANTINE_S, Quarantines, digest_of
+from gateway.cache.wanted import Wanted
+from gateway.request import ChatRequest
+from gateway.telemetry.record import CacheResult, Usage
+
+STALE_S: Final = 24 * 3600.0
+"""How long an answer past its time is remembered, for a moment in which a new one would come too late."""
+
+_MAX_HITS_KNOWN: Final = 10_000
+"""Hits whose request ids feedback may name."""
+
+_OFF: Final = Lookup(CacheResult.BYPASS, "policy")
+
+
+class Others(Protocol):
+    """The other processes that share the cache; telling them never waits and never fails."""
+
+    def kept(self, entry: CacheEntry, fresh_until: float) -> None:
+        """A new answer."""
+        ...
+
+    def quarantined(self, exact: bytes, digest: bytes, until: float) -> None:
+        """An answer is wrong."""
+        ...
+
+    def purged(self, selection: Selection) -> None:
+        """Operators threw something out."""
+        ...
+
+    def doubted(self, request_id: str, tenant: str) -> None:
+        """Feedback on an answer that this process does not know."""
+        ...
+
+
+class ExactCache:
+    """The exact tier, and one upstream call for identical requests in flight."""
+
+    def __init__(self, tier: ExactTier, *, wall: Callable[[], float]) -> None:
+        """`wall` tells seconds since 1970: entries outlive processes."""
+        self._tier = tier
+        self._flights = Flights()
+        self._wall = wall
+        self._wrong = Quarantines()
+        self._others: Others | None = None
+        self._hits: OrderedDict[str, str] = OrderedDict()
+        """The request that was answered from the cache → the entry that answered it."""
+
+    @property
+    def num_entries(self) -> int:
+        """Answers kept."""
+        return len(self._tier)
+
+    @property
+    def num_bytes(self) -> int:
+        """What they take up."""
+        return self._tier.num_bytes
+
+    @property
+    def is_full(self) -> bool:
+        """Whether what comes next makes something else go."""
+        return self._tier.is_full
+
+    def share_with(self, others: Others) -> None:
+        """From now on tell them what happens here."""
+        self._others = others
+
+    def lookup(self, request: ChatRequest, wanted: Wanted) -> Lookup:
+        """A kept answer, an answer under way, or what has to be known to keep the one that comes."""
+        if wanted.rule.mode == "off":
+            return _OFF
+        if wanted.control.no_store:
+            return Lookup(CacheResult.BYPASS, "no_store")
+        key = self._key(request, wanted)
+        if key is None:
+            return Lookup(CacheResult.BYPASS, "no_scope")
+        if wanted.control.no_cache:
+            return Lookup(CacheResult.BYPASS, "no_cache", key=key, wanted=wanted)
+        now = self._wall()
+        found = self._tier.find(key.exact, now, max_age_s=wanted.control.max_age_s)
+        if found is not None and now < found.expires_at - STALE_S:
+            return self._hit(found, now)
+        lookup = Lookup(CacheResult.MISS, "new" if found is None else "stale", key=key, wanted=wanted)
+        shape = stream_shape(request)
+        under_way = self._flights.find(key.exact)
+        if under_way is None:
+            lookup.flight = self._flights.lead(key.exact, shape)
+        else:
+            lookup.following = under_way
+        return lookup
+
+    def stale(self, request: ChatRequest, wanted: Wanted) -> Lookup | None:
+        """A kept answer past its time by up to a day."""
+        if wanted.rule.mode == "off" or wanted.control.no_store or wanted.control.no_cache:
+            return None
+        key = self._key(request, wanted)
+        now = self._wall()
+        found = None if key is None else self._tier.find(key.exact, now, max_age_s=wanted.control.max_age_s)
+        return None if found is None else self._hit(found, now)
+
+    def keep(
+        self,
+        lookup: Lookup,
+        answer: bytes | None,
+        *,
+        is_lasting: bool,
+        request_id: str,
+        deployment: str,
+        usage: Usage | None,
+    ) -> None:
+        """Keep the answer, and give it to those who wait for it."""
+        key, wanted = lookup.key, lookup.wanted
+        if is_lasting and key is not None and wanted is not None and answer is not None:
+            now = self._wall()
+            cost = 0 if usage is None else usage.completion_tokens + usage.prompt_tokens - (usage.cached_tokens or 0)
+            entry = CacheEntry(
+                id=request_id,
+                exact=key.exact,
+                context=key.context,
+                text=key.text,
+                answer=answer,
+                tenant=wanted.tenant,
+                route=wanted.route,
+                deployment=deployment,
+                created_at=now,
+                expires_at=now + wanted.rule.ttl_s + STALE_S,
+                cost_tokens=max(0, cost),
+            )
+            if not self._wrong.covers(entry.exact, answer, now) and self._tier.keep(entry, now) and self._others:
+                self._others.kept(entry, now + wanted.rule.ttl_s)
+        if lookup.flight is not None:
+            lookup.flight.entry_id = request_id
+            lookup.flight.land(answer)
+            lookup.flight = None
+
+    def note_hit(self, request_id: str, entry_id: str) -> None:
+        """Remember which entry answered this request, so that feedback can name it."""
+        self._hits[request_id] = entry_id
+        if len(self._hits) > _MAX_HITS_KNOWN:
+            self._hits.popitem(last=False)
+
+    def note_wrong(self, request_id: str, tenant: str) -> bool:
+        """The answer of this request was wrong: quarantine the entry behind it, its own or the one that it was given,
+        and keep no answer again that says the same. False when there is none of this tenant."""
+        entry = self._tier.by_id(self._hits.get(request_id, request_id))
+        if entry is None or entry.tenant != tenant:
+            return False
+        digest, until = digest_of(entry.answer), self._wall() + QUARANTINE_S
+        self.take_quarantine(entry.exact, digest, until)
+        if self._others is not None:
+            self._others.quarantined(entry.exact, digest, until)
+        return True
+
+    def pass_on_doubt(self, request_id: str, tenant: str) -> bool:
+        """Ask the other processes to do what `note_wrong` could not; False where there are none."""
+        if self._others is None:
+            return False
+        self._others.doubted(request_id, tenant)
+        return True
+
+    def purge(self, selection: Selection, *, dry_run: bool) -> list[CacheEntry]:
+        """What the selection covers here; removed, here and everywhere, unless it is a dry run."""
+        covered = self._tier.purge(selection, dry_run=dry_run)
+        if not dry_run and self._others is not None:
+            self._others.purged(selection)
+        return covered
+
+    # What other processes tell.
+
+    def holds(self, exact: bytes) -> bool:
+        """Whether there is an entry, of whatever age."""
+        return exact in self._tier
+
+    def take(self, entry: CacheEntry) -> None:
+        """Another process keeps it."""
+        now = self._wall()
+        if not self._wrong.covers(entry.exact, entry.answer, now):
+            self._tier.keep(entry, now)
+
+    def forget(self, exact: bytes) -> None:
+        """It is not in the store any more."""
+        self._tier.discard(exact)
+
+    def take_purge(self, selection: Selection) -> None:
+        """Operators threw it out elsewhere."""
+        self._tier.purge(selection, dry_run=False)
+
+    def take_quarantine(self, exact: bytes, digest: bytes, until: float) -> None:
+        """This answer is wrong, whoever was told so."""
+        self._wrong.add(exact, digest, until)
+        entry = self._tier.by_exact(exact)
+        if entry is not None and digest_of(entry.answer) == digest:
+            self._tier.quarantine(entry.id)
+
+    def _key(self, request: ChatRequest, wanted: Wanted) -> Fingerprint | None:
+        scope = scope_of(wanted.rule.scope, tenant=wanted.tenant, user=request.fields.user)
+        return None if scope is None else fingerprint(request, scope=scope, candidates=wanted.candidates)
+
+    def _hit(self, entry: CacheEntry, now: float) -> Lookup:
+        age_s = max(0.0, now - entry.created_at)
+        return Lookup(CacheResult.HIT_EXACT, "exact", answer=entry.answer, age_s=age_s, entry_id=entry.id)

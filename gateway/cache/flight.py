@@ -1,0 +1,156 @@
+"""Flight: one upstream answer under way that several identical requests wait for.
+
+The first request leads: its own way through the pipeline makes the answer. Those that come after follow: they get the
+pieces so far at once and the others as they come. A follower that leaves changes nothing; when the leader's client
+leaves while somebody follows, the work goes on without it; and when the last of all has left, it is called off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+MAX_FLIGHT_BYTES: Final = 1024 * 1024
+"""Of an answer under way; a longer one is neither followed from then on nor kept."""
+
+Sink = Callable[[bytes], object]
+"""Takes a piece; what it returns is not looked at."""
+
+
+class Follower:
+    """One request that waits for somebody else's answer."""
+
+    __slots__ = ("_flight", "sink")
+
+    def __init__(self, flight: Flight, sink: Sink | None) -> None:
+        self._flight = flight
+        self.sink = sink
+
+    async def whole(self) -> bytes | None:
+        """The whole completion as JSON once it is there; None when the leader failed to get one."""
+        try:
+            return await asyncio.shield(self._flight.done)
+        finally:
+            self._flight.unfollow(self)
+
+
+class Flight:
+    """Belongs to one event loop. It ends exactly once, by `land` or `fail`."""
+
+    __slots__ = (
+        *("_call_off", "_followers", "_num_bytes", "_on_end"),
+        *("begun", "done", "entry_id", "is_joinable", "pieces", "shape"),
+    )
+
+    def __init__(self, shape: bytes, on_end: Callable[[], None]) -> None:
+        self.shape = shape
+        """How the answer travels: followers that want it in the very same form may be passed the pieces."""
+        self.entry_id: str | None = None
+        """Where the answer is kept, once it is."""
+        self.pieces: list[bytes] = []
+        """Of the stream so far; empty for a plain answer."""
+        self.is_joinable = True
+        loop = asyncio.get_running_loop()
+        self.begun: asyncio.Future[None] = loop.create_future()
+        """Done with the first piece, or with the end."""
+        self.done: asyncio.Future[bytes | None] = loop.create_future()
+        self._num_bytes = 0
+        self._followers: dict[Follower, None] = {}
+        self._call_off: Callable[[], None] | None = None
+        self._on_end = on_end
+
+    @property
+    def num_followers(self) -> int:
+        """Requests that wait for it, the leader not counted."""
+        return len(self._followers)
+
+    # The leader.
+
+    def feed(self, piece: bytes) -> None:
+        """A piece of the stream came."""
+        if not self.begun.done():
+            self.begun.set_result(None)
+        if not self.is_joinable:
+            self._pass_on(piece)
+            return
+        self._num_bytes += len(piece)
+        if self._num_bytes > MAX_FLIGHT_BYTES:
+            self.is_joinable = False
+            self.pieces.clear()
+            self._on_end()
+        else:
+            self.pieces.append(piece)
+        self._pass_on(piece)
+
+    def land(self, answer: bytes | None) -> None:
+        """The answer is whole (None: it came, but is none that may be given to others). Idempotent."""
+        self.is_joinable = False
+        self._on_end()
+        if not self.done.done():
+            self.done.set_result(answer)
+        if not self.begun.done():
+            self.begun.set_result(None)
+
+    def fail(self) -> None:
+        """There will be no answer; followers look for one themselves. Idempotent."""
+        self.land(None)
+
+    def keeps_going(self, call_off: Callable[[], None]) -> bool:
+        """The leader's client has left: True when others wait, and `call_off` is called when the last of them goes."""
+        if not self._followers or self.done.done():
+            return False
+        self._call_off = call_off
+        return True
+
+    # The followers.
+
+    def follow(self, sink: Sink | None = None) -> Follower:
+        """Wait for it too; `sink` gets every piece from here on, the caller has written `pieces` itself."""
+        follower = Follower(self, sink)
+        self._followers[follower] = None
+        return follower
+
+    def unfollow(self, follower: Follower) -> None:
+        """It got its answer, or left. Idempotent."""
+        if follower not in self._followers:
+            return
+        del self._followers[follower]
+        if not self._followers and self._call_off is not None and not self.done.done():
+            call_off, self._call_off = self._call_off, None
+            self.is_joinable = False
+            self._on_end()
+            call_off()
+
+    def _pass_on(self, piece: bytes) -> None:
+        for follower in tuple(self._followers):
+            if follower.sink is not None:
+                follower.sink(piece)
+
+
+class Flights:
+    """The answers under way in this process, by exact fingerprint."""
+
+    __slots__ = ("_by_key",)
+
+    def __init__(self) -> None:
+        self._by_key: dict[bytes, Flight] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    def find(self, key: bytes) -> Flight | None:
+        """One that may still be joined."""
+        flight = self._by_key.get(key)
+        return flight if flight is not None and flight.is_joinable else None
+
+    def lead(self, key: bytes, shape: bytes) -> Flight:
+        """Begin one; there must be none to join."""
+        assert self.find(key) is None, "one leader at a time"
+        flight = Flight(shape, lambda: self._forget(key, flight))
+        self._by_key[key] = flight
+        return flight
+
+    def _forget(self, key: bytes, flight: Flight) -> None:
+        if self._by_key.get(key) is flight:
+            del self._by_key[key]

@@ -1,0 +1,138 @@
+"""Outbox: what the cache wants written to the store, in bounded memory, off every request's path."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final, Literal
+
+from gateway.cache.entry import CacheEntry, encode_entry
+from gateway.cache.notices import SPACE, entry_key
+from gateway.store.base import Loss, Store, StoreUnavailable
+
+SharingEvent = Literal["written", "taken", "purged", "quarantined", "dropped", "corrupt"]
+"""What became of something shared; a metric label."""
+
+MAX_ENTRY_BYTES: Final = 256 * 1024
+"""Of one shared entry; a longer one stays with its process."""
+MAX_WAITING_BYTES: Final = 8 * 1024 * 1024
+MAX_NOTICES: Final = 1000
+BATCH: Final = 16
+"""Written at the same time."""
+MAX_TRIES: Final = 3
+"""Of an entry that the store was sent and did not take."""
+_MAX_KNOWN: Final = 4096
+
+
+class _Letter:
+    """One write."""
+
+    __slots__ = ("ends_at", "entry", "key", "num_tries", "value")
+
+    def __init__(self, key: str, ends_at: float, *, entry: CacheEntry | None = None, value: bytes = b"") -> None:
+        self.key = key
+        self.ends_at = ends_at
+        self.entry = entry
+        self.value = value
+        self.num_tries = 0
+
+
+class Outbox:
+    """Entries may be dropped, oldest first; notices wait for as long as it takes."""
+
+    def __init__(self, store: Store, *, wall: Callable[[], float], count: Callable[[SharingEvent], None]) -> None:
+        self._store = store
+        self._wall = wall
+        self._count = count
+        self._entries: OrderedDict[str, _Letter] = OrderedDict()
+        self._notices: OrderedDict[str, _Letter] = OrderedDict()
+        self._num_bytes = 0
+        self._versions: OrderedDict[str, int] = OrderedDict()
+        self._has_work = asyncio.Event()
+
+    @property
+    def num_waiting(self) -> int:
+        """Writes that were not made yet."""
+        return len(self._entries) + len(self._notices)
+
+    def put_entry(self, entry: CacheEntry, ends_at: float) -> None:
+        """Have it written; in place of an older one that still waits."""
+        if entry.num_bytes > MAX_ENTRY_BYTES:
+            self._count("dropped")
+            return
+        letter = _Letter(entry_key(entry.exact), ends_at, entry=entry)
+        self.take_back(letter.key)
+        self._entries[letter.key] = letter
+        self._num_bytes += entry.num_bytes
+        while self._num_bytes > MAX_WAITING_BYTES:
+            self.take_back(next(iter(self._entries)))
+            self._count("dropped")
+        self._has_work.set()
+
+    def put_notice(self, key: str, value: bytes, ends_at: float) -> None:
+        """Have it written, before any entry."""
+        self._notices[key] = _Letter(key, ends_at, value=value)
+        if len(self._notices) > MAX_NOTICES:
+            self._notices.popitem(last=False)
+            self._count("dropped")
+        self._has_work.set()
+
+    def take_back(self, key: str) -> None:
+        """An entry that waits is not to be written after all."""
+        letter = self._entries.pop(key, None)
+        if letter is not None and letter.entry is not None:
+            self._num_bytes -= letter.entry.num_bytes
+
+    def waiting(self) -> list[CacheEntry]:
+        """Entries that are not written yet."""
+        return [letter.entry for letter in self._entries.values() if letter.entry is not None]
+
+    def wrote(self, key: str, version: int) -> bool:
+        """Whether this process made that write, as far as it remembers."""
+        return self._versions.get(key) == version
+
+    async def work(self) -> None:
+        """Return once something waits."""
+        if not self.num_waiting:
+            self._has_work.clear()
+            await self._has_work.wait()
+
+    async def flush(self) -> bool:
+        """Write what waits, a batch of it; False when the store did not take everything."""
+        batch = [self._notices.popitem(last=False)[1] for _ in range(min(BATCH, len(self._notices)))]
+        while self._entries and len(batch) < BATCH:
+            key, letter = next(iter(self._entries.items()))
+            self.take_back(key)
+            batch.append(letter)
+        return all(await asyncio.gather(*map(self._send, batch)))
+
+    async def _send(self, letter: _Letter) -> bool:
+        ttl_s = letter.ends_at - self._wall()
+        if ttl_s <= 0:
+            return True
+        value = letter.value if letter.entry is None else encode_entry(letter.entry)
+        try:
+            version = await self._store.put(SPACE, letter.key, value, ttl_s=ttl_s)
+        except StoreUnavailable as error:
+            self._return(letter, error)
+            return False
+        if version is not None:
+            self._versions[letter.key] = version
+            self._versions.move_to_end(letter.key)
+            if len(self._versions) > _MAX_KNOWN:
+                self._versions.popitem(last=False)
+        self._count("written")
+        return True
+
+    def _return(self, letter: _Letter, error: StoreUnavailable) -> None:
+        """Back where it was, unless a newer one has come or the store will not have it."""
+        letter.num_tries += error.was_sent and error.reason is not Loss.DOWN
+        if letter.entry is None:
+            self._notices.setdefault(letter.key, letter)
+        elif letter.key not in self._entries and letter.num_tries < MAX_TRIES:
+            self._entries[letter.key] = letter
+            self._entries.move_to_end(letter.key, last=False)
+            self._num_bytes += letter.entry.num_bytes
+        else:
+            self._count("dropped")

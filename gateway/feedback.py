@@ -1,0 +1,59 @@
+"""`POST /v1/feedback`: a product says that an answer was wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from gateway.cache.exact_cache import ExactCache
+from gateway.endpoints import Answer
+from gateway.errors import InvalidRequest, NotFound
+from gateway.http.asgi import Scope, find_headers
+from gateway.routing.snapshot import PolicySnapshot
+
+FEEDBACK_PATH = "/v1/feedback"
+
+
+class Feedback(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is said of one answer."""
+
+    request_id: Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
+    """The `x-request-id` of the answer."""
+    verdict: Literal["wrong"]
+
+
+class Noted(msgspec.Struct, frozen=True):
+    """What became of it."""
+
+    request_id: str
+    verdict: Literal["wrong"]
+    quarantined: bool
+    """False: this process does not know the answer and has passed the feedback on to those that may."""
+
+
+class FeedbackDesk:
+    """Takes feedback; what is wrong is not given again."""
+
+    def __init__(self, policy: Callable[[], PolicySnapshot], cache: ExactCache) -> None:
+        self._policy = policy
+        self._cache = cache
+
+    async def submit(self, scope: Scope, document: Any) -> Answer:
+        """Quarantine the entry behind an answer. Raises InvalidRequest, InvalidApiKey, or NotFound for an answer that
+        is not kept, or not this tenant's."""
+        client = scope.get("client")
+        caller = self._policy().keys.authenticate(find_headers(scope, b"authorization"), client[0] if client else None)
+        try:
+            feedback = msgspec.convert(document, Feedback)
+        except msgspec.ValidationError as error:
+            raise InvalidRequest(f"The feedback is not what it should be: {error}.") from None
+        is_known = self._cache.note_wrong(feedback.request_id, caller.tenant)
+        if not is_known and not self._cache.pass_on_doubt(feedback.request_id, caller.tenant):
+            raise NotFound(
+                "No kept answer of this key belongs to that request id. Send the x-request-id of the answer that was "
+                "wrong; answers are known as long as they are in the cache.",
+                param="request_id",
+            )
+        return Answer.json(Noted(feedback.request_id, feedback.verdict, is_known))

@@ -1,0 +1,41 @@
+"""Ask: what the router is told about one request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from gateway.admission.claim import Claim
+from gateway.routing.affinity import Prefix
+from routing_policies.price import Price
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """One request, as far as a choice among deployments depends on it; see `Router.with_history`."""
+
+    price: Price
+    """With nothing taken for cached."""
+    claim: Claim
+    held_tokens: Mapping[str, int] = {}
+    """By deployment, how much of the prompt it probably has in its KV cache; only those that have any."""
+    prefix: Prefix = ()
+    session: int | None = None
+    last_deployment: str | None = None
+    """Who answered the session's last request."""
+    tpot_slo_s: float | None = None
+    """Seconds a token that the request wants at most."""
+
+    def with_claim(self, claim: Claim) -> Ask:
+        """The same with another claim."""
+        return Ask(
+            self.price, claim, self.held_tokens, self.prefix, self.session, self.last_deployment, self.tpot_slo_s
+        )
+
+    def price_at(self, deployment: str) -> Price:
+        """What it costs there: less of the prompt where its beginning is cached."""
+        held = self.held_tokens.get(deployment)
+        price = self.price
+        if not held:
+            return price
+        return Price(price.prompt_tokens, max(price.prompt_tokens - held, 1), price.output_tokens)

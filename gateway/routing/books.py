@@ -1,0 +1,157 @@
+"""Books: our own requests at one deployment, told apart by lane and by whether their prompt is still being computed."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from typing import Final
+
+from gateway.routing.flight import Flight
+from routing_policies.estimators import DrainRate
+
+_RATE_WINDOW_S: Final = 5.0
+_MAX_OVERTAKEN: Final = 8
+_LEAST_LEFT: Final = 0.1
+"""Of what waits, the share that is surely not computed yet."""
+
+
+class PromptQueue:
+    """Requests of one lane without a first token, oldest first: lanes do not wait for each other, their own do."""
+
+    __slots__ = ("_begun_sent_at", "_drain", "_head_since", "flights", "tokens")
+
+    def __init__(self) -> None:
+        self._drain = DrainRate(window_s=_RATE_WINDOW_S)
+        self._head_since = 0.0
+        """Since when the oldest is the oldest: how long its prompt has been computed at least."""
+        self._begun_sent_at = 0.0
+        """When the latest of those that have a first token was sent."""
+        self.flights: OrderedDict[Flight, None] = OrderedDict()
+        self.tokens = 0
+        """Of their prompts, those that are not cached."""
+
+    def add(self, flight: Flight, now: float) -> None:
+        """A request goes out."""
+        if not self.flights:
+            self._head_since = now
+            self._drain.start(now)
+        self.flights[flight] = None
+        self.tokens += flight.price.uncached_tokens
+
+    def remove(self, flight: Flight, now: float) -> None:
+        """It has a first token, or is over."""
+        is_head = next(iter(self.flights)) is flight
+        del self.flights[flight]
+        self.tokens -= flight.price.uncached_tokens
+        self._drain.leave(now, flight.price.uncached_tokens, is_last=not self.flights)
+        if is_head:
+            self._head_since = now
+
+    def note_begun(self, flight: Flight) -> None:
+        """It has a first token."""
+        self._begun_sent_at = max(self._begun_sent_at, flight.sent_at)
+
+    def next_up(self) -> Flight | None:
+        """The oldest that nobody has overtaken: who was overtaken waits for a reason of its own."""
+        for looked, flight in enumerate(self.flights):
+            if flight.sent_at >= self._begun_sent_at:
+                return flight
+            if looked == _MAX_OVERTAKEN:
+                return None
+        return None
+
+    def left_tokens(self, now: float) -> float:
+        """Prompt tokens that are not computed yet."""
+        if not self.flights:
+            return 0.0
+        rate = self._drain.per_s
+        if rate is None:
+            return float(self.tokens)
+        return max(self.tokens - rate * (now - self._head_since), _LEAST_LEFT * self.tokens)
+
+
+class Books:
+    """Kept by one DeploymentForecast. A plain answer shows no first token: it counts as there when it was forecast."""
+
+    __slots__ = ("_assumed", "_plain", "_queues", "most_rows", "num_pending", "rows")
+
+    def __init__(self) -> None:
+        self._queues: dict[str, PromptQueue] = {}
+        """By the engine's lanes."""
+        self._plain: deque[Flight] = deque()
+        """Those of the pending that will show no first token, oldest first; some may have ended."""
+        self._assumed: set[Flight] = set()
+        """Plain ones whose first token is assumed to have come."""
+        self.num_pending = 0
+        """Requests without a first token."""
+        self.rows = 0
+        """Answers that are being generated."""
+        self.most_rows = 1
+        """At any time so far: beyond it nobody knows whether there is room."""
+
+    def next_up(self, lane: str) -> Flight | None:
+        """Of those in the lane without a first token, the oldest that nobody has overtaken."""
+        queue = self._queues.get(lane)
+        return None if queue is None or not queue.flights else queue.next_up()
+
+    def send(self, flight: Flight, now: float) -> None:
+        """A request goes out."""
+        queue = self._queues.get(flight.lane)
+        if queue is None:
+            queue = self._queues[flight.lane] = PromptQueue()
+        queue.add(flight, now)
+        self.num_pending += 1
+        if not flight.is_stream:
+            self._plain.append(flight)
+
+    def begin_answer(self, flight: Flight, now: float) -> None:
+        """Its first token came."""
+        self._leave_queue(flight, now)
+        self._queues[flight.lane].note_begun(flight)
+        self.rows += 1
+        self.most_rows = max(self.most_rows, self.rows)
+
+    def end(self, flight: Flight, now: float) -> None:
+        """It is over, wherever it was."""
+        if flight in self._queues[flight.lane].flights:
+            self._leave_queue(flight, now)
+        else:
+            self._assumed.discard(flight)
+            self.rows -= 1
+
+    def left_tokens(self, now: float, lane: str) -> tuple[float, float]:
+        """Prompt tokens that were sent and are not computed yet: in the lane, and in all others."""
+        self._assume(now)
+        if not self.num_pending:
+            return 0.0, 0.0
+        own = others = 0.0
+        for name, queue in self._queues.items():
+            if name == lane:
+                own = queue.left_tokens(now)
+            else:
+                others += queue.left_tokens(now)
+        return own, others
+
+    def _assume(self, now: float) -> None:
+        """Plain answers whose time has come have begun."""
+        while self._plain:
+            flight = self._plain[0]
+            is_pending = flight in self._queues[flight.lane].flights
+            if is_pending and now < flight.sent_at + flight.forecast_ttft_s:
+                return
+            self._plain.popleft()
+            if is_pending:
+                self._assumed.add(flight)
+                self.begin_answer(flight, now)
+
+    def _leave_queue(self, flight: Flight, now: float) -> None:
+        self._queues[flight.lane].remove(flight, now)
+        self.num_pending -= 1
+
+    def check_integrity(self) -> None:
+        """Raises AssertionError when the books contradict each other; for tests and idle moments."""
+        assert self.rows >= len(self._assumed), "an answer ended twice"
+        pending = [flight for queue in self._queues.values() for flight in queue.flights]
+        assert self.num_pending == len(pending)
+        assert not self._assumed & set(pending)
+        for queue in self._queues.values():
+            assert queue.tokens == sum(flight.price.uncached_tokens for flight in queue.flights)

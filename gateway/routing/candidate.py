@@ -1,0 +1,59 @@
+"""Candidate: one deployment as one route may choose it, and how it looks to a request now."""
+
+from __future__ import annotations
+
+from gateway.routing.ask import Ask
+from gateway.routing.live import LiveDeployment
+from routing_policies.document import Deployment
+from routing_policies.price import cost_of
+from routing_policies.views import DeploymentView
+
+
+class Candidate:
+    """What the policy says of it, beside its live state."""
+
+    __slots__ = ("_rule", "live", "weight")
+
+    def __init__(self, rule: Deployment, live: LiveDeployment, weight: float) -> None:
+        self._rule = rule
+        self.live = live
+        self.weight = weight
+
+    def plain_view(self, *, is_ejected: bool = False) -> DeploymentView:
+        """What is at hand."""
+        live, rule = self.live, self._rule
+        return DeploymentView(
+            id=live.id,
+            model=live.model,
+            is_ready=live.is_ready,
+            is_ejected=is_ejected,
+            in_flight=live.limiter.in_flight,
+            max_in_flight=live.limiter.limit,
+            weight=self.weight,
+            quality=rule.quality,
+            zone=rule.zone,
+        )
+
+    def view(self, now: float, ask: Ask, *, is_ejected: bool = False) -> DeploymentView:
+        """With what it would take and cost to answer this request here."""
+        live, rule = self.live, self._rule
+        limiter, forecast = live.limiter, live.forecast
+        price, lane = ask.price_at(live.id), ask.claim.lane.engine_lane
+        return DeploymentView(
+            id=live.id,
+            model=live.model,
+            is_ready=live.is_ready,
+            is_ejected=is_ejected,
+            in_flight=limiter.in_flight,
+            max_in_flight=limiter.limit,
+            weight=self.weight,
+            forecast_ttft_s=limiter.wait_s(now, ask.claim)
+            + forecast.ttft_s(now, price.uncached_tokens, lane) * forecast.caution(now),
+            tpot_s=forecast.tpot_s(now),
+            cost=cost_of(rule.cost_per_mtok, price),
+            quality=rule.quality,
+            affinity_tokens=price.prompt_tokens - price.uncached_tokens,
+            prompt_tokens=price.prompt_tokens,
+            zone=rule.zone,
+            is_same_session=ask.last_deployment == live.id,
+        )

@@ -1,0 +1,305 @@
+"""DeploymentForecast: what a deployment will take for a request sent now, from its own report and our own clock."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from gateway.routing.books import Books
+from gateway.routing.flight import Features, Flight
+from gateway.routing.load_report import LaneReport, LoadReport, parse_orca
+from gateway.telemetry.record import Usage
+from routing_policies.estimators import ForecastError, PeakEwma
+from routing_policies.latency import SpeedGain, TpotModel, TtftModel, blended
+from routing_policies.price import Price
+
+DEFAULT_LANE: Final = "interactive"
+LONG_LANE: Final = "long"
+ENGINE_LANES: Final = (DEFAULT_LANE, LONG_LANE, "batch")
+LONG_PROMPT_TOKENS: Final = 1024
+"""The bundled engine lets longer interactive prompts wait for each other and not for short ones. Of a server without
+lanes nothing is assumed: what one lane's queue means for another is learned."""
+REPORT_FRESH_S: Final = 0.5
+"""A report comes ten times a second; one that is older says less than our own books."""
+
+# By our books: a constant, rows, uncached tokens, tokens ahead in the lane and in other lanes, own work times rows, own
+# work where anybody decodes, whether other lanes have work, requests beyond the most rows that were ever seen. By the
+# report: a constant, rows, seconds until the lane's backlog is done, seconds of the own prefill.
+_OWN_PRIOR: Final = (0.02, 0.0003, 5e-5, 5e-5, 2e-5, 1e-6, 1e-6, 0.001, 0.001)
+_OWN_SCALES: Final = (1.0, 16.0, 1000.0, 1000.0, 1000.0, 16_000.0, 1000.0, 1.0, 4.0)
+_REPORTED_PRIOR: Final = (0.003, 0.0001, 1.0, 1.0)
+_REPORTED_SCALES: Final = (1.0, 16.0, 0.1, 0.1)
+_OVERDUE_RATIO: Final = 2.0
+"""Waiting so many times the forecast is no noise any more."""
+_PEAK_DECAY_S: Final = 3.0
+"""How long one very late token makes routing wary."""
+_FIRST_TRUST: Final = 0.8
+_LEAST_TRUST: Final = 0.05
+_TRUST_STEP: Final = 0.1
+_TINY_S: Final = 1e-4
+_MIN_LEARN_GAP_S: Final = 0.002
+"""Learning from each of thousands of requests a second would cost more than it teaches."""
+
+
+class DeploymentForecast:
+    """The live model of one deployment. Instants are monotonic seconds and are passed in.
+
+    Two models of the time to the first token learn side by side: one from the engine's own report, where it publishes
+    one, and one from nothing but our own requests, which serves every other server and takes over when a report is old.
+    """
+
+    __slots__ = (
+        "_books",
+        "_by_books",
+        "_by_report",
+        "_lane_free_at",
+        "_learned_at",
+        "_peak",
+        "_report",
+        "_report_at",
+        "_tpot",
+        "cache_trust",
+        "error",
+    )
+
+    def __init__(self) -> None:
+        self._books = Books()
+        own, reported = SpeedGain(), SpeedGain()
+        self._by_books = {lane: TtftModel(_OWN_PRIOR, _OWN_SCALES, gain=own) for lane in ENGINE_LANES}
+        self._by_report = {lane: TtftModel(_REPORTED_PRIOR, _REPORTED_SCALES, gain=reported) for lane in ENGINE_LANES}
+        self._tpot = TpotModel()
+        self._peak = PeakEwma(decay_s=_PEAK_DECAY_S, value=1.0)
+        """Of measured times over forecast ones."""
+        self._report: LoadReport | None = None
+        self._report_at = -math.inf
+        self._lane_free_at: dict[str, float] = {}
+        """When the engine will have worked off a lane's backlog, by its report and what was sent since."""
+        self._learned_at = -math.inf
+        self.cache_trust = _FIRST_TRUST
+        """Of the prompt tokens that were taken for cached there, the share that was, where the server says so."""
+        self.error = ForecastError()
+        """Of the times to the first token that were forecast here."""
+
+    # What is asked.
+
+    def ttft_s(self, now: float, uncached_tokens: int, lane: str = DEFAULT_LANE) -> float:
+        """Seconds from sending to the first token; the wait for a permit of this gateway is not in it."""
+        return self._ttft(now, uncached_tokens, lane)[0]
+
+    def tpot_s(self, now: float, rows: int | None = None) -> float:
+        """Seconds per output token beside `rows` rows, by default those that run and this one."""
+        return self._tpot.predict_s(now, self.num_rows(now) + 1 if rows is None else rows)
+
+    def total_s(self, now: float, price: Price, lane: str = DEFAULT_LANE) -> float:
+        """Seconds from sending to the last token."""
+        return self.ttft_s(now, price.uncached_tokens, lane) + max(price.output_tokens - 1, 0) * self.tpot_s(now)
+
+    def engine_wait_s(self, now: float, lane: str = DEFAULT_LANE) -> float:
+        """Of `ttft_s`, what is spent behind others."""
+        return max(self.ttft_s(now, 0, lane) - self._idle_ttft_s(now, _lane_of(0, lane)), 0.0)
+
+    def caution(self, now: float) -> float:
+        """By what factor routing should distrust `ttft_s`, at least 1: a deployment that was, or is, far slower than
+        forecast is avoided before the forecast has followed. Ordinary error does not count."""
+        ratio = self._peak.value(now, floor=1.0)
+        if self._books.num_pending:
+            ratio = max(ratio, *(self._overdue_ratio(now, lane) for lane in ENGINE_LANES))
+        return ratio if ratio > _OVERDUE_RATIO else 1.0
+
+    def num_rows(self, now: float) -> int:
+        """Answers that are being generated there, by whoever asked."""
+        report = self._fresh_report(now)
+        return self._books.rows if report is None else max(report.num_running, self._books.rows)
+
+    def step_tokens(self, now: float) -> int | None:
+        """Prompt tokens that fit into one step beside the rows that run; None when the engine does not say."""
+        report = self._fresh_report(now)
+        if report is None or report.step_token_budget <= 0:
+            return None
+        return max(report.step_token_budget - report.num_running, 1)
+
+    @property
+    def is_warming(self) -> bool:
+        """The engine says that it is still starting: capacity to come."""
+        return self._report is not None and self._report.is_warming
+
+    @property
+    def num_pending(self) -> int:
+        """Our requests there that have no first token yet."""
+        return self._books.num_pending
+
+    def age_s(self, now: float) -> float:
+        """Seconds since the last report, infinite when there never was one."""
+        return now - self._report_at
+
+    # What is told.
+
+    def note_sent(self, now: float, price: Price, *, lane: str = DEFAULT_LANE, is_stream: bool = True) -> Flight:
+        """A request goes out."""
+        forecast_s, by_books, by_report = self._ttft(now, price.uncached_tokens, lane)
+        flight = Flight(
+            self,
+            now,
+            price,
+            forecast_s,
+            by_books,
+            by_report,
+            lane=_lane_of(price.uncached_tokens, lane),
+            is_stream=is_stream,
+        )
+        self._books.send(flight, now)
+        report = self._fresh_report(now)
+        if report is not None:
+            self._note_sent_to_lane(report, now, price.uncached_tokens, flight.lane)
+        return flight
+
+    def note_report(self, now: float, report: LoadReport) -> None:
+        """The engine said how busy it is."""
+        self._report = report
+        self._report_at = now
+        self._lane_free_at = {name: now + lane.forecast_wait_s for name, lane in report.lanes.items()}
+
+    def note_load_header(self, now: float, value: bytes) -> None:
+        """What an answer's `endpoint-load-metrics` said; a feed says more and is preferred."""
+        if self._fresh_report(now) is not None:
+            return
+        metrics = parse_orca(value)
+        if metrics is not None:
+            running, waiting = metrics.get("num_requests_running", 0.0), metrics.get("num_requests_waiting", 0.0)
+            self.note_report(now, LoadReport(num_running=int(running), num_waiting=int(waiting)))
+
+    def note_no_report(self) -> None:
+        """The feed broke off: what it said last is not true any more."""
+        self._report = None
+        self._report_at = -math.inf
+
+    def _note_sent_to_lane(self, report: LoadReport, now: float, uncached_tokens: int, lane: str) -> None:
+        lane, found = _reported_lane(report, lane)
+        if found is None or found.prefill_tokens_per_s <= 0.0:
+            return
+        free_at = max(self._lane_free_at.get(lane, now), now)
+        self._lane_free_at[lane] = free_at + uncached_tokens / found.prefill_tokens_per_s
+
+    # What flights tell.
+
+    def note_first_token(self, flight: Flight, now: float) -> None:
+        """For the flight itself: text came."""
+        self._books.begin_answer(flight, now)
+        flight.num_rows = self.num_rows(now)
+        seconds = now - flight.sent_at
+        self.error.observe(flight.forecast_ttft_s, seconds)
+        self._peak.observe(now, seconds / max(flight.forecast_ttft_s, _TINY_S))
+        if self._may_learn(now):
+            self._learn_ttft(now, flight, seconds)
+
+    def note_end(self, flight: Flight, now: float, usage: Usage | None) -> None:
+        """For the flight itself: it is over."""
+        rows = (flight.num_rows + self.num_rows(now)) / 2
+        self._books.end(flight, now)
+        if usage is not None:
+            self._learn_from_usage(flight, now, usage, rows)
+        elif flight.first_token_at is None and flight.is_stream:
+            waited = (now - flight.sent_at) / max(flight.forecast_ttft_s, _TINY_S)
+            if waited > 1.0:  # it would have taken at least that long
+                self._peak.observe(now, waited)
+
+    def unqueued_ttft_s(self, flight: Flight) -> float:
+        """For the flight itself: what its first token takes with nothing ahead of it, at the usual speed."""
+        _, rows, uncached, *_ = flight.by_books
+        features = (1.0, rows, uncached, 0.0, 0.0, uncached * rows, uncached if rows else 0.0, 0.0, 0.0)
+        return self._by_books[flight.lane].plain_s(features)
+
+    def _learn_from_usage(self, flight: Flight, now: float, usage: Usage, rows: float) -> None:
+        price, num_gaps = flight.price, usage.completion_tokens - 1
+        believed = price.prompt_tokens - price.uncached_tokens
+        if usage.cached_tokens is not None and believed > 0:
+            self._learn_trust(believed, usage.cached_tokens)
+        if flight.first_token_at is not None:
+            if num_gaps > 0 and not flight.is_held_up:
+                self._tpot.observe(now, rows, (now - flight.first_token_at) / num_gaps)
+        elif not flight.is_stream and self._may_learn(now):
+            self._learn_from_total(flight, now, num_gaps)
+
+    def _learn_from_total(self, flight: Flight, now: float, num_gaps: int) -> None:
+        """A plain answer shows only the whole: what it took is divided as it would have been forecast."""
+        rows = flight.by_books[1] + 1.0
+        decode_s = num_gaps * self._tpot.predict_s(now, rows)
+        ratio = (now - flight.sent_at) / max(flight.forecast_ttft_s + decode_s, _TINY_S)
+        self._learn_ttft(now, flight, ratio * flight.forecast_ttft_s)
+        if num_gaps > 0:
+            self._tpot.observe(now, rows, ratio * decode_s / num_gaps)
+
+    def _may_learn(self, now: float) -> bool:
+        if now - self._learned_at < _MIN_LEARN_GAP_S:
+            return False
+        self._learned_at = now
+        return True
+
+    def _learn_ttft(self, now: float, flight: Flight, seconds: float) -> None:
+        self._by_books[flight.lane].observe(now, flight.by_books, seconds)
+        if flight.by_report is not None:
+            self._by_report[flight.lane].observe(now, flight.by_report, seconds)
+
+    def _learn_trust(self, believed: int, cached: int) -> None:
+        """`believed` has the trust in it already."""
+        held = min(self.cache_trust * cached / believed, 1.0)
+        self.cache_trust = max(self.cache_trust + _TRUST_STEP * (held - self.cache_trust), _LEAST_TRUST)
+
+    # How it is worked out.
+
+    def _ttft(self, now: float, uncached_tokens: int, lane: str) -> tuple[float, Features, Features | None]:
+        """The forecast, and the features that led to it: by our books, and by the report if there is a fresh one."""
+        books, lane = self._books, _lane_of(uncached_tokens, lane)
+        ahead, others = books.left_tokens(now, lane)
+        work, rows = uncached_tokens + ahead, float(books.rows)
+        excess = max(0.0, rows + books.num_pending + 1.0 - books.most_rows)
+        features = (
+            *(1.0, rows, float(uncached_tokens), ahead, others),
+            *(work * rows, work if rows else 0.0, 1.0 if others else 0.0, excess),
+        )
+        own_model = self._by_books[lane]
+        ours = own_model.predict_s(now, features)
+        report = self._fresh_report(now)
+        name, found = _reported_lane(report, lane)
+        if found is None or found.prefill_tokens_per_s <= 0.0:
+            return self._no_less_than_overdue(now, ours, lane), features, None
+        wait_s = max(self._lane_free_at.get(name, now) - now, 0.0)
+        reported = (1.0, rows, wait_s, uncached_tokens / found.prefill_tokens_per_s)
+        model = self._by_report[lane]
+        both = blended((ours, own_model.error), (model.predict_s(now, reported), model.error))
+        return self._no_less_than_overdue(now, both, lane), features, reported
+
+    def _no_less_than_overdue(self, now: float, forecast_s: float, lane: str) -> float:
+        """When the oldest of our requests in the lane waits far longer than was forecast, this one will too."""
+        ratio = self._overdue_ratio(now, lane) if self._books.num_pending else 0.0
+        return forecast_s * ratio if ratio > _OVERDUE_RATIO else forecast_s
+
+    def _overdue_ratio(self, now: float, lane: str) -> float:
+        """Of who is next in the lane to get a first token: time waited over time forecast."""
+        oldest = self._books.next_up(lane)
+        if oldest is None or not oldest.is_stream:
+            return 0.0
+        return (now - oldest.sent_at) / max(oldest.forecast_ttft_s, _TINY_S)
+
+    def _idle_ttft_s(self, now: float, lane: str) -> float:
+        return self._by_books[lane].predict_s(now, _IDLE)
+
+    def _fresh_report(self, now: float) -> LoadReport | None:
+        return self._report if now - self._report_at <= REPORT_FRESH_S else None
+
+
+_IDLE: Final = (1.0, *[0.0] * (len(_OWN_PRIOR) - 1))
+
+
+def _lane_of(uncached_tokens: int, lane: str) -> str:
+    """The engine's lane of a request that was sent in one of ours."""
+    if lane == DEFAULT_LANE and uncached_tokens > LONG_PROMPT_TOKENS:
+        return LONG_LANE
+    return lane if lane in ENGINE_LANES else DEFAULT_LANE
+
+
+def _reported_lane(report: LoadReport | None, lane: str) -> tuple[str, LaneReport | None]:
+    """What is said of the lane; of an engine with fewer lanes, what is said of its first."""
+    lanes = {} if report is None else report.lanes
+    name = lane if lane in lanes else DEFAULT_LANE
+    return name, lanes.get(name)

@@ -1,0 +1,106 @@
+"""LoadReport: what an engine says about its own load, at the instant it arrived here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+ORCA_HEADER: Final = b"endpoint-load-metrics"
+_MAX_HEADER_BYTES: Final = 2048
+_WARMING_STATES: Final = frozenset({"starting", "warming"})
+
+
+class LaneReport(msgspec.Struct, frozen=True, gc=False):
+    """One lane of an engine."""
+
+    forecast_wait_s: float = 0.0
+    """Wait for the first chunk of a short request that arrives now."""
+    prefill_tokens_per_s: float = 0.0
+    """0: not known."""
+    num_running: int = 0
+    num_waiting: int = 0
+
+
+class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of `/engine/load` that forecasts use; other fields are ignored."""
+
+    state: str = "ready"
+    num_running: int = 0
+    num_waiting: int = 0
+    max_num_rows: int = 0
+    """0: not said."""
+    step_token_budget: int = 0
+    """Tokens of a step, prompts and rows together; 0: not said."""
+    waiting_prompt_tokens: int = 0
+    drain_tokens_per_s: float = 0.0
+    forecast_wait_s: float = 0.0
+    step_s: float = 0.0
+    lanes: Mapping[str, LaneReport] = {}
+
+    @property
+    def is_warming(self) -> bool:
+        """Capacity to come."""
+        return self.state in _WARMING_STATES
+
+
+_decode: Final = msgspec.json.Decoder(LoadReport).decode
+
+
+def parse_event(data: bytes) -> LoadReport | None:
+    """One event of `/engine/load`, None when it is not what it should be."""
+    try:
+        return _decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def parse_orca(value: bytes) -> dict[str, float] | None:
+    """The header `endpoint-load-metrics` in its text form (`TEXT name=1, named_metrics.other=0.5`) or its JSON form,
+    as names without `named_metrics.`; None when it is neither."""
+    if len(value) > _MAX_HEADER_BYTES:
+        return None
+    kind, _, rest = value.strip().partition(b" ")
+    if kind == b"TEXT":
+        return _pairs(rest)
+    if kind == b"JSON":
+        return _flat(rest)
+    return None
+
+
+def _pairs(text: bytes) -> dict[str, float] | None:
+    metrics: dict[str, float] = {}
+    for item in text.split(b","):
+        name, equals, number = item.strip().partition(b"=")
+        found = _number(number) if equals else None
+        if found is None:
+            return None
+        metrics[_short(name.decode("latin-1"))] = found
+    return metrics
+
+
+def _flat(text: bytes) -> dict[str, float] | None:
+    try:
+        document = msgspec.json.decode(text, type=dict[str, float | dict[str, float]])
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    metrics: dict[str, float] = {}
+    for name, value in document.items():
+        if isinstance(value, dict):
+            metrics.update(value)
+        else:
+            metrics[name] = value
+    return metrics
+
+
+def _number(text: bytes) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if 0.0 <= value < 1e12 else None
+
+
+def _short(name: str) -> str:
+    return name.strip().removeprefix("named_metrics.")

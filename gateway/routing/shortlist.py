@@ -1,0 +1,62 @@
+"""Shortlist: of many candidates the few that a decision looks at, so that its price does not grow with their number.
+
+Two drawn at random, of which the better one wins, are nearly as good as the best of all, and gateways that see the same
+state do not all run to the same deployment. Whoever holds the request's beginning is looked at besides.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Final
+
+from gateway.routing.ask import Ask
+from gateway.routing.candidate import Candidate
+from routing_policies.views import Attempt
+
+MANY: Final = 4
+"""Up to so many candidates all are looked at."""
+NUM_DRAWN: Final = 2
+_MAX_DRAWS: Final = 8
+
+
+class Shortlist:
+    """Draws from the candidates of one route."""
+
+    __slots__ = ("_by_id", "_options")
+
+    def __init__(self, options: Sequence[Candidate]) -> None:
+        self._options = options
+        self._by_id = {option.live.id: option for option in options}
+
+    def draw(self, ask: Ask, attempt: Attempt, now: float, rng: random.Random) -> list[Candidate] | None:
+        """Fit ones only, in no order; None when so few are fit that all should be looked at."""
+        found: dict[str, Candidate] = {}
+        options, num = self._options, len(self._options)
+        for _ in range(_MAX_DRAWS):
+            option = options[int(rng.random() * num)]
+            if _is_fit(option, attempt, now):
+                found[option.live.id] = option
+                if len(found) == NUM_DRAWN:
+                    break
+        else:
+            return None
+        for name in self._favourites(ask):
+            favourite = self._by_id.get(name)
+            if favourite is not None and _is_fit(favourite, attempt, now):
+                found[name] = favourite
+        return list(found.values())
+
+    def _favourites(self, ask: Ask) -> list[str]:
+        """Whoever holds most, and whoever answered last."""
+        held = ask.held_tokens
+        names = [max(held, key=held.__getitem__)] if held else []
+        return names if ask.last_deployment is None else [*names, ask.last_deployment]
+
+
+def _is_fit(option: Candidate, attempt: Attempt, now: float) -> bool:
+    """Nothing speaks against it; somebody who is due to be tried again counts as well."""
+    live = option.live
+    if not live.is_ready or live.id in attempt.already_tried or live.id in attempt.avoid:
+        return False
+    return live.health.is_fit or live.health.may_probe(now)

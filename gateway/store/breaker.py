@@ -1,0 +1,45 @@
+"""Breaker: after failures nothing is tried for a while, so that a store in trouble costs nobody any time."""
+
+from __future__ import annotations
+
+from typing import Final
+
+FAILURES_TO_OPEN: Final = 2
+FIRST_PAUSE_S: Final = 0.1
+MAX_PAUSE_S: Final = 5.0
+
+
+class Breaker:
+    """Closed, or open; an open one is tried at intervals that double, by whoever watches it and by nobody else."""
+
+    __slots__ = ("_failures", "_pause_s", "_retry_at")
+
+    def __init__(self) -> None:
+        self._failures = 0
+        self._retry_at: float | None = None
+        self._pause_s = FIRST_PAUSE_S
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether everything is tried."""
+        return self._retry_at is None
+
+    def is_trial_due(self, now: float) -> bool:
+        """Whether an open breaker should be tried now."""
+        return self._retry_at is not None and now >= self._retry_at
+
+    def note_success(self) -> None:
+        """It works: closed."""
+        self._failures = 0
+        self._retry_at = None
+        self._pause_s = FIRST_PAUSE_S
+
+    def note_failure(self, now: float, *, is_sure: bool) -> None:
+        """It does not; `is_sure` opens at once, as a refused connection does and one late answer does not."""
+        self._failures += 1
+        if self._retry_at is None:
+            if is_sure or self._failures >= FAILURES_TO_OPEN:
+                self._retry_at = now + self._pause_s
+        elif now >= self._retry_at:  # a trial; what was under way when it opened says nothing new
+            self._pause_s = min(self._pause_s * 2, MAX_PAUSE_S)
+            self._retry_at = now + self._pause_s

@@ -1,0 +1,203 @@
+"""EmbeddedStore: the store in one SQLite file, for the processes of one machine; nothing else has to be installed.
+
+One thread owns the file. Operations queue up for it, and those that wait at the same time share one transaction, so
+that a busy moment costs one commit. The event loop never waits for the disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any, Final, TypeVar
+
+from gateway.store.base import (
+    Changes,
+    Entry,
+    Exchanged,
+    Hold,
+    LogEntry,
+    Loss,
+    StoreUnavailable,
+    check_key,
+    check_value,
+)
+from gateway.store.meter import Draw
+from gateway.store.sqlite_file import SqliteFile, loss_of
+
+R = TypeVar("R")
+
+MAX_BATCH: Final = 128
+_JOIN_S: Final = 5.0
+
+
+class _Job:
+    """One operation and who waits for it; `work` None ends the thread."""
+
+    __slots__ = ("future", "loop", "result", "work")
+
+    def __init__(self, work: Callable[[SqliteFile], Any] | None, loop: asyncio.AbstractEventLoop) -> None:
+        self.work = work
+        self.loop = loop
+        self.future: asyncio.Future[Any] = loop.create_future()
+        self.result: Any = None
+
+
+class EmbeddedStore:
+    """A Store. The file is opened by the first operation, and again by the next one after a failure."""
+
+    def __init__(
+        self, path: Path, *, wall: Callable[[], float], on_damage: Callable[[str], None] = lambda _: None
+    ) -> None:
+        """`wall` is seconds since 1970; `on_damage` is told, on the store's thread, of a file that was put aside."""
+        self._path = path
+        self._wall = wall
+        self._on_damage = on_damage
+        self._jobs: SimpleQueue[_Job] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._file: SqliteFile | None = None
+        self._is_closed = False
+
+    async def get(self, space: str, key: str) -> Entry | None:
+        """As Store."""
+        return await self._do(lambda file: file.get(space, key))
+
+    async def put(
+        self, space: str, key: str, value: bytes, *, ttl_s: float | None = None, expect: int | None = None
+    ) -> int | None:
+        """As Store."""
+        check_key(key)
+        check_value(value)
+        return await self._do(lambda file: file.put(space, key, value, ttl_s, expect))
+
+    async def delete(self, space: str, key: str, *, expect: int | None = None) -> bool:
+        """As Store."""
+        return await self._do(lambda file: file.delete(space, key, expect))
+
+    async def keys(self, space: str, *, after: str = "", limit: int = 1000) -> tuple[str, ...]:
+        """As Store."""
+        return await self._do(lambda file: file.keys(space, after, limit))
+
+    async def changes(self, space: str, *, after: int | None = None, limit: int = 1000) -> Changes:
+        """As Store."""
+        return await self._do(lambda file: file.changes(space, after, limit))
+
+    async def append(self, space: str, log: str, payload: bytes, *, after: int | None = None) -> int | None:
+        """As Store."""
+        check_value(payload)
+        return await self._do(lambda file: file.append(space, log, payload, after))
+
+    async def read_log(self, space: str, log: str, *, after: int = 0, limit: int = 1000) -> tuple[LogEntry, ...]:
+        """As Store."""
+        return await self._do(lambda file: file.read_log(space, log, after, limit))
+
+    async def exchange(self, space: str, holder: str, draws: Sequence[Draw], hold: Hold | None = None) -> Exchanged:
+        """As Store."""
+        return await self._do(lambda file: file.exchange(space, holder, draws, hold))
+
+    async def ping(self) -> None:
+        """As Store."""
+        await self._do(lambda file: file.ping())
+
+    async def aclose(self) -> None:
+        """Finish what is queued and close the file."""
+        self._is_closed = True
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._jobs.put(_Job(None, asyncio.get_running_loop()))
+            await asyncio.to_thread(thread.join, _JOIN_S)
+
+    async def _do(self, work: Callable[[SqliteFile], R]) -> R:
+        if self._is_closed:
+            raise StoreUnavailable(Loss.DOWN, f"{self._path}: closed", was_sent=False)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="penstock-store", daemon=True)
+            self._thread.start()
+        job = _Job(work, asyncio.get_running_loop())
+        self._jobs.put(job)
+        result: R = await job.future
+        return result
+
+    # The thread
+
+    def _run(self) -> None:
+        is_running = True
+        while is_running:
+            batch = self._next_batch()
+            is_running = batch[-1].work is not None
+            self._serve([job for job in batch if job.work is not None])
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _next_batch(self) -> list[_Job]:
+        """What waits now, at least one job; the one that ends the thread comes last."""
+        batch = [self._jobs.get()]
+        with suppress(Empty):
+            while batch[-1].work is not None and len(batch) < MAX_BATCH:
+                batch.append(self._jobs.get_nowait())
+        return batch
+
+    def _serve(self, jobs: list[_Job]) -> None:
+        error: BaseException | None = None
+        try:
+            self._transact(jobs)
+        except StoreUnavailable as lost:
+            error = lost
+        except sqlite3.Error as failed:
+            error = StoreUnavailable(loss_of(failed), f"{self._path}: {failed}")
+        except Exception as unforeseen:  # a fault of ours must reach those who wait; the thread has to live on
+            error = unforeseen
+        if error is not None:
+            self._recover(error)
+        for loop in {job.loop for job in jobs}:
+            mine = [job for job in jobs if job.loop is loop]
+            with suppress(RuntimeError):  # that loop is closed: nobody waits there any more
+                loop.call_soon_threadsafe(partial(_answer, mine, error))
+
+    def _transact(self, jobs: list[_Job]) -> None:
+        if self._file is None:
+            self._file = SqliteFile(self._path, self._wall)
+        self._file.begin()
+        for job in jobs:
+            assert job.work is not None
+            job.result = job.work(self._file)
+        self._file.commit()
+
+    def _recover(self, error: BaseException) -> None:
+        """After a failure: nothing half done stays, and a damaged file is put aside for a fresh one."""
+        file, self._file = self._file, None
+        inode = None
+        if file is not None:
+            inode = file.inode
+            with suppress(sqlite3.Error):  # closing undoes what is open, too
+                file.roll_back()
+            file.close()
+        if isinstance(error, StoreUnavailable) and error.reason is Loss.CORRUPT:
+            self._put_aside(inode, str(error))
+
+    def _put_aside(self, inode: int | None, reason: str) -> None:
+        with suppress(FileNotFoundError):
+            if inode is not None and self._path.stat().st_ino != inode:
+                return  # another process has done it already
+            aside = self._path.with_name(f"{self._path.name}.damaged-{int(self._wall())}")
+            os.replace(self._path, aside)
+            for suffix in ("-wal", "-shm"):
+                self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
+            self._on_damage(f"{reason}; the file is now {aside}, and the store begins anew")
+
+
+def _answer(jobs: list[_Job], error: BaseException | None) -> None:
+    for job in jobs:
+        if job.future.done():
+            continue  # whoever waited has given up
+        if error is None:
+            job.future.set_result(job.result)
+        else:
+            job.future.set_exception(error)

@@ -1,0 +1,78 @@
+"""What an operator should know about a store before relying on it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Literal
+
+from gateway.store.address import StoreAddress
+from gateway.store.base import StoreUnavailable
+from gateway.store.guarded import CONNECT_S, GuardedStore
+from gateway.store.opening import open_store
+from gateway.store.redis_facts import RedisFacts
+
+SLOW_RATIO = 0.5
+"""An answer that takes more of the operation timeout than this leaves no room for a bad moment."""
+_TRIES = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreFinding:
+    """One sentence; `remedy` is set unless the level is ok."""
+
+    level: Literal["ok", "warn", "fail"]
+    message: str
+    remedy: str | None = None
+
+
+async def examine_store(address: StoreAddress, *, timeout_s: float) -> list[StoreFinding]:
+    """Write to it, time it and read its settings; never raises StoreUnavailable."""
+    store = open_store(address, timeout_s=CONNECT_S, clock=time.monotonic, wall=time.time)
+    guarded = GuardedStore(store, timeout_s=CONNECT_S, clock=time.monotonic, observer=_Nobody())
+    try:
+        await guarded.ping()
+        took_s = min([await _timed(guarded) for _ in range(_TRIES)])
+        facts = await store.facts() if hasattr(store, "facts") else None
+    except StoreUnavailable as error:
+        said = f"{address.shown}: {error}"
+        remedy = "check the `store` setting, and that the store runs; until then limits hold in each process for itself"
+        return [StoreFinding(level="fail", message=said, remedy=remedy)]
+    finally:
+        await guarded.aclose()
+    shown = f"{address.shown}, answers in {took_s * 1000:.1f} ms"
+    if took_s > timeout_s * SLOW_RATIO:
+        remedy = f"raise store_timeout_s (now {timeout_s:g}), or bring the store nearer"
+        return [StoreFinding(level="warn", message=f"{shown}, and may take {timeout_s * 1000:.0f}", remedy=remedy)]
+    version = f" (Redis {facts.version})" if facts is not None else ""
+    return [StoreFinding(level="ok", message=shown + version), *_about(facts)]
+
+
+def _about(facts: RedisFacts | None) -> list[StoreFinding]:
+    findings = []
+    if facts is not None and facts.may_evict:
+        said = f"Redis evicts keys when it is full (maxmemory-policy {facts.policy}): counts would be lost"
+        findings.append(StoreFinding(level="warn", message=said, remedy="set maxmemory-policy noeviction"))
+    if facts is not None and not facts.is_persistent:
+        said = "Redis keeps nothing on disk: a restart forgets budgets that are spent"
+        findings.append(StoreFinding(level="warn", message=said, remedy="set appendonly yes"))
+    return findings
+
+
+async def _timed(store: GuardedStore) -> float:
+    started_at = time.perf_counter()
+    await store.get("penstock.doctor", "none")
+    return time.perf_counter() - started_at
+
+
+class _Nobody:
+    """An observer that does not listen."""
+
+    def took(self, operation: str, seconds: float) -> None:
+        """As StoreObserver."""
+
+    def failed(self, operation: str, reason: str) -> None:
+        """As StoreObserver."""
+
+    def is_up(self, is_up: bool, reason: str) -> None:
+        """As StoreObserver."""

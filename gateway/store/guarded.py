@@ -1,0 +1,215 @@
+"""GuardedStore: any Store behind a timeout for each operation and a breaker, and measured."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from typing import Any, Final, Protocol, TypeVar
+
+from gateway.store.base import Changes, Entry, Exchanged, Hold, LogEntry, Loss, Store, StoreUnavailable
+from gateway.store.breaker import FIRST_PAUSE_S, Breaker
+from gateway.store.meter import Draw
+from gateway.timeline import Clock
+
+R = TypeVar("R")
+
+CONNECT_S: Final = 1.0
+"""How long a store that was lost, or never seen, may take to answer for the first time."""
+LAG_S: Final = 0.002
+"""A timer this late means that the event loop was busy, not that the store was slow."""
+CHECK_S: Final = 2.0
+"""How often the store is asked whether it still works."""
+
+_SURE: Final = frozenset({Loss.DOWN, Loss.READ_ONLY, Loss.FULL, Loss.REFUSED, Loss.EVICTING, Loss.CORRUPT})
+
+
+class StoreObserver(Protocol):
+    """Who is told how the store does."""
+
+    def took(self, operation: str, seconds: float) -> None:
+        """An operation was answered."""
+        ...
+
+    def failed(self, operation: str, reason: Loss) -> None:
+        """An operation was not; while the breaker is open nothing is tried, and nothing told."""
+        ...
+
+    def is_up(self, is_up: bool, reason: str) -> None:
+        """The store became usable, or stopped being."""
+        ...
+
+
+class GuardedStore:
+    """A Store that answers or raises StoreUnavailable within `timeout_s`, and at once while the breaker is open."""
+
+    def __init__(self, store: Store, *, timeout_s: float, clock: Clock, observer: StoreObserver) -> None:
+        self._store = store
+        self._timeout_s = timeout_s
+        self._clock = clock
+        self._observer = observer
+        self._breaker = Breaker()
+        self._is_up: bool | None = None
+        self._running: set[asyncio.Task[Any]] = set()
+
+    @property
+    def is_up(self) -> bool:
+        """Whether the last operation worked."""
+        return self._is_up is True
+
+    async def get(self, space: str, key: str) -> Entry | None:
+        """As Store."""
+        return await self._within("get", lambda: self._store.get(space, key))
+
+    async def put(
+        self, space: str, key: str, value: bytes, *, ttl_s: float | None = None, expect: int | None = None
+    ) -> int | None:
+        """As Store."""
+        return await self._within("put", lambda: self._store.put(space, key, value, ttl_s=ttl_s, expect=expect))
+
+    async def delete(self, space: str, key: str, *, expect: int | None = None) -> bool:
+        """As Store."""
+        return await self._within("delete", lambda: self._store.delete(space, key, expect=expect))
+
+    async def keys(self, space: str, *, after: str = "", limit: int = 1000) -> tuple[str, ...]:
+        """As Store."""
+        return await self._within("keys", lambda: self._store.keys(space, after=after, limit=limit))
+
+    async def changes(self, space: str, *, after: int | None = None, limit: int = 1000) -> Changes:
+        """As Store."""
+        return await self._within("changes", lambda: self._store.changes(space, after=after, limit=limit))
+
+    async def append(self, space: str, log: str, payload: bytes, *, after: int | None = None) -> int | None:
+        """As Store."""
+        return await self._within("append", lambda: self._store.append(space, log, payload, after=after))
+
+    async def read_log(self, space: str, log: str, *, after: int = 0, limit: int = 1000) -> tuple[LogEntry, ...]:
+        """As Store."""
+        return await self._within("read_log", lambda: self._store.read_log(space, log, after=after, limit=limit))
+
+    async def exchange(self, space: str, holder: str, draws: Sequence[Draw], hold: Hold | None = None) -> Exchanged:
+        """As Store."""
+        return await self._within("exchange", lambda: self._store.exchange(space, holder, draws, hold))
+
+    async def ping(self) -> None:
+        """As Store, whatever the breaker says; closes it, or keeps it open.
+
+        A first try may take as long as connecting takes; only a second one, on a warm connection, is held to the
+        operation timeout. So a store that is merely slow stays lost, instead of coming and going.
+        """
+        if not self._is_up:
+            await self._run("connect", self._store.ping, timeout_s=max(CONNECT_S, self._timeout_s), closes=False)
+        await self._run("ping", self._store.ping, timeout_s=self._timeout_s, closes=True)
+
+    async def aclose(self) -> None:
+        """Cancel what is under way and close the store."""
+        for task in tuple(self._running):
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+        await self._store.aclose()
+
+    async def watch(self) -> None:
+        """Look after the store for ever: whether it works, and once it does not, whether it does again."""
+        checked_at = -CHECK_S
+        while True:
+            now = self._clock()
+            is_closed = self._breaker.is_closed
+            if self._breaker.is_trial_due(now) or (is_closed and now - checked_at >= CHECK_S):
+                checked_at = now
+                with suppress(StoreUnavailable):  # the observer was told
+                    await self.ping()
+            await asyncio.sleep(CHECK_S / 10 if self._breaker.is_closed else FIRST_PAUSE_S / 2)
+
+    async def _within(self, operation: str, work: Callable[[], Coroutine[Any, Any, R]]) -> R:
+        if not self._breaker.is_closed:
+            raise StoreUnavailable(Loss.DOWN, "not tried: it failed a moment ago", was_sent=False)
+        return await self._run(operation, work, timeout_s=self._timeout_s, closes=True)
+
+    async def _run(
+        self, operation: str, work: Callable[[], Coroutine[Any, Any, R]], *, timeout_s: float, closes: bool
+    ) -> R:
+        """The operation runs as a task of its own: who waits for it may leave without breaking off a command."""
+        task = asyncio.get_running_loop().create_task(self._limited(operation, work, timeout_s, closes=closes))
+        self._running.add(task)
+        task.add_done_callback(self._ended)
+        return await asyncio.shield(task)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._running.discard(task)
+        if not task.cancelled():
+            task.exception()  # whoever waited has it; nobody may be waiting any more
+
+    async def _limited(
+        self, operation: str, work: Callable[[], Coroutine[Any, Any, R]], timeout_s: float, *, closes: bool
+    ) -> R:
+        started_at = self._clock()
+        patience = _Patience(timeout_s)
+        try:
+            result = await work()
+        except asyncio.CancelledError:
+            if not patience.has_ended_it():
+                raise
+            error = StoreUnavailable(Loss.SLOW, f"{operation}: no answer within {timeout_s * 1000:.0f} ms")
+            self._note_failure(operation, error)
+            raise error from None
+        except StoreUnavailable as error:
+            self._note_failure(operation, error)
+            raise
+        finally:
+            patience.end()
+        if closes:
+            self._note_success(operation, self._clock() - started_at)
+        return result
+
+    def _note_success(self, operation: str, seconds: float) -> None:
+        self._breaker.note_success()
+        self._observer.took(operation, seconds)
+        if self._is_up is not True:
+            self._is_up = True
+            self._observer.is_up(True, "")
+
+    def _note_failure(self, operation: str, error: StoreUnavailable) -> None:
+        self._breaker.note_failure(self._clock(), is_sure=error.reason in _SURE)
+        self._observer.failed(operation, error.reason)
+        if self._is_up is not False and not self._breaker.is_closed:
+            self._is_up = False
+            self._observer.is_up(False, str(error))
+
+
+class _Patience:
+    """Cancels the task that made it after `timeout_s`, in which the event loop was there to hear the answer.
+
+    The client library drops the connection of a command that was broken off so.
+    """
+
+    __slots__ = ("_due_at", "_has_waited_on", "_is_over", "_loop", "_task", "_timeout_s", "_timer")
+
+    def __init__(self, timeout_s: float) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._task = task
+        self._loop = asyncio.get_running_loop()
+        self._timeout_s = timeout_s
+        self._has_waited_on = False
+        self._is_over = False
+        self._wait()
+
+    def has_ended_it(self) -> bool:
+        """Whether the cancellation that arrived is this one's."""
+        return self._is_over and self._task.uncancel() == 0
+
+    def end(self) -> None:
+        """The answer is here, or another failure."""
+        self._timer.cancel()
+
+    def _wait(self) -> None:
+        self._due_at = self._loop.time() + self._timeout_s
+        self._timer = self._loop.call_later(self._timeout_s, self._due)
+
+    def _due(self) -> None:
+        if self._loop.time() - self._due_at > LAG_S and not self._has_waited_on:
+            self._has_waited_on = True  # the loop was away; the answer may be here
+            self._wait()
+            return
+        self._is_over = True
+        self._task.cancel()

@@ -1,0 +1,145 @@
+"""The client library's connections: to one Redis, to the primary that Sentinels name, or to a Cluster.
+
+Retries are off: whether a second try is worth its time is decided above. The library drops the connection of a command
+that was cancelled or timed out, so that the next command cannot read its answer. Old versions did not;
+`tests/gateway/store/test_redis_cancellation.py` holds the installed one to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from redis import exceptions
+from redis.asyncio import Redis, RedisCluster, Sentinel
+from redis.asyncio.cluster import ClusterNode
+from redis.asyncio.connection import BlockingConnectionPool, Connection, SSLConnection, UnixDomainSocketConnection
+from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import SentinelConnectionPool
+from redis.backoff import NoBackoff
+
+from gateway.store.address import StoreAddress
+from gateway.store.base import Loss, StoreUnavailable
+
+MAX_CONNECTIONS: Final = 32
+MAX_UNQUEUED: Final = 1024
+"""The same where the library knows no queue and fails at the bound instead."""
+POOL_WAIT_S: Final = 5.0
+"""Longer than any operation may take: that is bounded elsewhere."""
+MIN_SOCKET_TIMEOUT_S: Final = 1.0
+"""A second line behind the operation timeout, for connections that nobody waits for any more."""
+
+RedisClient = Redis | RedisCluster
+
+_LOSSES: Final = (
+    ("READONLY", Loss.READ_ONLY),
+    ("NOREPLICAS", Loss.READ_ONLY),
+    ("MISCONF", Loss.READ_ONLY),
+    ("OOM", Loss.FULL),
+    ("NOPERM", Loss.REFUSED),
+    ("NOAUTH", Loss.REFUSED),
+    ("WRONGPASS", Loss.REFUSED),
+    ("BUSY", Loss.SLOW),
+    ("LOADING", Loss.DOWN),
+    ("MASTERDOWN", Loss.DOWN),
+    ("CLUSTERDOWN", Loss.DOWN),
+    ("TRYAGAIN", Loss.DOWN),
+)
+"""What the first word of an error means; inside a script's error it stands further on."""
+
+
+def connect(address: StoreAddress, *, timeout_s: float) -> RedisClient:
+    """A client that connects when it is first used."""
+    socket_timeout_s = max(timeout_s * 4, MIN_SOCKET_TIMEOUT_S)
+    options: dict[str, Any] = {
+        "username": address.username,
+        "password": address.password,
+        "socket_timeout": socket_timeout_s,
+        "socket_connect_timeout": socket_timeout_s,
+        "retry": Retry(NoBackoff(), 0),
+        "protocol": 2,
+        "driver_info": None,
+    }
+    if address.kind == "cluster":
+        nodes = [ClusterNode(host, port) for host, port in address.hosts]
+        return RedisCluster(
+            startup_nodes=nodes,
+            ssl=address.is_tls,
+            max_connections=MAX_UNQUEUED,
+            require_full_coverage=False,
+            **options,
+        )
+    if address.kind == "sentinel":
+        return _behind_sentinels(address, options)
+    kind: type[Connection] | type[UnixDomainSocketConnection] = SSLConnection if address.is_tls else Connection
+    where: dict[str, Any] = {"path": str(address.path)}
+    if address.path is not None:
+        kind = UnixDomainSocketConnection
+    else:
+        ((host, port),) = address.hosts
+        where = {"host": host, "port": port, "socket_keepalive": True}
+    pool = BlockingConnectionPool(
+        max_connections=MAX_CONNECTIONS, timeout=POOL_WAIT_S, connection_class=kind, db=address.db, **where, **options
+    )
+    return Redis.from_pool(pool)
+
+
+def _behind_sentinels(address: StoreAddress, options: dict[str, Any]) -> Redis:
+    asking = {name: value for name, value in options.items() if name not in ("username", "password")}
+    sentinel = Sentinel(  # type: ignore[no-untyped-call]
+        list(address.hosts),
+        sentinel_kwargs={**asking, "ssl": address.is_tls},
+        ssl=address.is_tls,
+        db=address.db,
+        max_connections=MAX_UNQUEUED,
+        **options,
+    )
+    client: Redis = sentinel.master_for(address.service)
+    return client
+
+
+async def close(client: RedisClient) -> None:
+    """Close its connections, those to Sentinels included."""
+    await client.aclose()
+    pool = getattr(client, "connection_pool", None)
+    if isinstance(pool, SentinelConnectionPool):
+        for asked in pool.sentinel_manager.sentinels:
+            await asked.aclose()
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """The library's errors as StoreUnavailable; above this nobody knows the library."""
+    try:
+        yield
+    except exceptions.DataError:
+        raise  # a fault of ours, not of Redis
+    except exceptions.ResponseError as error:
+        raise StoreUnavailable(_loss_of(str(error), error), str(error)) from error
+    except (exceptions.AuthenticationError, exceptions.AuthorizationError) as error:
+        raise StoreUnavailable(Loss.REFUSED, str(error), was_sent=False) from error
+    except exceptions.ConnectionError as error:
+        was_sent = not isinstance(error.__cause__ or error.__context__, ConnectionRefusedError | FileNotFoundError)
+        raise StoreUnavailable(_loss_of(str(error), error), str(error), was_sent=was_sent) from error
+    except (TimeoutError, exceptions.TimeoutError) as error:
+        raise StoreUnavailable(Loss.SLOW, str(error) or "no answer") from error
+    except (exceptions.RedisError, exceptions.RedisClusterException, OSError) as error:
+        raise StoreUnavailable(Loss.DOWN, str(error) or type(error).__name__) from error
+
+
+def _loss_of(said: str, error: Exception) -> Loss:
+    if isinstance(error, exceptions.ReadOnlyError):
+        return Loss.READ_ONLY
+    if isinstance(error, exceptions.OutOfMemoryError):
+        return Loss.FULL
+    for word, loss in _LOSSES:
+        if said.startswith(word) or f"-{word} " in said:
+            return loss
+    if isinstance(error, exceptions.NoPermissionError):
+        return Loss.REFUSED
+    if "read only replica" in said:
+        return Loss.READ_ONLY  # the library leaves out the first word
+    if isinstance(error, exceptions.ConnectionError | exceptions.ClusterError):
+        return Loss.DOWN
+    return Loss.REFUSED

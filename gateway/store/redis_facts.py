@@ -1,0 +1,42 @@
+"""RedisFacts: the settings of a Redis that decide whether it can be relied on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedisFacts:
+    """Of several nodes the worst."""
+
+    version: str
+    policy: str
+    """What happens when memory is used up, as Redis names it."""
+    may_evict: bool
+    is_persistent: bool
+    num_evicted: int
+    """Keys thrown out since the start."""
+
+
+def facts_of(answers: Iterable[Mapping[str, Any]]) -> RedisFacts:
+    """From INFO of every node, with the setting `save` where it is known."""
+    nodes = list(answers)
+    evicting = [node for node in nodes if _may_evict(node)]
+    return RedisFacts(
+        version=min(str(node.get("redis_version", "?")) for node in nodes),
+        policy=str((evicting or nodes)[0].get("maxmemory_policy", "?")),
+        may_evict=bool(evicting),
+        is_persistent=all(_is_persistent(node) for node in nodes),
+        num_evicted=sum(int(node.get("evicted_keys", 0)) for node in nodes),
+    )
+
+
+def _may_evict(node: Mapping[str, Any]) -> bool:
+    return int(node.get("maxmemory", 0)) > 0 and node.get("maxmemory_policy") != "noeviction"
+
+
+def _is_persistent(node: Mapping[str, Any]) -> bool:
+    """True as well where Redis did not say what `save` is."""
+    return int(node.get("aof_enabled", 0)) == 1 or node.get("save") != ""

@@ -1,0 +1,208 @@
+"""RedisStore: the store in a Redis that all replicas reach: one, behind Sentinels, or a Cluster."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from hashlib import sha1
+from typing import Any, Final
+
+from redis.asyncio import RedisCluster
+from redis.exceptions import NoScriptError
+
+from gateway.store import redis_scripts
+from gateway.store.address import StoreAddress
+from gateway.store.base import (
+    Change,
+    Changes,
+    Entry,
+    Exchanged,
+    Hold,
+    LogEntry,
+    Loss,
+    StoreUnavailable,
+    check_key,
+    check_value,
+)
+from gateway.store.meter import Draw, Grant, Period, period_bounds
+from gateway.store.redis_client import RedisClient, close, connect, translated
+from gateway.store.redis_facts import RedisFacts, facts_of
+from gateway.timeline import Clock
+
+PREFIX: Final = "penstock"
+SAME_AGAIN_S: Final = 10.0
+"""A Redis that threw something out of memory is not believed for this long."""
+_NEVER_EVICTED: Final = -math.inf
+
+
+class _Script:
+    """A script and the digest it is called by."""
+
+    __slots__ = ("digest", "text")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.digest = sha1(text.encode(), usedforsecurity=False).hexdigest()
+
+
+_PUT: Final = _Script(redis_scripts.PUT)
+_DELETE: Final = _Script(redis_scripts.DELETE)
+_KEYS_AFTER: Final = _Script(redis_scripts.KEYS_AFTER)
+_CHANGES: Final = _Script(redis_scripts.CHANGES)
+_APPEND: Final = _Script(redis_scripts.APPEND)
+_EXCHANGE: Final = _Script(redis_scripts.EXCHANGE)
+
+
+class RedisStore:
+    """A Store. It connects with its first operation; every failure of Redis becomes StoreUnavailable."""
+
+    def __init__(self, client: RedisClient, *, clock: Clock, wall: Callable[[], float], prefix: str = PREFIX) -> None:
+        """`prefix` begins every key; `wall` only tells which calendar day it is."""
+        self._client: Any = client
+        self._clock = clock
+        self._wall = wall
+        self._prefix = prefix
+        self._num_evicted: int | None = None
+        self._evicted_at = _NEVER_EVICTED
+
+    async def get(self, space: str, key: str) -> Entry | None:
+        """As Store."""
+        self._require_memory()
+        with translated():
+            value, version = await self._client.hmget(self._name(space, "e", key), ["v", "n"])
+        return None if version is None else Entry(value, int(version))
+
+    async def put(
+        self, space: str, key: str, value: bytes, *, ttl_s: float | None = None, expect: int | None = None
+    ) -> int | None:
+        """As Store."""
+        check_key(key)
+        check_value(value)
+        ttl_ms = "" if ttl_s is None else max(round(ttl_s * 1000), 1)
+        names = self._entry_names(space, key)
+        version = await self._call(_PUT, names, (key, value, ttl_ms, "" if expect is None else expect))
+        return None if version is None else int(version)
+
+    async def delete(self, space: str, key: str, *, expect: int | None = None) -> bool:
+        """As Store."""
+        names = self._entry_names(space, key)
+        return bool(await self._call(_DELETE, names, (key, "" if expect is None else expect)))
+
+    async def keys(self, space: str, *, after: str = "", limit: int = 1000) -> tuple[str, ...]:
+        """As Store."""
+        found = await self._call(_KEYS_AFTER, (self._name(space, "i"), self._name(space, "x")), (after, limit))
+        return tuple(key.decode() for key in found)
+
+    async def changes(self, space: str, *, after: int | None = None, limit: int = 1000) -> Changes:
+        """As Store."""
+        names = (self._name(space, "v"), self._name(space, "c"))
+        newest, is_gap, members = await self._call(_CHANGES, names, ("" if after is None else after, limit))
+        if not members:
+            return Changes(newest, (), is_gap=bool(is_gap))
+        latest: dict[str, int] = {}
+        for member in members:
+            version, _, key = member.partition(b":")
+            latest[key.decode()] = int(version)
+        changes = sorted((Change(version, key) for key, version in latest.items()), key=lambda change: change.version)
+        return Changes(changes[-1].version, tuple(changes))
+
+    async def append(self, space: str, log: str, payload: bytes, *, after: int | None = None) -> int | None:
+        """As Store."""
+        check_value(payload)
+        length = await self._call(_APPEND, (self._name(space, "l", log),), (payload, "" if after is None else after))
+        return None if length is None else int(length)
+
+    async def read_log(self, space: str, log: str, *, after: int = 0, limit: int = 1000) -> tuple[LogEntry, ...]:
+        """As Store."""
+        self._require_memory()
+        with translated():
+            found = await self._client.lrange(self._name(space, "l", log), after, after + limit - 1)
+        return tuple(LogEntry(after + 1 + index, payload) for index, payload in enumerate(found))
+
+    async def exchange(self, space: str, holder: str, draws: Sequence[Draw], hold: Hold | None = None) -> Exchanged:
+        """As Store."""
+        names = [self._name(space, "m", request.meter.name) for request in draws]
+        arguments: list[str | int] = [holder, len(draws)]
+        for request in draws:
+            meter = request.meter
+            bounds = (0, 0) if meter.period is Period.MINUTE else period_bounds(meter.period, self._wall())
+            arguments += (meter.limit, request.want, request.at_least, request.ahead, *bounds, len(request.returns))
+            for bucket, units in request.returns:
+                arguments += (bucket, units)
+        if hold is not None:
+            names.append(self._name(space, "h", hold.name))
+            arguments += (hold.limit, hold.units, hold.spare, round(hold.ttl_s * 1000))
+        if not names:
+            names.append(self._name(space, "m", ""))  # a script without keys has no place in a Cluster
+        now_ms, held, num_holders, grants = await self._call(_EXCHANGE, names, arguments)
+        return Exchanged(int(now_ms) / 1000, tuple(map(_grant, grants)), int(held), num_holders)
+
+    async def ping(self) -> None:
+        """As Store; also looks whether Redis throws away what does not fit."""
+        with translated():
+            await self._client.set(f"{self._prefix}:ping", 1, px=60_000)
+        num_evicted = facts_of(await self._asked("info", "stats")).num_evicted
+        before, self._num_evicted = self._num_evicted, num_evicted
+        if before is not None and num_evicted > before:
+            self._evicted_at = self._clock()
+        self._require_memory()
+
+    async def facts(self) -> RedisFacts:
+        """Its settings, for `penstock doctor`."""
+        saves = await self._asked("config_get", "save")
+        return facts_of(
+            [{**answer, **save} for answer, save in zip(await self._asked("info", "all"), saves, strict=False)]
+        )
+
+    async def aclose(self) -> None:
+        """As Store."""
+        with suppress(StoreUnavailable), translated():
+            await close(self._client)
+
+    async def _call(self, script: _Script, names: Sequence[str], arguments: Sequence[str | int | bytes]) -> Any:
+        self._require_memory()
+        with translated():
+            try:
+                return await self._client.execute_command("EVALSHA", script.digest, len(names), *names, *arguments)
+            except NoScriptError:
+                return await self._client.execute_command("EVAL", script.text, len(names), *names, *arguments)
+
+    async def _asked(self, command: str, argument: str) -> list[Mapping[str, Any]]:
+        """The answer of every primary; a user who may not ask learns nothing, which is no failure."""
+        ask = getattr(self._client, command)
+        try:
+            with translated():
+                if isinstance(self._client, RedisCluster):
+                    answers = await ask(argument, target_nodes=RedisCluster.PRIMARIES)
+                    return list(answers.values())
+                return [await ask(argument)]
+        except StoreUnavailable as error:
+            if error.reason is Loss.REFUSED:
+                return [{}]
+            raise
+
+    def _require_memory(self) -> None:
+        """What Redis throws out to make room may be any of our counts: they mean nothing then."""
+        if self._clock() - self._evicted_at < SAME_AGAIN_S:
+            said = "Redis evicts keys to make room; raise maxmemory, or set maxmemory-policy noeviction"
+            raise StoreUnavailable(Loss.EVICTING, said, was_sent=False)
+
+    def _entry_names(self, space: str, key: str) -> tuple[str, ...]:
+        return (self._name(space, "e", key), *(self._name(space, part) for part in ("v", "c", "i", "x")))
+
+    def _name(self, space: str, part: str, name: str = "") -> str:
+        return f"{self._prefix}:{{{space}}}:{part}:{name}" if name else f"{self._prefix}:{{{space}}}:{part}"
+
+
+def open_redis(
+    address: StoreAddress, *, timeout_s: float, clock: Clock, wall: Callable[[], float], prefix: str = PREFIX
+) -> RedisStore:
+    """The store at this address, not yet connected."""
+    return RedisStore(connect(address, timeout_s=timeout_s), clock=clock, wall=wall, prefix=prefix)
+
+
+def _grant(parts: Sequence[bytes]) -> Grant:
+    units, bucket, usable_ms, remaining, reset_ms, wait_ms = map(int, parts)
+    wait_s = wait_ms / 1000 if wait_ms >= 0 else float(wait_ms)
+    return Grant(units, bucket, usable_ms / 1000, remaining, reset_ms / 1000, wait_s)

@@ -1,0 +1,34 @@
+"""How much memory this process holds, and how much it may."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+_STATM: Final = "/proc/self/statm"
+_CGROUP_LIMITS: Final = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+_NO_LIMIT_BYTES: Final = 1 << 60
+"""Control groups of the first version say "no limit" with a number near 2**63."""
+
+
+def resident_bytes() -> int | None:
+    """Memory that this process holds now; None where the system does not say."""
+    try:
+        with open(_STATM, "rb") as file:
+            pages = int(file.read().split()[1])
+    except (OSError, ValueError, IndexError):
+        return None
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def group_limit_bytes(files: tuple[Path, ...] = _CGROUP_LIMITS) -> int | None:
+    """What the control group of this process may hold; None without a limit."""
+    for file in files:
+        try:
+            text = file.read_text().strip()
+        except OSError:
+            continue
+        if text.isdigit() and int(text) < _NO_LIMIT_BYTES:
+            return int(text)
+    return None

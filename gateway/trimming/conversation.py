@@ -1,0 +1,95 @@
+"""Conversation: a request's messages as plain JSON, grouped into turns, with the parts that no strategy may touch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+Message = dict[str, Any]
+Edit = Callable[[str], str]
+
+_INSTRUCTING: Final = frozenset({"system", "developer"})
+_FENCED: Final = re.compile(r"(^```.*?^```[^\n]*$|^~~~.*?^~~~[^\n]*$)", re.MULTILINE | re.DOTALL)
+
+
+class Conversation:
+    """Messages are never changed in place; strategies make new lists."""
+
+    __slots__ = ("messages",)
+
+    def __init__(self, messages: Sequence[Message]) -> None:
+        self.messages = list(messages)
+
+    @property
+    def num_bytes(self) -> int:
+        """Of all text, as UTF-8, tool calls included."""
+        return sum(map(size_of, self.messages))
+
+    def turns(self) -> list[range]:
+        """Indexes by turn: the instructions at the beginning are turn 0 (possibly empty), then every user message
+        begins one; what answers a tool call stays in the turn of the call."""
+        messages = self.messages
+        start = 0
+        while start < len(messages) and messages[start]["role"] in _INSTRUCTING:
+            start += 1
+        begins = [index for index in range(start, len(messages)) if messages[index]["role"] == "user"]
+        if not begins or begins[0] != start:
+            begins.insert(0, start)
+        ends = [*begins[1:], len(messages)]
+        return [range(start), *(range(begin, end) for begin, end in zip(begins, ends, strict=True) if begin < end)]
+
+    def last_turn_begins(self) -> int:
+        """Index of the last turn's first message."""
+        turns = self.turns()
+        return turns[-1].start if len(turns) > 1 else len(self.messages)
+
+    def old_messages(self) -> range:
+        """Indexes between the instructions and the last turn: what strategies may work on freely."""
+        return range(self.turns()[0].stop, self.last_turn_begins())
+
+
+def size_of(message: Message) -> int:
+    """Bytes of a message's text and tool calls."""
+    content = message.get("content")
+    size = 0
+    if isinstance(content, str):
+        size = len(content.encode())
+    elif isinstance(content, list):
+        size = sum(len(part["text"].encode()) for part in content if isinstance(part.get("text"), str))
+    for call in message.get("tool_calls") or ():
+        function = call.get("function") or {}
+        size += len(str(function.get("name", ""))) + len(str(function.get("arguments", "")).encode())
+    return size
+
+
+def edited(message: Message, edit: Edit) -> Message:
+    """The message with `edit` applied to each of its texts; the same object when nothing changed."""
+    content = message.get("content")
+    if isinstance(content, str):
+        text = edit(content)
+        return message if text == content else {**message, "content": text}
+    if not isinstance(content, list):
+        return message
+    parts = [_edited_part(part, edit) for part in content]
+    return message if parts == content else {**message, "content": parts}
+
+
+def outside_code(text: str, edit: Edit) -> str:
+    """`edit` applied to everything but fenced code, which stays as it is."""
+    if "```" not in text and "~~~" not in text:
+        return edit(text)
+    pieces = _FENCED.split(text)
+    return "".join(piece if index % 2 else edit(piece) for index, piece in enumerate(pieces))
+
+
+def has_code(text: str) -> bool:
+    """Whether there is fenced code."""
+    return _FENCED.search(text) is not None
+
+
+def _edited_part(part: Any, edit: Edit) -> Any:
+    if isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str):
+        text = edit(part["text"])
+        return part if text == part["text"] else {**part, "text": text}
+    return part

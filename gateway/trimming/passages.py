@@ -1,0 +1,174 @@
+"""Passages: of a long text, the sentences that the question is about, by BM25 (Robertson and Zaragoza, 2009)."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from gateway.trimming.conversation import Conversation, edited, has_code
+
+MIN_PASSAGE_BYTES: Final = 1200
+"""A shorter text is kept whole."""
+MAX_SENTENCES: Final = 4000
+"""Of one text; a longer one is left alone rather than held up for."""
+
+_K1: Final = 1.2
+_B: Final = 0.6
+_SECOND_HOP_WEIGHT: Final = 0.5
+_NUM_SEEDS: Final = 3
+_LEFT_OUT: Final = " […] "
+
+_SENTENCE: Final = re.compile(r"[^.!?\n]*(?:[.!?]+(?=[\s\"')\]]|$)[\"')\]]*|\n+|$)\s*")
+_WORD: Final = re.compile(r"\w+", re.UNICODE)
+_STOP_WORDS: Final = (
+    "a an and are as at be by can could did do does for from had has have he her his how i in is it its me my of on or "
+    "our she so tell that the their them they this to was we were what when where which who will with would you your "
+    "please question text notes read answer use following according"
+)
+_STOP: Final = frozenset(_STOP_WORDS.split())
+
+
+def extract_passages(conversation: Conversation, budget_bytes: int) -> Conversation:
+    """Long user texts cut down to the sentences that bear on the last question, in their order, until the whole fits
+    the budget. The question itself, code and short texts stay whole."""
+    missing = conversation.num_bytes - budget_bytes
+    if missing <= 0:
+        return conversation
+    messages = list(conversation.messages)
+    question = _question_of(messages[-1].get("content"))
+    if not question:
+        return conversation
+    for index in range(len(messages)):
+        if missing <= 0:
+            break
+        if messages[index]["role"] != "user":
+            continue
+        before = Conversation([messages[index]]).num_bytes
+        keep = max(before - missing, len(question.encode()) + MIN_PASSAGE_BYTES // 4)
+        messages[index] = edited(messages[index], lambda text, keep=keep: extract(text, question, keep))  # type: ignore[misc]
+        missing -= before - Conversation([messages[index]]).num_bytes
+    return Conversation(messages)
+
+
+def extract(text: str, question: str, budget_bytes: int) -> str:
+    """The sentences of `text` that bear on `question` within the budget; the question is kept where it stands."""
+    size = len(text.encode())
+    if size <= max(budget_bytes, MIN_PASSAGE_BYTES) or has_code(text):
+        return text
+    before, found, after = text.partition(question)
+    passage = before + after if found else text
+    sentences = [match.group() for match in _SENTENCE.finditer(passage) if match.group().strip()]
+    if len(sentences) > MAX_SENTENCES or len(sentences) < 3:
+        return text
+    room = budget_bytes - (len(question.encode()) if found else 0)
+    kept = set(_best(sentences, question, room))
+    boundary = len(before) if found else len(text)
+    return _joined(sentences, kept, question if found else "", boundary)
+
+
+def _joined(sentences: Sequence[str], kept: set[int], question: str, boundary: int) -> str:
+    """Kept sentences in order, gaps marked, the question where it was."""
+    pieces: list[str] = []
+    position, is_gap, is_asked = 0, False, not question
+    for index, sentence in enumerate(sentences):
+        if not is_asked and position >= boundary:
+            pieces.append(("\n\n" if pieces else "") + question + ("\n\n" if index < len(sentences) else ""))
+            is_asked = True
+        position += len(sentence)
+        if index in kept:
+            pieces.append(_LEFT_OUT.lstrip() + sentence if is_gap else sentence)
+            is_gap = False
+        else:
+            is_gap = bool(pieces) and not pieces[-1].endswith("\n\n")
+    if not is_asked:
+        pieces.append("\n\n" + question)
+    return "".join(pieces).strip()
+
+
+def _question_of(content: object) -> str:
+    """The last paragraph of the last text, or the first when the text ends in none that is short."""
+    if isinstance(content, list):
+        texts = [part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str)]
+        content = texts[-1] if texts else ""
+    if not isinstance(content, str):
+        return ""
+    paragraphs = [part.strip() for part in re.split(r"\n+", content) if part.strip()]
+    if not paragraphs:
+        return ""
+    short = [part for part in (paragraphs[-1], paragraphs[0]) if len(part.encode()) <= MIN_PASSAGE_BYTES // 2]
+    asking = [part for part in short if "?" in part]
+    if asking or short:
+        return (asking or short)[0]
+    sentences = [match.group().strip() for match in _SENTENCE.finditer(paragraphs[-1]) if match.group().strip()]
+    return sentences[-1] if sentences else ""
+
+
+def _best(sentences: Sequence[str], question: str, room_bytes: int) -> list[int]:
+    """Indexes by rank until the room is used; the neighbours that the best ones name count too."""
+    index = _Index(sentences)
+    wanted = dict.fromkeys(_stems(question, {}))
+    scores = index.scores(wanted)
+    seeds = sorted(range(len(sentences)), key=lambda number: -scores[number])[:_NUM_SEEDS]
+    rare = {word: None for seed in seeds if scores[seed] > 0 for word in index.words[seed] if word not in wanted}
+    if rare:
+        linked = index.scores(rare)
+        weight = _SECOND_HOP_WEIGHT * max(scores, default=0.0) / (max(linked, default=0.0) or 1.0)
+        scores = [score + weight * link for score, link in zip(scores, linked, strict=True)]
+    kept: list[int] = []
+    for number in sorted(range(len(sentences)), key=lambda number: (-scores[number], number)):
+        if scores[number] <= 0:
+            break
+        size = len(sentences[number].encode()) + len(_LEFT_OUT)
+        if size <= room_bytes:
+            kept.append(number)
+            room_bytes -= size
+    return kept
+
+
+class _Index:
+    """Which sentence has which word how often. Sums go in the order of words, so that all processes cut alike."""
+
+    __slots__ = ("_norms", "_postings", "words")
+
+    def __init__(self, sentences: Sequence[str]) -> None:
+        known: dict[str, str] = {}
+        self.words = [_stems(sentence, known) for sentence in sentences]
+        mean = sum(map(len, self.words)) / max(1, len(sentences)) or 1.0
+        self._norms = [_K1 * (1 - _B + _B * len(words) / mean) for words in self.words]
+        self._postings: dict[str, dict[int, int]] = {}
+        for number, words in enumerate(self.words):
+            for word in words:
+                places = self._postings.setdefault(word, {})
+                places[number] = places.get(number, 0) + 1
+
+    def scores(self, wanted: Iterable[str]) -> list[float]:
+        """BM25 of every sentence."""
+        count, scores = len(self.words), [0.0] * len(self.words)
+        for word in wanted:
+            places = self._postings.get(word, {})
+            weight = math.log(1 + (count - len(places) + 0.5) / (len(places) + 0.5)) * (_K1 + 1)
+            for number, times in places.items():
+                scores[number] += weight * times / (times + self._norms[number])
+        return scores
+
+
+def _stems(text: str, known: dict[str, str]) -> list[str]:
+    """Words in lower case without the endings that English adds; without the words that say nothing. `known` has the
+    stems of words seen before."""
+    stems = []
+    for word in _WORD.findall(text.casefold()):
+        stem = known.get(word)
+        if stem is None:
+            stem = known[word] = "" if word in _STOP else _stem(word)
+        if stem:
+            stems.append(stem)
+    return stems
+
+
+def _stem(word: str) -> str:
+    for ending in ("ing", "ies", "es", "ed", "s"):
+        if word.endswith(ending) and len(word) - len(ending) >= 3:
+            return word[: -len(ending)]
+    return word

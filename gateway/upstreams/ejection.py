@@ -1,0 +1,172 @@
+"""Ejection: taking a deployment out for its failures, and letting it back in through one request at a time.
+
+    in rotation ──failures──▶ ejected ──back-off over──▶ half open ──probe answered──▶ in rotation
+                                 ▲                           │
+                                 └──── probe failed, longer ─┘
+
+Pure: it is told the time, it holds no timer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class FailureKind(StrEnum):
+    """What went wrong with one exchange, as far as the deployment's health is concerned; a metric label."""
+
+    CONNECT = "connect"
+    """Refused, unreachable, not verified, or not there in time."""
+    STATUS = "status"
+    """A server error, or our credentials refused."""
+    BROKEN = "broken"
+    """Reset, closed early, not HTTP, or an answer that ended without saying so."""
+    TIMEOUT = "timeout"
+    """The first token, the next one or the end came too late."""
+    STALLED = "stalled"
+    """It holds requests and none of them has seen a token for far longer than was forecast."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EjectionRules:
+    """When a deployment is taken out, and for how long; ValueError for numbers that make no sense."""
+
+    consecutive_failures: int = 5
+    """Failures in a row, without one answer between them."""
+    failure_ratio: float = 0.5
+    """Or this share of the recent exchanges, `min_exchanges` of them at least."""
+    min_exchanges: int = 20
+    window_s: float = 10.0
+    """How fast exchanges are forgotten: the time constant of the decay."""
+    stalled_after: float = 4.0
+    """Silence of so many times what was expected, and `stalled_least_s` at least, is a stall."""
+    stalled_least_s: float = 2.0
+    first_s: float = 2.0
+    """Back-off of the first ejection; each further one doubles it."""
+    longest_s: float = 60.0
+    forget_s: float = 60.0
+    """After so long in rotation the next ejection starts from `first_s` again."""
+
+    def __post_init__(self) -> None:
+        if self.consecutive_failures < 1 or self.min_exchanges < 1:
+            raise ValueError("consecutive_failures and min_exchanges: expected positive integers")
+        if not 0 < self.failure_ratio <= 1:
+            raise ValueError(f"failure_ratio: expected a share above 0 and up to 1, got {self.failure_ratio}")
+        if self.stalled_after < 1 or self.stalled_least_s <= 0:
+            raise ValueError("stalled_after and stalled_least_s: expected 1 or more, and positive seconds")
+        if not 0 < self.first_s <= self.longest_s or self.window_s <= 0 or self.forget_s <= 0:
+            raise ValueError("first_s, longest_s, window_s, forget_s: expected positive seconds, first_s <= longest_s")
+
+
+class EjectionTally:
+    """How many deployments of one gateway are ejected: while it is 0, nobody has to look at each of them."""
+
+    __slots__ = ("num_ejected",)
+
+    def __init__(self) -> None:
+        self.num_ejected = 0
+
+
+class Ejection:
+    """The state of one deployment."""
+
+    __slots__ = (
+        "_at",
+        "_backoff_s",
+        "_consecutive",
+        "_failed",
+        "_is_probing",
+        "_restored_at",
+        "_rules",
+        "_tally",
+        "_total",
+        "_until",
+        "ejected_at",
+        "num_ejections",
+    )
+
+    def __init__(self, rules: EjectionRules, tally: EjectionTally) -> None:
+        self._rules = rules
+        self._tally = tally
+        self._consecutive = 0
+        self._failed = 0.0
+        self._total = 0.0
+        self._at = 0.0
+        self._until: float | None = None
+        self._backoff_s = rules.first_s
+        self._restored_at: float | None = None
+        self._is_probing = False
+        self.ejected_at = 0.0
+        """When it was last taken out."""
+        self.num_ejections = 0
+
+    @property
+    def is_in_rotation(self) -> bool:
+        """Neither ejected nor on trial."""
+        return self._until is None
+
+    @property
+    def until(self) -> float:
+        """When the back-off ends; only while ejected."""
+        assert self._until is not None, "asked for the end of an ejection that is none"
+        return self._until
+
+    def may_probe(self, now: float) -> bool:
+        """Whether the back-off is over and nobody is trying yet."""
+        return self._until is not None and now >= self._until and not self._is_probing
+
+    def begin_probe(self, now: float) -> bool:
+        """Take the one trial there is; False when there is none. End it with `end_probe`."""
+        if not self.may_probe(now):
+            return False
+        self._is_probing = True
+        return True
+
+    def end_probe(self) -> None:
+        """The trial is over, whatever came of it."""
+        self._is_probing = False
+
+    def succeed(self, now: float) -> None:
+        """An exchange went well."""
+        self._consecutive = 0
+        self._count(now, failed=0.0)
+
+    def fail(self, now: float) -> bool:
+        """An exchange failed; True when that took the deployment out. Ejected ones are left as they are."""
+        if self._until is not None:
+            return False
+        self._consecutive += 1
+        self._count(now, failed=1.0)
+        rules = self._rules
+        is_bad_share = self._total >= rules.min_exchanges and self._failed >= rules.failure_ratio * self._total
+        if self._consecutive < rules.consecutive_failures and not is_bad_share:
+            return False
+        self.eject(now)
+        return True
+
+    def eject(self, now: float) -> None:
+        """Take it out, or, after a failed trial, out again for longer."""
+        if self._until is None:
+            self._tally.num_ejected += 1
+            if self._restored_at is None or now - self._restored_at >= self._rules.forget_s:
+                self._backoff_s = self._rules.first_s
+        self._until = now + self._backoff_s
+        self._backoff_s = min(self._backoff_s * 2, self._rules.longest_s)
+        self.ejected_at = now
+        self.num_ejections += 1
+
+    def restore(self, now: float) -> None:
+        """Let it back in; what it did before no longer counts, except for the length of a next back-off."""
+        if self._until is not None:
+            self._tally.num_ejected -= 1
+            self._restored_at = now
+        self._until = None
+        self._consecutive = 0
+        self._failed = self._total = 0.0
+
+    def _count(self, now: float, failed: float) -> None:
+        kept = max(0.0, 1.0 - (now - self._at) / self._rules.window_s)
+        self._at = now
+        self._failed = self._failed * kept + failed
+        self._total = self._total * kept + 1.0

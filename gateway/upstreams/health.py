@@ -1,0 +1,240 @@
+"""DeploymentHealth: whether a deployment does its work, judged by what comes out of it and not by its open port."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Protocol
+
+from gateway.upstreams.ejection import Ejection, EjectionRules, EjectionTally, FailureKind
+
+MAX_PUSHBACK_S = 60.0
+"""Longest time a deployment's own Retry-After keeps it out."""
+
+EjectionHook = Callable[[FailureKind, float], None]
+"""Told why a deployment was taken out and for how many seconds."""
+
+
+class SignsOfLife(Protocol):
+    """What a vigil looks at: the response under way."""
+
+    num_progress: int
+    """Pieces so far that count as progress."""
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether we stopped reading ourselves."""
+        ...
+
+
+class Vigil:
+    """One exchange under way. End it once, with `succeeded`, `failed` or `dropped`; a second end does nothing."""
+
+    __slots__ = ("_health", "_num_seen", "began_at", "is_probe", "on_stalled", "patience_s", "response")
+
+    def __init__(self, health: DeploymentHealth, now: float, *, is_probe: bool) -> None:
+        self._health: DeploymentHealth | None = health
+        self._num_seen = 0
+        self.began_at = now
+        self.is_probe = is_probe
+        """It is the one request by which an ejected deployment is tried."""
+        self.patience_s: float | None = None
+        """Longest silence of the whole deployment that is still normal while this waits; None: any."""
+        self.response: SignsOfLife | None = None
+        """Set when the request is on the wire."""
+        self.on_stalled: Callable[[], None] | None = None
+        """Called when the deployment is found stalled while this waits for its first token."""
+
+    def succeeded(self, now: float) -> None:
+        """A whole answer came, an error of the client's included."""
+        health = self._end()
+        if health is not None:
+            health.note_success(now, since=self.began_at, is_probe=self.is_probe)
+
+    def failed(self, now: float, kind: FailureKind) -> None:
+        """It ended in a way that is the deployment's fault."""
+        health = self._end()
+        if health is not None:
+            health.note_failure(now, kind, is_probe=self.is_probe)
+
+    def dropped(self) -> None:
+        """It ended without saying anything about the deployment: the client left, or another answer was faster."""
+        self._end()
+
+    def expect(self, seconds: float) -> None:
+        """A token should come within `seconds`: silence of a multiple of that is a stall."""
+        if self._health is not None:
+            self.patience_s = self._health.patience_s(seconds)
+
+    def has_moved(self) -> bool:
+        """Whether tokens came since this was last asked; reading that we paused ourselves counts as moving."""
+        response = self.response
+        if response is None:
+            return False
+        num_before, self._num_seen = self._num_seen, response.num_progress
+        return self._num_seen != num_before or response.is_paused
+
+    @property
+    def has_first_token(self) -> bool:
+        """Whether anything came for this exchange, as of the last `has_moved`."""
+        return self._num_seen > 0
+
+    def _end(self) -> DeploymentHealth | None:
+        health, self._health = self._health, None
+        self.on_stalled = None  # it leads back to whoever holds this vigil
+        if health is not None:
+            health.leave(self)
+        return health
+
+
+def _ignore(kind: FailureKind, backoff_s: float) -> None:
+    """The hook of a deployment whose ejections nobody counts."""
+
+
+class DeploymentHealth:
+    """One deployment's health; it is told the time. `sweep` has to be called a few times a second."""
+
+    __slots__ = (
+        "_ejection",
+        "_last_progress_at",
+        "_on_ejected",
+        "_pushback_until",
+        "_rules",
+        "_tally",
+        "_vigils",
+    )
+
+    def __init__(
+        self,
+        *,
+        rules: EjectionRules | None = None,
+        tally: EjectionTally | None = None,
+        on_ejected: EjectionHook = _ignore,
+    ) -> None:
+        self._rules = rules or EjectionRules()
+        self._tally = tally or EjectionTally()
+        self._ejection = Ejection(self._rules, self._tally)
+        self._on_ejected = on_ejected
+        self._vigils: dict[Vigil, None] = {}
+        self._last_progress_at = -math.inf
+        self._pushback_until = 0.0
+
+    # What the router asks.
+
+    @property
+    def is_fit(self) -> bool:
+        """Neither ejected nor asked to be left alone: the usual case, one look; then nothing else need be asked."""
+        return self._ejection.is_in_rotation and not self._pushback_until
+
+    def is_ejected(self, now: float) -> bool:
+        """Whether requests should go elsewhere; False for the one that may try it after its back-off."""
+        return not self._ejection.is_in_rotation and not self._ejection.may_probe(now)
+
+    def may_probe(self, now: float) -> bool:
+        """Whether it is ejected, its back-off is over, and one request may try it."""
+        return self._ejection.may_probe(now)
+
+    def returns_at(self) -> float:
+        """When its back-off ends; only for one that is ejected."""
+        return self._ejection.until
+
+    def pushback_s(self, now: float) -> float:
+        """Seconds for which it still asks to be left alone, else 0.0."""
+        if now >= self._pushback_until:
+            self._pushback_until = 0.0
+            return 0.0
+        return self._pushback_until - now
+
+    @property
+    def num_under_way(self) -> int:
+        """Exchanges that are being watched."""
+        return len(self._vigils)
+
+    # What the forwarder tells.
+
+    def begin(self, now: float) -> Vigil:
+        """A request is about to be sent; the vigil must be ended. It is the probe when one is due."""
+        is_probe = not self._ejection.is_in_rotation and self._ejection.begin_probe(now)
+        vigil = Vigil(self, now, is_probe=is_probe)
+        self._vigils[vigil] = None
+        return vigil
+
+    def leave(self, vigil: Vigil) -> None:
+        """For the vigil itself: it is over."""
+        del self._vigils[vigil]
+        if vigil.is_probe:
+            self._ejection.end_probe()
+
+    def note_progress(self, now: float) -> None:
+        """A token came, of whatever request."""
+        self._last_progress_at = now
+
+    def quiet_s(self, now: float) -> float:
+        """Seconds since the last token that was noticed."""
+        return now - self._last_progress_at
+
+    def note_success(self, now: float, *, since: float | None = None, is_probe: bool = False) -> None:
+        """An exchange went well. One begun (`since`) after the ejection, or the probe, ends the ejection."""
+        self._last_progress_at = now
+        ejection = self._ejection
+        if ejection.is_in_rotation:
+            ejection.succeed(now)
+        elif is_probe or (since is not None and since >= ejection.ejected_at):
+            ejection.restore(now)
+
+    def note_failure(self, now: float, kind: FailureKind, *, is_probe: bool = False) -> None:
+        """An exchange failed; may eject. A failed probe ejects again, for longer."""
+        if is_probe and not self._ejection.is_in_rotation:
+            self._eject(now, kind)
+        elif self._ejection.fail(now):
+            self._on_ejected(kind, self._ejection.until - now)
+
+    def note_pushback(self, now: float, retry_after_s: float) -> None:
+        """It asked to be left alone for a while (429 with Retry-After): no failure, but no use trying either."""
+        self._pushback_until = max(self._pushback_until, now + min(retry_after_s, MAX_PUSHBACK_S))
+
+    def reset(self, now: float) -> None:
+        """Another process answers at its address now: what the last one did is forgotten."""
+        self._ejection.restore(now)
+        self._pushback_until = 0.0
+
+    # Liveness by token progress.
+
+    def patience_s(self, expected_s: float) -> float:
+        """The silence that is too long where a token was expected within `expected_s`."""
+        return max(self._rules.stalled_least_s, self._rules.stalled_after * expected_s)
+
+    def sweep(self, now: float) -> None:
+        """Eject the deployment when it holds requests and has been silent for longer than any of them would bear.
+
+        A wish to be left alone whose time is over ends here at the latest.
+        """
+        self.pushback_s(now)  # forgets one that is over
+        if not self._vigils:
+            return
+        num_moved = sum(vigil.has_moved() for vigil in self._vigils)
+        if num_moved:
+            self._last_progress_at = now
+            return
+        overdue = [vigil for vigil in self._vigils if self._is_overdue(vigil, now)]
+        if not overdue:
+            return
+        if self._ejection.is_in_rotation:
+            self._eject(now, FailureKind.STALLED)
+        for vigil in overdue:
+            vigil.patience_s = None
+            if vigil.on_stalled is not None and not vigil.has_first_token:
+                vigil.on_stalled()
+
+    def _is_overdue(self, vigil: Vigil, now: float) -> bool:
+        quiet_since = max(vigil.began_at, self._last_progress_at)
+        return vigil.patience_s is not None and now - quiet_since > vigil.patience_s
+
+    def _eject(self, now: float, kind: FailureKind) -> None:
+        self._ejection.eject(now)
+        self._on_ejected(kind, self._ejection.until - now)
+
+    def check_integrity(self) -> None:
+        """Raises AssertionError when an exchange is still watched; for idle moments."""
+        assert not self._vigils, f"{len(self._vigils)} exchanges were never ended"
+        assert self._tally.num_ejected >= 0

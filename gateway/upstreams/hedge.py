@@ -1,0 +1,74 @@
+"""RecentDelays: how long answers took to begin lately, and from when on one is late. Pure: it is told the time."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+WINDOW_S: Final = 60.0
+LATE_SHARE: Final = 0.95
+"""An answer is late when this share of the recent ones had begun by then."""
+MIN_SAMPLES: Final = 20
+"""Fewer say nothing about a tail."""
+
+_REFRESH_S: Final = 0.25
+_FIRST: Final = 0.001
+_STEP: Final = math.log(1.1)
+_NUM_BINS: Final = 128
+"""1 ms to 200 s, each bin a tenth wider than the one before: no quantile is off by more."""
+
+
+class RecentDelays:
+    """Counts over the last one to two windows, in bins; costs the same however many samples there were."""
+
+    __slots__ = ("_before", "_known", "_known_at", "_now", "_num_before", "_num_now", "_since")
+
+    def __init__(self) -> None:
+        self._now = [0] * _NUM_BINS
+        self._before = [0] * _NUM_BINS
+        self._num_now = self._num_before = 0
+        self._since = 0.0
+        self._known: tuple[float | None, float | None] = (None, None)
+        self._known_at = -math.inf
+
+    def add(self, now: float, seconds: float) -> None:
+        """An answer began `seconds` after it was asked for."""
+        self._turn(now)
+        position = int(math.log(max(seconds, _FIRST) / _FIRST) / _STEP)
+        self._now[min(position, _NUM_BINS - 1)] += 1
+        self._num_now += 1
+
+    def usual_s(self, now: float) -> float | None:
+        """Seconds within which half of the answers began, up to a tenth too many; None with too few samples."""
+        return self._look(now)[0]
+
+    def late_s(self, now: float) -> float | None:
+        """Seconds after which an answer is late, up to a tenth too many; None with too few samples."""
+        return self._look(now)[1]
+
+    def _look(self, now: float) -> tuple[float | None, float | None]:
+        """Both, worked out a few times a second at most: every request asks."""
+        if now - self._known_at >= _REFRESH_S:
+            self._turn(now)
+            self._known, self._known_at = (self._quantile_s(0.5), self._quantile_s(LATE_SHARE)), now
+        return self._known
+
+    def _quantile_s(self, share: float) -> float | None:
+        num = self._num_now + self._num_before
+        if num < MIN_SAMPLES:
+            return None
+        left = share * num
+        for position in range(_NUM_BINS):
+            left -= self._now[position] + self._before[position]
+            if left <= 0:
+                return _FIRST * math.exp((position + 1) * _STEP)
+        return _FIRST * math.exp(_NUM_BINS * _STEP)
+
+    def _turn(self, now: float) -> None:
+        """Begin a new window when the current one is over; after a long silence nothing is kept."""
+        age_s = now - self._since
+        if age_s < WINDOW_S:
+            return
+        self._since = now
+        self._before, self._num_before = ([0] * _NUM_BINS, 0) if age_s > 2 * WINDOW_S else (self._now, self._num_now)
+        self._now, self._num_now = [0] * _NUM_BINS, 0

@@ -1,0 +1,36 @@
+"""WholeEvents: passes a stream on in whole events, so that one that breaks off never leaves half an event behind.
+
+An error event after half an event would be swallowed by it: clients join what stands between two blank lines. A client
+can act on an event only when it is whole, so nobody waits longer for anything.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+MAX_HELD_BYTES: Final = 256 * 1024
+"""An event larger than this is passed on in parts."""
+
+_ENDS: Final = (b"\n\n", b"\r\n\r\n", b"\r\r", b"\n\r\n")
+
+
+class WholeEvents:
+    """Feed pieces as they come, send what comes back; `rest` is the event that is not whole yet."""
+
+    __slots__ = ("rest",)
+
+    def __init__(self) -> None:
+        self.rest = b""
+
+    def feed(self, piece: bytes) -> bytes:
+        """All that is whole now. A piece that ends with an event, as most do, is returned as it is."""
+        if not self.rest and piece.endswith(_ENDS):
+            return piece
+        data = self.rest + piece
+        # The seam may lie inside an end; what was searched before need not be searched again.
+        searched = max(len(self.rest) - 3, 0)
+        end = max((found + len(mark) for mark in _ENDS if (found := data.rfind(mark, searched)) >= 0), default=0)
+        if len(data) - end > MAX_HELD_BYTES:
+            end = len(data)
+        self.rest = data[end:]
+        return data[:end]

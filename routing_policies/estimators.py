@@ -1,0 +1,194 @@
+"""Small models of what cannot be known beforehand. Pure: instants and durations are arguments, chance has no part."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections import deque
+from typing import Final
+
+_TINY: Final = 1e-9
+
+
+class BytesPerToken:
+    """How many bytes of a request make one prompt token, for one tenant and model: learned from what engines count."""
+
+    __slots__ = ("_bytes", "_cross", "_num", "_squares", "_tokens", "_weight")
+
+    PRIOR: Final = 4.0
+    """Bytes a token of English text, before anything was seen."""
+    _DECAY: Final = 0.98
+
+    def __init__(self) -> None:
+        self._weight = self._bytes = self._tokens = self._squares = self._cross = 0.0
+        self._num = 0
+
+    def observe(self, num_bytes: int, num_tokens: int) -> None:
+        """A request of `num_bytes` was counted as `num_tokens`; nonsense is ignored."""
+        if num_bytes < 1 or num_tokens < 1:
+            return
+        kept = self._DECAY
+        weight = 1.0 / num_tokens**2  # errors count in proportion to the prompt
+        self._weight = kept * self._weight + weight
+        self._bytes = kept * self._bytes + weight * num_bytes
+        self._tokens = kept * self._tokens + weight * num_tokens
+        self._squares = kept * self._squares + weight * num_bytes * num_bytes
+        self._cross = kept * self._cross + weight * num_bytes * num_tokens
+        self._num += 1
+
+    def tokens(self, num_bytes: int) -> int:
+        """Prompt tokens that a request of `num_bytes` probably has, at least 1."""
+        if self._num == 0:
+            return max(1, round(num_bytes / self.PRIOR))
+        mean_bytes, mean_tokens = self._bytes / self._weight, self._tokens / self._weight
+        spread = self._squares / self._weight - mean_bytes**2
+        slope = mean_tokens / mean_bytes
+        if spread > (0.05 * mean_bytes) ** 2:  # sizes differ enough for a template's fixed tokens to show
+            fitted = (self._cross / self._weight - mean_bytes * mean_tokens) / spread
+            slope = min(max(fitted, slope / 4), slope * 4)
+        return max(1, round(mean_tokens + slope * (num_bytes - mean_bytes)))
+
+
+class OutputForecast:
+    """How long answers get, as a fading histogram with bounds a quarter of an octave apart."""
+
+    __slots__ = ("_counts", "_means", "_num_new", "_total")
+
+    PRIOR_TOKENS: Final = 256.0
+    """Of a route that has not answered yet."""
+    _BOUNDS: Final = tuple(2 ** (step / 4) for step in range(4 * 20 + 1))
+    _DECAY: Final = 0.99
+    _PRIOR_WEIGHT: Final = 2.0
+    _REFRESH_EVERY: Final = 8
+    _MAX_MEANS: Final = 64
+
+    def __init__(self) -> None:
+        self._counts = [0.0] * (len(self._BOUNDS) + 1)
+        self._counts[bisect_left(self._BOUNDS, self.PRIOR_TOKENS)] = self._PRIOR_WEIGHT
+        self._total = self._PRIOR_WEIGHT
+        self._means: dict[int | None, int] = {}
+        """By limit, as of a few answers ago: the sum over the histogram costs more than it changes."""
+        self._num_new = 0
+
+    def observe(self, num_tokens: float) -> None:
+        """An answer had `num_tokens`."""
+        # Instead of fading every count, new ones weigh more; brought back before the numbers grow out of hand.
+        weight = self._total * (1.0 / self._DECAY - 1.0)
+        weight = max(weight, 1.0)
+        self._counts[bisect_left(self._BOUNDS, max(num_tokens, 1.0))] += weight
+        self._total += weight
+        self._num_new += 1
+        if self._num_new >= self._REFRESH_EVERY or len(self._means) > self._MAX_MEANS:
+            self._num_new = 0
+            self._means.clear()
+        if self._total > 1e9:
+            self._counts = [count / 1e9 for count in self._counts]
+            self._total /= 1e9
+
+    def mean_tokens(self, limit: int | None) -> int:
+        """The mean of answers cut off at `limit`, at least 1."""
+        known = self._means.get(limit)
+        if known is None:
+            known = self._means[limit] = self._mean_tokens(math.inf if limit is None else float(limit))
+        return known
+
+    def _mean_tokens(self, bound: float) -> int:
+        total = 0.0
+        for count, upper in zip(self._counts, (*self._BOUNDS, self._BOUNDS[-1]), strict=True):
+            if count:
+                total += count * min(upper * _MIDDLE, bound)
+        return max(1, round(total / self._total))
+
+    def quantile_tokens(self, share: float, limit: int | None) -> int:
+        """The length that `share` of the answers stay within, at most `limit`."""
+        bound = round(self._upper_of(share))
+        return max(1, bound if limit is None else min(bound, limit))
+
+    def _upper_of(self, share: float) -> float:
+        left = share * self._total
+        for count, upper in zip(self._counts, self._BOUNDS, strict=False):
+            left -= count
+            if left <= 0.0:
+                return upper
+        return self._BOUNDS[-1]
+
+
+_MIDDLE: Final = 2 ** (-1 / 8)
+
+
+class PeakEwma:
+    """Follows a rise at once and a fall slowly: who was slow a moment ago is not trusted again yet."""
+
+    __slots__ = ("_at", "_decay_s", "_value")
+
+    def __init__(self, *, decay_s: float, value: float = 0.0) -> None:
+        self._decay_s = decay_s
+        self._value = value
+        self._at = -math.inf
+
+    def observe(self, now: float, value: float) -> None:
+        """A new measurement: taken whole when it is above, else mixed in by the time since the last."""
+        if value >= self._value:
+            self._value = value
+        else:
+            kept = math.exp((self._at - now) / self._decay_s)
+            self._value = kept * self._value + (1.0 - kept) * value
+        self._at = now
+
+    def value(self, now: float, floor: float = 0.0) -> float:
+        """The value, drawn towards `floor` while nobody measures."""
+        if self._value <= floor:
+            return self._value
+        return floor + (self._value - floor) * math.exp((self._at - now) / self._decay_s)
+
+
+class DrainRate:
+    """Units a second that leave while something waits; idle time does not count, for it says nothing about speed."""
+
+    __slots__ = ("_at", "_busy_s", "_units", "_window_s")
+
+    def __init__(self, *, window_s: float) -> None:
+        self._window_s = window_s
+        self._units = 0.0
+        self._busy_s = 0.0
+        self._at: float | None = None
+
+    def start(self, now: float) -> None:
+        """Something waits from now on; does nothing when something did already."""
+        if self._at is None:
+            self._at = now
+
+    def leave(self, now: float, units: float, *, is_last: bool) -> None:
+        """`units` left; `is_last` when nothing waits any more."""
+        busy_s = max(now - (now if self._at is None else self._at), 0.0)
+        kept = math.exp(-busy_s / self._window_s)
+        self._units = kept * self._units + units
+        self._busy_s = kept * self._busy_s + busy_s
+        self._at = None if is_last else now
+
+    @property
+    def per_s(self) -> float | None:
+        """The rate, None before anything left."""
+        return self._units / self._busy_s if self._busy_s > _TINY else None
+
+
+class ForecastError:
+    """The relative errors |forecast - measured| / measured of the last forecasts; sorted only when somebody asks."""
+
+    __slots__ = ("_errors",)
+
+    _WINDOW: Final = 512
+
+    def __init__(self) -> None:
+        self._errors: deque[float] = deque(maxlen=self._WINDOW)
+
+    def observe(self, forecast: float, measured: float) -> None:
+        """Compare one forecast with what came."""
+        self._errors.append(abs(forecast - measured) / max(measured, _TINY))
+
+    def quantile(self, share: float) -> float | None:
+        """The error that `share` of the last forecasts stayed within; None before the first."""
+        if not self._errors:
+            return None
+        ordered = sorted(self._errors)
+        return ordered[min(int(share * len(ordered)), len(ordered) - 1)]

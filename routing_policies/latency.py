@@ -1,0 +1,113 @@
+"""TtftModel and TpotModel: how long a deployment takes, learned from what it took."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+from routing_policies.regression import NonNegativeRegression
+
+_GAIN_STEP: Final = 0.12
+_MAX_LOG_RATIO: Final = math.log(4.0)
+_MAX_LOG_GAIN: Final = math.log(100.0)
+_GAIN_DECAY_S: Final = 10.0
+_FRESH_S: Final = 1.0
+"""For so long after a measurement nothing is forgotten."""
+_FIRST_ERROR: Final = 0.5
+_ERROR_STEP: Final = 0.05
+_ERROR_FLOOR: Final = 0.003
+_TINY_S: Final = 1e-6
+
+
+class SpeedGain:
+    """By what factor a machine is slower than its model says, now: the model learns over hundreds of requests, this
+    over a handful. It forgets in `decay_s` while nobody measures, so that who was slow is tried again."""
+
+    __slots__ = ("_at", "_decay_s", "_factor", "_log")
+
+    def __init__(self, *, decay_s: float = _GAIN_DECAY_S) -> None:
+        self._decay_s = decay_s
+        self._log = 0.0
+        self._factor = 1.0
+        """e to the power of `_log`."""
+        self._at = -math.inf
+
+    def observe(self, now: float, ratio: float) -> None:
+        """`ratio`: measured over what the model said without the gain."""
+        log = self._log_at(now)
+        surprise = math.log(max(ratio, 1e-6)) - log
+        surprise = min(max(surprise, -_MAX_LOG_RATIO), _MAX_LOG_RATIO)
+        self._log = min(max(log + _GAIN_STEP * surprise, -_MAX_LOG_GAIN), _MAX_LOG_GAIN)
+        self._factor = math.exp(self._log)
+        self._at = now
+
+    def value(self, now: float) -> float:
+        """The factor."""
+        return self._factor if now - self._at <= _FRESH_S else math.exp(self._log_at(now))
+
+    def _log_at(self, now: float) -> float:
+        idle_s = now - self._at
+        return self._log * math.exp(-idle_s / self._decay_s) if idle_s > _FRESH_S and self._log else self._log
+
+
+class TtftModel:
+    """Seconds to the first token as a non-negative sum over features, times how slow the machine is just now."""
+
+    __slots__ = ("_gain", "_regression", "error")
+
+    def __init__(
+        self, prior: Sequence[float], scales: Sequence[float], *, gain: SpeedGain | None = None, decay: float = 0.995
+    ) -> None:
+        """`gain` may be shared between models of one machine: when it is slow, it is slow for all of them."""
+        self._regression = NonNegativeRegression(prior, scales, decay=decay)
+        self._gain = gain or SpeedGain()
+        self.error = _FIRST_ERROR
+        """Recent mean of |log(forecast / measured)|."""
+
+    def predict_s(self, now: float, features: Sequence[float]) -> float:
+        """The forecast."""
+        return self._regression.predict(features) * self._gain.value(now)
+
+    def plain_s(self, features: Sequence[float]) -> float:
+        """The forecast at the machine's usual speed."""
+        return self._regression.predict(features)
+
+    def observe(self, now: float, features: Sequence[float], seconds: float) -> None:
+        """The first token came `seconds` after a request with these features was sent."""
+        plain_s = self._regression.predict(features)
+        if plain_s > 0.0:
+            missed = abs(math.log(max(seconds, _TINY_S) / (plain_s * self._gain.value(now))))
+            self.error += _ERROR_STEP * (min(missed, _MAX_LOG_RATIO) - self.error)
+            self._gain.observe(now, seconds / plain_s)
+        self._regression.observe(features, seconds)
+
+
+def blended(first: tuple[float, float], second: tuple[float, float]) -> float:
+    """Two forecasts, each with its recent error, as one: whoever was better lately weighs more, by the square."""
+    ours, theirs = (1.0 / (error * error + _ERROR_FLOOR) for _, error in (first, second))
+    return (first[0] * ours + second[0] * theirs) / (ours + theirs)
+
+
+class TpotModel:
+    """Seconds per output token as a function of the rows that run together."""
+
+    __slots__ = ("_gain", "_regression")
+
+    _PRIOR: Final = (0.02, 0.0003)
+
+    def __init__(self) -> None:
+        self._regression = NonNegativeRegression(self._PRIOR, (1.0, 16.0), decay=0.99)
+        self._gain = SpeedGain()
+
+    def predict_s(self, now: float, rows: float) -> float:
+        """Seconds a token beside `rows` rows, its own included."""
+        return self._regression.predict((1.0, rows)) * self._gain.value(now)
+
+    def observe(self, now: float, rows: float, seconds: float) -> None:
+        """An answer took `seconds` a token while about `rows` ran."""
+        features = (1.0, rows)
+        plain_s = self._regression.predict(features)
+        if plain_s > 0.0:
+            self._gain.observe(now, seconds / plain_s)
+        self._regression.observe(features, seconds)

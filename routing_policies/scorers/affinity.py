@@ -1,0 +1,23 @@
+"""Prefers the replica that holds the beginning of the prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from routing_policies.views import FIRST_ATTEMPT, Attempt, DeploymentView
+
+
+@dataclass(frozen=True, slots=True)
+class Affinity:
+    """The share of the prompt whose keys and values a replica probably has.
+
+    Meant to settle what `latency` leaves open: the time that is saved is in the forecast already, and a holder that is
+    busier than the saving loses there.
+    """
+
+    name: str = "affinity"
+
+    def scores(self, views: Sequence[DeploymentView], attempt: Attempt = FIRST_ATTEMPT) -> list[float]:
+        """affinity tokens / prompt tokens."""
+        return [min(view.affinity_tokens / view.prompt_tokens, 1.0) if view.prompt_tokens else 0.0 for view in views]

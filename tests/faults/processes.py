@@ -1,0 +1,122 @@
+"""Gateways as processes of their own, and a client that counts whatever goes wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.gateway.stack import Reply, chat, encode
+
+ROOT = Path(__file__).resolve().parents[2]
+START_TIMEOUT_S = 60.0
+
+_POLICY = """
+schema_version: 1
+deployments: [{{id: only, url: "unix:{engine}", model: tiny, limits: {{max_in_flight: 1000}}}}]
+"""
+
+
+class GatewayProcess:
+    """One running `penstock gateway`."""
+
+    def __init__(self, process: asyncio.subprocess.Process, log: Path) -> None:
+        self.process = process
+        self._log = log
+
+    def lines(self, event: str) -> list[dict[str, Any]]:
+        """Its log lines of one kind so far."""
+        texts = (text for text in self._log.read_text().splitlines() if text.startswith("{"))
+        return [line for text in texts if (line := json.loads(text))["event"] == event]
+
+    async def until(self, event: str) -> dict[str, Any]:
+        """The first line of a kind, once it is there."""
+        async with asyncio.timeout(START_TIMEOUT_S):
+            while not (lines := self.lines(event)):
+                assert self.process.returncode is None, self._log.read_text()[-3000:]
+                await asyncio.sleep(0.02)
+        return lines[0]
+
+    def terminate(self) -> None:
+        """SIGTERM."""
+        self.process.send_signal(signal.SIGTERM)
+
+    async def ended(self) -> int:
+        """Its exit code."""
+        return await asyncio.wait_for(self.process.wait(), 40)
+
+
+@asynccontextmanager
+async def gateway_process(
+    folder: Path, name: str, engine: Path, *, listen: str, pass_fds: tuple[int, ...] = (), **settings: object
+) -> AsyncIterator[GatewayProcess]:
+    """A gateway that serves `engine`, ready; `settings` are those of penstock.toml."""
+    policy = folder / f"{name}.yaml"
+    policy.write_text(_POLICY.format(engine=engine))
+    variables = {f"PENSTOCK_{key.upper()}": str(value) for key, value in settings.items()}
+    log = folder / f"{name}.log"
+    flags = ("--policy", str(policy), "--public-listen", listen, "--admin-listen", f"unix:{folder}/{name}.sock")
+    with log.open("wb") as sink:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-P", "-m", "gateway", "gateway", *flags, "--runtime-dir", str(folder)),
+            stderr=sink,
+            stdout=sink,
+            env={**os.environ, "PYTHONPATH": str(ROOT), **variables},
+            pass_fds=pass_fds,
+        )
+    found = GatewayProcess(process, log)
+    try:
+        await found.until("started")
+        yield found
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+class SteadyClient:
+    """Asks one request after the other, on a connection it keeps for as long as the server lets it."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self.num_good = 0
+        self.failures: list[str] = []
+        self._reader: asyncio.StreamReader | None = None
+        self._writer: asyncio.StreamWriter | None = None
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Ask until told to stop; whatever is not a 200 is a failure."""
+        while not stop.is_set():
+            try:
+                reply = await asyncio.wait_for(self._ask(), 10)
+            except (OSError, EOFError, ValueError, TimeoutError) as error:
+                self.failures.append(repr(error))
+                self._close()
+                continue
+            if reply.status == 200:
+                self.num_good += 1
+            else:
+                self.failures.append(f"{reply.status} {reply.body[:200]!r}")
+            if reply.headers.get("connection") == "close":
+                self._close()
+        self._close()
+
+    async def _ask(self) -> Reply:
+        if self._writer is None:
+            self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
+        assert self._reader is not None
+        self._writer.write(encode(chat(), headers={"connection": "keep-alive"}))
+        head = await self._reader.readuntil(b"\r\n\r\n")
+        length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+        return Reply(head + await self._reader.readexactly(length))
+
+    def _close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+        self._reader = self._writer = None

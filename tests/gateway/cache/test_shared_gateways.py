@@ -1,0 +1,147 @@
+"""Two gateways with one store: an answer that one was given is given by the other."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.gateway.cache.test_exact_cache import cached_policy
+from tests.gateway.stack import Stack, chat, running
+from tests.gateway.store.redis_server import RedisServer
+
+WITHIN_S = 1.0
+PATIENCE_S = 10.0
+"""A busy machine may need longer; nothing is waited for longer than it takes."""
+
+
+@pytest.fixture(scope="module")
+def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path_factory.mktemp("redis")).start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture(params=["embedded", "redis"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Of a store that is empty."""
+    if request.param == "embedded":
+        return f"embedded:{tmp_path / 'shared.sqlite3'}"
+    redis: RedisServer = request.getfixturevalue("redis")
+    redis.admin.flushall()
+    return redis.url
+
+
+@asynccontextmanager
+async def replica(folder: Path, name: str, url: str) -> AsyncIterator[Stack]:
+    """One of several gateways."""
+    own = folder / name
+    own.mkdir()
+    settings = {"store": url, "cache_shared": True, "store_timeout_s": 0.5}
+    async with running(own, policy=cached_policy(own), settings=settings) as stack:
+        yield stack
+
+
+def question(text: str) -> dict[str, Any]:
+    return {**chat(), "messages": [{"role": "user", "content": text}]}
+
+
+async def ask(stack: Stack, text: str) -> str:
+    """What the cache did."""
+    return (await stack.ask(question(text))).headers["x-penstock-cache"]
+
+
+async def until_entries(stack: Stack, count: int) -> float:
+    """Seconds until that many answers are kept."""
+    started_at = time.monotonic()
+    while stack.gateway._cache.num_entries != count:
+        assert time.monotonic() - started_at < PATIENCE_S, stack.gateway._cache.num_entries
+        await asyncio.sleep(0.01)
+    return time.monotonic() - started_at
+
+
+async def test_a_write_is_hit_on_another_replica_within_a_second(tmp_path: Path, url: str) -> None:
+    async with replica(tmp_path, "a", url) as one, replica(tmp_path, "b", url) as other:
+        waits = []
+        for number in range(5):
+            assert await ask(one, f"question {number}") == "miss"
+            waits.append(await until_entries(other, number + 1))
+            assert await ask(other, f"question {number}") == "hit-exact"
+        assert sorted(waits)[2] < WITHIN_S
+        assert len(other.small.received) == 0
+        text = (await other.get("/metrics", admin=True)).body.decode()
+        assert 'penstock_cache_sharing_total{event="taken"}' in text
+        assert 'penstock_saved_tokens_total{source="hit_exact"}' in text
+
+
+async def test_a_purge_and_feedback_reach_the_other_replica(tmp_path: Path, url: str) -> None:
+    async with replica(tmp_path, "a", url) as one, replica(tmp_path, "b", url) as other:
+        await ask(one, "first")
+        await until_entries(other, 1)
+        served = await other.ask(question("first"))
+        wrong = {"request_id": served.headers["x-request-id"], "verdict": "wrong"}
+        said = await one.ask(wrong, path="/v1/feedback")
+        assert (said.status, said.json["quarantined"]) == (200, False)
+        for stack in (one, other):
+            deadline = time.monotonic() + PATIENCE_S
+            while await ask(stack, "first") != "miss":
+                assert time.monotonic() < deadline
+                await asyncio.sleep(0.01)
+        assert await ask(one, "first") == "miss", "the same wrong answer is not kept again"
+
+        await ask(one, "second")
+        await until_entries(other, 2)
+        purge = {"route": "main", "dry_run": False}
+        assert (await other.ask(purge, path="/admin/api/cache/purge", admin=True)).json["covered"] == 2
+        await until_entries(one, 0)
+
+
+async def test_without_the_setting_an_embedded_store_shares_nothing(tmp_path: Path) -> None:
+    async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
+        assert stack.gateway._sharing is None
+
+
+async def test_a_replica_that_comes_later_begins_warm(tmp_path: Path, url: str) -> None:
+    async with replica(tmp_path, "a", url) as one:
+        await ask(one, "first")
+    async with replica(tmp_path, "b", url) as other:
+        await until_entries(other, 1)
+        assert await ask(other, "first") == "hit-exact"
+
+
+async def test_a_killed_redis_costs_sharing_and_nothing_else(tmp_path: Path) -> None:
+    server = RedisServer(tmp_path / "redis").start()
+    try:
+        async with replica(tmp_path, "a", server.url) as one, replica(tmp_path, "b", server.url) as other:
+            await ask(one, "before")
+            await until_entries(other, 1)
+            server.kill()
+            assert await ask(other, "before") == "hit-exact"
+            assert await ask(one, "meanwhile") == "miss"
+            assert await ask(one, "meanwhile") == "hit-exact"
+            server.start()  # empty
+            await until_entries(other, 2)
+            assert await ask(other, "meanwhile") == "hit-exact"
+            assert await ask(other, "before") == "hit-exact"
+    finally:
+        server.kill()
+
+
+async def test_nothing_of_it_waits_for_a_process_to_end_well(tmp_path: Path, url: str) -> None:
+    async with replica(tmp_path, "a", url) as one:
+        await ask(one, "first")
+        started_at = time.monotonic()
+        sharing = one.gateway._sharing
+        assert sharing is not None
+        while sharing._outbox.num_waiting or not sharing._outbox._versions:
+            assert time.monotonic() - started_at < PATIENCE_S
+            await asyncio.sleep(0.01)
+        # The first is still up and has not said goodbye: a kill could not take more from it.
+        async with replica(tmp_path, "b", url) as other:
+            await until_entries(other, 1)
+            assert await ask(other, "first") == "hit-exact"

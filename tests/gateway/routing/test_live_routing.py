@@ -1,0 +1,169 @@
+"""The router over live state: forecasts, conversations, many candidates, and a deployment that becomes slow."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import pytest
+
+from gateway.admission.claim import Claim
+from gateway.request import ChatRequest, ChatRequestParser
+from gateway.routing.ask import Ask
+from gateway.routing.load_report import LaneReport, LoadReport
+from gateway.routing.shortlist import MANY
+from gateway.routing.snapshot import PolicySnapshot
+from routing_policies.price import Price
+from tests.gateway.routing.fleet import Fleet, fleet_policy, mixed_offers, snapshot_of
+
+NOBODY: frozenset[str] = frozenset()
+
+
+class Scene:
+    """A fleet that stands still, and requests to it."""
+
+    def __init__(self, num: int, policy: str = "latency_first", **policy_options: Any) -> None:
+        self.now = 0.0
+        self.made: PolicySnapshot = snapshot_of(fleet_policy(num, policy, **policy_options), lambda: self.now)
+        self.planned = self.made.router.match("auto", None, {})
+
+    def ask(self, request: ChatRequest | None = None, tokens: int = 2000) -> Ask:
+        ask = Ask(Price(tokens, tokens, 100), Claim(self.made.lanes["interactive"], "t", tokens))
+        return ask if request is None else self.made.router.with_history(ask, request)
+
+    def queue(self, name: str, wait_s: float) -> None:
+        lane = LaneReport(wait_s, 10_000.0)
+        self.made.deployments[name].forecast.note_report(self.now, LoadReport(lanes={"interactive": lane}))
+
+    def pick(self, ask: Ask, tried: frozenset[str] = NOBODY, avoid: frozenset[str] = NOBODY) -> str:
+        return self.made.router.pick(self.planned, tried, "interactive", ask, avoid)[0].id
+
+
+def conversation(*contents: str) -> ChatRequest:
+    roles = ["user", "assistant"] * len(contents)
+    messages = [{"role": role, "content": content} for role, content in zip(roles, contents, strict=False)]
+    return ChatRequestParser().parse(json.dumps({"model": "auto", "messages": messages}).encode())
+
+
+def test_requests_go_where_the_first_token_comes_soonest() -> None:
+    scene = Scene(3)
+    for name, wait_s in (("d0", 3.0), ("d1", 0.2), ("d2", 1.0)):
+        scene.queue(name, wait_s)
+    assert scene.pick(scene.ask()) == "d1"
+    assert scene.pick(scene.ask(), frozenset({"d1"})) == "d2"
+    assert scene.pick(scene.ask(), avoid=frozenset({"d1", "d2"})) == "d0"
+    assert scene.pick(scene.ask(), avoid=frozenset({"d0", "d1", "d2"})) == "d1", "late is better than never"
+
+
+def test_what_is_sent_counts_at_once_so_that_a_burst_spreads() -> None:
+    scene = Scene(3)
+    picks = []
+    for _ in range(30):
+        name = scene.pick(scene.ask())
+        picks.append(name)
+        scene.made.deployments[name].forecast.note_sent(scene.now, Price(2000, 2000, 100))
+    assert {picks.count(name) for name in ("d0", "d1", "d2")} == {10}
+
+
+def test_a_conversation_stays_with_who_holds_it_unless_that_one_is_busier_than_the_saving() -> None:
+    scene = Scene(3)
+    first = conversation("a long story " * 200)
+    home = scene.pick(scene.ask(first))
+    second = conversation("a long story " * 200, "well", "go on")
+    for _ in range(5):
+        assert scene.pick(scene.ask(second)) == home
+    scene.queue(home, 10.0)
+    assert scene.pick(scene.ask(second)) != home
+
+
+def test_what_a_deployment_holds_is_taken_off_its_price_only() -> None:
+    scene = Scene(2)
+    request = conversation("a long story " * 200)
+    home = scene.pick(scene.ask(request))
+    ask = scene.ask(request)
+    assert ask.price_at(home).uncached_tokens < 0.5 * ask.price.uncached_tokens
+    assert ask.price_at("d0" if home == "d1" else "d1") == ask.price
+
+
+def test_policies_that_do_not_look_back_remember_nothing() -> None:
+    scene = Scene(3, "first_available")
+    ask = scene.ask(conversation("hello"))
+    assert (ask.prefix, ask.held_tokens) == ((), {})
+
+
+def test_of_many_candidates_a_few_are_looked_at_and_every_score_of_those_is_kept() -> None:
+    scene = Scene(50)
+    decision = scene.planned.decide(NOBODY, random.Random(1), scene.ask())
+    assert len(decision.scores) == 2
+    assert decision.deployment in decision.scores
+
+
+def test_of_many_candidates_the_holder_is_always_looked_at() -> None:
+    scene = Scene(50)
+    first = conversation("a long story " * 400)
+    home = scene.pick(scene.ask(first))
+    assert [scene.pick(scene.ask(first)) for _ in range(20)] == [home] * 20
+
+
+def test_of_many_candidates_those_that_are_out_are_passed_over() -> None:
+    scene = Scene(MANY + 4)
+    for number in range(MANY + 3):
+        scene.made.deployments[f"d{number}"].is_ready = False
+    assert {scene.pick(scene.ask()) for _ in range(20)} == {f"d{MANY + 3}"}
+
+
+def test_load_spreads_over_many_candidates() -> None:
+    scene = Scene(20)
+    counts = dict.fromkeys(scene.made.deployments, 0)
+    for _ in range(2000):
+        name = scene.pick(scene.ask(tokens=500))
+        counts[name] += 1
+        scene.made.deployments[name].forecast.note_sent(scene.now, Price(500, 500, 100))
+    assert max(counts.values()) <= 110
+    assert min(counts.values()) >= 90
+
+
+def test_a_view_is_what_admission_and_pages_may_show() -> None:
+    scene = Scene(2)
+    scene.queue("d1", 2.0)
+    first, second = scene.planned.views(scene.now, scene.ask())
+    assert (first.id, second.id) == ("d0", "d1")
+    assert first.forecast_ttft_s is not None
+    assert second.forecast_ttft_s is not None
+    assert second.forecast_ttft_s > first.forecast_ttft_s + 1.0
+    assert first.prompt_tokens == 2000
+
+
+def test_a_gateway_prefers_its_own_zone_among_equals() -> None:
+    text = fleet_policy(2).replace("limits:", "zone: far, limits:", 1)
+    made = snapshot_of(text, lambda: 0.0, zone="near")
+    planned = made.router.match("auto", None, {})
+    ask = Ask(Price(100, 100, 10), Claim(made.lanes["interactive"], "t", 100))
+    assert made.router.pick(planned, NOBODY, "interactive", ask)[0].id == "d1"
+
+
+BEGINS, ENDS = 20.0, 40.0
+
+
+def brown_out(name: str, now: float) -> float:
+    return 10.0 if name == "d0" and BEGINS <= now < ENDS else 1.0
+
+
+@pytest.mark.parametrize("reports", [True, False])
+def test_a_deployment_that_becomes_ten_times_slower_is_left_within_two_seconds_and_found_again(reports: bool) -> None:
+    fleet = Fleet(num=3, reports=reports, slowdown=brown_out, policy="latency_first")
+    fleet.run(mixed_offers(40, 70, prompt=400))
+
+    def share(begin: float, end: float) -> float:
+        sent = [one.deployment for one in fleet.answered if begin <= one.sent_at < end]
+        return sent.count("d0") / len(sent)
+
+    def p50(begin: float, end: float) -> float:
+        found = sorted(one.measured_s for one in fleet.answered if begin <= one.sent_at < end)
+        return found[len(found) // 2]
+
+    assert share(5, BEGINS) > 0.25
+    assert share(BEGINS + 2, ENDS) < 0.04
+    assert p50(BEGINS + 2, ENDS) < 2.5 * p50(5, BEGINS), "two carry what three did"
+    assert share(ENDS + 15, 70) > 0.25

@@ -1,0 +1,46 @@
+"""The breaker, on a clock of its own."""
+
+from __future__ import annotations
+
+from gateway.store.breaker import FIRST_PAUSE_S, MAX_PAUSE_S, Breaker
+
+
+def test_one_late_answer_changes_nothing_and_two_in_a_row_do() -> None:
+    breaker = Breaker()
+    breaker.note_failure(0.0, is_sure=False)
+    breaker.note_success()
+    breaker.note_failure(1.0, is_sure=False)
+    assert breaker.is_closed
+    breaker.note_failure(1.0, is_sure=False)
+    assert not breaker.is_closed
+
+
+def test_a_refused_connection_opens_it_at_once() -> None:
+    breaker = Breaker()
+    breaker.note_failure(0.0, is_sure=True)
+    assert not breaker.is_closed
+    assert not breaker.is_trial_due(FIRST_PAUSE_S / 2)
+    assert breaker.is_trial_due(FIRST_PAUSE_S)
+
+
+def test_pauses_grow_with_each_failed_trial_up_to_a_bound_and_begin_anew() -> None:
+    breaker, now, pauses = Breaker(), 0.0, []
+    breaker.note_failure(now, is_sure=True)
+    for _ in range(9):
+        start = now
+        while not breaker.is_trial_due(now):
+            now += 0.01
+        pauses.append(round(now - start, 1))
+        breaker.note_failure(now, is_sure=False)
+    assert pauses[:4] == [0.1, 0.2, 0.4, 0.8]
+    assert pauses[-1] == MAX_PAUSE_S
+    breaker.note_success()
+    breaker.note_failure(now, is_sure=True)
+    assert breaker.is_trial_due(now + FIRST_PAUSE_S)
+
+
+def test_failures_of_what_was_under_way_do_not_lengthen_the_pause() -> None:
+    breaker = Breaker()
+    for _ in range(50):
+        breaker.note_failure(0.0, is_sure=True)
+    assert breaker.is_trial_due(FIRST_PAUSE_S)

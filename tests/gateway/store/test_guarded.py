@@ -1,0 +1,158 @@
+"""Timeouts, the breaker and what an observer hears, over a store that does as the test says."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from gateway.store.base import Entry, Loss, StoreUnavailable
+from gateway.store.guarded import GuardedStore
+
+
+class Heard:
+    """An observer."""
+
+    def __init__(self) -> None:
+        self.took_s: list[tuple[str, float]] = []
+        self.failures: list[tuple[str, Loss]] = []
+        self.states: list[bool] = []
+
+    def took(self, operation: str, seconds: float) -> None:
+        self.took_s.append((operation, seconds))
+
+    def failed(self, operation: str, reason: Loss) -> None:
+        self.failures.append((operation, reason))
+
+    def is_up(self, is_up: bool, reason: str) -> None:
+        self.states.append(is_up)
+
+
+class Moody:
+    """A store whose `get` and `ping` take `delay_s` or raise `error`."""
+
+    def __init__(self) -> None:
+        self.delay_s = 0.0
+        self.error: Exception | None = None
+        self.num_calls = 0
+        self.num_cancelled = 0
+        self.is_closed = False
+
+    async def get(self, space: str, key: str) -> Entry | None:
+        self.num_calls += 1
+        try:
+            await asyncio.sleep(self.delay_s)
+        except asyncio.CancelledError:
+            self.num_cancelled += 1
+            raise
+        if self.error is not None:
+            raise self.error
+        return Entry(key.encode(), 1)
+
+    async def ping(self) -> None:
+        await self.get("", "ping")
+
+    async def aclose(self) -> None:
+        self.is_closed = True
+
+
+def guarded(timeout_s: float = 0.03) -> tuple[GuardedStore, Any, Heard]:
+    moody, heard = Moody(), Heard()
+    store: Any = moody
+    return GuardedStore(store, timeout_s=timeout_s, clock=time.monotonic, observer=heard), moody, heard
+
+
+async def test_an_answer_passes_through_and_is_timed() -> None:
+    store, _, heard = guarded()
+    assert await store.get("s", "k") == Entry(b"k", 1)
+    assert [name for name, _ in heard.took_s] == ["get"]
+    assert heard.states == [True]
+    assert store.is_up
+
+
+async def test_a_late_answer_is_given_up_and_its_command_broken_off() -> None:
+    store, moody, heard = guarded()
+    moody.delay_s = 5.0
+    with pytest.raises(StoreUnavailable) as lost:
+        await store.get("s", "k")
+    assert (lost.value.reason, lost.value.was_sent) == (Loss.SLOW, True)
+    await asyncio.sleep(0)
+    assert moody.num_cancelled == 1
+    assert heard.failures == [("get", Loss.SLOW)]
+    assert heard.states == []  # one late answer is no loss
+
+
+async def test_an_open_breaker_tries_nothing_and_says_so_at_once() -> None:
+    store, moody, heard = guarded()
+    moody.error = StoreUnavailable(Loss.DOWN, "refused")
+    with pytest.raises(StoreUnavailable):
+        await store.get("s", "k")
+    assert heard.states == [False]
+    for _ in range(100):
+        with pytest.raises(StoreUnavailable) as lost:
+            await store.get("s", "k")
+        assert not lost.value.was_sent
+    assert moody.num_calls == 1
+
+
+async def test_a_store_that_is_back_is_found_by_the_watch_alone() -> None:
+    store, moody, heard = guarded()
+    moody.error = StoreUnavailable(Loss.READ_ONLY, "replica")
+    with pytest.raises(StoreUnavailable):
+        await store.get("s", "k")
+    watch = asyncio.create_task(store.watch())
+    await asyncio.sleep(0.15)
+    moody.error = None
+    async with asyncio.timeout(3):
+        while not store.is_up:
+            await asyncio.sleep(0.01)
+    assert heard.states == [False, True]
+    assert await store.get("s", "k") is not None
+    watch.cancel()
+
+
+async def test_a_store_that_stays_slow_stays_lost() -> None:
+    store, moody, heard = guarded(timeout_s=0.02)
+    moody.delay_s = 0.1  # answers, but never in time
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable):
+            await store.get("s", "k")
+    watch = asyncio.create_task(store.watch())
+    await asyncio.sleep(1.0)
+    assert heard.states == [False]
+    watch.cancel()
+    await store.aclose()
+
+
+async def test_who_leaves_does_not_break_off_the_command() -> None:
+    store, moody, heard = guarded(timeout_s=1.0)
+    moody.delay_s = 0.03
+    task = asyncio.create_task(store.get("s", "k"))
+    await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await asyncio.sleep(0.06)
+    assert (moody.num_cancelled, len(heard.took_s)) == (0, 1)
+
+
+async def test_a_busy_event_loop_is_not_taken_for_a_slow_store() -> None:
+    store, moody, heard = guarded(timeout_s=0.03)
+    moody.delay_s = 0.02
+    asyncio.get_running_loop().call_later(0.01, time.sleep, 0.1)
+    assert await store.get("s", "k") is not None
+    assert heard.failures == []
+
+
+async def test_closing_leaves_nothing_running() -> None:
+    store, moody, _ = guarded(timeout_s=5.0)
+    moody.delay_s = 5.0
+    task = asyncio.create_task(store.get("s", "k"))
+    await asyncio.sleep(0.01)
+    await store.aclose()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert moody.is_closed
+    assert moody.num_cancelled == 1

@@ -1,0 +1,227 @@
+"""Shorter prompts that still say what matters, cut in the same place for many turns."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.request import ChatRequest, ChatRequestParser
+from gateway.trimming.conversation import Conversation
+from gateway.trimming.minify import minify_text
+from gateway.trimming.passages import extract
+from gateway.trimming.tools import cap_text
+from gateway.trimming.trimmer import PolicyTrimmer
+from routing_policies.document import Trim, TrimStrategy
+
+ALL: tuple[TrimStrategy, ...] = ("minify", "dedupe", "cap_tool_outputs", "drop_old_turns", "extract_passages")
+SYSTEM = {"role": "system", "content": ("You are the assistant of a shop. " * 10).strip()}
+
+
+def request(messages: list[dict[str, Any]]) -> ChatRequest:
+    return ChatRequestParser().parse(json.dumps({"model": "auto", "messages": messages}).encode())
+
+
+def trimmed(messages: list[dict[str, Any]], budget: int | None, *strategies: TrimStrategy) -> list[dict[str, Any]]:
+    rule = Trim(budget_tokens=budget, strategies=strategies or ALL)
+    after = PolicyTrimmer().trim(request(messages), rule).request
+    assert ChatRequestParser().parse(after.raw).document == after.document, "what goes on is what a parser reads"
+    found: list[dict[str, Any]] = after.document["messages"]
+    return found
+
+
+def turn(number: int, words: int = 40) -> list[dict[str, Any]]:
+    return [
+        {"role": "user", "content": f"Question {number}: " + ("what about it " * words).strip()},
+        {"role": "assistant", "content": f"Answer {number}: " + ("this and that " * words).strip()},
+    ]
+
+
+def test_a_prompt_within_its_budget_goes_on_untouched() -> None:
+    before = request([SYSTEM, *turn(1), {"role": "user", "content": "And now?"}])
+    after = PolicyTrimmer().trim(before, Trim(budget_tokens=100_000, strategies=ALL))
+    assert after.request is before
+    assert after.cut_bytes == ()
+
+
+def test_spread_out_json_becomes_compact_and_stays_the_same_document() -> None:
+    document = {"items": [{"name": "a b", "price": 1.50, "tags": ["x", 'quote " and \\ slash']}] * 5}
+    compact = minify_text(json.dumps(document, indent=4))
+    assert json.loads(compact) == document
+    assert len(compact) < len(json.dumps(document, indent=4)) / 1.5
+
+
+def test_numbers_in_json_keep_their_spelling() -> None:
+    text = '{ "amount":  1.50,   "big": 12345678901234567890123,' + ' "pad": "' + "x" * 60 + '" }'
+    assert '"amount":1.50,"big":12345678901234567890123' in minify_text(text)
+
+
+def test_white_space_goes_and_code_stays() -> None:
+    code = "```python\ndef f():\n    return   1   \n\n\n\n```"
+    text = f"Hello   \n\n\n\n\nworld\n{code}\nbye      now"
+    assert minify_text(text) == f"Hello\n\nworld\n{code}\nbye  now"
+
+
+def test_a_block_said_before_is_said_once() -> None:
+    terms = "The terms are these. " * 20
+    messages = [
+        {"role": "user", "content": f"Read:\n\n{terms}"},
+        {"role": "assistant", "content": "Yes."},
+        {"role": "user", "content": f"Again:\n\n{terms}"},
+        {"role": "assistant", "content": "Yes."},
+        {"role": "user", "content": f"And once more:\n\n{terms}"},
+    ]
+    after = trimmed(messages, None, "dedupe")
+    assert after[0] == messages[0], "the first copy stays"
+    assert "terms" not in after[2]["content"]
+    assert after[4] == messages[4], "the last turn stays whole"
+
+
+def test_old_turns_go_first_and_system_and_last_turn_stay() -> None:
+    messages = [SYSTEM, *(part for number in range(12) for part in turn(number)), {"role": "user", "content": "Last?"}]
+    after = trimmed(messages, 1500, "drop_old_turns")
+    assert after[0] == messages[0]
+    assert after[-1] == messages[-1]
+    assert after[1]["role"] == "user"
+    assert Conversation(after).num_bytes <= 1500 * 4
+    assert after[1:] == messages[-len(after[1:]) :], "what stays is the end of the conversation"
+
+
+def test_the_beginning_of_a_growing_chat_stays_the_same_for_many_turns() -> None:
+    messages: list[dict[str, Any]] = [SYSTEM]
+    before: list[dict[str, Any]] = []
+    shared = total = 0
+    for number in range(20):
+        messages += [turn(number, words=21)[0]]
+        after = trimmed(messages, 1500, "minify", "dedupe", "cap_tool_outputs", "drop_old_turns")
+        common = 0
+        while common < min(len(before), len(after)) and before[common] == after[common]:
+            common += 1
+        shared += Conversation(after[:common]).num_bytes
+        total += Conversation(after).num_bytes
+        messages += [turn(number, words=21)[1]]
+        before = [*after, messages[-1]]  # what an engine generated, it has keys and values of
+    assert sum(map(len, (message["content"] for message in messages))) > 1.9 * 1500 * 4, "it had to be cut"
+    assert shared / total > 0.8
+
+
+def test_a_tool_call_never_loses_its_answer() -> None:
+    messages: list[dict[str, Any]] = [SYSTEM]
+    for number in range(10):
+        call = {"id": f"c{number}", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+        messages += [
+            {"role": "user", "content": "look " * 50},
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": f"c{number}", "content": "row " * 1000},
+            {"role": "assistant", "content": "done"},
+        ]
+    messages.append({"role": "user", "content": "Summarise."})
+    after = trimmed(messages, 1200)
+    calls = [call["id"] for message in after for call in message.get("tool_calls") or ()]
+    answers = [message["tool_call_id"] for message in after if message["role"] == "tool"]
+    assert calls == answers
+    assert all(len(message["content"]) < 2200 for message in after if message["role"] == "tool")
+
+
+def test_a_capped_output_says_how_much_is_missing() -> None:
+    text = "a" * 3000 + "z" * 3000
+    capped = cap_text(text)
+    assert capped.startswith("aaa")
+    assert capped.endswith("zzz")
+    assert "[3952 characters left out]" in capped
+
+
+FILLER = [f"The ferry number {number} was late again after lunch in spring." for number in range(200)]
+
+
+def test_of_a_passage_the_sentences_that_answer_stay_in_order() -> None:
+    sentences = [
+        *FILLER[:90],
+        "Viktor hid the key in the attic.",
+        *FILLER[90:150],
+        "Rosa lives in Saltmarsh.",
+        *FILLER[150:],
+    ]
+    text = " ".join(sentences) + "\n\nQuestion: Where did Viktor hide the key?"
+    short = extract(text, "Question: Where did Viktor hide the key?", 1000)
+    assert "Viktor hid the key in the attic." in short
+    assert short.endswith("Question: Where did Viktor hide the key?")
+    assert len(short) <= 1100
+
+
+def test_a_second_sentence_that_the_first_one_names_stays_too() -> None:
+    sentences = [
+        *FILLER[:50],
+        "The neighbour of Anton is Selma.",
+        *FILLER[50:120],
+        "Selma works as a smith.",
+        *FILLER[120:],
+    ]
+    text = "What is the job of the neighbour of Anton?\n\n" + " ".join(sentences)
+    short = extract(text, "What is the job of the neighbour of Anton?", 1000)
+    assert "The neighbour of Anton is Selma." in short
+    assert "Selma works as a smith." in short
+    assert short.startswith("What is the job of the neighbour of Anton?")
+
+
+def test_a_passage_with_code_is_kept_whole() -> None:
+    text = "```\n" + "x = 1\n" * 500 + "```\n\nWhat is x?"
+    assert extract(text, "What is x?", 300) == text
+
+
+def test_trimming_16_kilobytes_takes_little_time() -> None:
+    text = " ".join(FILLER) + " "
+    messages = [SYSTEM, {"role": "user", "content": (text * 2)[:16_000] + "\n\nQuestion: Which ferry was late?"}]
+    prepared = request(messages)
+    rule = Trim(budget_tokens=800, strategies=ALL)
+    trimmer = PolicyTrimmer()
+    trimmer.trim(prepared, rule)
+    began = time.process_time()
+    for _ in range(5):
+        trimmer.trim(prepared, rule)
+    assert (time.process_time() - began) / 5 < 0.05, "an order of magnitude above what it takes here"
+
+
+ROLES = st.sampled_from(["user", "assistant"])
+TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_size=400)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(ROLES, TEXTS), min_size=1, max_size=12), st.integers(1, 400))
+def test_any_conversation_stays_a_valid_one(parts: list[tuple[str, str]], budget: int) -> None:
+    messages = [{"role": role, "content": text} for role, text in parts]
+    after = trimmed(messages, budget)
+    assert after
+    assert after[-1]["role"] == messages[-1]["role"]
+
+
+@pytest.mark.parametrize("strategy", ALL)
+def test_trimming_twice_changes_nothing_more(strategy: TrimStrategy) -> None:
+    messages = [SYSTEM, *(part for number in range(8) for part in turn(number)), {"role": "user", "content": "Last?"}]
+    once = trimmed(messages, 800, strategy)
+    assert trimmed(once, 800, strategy) == once
+
+
+def test_prefixes_of_a_growing_chat_stay_what_they_were_even_when_tokens_are_learned() -> None:
+    rng = random.Random(1)
+    messages = [{"role": "system", "content": "s" * 800}]
+    before: list[Any] = []
+    num_said = num_kept = 0
+    for number in range(60):
+        messages.append({"role": "user", "content": f"{number:03d}" + "u" * rng.randint(100, 300)})
+        asked = request(messages)
+        sent = PolicyTrimmer().trim(
+            asked, Trim(budget_tokens=1000, strategies=("drop_old_turns",)), rng.uniform(3.85, 4.15)
+        )
+        found = sent.request.document["messages"]
+        shared = next((i for i, (old, new) in enumerate(zip(before, found, strict=False)) if old != new), len(before))
+        num_said += sum(len(message["content"]) for message in found)
+        num_kept += sum(len(message["content"]) for message in found[:shared])
+        before = found
+        messages.append({"role": "assistant", "content": f"{number:03d}" + "a" * 100})
+    assert num_kept / num_said >= 0.8

@@ -1,0 +1,180 @@
+"""A TCP proxy that misbehaves on demand: latency, bandwidth, slices, limits, resets, black hole, slow close, down."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Self
+
+
+@dataclass(slots=True, kw_only=True)
+class Toxics:
+    """What is done to answers on their way to the client; may be changed while connections are open."""
+
+    latency_s: float = 0.0
+    """Each piece comes so much later."""
+    bytes_per_s: float | None = None
+    slice_bytes: int | None = None
+    """Pieces are no larger than this, and come one by one."""
+    limit_bytes: int | None = None
+    """After so many bytes of answers a connection ends."""
+    limit_ends: Literal["close", "reset"] = "close"
+    is_black_hole: bool = False
+    """Connections are accepted; nothing goes through in either direction."""
+    is_frozen: bool = False
+    """Requests go through; of the answers nothing more does."""
+    resets_on_request: bool = False
+    """A connection is reset when the first byte of a request comes."""
+    slow_close_s: float = 0.0
+    """The end of an answer's connection is passed on so much later."""
+
+
+class FaultProxy:
+    """Listens on a free port of 127.0.0.1 in front of a Unix socket; `toxics` holds from the next byte on."""
+
+    def __init__(self, upstream: Path) -> None:
+        self._upstream = upstream
+        self.toxics = Toxics()
+        self.num_accepted = 0
+        self.num_open = 0
+        self.bytes_up = 0
+        """Bytes of requests that came, whether they went on or not."""
+        self.port = 0
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def url(self) -> str:
+        """For a policy."""
+        return f"http://127.0.0.1:{self.port}"
+
+    async def __aenter__(self) -> Self:
+        await self.up()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.down()
+
+    async def up(self) -> None:
+        """Listen, on the same port as before."""
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def down(self) -> None:
+        """Refuse connections and cut those that are open."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        self.num_accepted += 1
+        self.num_open += 1
+        try:
+            await self._join(reader, writer)
+        except (ConnectionError, asyncio.CancelledError):
+            pass  # one side is gone, or the proxy goes down: both sides are closed below
+        finally:
+            self.num_open -= 1
+            self._tasks.discard(task)
+            writer.transport.abort()
+
+    async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        up_reader, up_writer = await asyncio.open_unix_connection(str(self._upstream))
+        try:
+            async with asyncio.TaskGroup() as pumps:
+                requests = pumps.create_task(self._pump_requests(reader, writer, up_writer))
+                answers = pumps.create_task(self._pump_answers(up_reader, writer))
+                await asyncio.wait((requests, answers), return_when=asyncio.FIRST_COMPLETED)
+                requests.cancel()
+                answers.cancel()
+        except* ConnectionError:
+            pass  # passed on by closing both sides
+        finally:
+            up_writer.transport.abort()
+
+    async def _pump_requests(
+        self, reader: asyncio.StreamReader, client: asyncio.StreamWriter, writer: asyncio.StreamWriter
+    ) -> None:
+        while data := await reader.read(65536):
+            self.bytes_up += len(data)
+            if self.toxics.resets_on_request:
+                reset(client)
+                return
+            if not self.toxics.is_black_hole:
+                writer.write(data)
+                await writer.drain()
+
+    async def _pump_answers(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        num_sent = 0
+        while data := await reader.read(65536):
+            toxics = self.toxics
+            while toxics.is_black_hole or toxics.is_frozen:
+                await asyncio.sleep(0.005)
+            await asyncio.sleep(toxics.latency_s)
+            for piece in sliced(data, toxics.slice_bytes):
+                limit = toxics.limit_bytes
+                allowed = piece if limit is None else piece[: max(limit - num_sent, 0)]
+                writer.write(allowed)
+                await writer.drain()
+                num_sent += len(allowed)
+                if len(allowed) < len(piece):
+                    if toxics.limit_ends == "reset":
+                        reset(writer)
+                    return
+                if toxics.bytes_per_s is not None:
+                    await asyncio.sleep(len(piece) / toxics.bytes_per_s)
+                elif toxics.slice_bytes is not None:
+                    await asyncio.sleep(0)
+        await asyncio.sleep(self.toxics.slow_close_s)
+
+
+def sliced(data: bytes, size: int | None) -> list[bytes]:
+    """The data in pieces of `size` bytes; None: in one."""
+    return [data] if size is None else [data[start : start + size] for start in range(0, len(data), size)]
+
+
+def reset(writer: asyncio.StreamWriter) -> None:
+    """Close with RST: what is under way is lost."""
+    raw = writer.get_extra_info("socket")
+    with contextlib.suppress(OSError):  # closed already
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
+
+
+class FullBacklog:
+    """A listening socket whose queue is full: connecting to it is answered by nothing at all, like a black hole.
+
+    Linux drops the SYN of a connection for which a full accept queue has no place; dropping packets by a firewall rule
+    looks the same to the client and needs privileges.
+    """
+
+    def __init__(self) -> None:
+        self._listening = socket.socket()
+        self._fillers: list[socket.socket] = []
+        self.port = 0
+
+    def __enter__(self) -> Self:
+        self._listening.bind(("127.0.0.1", 0))
+        self._listening.listen(0)
+        self.port = self._listening.getsockname()[1]
+        for _ in range(3):
+            filler = socket.socket()
+            filler.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                filler.connect(("127.0.0.1", self.port))
+            self._fillers.append(filler)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for filler in (*self._fillers, self._listening):
+            filler.close()
