@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 SECONDS_PER_BENCH ?= 10
 
 .DEFAULT_GOAL := help
-.PHONY: help up test lint bench clean
+.PHONY: help up test redis lint bench clean
 
 help: ## what can be done here
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -24,7 +24,13 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/python
 up: $(VENV)/.runtime ## install, start everything, print a first request
 	@$(BIN)/penstock up
 
-test: $(VENV)/.dev lint ## install what tests need, then lint, types and all tests
+# Debian and its like. The server is started by the tests themselves, on ports of their own.
+redis:
+	@command -v redis-server >/dev/null || (apt-get update -qq && \
+		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends redis-server >/dev/null) || \
+		(echo "tests need redis-server: install it with your package manager (Debian: apt-get install redis-server)"; exit 1)
+
+test: $(VENV)/.dev redis lint ## install what tests need, then lint, types and all tests
 	@$(BIN)/python -m pytest -q
 
 lint: $(VENV)/.dev ## ruff and mypy

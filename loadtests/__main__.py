@@ -19,8 +19,15 @@ BENCHES = {
     "overhead": "what the gateway adds to a request, requests per second and CPU per request of one core",
     "streams": "many concurrent streams: none lost, what the gateway adds to first token and gaps",
     "cancel": "clients that leave, against the real engine: how fast everything is free again, and that nothing leaks",
-    "engine": "decode rate of the engine beside transformers' generate, same checkpoint and threads",
-    "engine_scheduling": "shared prefixes, long prompts beside streams, a full KV pool, continuous batching",
+    "engine": "the engine beside transformers and beside itself without a feature: `--all`, or `--only` some parts",
+    "engine_gpu": "the engine on a GPU: decode beside the measured copy bandwidth, and the gap between steps",
+    "overload": "goodput, first tokens and refusals at 2, 5 and 10 times capacity, wasted work and recovery",
+    "scenarios": "a greedy tenant, a flood of long prompts, a brown-out, leaving clients, clients that retry",
+    "simulate": "the request path in virtual time: a million requests against a hundred engines",
+    "replay": "a recorded trace through the gateway: goodput, and how good the forecast of first tokens was",
+    "admission_cost": "CPU time of pricing, quota, admission and routing with many deployments and tenants",
+    "cache": "exact hits, what a miss costs, and that no answer crosses a scope",
+    "trim": "answers and tokens with long prompts cut to a budget, prefix hits of a chat that is cut, CPU time",
     "memory": "growth of the gateway's memory over many requests",
 }
 

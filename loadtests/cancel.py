@@ -101,6 +101,7 @@ async def run(options: argparse.Namespace) -> Card:
         engine = await start_engine(bench, options.model.resolve(), *flags)
         gateway = await start_gateway(bench, engine.address.url, "bench", max_in_flight=_NUM_PERMITS)
         prompts = Prompts(options.model, rng)
+        await asyncio.sleep(_ONE_PROBE_S)  # so that the probe's connection and the load feed's are both there
         fds_before = await _settled_fds(_ONE_PROBE_S, gateway.process, engine.process)
         await _normal_request(gateway.address)
         tally = _Tally()

@@ -1,4 +1,4 @@
-"""Prompt and output lengths of requests: drawn from a recorded trace, or made up and said to be."""
+"""Prompt and output lengths of requests: drawn from a recorded trace, or from a stated fit to it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from pathlib import Path
 
 _TRACE = Path("traces/azure2023_conv.csv.gz")
 _MIN_TOKENS = 4
+_PROMPT_FIT = (6.63, 0.99)
+_OUTPUT_FIT = (5.02, 0.86)
+"""Mean and deviation of the logarithms of the trace's lengths (Azure 2023 conversations, CC BY 4.0)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,18 +23,29 @@ class Lengths:
     source: str
     """For the card: where they are from."""
 
+    @property
+    def num_output_tokens(self) -> int:
+        """Of all."""
+        return sum(output for _, output in self.pairs)
+
+    @property
+    def mean_total_tokens(self) -> float:
+        """Prompt and output of one request."""
+        return sum(map(sum, self.pairs)) / len(self.pairs)
+
 
 def draw_lengths(data: Path | None, count: int, *, max_total_tokens: int, rng: random.Random) -> Lengths:
     """`count` pairs, each scaled by one factor so that 99 of 100 fit into `max_total_tokens`; the others are cut.
 
-    From the Azure conversation trace below the folder `data`; without one, lognormal lengths of a similar spread.
+    From the Azure conversation trace below the folder `data`; without one, lognormal lengths fitted to that trace.
+    Raises OSError when the trace is not there.
     """
     if data is not None:
         drawn = rng.choices(_read_trace(data / _TRACE), k=count)
         source = "Azure 2023 conversation trace"
     else:
-        drawn = [(_lognormal(rng, 6.6, 0.9), _lognormal(rng, 5.0, 0.9)) for _ in range(count)]
-        source = "synthetic lognormal (no --data)"
+        drawn = [(_lognormal(rng, *_PROMPT_FIT), _lognormal(rng, *_OUTPUT_FIT)) for _ in range(count)]
+        source = f"lognormal fit to the Azure 2023 conversation trace: prompts {_PROMPT_FIT}, outputs {_OUTPUT_FIT}"
     totals = sorted(sum(pair) for pair in drawn)
     scale = min(1.0, max_total_tokens / totals[int(0.99 * (count - 1))])
     pairs = [_fitted(pair, scale, max_total_tokens) for pair in drawn]

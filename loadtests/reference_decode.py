@@ -1,8 +1,9 @@
-"""`python -m loadtests.reference_decode`: `transformers.generate` as a process that measures on request.
+"""`python -m loadtests.reference_decode`: `transformers` as a process that measures on request.
 
 Reads one JSON object a line from stdin, `{"prompts": [[ids], ...], "num_tokens": n}`, all prompts equally long;
-answers each with a line `{"decode_s": ..., "num_tokens": ...}`. Decode is what lies between the choice of the first
-and of the last token, so neither prefill nor start-up counts.
+answers each with a line `{"decode_s": ..., "prefill_s": ..., "num_tokens": ...}`. Decode is `generate` between the
+choice of the first and of the last token, so neither prefill nor start-up counts. Prefill is one bare call of the
+model for the prompts and the logits of their last tokens, without what `generate` does around it.
 """
 
 from __future__ import annotations
@@ -42,11 +43,13 @@ class Reference:
         model: Any = AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float32, attn_implementation="sdpa")
         self._model = model.eval()
 
-    def decode(self, prompts: Sequence[Sequence[int]], num_tokens: int) -> dict[str, float | int]:
-        """Generate exactly `num_tokens` for each prompt, greedily, as one batch."""
-        step_clock = StepClock()
+    def measure(self, prompts: Sequence[Sequence[int]], num_tokens: int) -> dict[str, float | int]:
+        """Generate exactly `num_tokens` for each prompt, greedily, as one batch; with 1, only the prefill is timed."""
         ids = self._torch.tensor(prompts)
         with self._torch.inference_mode():
+            if num_tokens == 1:
+                return {"decode_s": 0.0, "prefill_s": self._prefill(ids), "num_tokens": 1}
+            step_clock = StepClock()
             made = self._model.generate(
                 ids,
                 attention_mask=self._torch.ones_like(ids),
@@ -57,7 +60,13 @@ class Reference:
                 pad_token_id=0,
             )
         num_made = made.shape[1] - ids.shape[1]
-        return {"decode_s": step_clock.instants[-1] - step_clock.instants[0], "num_tokens": int(num_made)}
+        decode_s = step_clock.instants[-1] - step_clock.instants[0]
+        return {"decode_s": decode_s, "prefill_s": 0.0, "num_tokens": int(num_made)}
+
+    def _prefill(self, ids: Any) -> float:
+        started_at = time.perf_counter()
+        self._model(ids, use_cache=True, logits_to_keep=1).logits.argmax(-1).tolist()
+        return time.perf_counter() - started_at
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -69,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     reference = Reference(options.model, options.threads)
     print(json.dumps({"ready": True}), flush=True)
     for line in sys.stdin:
-        print(json.dumps(reference.decode(**json.loads(line))), flush=True)
+        print(json.dumps(reference.measure(**json.loads(line))), flush=True)
     return 0
 
 

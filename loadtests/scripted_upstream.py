@@ -15,9 +15,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import cast
 
 import uvloop
+
+from loadtests.tiny_server import TinyConnection, chunk, plain_response
 
 _SCRIPT_MARK = b'"script:'
 _STREAM_MARKS = (b'"stream": true', b'"stream":true')
@@ -35,10 +36,6 @@ class AnswerScript:
     fail_after: int = -1
 
 
-def _chunk(data: bytes) -> bytes:
-    return b"%x\r\n%b\r\n" % (len(data), data)
-
-
 class Wording:
     """The bytes of every answer to one script, made once."""
 
@@ -53,24 +50,20 @@ class Wording:
         self.stream_head = (
             b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"
         )
-        self.role = _chunk(_event(role))
-        self.delta = _chunk(_event(event))
-        self.end = _chunk(_event(last)) + _chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n"
+        self.role = chunk(_event(role))
+        self.delta = chunk(_event(event))
+        self.end = chunk(_event(last)) + chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n"
         usage = {"prompt_tokens": 10, "completion_tokens": script.num_chunks, "total_tokens": 10 + script.num_chunks}
         message = {"role": "assistant", "content": content * script.num_chunks}
         choice = {"index": 0, "message": message, "finish_reason": "stop"}
         answer: dict[str, object] = {"object": "chat.completion", **common, "choices": [choice], "usage": usage}
         if script.status != 200:
             answer = {"error": {"message": "as scripted", "type": "api_error", "param": None, "code": None}}
-        self.plain = _plain(json.dumps(answer).encode(), script.status)
+        self.plain = plain_response(json.dumps(answer).encode(), script.status)
 
 
 def _event(value: object) -> bytes:
     return b"data: " + json.dumps(value, separators=(",", ":")).encode() + b"\n\n"
-
-
-def _plain(body: bytes, status: int = 200, kind: bytes = b"application/json") -> bytes:
-    return b"HTTP/1.1 %d Scripted\r\ncontent-type: %b\r\ncontent-length: %d\r\n\r\n%b" % (status, kind, len(body), body)
 
 
 class Book:
@@ -101,22 +94,18 @@ class Book:
         return "".join(lines).encode()
 
 
-class ScriptedConnection(asyncio.Protocol):
+class ScriptedConnection(TinyConnection):
     """One accepted connection."""
 
     def __init__(self, book: Book) -> None:
+        super().__init__()
         self._book = book
         self._loop = asyncio.get_running_loop()
-        self._buffer = b""
         self._timer: asyncio.TimerHandle | None = None
         self._is_answering = False
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """asyncio: accepted."""
-        self._transport = cast(asyncio.Transport, transport)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """asyncio: closed; whatever was being said is unsaid."""
+    def on_lost(self) -> None:
+        """Whatever was being said is unsaid."""
         if self._timer is not None:
             self._timer.cancel()
         if self._is_answering:
@@ -124,32 +113,22 @@ class ScriptedConnection(asyncio.Protocol):
             self._book.num_open -= 1
             self._book.num_aborted += 1
 
-    def data_received(self, data: bytes) -> None:
-        """asyncio: part of a request, or all of it."""
-        self._buffer = data = self._buffer + data if self._buffer else data
-        end = data.find(b"\r\n\r\n")
-        if end < 0:
-            return
-        head = data[: end + 2].lower()
-        at = head.find(b"\r\ncontent-length:")
-        length = int(head[at + 17 : head.index(b"\r\n", at + 17)]) if at >= 0 else 0
-        if len(data) < end + 4 + length:
-            return
-        self._buffer = b""
-        if head.startswith(b"post"):
-            self._answer_chat(data[end + 4 :])
+    def on_request(self, method: bytes, path: bytes, head: bytes, body: bytes) -> None:
+        """Answer it."""
+        if method == b"POST":
+            self._answer_chat(body)
         else:
-            self._answer_get(head.split(b" ", 2)[1])
+            self._answer_get(path)
 
     def _answer_get(self, path: bytes) -> None:
         if path == b"/metrics":
-            self._transport.write(_plain(self._book.metrics(), kind=b"text/plain"))
+            self.transport.write(plain_response(self._book.metrics(), kind=b"text/plain"))
         elif path in (b"/readyz", b"/livez"):
-            self._transport.write(_plain(b'{"ready":true}'))
+            self.transport.write(plain_response(b'{"ready":true}'))
         elif path == b"/v1/models":
-            self._transport.write(_plain(b'{"object":"list","data":[{"id":"scripted","object":"model"}]}'))
+            self.transport.write(plain_response(b'{"object":"list","data":[{"id":"scripted","object":"model"}]}'))
         else:
-            self._transport.write(_plain(b'{"error":{"message":"no such path"}}', 404))
+            self.transport.write(plain_response(b'{"error":{"message":"no such path"}}', 404))
 
     def _answer_chat(self, body: bytes) -> None:
         self._book.num_requests += 1
@@ -167,27 +146,27 @@ class ScriptedConnection(asyncio.Protocol):
 
     def _answer_plain(self, wording: Wording) -> None:
         self._end()
-        self._transport.write(wording.plain)
+        self.transport.write(wording.plain)
 
     def _begin_stream(self, wording: Wording) -> None:
         script = wording.script
         if script.chunks_per_s <= 0 and script.fail_after < 0:
             self._end()
-            self._transport.write(wording.stream_head + wording.role + wording.delta * script.num_chunks + wording.end)
+            self.transport.write(wording.stream_head + wording.role + wording.delta * script.num_chunks + wording.end)
             return
-        self._transport.write(wording.stream_head + wording.role)
+        self.transport.write(wording.stream_head + wording.role)
         self._say(wording, 0, self._loop.time())
 
     def _say(self, wording: Wording, number: int, due_at: float) -> None:
         script = wording.script
         if number == script.fail_after:
-            self._transport.abort()
+            self.transport.abort()
             return
         if number == script.num_chunks:
             self._end()
-            self._transport.write(wording.end)
+            self.transport.write(wording.end)
             return
-        self._transport.write(wording.delta)
+        self.transport.write(wording.delta)
         due_at += 1.0 / script.chunks_per_s if script.chunks_per_s > 0 else 0.0
         self._timer = self._loop.call_at(due_at, self._say, wording, number + 1, due_at)
 

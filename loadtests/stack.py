@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from loadtests.client import Address, fetch
+from loadtests.engine_model import EngineShape
+from loadtests.model_engine import shape_arguments
 from loadtests.processes import Process, Workbench
 
 _READY_TIMEOUT_S = 30.0
@@ -41,7 +44,14 @@ async def start_upstream(bench: Workbench, script: Script, cores: set[int] | Non
     arguments = ["--listen", path]
     for name in ("first_byte_ms", "num_chunks", "chunks_per_s", "chunk_chars"):
         arguments += [f"--{name.replace('_', '-')}", str(getattr(script, name))]
-    process = await bench.start("upstream", "loadtests.scripted_upstream", arguments, cores)
+    return await _started(bench, "upstream", "loadtests.scripted_upstream", arguments, path, cores)
+
+
+async def _started(
+    bench: Workbench, name: str, module: str, arguments: Sequence[str], path: str, cores: set[int] | None
+) -> Server:
+    """A scripted server that announces its TCP port on stdout and listens on the Unix socket `path` besides."""
+    process = await bench.start(name, module, arguments, cores)
     unix = Address(path=path)
 
     async def is_announced() -> bool:
@@ -54,6 +64,18 @@ async def start_upstream(bench: Workbench, script: Script, cores: set[int] | Non
     return Server(process=process, address=Address(port=port), admin=unix)
 
 
+async def start_model_engines(
+    bench: Workbench, shape: EngineShape, count: int = 1, *, is_silent: bool = False, cores: set[int] | None = None
+) -> list[Server]:
+    """Servers with the timing of the modelled engine, each on a Unix socket and a TCP port."""
+    servers = []
+    for number in range(count):
+        path = str(bench.folder / f"engine{number}.sock")
+        arguments = ["--listen", path, *shape_arguments(shape), *(["--silent"] if is_silent else [])]
+        servers.append(await _started(bench, f"engine{number}", "loadtests.model_engine", arguments, path, cores))
+    return servers
+
+
 async def start_gateway(
     bench: Workbench,
     upstream_url: str,
@@ -63,14 +85,19 @@ async def start_gateway(
     cores: set[int] | None = None,
 ) -> Server:
     """A gateway whose only deployment is the given upstream; without keys, caches or trimming."""
-    policy = bench.folder / "policy.yaml"
-    deployment = {"id": "bench", "url": upstream_url, "model": model}
-    limits = {"max_in_flight": max_in_flight}
-    # JSON is YAML, and needs no writer of our own.
-    policy.write_text(json.dumps({"schema_version": 1, "deployments": [{**deployment, "limits": limits}]}))
+    deployment = {"id": "bench", "url": upstream_url, "model": model, "limits": {"max_in_flight": max_in_flight}}
+    return await start_gateway_with(bench, {"schema_version": 1, "deployments": [deployment]}, cores=cores)
+
+
+async def start_gateway_with(
+    bench: Workbench, policy: Mapping[str, object], *, cores: set[int] | None = None
+) -> Server:
+    """A gateway under the given policy document."""
+    path = bench.folder / "policy.yaml"
+    path.write_text(json.dumps(policy))  # JSON is YAML, and needs no writer of our own
     settings = bench.folder / "penstock.toml"
     settings.write_text(
-        f'policy = "{policy}"\nruntime_dir = "{bench.folder}"\nlog_level = "warning"\n'
+        f'policy = "{path}"\nruntime_dir = "{bench.folder}"\nlog_level = "warning"\n'
         'public_listen = "127.0.0.1:0"\nadmin_listen = "127.0.0.1:0"\n'
     )
     process = await bench.start(
@@ -92,10 +119,12 @@ async def start_gateway(
     return Server(process=process, address=public, admin=Address(port=listening["admin"]))
 
 
-async def start_engine(bench: Workbench, model_dir: Path, *flags: str, cores: set[int] | None = None) -> Server:
-    """An engine that serves a model folder on a TCP port of its choice; its name is `bench`."""
+async def start_engine(
+    bench: Workbench, model_dir: Path, *flags: str, cores: set[int] | None = None, name: str = "engine"
+) -> Server:
+    """An engine that serves a model folder on a TCP port of its choice; the model is called `bench`."""
     arguments = ["--model", str(model_dir), "--name", "bench", "--listen", "127.0.0.1:0", *flags]
-    process = await bench.start("engine", "engine", arguments, cores)
+    process = await bench.start(name, "engine", arguments, cores)
     ports: list[int] = []
 
     async def is_announced() -> bool:

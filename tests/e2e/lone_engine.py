@@ -40,11 +40,20 @@ class LoneEngine:
 
     def core_pid(self) -> int:
         """The core's process id."""
+        (pid,) = self.core_pids()
+        return pid
+
+    def core_pids(self) -> list[int]:
+        """Of the core and the standbys, the oldest first."""
         children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
-        (pid,) = [
+        return [
             int(child) for child in children if b"engine.core\0--socket" in Path(f"/proc/{child}/cmdline").read_bytes()
         ]
-        return pid
+
+    def start_phases(self) -> dict[str, float]:
+        """Seconds of each phase of the last start."""
+        with self.client() as client:
+            return {phase["name"]: phase["seconds"] for phase in client.get("/startupz").json()["phases"]}
 
     def wait_until_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
         """Raises AssertionError when it takes too long."""
@@ -69,7 +78,7 @@ def lone_engine(folder: Path, *flags: str) -> Iterator[LoneEngine]:
     path = folder / "engine.sock"
     model = str(_MODELS / "penstock-small")
     command = [sys.executable, "-m", "engine", "--model", model, "--name", "small", "--listen", f"unix:{path}"]
-    command += ["--num-threads", "1", "--log-level", "warning", *flags]
+    command += ["--num-threads", "1", "--log-level", "info", *flags]
     with (folder / "engine.log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=dict(os.environ))
         try:

@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,13 @@ pytestmark = pytest.mark.e2e
 
 LIMIT_S = 1.0
 CHAT: dict[str, Any] = {"model": "small", "messages": [{"role": "user", "content": "hello"}]}
+BOMB: dict[str, Any] = {
+    "type": "json_schema",
+    "json_schema": {
+        "name": "bomb",
+        "schema": {"type": "string", "pattern": "^(([a-z]{1,999}){1,999}){1,999}$"},
+    },
+}
 NEVER = [
     ("over-long prompt", {**CHAT, "messages": [{"role": "user", "content": "word " * 20_000}]}, 400),
     ("absurdly long prompt", {**CHAT, "messages": [{"role": "user", "content": "x" * 3_000_000}]}, 400),
@@ -24,6 +32,17 @@ NEVER = [
     ("a wrong type", {**CHAT, "temperature": "hot"}, 400),
     ("no messages", {"model": "small"}, 400),
     ("another model", {**CHAT, "model": "other"}, 404),
+    ("too many choices", {**CHAT, "n": 1000}, 400),
+    ("too many stop strings", {**CHAT, "stop": ["x"] * 100}, 400),
+    ("a negative length", {**CHAT, "max_tokens": -1}, 400),
+    ("a length beyond all integers", {**CHAT, "max_tokens": 10**30}, 400),
+    ("a bias for no token", {**CHAT, "logit_bias": {"999999999": 1}}, 400),
+    ("a schema that explodes", {**CHAT, "response_format": BOMB}, 400),
+    (
+        "tools without a schema",
+        {**CHAT, "tools": [{"type": "function", "function": {"name": "f", "parameters": 3}}]},
+        400,
+    ),
     ("an impossible schema", {**CHAT, "response_format": {"type": "json_schema", "json_schema": {"name": 7}}}, 400),
 ]
 
@@ -77,3 +96,44 @@ def test_a_core_killed_in_the_middle_of_a_stream_is_told_and_comes_back(engine: 
         again = client.post("/v1/chat/completions", json={**CHAT, "max_tokens": 4})
         assert again.status_code == 200
         assert again.json()["usage"]["completion_tokens"] > 0
+    phases = engine.start_phases()
+    assert phases["recovery"] > phases["import"]  # everything was done anew
+
+
+def test_a_standby_takes_over_from_a_killed_core_without_starting_anew(tmp_path: Path) -> None:
+    with lone_engine(tmp_path, "--warm", "1") as engine:
+        deadline = time.monotonic() + 120
+        while b"a standby is loaded" not in (tmp_path / "engine.log").read_bytes():
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        core, standby = engine.core_pids()
+        os.kill(core, signal.SIGKILL)
+        while "recovery" not in (phases := engine.start_phases()):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert standby in engine.core_pids()
+        # What took longest was done before it was needed.
+        assert phases["recovery"] < phases["import"] + phases["weights"] + phases["kv_pool"] + phases["warm_up"]
+        with engine.client() as client:
+            again = client.post("/v1/chat/completions", json={**CHAT, "max_tokens": 4})
+        assert again.status_code == 200
+
+
+LATE = [("spent", "-5", 503), ("hopeless", "0.001", 503), ("no number", "soon", 400), ("huge", "9" * 40, 400)]
+
+
+@pytest.mark.parametrize(("name", "deadline_ms", "status"), LATE, ids=[name for name, _, _ in LATE])
+def test_deadlines_that_cannot_be_met_are_refused_at_once(
+    engine: LoneEngine, name: str, deadline_ms: str, status: int
+) -> None:
+    with engine.client() as client:
+        started_at = time.monotonic()
+        response = client.post("/v1/chat/completions", json=CHAT, headers={"x-penstock-deadline-ms": deadline_ms})
+        assert time.monotonic() - started_at < LIMIT_S
+    assert response.status_code == status
+    assert (response.headers.get("x-penstock-shed-reason") == "deadline") == (status == 503)
+
+
+def test_nothing_that_was_refused_holds_a_block(engine: LoneEngine) -> None:
+    assert engine.metric("engine_kv_leaked_blocks") == 0
+    assert engine.metric("engine_running") == 0

@@ -39,8 +39,10 @@ GATEWAY: dict[str, set[str]] = {
     "policy_info": {"revision"},
     "policy_reload_success": set(),
     "event_loop_lag_seconds": set(),
+    "store_up": set(),
+    "store_seconds": {"operation"},
 }
-GATEWAY_UNTOUCHED = {"retries_total"}
+GATEWAY_UNTOUCHED = {"retries_total", "hedges_total", "hedged_prompt_tokens_total", "ejections_total", "panics_total"}
 """There once something fails; nothing does here."""
 
 _BY_REQUEST = {"prompt_bucket", "lane"}
@@ -86,7 +88,7 @@ GATEWAY_VALUES: dict[str, set[str]] = {
     "prompt_bucket": _BUCKETS,
     "cache": {"hit_exact", "hit_semantic", "miss", "bypass"},
     "result": {"hit_exact", "hit_semantic", "miss", "bypass"},
-    "lane": {"", "interactive", "batch"},
+    "lane": {"", "interactive", "interactive-long", "batch"},
     "tenant": {"other"},
     "place": {"queued", "connecting", "prefill", "decode"},
     "choice": {"small", "large"},

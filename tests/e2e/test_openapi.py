@@ -49,7 +49,7 @@ def test_nothing_is_found_where_no_key_is_needed(tmp_path: Path) -> None:
     with scripted_gateway(tmp_path) as gateway:
         document = served_document(gateway.admin_url)
         report = check(document, gateway.url, tmp_path, "-n", "25", "--phases", "coverage,fuzzing")
-    assert "6 selected / 6 total" in report
+    assert "7 selected / 7 total" in report
 
 
 def test_nothing_is_found_in_requests_that_reach_a_deployment(tmp_path: Path) -> None:

@@ -1,0 +1,133 @@
+"""Same words, everything else different: requests whose answers must not be mixed up, and a check that they are not.
+
+The upstream answers every combination of tenant, model, instructions, history and parameters with a text of a length of
+its own. A hit is wrong when its text has another length, or when nobody had asked this very thing before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from random import Random
+
+from loadtests.client import Address, LoadConnection
+from loadtests.wire import request_bytes
+
+_CONNECTIONS = 16
+_NUM_TEXTS = 100
+_CHUNK_CHARS = 16
+_LENGTHS = 197
+"""A prime: neighbouring combinations get different lengths. The upstream words 256 scripts without effort."""
+
+_MODELS = ("one", "two")
+_SYSTEMS = (None, "Answer briefly.", "Answer briefly!", "You speak for the shop.")
+_HISTORIES: tuple[tuple[str, ...], ...] = (
+    (),
+    ("Tell me of the red lamp.", "Gladly."),
+    ("Tell me of the desk.", "Gladly."),
+)
+_PARAMETERS: tuple[dict[str, object], ...] = (
+    {},
+    {"temperature": 0.5},
+    {"max_tokens": 20},
+    {"max_tokens": 21},
+    {"seed": 1},
+    {"stop": ["."]},
+    {"response_format": {"type": "json_object"}},
+    {"tools": [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}]},
+)
+
+
+@dataclass(slots=True)
+class ScopeResult:
+    """What came of it."""
+
+    num_lookups: int = 0
+    num_hits: int = 0
+    num_wrong: int = 0
+    num_failed: int = 0
+    first_wrong: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One combination; the numbers index the tuples above."""
+
+    tenant: str
+    model: int
+    system: int
+    history: int
+    parameters: int
+    text: int
+
+    @property
+    def num_chunks(self) -> int:
+        """Length of its answer."""
+        return 1 + hash((self.tenant, self.model, self.system, self.history, self.parameters, self.text)) % _LENGTHS
+
+    def body(self) -> bytes:
+        """The request; `user` is a word to the upstream that the cache does not look at."""
+        system, history = _SYSTEMS[self.system], _HISTORIES[self.history]
+        messages = [] if system is None else [{"role": "system", "content": system}]
+        messages += [
+            {"role": role, "content": text} for role, text in zip(("user", "assistant"), history, strict=False)
+        ]
+        messages.append({"role": "user", "content": f"And where is number {self.text} of them?"})
+        return json.dumps(
+            {
+                "model": _MODELS[self.model],
+                "messages": messages,
+                "user": f"script:num_chunks={self.num_chunks},chunk_chars={_CHUNK_CHARS}",
+                **_PARAMETERS[self.parameters],
+            }
+        ).encode()
+
+
+async def run_scopes(address: Address, secrets: Mapping[str, str], num_lookups: int, rng: Random) -> ScopeResult:
+    """Ask so many questions, the frequent ones often, each checked. `secrets` are the tenants' keys."""
+    result, asked = ScopeResult(), set[Question]()
+    names = list(secrets)
+
+    async def ask_some() -> None:
+        connection = await LoadConnection.open(address, keep_body=True)
+        while result.num_lookups < num_lookups:
+            result.num_lookups += 1
+            question = _drawn(rng, names)
+            is_new = question not in asked
+            asked.add(question)
+            headers = (("authorization", f"Bearer {secrets[question.tenant]}"),)
+            exchange = await connection.exchange(
+                request_bytes("POST", "/v1/chat/completions", question.body(), headers)
+            )
+            if not exchange.is_ok:
+                result.num_failed += 1
+            else:
+                _judge(result, question, connection, is_new=is_new)
+            if not connection.is_open:
+                connection = await LoadConnection.open(address, keep_body=True)
+        connection.close()
+
+    await asyncio.gather(*(ask_some() for _ in range(_CONNECTIONS)))
+    return result
+
+
+def _drawn(rng: Random, tenants: list[str]) -> Question:
+    return Question(
+        rng.choice(tenants),
+        rng.randrange(len(_MODELS)),
+        rng.randrange(len(_SYSTEMS)),
+        rng.randrange(len(_HISTORIES)),
+        rng.randrange(len(_PARAMETERS)),
+        int(_NUM_TEXTS ** rng.random()) - 1,
+    )
+
+
+def _judge(result: ScopeResult, question: Question, connection: LoadConnection, *, is_new: bool) -> None:
+    is_hit = b"\r\nx-penstock-cache: hit-exact" in connection.scanner.head
+    result.num_hits += is_hit
+    answer = json.loads(connection.scanner.content)["choices"][0]["message"]["content"]
+    if len(answer) != question.num_chunks * _CHUNK_CHARS or (is_hit and is_new):
+        result.num_wrong += 1
+        result.first_wrong = result.first_wrong or repr(question)

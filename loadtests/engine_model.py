@@ -1,0 +1,214 @@
+"""A decode engine reduced to its arithmetic: one step after another, each as long as its work says. Sans-I/O.
+
+The model is the one that measured engines follow closely enough to queue behind: a step costs a fixed time, a time for
+every decoding row and a time for every prefilled token; prefill goes in chunks of one token budget a step. Long prompts
+stand in a lane of their own, as they do in this project's engine: short and long ones get rows in turn and share the
+prompt tokens of a step by weight, and long ones alone lengthen a step little; inside a lane, first come, first served.
+There is no KV cache and no reuse of prefixes.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+SHORT_WEIGHT: Final = 8
+LONG_WEIGHT: Final = 3
+"""How this project's engine weighs its lanes of short and of long prompts."""
+KEPT_ROWS_DIVISOR: Final = 16
+"""One row in so many is kept for short prompts, there as here."""
+_MIN_CHUNK_TOKENS: Final = 8
+"""Prompts go on however slow the engine is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineShape:
+    """How large and how fast the modelled engine is."""
+
+    max_rows: int = 64
+    step_fixed_ms: float = 6.0
+    row_us: float = 60.0
+    prefill_us: float = 20.0
+    """For each prompt token."""
+    step_tokens: int = 1024
+    """Prompt tokens and decoding rows in one step."""
+    long_prompt_tokens: int = 1024
+    """A prompt with more stands in the lane of long ones; 0: one lane for all, as in servers without lanes."""
+
+    long_step_ratio: float = 1.75
+    """Beside decoding rows, a step in which no short prompt is read takes at most so many times what it would take
+    without any; 0: long prompts take all the room there is."""
+
+    def is_long(self, prompt_tokens: int) -> bool:
+        """Whether such a prompt stands in the lane of long ones."""
+        return 0 < self.long_prompt_tokens < prompt_tokens
+
+    def prompt_room(self, num_decoding: int, *, is_urgent: bool) -> int:
+        """Prompt tokens that one step may read; `is_urgent`: short prompts are among them."""
+        room = max(self.step_tokens - num_decoding, 0)
+        if is_urgent or not num_decoding or not self.long_step_ratio:
+            return room
+        slack_us = (self.long_step_ratio - 1.0) * self.step_s(num_decoding, 0) * 1e6
+        return min(room, max(_MIN_CHUNK_TOKENS, int(slack_us / max(self.prefill_us, 1e-9))))
+
+    def step_s(self, num_rows: int, num_prompt_tokens: int) -> float:
+        """Seconds of a step with so many decoding rows and prefilled tokens."""
+        return (self.step_fixed_ms * 1e3 + num_rows * self.row_us + num_prompt_tokens * self.prefill_us) / 1e6
+
+    def tokens_per_s(self) -> float:
+        """Decode rate with every row taken and no prompt to read."""
+        return self.max_rows / self.step_s(self.max_rows, 0)
+
+
+class RowTurns:
+    """Which lane's first gets the next free row: smooth weighted round robin; a lane that nobody waits in saves
+    nothing up."""
+
+    __slots__ = ("_kept", "_long", "_short")
+
+    def __init__(self, shape: EngineShape) -> None:
+        self._kept = shape.max_rows // KEPT_ROWS_DIVISOR
+        self._short = self._long = 0
+
+    def next_is_long(self, num_free: int, *, has_short: bool, has_long: bool) -> bool | None:
+        """Whether the lane of long prompts is next; None when nobody may have a row."""
+        has_short, has_long = has_short and num_free > 0, has_long and num_free > self._kept
+        if not has_short and not has_long:
+            return None
+        self._short = self._short + SHORT_WEIGHT if has_short else 0
+        self._long = self._long + LONG_WEIGHT if has_long else 0
+        is_long = has_long and (not has_short or self._long > self._short)
+        total = SHORT_WEIGHT * has_short + LONG_WEIGHT * has_long
+        if is_long:
+            self._long -= total
+        else:
+            self._short -= total
+        return is_long
+
+
+def share_room(shape: EngineShape, num_decoding: int, missing: Sequence[tuple[int, bool]]) -> list[int]:
+    """Of a step beside `num_decoding` rows, the prompt tokens for each of the prompts that miss (so many tokens, in the
+    lane of long ones); what one lane has no use for is the other's."""
+    wants_long = sum(count for count, is_long in missing if is_long)
+    wants_short = sum(count for count, _ in missing) - wants_long
+    room = shape.prompt_room(num_decoding, is_urgent=wants_short > 0 or not wants_long)
+    for_long = min(wants_long, max(room * LONG_WEIGHT // (SHORT_WEIGHT + LONG_WEIGHT), room - wants_short))
+    left = {True: for_long, False: min(room - for_long, wants_short)}
+    chunks = []
+    for count, is_long in missing:
+        chunk = min(count, left[is_long])
+        left[is_long] -= chunk
+        chunks.append(chunk)
+    return chunks
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """One request in the engine."""
+
+    prompt_tokens: int
+    output_tokens: int
+    num_read: int = 0
+    """Prompt tokens prefilled."""
+    num_made: int = 0
+    """Output tokens generated."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether every output token was made."""
+        return self.num_made >= self.output_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What the step under way does."""
+
+    seconds: float
+    reading: tuple[tuple[Job, int], ...]
+    """Jobs and how much of their prompt this step prefills."""
+    decoding: tuple[Job, ...]
+
+
+class EngineModel:
+    """`add` and `remove` jobs at any time; `begin` a step, and `finish` it when its time has passed."""
+
+    def __init__(self, shape: EngineShape, *, slowdown: float = 1.0) -> None:
+        self.shape = shape
+        self.slowdown = slowdown
+        """Every step takes this many times as long: a brown-out."""
+        self._rows: OrderedDict[Job, None] = OrderedDict()
+        self._waiting: OrderedDict[Job, None] = OrderedDict()
+        self._waiting_long: OrderedDict[Job, None] = OrderedDict()
+        self._turns = RowTurns(shape)
+        self.num_made = 0
+        self.num_read = 0
+
+    @property
+    def num_running(self) -> int:
+        """Rows taken."""
+        return len(self._rows)
+
+    @property
+    def num_waiting(self) -> int:
+        """Jobs without a row."""
+        return len(self._waiting) + len(self._waiting_long)
+
+    @property
+    def waiting_prompt_tokens(self) -> int:
+        """Prompt tokens that nobody has read yet, rows included."""
+        jobs = (*self._rows, *self._waiting, *self._waiting_long)
+        return sum(job.prompt_tokens - job.num_read for job in jobs)
+
+    def add(self, job: Job) -> None:
+        """Take a job into the queue; it gets a row with the next step that has one."""
+        self._lane_of(job)[job] = None
+
+    def remove(self, job: Job) -> None:
+        """Forget a job, wherever it is; a job that is done is already forgotten."""
+        self._rows.pop(job, None)
+        self._lane_of(job).pop(job, None)
+
+    def begin(self) -> Step | None:
+        """The next step, or None when there is nothing to do."""
+        self._give_rows()
+        decoding = tuple(job for job in self._rows if job.num_read >= job.prompt_tokens)
+        unread = [job for job in self._rows if job.num_read < job.prompt_tokens]
+        missing = [(job.prompt_tokens - job.num_read, self.shape.is_long(job.prompt_tokens)) for job in unread]
+        chunks = share_room(self.shape, len(decoding), missing)
+        reading = [(job, count) for job, count in zip(unread, chunks, strict=True) if count]
+        if not decoding and not reading:
+            return None
+        seconds = self.shape.step_s(len(decoding), sum(count for _, count in reading)) * self.slowdown
+        return Step(seconds, tuple(reading), decoding)
+
+    def finish(self, step: Step) -> list[Job]:
+        """Jobs that got one more token by this step; jobs removed meanwhile get none. Jobs that are done leave."""
+        told = []
+        for job, count in step.reading:
+            if job in self._rows:
+                job.num_read += count
+                self.num_read += count
+                if job.num_read >= job.prompt_tokens:
+                    told.append(job)  # the last chunk of a prompt makes the first token
+        told += [job for job in step.decoding if job in self._rows]
+        for job in told:
+            job.num_made += 1
+            self.num_made += 1
+            if job.is_done:
+                del self._rows[job]
+        return told
+
+    def _lane_of(self, job: Job) -> OrderedDict[Job, None]:
+        return self._waiting_long if self.shape.is_long(job.prompt_tokens) else self._waiting
+
+    def _give_rows(self) -> None:
+        while True:
+            num_free = self.shape.max_rows - len(self._rows)
+            short, long = self._waiting, self._waiting_long
+            is_long = self._turns.next_is_long(num_free, has_short=bool(short), has_long=bool(long))
+            if is_long is None:
+                return
+            job, _ = (long if is_long else short).popitem(last=False)
+            self._rows[job] = None

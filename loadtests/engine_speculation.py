@@ -1,0 +1,158 @@
+"""Speculation: decode with drafts on and off, task by task on held-out prompts, the same answers on both sides."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from statistics import median
+
+from loadtests.client import Address, clock
+from loadtests.engine_part import Finding, Results, Setting
+from loadtests.plain_answer import PlainAnswer, answer_chat
+from loadtests.processes import ProcessFailed, Workbench
+from loadtests.stack import metric, start_engine
+
+_BATCHES = (1, 8)
+_COPYING_TASKS = ("extraction", "passage")
+"""Answers that repeat the question's words; the key of batch 1 is the lower of these."""
+_DRAFT_MODELS = {"penstock-large": "penstock-small"}
+"""Checkpoints that lie beside each other with the same tokenizer."""
+_SAMPLES = 24
+_MAX_TOKENS = 128
+_PROMPTS_TIMEOUT_S = 60.0
+_MIN_ROUNDS = 2
+
+Task = Sequence[Sequence[object]]
+"""Conversations."""
+
+
+@dataclass(slots=True)
+class _Cell:
+    """One task at one batch size: decode seconds of both sides, round by round, each of the same answers."""
+
+    decode_s: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    whole_s: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+
+    @property
+    def ratio(self) -> float:
+        """Decode tokens per second, on over off; the answers are equal, so times are enough."""
+        return _median_ratio(self.decode_s)
+
+    @property
+    def whole_ratio(self) -> float:
+        """The same with queue and prefill."""
+        return _median_ratio(self.whole_s)
+
+
+def _median_ratio(seconds: Mapping[str, Sequence[float]]) -> float:
+    return median(off / on for on, off in zip(seconds["on"], seconds["off"], strict=True))
+
+
+async def measure_speculation(setting: Setting) -> Finding:
+    """Two engines that differ in nothing else, asked in turn."""
+    async with Workbench() as bench:
+        tasks = await _read_tasks(bench, setting.seed)
+        draft = _DRAFT_MODELS.get(setting.model.name)
+        drafting = ("--draft-model", str(setting.model.parent / draft)) if draft else ()
+        flags = setting.flags("--max-num-rows", str(max(_BATCHES)))
+        engines = {
+            "on": (
+                await start_engine(bench, setting.model, *flags, "--speculation", "auto", *drafting, name="on")
+            ).address,
+            "off": (await start_engine(bench, setting.model, *flags, "--speculation", "off", name="off")).address,
+        }
+        cells = await _measure(engines, tasks, setting.seconds)
+        drafted = await metric(engines["on"], "engine_speculation_drafted_tokens_total")
+        accepted = await metric(engines["on"], "engine_speculation_accepted_tokens_total")
+    return _finding(cells, drafted, accepted)
+
+
+async def _read_tasks(bench: Workbench, seed: int) -> dict[str, Task]:
+    """Conversations of every task; the generator runs as a process of its own."""
+    arguments = ["--seed", str(seed), "--samples", str(_SAMPLES)]
+    process = await bench.start("prompts", "engine.bundled.prompts", arguments)
+
+    async def is_over() -> bool:
+        return not process.is_running and bool(process.json_lines())
+
+    await process.wait_until(is_over, _PROMPTS_TIMEOUT_S)
+    tasks: dict[str, list[Sequence[object]]] = defaultdict(list)
+    for line in process.json_lines():
+        messages = line["messages"]
+        assert isinstance(messages, list)
+        tasks[str(line["task"])].append(messages)
+    return dict(tasks)
+
+
+async def _measure(
+    engines: Mapping[str, Address], tasks: Mapping[str, Task], seconds: float
+) -> dict[tuple[str, int], _Cell]:
+    """Cells by task and batch size. Each round takes the next prompts of every task."""
+    cells: dict[tuple[str, int], _Cell] = {}
+    end_at = clock() + seconds
+    number = 0
+    while number <= _MIN_ROUNDS or clock() < end_at:
+        for task, prompts in tasks.items():
+            group = list(islice(_from(prompts, number * max(_BATCHES)), max(_BATCHES)))
+            for batch in _BATCHES:
+                found = await _compare(engines, group, batch, "on" if number % 2 else "off")
+                if number:  # in the first round the engines learn what drafts are worth
+                    _note(cells.setdefault((task, batch), _Cell()), found)
+        number += 1
+    return cells
+
+
+def _from(prompts: Task, start: int) -> Task:
+    """The prompts in a circle."""
+    start %= len(prompts)
+    return [*prompts[start:], *prompts[:start]]
+
+
+async def _compare(engines: Mapping[str, Address], group: Task, batch: int, first: str) -> dict[str, list[PlainAnswer]]:
+    """The same prompts to both sides: one at a time in turn, or so many at once. Raises ProcessFailed."""
+    order = [first, "off" if first == "on" else "on"]
+    found: dict[str, list[PlainAnswer]] = {name: [] for name in order}
+    for start in range(0, len(group), batch):
+        for name in order:
+            part = group[start : start + batch]
+            found[name] += await asyncio.gather(*(answer_chat(engines[name], each, _MAX_TOKENS) for each in part))
+    for one, other in zip(found["on"], found["off"], strict=True):
+        if one.text != other.text:
+            raise ProcessFailed(f"drafts changed an answer: {one.text!r} in place of {other.text!r}")
+    return found
+
+
+def _note(cell: _Cell, found: Mapping[str, Sequence[PlainAnswer]]) -> None:
+    if not any(answer.decode_s for answer in found["on"]):
+        return  # all answers were a single token: nothing was decoded
+    for name, answers in found.items():
+        cell.decode_s[name].append(sum(answer.decode_s for answer in answers))
+        cell.whole_s[name].append(sum(answer.engine_s for answer in answers))
+
+
+def _finding(cells: Mapping[tuple[str, int], _Cell], drafted: float, accepted: float) -> Finding:
+    cells = {key: cell for key, cell in cells.items() if cell.decode_s["on"]}
+    worst = min(cells, key=lambda key: cells[key].ratio)
+    results: Results = {
+        "speculation_b1_ratio": min(cells[task, 1].ratio for task in _COPYING_TASKS),
+        "speculation_worst_ratio": cells[worst].ratio,
+        "speculation_worst_cell": f"{worst[0]} b{worst[1]}",
+        "speculation_worst_whole_ratio": min(cell.whole_ratio for cell in cells.values()),
+        "speculation_drafted_tokens": int(drafted),
+        "speculation_accepted_tokens": int(accepted),
+    }
+    for task in _COPYING_TASKS:
+        results[f"speculation_{task}_b1_ratio"] = cells[task, 1].ratio
+    rounds = len(next(iter(cells.values())).decode_s["on"])
+    notes = [
+        "speculation: decode time of the engine's stage record, off over on, the same greedy answers prompt by prompt "
+        f"in turn, median of {rounds} rounds of {max(_BATCHES)} held-out prompts; whole: queue and prefill too"
+    ]
+    notes += [
+        f"speculation {task:<10} b{batch}: {cell.ratio:.3f} (whole {cell.whole_ratio:.3f})"
+        for (task, batch), cell in cells.items()
+    ]
+    return Finding(results=results, notes=notes)

@@ -1,0 +1,114 @@
+"""Modelled engines behind the gateway's own client interface, on one virtual clock: no socket, the same bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+from collections.abc import Callable
+
+from gateway.routing.load_report import LaneReport, LoadReport
+from gateway.upstreams.client import UpstreamClient
+from gateway.upstreams.pool import PoolLimits
+from gateway.upstreams.request import UpstreamRequest
+from gateway.upstreams.response import UpstreamResponse
+from gateway.upstreams.target import Target
+from gateway.upstreams.timeouts import Timeouts
+from loadtests.engine_model import EngineShape
+from loadtests.fast_engine import FastEngine, FastJob
+
+_BYTES_PER_TOKEN = 4
+_OUTPUT = re.compile(rb"script:output_tokens=(\d+)")
+_DEFAULT_OUTPUT_TOKENS = 64
+_MAX_BUFFER_BYTES = 64 * 1024
+_HEADERS = [(b"content-type", b"text/event-stream; charset=utf-8")]
+_LANES = ("interactive", "long", "batch")
+
+
+def _event(delta: dict[str, str], finish_reason: str | None = None, **more: object) -> bytes:
+    choice = {"index": 0, "delta": delta, "finish_reason": finish_reason}
+    event = {"id": "chatcmpl-simulated", "object": "chat.completion.chunk", "created": 0, "model": "scripted"}
+    return b"data: " + json.dumps({**event, "choices": [choice], **more}, separators=(",", ":")).encode() + b"\n\n"
+
+
+_FIRST = _event({"role": "assistant", "content": "x "})
+
+
+class _Source:
+    """The connection of one simulated response."""
+
+    def __init__(self, engine: FastEngine) -> None:
+        self._engine = engine
+        self.job: FastJob | None = None
+
+    def pause(self) -> None:
+        """A simulated client reads at once."""
+
+    def resume(self) -> None:
+        """See `pause`."""
+
+    def abandon(self) -> None:
+        """The row is free at once."""
+        if self.job is not None:
+            self._engine.remove(self.job)
+            self.job = None
+
+
+class SimulatedClient(UpstreamClient):
+    """Sends to a modelled engine; time limits of the exchange are not enforced, for the model never hangs."""
+
+    def __init__(self, engine: FastEngine, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(Target.parse("http://simulated"), limits=PoolLimits(), clock=clock)
+        self.engine = engine
+
+    async def send(
+        self, request: UpstreamRequest, timeouts: Timeouts, on_sent: Callable[[UpstreamResponse], None] | None = None
+    ) -> UpstreamResponse:
+        """The response, at the instant of its first token."""
+        source = _Source(self.engine)
+        loop = asyncio.get_running_loop()
+        response = UpstreamResponse(source, loop, connect_s=None, max_buffer_bytes=_MAX_BUFFER_BYTES)
+        body = request.body
+        found = _OUTPUT.search(body, max(0, len(body) - 200)) or _OUTPUT.search(body)
+        prompt = max(1, len(body) // _BYTES_PER_TOKEN)
+        output = int(found.group(1)) if found else _DEFAULT_OUTPUT_TOKENS
+        if on_sent is not None:
+            on_sent(response)
+
+        def end() -> None:
+            source.job = None
+            usage = {"prompt_tokens": prompt, "completion_tokens": output, "total_tokens": prompt + output}
+            response.on_piece(_event({}, "stop", usage=usage) + b"data: [DONE]\n\n")
+            response.on_end()
+
+        def begin() -> None:
+            response.on_head(200, _HEADERS)
+            response.on_piece(_FIRST)
+            if output <= 1:
+                end()
+
+        source.job = FastJob(prompt, output, begin, end)
+        self.engine.add(source.job)
+        await response.wait_head()
+        return response
+
+
+def load_report(engine: FastEngine, shape: EngineShape) -> LoadReport:
+    """What the engine would publish now."""
+    running, waiting = engine.num_running, engine.waiting_prompt_tokens
+    room = max(1, shape.step_tokens - running)
+    prefill_tokens_per_s = room / (shape.step_s(running, room) * engine.slowdown)
+    wait_s = waiting / prefill_tokens_per_s
+    if engine.num_waiting and running:
+        wait_s += engine.num_waiting * _DEFAULT_OUTPUT_TOKENS * shape.step_s(running, 0) * engine.slowdown / running
+    lane = LaneReport(forecast_wait_s=wait_s, prefill_tokens_per_s=prefill_tokens_per_s)
+    return LoadReport(
+        num_running=running,
+        num_waiting=engine.num_waiting,
+        max_num_rows=shape.max_rows,
+        step_token_budget=shape.step_tokens,
+        waiting_prompt_tokens=waiting,
+        forecast_wait_s=wait_s,
+        lanes=dict.fromkeys(_LANES, lane),
+    )
