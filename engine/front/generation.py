@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 
+import msgspec
+
 from engine.front.choice import Choice, Delta
 from engine.front.errors import ApiError, core_failed, invalid_value, overloaded
 from engine.front.grammar import Grammar
@@ -228,12 +230,10 @@ def _merged(outputs: list[tuple[SeqOutput, float]]) -> list[tuple[SeqOutput, flo
 
 def _joined(first: SeqOutput, second: SeqOutput) -> SeqOutput:
     has_logprobs = first.logprobs is not None or second.logprobs is not None
-    return SeqOutput(
-        seq_id=first.seq_id,
+    # Everything but the tokens is the later output's, so that a field added to outputs is not lost here.
+    return msgspec.structs.replace(
+        second,
         token_ids=first.token_ids + second.token_ids,
         logprobs=[*(first.logprobs or ()), *(second.logprobs or ())] if has_logprobs else None,
-        finish_reason=second.finish_reason,
-        error=second.error,
-        abort_state=second.abort_state,
         stages=second.stages or first.stages,
     )

@@ -106,6 +106,23 @@ async def test_one_failed_sequence_is_its_own_requests_error(running: Running) -
     assert sorted([(await request).status_code for request in requests]) == [200, 502]
 
 
+async def test_a_grammar_that_fails_right_behind_a_token_is_still_the_requests_fault(running: Running) -> None:
+    core = await running.core()
+    schema = {"type": "json_schema", "json_schema": {"name": "text", "schema": {"type": "string"}}}
+    request = asyncio.create_task(running.client.post(PATH, json=chat(response_format=schema)))
+    add = await core.next_add()
+    # Both in one report: the reader finds them together and takes them as one.
+    core.step(
+        [
+            SeqOutput(seq_id=add.seq_id, token_ids=running.ids("hello")),
+            SeqOutput(seq_id=add.seq_id, token_ids=[], finish_reason="error", error="too complex", fault="grammar"),
+        ]
+    )
+    response = await request
+    assert response.status_code == 400
+    assert "too complex" in response.json()["error"]["message"]
+
+
 async def test_a_failed_choice_aborts_the_others(running: Running) -> None:
     core = await running.core()
     request = asyncio.create_task(running.client.post(PATH, json=chat(n=2)))
