@@ -228,7 +228,7 @@ class ChatPipeline:
         record.cache, record.cache_reason = lookup.result, lookup.reason
         if lookup.key is not None and not turn.wants_timing:  # the timing extension is nobody else's
             turn.lookup = lookup
-            turn.capture = Capture(lookup.flight)
+            turn.capture = Capture(lookup.leading)
         else:
             lookup.drop()
         turn.mark(Stage.CACHE)

@@ -6,8 +6,8 @@ import asyncio
 from typing import Final
 
 from gateway.cache.fingerprint import stream_shape
-from gateway.cache.flight import Flight
 from gateway.cache.replay import as_event_stream
+from gateway.cache.shared_answer import SharedAnswer
 from gateway.errors import UpstreamFailed
 from gateway.http.asgi import EdgeChannel, Header
 from gateway.request import ChatRequest
@@ -75,7 +75,7 @@ async def relay_kept(turn: Turn, request: ChatRequest, answer: bytes, age_s: flo
     turn.mark(Stage.RELAY)
 
 
-async def relay_followed(turn: Turn, request: ChatRequest, flight: Flight) -> bool:
+async def relay_followed(turn: Turn, request: ChatRequest, shared: SharedAnswer) -> bool:
     """Share the answer of an identical request that is under way, live where it travels in the same form.
 
     False when the leader failed before anything was said here: the request is then on its own again. Raises
@@ -83,27 +83,27 @@ async def relay_followed(turn: Turn, request: ChatRequest, flight: Flight) -> bo
     """
     record, channel = turn.record, turn.channel
     turn.place = Place.QUEUED
-    if not request.stream or channel is None or turn.wants_timing or flight.shape != stream_shape(request):
-        answer = await flight.follow().whole()
+    if not request.stream or channel is None or turn.wants_timing or shared.shape != stream_shape(request):
+        answer = await shared.follow().whole()
         if answer is None:
             return False
         await relay_kept(turn, request, answer, 0.0)
         return True
-    follower = flight.follow()
+    follower = shared.follow()
     try:
-        await asyncio.shield(flight.begun)
-        if not flight.pieces:
+        await asyncio.shield(shared.begun)
+        if not shared.pieces:
             return False
         record.deployment = FROM_CACHE
         await turn.begin(200, [*_STREAM_HEADERS, *turn.answer_headers(), (b"age", b"0")])
         record.timeline.first_token_at = turn.clock()
         turn.place = Place.DECODE
-        channel.write(b"".join(flight.pieces))
-        # A slow follower holds up nobody: what it has not read waits here, and a flight is bounded in bytes.
+        channel.write(b"".join(shared.pieces))
+        # A slow follower holds up nobody: what it has not read waits here, and a shared answer is bounded in bytes.
         follower.sink = channel.write
         answer = await follower.whole()
     finally:
-        flight.unfollow(follower)
+        shared.unfollow(follower)
     if answer is None:
         record.is_incomplete = True
         raise UpstreamFailed("The answer that this request shared broke off. Try again.")

@@ -84,8 +84,8 @@ class Turn:
 
     def stays_for_others(self, call_off: Callable[[], None]) -> bool:
         """Whether the work goes on without the client, for identical requests that wait for its answer."""
-        flight = None if self.lookup is None else self.lookup.flight
-        self.was_left = flight is not None and flight.keeps_going(call_off)
+        shared = None if self.lookup is None else self.lookup.leading
+        self.was_left = shared is not None and shared.keeps_going(call_off)
         return self.was_left
 
     def note_sent(self) -> None:

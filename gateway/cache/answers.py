@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from gateway.cache.fingerprint import Fingerprint
-from gateway.cache.flight import Flight
+from gateway.cache.shared_answer import SharedAnswer
 from gateway.cache.wanted import Wanted
 from gateway.request import ChatRequest
 from gateway.telemetry.record import CacheReason, CacheResult, Usage
@@ -17,7 +17,7 @@ MAX_KEPT_BYTES: Final = 1024 * 1024
 class Lookup:
     """What the cache knows about one request, and what it wants to learn from it."""
 
-    __slots__ = ("age_s", "answer", "entry_id", "flight", "following", "key", "reason", "result", "wanted")
+    __slots__ = ("age_s", "answer", "entry_id", "following", "key", "leading", "reason", "result", "wanted")
 
     def __init__(
         self,
@@ -40,16 +40,16 @@ class Lookup:
         """A whole JSON completion on a hit."""
         self.age_s = age_s
         self.entry_id = entry_id
-        self.flight: Flight | None = None
+        self.leading: SharedAnswer | None = None
         """The one that this request leads."""
-        self.following: Flight | None = None
+        self.following: SharedAnswer | None = None
         """The one that this request may join instead of asking itself."""
 
     def drop(self) -> None:
         """The request is over; followers of an answer that did not come look for another."""
-        if self.flight is not None:
-            self.flight.fail()
-            self.flight = None
+        if self.leading is not None:
+            self.leading.fail()
+            self.leading = None
 
 
 class AnswerCache(Protocol):

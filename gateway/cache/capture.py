@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from gateway.cache.answers import MAX_KEPT_BYTES
 from gateway.cache.assembly import completion_of_stream, is_whole
-from gateway.cache.flight import Flight
+from gateway.cache.shared_answer import SharedAnswer
 
 
 class Capture:
     """Fed by the relay; `completion` is asked once the answer has ended well."""
 
-    __slots__ = ("_body", "_flight", "_num_bytes", "_pieces")
+    __slots__ = ("_body", "_num_bytes", "_pieces", "_shared")
 
-    def __init__(self, flight: Flight | None) -> None:
-        self._flight = flight
+    def __init__(self, shared: SharedAnswer | None) -> None:
+        self._shared = shared
         self._pieces: list[bytes] = []
         self._num_bytes = 0
         self._body: bytes | None = None
 
     def feed(self, piece: bytes) -> None:
         """A piece of a stream passed."""
-        if self._flight is not None:
-            self._flight.feed(piece)
+        if self._shared is not None:
+            self._shared.feed(piece)
         if self._num_bytes <= MAX_KEPT_BYTES:
             self._num_bytes += len(piece)
             self._pieces.append(piece)

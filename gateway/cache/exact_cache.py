@@ -10,8 +10,8 @@ from gateway.cache.answers import Lookup
 from gateway.cache.entry import CacheEntry
 from gateway.cache.exact import ExactTier, Selection
 from gateway.cache.fingerprint import Fingerprint, fingerprint, scope_of, stream_shape
-from gateway.cache.flight import Flights
 from gateway.cache.quarantine import QUARANTINE_S, Quarantines, digest_of
+from gateway.cache.shared_answer import SharedAnswers
 from gateway.cache.wanted import Wanted
 from gateway.request import ChatRequest
 from gateway.telemetry.record import CacheResult, Usage
@@ -51,7 +51,7 @@ class ExactCache:
     def __init__(self, tier: ExactTier, *, wall: Callable[[], float]) -> None:
         """`wall` tells seconds since 1970: entries outlive processes."""
         self._tier = tier
-        self._flights = Flights()
+        self._shared = SharedAnswers()
         self._wall = wall
         self._wrong = Quarantines()
         self._others: Others | None = None
@@ -94,9 +94,9 @@ class ExactCache:
             return self._hit(found, now)
         lookup = Lookup(CacheResult.MISS, "new" if found is None else "stale", key=key, wanted=wanted)
         shape = stream_shape(request)
-        under_way = self._flights.find(key.exact)
+        under_way = self._shared.find(key.exact)
         if under_way is None:
-            lookup.flight = self._flights.lead(key.exact, shape)
+            lookup.leading = self._shared.lead(key.exact, shape)
         else:
             lookup.following = under_way
         return lookup
@@ -140,10 +140,10 @@ class ExactCache:
             )
             if not self._wrong.covers(entry.exact, answer, now) and self._tier.keep(entry, now) and self._others:
                 self._others.kept(entry, now + wanted.rule.ttl_s)
-        if lookup.flight is not None:
-            lookup.flight.entry_id = request_id
-            lookup.flight.land(answer)
-            lookup.flight = None
+        if lookup.leading is not None:
+            lookup.leading.entry_id = request_id
+            lookup.leading.finish(answer)
+            lookup.leading = None
 
     def note_hit(self, request_id: str, entry_id: str) -> None:
         """Remember which entry answered this request, so that feedback can name it."""

@@ -10,8 +10,8 @@ import pytest
 
 from gateway.admission.claim import Claim
 from gateway.admission.limit import StaticLimit
+from loadtests.virtual_loop import run_virtual
 from tests.gateway.admission.world import Fate, Speed, Wish, World
-from tests.support.virtual_loop import run_virtual
 
 T = TypeVar("T")
 

@@ -16,7 +16,7 @@ from gateway.admission.limit import StaticLimit
 from gateway.admission.limiter import Limiter
 from gateway.admission.permit import Permit
 from gateway.errors import Shed
-from tests.support.virtual_loop import VirtualLoop
+from loadtests.virtual_loop import VirtualLoop
 
 MAX_QUEUE = 6
 

@@ -12,8 +12,8 @@ from functools import cache
 
 import pytest
 
+from loadtests.virtual_loop import run_virtual
 from tests.gateway.admission.world import Fates, Speed, Wish, World, poisson, quantile, together
-from tests.support.virtual_loop import run_virtual
 
 TTFT_S, TPOT_S = 0.5, 0.04
 CAPACITY_PER_S = 12.5

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tests.support.virtual_loop import NothingLeft, run_virtual
+from loadtests.virtual_loop import NothingLeft, run_virtual
 
 
 def test_an_hour_of_sleep_takes_no_time() -> None:

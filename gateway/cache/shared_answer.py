@@ -1,4 +1,4 @@
-"""Flight: one upstream answer under way that several identical requests wait for.
+"""SharedAnswer: one upstream answer under way that several identical requests wait for.
 
 The first request leads: its own way through the pipeline makes the answer. Those that come after follow: they get the
 pieces so far at once and the others as they come. A follower that leaves changes nothing; when the leader's client
@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-MAX_FLIGHT_BYTES: Final = 1024 * 1024
+MAX_SHARED_BYTES: Final = 1024 * 1024
 """Of an answer under way; a longer one is neither followed from then on nor kept."""
 
 Sink = Callable[[bytes], object]
@@ -21,22 +21,22 @@ Sink = Callable[[bytes], object]
 class Follower:
     """One request that waits for somebody else's answer."""
 
-    __slots__ = ("_flight", "sink")
+    __slots__ = ("_shared", "sink")
 
-    def __init__(self, flight: Flight, sink: Sink | None) -> None:
-        self._flight = flight
+    def __init__(self, shared: SharedAnswer, sink: Sink | None) -> None:
+        self._shared = shared
         self.sink = sink
 
     async def whole(self) -> bytes | None:
         """The whole completion as JSON once it is there; None when the leader failed to get one."""
         try:
-            return await asyncio.shield(self._flight.done)
+            return await asyncio.shield(self._shared.done)
         finally:
-            self._flight.unfollow(self)
+            self._shared.unfollow(self)
 
 
-class Flight:
-    """Belongs to one event loop. It ends exactly once, by `land` or `fail`."""
+class SharedAnswer:
+    """Belongs to one event loop. It ends exactly once, by `finish` or `fail`."""
 
     __slots__ = (
         *("_call_off", "_followers", "_num_bytes", "_on_end"),
@@ -75,7 +75,7 @@ class Flight:
             self._pass_on(piece)
             return
         self._num_bytes += len(piece)
-        if self._num_bytes > MAX_FLIGHT_BYTES:
+        if self._num_bytes > MAX_SHARED_BYTES:
             self.is_joinable = False
             self.pieces.clear()
             self._on_end()
@@ -83,7 +83,7 @@ class Flight:
             self.pieces.append(piece)
         self._pass_on(piece)
 
-    def land(self, answer: bytes | None) -> None:
+    def finish(self, answer: bytes | None) -> None:
         """The answer is whole (None: it came, but is none that may be given to others). Idempotent."""
         self.is_joinable = False
         self._on_end()
@@ -94,7 +94,7 @@ class Flight:
 
     def fail(self) -> None:
         """There will be no answer; followers look for one themselves. Idempotent."""
-        self.land(None)
+        self.finish(None)
 
     def keeps_going(self, call_off: Callable[[], None]) -> bool:
         """The leader's client has left: True when others wait, and `call_off` is called when the last of them goes."""
@@ -128,29 +128,29 @@ class Flight:
                 follower.sink(piece)
 
 
-class Flights:
+class SharedAnswers:
     """The answers under way in this process, by exact fingerprint."""
 
     __slots__ = ("_by_key",)
 
     def __init__(self) -> None:
-        self._by_key: dict[bytes, Flight] = {}
+        self._by_key: dict[bytes, SharedAnswer] = {}
 
     def __len__(self) -> int:
         return len(self._by_key)
 
-    def find(self, key: bytes) -> Flight | None:
+    def find(self, key: bytes) -> SharedAnswer | None:
         """One that may still be joined."""
-        flight = self._by_key.get(key)
-        return flight if flight is not None and flight.is_joinable else None
+        shared = self._by_key.get(key)
+        return shared if shared is not None and shared.is_joinable else None
 
-    def lead(self, key: bytes, shape: bytes) -> Flight:
+    def lead(self, key: bytes, shape: bytes) -> SharedAnswer:
         """Begin one; there must be none to join."""
         assert self.find(key) is None, "one leader at a time"
-        flight = Flight(shape, lambda: self._forget(key, flight))
-        self._by_key[key] = flight
-        return flight
+        shared = SharedAnswer(shape, lambda: self._forget(key, shared))
+        self._by_key[key] = shared
+        return shared
 
-    def _forget(self, key: bytes, flight: Flight) -> None:
-        if self._by_key.get(key) is flight:
+    def _forget(self, key: bytes, shared: SharedAnswer) -> None:
+        if self._by_key.get(key) is shared:
             del self._by_key[key]
