@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import logging
 import os
@@ -23,10 +22,8 @@ from gateway.admission.admitter import Admitter
 from gateway.admission.gate import Gate
 from gateway.admission.guard import Guard
 from gateway.admission.ladder import Ladder
-from gateway.admission.quotas import Quotas
 from gateway.cache.exact import ExactTier
 from gateway.cache.exact_cache import ExactCache
-from gateway.cache.sharing import Sharing
 from gateway.config import GatewayConfig
 from gateway.endpoints import Site
 from gateway.errors import GatewayError, Shed
@@ -47,24 +44,19 @@ from gateway.routing.price import Pricer
 from gateway.routing.readiness import ReadinessProber
 from gateway.routing.retry_budget import RetryBudget
 from gateway.routing.snapshot import Connect, PolicySnapshot, SnapshotBuilder
-from gateway.store.base import StoreUnavailable
-from gateway.store.guarded import GuardedStore
-from gateway.store.opening import open_store
+from gateway.stores import Stores
 from gateway.telemetry.bridge import LoggingBridge
 from gateway.telemetry.lag import LagMeter
 from gateway.telemetry.log import LogWriter
 from gateway.telemetry.memory import group_limit_bytes, resident_bytes
 from gateway.telemetry.metrics import FORECAST_ERROR_SHARES, GatewayMetrics
 from gateway.telemetry.recorder import Recorder
-from gateway.telemetry.store_watch import StoreWatch
 from gateway.timeline import Clock, Outcome
 from gateway.trimming.trimmer import PolicyTrimmer
 from gateway.upstreams.ejection import EjectionRules, FailureKind
 
 _RETIRE_POLL_S = 0.1
 _MAX_ADMIN_CONNECTIONS = 256
-_SHARING_TIMEOUT_S = 0.5
-"""No request waits for what this bounds."""
 _MEMORY_SHARE = 0.9
 _GC_THRESHOLDS = (20_000, 20, 50)
 
@@ -107,10 +99,12 @@ class Gateway:
             poll_s=config.policy_poll_s,
         )
         ids = RequestIds(chance)
-        self._store, self._quotas = self._make_store(f"{os.getpid()}-{secrets.token_hex(8)}")
         self._guard = Guard(memory_limit_bytes=_memory_limit_bytes(config), resident_bytes=resident_bytes)
         trimmer, pricer = PolicyTrimmer(), Pricer()
         cache = self._cache = ExactCache(ExactTier(max_bytes=config.cache_max_mb * 1024 * 1024), wall=time.time)
+        holder = f"{os.getpid()}-{secrets.token_hex(8)}"
+        self._stores = Stores(config, self.metrics, self.log, cache, holder=holder)
+        self._quotas = self._stores.quotas
         self.pipeline = ChatPipeline(
             policy=self._current,
             parser=ChatRequestParser(),
@@ -129,10 +123,6 @@ class Gateway:
             max_body_bytes=config.edge.max_body_bytes,
         )
         self._ids = ids
-        self._sharing: Sharing | None = None
-        self._shared_store: GuardedStore | None = None
-        if config.shares_cache:
-            self._sharing, self._shared_store = self._make_sharing()
         self._prober = ReadinessProber(self._deployments, self.log, clock=clock)
         self._liveness = LivenessWatch(self._deployments, clock)
         self._feeds = LoadFeeds(self._deployments, clock)
@@ -140,51 +130,6 @@ class Gateway:
         self._lag: LagMeter | None = None
         self.server = self._make_server()
         self.metrics.instruments.before_scrape(self._read_live_state)
-
-    def _make_store(self, holder: str) -> tuple[GuardedStore, Quotas]:
-        """`holder` names this process among all that share the store."""
-        config, metrics = self.config, self.metrics
-        address = config.store_address
-        watch = StoreWatch(metrics, self.log, address.shown)
-        raw = open_store(
-            address,
-            timeout_s=config.store_timeout_s,
-            clock=time.monotonic,
-            wall=time.time,
-            on_damage=watch.damaged,
-        )
-        store = GuardedStore(raw, timeout_s=config.store_timeout_s, clock=time.monotonic, observer=watch)
-        quotas = Quotas(
-            store,
-            holder=holder,
-            clock=time.monotonic,
-            wall=time.time,
-            report=lambda error: self.log.failure("quota_failed", error),
-            count_refusal=lambda tenant, limit: metrics.quota_refused.labels(tenant, limit).inc(),
-        )
-        return store, quotas
-
-    def _make_sharing(self) -> tuple[Sharing, GuardedStore]:
-        """On connections and with a breaker of its own: however much of the cache travels, limits do not wait."""
-        config, metrics = self.config, self.metrics
-        watch = StoreWatch(metrics, self.log, config.store_address.shown, is_side=True)
-        raw = open_store(
-            config.store_address,
-            timeout_s=_SHARING_TIMEOUT_S,
-            clock=time.monotonic,
-            wall=time.time,
-            on_damage=watch.damaged,
-        )
-        store = GuardedStore(raw, timeout_s=_SHARING_TIMEOUT_S, clock=time.monotonic, observer=watch)
-        sharing = Sharing(
-            self._cache,
-            store,
-            wall=time.time,
-            new_name=lambda: secrets.token_hex(8),
-            count=lambda event: metrics.cache_sharing.labels(event).inc(),
-        )
-        self._cache.share_with(sharing)
-        return sharing, store
 
     def _make_server(self) -> Server:
         config = self.config
@@ -224,7 +169,7 @@ class Gateway:
         self.log.start()
         try:
             self.policy_file.load()
-            await asyncio.gather(self._prober.probe_all(), self._try_store())
+            await asyncio.gather(self._prober.probe_all(), self._stores.try_reach())
             await self.server.start()
         except BaseException:
             await self._close()
@@ -235,11 +180,7 @@ class Gateway:
         self._spawn(self._liveness.run(), "liveness")
         self._spawn(self._feeds.run(), "load_feeds")
         self._spawn(self.policy_file.watch(), "policy")
-        self._spawn(self._store.watch(), "store")
-        self._spawn(self._quotas.run(), "quotas")
-        if self._sharing is not None and self._shared_store is not None:
-            self._spawn(self._sharing.run(), "cache_sharing")
-            self._spawn(self._shared_store.watch(), "cache_store")
+        self._stores.start(self._spawn)
         self.log.event("started", listening={name: list(found) for name, found in self.server.addresses.items()})
 
     async def leave(self) -> None:
@@ -255,11 +196,6 @@ class Gateway:
         self.log.event("stopped", connections=report.num_connections, cancelled=report.num_cancelled)
         await self._close()
 
-    async def _try_store(self) -> None:
-        """Connect; without a store the gateway serves all the same."""
-        with contextlib.suppress(StoreUnavailable):  # the log has it
-            await self._store.ping()
-
     def reload_soon(self) -> None:
         """Look at the policy file in the loop's next turns."""
         if self.snapshot is not None:
@@ -273,11 +209,7 @@ class Gateway:
         if self._lag is not None:
             self._lag.stop()
         await self.server.close()
-        await self._quotas.give_all_back()
-        if self._sharing is not None and self._shared_store is not None:
-            await self._sharing.last_words()
-            await self._shared_store.aclose()
-        await self._store.aclose()
+        await self._stores.aclose()
         for deployment in self._deployments():
             await deployment.client.aclose()
         await asyncio.to_thread(self.log.close)

@@ -103,7 +103,7 @@ async def test_a_purge_and_feedback_reach_the_other_replica(tmp_path: Path, url:
 
 async def test_without_the_setting_an_embedded_store_shares_nothing(tmp_path: Path) -> None:
     async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
-        assert stack.gateway._sharing is None
+        assert stack.gateway._stores.sharing is None
 
 
 async def test_a_replica_that_comes_later_begins_warm(tmp_path: Path, url: str) -> None:
@@ -136,7 +136,7 @@ async def test_nothing_of_it_waits_for_a_process_to_end_well(tmp_path: Path, url
     async with replica(tmp_path, "a", url) as one:
         await ask(one, "first")
         started_at = time.monotonic()
-        sharing = one.gateway._sharing
+        sharing = one.gateway._stores.sharing
         assert sharing is not None
         while sharing._outbox.num_waiting or not sharing._outbox._versions:
             assert time.monotonic() - started_at < PATIENCE_S
