@@ -79,7 +79,7 @@ class Forwarder:
             self._metrics.retries.labels(turn.record.deployment).inc()
         if work.planned.is_panicking:
             self._metrics.panics.labels(work.planned.route.id).inc()
-        choice = "retry" if tried else ("wait" if decision.deployment is None else "first")
+        choice = "retry" if tried else ("wait" if decision.deployment is None else decision.cause)
         self._metrics.decisions.labels(decision.policy, live.id, choice).value += 1.0
         turn.record.deployment = live.id
         turn.record.attempts += 1

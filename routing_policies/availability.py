@@ -34,11 +34,6 @@ def _route(route: Route, path: Path) -> Iterator[Finding]:
         yield Finding(path=(*path, "trim", "budget_tokens"), message=message)
     if route.cache.mode == "exact_then_semantic":
         yield _finding((*path, "cache", "mode"), 'cache mode "exact_then_semantic"', "write exact or off")
-    if route.select.min_quality is not None:
-        yield _finding((*path, "select", "min_quality"), "choosing by predicted quality", "remove it")
-    if route.select.policy == "quality_then_latency":
-        remedy = "use latency_first, or scored with a weight for quality"
-        yield _finding((*path, "select", "policy"), 'policy "quality_then_latency"', remedy)
 
 
 def _finding(path: Path, what: str, remedy: str) -> Finding:

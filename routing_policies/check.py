@@ -13,7 +13,8 @@ from routing_policies.matching import NoRoute, RequestView, RouteTable
 from routing_policies.nodes import Document
 from routing_policies.price import Price, cost_of
 from routing_policies.problems import Finding, Path, Problem
-from routing_policies.profile import profile_for
+from routing_policies.profile import profile_of
+from routing_policies.share import stable_key
 from routing_policies.views import Attempt, DeploymentView
 
 _NO_LANE: Final = Lane(id="interactive")
@@ -53,8 +54,8 @@ def _failures(policy: Policy, table: RouteTable, test: PolicyTest, path: Path) -
         return
     if expect.route is not None and expect.route != route.id:
         yield _failure(test, path, "route", f"expected route {expect.route}, got {route.id}")
-    profile = profile_for(route.select.policy, route.select.weights)
-    decision = profile.decide(_views(policy, route, test), _attempt(policy, test.request), random.Random(0))
+    profile = profile_of(route.select)
+    decision = profile.decide(_views(policy, route, test), _attempt(policy, route, test.request), random.Random(0))
     yield from _choice_failures(test, route, decision, path)
 
 
@@ -73,13 +74,15 @@ def _choice_failures(test: PolicyTest, route: Route, decision: Decision, path: P
         yield _failure(test, path, "deployment", f"{told} ({decision.reason})")
 
 
-def _attempt(policy: Policy, request: TestRequest) -> Attempt:
+def _attempt(policy: Policy, route: Route, request: TestRequest) -> Attempt:
     """The first attempt, held to the targets of the request's lane."""
+    tenant = request.tenant or ""
+    key = stable_key(tenant) if route.select.sticky_by == "tenant" else stable_key(tenant, request.conversation)
     slo = _lane_of(policy, request).slo
     if slo is None:
-        return Attempt(zone=request.zone)
+        return Attempt(zone=request.zone, key=key)
     tpot_s = None if slo.tpot_p95_ms is None else slo.tpot_p95_ms / 1000
-    return Attempt(ttft_slo_s=slo.ttft_p95_ms / 1000, tpot_slo_s=tpot_s, zone=request.zone)
+    return Attempt(ttft_slo_s=slo.ttft_p95_ms / 1000, tpot_slo_s=tpot_s, zone=request.zone, key=key)
 
 
 def _lane_of(policy: Policy, request: TestRequest) -> Lane:
@@ -109,7 +112,7 @@ def _view(deployment: Deployment, weight: float, state: GivenDeployment, request
         forecast_ttft_s=_seconds(state.forecast_ttft_ms),
         tpot_s=_seconds(state.tpot_ms),
         cost=cost_of(deployment.cost_per_mtok, price),
-        quality=deployment.quality,
+        quality=deployment.quality if state.quality is None else state.quality,
         affinity_tokens=state.cached_tokens,
         prompt_tokens=request.prompt_tokens,
         zone=deployment.zone,

@@ -7,6 +7,11 @@ from typing import Literal
 
 import msgspec
 
+Cause = Literal[
+    "first", "within_slo", "good_enough", "not_good_enough", "unknown_prompt", "too_slow",
+    "within_cap", "over_cap", "sticky", "canary", "stable",
+]  # fmt: skip
+"""Why the one that was chosen stood above the others; a metric label."""
 DropReason = Literal["not_ready", "ejected", "full", "already_tried", "too_late"]
 
 
@@ -21,6 +26,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """Candidate → scorer → score in [0, 1], before weighting."""
     totals: Mapping[str, float]
     """Candidate → weighted mean of its scores, in [0, 1]."""
+    cause: Cause = "first"
 
     @property
     def reason(self) -> str:

@@ -71,11 +71,15 @@ SelectPolicy = Literal[
     "least_cost_within_slo",
     "scored",
     "quality_then_latency",
+    "cost_cap",
+    "sticky",
+    "canary",
 ]
 ScorerName = Literal[
     "affinity", "cost", "headroom", "latency", "order", "pace", "quality", "session", "zone"
 ]  # fmt: skip
 TrimStrategy = Literal["minify", "dedupe", "cap_tool_outputs", "drop_old_turns", "extract_passages"]
+StickyBy = Literal["conversation", "tenant"]
 CacheMode = Literal["off", "exact", "exact_then_semantic"]
 CacheScope = Literal["user", "tenant", "shared"]
 OverloadStep = Literal["trim", "small_model", "max_tokens", "stale_cache", "shed"]
@@ -272,6 +276,13 @@ class Hedge(_Strict, frozen=True, kw_only=True):
     """Nothing is asked twice while more than this share of the permits of either deployment is taken."""
 
 
+class Canary(_Strict, frozen=True, kw_only=True):
+    """The candidate that some of the conversations are given to; the same ones as long as the ratio does not fall."""
+
+    id: Id
+    ratio: Ratio = 0.05
+
+
 class Select(_Strict, frozen=True, kw_only=True):
     """How a route chooses among its candidates."""
 
@@ -279,10 +290,19 @@ class Select(_Strict, frozen=True, kw_only=True):
     policy: SelectPolicy = "first_available"
     """`first_available`: in the order written. `weighted`: at random by weight. `least_in_flight`: the emptiest.
     `latency_first`: the first token soonest. `least_cost_within_slo`: the cheapest of those that are forecast to keep
-    the lane's targets, else the fastest. `scored`: by `weights`."""
+    the lane's targets, else the fastest. `scored`: by `weights`. `quality_then_latency`: of those that are forecast to
+    keep the targets the cheapest whose quality reaches `min_quality`. `cost_cap`: the best whose price for this request
+    stays within `max_request_cost`, else the cheapest. `sticky`: the same for all requests of a conversation, or of a
+    tenant. `canary`: a share of the conversations to one candidate, the others in the order written."""
     weights: dict[ScorerName, Weight] = {}
     """How much each scorer counts with policy `scored`."""
     min_quality: Ratio | None = None
+    """How sure it must be that an answer is good enough, with policy `quality_then_latency`."""
+    max_request_cost: Money | None = None
+    """In the currency of `cost_per_mtok`, with policy `cost_cap`."""
+    sticky_by: StickyBy | None = None
+    """What stays in one place with policy `sticky`; None: conversations."""
+    canary: Canary | None = None
     fallback: tuple[Id, ...] = ()
     """Routes or deployments whose turn it is, in this order, when no candidate is fit to answer."""
     hedge: Hedge | None = None
@@ -290,6 +310,15 @@ class Select(_Strict, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if (self.policy == "scored") != bool(self.weights):
             raise ValueError("policy scored and weights belong together: the one chooses by the other")
+        self._check("quality_then_latency", "min_quality")
+        self._check("cost_cap", "max_request_cost")
+        self._check("canary", "canary")
+        if self.sticky_by is not None and self.policy != "sticky":
+            raise ValueError("sticky_by has an effect with policy sticky only")
+
+    def _check(self, policy: SelectPolicy, setting: str) -> None:
+        if (self.policy == policy) != (getattr(self, setting) is not None):
+            raise ValueError(f"policy {policy} and {setting} belong together: the one chooses by the other")
 
     def resolved(self) -> tuple[Candidate, ...]:
         """The candidates in the order written, bare ids given weight 1."""
@@ -333,6 +362,8 @@ class GivenDeployment(_Strict, frozen=True, kw_only=True):
     """Of the test's prompt, what it holds."""
     same_session: bool = False
     """It answered the conversation's last request."""
+    quality: Ratio | None = None
+    """How good its answer to the test's request is predicted to be; None: as the deployment says."""
 
 
 class TestRequest(_Strict, frozen=True, kw_only=True):
@@ -350,6 +381,8 @@ class TestRequest(_Strict, frozen=True, kw_only=True):
     output_tokens: Count = 250
     zone: Id | None = None
     """Where the gateway runs."""
+    conversation: Annotated[str, Meta(max_length=512)] = ""
+    """What tells the conversation apart, for the policies that keep one in its place."""
 
 
 class Expectation(_Strict, frozen=True, kw_only=True):

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from operator import mul
 from typing import Final
 
-from routing_policies.decision import Decision, DropReason
-from routing_policies.document import ScorerName, SelectPolicy
+from routing_policies.decision import Cause, Decision, DropReason
+from routing_policies.document import ScorerName, Select, SelectPolicy
 from routing_policies.filters.base import Filter
 from routing_policies.filters.capacity import Capacity
 from routing_policies.filters.health import Health
@@ -19,14 +19,18 @@ from routing_policies.pickers.base import Picker
 from routing_policies.pickers.best import Best
 from routing_policies.pickers.proportional import Proportional
 from routing_policies.scorers.affinity import Affinity
-from routing_policies.scorers.base import Scorer
+from routing_policies.scorers.base import Explaining, Scorer
+from routing_policies.scorers.canary import CanaryShare
 from routing_policies.scorers.cost import Cost
+from routing_policies.scorers.cost_cap import CostCap
 from routing_policies.scorers.cost_within_slo import CostWithinSlo
 from routing_policies.scorers.headroom import Headroom
 from routing_policies.scorers.latency import Latency
 from routing_policies.scorers.order import Order
 from routing_policies.scorers.pace import Pace
 from routing_policies.scorers.quality import Quality
+from routing_policies.scorers.quality_within_slo import QualityWithinSlo
+from routing_policies.scorers.rendezvous import Rendezvous
 from routing_policies.scorers.session import Session
 from routing_policies.scorers.share import Share
 from routing_policies.scorers.zone import Zone
@@ -41,8 +45,10 @@ class WeightedScorer:
     weight: float = 1.0
 
 
-_AHEAD: Final = (Latency, Pace, Cost, CostWithinSlo)
-_BACK: Final = (Latency, Affinity, Session, CostWithinSlo)
+_AHEAD: Final = (Latency, Pace, Cost, CostWithinSlo, CostCap, QualityWithinSlo)
+_BACK: Final = (Latency, Affinity, Session, CostWithinSlo, QualityWithinSlo)
+_BY_KEY: Final = (Rendezvous, CanaryShare)
+_BY_QUALITY: Final = (Quality, CostCap, QualityWithinSlo)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +66,10 @@ class Profile:
     """Whether it needs forecasts of the candidates, which cost more to make than the other parts of a view."""
     looks_back: bool = field(init=False)
     """Whether it matters who holds what of the conversation."""
+    looks_at_key: bool = field(init=False)
+    """Whether it matters which conversation, or whose, a request belongs to."""
+    looks_at_quality: bool = field(init=False)
+    """Whether it matters how good the candidates' answers are."""
     names: tuple[str, ...] = field(init=False)
     """Of the scorers, in their order."""
     weights: tuple[float, ...] = field(init=False)
@@ -74,6 +84,8 @@ class Profile:
         looks_ahead = any(isinstance(scorer, _AHEAD) for scorer in scorers)
         looks_back = any(isinstance(scorer, _BACK) for scorer in scorers)
         weights = tuple(weighted.weight for weighted in self.scorers)
+        object.__setattr__(self, "looks_at_key", any(isinstance(scorer, _BY_KEY) for scorer in scorers))
+        object.__setattr__(self, "looks_at_quality", any(isinstance(scorer, _BY_QUALITY) for scorer in scorers))
         object.__setattr__(self, "names", tuple(scorer.name for scorer in scorers))
         object.__setattr__(self, "weights", weights)
         object.__setattr__(self, "whole_weight", sum(weights))
@@ -96,13 +108,22 @@ class Profile:
         totals: dict[str, float] = {}
         if kept:
             self._score(kept, attempt, scores, totals)
+        chosen = self.picker.pick(totals, rng) if totals else None
         return Decision(
-            deployment=self.picker.pick(totals, rng) if totals else None,
+            deployment=chosen,
             policy=self.name,
             dropped=dropped,
             scores=scores,
             totals=totals,
+            cause="first" if chosen is None else self._cause(chosen, kept, attempt),
         )
+
+    def _cause(self, chosen: str, views: Sequence[DeploymentView], attempt: Attempt) -> Cause:
+        """What the scorer that counts most says of the one that was chosen."""
+        leading = self.scorers[0].scorer
+        if not isinstance(leading, Explaining):
+            return "first"
+        return leading.cause(next(view for view in views if view.id == chosen), attempt)
 
     def _drop_reason(self, view: DeploymentView, attempt: Attempt) -> DropReason | None:
         for one in self.filters:
@@ -128,9 +149,25 @@ class Profile:
             totals[view.id] = min(sum(map(mul, weights, row)) / whole, 1.0)
 
 
+def profile_of(select: Select) -> Profile:
+    """The profile of a route."""
+    policy = select.policy
+    if select.min_quality is not None:
+        # A hundredth part cheaper outweighs any latency within the targets; equal prices are settled by latency.
+        by_quality = _weighted((QualityWithinSlo(select.min_quality), 1024.0), (Latency(), 1.0), (Affinity(), 0.1))
+        return Profile(name=policy, filters=_FIT, scorers=by_quality, picker=Best())
+    if select.max_request_cost is not None:
+        by_cost = _weighted((CostCap(select.max_request_cost), 256.0), (Latency(), 1.0), (Order(), 0.1))
+        return Profile(name=policy, filters=_FIT, scorers=by_cost, picker=Best())
+    if select.canary is not None:
+        by_share = _weighted((CanaryShare(select.canary.id, select.canary.ratio), 16.0), (Order(), 1.0))
+        return Profile(name=policy, filters=_FREE, scorers=by_share, picker=Best())
+    return profile_for(policy, select.weights)
+
+
 def profile_for(policy: SelectPolicy, weights: Mapping[ScorerName, float] | None = None) -> Profile:
-    """The profile of a route's `select.policy`; `weights` are those of `scored`. Raises KeyError for a policy that
-    loading refuses."""
+    """The profile of a `select.policy` by its name alone; `weights` are those of `scored`. Raises KeyError for one that
+    needs a setting of its own."""
     if policy == "scored":
         scorers = tuple(
             WeightedScorer(scorer=_SCORERS[name], weight=weight) for name, weight in (weights or {}).items()
@@ -166,6 +203,7 @@ _PROFILES: Final[dict[SelectPolicy, Profile]] = {
     "least_in_flight": Profile(
         name="least_in_flight", filters=_FREE, scorers=_weighted((Headroom(), 1.0)), picker=Best()
     ),
+    "sticky": Profile(name="sticky", filters=_FREE, scorers=_weighted((Rendezvous(), 1.0)), picker=Best()),
     # The forecast decides; what follows it settles what is nearly equal.
     "latency_first": Profile(
         name="latency_first",

@@ -15,6 +15,10 @@ MAX_UNIX_PATH_BYTES = 107
 """Linux's `sun_path` less its final NUL."""
 SECRET_HEADERS = frozenset({"authorization", "cookie", "proxy-authorization"})
 
+BY_PRICE = frozenset({"least_cost_within_slo", "quality_then_latency", "cost_cap"})
+"""Policies that compare what a request costs."""
+BY_WEIGHT = frozenset({"weighted", "sticky"})
+
 _AUTHORITY = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>[0-9]{1,5}))?")
 
 
@@ -152,13 +156,17 @@ def _route_problems(policy: Policy, route: Route, path: Path) -> Iterator[Findin
     where = (*path, "select", "candidates")
     ids = [candidate.id for candidate in route.select.resolved()]
     yield from _unknown(ids, deployments, where, "deployment")
-    if route.select.policy == "least_cost_within_slo":
-        yield from _price_problems(policy, ids, where)
+    if route.select.policy in BY_PRICE:
+        yield from _price_problems(policy, ids, where, route.select.policy)
+    if route.select.canary is not None:
+        yield from _unknown_one(route.select.canary.id, ids, (*path, "select", "canary", "id"), "candidate")
     for index, name in enumerate(ids):
         if name in ids[:index]:
             yield Finding(path=(*where, index), message=f'"{name}" is listed twice')
-        if route.select.policy != "weighted" and route.select.resolved()[index].weight != 1.0:
-            message = f"a weight has no effect with policy {route.select.policy}; use weighted or leave it out"
+        if route.select.policy not in BY_WEIGHT and route.select.resolved()[index].weight != 1.0:
+            message = (
+                f"a weight has no effect with policy {route.select.policy}; use weighted or sticky, or leave it out"
+            )
             yield Finding(path=(*where, index), message=message)
     yield from _fallback_problems(policy, route, (*path, "select", "fallback"))
     if route.select.hedge is not None and len(ids) == 1:
@@ -181,12 +189,12 @@ def _fallback_problems(policy: Policy, route: Route, path: Path) -> Iterator[Fin
             yield Finding(path=(*path, index), message=f'"{name}" is a candidate of this route already')
 
 
-def _price_problems(policy: Policy, ids: Sequence[str], path: Path) -> Iterator[Finding]:
+def _price_problems(policy: Policy, ids: Sequence[str], path: Path, chooses_by: str) -> Iterator[Finding]:
     priced = {deployment.id for deployment in policy.deployments if deployment.cost_per_mtok is not None}
     known = {deployment.id for deployment in policy.deployments}
     for index, name in enumerate(ids):
         if name in known - priced:
-            message = f'"{name}" has no cost_per_mtok, so least_cost_within_slo cannot compare it'
+            message = f'"{name}" has no cost_per_mtok, so {chooses_by} cannot compare it'
             yield Finding(path=(*path, index), message=message)
 
 

@@ -27,7 +27,9 @@ class DeploymentView(msgspec.Struct, frozen=True, kw_only=True):
     cost: float | None = None
     """Of this request, in the operator's currency; None where the policy gives no price."""
     quality: float = 1.0
-    """In [0, 1], higher is better; a constant of the deployment."""
+    """In [0, 1], higher is better: what is predicted of this request, else a constant of the deployment."""
+    is_known_prompt: bool = True
+    """False: nothing like this prompt was seen when the prediction was learned, so it is not to be relied on."""
     affinity_tokens: int = 0
     """Prompt tokens whose keys and values this replica probably holds; the forecast has them subtracted already."""
     prompt_tokens: int = 0
@@ -58,6 +60,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     tpot_slo_s: float | None = None
     zone: str | None = None
     """Where this gateway runs."""
+    key: int | None = None
+    """Tells the conversation or the tenant apart, the same in every process; None where nothing depends on it."""
 
 
 FIRST_ATTEMPT: Final = Attempt()

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
@@ -15,6 +15,15 @@ if TYPE_CHECKING:
 
 BATCH_TOKENS = 12_000
 MAX_ANSWER_TOKENS = 160
+
+
+class Reply(NamedTuple):
+    """One greedy answer; for each of its tokens, the end included, how likely it was."""
+
+    text: str
+    logprobs: list[float]
+    margins: list[float]
+    """Log-probability above that of the second choice."""
 
 
 class Decoder:
@@ -32,21 +41,26 @@ class Decoder:
 
     def answers(self, examples: Sequence[Example]) -> list[str]:
         """One greedy answer for every example, in order."""
+        return [reply.text for reply in self.replies(examples)]
+
+    def replies(self, examples: Sequence[Example]) -> list[Reply]:
+        """The same, with how sure the model was."""
         texts = [render(example, with_answer=False) for example in examples]
         prompts = [encoding.ids for encoding in self._tokenizer.encode_batch(texts)]
-        replies = [""] * len(examples)
+        replies = [Reply("", [], [])] * len(examples)
         for batch in _batches(prompts):
             for index, reply in zip(batch, self._generate([prompts[i] for i in batch]), strict=True):
-                replies[index] = self._tokenizer.decode(reply)
+                ids, logprobs, margins = reply
+                replies[index] = Reply(self._tokenizer.decode(ids), logprobs, margins)
         return replies
 
     @torch.inference_mode()
-    def _generate(self, prompts: Sequence[list[int]]) -> list[list[int]]:
+    def _generate(self, prompts: Sequence[list[int]]) -> list[tuple[list[int], list[float], list[float]]]:
         width = max(map(len, prompts))
         ids = torch.tensor([[self._pad] * (width - len(prompt)) + prompt for prompt in prompts])
         mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts])
         positions = (mask.cumsum(1) - 1).clamp(min=0)
-        replies: list[list[int]] = [[] for _ in prompts]
+        replies: list[tuple[list[int], list[float], list[float]]] = [([], [], []) for _ in prompts]
         is_open = torch.ones(len(prompts), dtype=torch.bool)
         cache = None
         for _ in range(MAX_ANSWER_TOKENS):
@@ -54,12 +68,16 @@ class Decoder:
                 input_ids=ids, attention_mask=mask, position_ids=positions, past_key_values=cache, logits_to_keep=1
             )
             cache = output.past_key_values
-            chosen = output.logits[:, -1].argmax(-1)
+            best, ranked = torch.log_softmax(output.logits[:, -1], -1).topk(2)
+            chosen = ranked[:, 0]
+            for row in is_open.nonzero().flatten().tolist():
+                replies[row][1].append(float(best[row, 0]))
+                replies[row][2].append(float(best[row, 0] - best[row, 1]))
             is_open &= chosen != self._end
             if not is_open.any():
                 break
             for row in is_open.nonzero().flatten().tolist():
-                replies[row].append(int(chosen[row]))
+                replies[row][0].append(int(chosen[row]))
             ids, positions = chosen[:, None], positions[:, -1:] + 1
             mask = torch.cat((mask, torch.ones_like(ids)), dim=1)
         return replies

@@ -25,11 +25,20 @@ class Ask(msgspec.Struct, frozen=True):
     """Who answered the session's last request."""
     tpot_slo_s: float | None = None
     """Seconds a token that the request wants at most."""
+    key: int | None = None
+    """Tells the conversation or the tenant apart, for the policies that keep one in its place."""
 
     def with_claim(self, claim: Claim) -> Ask:
         """The same with another claim."""
         return Ask(
-            self.price, claim, self.held_tokens, self.prefix, self.session, self.last_deployment, self.tpot_slo_s
+            self.price,
+            claim,
+            self.held_tokens,
+            self.prefix,
+            self.session,
+            self.last_deployment,
+            self.tpot_slo_s,
+            self.key,
         )
 
     def price_at(self, deployment: str) -> Price:

@@ -6,6 +6,8 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+import msgspec
+
 from gateway.cache.control import NO_WISHES, CacheControl
 from gateway.cache.wanted import Wanted
 from gateway.errors import ModelNotAllowed, NotFound, Shed, ShedReason
@@ -13,6 +15,7 @@ from gateway.request import ChatRequest
 from gateway.routing.affinity import AffinityIndex, prefix_of, session_of
 from gateway.routing.ask import Ask
 from gateway.routing.candidate import Candidate
+from gateway.routing.identity import key_of
 from gateway.routing.live import LiveDeployment
 from gateway.routing.retry_budget import RetryBudget
 from gateway.routing.rotation import NOBODY, KeptOut, kept_out
@@ -22,7 +25,7 @@ from gateway.upstreams.timeouts import Timeouts
 from routing_policies.decision import Decision
 from routing_policies.document import Deployment, Policy, Route, Select
 from routing_policies.matching import NoRoute, RequestView, RouteTable
-from routing_policies.profile import Profile, profile_for
+from routing_policies.profile import Profile, profile_of
 from routing_policies.views import FIRST_ATTEMPT, Attempt, DeploymentView
 
 _NOBODY: Final[frozenset[str]] = frozenset()
@@ -71,7 +74,7 @@ class PlannedRoute:
         self.is_panicking = False
         """The last decision found every candidate ejected, and used them all the same."""
         self._clock = clock
-        self.profile: Profile = profile_for(route.select.policy, route.select.weights)
+        self.profile: Profile = profile_of(route.select)
         self.candidates = tuple((deployments[item.id], item.weight) for item in route.select.resolved())
         self._members = tuple(live for live, _ in self.candidates)
         self._options = tuple(Candidate(rules[live.id], live, weight) for live, weight in self.candidates)
@@ -138,9 +141,10 @@ class PlannedRoute:
 
     def _attempt(self, now: float, already_tried: frozenset[str], avoid: frozenset[str], ask: Ask | None) -> Attempt:
         if ask is None or not self.profile.looks_ahead:
-            if not already_tried and not avoid:
+            key = None if ask is None else ask.key
+            if not already_tried and not avoid and key is None:
                 return self._first
-            return Attempt(already_tried=already_tried, avoid=avoid, zone=self._zone)
+            return Attempt(already_tried=already_tried, avoid=avoid, zone=self._zone, key=key)
         ttft_by = ask.claim.ttft_by
         return Attempt(
             already_tried=already_tried,
@@ -148,7 +152,15 @@ class PlannedRoute:
             ttft_slo_s=None if ttft_by is None else ttft_by - now,
             tpot_slo_s=ask.tpot_slo_s,
             zone=self._zone,
+            key=ask.key,
         )
+
+    def with_key(self, ask: Ask, request: ChatRequest, tenant: str) -> Ask:
+        """The same, with what tells the conversation apart, where the choice depends on it."""
+        if not self.profile.looks_at_key:
+            return ask
+        by = self.route.select.sticky_by or "conversation"
+        return msgspec.structs.replace(ask, key=key_of(request, tenant, by))
 
     def _decide_alone(self) -> Decision:
         """What is decided whenever the first candidate is fit and no other can win: worked out once, for the others
@@ -256,7 +268,8 @@ class Router:
                 for name, num_chars in held.items()
                 if name in self._deployments
             }
-        return Ask(price, ask.claim, held, prefix, session, self._affinity.last_of(session), ask.tpot_slo_s)
+        last = self._affinity.last_of(session)
+        return Ask(price, ask.claim, held, prefix, session, last, ask.tpot_slo_s, ask.key)
 
     def pick(
         self,

@@ -68,7 +68,7 @@ def test_waiting_helps_only_when_a_permit_is_all_that_is_missing(
     assert decision.is_saturated is expected
 
 
-def test_the_policy_that_does_not_exist_yet_has_no_profile() -> None:
+def test_a_policy_that_needs_a_setting_has_no_profile_by_its_name_alone() -> None:
     with pytest.raises(KeyError):
         profile_for("quality_then_latency")
 

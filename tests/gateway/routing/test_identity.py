@@ -1,0 +1,75 @@
+"""What tells conversations apart, and routes that keep one in its place."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from gateway.admission.claim import Claim
+from gateway.request import ChatRequest, ChatRequestParser
+from gateway.routing.ask import Ask
+from gateway.routing.identity import key_of
+from gateway.routing.snapshot import PolicySnapshot
+from routing_policies.price import Price
+from tests.gateway.routing.fleet import fleet_policy, snapshot_of
+
+NOBODY: frozenset[str] = frozenset()
+
+
+def request(*contents: Any, **fields: Any) -> ChatRequest:
+    roles = ["user", "assistant"] * len(contents)
+    messages = [{"role": role, "content": content} for role, content in zip(roles, contents, strict=False)]
+    return ChatRequestParser().parse(json.dumps({"model": "auto", "messages": messages, **fields}).encode())
+
+
+@pytest.mark.parametrize(
+    ("name", "one", "other", "is_same"),
+    [
+        ("neutral: the same request", request("a"), request("a"), True),
+        ("its next turn", request("a"), request("a", "b", "c"), True),
+        ("text in parts", request("a"), request([{"type": "text", "text": "a"}]), True),
+        ("another beginning", request("a"), request("b"), False),
+        ("another user of the product", request("a", user="1"), request("a", user="2"), False),
+        ("one cache key", request("a", prompt_cache_key="k"), request("b", prompt_cache_key="k"), True),
+        ("two cache keys", request("a", prompt_cache_key="k"), request("a", prompt_cache_key="l"), False),
+    ],
+)
+def test_conversations_are_told_apart(name: str, one: ChatRequest, other: ChatRequest, is_same: bool) -> None:
+    assert (key_of(one, "t", "conversation") == key_of(other, "t", "conversation")) is is_same, name
+
+
+def test_tenants_are_told_apart_whatever_they_say() -> None:
+    assert key_of(request("a"), "t", "tenant") == key_of(request("b"), "t", "tenant")
+    assert key_of(request("a"), "t", "tenant") != key_of(request("a"), "u", "tenant")
+    assert key_of(request("a"), "t", "conversation") != key_of(request("a"), "u", "conversation")
+
+
+def pick(made: PolicySnapshot, asked: ChatRequest, tried: frozenset[str] = NOBODY) -> tuple[str, str]:
+    planned = made.router.match("auto", None, {})
+    price = Price(100, 100, 10)
+    ask = planned.with_key(Ask(price, Claim(made.lanes["interactive"], "t", 100)), asked, "t")
+    ask = made.router.with_history(ask, asked)
+    live, decision = made.router.pick(planned, tried, "interactive", ask)
+    return live.id, decision.cause
+
+
+def test_every_replica_sends_a_conversation_to_the_same_deployment() -> None:
+    replicas = [snapshot_of(fleet_policy(5, "sticky"), lambda: 0.0, seed) for seed in (1, 2)]
+    homes = set()
+    for number in range(40):
+        first, again = (pick(made, request(f"question {number}")) for made in replicas)
+        assert first == again
+        assert first[1] == "sticky"
+        homes.add(first[0])
+        moved, _ = pick(replicas[0], request(f"question {number}"), frozenset({first[0]}))
+        assert moved != first[0]
+    assert homes == {"d0", "d1", "d2", "d3", "d4"}
+
+
+def test_a_canary_route_gives_its_share_of_conversations_to_the_candidate() -> None:
+    made = snapshot_of(fleet_policy(2, "canary", rest=", canary: {id: d1, ratio: 0.25}"), lambda: 0.0)
+    given = [pick(made, request(f"question {number}")) for number in range(400)]
+    assert set(given) == {("d0", "stable"), ("d1", "canary")}
+    assert 70 <= given.count(("d1", "canary")) <= 130
