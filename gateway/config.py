@@ -65,6 +65,8 @@ class GatewayConfig:
     store: str = ""
     """What replicas share: quotas and more. `embedded:PATH` (the default, in `runtime_dir`), `redis://host:port/0`,
     `redis+sentinel://host:port,host:port/service` or `redis+cluster://host:port`; `rediss` for TLS."""
+    store_ca_file: Path | None = None
+    """PEM certificates of the authorities that a `rediss` store is verified against; None: the system's."""
     store_timeout_s: float = 0.03
     """How long one operation of the store may take before the gateway goes on without it."""
     drain_notice_s: float = 0.0
@@ -98,7 +100,7 @@ class GatewayConfig:
                 "its own; listen on 127.0.0.1, or set admin_allow_remote = true where the network keeps strangers out"
             )
         try:
-            parse_store(self.store or "embedded:store")
+            parse_store(self.store or "embedded:store", ca_file=self.store_ca_file)
         except ValueError as error:
             raise ConfigError(f"store: {error}") from None  # the value may hold a password
         if not 0.005 <= self.store_timeout_s <= 5.0:
@@ -117,7 +119,7 @@ class GatewayConfig:
     @property
     def store_address(self) -> StoreAddress:
         """Where the store is."""
-        return parse_store(self.store or f"embedded:{self.runtime_dir / DEFAULT_STORE}")
+        return parse_store(self.store or f"embedded:{self.runtime_dir / DEFAULT_STORE}", ca_file=self.store_ca_file)
 
     @property
     def shares_cache(self) -> bool:

@@ -8,7 +8,7 @@ redis+cluster://[user:password@]host:port,…          both also as rediss+…
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal
 from urllib.parse import unquote, urlsplit
@@ -43,6 +43,8 @@ class StoreAddress:
     """The name that Sentinels know the primary by."""
     db: int = 0
     is_tls: bool = False
+    ca_file: Path | None = None
+    """PEM certificates of the authorities to trust in place of the system's; with TLS only."""
     username: str | None = None
     password: str | None = None
 
@@ -60,8 +62,15 @@ class StoreAddress:
         return f"StoreAddress({self.shown})"
 
 
-def parse_store(text: str) -> StoreAddress:
+def parse_store(text: str, *, ca_file: Path | None = None) -> StoreAddress:
     """Raises ValueError, which repeats nothing of what may be a password."""
+    address = _parsed(text)
+    if ca_file is not None and not address.is_tls:
+        raise ValueError("a file of authorities has no use without TLS; write rediss:// or leave store_ca_file out")
+    return replace(address, ca_file=ca_file)
+
+
+def _parsed(text: str) -> StoreAddress:
     scheme, separator, rest = text.partition(":")
     if scheme == "embedded" and separator:
         if not rest:

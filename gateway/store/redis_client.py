@@ -61,6 +61,7 @@ def connect(address: StoreAddress, *, timeout_s: float) -> RedisClient:
         "protocol": 2,
         "driver_info": None,
     }
+    tls: dict[str, Any] = {"ssl_ca_certs": str(address.ca_file)} if address.ca_file is not None else {}
     if address.kind == "cluster":
         nodes = [ClusterNode(host, port) for host, port in address.hosts]
         return RedisCluster(
@@ -68,17 +69,18 @@ def connect(address: StoreAddress, *, timeout_s: float) -> RedisClient:
             ssl=address.is_tls,
             max_connections=MAX_UNQUEUED,
             require_full_coverage=False,
+            **tls,
             **options,
         )
     if address.kind == "sentinel":
-        return _behind_sentinels(address, options)
+        return _behind_sentinels(address, {**options, **tls})
     kind: type[Connection] | type[UnixDomainSocketConnection] = SSLConnection if address.is_tls else Connection
     where: dict[str, Any] = {"path": str(address.path)}
     if address.path is not None:
         kind = UnixDomainSocketConnection
     else:
         ((host, port),) = address.hosts
-        where = {"host": host, "port": port, "socket_keepalive": True}
+        where = {"host": host, "port": port, "socket_keepalive": True, **tls}
     pool = BlockingConnectionPool(
         max_connections=MAX_CONNECTIONS, timeout=POOL_WAIT_S, connection_class=kind, db=address.db, **where, **options
     )
