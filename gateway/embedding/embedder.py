@@ -1,0 +1,173 @@
+"""Embedder: the event loop's side of the encoder — texts wait in a bounded queue and are encoded together.
+
+One thread encodes. Whatever came while it was busy is its next batch, so that a lone text never waits for company and a
+crowd shares the cost. Nobody waits long: what finds the queue full goes without a vector at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from typing import Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gateway.embedding.encoder import TextEncoder, Vector
+from gateway.embedding.model_files import EncoderUnavailable
+
+MAX_WAITING: Final = 32
+MAX_TEXT_CHARS: Final = 4096
+"""The encoder reads some thousand characters; a vector of a text much longer than that is not about the text."""
+BATCH_TEXTS: Final = 8
+BATCH_CHARS: Final = 1024
+"""Of one batch of several texts: it bounds how long those wait that come while it runs."""
+_RETRY_PAUSES_S: Final = (5.0, 30.0, 300.0)
+
+EmbedResult = Literal["encoded", "cancelled", "not_ready", "queue_full", "too_long", "failed"]
+"""What became of one text; a closed metric label."""
+
+
+class _Wanted:
+    __slots__ = ("text", "vector")
+
+    def __init__(self, text: str, vector: asyncio.Future[Vector | None]) -> None:
+        self.text = text
+        self.vector = vector
+
+
+class Embedder:
+    """Everything but the encoding runs on the loop that called `start`."""
+
+    def __init__(
+        self,
+        load: Callable[[Executor], Awaitable[TextEncoder]],
+        *,
+        count: Callable[[EmbedResult], None],
+        on_failure: Callable[[Exception], None],
+        max_waiting: int = MAX_WAITING,
+    ) -> None:
+        """`load` gets the thread that encodes, raises EncoderUnavailable and is then tried again later."""
+        self._load = load
+        self._count = count
+        self._on_failure = on_failure
+        self._max_waiting = max_waiting
+        self._waiting: deque[_Wanted] = deque()
+        self._has_work = asyncio.Event()
+        self._thread: ThreadPoolExecutor | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._encoder: TextEncoder | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether texts are encoded; until then nobody should be made to wait for it."""
+        return self._encoder is not None
+
+    @property
+    def encoder_id(self) -> str | None:
+        """What vectors are stored under; None until it is ready."""
+        return None if self._encoder is None else self._encoder.id
+
+    @property
+    def num_waiting(self) -> int:
+        """Texts that no batch has taken yet."""
+        return len(self._waiting)
+
+    def start(self) -> None:
+        """Begin to load, if that has not begun; returns at once."""
+        if self._task is None:
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix="encoder")
+            self._task = asyncio.get_running_loop().create_task(self._live(self._thread), name="embedder")
+
+    async def aclose(self) -> None:
+        """Stop; who still waits gets None. Waits for the batch that runs. Idempotent."""
+        task, self._task = self._task, None
+        thread, self._thread = self._thread, None
+        self._encoder = None
+        if task is not None:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        self._give(tuple(self._waiting), None)
+        self._waiting.clear()
+        if thread is not None:
+            await asyncio.to_thread(thread.shutdown)
+
+    async def embed(self, text: str) -> Vector | None:
+        """The text's vector; None when it is too long to have one, or there is no time for it now.
+
+        Cancelled while it waits, the text leaves the queue; cancelled while it is encoded, nobody else notices.
+        """
+        refused = self._refusal(text)
+        if refused is not None:
+            self._count(refused)
+            return None
+        wanted = _Wanted(text, asyncio.get_running_loop().create_future())
+        self._waiting.append(wanted)
+        self._has_work.set()
+        try:
+            vector = await wanted.vector
+        except asyncio.CancelledError:
+            self._count("cancelled")
+            with contextlib.suppress(ValueError):  # its batch has begun
+                self._waiting.remove(wanted)
+            raise
+        self._count("failed" if vector is None else "encoded")
+        return vector
+
+    def _refusal(self, text: str) -> EmbedResult | None:
+        if len(text) > MAX_TEXT_CHARS:
+            return "too_long"
+        if self._encoder is None:
+            return "not_ready"
+        return "queue_full" if len(self._waiting) >= self._max_waiting else None
+
+    async def _live(self, thread: Executor) -> None:
+        encoder = await self._load_patiently(thread)
+        self._encoder = encoder
+        loop = asyncio.get_running_loop()
+        while True:
+            await self._has_work.wait()
+            batch = self._take()
+            if not batch:
+                self._has_work.clear()
+                continue
+            try:
+                vectors = await loop.run_in_executor(thread, encoder.encode, [wanted.text for wanted in batch])
+            except asyncio.CancelledError:
+                self._give(batch, None)
+                raise
+            except Exception as error:  # whatever the runtime raises, requests go on without a vector
+                self._on_failure(error)
+                self._give(batch, None)
+            else:
+                self._give(batch, vectors)
+
+    async def _load_patiently(self, thread: Executor) -> TextEncoder:
+        failures = 0
+        while True:
+            try:
+                return await self._load(thread)
+            except EncoderUnavailable as error:
+                self._on_failure(error)
+            await asyncio.sleep(_RETRY_PAUSES_S[min(failures, len(_RETRY_PAUSES_S) - 1)])
+            failures += 1
+
+    def _take(self) -> tuple[_Wanted, ...]:
+        """The next batch, oldest first: one text, and those behind it while they are few and short."""
+        batch: list[_Wanted] = []
+        num_chars = 0
+        while self._waiting and len(batch) < BATCH_TEXTS:
+            num_chars += len(self._waiting[0].text)
+            if batch and num_chars > BATCH_CHARS:
+                break
+            batch.append(self._waiting.popleft())
+        return tuple(batch)
+
+    def _give(self, batch: Sequence[_Wanted], vectors: NDArray[np.float32] | None) -> None:
+        for place, wanted in enumerate(batch):
+            if not wanted.vector.done():
+                wanted.vector.set_result(None if vectors is None else vectors[place])

@@ -1,0 +1,94 @@
+"""The encoder's graph: BERT (Devlin et al., 2019), mean pooling (Reimers & Gurevych, 2019), unit length.
+
+Written node by node from the safetensors with the fused operators that ONNX Runtime has for transformers, so that
+nothing has to be exported, traced or optimised, and torch is not needed.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx import TensorProto, helper
+from safetensors.numpy import load_file
+
+from gateway.embedding.encoder import Precision
+from gateway.embedding.graph_builder import CONTRIB, GraphBuilder
+from gateway.embedding.model_files import ModelFiles
+
+_PARTS: Final = ("query", "key", "value")
+
+
+def build_graph(files: ModelFiles, precision: Precision) -> bytes:
+    """The model from `ids` and `mask` (`[texts, tokens]`, int32) to `embedding` (`[texts, dimensions]`)."""
+    return _Bert(files, precision).build()
+
+
+class _Bert:
+    def __init__(self, files: ModelFiles, precision: Precision) -> None:
+        self._shape = files.shape
+        self._graph = GraphBuilder(precision)
+        self._weights: dict[str, NDArray[np.float32]] = load_file(files.weights)
+
+    def build(self) -> bytes:
+        value = self._embed()
+        for number in range(self._shape.num_layers):
+            value = self._layer(value, f"encoder.layer.{number}.")
+        inputs = [
+            helper.make_tensor_value_info(name, TensorProto.INT32, ["texts", "tokens"]) for name in ("ids", "mask")
+        ]
+        return self._graph.finish(inputs, self._pool(value), ["texts", self._shape.dimensions])
+
+    def _embed(self) -> str:
+        graph = self._graph
+        words = graph.table(self._tensor("embeddings.word_embeddings.weight"), "ids")
+        # All tokens are of the first segment.
+        places = self._tensor("embeddings.position_embeddings.weight")
+        places = places + self._tensor("embeddings.token_type_embeddings.weight")[0]
+        zero = graph.constant(np.zeros(1, np.int64))
+        num_tokens = graph.one("Shape", "ids", start=1, end=2)
+        placed = graph.one("Add", words, graph.one("Slice", graph.constant(places), zero, num_tokens, zero))
+        norm = self._norm("embeddings.LayerNorm")
+        return graph.one("LayerNormalization", placed, *norm, epsilon=self._shape.epsilon)
+
+    def _layer(self, value: str, prefix: str) -> str:
+        graph = self._graph
+        attended = graph.linear(self._attend(value, prefix), self._tensor(prefix + "attention.output.dense.weight"))
+        value = self._add_and_norm(attended, value, prefix + "attention.output.")
+        inner = graph.linear(value, self._tensor(prefix + "intermediate.dense.weight"))
+        inner = graph.one("BiasGelu", inner, self._constant(prefix + "intermediate.dense.bias"), domain=CONTRIB)
+        outer = graph.linear(inner, self._tensor(prefix + "output.dense.weight"))
+        return self._add_and_norm(outer, value, prefix + "output.")
+
+    def _attend(self, value: str, prefix: str) -> str:
+        """Queries, keys and values come from one product of three times the width."""
+        graph = self._graph
+        weight, bias = (
+            np.concatenate([self._tensor(f"{prefix}attention.self.{part}.{kind}") for part in _PARTS])
+            for kind in ("weight", "bias")
+        )
+        parts = graph.node("Split", graph.linear(value, weight), outputs=3, axis=-1, num_outputs=3)
+        inputs = (*parts, graph.constant(bias), "mask")
+        return graph.one("MultiHeadAttention", *inputs, domain=CONTRIB, num_heads=self._shape.num_heads)
+
+    def _add_and_norm(self, value: str, residual: str, prefix: str) -> str:
+        inputs = (value, residual, *self._norm(prefix + "LayerNorm"), self._constant(prefix + "dense.bias"))
+        return self._graph.one("SkipLayerNormalization", *inputs, domain=CONTRIB, epsilon=self._shape.epsilon)
+
+    def _pool(self, value: str) -> str:
+        """The direction of the sum over a text's own tokens, which is that of their mean."""
+        graph = self._graph
+        axis = graph.constant(np.ones(1, np.int64))
+        weights = graph.one("Unsqueeze", graph.one("Cast", "mask", to=TensorProto.FLOAT), axis)
+        pooled = graph.one("Squeeze", graph.one("MatMul", weights, value), axis)
+        return graph.one("LpNormalization", pooled, axis=-1, p=2)
+
+    def _norm(self, name: str) -> tuple[str, str]:
+        return self._constant(name + ".weight"), self._constant(name + ".bias")
+
+    def _constant(self, name: str) -> str:
+        return self._graph.constant(self._tensor(name))
+
+    def _tensor(self, name: str) -> NDArray[np.float32]:
+        return self._weights[name]

