@@ -1,0 +1,1 @@
+"""What a first deploy needs: images, compose, Kubernetes, dashboards and alerts."""

@@ -1,0 +1,1 @@
+"""Images: one file for the gateway, one for the engine."""

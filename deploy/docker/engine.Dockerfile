@@ -1,0 +1,33 @@
+# docker build -f deploy/docker/engine.Dockerfile -t penstock-engine:0.1.0 .
+# For a GPU: --build-arg EXTRAS=[gpu]; torch's default wheels on Linux bring CUDA with them. For a CPU alone name the
+# index of torch's smaller wheels: --build-arg TORCH_INDEX_URL=…
+FROM python:3.11.11-slim-bookworm AS build
+ARG EXTRAS=""
+ARG TORCH_INDEX_URL=""
+ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+RUN python -m venv /opt/penstock
+WORKDIR /src
+COPY pyproject.toml deploy/docker/requirements.py ./
+RUN python requirements.py engine pyproject.toml > requirements.txt \
+ && /opt/penstock/bin/pip install ${TORCH_INDEX_URL:+--extra-index-url "$TORCH_INDEX_URL"} -r requirements.txt
+COPY README.md ./
+COPY gateway gateway
+COPY routing_policies routing_policies
+COPY engine engine
+RUN /opt/penstock/bin/pip install ".${EXTRAS}" \
+ && ln -s "$(/opt/penstock/bin/python -c 'import engine.bundled as b; print(*b.__path__)')/models" /opt/penstock/models
+
+FROM python:3.11.11-slim-bookworm
+LABEL org.opencontainers.image.title="penstock-engine" org.opencontainers.image.version="0.1.0"
+COPY --from=build /opt/penstock /opt/penstock
+RUN useradd --uid 65532 --no-create-home --shell /usr/sbin/nologin penstock \
+ && install -d -o penstock -g penstock /var/lib/penstock
+ENV PATH=/opt/penstock/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 HOME=/var/lib/penstock
+USER 65532:65532
+WORKDIR /var/lib/penstock
+EXPOSE 8000
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=5s --timeout=3s --start-period=120s --retries=3 \
+    CMD ["python", "-c", "from urllib.request import urlopen; urlopen('http://127.0.0.1:8000/livez', timeout=2)"]
+ENTRYPOINT ["penstock", "engine"]
+CMD ["--model", "/opt/penstock/models/penstock-small", "--name", "penstock-small", "--listen", "0.0.0.0:8000"]

@@ -1,0 +1,1 @@
+"""Grafana's dashboards, written by `python -m deploy.grafana`."""

@@ -1,0 +1,80 @@
+"""The compose stack: valid against the specification, hardened, and in tune with what it mounts."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import check_jsonschema.builtin_schemas
+import jsonschema
+import pytest
+import yaml
+
+from gateway.config import ENV_PREFIX, GatewayConfig, load_config
+from routing_policies.loading import load_policy
+from tests.deploy.promql import DEPLOY
+
+FOLDER = DEPLOY / "compose"
+FILE = FOLDER / "compose.yaml"
+_SCHEMA = Path(check_jsonschema.builtin_schemas.__file__).parent / "vendor" / "compose-spec.json"
+
+
+@pytest.fixture(scope="module")
+def stack() -> dict[str, Any]:
+    document: dict[str, Any] = yaml.safe_load(FILE.read_text())
+    return document
+
+
+def test_the_file_follows_the_compose_specification(stack: dict[str, Any]) -> None:
+    jsonschema.validate(stack, json.loads(_SCHEMA.read_text()))
+
+
+def test_images_are_pinned_and_services_hardened_and_watched(stack: dict[str, Any]) -> None:
+    for name, service in stack["services"].items():
+        assert re.search(r":v?\d+\.\d+\.\d+", service["image"]), name
+        assert service["read_only"], name
+        assert service["cap_drop"] == ["ALL"], name
+        assert service["healthcheck"]["test"], name
+
+
+def test_secrets_have_no_defaults() -> None:
+    found = re.findall(r"\$\{(\w+)([^}]*)\}", FILE.read_text())
+    assert {name for name, _ in found} == {"REDIS_PASSWORD", "GRAFANA_PASSWORD"}
+    assert all(rest.startswith(":?") and len(rest) > 10 for _, rest in found)
+
+
+def test_every_mounted_file_is_there(stack: dict[str, Any]) -> None:
+    for service in stack["services"].values():
+        for volume in service.get("volumes", ()):
+            source = volume.partition(":")[0]
+            assert source in stack["volumes"] or (FOLDER / source).resolve().exists(), source
+
+
+def test_the_gateways_settings_exist_and_its_drain_fits_the_grace_period(stack: dict[str, Any], tmp_path: Path) -> None:
+    service = stack["services"]["gateway"]
+    settings = {key: value for key, value in service["environment"].items() if key.startswith(ENV_PREFIX)}
+    settings["PENSTOCK_STORE"] = re.sub(r"\$\{[^}]*\}", "secret", settings["PENSTOCK_STORE"])
+    config: GatewayConfig = load_config(None, settings, cwd=tmp_path)
+    grace_s = float(service["stop_grace_period"].removesuffix("s"))
+    assert config.drain_notice_s + config.drain_timeout_s < grace_s
+
+
+def test_the_policy_names_the_engines_that_are_started(stack: dict[str, Any]) -> None:
+    policy = load_policy((FOLDER / "policy" / "policy.yaml").read_text(), source="policy.yaml")
+    assert policy.has_keys
+    assert {deployment.url for deployment in policy.deployments} == {
+        f"http://{name}:8000" for name in stack["services"] if name.startswith("engine-")
+    }
+    scraped = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yaml").read_text())["scrape_configs"]
+    targets = {
+        target.partition(":")[0] for job in scraped for group in job["static_configs"] for target in group["targets"]
+    }
+    assert targets == {name for name in stack["services"] if name.startswith(("engine-", "gateway"))}
+
+
+def test_grafana_is_given_the_dashboards_where_it_looks_for_them(stack: dict[str, Any]) -> None:
+    provider = yaml.safe_load((FOLDER / "grafana" / "dashboards" / "penstock.yaml").read_text())["providers"][0]
+    mounted = [volume.split(":")[1] for volume in stack["services"]["grafana"]["volumes"]]
+    assert provider["options"]["path"] in mounted

@@ -1,0 +1,50 @@
+"""The images' recipes: built in stages, pinned, not root, and what each installs."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from deploy.docker.requirements import main, requirements
+from tests.deploy.promql import DEPLOY
+
+ROOT = DEPLOY.parent
+DEPENDENCIES = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+
+
+@pytest.mark.parametrize("name", ["gateway", "engine"])
+def test_recipes_are_staged_pinned_and_run_as_nobody(name: str) -> None:
+    text = (DEPLOY / "docker" / f"{name}.Dockerfile").read_text()
+    bases = re.findall(r"^FROM (\S+)", text, re.MULTILINE)
+    assert len(bases) == 2
+    assert all(re.fullmatch(r"python:\d+\.\d+\.\d+-slim-\w+", base) for base in bases)
+    assert "USER 65532:65532" in text.rpartition("FROM ")[2]
+    assert "HEALTHCHECK" in text
+
+
+@pytest.mark.parametrize("name", ["gateway", "engine"])
+def test_whatever_a_recipe_copies_is_there_and_not_ignored(name: str) -> None:
+    text = (DEPLOY / "docker" / f"{name}.Dockerfile").read_text()
+    allowed = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
+    copied = [path for line in re.findall(r"^COPY (?!--from)(.+) \S+$", text, re.MULTILINE) for path in line.split()]
+    assert copied
+    for path in copied:
+        assert (ROOT / path).exists(), path
+        assert any(path == entry or path.startswith(f"{entry}/") for entry in allowed), path
+
+
+def test_the_gateways_image_has_no_torch_and_the_engines_has_all() -> None:
+    gateway = requirements("gateway", DEPENDENCIES)
+    assert not [line for line in gateway if line.startswith("torch")]
+    assert set(gateway) < set(DEPENDENCIES)
+    assert requirements("engine", DEPENDENCIES) == DEPENDENCIES
+
+
+def test_the_script_prints_lines_and_refuses_another_image(capsys: pytest.CaptureFixture[str]) -> None:
+    pyproject: Path = ROOT / "pyproject.toml"
+    assert main(["gateway", str(pyproject)]) == 0
+    assert "uvicorn>=0.34" in capsys.readouterr().out.splitlines()
+    assert main(["store", str(pyproject)]) == 2
