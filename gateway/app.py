@@ -52,6 +52,7 @@ from gateway.telemetry.memory import group_limit_bytes, resident_bytes
 from gateway.telemetry.metrics import FORECAST_ERROR_SHARES, GatewayMetrics
 from gateway.telemetry.recorder import Recorder
 from gateway.timeline import Clock, Outcome
+from gateway.trimming.images import ImageShrinker
 from gateway.trimming.trimmer import PolicyTrimmer
 from gateway.upstreams.ejection import EjectionRules, FailureKind
 
@@ -101,6 +102,7 @@ class Gateway:
         ids = RequestIds(chance)
         self._guard = Guard(memory_limit_bytes=_memory_limit_bytes(config), resident_bytes=resident_bytes)
         trimmer, pricer = PolicyTrimmer(), Pricer()
+        self._images = ImageShrinker()
         cache = self._cache = ExactCache(ExactTier(max_bytes=config.cache_max_mb * 1024 * 1024), wall=time.time)
         holder = f"{os.getpid()}-{secrets.token_hex(8)}"
         self._stores = Stores(config, self.metrics, self.log, cache, holder=holder)
@@ -111,6 +113,7 @@ class Gateway:
             admitter=Admitter(clock),
             guard=self._guard,
             trimmer=trimmer,
+            images=self._images,
             cache=cache,
             pricer=pricer,
             gate=Gate(ladder=Ladder(trimmer=trimmer, cache=cache, pricer=pricer), clock=clock),
@@ -209,6 +212,7 @@ class Gateway:
         if self._lag is not None:
             self._lag.stop()
         await self.server.close()
+        self._images.close()
         await self._stores.aclose()
         for deployment in self._deployments():
             await deployment.client.aclose()

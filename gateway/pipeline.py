@@ -39,6 +39,7 @@ from gateway.telemetry.log import LogWriter
 from gateway.telemetry.record import CacheResult, RequestRecord
 from gateway.telemetry.recorder import Recorder
 from gateway.timeline import Clock, Outcome, Stage
+from gateway.trimming.images import ImageShrinker
 from gateway.trimming.trimmer import Trimmer
 from gateway.turn import Turn
 
@@ -61,6 +62,7 @@ class ChatPipeline:
         admitter: Admitter,
         guard: Guard,
         trimmer: Trimmer,
+        images: ImageShrinker,
         cache: AnswerCache,
         pricer: Pricer,
         gate: Gate,
@@ -77,6 +79,7 @@ class ChatPipeline:
         self._admitter = admitter
         self._guard = guard
         self._trimmer = trimmer
+        self._images = images
         self._cache = cache
         self._pricer = pricer
         self._gate = gate
@@ -170,7 +173,7 @@ class ChatPipeline:
         turn.mark(Stage.ROUTE)
 
         if planned.route.trim.strategies:
-            request = self._trim(turn, request, planned)
+            request = await self._trim(turn, request, planned)
         refuse_hopeless(request, planned.context_tokens)
         turn.mark(Stage.TRIM)
 
@@ -200,12 +203,19 @@ class ChatPipeline:
         if turn.lookup is not None:
             self._keep(turn, turn.lookup, is_as_asked=admitted.request is request)
 
-    def _trim(self, turn: Turn, request: ChatRequest, planned: PlannedRoute) -> ChatRequest:
+    async def _trim(self, turn: Turn, request: ChatRequest, planned: PlannedRoute) -> ChatRequest:
         """Shorter, where the route wants it; what was cut is recorded in tokens."""
+        rule = planned.route.trim
         bytes_per_token = self._pricer.bytes_per_token(request, tenant=turn.record.tenant)
-        trimmed = self._trimmer.trim(request, planned.route.trim, bytes_per_token)
-        turn.record.trimmed = tuple((strategy, int(cut / bytes_per_token)) for strategy, cut in trimmed.cut_bytes)
-        return trimmed.request
+        trimmed = self._trimmer.trim(request, rule, bytes_per_token)
+        cuts = [(strategy, int(cut / bytes_per_token)) for strategy, cut in trimmed.cut_bytes]
+        request = trimmed.request
+        if "downscale_images" in rule.strategies:
+            request, cut_tokens = await self._images.shrink(request, rule.max_image_side_px)
+            if cut_tokens:
+                cuts.append(("downscale_images", cut_tokens))
+        turn.record.trimmed = tuple(cuts)
+        return request
 
     async def _answer_from_cache(self, turn: Turn, request: ChatRequest, head: ChatHead, planned: PlannedRoute) -> bool:
         """Whether a kept answer was given, or one that was under way shared; if not, `turn` will copy its own."""

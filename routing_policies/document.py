@@ -78,7 +78,7 @@ SelectPolicy = Literal[
 ScorerName = Literal[
     "affinity", "cost", "headroom", "latency", "order", "pace", "quality", "session", "zone"
 ]  # fmt: skip
-TrimStrategy = Literal["minify", "dedupe", "cap_tool_outputs", "drop_old_turns", "extract_passages"]
+TrimStrategy = Literal["minify", "dedupe", "cap_tool_outputs", "drop_old_turns", "extract_passages", "downscale_images"]
 StickyBy = Literal["conversation", "tenant"]
 CacheMode = Literal["off", "exact", "exact_then_semantic"]
 CacheScope = Literal["user", "tenant", "shared"]
@@ -248,6 +248,8 @@ class Trim(_Strict, frozen=True, kw_only=True):
 
     budget_tokens: Count | None = None
     strategies: tuple[TrimStrategy, ...] = ()
+    max_image_side_px: Annotated[int, Meta(ge=64, le=16_384)] = 1024
+    """What `downscale_images` scales the longer side of an image to."""
 
 
 class Cache(_Strict, frozen=True, kw_only=True):
