@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
 
-from gateway.chat_fields import PRIVILEGED_FIELDS, AssistantMessage, ChatFields, Message
+from gateway.chat_fields import PRIVILEGED_FIELDS, AssistantMessage, AudioPart, ChatFields, ImagePart, Message
 from gateway.errors import InvalidRequest, UnsupportedMediaType
 from gateway.json_guard import JsonGuard
 
@@ -16,32 +17,27 @@ _MODEL_VALUE: Final = re.compile(rb'"model"\s*:\s*("(?:[^"\\]|\\.)*")')
 _MISSING_FIELD: Final = re.compile(r"missing required field `([^`]+)`")
 _INTEGER_FIELDS: Final = ("best_of", "max_completion_tokens", "max_tokens", "n", "seed", "top_k", "top_logprobs")
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+_MEDIA_TEXT_BYTES: Final = 1024
+"""What an image counts, in bytes of text: its encoded size says nothing about its tokens."""
 
 
 class ChatRequest:
     """What the client sent: the raw bytes, the JSON document and its typed fields. Never changed in place."""
 
-    __slots__ = ("document", "fields", "raw")
+    __slots__ = ("document", "fields", "messages", "model", "raw", "stream", "text_bytes")
 
     def __init__(self, raw: bytes, document: dict[str, Any], fields: ChatFields) -> None:
         self.raw = raw
         self.document = document
         self.fields = fields
-
-    @property
-    def model(self) -> str:
+        self.model = fields.model
         """The name the client asked for: an alias or a deployment's own model."""
-        return self.fields.model
-
-    @property
-    def messages(self) -> list[Message]:
+        self.messages = fields.messages
         """The conversation, at least one message."""
-        return self.fields.messages
-
-    @property
-    def stream(self) -> bool:
+        self.stream = fields.stream is True
         """True when the answer is to come as server-sent events."""
-        return self.fields.stream is True
+        self.text_bytes = text_bytes(raw, fields.messages)
+        """Bytes of the body that are text for the model, at least 1."""
 
     @property
     def num_choices(self) -> int:
@@ -75,6 +71,26 @@ class ChatRequest:
         document = {**self.document, "messages": messages}
         fields = msgspec.structs.replace(self.fields, messages=msgspec.convert(messages, list[Message]))
         return ChatRequest(_encode(document), document, fields)
+
+
+def text_bytes(raw: bytes, messages: list[Message]) -> int:
+    """Bytes of the body that are text for the model: all of it, but for images and audio; at least 1."""
+    size = len(raw)
+    for message in messages:
+        if type(message.content) is list:
+            size -= _media_bytes(message.content)
+    return size if size > 0 else 1
+
+
+def _media_bytes(parts: Sequence[object]) -> int:
+    """What of a message's size is not text, less what stands for it."""
+    size = 0
+    for part in parts:
+        if isinstance(part, ImagePart):
+            size += len(part.image_url.url) - _MEDIA_TEXT_BYTES
+        elif isinstance(part, AudioPart):
+            size += sum(len(value) for value in part.input_audio.values() if isinstance(value, str)) - _MEDIA_TEXT_BYTES
+    return size
 
 
 class ChatRequestParser:

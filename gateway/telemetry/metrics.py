@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from gateway.telemetry.instruments import Counter, Histogram, Instruments
+from bisect import bisect_left
+
+from gateway.telemetry.instruments import SECONDS_BUCKETS, Counter, Histogram, Instruments
 from gateway.telemetry.record import CacheResult, RequestRecord, Usage
 from gateway.timeline import STAGE_LABELS, Outcome, Stage
 
@@ -20,7 +22,7 @@ _SAVED_BY_FLIGHT = "shared"
 """The source of what a request was saved by an identical one that was under way; other sources are results of the
 cache, and `trim`."""
 
-_OWN_STAGES = (Stage.ADMIT, Stage.TRIM, Stage.CACHE, Stage.ROUTE)
+_ADMIT, _TRIM, _CACHE, _ROUTE = (int(stage) for stage in (Stage.ADMIT, Stage.TRIM, Stage.CACHE, Stage.ROUTE))
 
 
 def prompt_bucket(prompt_tokens: int) -> str:
@@ -40,6 +42,18 @@ class _Latencies:
         self.ttft = ttft
         self.tpot = tpot
         self.total = total
+
+
+class _Answers:
+    """What is counted of every request that a deployment was chosen for, with these labels."""
+
+    __slots__ = ("completion_tokens", "lookups", "prompt_tokens", "queue_wait")
+
+    def __init__(self, metrics: GatewayMetrics, cache: tuple[CacheResult, str], lane: str, tenant: str) -> None:
+        self.lookups = metrics.cache_lookups.labels(*cache)
+        self.queue_wait = metrics.queue_wait.labels(lane)
+        self.prompt_tokens = metrics.prompt_tokens.labels(tenant)
+        self.completion_tokens = metrics.completion_tokens.labels(tenant)
 
 
 class GatewayMetrics:
@@ -119,11 +133,7 @@ class GatewayMetrics:
         self._overhead_child = self.overhead.labels()
         self._requests: dict[tuple[str, str, Outcome], Counter] = {}
         self._latencies: dict[tuple[str, str, CacheResult], _Latencies] = {}
-        self._cache_results: dict[tuple[CacheResult, str], Counter] = {}
-
-    def tenant_label(self, tenant: str) -> str:
-        """`tenant` when it is configured, else `other`."""
-        return tenant if tenant in self.tenants else OTHER
+        self._answers: dict[tuple[CacheResult, str, str, str], _Answers] = {}
 
     def record(self, record: RequestRecord) -> None:
         """Count one finished request; called exactly once for each."""
@@ -134,8 +144,9 @@ class GatewayMetrics:
             counter = self._requests[key] = self.requests.labels(*key)
         counter.value += 1.0
         for child, seconds in zip(self._stage_children, record.timeline.spent, strict=True):
-            if seconds is not None:
-                child.observe(seconds)
+            if seconds is not None:  # as in Histogram.observe, ten times a request
+                child.counts[bisect_left(SECONDS_BUCKETS, seconds)] += 1
+                child.total += seconds
         if record.is_retry:
             self.client_retries.labels().inc()
         for step in record.degraded:
@@ -157,29 +168,26 @@ class GatewayMetrics:
 
     def _record_answer(self, record: RequestRecord, outcome: Outcome) -> None:
         """What is known once a deployment was chosen."""
-        spent = record.timeline.spent
-        cache = (record.cache, record.cache_reason)
-        looked_up = self._cache_results.get(cache)
-        if looked_up is None:
-            looked_up = self._cache_results[cache] = self.cache_lookups.labels(*cache)
-        looked_up.value += 1.0
+        spent, usage = record.timeline.spent, record.usage
+        tenant = record.tenant if record.tenant in self.tenants else OTHER
+        key = (record.cache, record.cache_reason, record.lane, tenant)
+        answers = self._answers.get(key)
+        if answers is None:
+            answers = self._answers[key] = _Answers(self, key[:2], record.lane, tenant)
+        answers.lookups.value += 1.0
         queued_s = spent[Stage.QUEUE]
         if queued_s is not None:
-            self.queue_wait.labels(record.lane).observe(queued_s)
-        self._overhead_child.observe(sum(spent[stage] or 0.0 for stage in _OWN_STAGES))
-        usage = record.usage
+            answers.queue_wait.observe(queued_s)
+        own_s = (spent[_ADMIT] or 0.0) + (spent[_TRIM] or 0.0) + (spent[_CACHE] or 0.0) + (spent[_ROUTE] or 0.0)
+        self._overhead_child.observe(own_s)
         if usage is not None:
-            self._record_usage(record, usage)
+            answers.prompt_tokens.value += usage.prompt_tokens
+            answers.completion_tokens.value += usage.completion_tokens
             if outcome is Outcome.CACHED:
                 source = _SAVED_BY_FLIGHT if record.cache_reason == _SAVED_BY_FLIGHT else record.cache
                 self.saved_tokens.labels(source).inc(usage.prompt_tokens + usage.completion_tokens)
         if outcome is Outcome.COMPLETED or outcome is Outcome.CACHED:
             self._record_latencies(record, usage)
-
-    def _record_usage(self, record: RequestRecord, usage: Usage) -> None:
-        tenant = self.tenant_label(record.tenant)
-        self.prompt_tokens.labels(tenant).inc(usage.prompt_tokens)
-        self.completion_tokens.labels(tenant).inc(usage.completion_tokens)
 
     def _record_latencies(self, record: RequestRecord, usage: Usage | None) -> None:
         num_prompt = record.bytes_in // _BYTES_PER_TOKEN if usage is None else usage.prompt_tokens

@@ -83,6 +83,7 @@ class Ejection:
         "_total",
         "_until",
         "ejected_at",
+        "is_in_rotation",
         "num_ejections",
     )
 
@@ -94,17 +95,14 @@ class Ejection:
         self._total = 0.0
         self._at = 0.0
         self._until: float | None = None
+        self.is_in_rotation = True
+        """Neither ejected nor on trial."""
         self._backoff_s = rules.first_s
         self._restored_at: float | None = None
         self._is_probing = False
         self.ejected_at = 0.0
         """When it was last taken out."""
         self.num_ejections = 0
-
-    @property
-    def is_in_rotation(self) -> bool:
-        """Neither ejected nor on trial."""
-        return self._until is None
 
     @property
     def until(self) -> float:
@@ -152,6 +150,7 @@ class Ejection:
             if self._restored_at is None or now - self._restored_at >= self._rules.forget_s:
                 self._backoff_s = self._rules.first_s
         self._until = now + self._backoff_s
+        self.is_in_rotation = False
         self._backoff_s = min(self._backoff_s * 2, self._rules.longest_s)
         self.ejected_at = now
         self.num_ejections += 1
@@ -162,11 +161,13 @@ class Ejection:
             self._tally.num_ejected -= 1
             self._restored_at = now
         self._until = None
+        self.is_in_rotation = True
         self._consecutive = 0
         self._failed = self._total = 0.0
 
     def _count(self, now: float, failed: float) -> None:
-        kept = max(0.0, 1.0 - (now - self._at) / self._rules.window_s)
+        kept = 1.0 - (now - self._at) / self._rules.window_s
+        kept = kept if kept > 0.0 else 0.0
         self._at = now
         self._failed = self._failed * kept + failed
         self._total = self._total * kept + 1.0

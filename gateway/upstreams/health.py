@@ -59,7 +59,8 @@ class Vigil:
 
     def dropped(self) -> None:
         """It ended without saying anything about the deployment: the client left, or another answer was faster."""
-        self._end()
+        if self._health is not None:
+            self._end()
 
     def expect(self, seconds: float) -> None:
         """A token should come within `seconds`: silence of a multiple of that is a stall."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.request import ChatRequest, ChatRequestParser
-from gateway.routing.price import MAX_KEYS, Pricer, text_bytes
+from gateway.routing.price import MAX_KEYS, Pricer
 from gateway.telemetry.record import Usage
 from routing_policies.document import CostPerMtok
 from routing_policies.price import Price, cost_of
@@ -48,7 +48,7 @@ def test_the_clients_limit_bounds_every_choice() -> None:
 
 def test_an_image_is_not_priced_by_its_bytes() -> None:
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 400_000}}
-    assert text_bytes(chat([{"type": "text", "text": "what is this?"}, image])) < 2_000
+    assert chat([{"type": "text", "text": "what is this?"}, image]).text_bytes < 2_000
 
 
 def test_work_weighs_output_and_quota_does_not() -> None:
