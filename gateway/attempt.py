@@ -7,7 +7,6 @@ closed without a trace. After it the answer can only be passed on, or broken off
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Final
 
 import msgspec
@@ -18,7 +17,7 @@ from gateway.admission.permit import Permit
 from gateway.chat_head import ChatHead
 from gateway.errors import GatewayError, UpstreamFailed
 from gateway.http.asgi import Header
-from gateway.relay import EVENT_STREAM, read_plain, relay_plain, relay_stream
+from gateway.relay import EVENT_STREAM, MAX_PLAIN_BYTES, relay_plain, relay_stream
 from gateway.request import ChatRequest
 from gateway.routing.ask import Ask
 from gateway.routing.flight import Flight
@@ -47,6 +46,8 @@ from gateway.upstreams.request import UpstreamRequest
 from gateway.upstreams.response import UpstreamResponse
 from gateway.upstreams.timeouts import Timeouts
 
+_JSON: Final = b"application/json"
+OK: Final = 200
 _ROUNDING_S: Final = 0.01
 """Instants closer together than this are the same one, read twice."""
 
@@ -72,7 +73,7 @@ class TryAnother(Exception):
 
 
 class OpenAnswer:
-    """An answer whose first byte is there and was not passed on yet. Leaving `with` gives back all that it holds."""
+    """An answer whose first byte is there and was not passed on yet. `close` gives back all that it holds."""
 
     __slots__ = (
         "_clock",
@@ -153,17 +154,9 @@ class OpenAnswer:
         if self.response is not None:
             self.response.close()
         self.vigil.dropped()
-        if self.flight is not None:
+        if self.flight is not None and not self.flight.is_ended:
             self.flight.ended(self._clock(), None)
         self._permit.release()
-
-    def __enter__(self) -> OpenAnswer:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 class Attempts:
@@ -240,15 +233,14 @@ class Attempts:
             if is_leading:
                 turn.record.timeline.charge(Stage.CONNECT, response.connect_s)
             self._judge(work, opened, response, is_leading=is_leading)
-            self._note_load(live, response)
-            content_type, opened.passed = _passed_on(response)
-            if work.request.stream and response.status == 200 and content_type.startswith(EVENT_STREAM):
+            content_type, opened.passed = self._heed(live, response)
+            if work.request.stream and response.status == OK and content_type.startswith(EVENT_STREAM):
                 await response.wait_body()
                 now = self._clock()
                 live.first_bytes.add(now, now - opened.sent_at)
                 opened.note_first_byte(now)
             else:
-                opened.body = await read_plain(response)
+                opened.body = await response.read(MAX_PLAIN_BYTES)
         except UpstreamError as error:
             self._note_failure(work, opened, error)
             if is_leading:
@@ -263,15 +255,28 @@ class Attempts:
             if is_leading:
                 turn.mark(Stage.UPSTREAM_FIRST_BYTE)
 
-    def _note_load(self, live: LiveDeployment, response: UpstreamResponse) -> None:
-        """What a server says about its load with an answer, for those that publish it in no other way."""
-        for name, value in response.headers:
-            if name == ORCA_HEADER:
-                live.forecast.note_load_header(self._clock(), value)
+    def _heed(self, live: LiveDeployment, response: UpstreamResponse) -> tuple[bytes, list[Header]]:
+        """The content type, and the headers that the client sees of an answer that is passed on whole.
+
+        What a server says about its load with an answer is for those that publish it in no other way.
+        """
+        content_type, passed = b"", []
+        for header in response.headers:
+            name = header[0]
+            if name == b"content-type":
+                content_type = content_type or header[1]
+            elif name in PASSED_BACK:
+                passed.append(header)
+            elif name == ORCA_HEADER:
+                live.forecast.note_load_header(self._clock(), header[1])
+        content_type = content_type or _JSON
+        return content_type, [(b"content-type", content_type), *passed]
 
     def _judge(self, work: Work, opened: OpenAnswer, response: UpstreamResponse, *, is_leading: bool) -> None:
         """Whether the status lets the answer pass. Raises TryAnother or another GatewayError when it does not."""
         status, headers = response.status, response.headers
+        if status == OK:
+            return
         error = from_status(status, headers, opened.live.id, work.admitted.lane.id)
         if status == TOO_MANY_REQUESTS:
             error = self._judge_pushback(work, opened, headers)
@@ -312,10 +317,11 @@ class Attempts:
         """
         planned, is_stream, deadline_at = work.planned, work.request.stream, work.admitted.deadline_at
         timeouts = planned.stream_timeouts if is_stream else planned.plain_timeouts
-        now = self._clock()
-        spent_s = now - work.began_at if work.turn.record.attempts > 1 else 0.0
-        if deadline_at is None and not spent_s:
+        is_first = work.turn.record.attempts <= 1
+        if deadline_at is None and is_first:
             return timeouts
+        now = self._clock()
+        spent_s = 0.0 if is_first else now - work.began_at
         assert timeouts.total_s is not None, "every route has a limit to the whole"
         assert timeouts.first_byte_s is not None, "every route has a limit to the first byte"
         total_s = max(timeouts.total_s - spent_s, _ROUNDING_S)
@@ -334,26 +340,22 @@ class Attempts:
         )
 
 
-def _passed_on(response: UpstreamResponse) -> tuple[bytes, list[Header]]:
-    """The content type, and the headers that the client sees of an answer that is passed on whole."""
-    content_type, passed = b"", []
-    for header in response.headers:
-        if header[0] == b"content-type":
-            content_type = content_type or header[1]
-        elif header[0] in PASSED_BACK:
-            passed.append(header)
-    content_type = content_type or b"application/json"
-    return content_type, [(b"content-type", content_type), *passed]
+def _fixed_headers(live: LiveDeployment, accept: bytes, priority: bytes) -> tuple[Header, ...]:
+    """What all such requests to the deployment have in common."""
+    fixed = (
+        (b"content-type", _JSON),
+        (b"accept", accept),
+        (b"x-penstock-priority", priority),
+        *live.credentials,
+    )
+    live.fixed_headers[accept, priority] = fixed
+    return fixed
 
 
 def _message(work: Work, live: LiveDeployment, timeouts: Timeouts) -> UpstreamRequest:
     turn, request = work.turn, work.request
-    fixed = (
-        (b"content-type", b"application/json"),
-        (b"accept", EVENT_STREAM if request.stream else b"application/json"),
-        (b"x-penstock-priority", work.admitted.lane.upstream_priority),
-        *live.credentials,
-    )
+    kind = (EVENT_STREAM if request.stream else _JSON, work.admitted.claim.lane.upstream_priority)
+    fixed = live.fixed_headers.get(kind) or _fixed_headers(live, *kind)
     headers = [
         (b"x-request-id", turn.record.request_id.encode("ascii")),
         (b"x-penstock-cache-salt", turn.cache_salt),

@@ -23,6 +23,10 @@ _TARGETS: Final[dict[TargetKind, tuple[bytes, bytes]]] = {
 }
 """Our own name first."""
 
+_TARGET_NAMES: Final = frozenset(name for names in _TARGETS.values() for name in names)
+
+_PASSED_ON: Final = frozenset((b"traceparent", b"tracestate", b"x-penstock-timing"))
+
 _WANTED: Final = frozenset(
     (
         *(b"authorization", b"content-type", b"content-encoding", b"x-stainless-read-timeout", b"x-stainless-timeout"),
@@ -36,7 +40,10 @@ _WANTED: Final = frozenset(
 class ChatHead:
     """The headers that matter; malformed values count as absent, except where a row of the contract says otherwise."""
 
-    __slots__ = ("_headers", "_values", "authorization", "ignored")
+    __slots__ = (
+        *("_headers", "_values", "authorization", "cache_control", "content_encoding", "content_type"),
+        *("has_targets", "ignored", "is_retry"),
+    )
 
     def __init__(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
         self._headers = headers
@@ -45,22 +52,23 @@ class ChatHead:
         """Every Authorization value; more than one is refused later."""
         self.ignored: tuple[str, ...] = ()
         """Names of headers whose value means nothing, as far as they were asked for."""
+        values = self._values
         for name, value in headers:
             if name in _WANTED:
                 if name == b"authorization":
                     self.authorization.append(value)
                 else:
-                    self._values[name] = value
-
-    @property
-    def content_type(self) -> bytes | None:
-        """As sent."""
-        return self._values.get(b"content-type")
-
-    @property
-    def content_encoding(self) -> bytes | None:
-        """As sent."""
-        return self._values.get(b"content-encoding")
+                    values[name] = value
+        self.content_type = values.get(b"content-type")
+        """As sent, like the next two."""
+        self.content_encoding = values.get(b"content-encoding")
+        self.cache_control = values.get(b"cache-control")
+        """What the client wants of the cache."""
+        count = values.get(b"x-stainless-retry-count")
+        self.is_retry = count is not None and count.isdigit() and count.strip(b"0") != b""
+        """The client says that it asked before."""
+        self.has_targets = not _TARGET_NAMES.isdisjoint(values)
+        """It gives latency targets of its own, sensible or not."""
 
     @property
     def client_timeout_s(self) -> float | None:
@@ -82,12 +90,6 @@ class ChatHead:
         return None
 
     @property
-    def is_retry(self) -> bool:
-        """The client says that it asked before."""
-        count = self._values.get(b"x-stainless-retry-count")
-        return count is not None and count.isdigit() and count.strip(b"0") != b""
-
-    @property
     def lane(self) -> str | None:
         """The lane asked for; the caller's entitlement clamps it."""
         value = self._values.get(b"x-penstock-priority")
@@ -96,12 +98,8 @@ class ChatHead:
     @property
     def wants_timing(self) -> bool:
         """Whether the answer itself is to carry every stage's time."""
-        return self._values.get(b"x-penstock-timing", b"").strip().lower() == b"full"
-
-    @property
-    def cache_control(self) -> bytes | None:
-        """What the client wants of the cache, as sent."""
-        return self._values.get(b"cache-control")
+        value = self._values.get(b"x-penstock-timing")
+        return value is not None and value.strip().lower() == b"full"
 
     @property
     def client_request_id(self) -> str | None:
@@ -112,6 +110,8 @@ class ChatHead:
     def passed_on(self) -> list[tuple[bytes, bytes]]:
         """The client's headers that the upstream may see; all others stay here."""
         values = self._values
+        if _PASSED_ON.isdisjoint(values):
+            return []
         return [
             (name, values[name])
             for name in (b"traceparent", b"tracestate", b"x-penstock-timing")

@@ -40,8 +40,11 @@ class Forwarder:
         """Raises Shed, UpstreamFailed or UpstreamTimedOut; after the status line went out, these end the stream."""
         self._budget.earn()
         work = Work(turn, request, head, admission, planned, self._clock())
-        with await self._open(work) as opened:
+        opened = await self._open(work)
+        try:
             await self._attempts.pass_on(work, opened)
+        finally:
+            opened.close()
 
     async def _open(self, work: Work) -> OpenAnswer:
         """The beginning of an answer, from the first deployment or, once, from another."""
@@ -51,7 +54,8 @@ class Forwarder:
             work.planned.hedges.earn()
         while True:
             live = self._next(work, tried, failure)
-            can_move = partial(self._can_move, work, tried | {live.id})
+            # Where there is nobody else nobody is looked for.
+            can_move = partial(self._can_move, work, tried | {live.id}) if work.planned.has_others else None
             try:
                 if tried or rule is None or not work.request.stream:
                     return await self._attempts.open(work, live, can_move=can_move)

@@ -42,7 +42,9 @@ class Hedger:
         self._clock = clock
         self._metrics = metrics
 
-    async def open(self, work: Work, live: LiveDeployment, rule: Hedge, can_move: Callable[[], bool]) -> OpenAnswer:
+    async def open(
+        self, work: Work, live: LiveDeployment, rule: Hedge, can_move: Callable[[], bool] | None
+    ) -> OpenAnswer:
         """Like Attempts.open; the answer may be another deployment's. Raises what the first deployment's failure is."""
         race = _Race(self._attempts, work, live, rule, self._clock, self._metrics)
         try:

@@ -152,7 +152,7 @@ class ChatPipeline:
             self._guard.check(lane, max(other.rules.weight for other in lanes), is_retry=head.is_retry)
         require_json(head.content_type, head.content_encoding)
         try:
-            body = await read_body(receive, self._max_body_bytes)
+            body = await read_body(receive, self._max_body_bytes, turn.channel)
         except BodyTooLarge as error:
             raise RequestTooLarge(f"{error} Send a smaller one.") from None
         record.bytes_in = len(body)
@@ -181,7 +181,9 @@ class ChatPipeline:
             await self._reserve(turn, quota, request, planned)
             turn.mark(Stage.ADMIT)
 
-        if await self._answer_from_cache(turn, request, head, planned):
+        if planned.route.cache.mode == "off":  # as a record begins: passed by, for the policy wants it so
+            turn.mark(Stage.CACHE)
+        elif await self._answer_from_cache(turn, request, head, planned):
             return
 
         price = turn.price or self._pricer.price(request, tenant=caller.tenant, route=record.route)

@@ -34,11 +34,6 @@ _STREAM_HEADERS: Final[list[Header]] = [
 ]
 
 
-async def read_plain(response: UpstreamResponse) -> bytes:
-    """The whole answer, so that one that breaks off can still become a status, or another deployment's answer."""
-    return await response.read(MAX_PLAIN_BYTES)
-
-
 async def relay_plain(turn: Turn, status: int, headers: list[Header], body: bytes) -> None:
     """Send a whole answer as it came."""
     record = turn.record

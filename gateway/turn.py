@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from gateway.admission.quota_headers import rate_limit_headers
 from gateway.admission.reservation import Reservation
@@ -18,6 +19,8 @@ from gateway.routing.snapshot import PolicySnapshot
 from gateway.telemetry.record import Place, RequestRecord
 from gateway.timeline import Clock, Stage
 from routing_policies.price import Price
+
+_TIMING: Final = b"admit;dur=%.3f, trim;dur=%.3f, cache;dur=%.3f, route;dur=%.3f, queue;dur=%.3f"
 
 
 class Turn:
@@ -157,10 +160,17 @@ class Turn:
         await self.answer(error.status, headers, error_body(error))
 
     def _server_timing(self) -> bytes:
-        spent = self._timeline.spent
-        _, admit_s, trim_s, _, cache_s, route_s, queue_s, connect_s, first_byte_s, _ = spent
-        entries = (
-            *((b"admit", admit_s), (b"trim", trim_s), (b"cache", cache_s), (b"route", route_s), (b"queue", queue_s)),
-            (b"upstream", None if first_byte_s is None else (connect_s or 0.0) + first_byte_s),
-        )
-        return b", ".join([b"%b;dur=%.3f" % (name, took_s * 1000) for name, took_s in entries if took_s is not None])
+        _, admit_s, trim_s, _, cache_s, route_s, queue_s, connect_s, first_byte_s, _ = self._timeline.spent
+        if admit_s is None or trim_s is None or cache_s is None or route_s is None or queue_s is None:
+            entries = (
+                *((b"admit", admit_s), (b"trim", trim_s), (b"cache", cache_s)),
+                *((b"route", route_s), (b"queue", queue_s)),
+            )
+            known = [b"%b;dur=%.3f" % (name, took_s * 1000) for name, took_s in entries if took_s is not None]
+            timing = b", ".join(known)
+        else:  # all of them, in one go
+            timing = _TIMING % (admit_s * 1e3, trim_s * 1e3, cache_s * 1e3, route_s * 1e3, queue_s * 1e3)
+        if first_byte_s is None:
+            return timing
+        upstream = b"upstream;dur=%.3f" % (((connect_s or 0.0) + first_byte_s) * 1000)
+        return b"%b, %b" % (timing, upstream) if timing else upstream

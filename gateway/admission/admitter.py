@@ -71,22 +71,32 @@ class Admitter:
         A long prompt goes to its own lane. The lane's targets hold unless the client wants tighter ones.
         """
         lane = admission.lane
-        for _ in range(_MAX_LONGER_HOPS):
-            longer, most = lane.rules.longer, lane.rules.max_prompt_tokens
-            if longer is None or most is None or price.prompt_tokens <= most:
-                break
-            lane = snapshot.lanes[longer]
-        ttft_s = _tighter(head.slo_s("ttft"), lane.rules.ttft_slo_s)
+        if lane.rules.longer is not None:
+            lane = _lane_of_length(snapshot, lane, price.prompt_tokens)
+        ttft_s, tpot_s = lane.rules.ttft_slo_s, lane.rules.tpot_slo_s
+        if head.has_targets:
+            ttft_s, tpot_s = _tighter(head.slo_s("ttft"), ttft_s), _tighter(head.slo_s("tpot"), tpot_s)
+        received_at = admission.received_at
         claim = Claim(
             lane,
             admission.caller.tenant,
             price.work_tokens,
             admission.deadline_at,
-            None if ttft_s is None else admission.received_at + ttft_s,
+            None if ttft_s is None else received_at + ttft_s,
             head.is_retry,
-            admission.received_at,
+            received_at,
         )
-        return claim, _tighter(head.slo_s("tpot"), lane.rules.tpot_slo_s)
+        return claim, tpot_s
+
+
+def _lane_of_length(snapshot: PolicySnapshot, lane: Lane, prompt_tokens: int) -> Lane:
+    """Where a prompt of this length stands."""
+    for _ in range(_MAX_LONGER_HOPS):
+        longer, most = lane.rules.longer, lane.rules.max_prompt_tokens
+        if longer is None or most is None or prompt_tokens <= most:
+            break
+        lane = snapshot.lanes[longer]
+    return lane
 
 
 def _tighter(wanted: float | None, given: float | None) -> float | None:

@@ -59,7 +59,8 @@ class HoldTimes:
 
     def note(self, held_s: float, tokens: int) -> None:
         """A permit came back."""
-        self._num = min(self._num + 1, _MAX_SAMPLES)
+        if self._num < _MAX_SAMPLES:
+            self._num += 1
         self.mean_s += (held_s - self.mean_s) / self._num
         self.mean_tokens += (tokens - self.mean_tokens) / self._num
 

@@ -45,6 +45,7 @@ class Ledger:
         "_released_at",
         "_room",
         "_start",
+        "cap",
         "in_flight",
         "limit",
         "shares",
@@ -63,13 +64,9 @@ class Ledger:
         self.in_flight = 0
         self.limit = 1
         """Permits that may be out at once now, all lanes together."""
+        self.cap = 1
+        """The same, whatever the lanes' own limits say."""
         self.set_limit(limit, start=start, is_adaptive=is_adaptive)
-
-    @property
-    def cap(self) -> int:
-        """Permits that may be out at once, whatever the lanes' own limits say."""
-        limit, rows = self._limit.value, self._max_rows
-        return limit if rows is None or limit < rows else rows
 
     def set_limit(self, limit: Limit, *, start: int | None, is_adaptive: bool) -> None:
         """Use another Limit, and adaptive limits in the lanes or none."""
@@ -111,7 +108,9 @@ class Ledger:
     def may_start(self, share: LaneShare, tenant: str, now: float) -> bool:
         """Whether a permit is free for this lane and tenant."""
         free = self.cap - self.in_flight
-        if free <= 0 or not share.has_room_for(tenant) or share.is_paced(tenant, now):
+        if free <= 0 or (share.limit is not None and not share.has_room_for(tenant)):
+            return False
+        if share.pace.room is not None and share.is_paced(tenant, now):
             return False
         if free > self._kept or not self.in_flight:  # where nothing is out, nothing would end a wait
             return True
@@ -247,8 +246,9 @@ class Ledger:
     # Limits and reserves
 
     def refresh_limit(self) -> None:
-        """Work out `limit` anew."""
-        cap = self.cap
+        """Work out `cap` and `limit` anew."""
+        cap, rows = self._limit.value, self._max_rows
+        cap = self.cap = cap if rows is None or cap < rows else rows
         allowed = [cap if share.limit is None else share.limit.requests() or cap for share in self.shares.values()]
         self.limit = min(cap, sum(allowed)) if allowed else cap
 

@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class Limit(Protocol):
-    """A number that may move; it never blocks anybody itself."""
+    """A number; it never blocks anybody itself. Whoever moves it tells the Limiter with `set_limit`."""
 
     @property
     def value(self) -> int:

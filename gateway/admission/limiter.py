@@ -47,6 +47,11 @@ class Limiter:
         return self._ledger.in_flight
 
     @property
+    def has_free(self) -> bool:
+        """Whether fewer permits are out than may be."""
+        return self._ledger.in_flight < self._ledger.limit
+
+    @property
     def num_waiting(self) -> int:
         """Requests in this deployment's queue."""
         return sum([share.queue.num_waiting for share in self._ledger.waiting.values()])
@@ -221,7 +226,8 @@ class Limiter:
         if unread:
             share.pace.drop(unread)
         self._ledger.close(share, claim, tokens)
-        self._grant_waiting()
+        if self._ledger.waiting:
+            self._grant_waiting()
 
     # The permits' owner
 

@@ -38,6 +38,9 @@ class EdgeChannel(Protocol):
     def is_stopping(self) -> bool:
         """True once a drain ran out of time: the request was cancelled and may still send a last event at once."""
 
+    def take_body(self) -> bytes | None:
+        """The request's body, once, when all of it is here; None when it has to be awaited with `receive`."""
+
     def on_gone(self, callback: Callable[[], None]) -> None:
         """Call back when the client goes before the response is complete; at once when it is gone already."""
 
@@ -81,14 +84,18 @@ def find_headers(scope: Scope, name: bytes) -> list[bytes]:
     return [value for key, value in scope["headers"] if key == name]
 
 
-async def read_body(receive: Receive, limit: int) -> bytes:
+async def read_body(receive: Receive, limit: int, channel: EdgeChannel | None = None) -> bytes:
     """The whole request body; raises BodyTooLarge past `limit` bytes and ClientGone when it ends early."""
-    message = await receive()
-    if message["type"] == "http.request" and not message.get("more_body", False):
-        body: bytes = message.get("body", b"")
+    if channel is not None and (body := channel.take_body()) is not None:
         if len(body) > limit:
             raise BodyTooLarge(f"The body exceeds {limit} bytes.")
         return body
+    message = await receive()
+    if message["type"] == "http.request" and not message.get("more_body", False):
+        whole: bytes = message.get("body", b"")
+        if len(whole) > limit:
+            raise BodyTooLarge(f"The body exceeds {limit} bytes.")
+        return whole
     parts: list[bytes] = []
     size = 0
     while True:

@@ -103,6 +103,14 @@ class Exchange(RequestResponseCycle):
         """True once nobody will read this response."""
         return self.disconnected
 
+    def take_body(self) -> bytes | None:
+        """The request's body, once, when all of it is here; None when it has to be awaited with `receive`."""
+        if self.more_body or self.disconnected:
+            return None
+        body, self.body = bytes(self.body), bytearray()
+        self.flow.resume_reading()
+        return body
+
     def on_gone(self, callback: Callable[[], None]) -> None:
         """Call back when the client goes before the response is complete; at once when it is gone already."""
         if self.disconnected:

@@ -39,16 +39,18 @@ class PromptQueue:
 
     def remove(self, flight: Flight, now: float) -> None:
         """It has a first token, or is over."""
-        is_head = next(iter(self.flights)) is flight
-        del self.flights[flight]
-        self.tokens -= flight.price.uncached_tokens
-        self._drain.leave(now, flight.price.uncached_tokens, is_last=not self.flights)
+        flights, tokens = self.flights, flight.price.uncached_tokens
+        is_head = next(iter(flights)) is flight
+        del flights[flight]
+        self.tokens -= tokens
+        self._drain.leave(now, tokens, is_last=not flights)
         if is_head:
             self._head_since = now
 
     def note_begun(self, flight: Flight) -> None:
         """It has a first token."""
-        self._begun_sent_at = max(self._begun_sent_at, flight.sent_at)
+        if flight.sent_at > self._begun_sent_at:
+            self._begun_sent_at = flight.sent_at
 
     def next_up(self) -> Flight | None:
         """The oldest that nobody has overtaken: who was overtaken waits for a reason of its own."""
@@ -105,15 +107,19 @@ class Books:
 
     def begin_answer(self, flight: Flight, now: float) -> None:
         """Its first token came."""
-        self._leave_queue(flight, now)
-        self._queues[flight.lane].note_begun(flight)
+        queue = self._queues[flight.lane]
+        queue.remove(flight, now)
+        queue.note_begun(flight)
+        self.num_pending -= 1
         self.rows += 1
         self.most_rows = max(self.most_rows, self.rows)
 
     def end(self, flight: Flight, now: float) -> None:
         """It is over, wherever it was."""
-        if flight in self._queues[flight.lane].flights:
-            self._leave_queue(flight, now)
+        queue = self._queues[flight.lane]
+        if flight in queue.flights:
+            queue.remove(flight, now)
+            self.num_pending -= 1
         else:
             self._assumed.discard(flight)
             self.rows -= 1
@@ -142,10 +148,6 @@ class Books:
             if is_pending:
                 self._assumed.add(flight)
                 self.begin_answer(flight, now)
-
-    def _leave_queue(self, flight: Flight, now: float) -> None:
-        self._queues[flight.lane].remove(flight, now)
-        self.num_pending -= 1
 
     def check_integrity(self) -> None:
         """Raises AssertionError when the books contradict each other; for tests and idle moments."""

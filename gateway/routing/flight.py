@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from gateway.routing.ttft_forecast import TtftForecast
 from gateway.telemetry.record import Usage
 from routing_policies.price import Price
-
-Features = tuple[float, ...]
 
 
 class FlightOwner(Protocol):
@@ -30,17 +29,17 @@ class Flight:
     """Ends exactly once, whatever happens."""
 
     __slots__ = (
-        "_is_ended",
         "_owner",
-        "by_books",
-        "by_report",
         "first_token_at",
         "forecast_ttft_s",
+        "is_ended",
         "is_held_up",
         "is_stream",
         "lane",
         "num_rows",
         "price",
+        "rows_before",
+        "sample",
         "sent_at",
     )
 
@@ -50,22 +49,21 @@ class Flight:
         now: float,
         price: Price,
         forecast_ttft_s: float,
-        by_books: Features,
-        by_report: Features | None,
-        *,
+        sample: TtftForecast | None,
+        rows_before: int,
         lane: str,
         is_stream: bool,
     ) -> None:
         self._owner = owner
-        self._is_ended = False
+        self.is_ended = False
         self.sent_at = now
         self.price = price
         self.forecast_ttft_s = forecast_ttft_s
         """As it was when the request was sent."""
-        self.by_books = by_books
-        """What the forecast was made from, by our own books."""
-        self.by_report = by_report
-        """The same by the engine's report, if there was a fresh one."""
+        self.sample = sample
+        """What the forecast was made from; None outside the sample that is learned from."""
+        self.rows_before = rows_before
+        """Answers that were being generated there when it was sent."""
         self.lane = lane
         """Of the engine's, the one it stands in."""
         self.is_stream = is_stream
@@ -88,12 +86,12 @@ class Flight:
 
     def first_token(self, now: float) -> None:
         """Text came; later calls do nothing."""
-        if self.first_token_at is None and not self._is_ended:
+        if self.first_token_at is None and not self.is_ended:
             self.first_token_at = now
             self._owner.note_first_token(self, now)
 
     def ended(self, now: float, usage: Usage | None) -> None:
         """It is over: whole, with what the upstream counted, or broken off or without a count (None). Idempotent."""
-        if not self._is_ended:
-            self._is_ended = True
+        if not self.is_ended:
+            self.is_ended = True
             self._owner.note_end(self, now, usage)

@@ -6,8 +6,9 @@ import math
 from typing import Final
 
 from gateway.routing.books import Books
-from gateway.routing.flight import Features, Flight
+from gateway.routing.flight import Flight
 from gateway.routing.load_report import LaneReport, LoadReport, parse_orca
+from gateway.routing.ttft_forecast import TtftForecast
 from gateway.telemetry.record import Usage
 from routing_policies.estimators import ForecastError, PeakEwma
 from routing_policies.latency import SpeedGain, TpotModel, TtftModel, blended
@@ -37,8 +38,11 @@ _FIRST_TRUST: Final = 0.8
 _LEAST_TRUST: Final = 0.05
 _TRUST_STEP: Final = 0.1
 _TINY_S: Final = 1e-4
-_MIN_LEARN_GAP_S: Final = 0.002
-"""Learning from each of thousands of requests a second would cost more than it teaches."""
+SAMPLE_GAP_S: Final = 0.004
+"""Learning from each of thousands of requests a second would cost more than it teaches. A request is in the sample when
+none was for so long before it was sent: nothing that becomes of it has a say, so the sample leans to no outcome."""
+_SAME_S: Final = 0.001
+"""For so long a forecast holds for whatever is like it, while nothing was sent there and nothing came."""
 
 
 class DeploymentForecast:
@@ -53,10 +57,12 @@ class DeploymentForecast:
         "_by_books",
         "_by_report",
         "_lane_free_at",
-        "_learned_at",
+        "_last",
         "_peak",
         "_report",
         "_report_at",
+        "_sampled",
+        "_sampled_at",
         "_tpot",
         "cache_trust",
         "error",
@@ -74,7 +80,11 @@ class DeploymentForecast:
         self._report_at = -math.inf
         self._lane_free_at: dict[str, float] = {}
         """When the engine will have worked off a lane's backlog, by its report and what was sent since."""
-        self._learned_at = -math.inf
+        self._last: TtftForecast | None = None
+        """The last forecast that was made; None once something changed that it rests on."""
+        self._sampled_at = -math.inf
+        self._sampled: TtftForecast | None = None
+        """The forecast of the last request in the sample."""
         self.cache_trust = _FIRST_TRUST
         """Of the prompt tokens that were taken for cached there, the share that was, where the server says so."""
         self.error = ForecastError()
@@ -84,7 +94,7 @@ class DeploymentForecast:
 
     def ttft_s(self, now: float, uncached_tokens: int, lane: str = DEFAULT_LANE) -> float:
         """Seconds from sending to the first token; the wait for a permit of this gateway is not in it."""
-        return self._ttft(now, uncached_tokens, lane)[0]
+        return self._forecast(now, uncached_tokens, _lane_of(uncached_tokens, lane)).seconds
 
     def tpot_s(self, now: float, rows: int | None = None) -> float:
         """Seconds per output token beside `rows` rows, by default those that run and this one."""
@@ -136,21 +146,25 @@ class DeploymentForecast:
 
     def note_sent(self, now: float, price: Price, *, lane: str = DEFAULT_LANE, is_stream: bool = True) -> Flight:
         """A request goes out."""
-        forecast_s, by_books, by_report = self._ttft(now, price.uncached_tokens, lane)
-        flight = Flight(
-            self,
-            now,
-            price,
-            forecast_s,
-            by_books,
-            by_report,
-            lane=_lane_of(price.uncached_tokens, lane),
-            is_stream=is_stream,
-        )
-        self._books.send(flight, now)
-        report = self._fresh_report(now)
-        if report is not None:
-            self._note_sent_to_lane(report, now, price.uncached_tokens, flight.lane)
+        uncached, books = price.uncached_tokens, self._books
+        lane = _lane_of(uncached, lane)
+        made = self._sampled
+        is_sample = now - self._sampled_at >= SAMPLE_GAP_S
+        # Of a plain answer outside the sample it only tells from when on its first token is taken for come.
+        if (
+            is_sample
+            or made is None
+            or made.lane != lane
+            or (is_stream and not made.is_like(uncached, books.num_pending))
+        ):
+            made = self._forecast(now, uncached, lane)
+            if is_sample:
+                self._sampled, self._sampled_at = made, now
+        flight = Flight(self, now, price, made.seconds, made if is_sample else None, books.rows, lane, is_stream)
+        books.send(flight, now)
+        self._last = None
+        if now - self._report_at <= REPORT_FRESH_S and self._report is not None:
+            self._note_sent_to_lane(self._report, now, uncached, lane)
         return flight
 
     def note_report(self, now: float, report: LoadReport) -> None:
@@ -158,6 +172,7 @@ class DeploymentForecast:
         self._report = report
         self._report_at = now
         self._lane_free_at = {name: now + lane.forecast_wait_s for name, lane in report.lanes.items()}
+        self._last = None
 
     def note_load_header(self, now: float, value: bytes) -> None:
         """What an answer's `endpoint-load-metrics` said; a feed says more and is preferred."""
@@ -172,6 +187,7 @@ class DeploymentForecast:
         """The feed broke off: what it said last is not true any more."""
         self._report = None
         self._report_at = -math.inf
+        self._last = None
 
     def _note_sent_to_lane(self, report: LoadReport, now: float, uncached_tokens: int, lane: str) -> None:
         lane, found = _reported_lane(report, lane)
@@ -185,31 +201,38 @@ class DeploymentForecast:
     def note_first_token(self, flight: Flight, now: float) -> None:
         """For the flight itself: text came."""
         self._books.begin_answer(flight, now)
+        self._last = None
+        made = flight.sample
+        if made is None:
+            return
         flight.num_rows = self.num_rows(now)
         seconds = now - flight.sent_at
         self.error.observe(flight.forecast_ttft_s, seconds)
         self._peak.observe(now, seconds / max(flight.forecast_ttft_s, _TINY_S))
-        if self._may_learn(now):
-            self._learn_ttft(now, flight, seconds)
+        self._learn_ttft(now, flight.lane, made, seconds)
 
     def note_end(self, flight: Flight, now: float, usage: Usage | None) -> None:
         """For the flight itself: it is over."""
-        rows = (flight.num_rows + self.num_rows(now)) / 2
-        self._books.end(flight, now)
-        if usage is not None:
-            self._learn_from_usage(flight, now, usage, rows)
-        elif flight.first_token_at is None and flight.is_stream:
-            waited = (now - flight.sent_at) / max(flight.forecast_ttft_s, _TINY_S)
-            if waited > 1.0:  # it would have taken at least that long
-                self._peak.observe(now, waited)
+        made = flight.sample
+        if usage is not None and made is not None:
+            rows = (flight.num_rows + self.num_rows(now)) / 2
+            self._books.end(flight, now)
+            self._learn_from_usage(flight, made, now, usage, rows)
+        else:
+            self._books.end(flight, now)
+            if usage is None and flight.first_token_at is None and flight.is_stream:
+                waited = (now - flight.sent_at) / max(flight.forecast_ttft_s, _TINY_S)
+                if waited > 1.0:  # it would have taken at least that long
+                    self._peak.observe(now, waited)
+        self._last = None
 
     def unqueued_ttft_s(self, flight: Flight) -> float:
         """For the flight itself: what its first token takes with nothing ahead of it, at the usual speed."""
-        _, rows, uncached, *_ = flight.by_books
+        rows, uncached = float(flight.rows_before), float(flight.price.uncached_tokens)
         features = (1.0, rows, uncached, 0.0, 0.0, uncached * rows, uncached if rows else 0.0, 0.0, 0.0)
         return self._by_books[flight.lane].plain_s(features)
 
-    def _learn_from_usage(self, flight: Flight, now: float, usage: Usage, rows: float) -> None:
+    def _learn_from_usage(self, flight: Flight, made: TtftForecast, now: float, usage: Usage, rows: float) -> None:
         price, num_gaps = flight.price, usage.completion_tokens - 1
         believed = price.prompt_tokens - price.uncached_tokens
         if usage.cached_tokens is not None and believed > 0:
@@ -217,28 +240,22 @@ class DeploymentForecast:
         if flight.first_token_at is not None:
             if num_gaps > 0 and not flight.is_held_up:
                 self._tpot.observe(now, rows, (now - flight.first_token_at) / num_gaps)
-        elif not flight.is_stream and self._may_learn(now):
-            self._learn_from_total(flight, now, num_gaps)
+        elif not flight.is_stream:
+            self._learn_from_total(flight, made, now, num_gaps)
 
-    def _learn_from_total(self, flight: Flight, now: float, num_gaps: int) -> None:
+    def _learn_from_total(self, flight: Flight, made: TtftForecast, now: float, num_gaps: int) -> None:
         """A plain answer shows only the whole: what it took is divided as it would have been forecast."""
-        rows = flight.by_books[1] + 1.0
+        rows = flight.rows_before + 1.0
         decode_s = num_gaps * self._tpot.predict_s(now, rows)
         ratio = (now - flight.sent_at) / max(flight.forecast_ttft_s + decode_s, _TINY_S)
-        self._learn_ttft(now, flight, ratio * flight.forecast_ttft_s)
+        self._learn_ttft(now, flight.lane, made, ratio * flight.forecast_ttft_s)
         if num_gaps > 0:
             self._tpot.observe(now, rows, ratio * decode_s / num_gaps)
 
-    def _may_learn(self, now: float) -> bool:
-        if now - self._learned_at < _MIN_LEARN_GAP_S:
-            return False
-        self._learned_at = now
-        return True
-
-    def _learn_ttft(self, now: float, flight: Flight, seconds: float) -> None:
-        self._by_books[flight.lane].observe(now, flight.by_books, seconds)
-        if flight.by_report is not None:
-            self._by_report[flight.lane].observe(now, flight.by_report, seconds)
+    def _learn_ttft(self, now: float, lane: str, made: TtftForecast, seconds: float) -> None:
+        self._by_books[lane].observe(now, made.by_books, seconds)
+        if made.by_report is not None:
+            self._by_report[lane].observe(now, made.by_report, seconds)
 
     def _learn_trust(self, believed: int, cached: int) -> None:
         """`believed` has the trust in it already."""
@@ -247,31 +264,47 @@ class DeploymentForecast:
 
     # How it is worked out.
 
-    def _ttft(self, now: float, uncached_tokens: int, lane: str) -> tuple[float, Features, Features | None]:
-        """The forecast, and the features that led to it: by our books, and by the report if there is a fresh one."""
-        books, lane = self._books, _lane_of(uncached_tokens, lane)
+    def _forecast(self, now: float, uncached_tokens: int, lane: str) -> TtftForecast:
+        """The forecast for a request of this lane of the engine, and what led to it. The gate, the router and whoever
+        sends ask for the same within microseconds: it is worked out once."""
+        made = self._last
+        if (
+            made is None
+            or made.uncached_tokens != uncached_tokens
+            or made.lane != lane
+            or not 0 <= now - made.at <= _SAME_S
+        ):
+            made = self._last = self._make(now, uncached_tokens, lane)
+        return made
+
+    def _make(self, now: float, uncached_tokens: int, lane: str) -> TtftForecast:
+        books = self._books
         ahead, others = books.left_tokens(now, lane)
-        work, rows = uncached_tokens + ahead, float(books.rows)
-        excess = max(0.0, rows + books.num_pending + 1.0 - books.most_rows)
+        work, rows, num_pending = uncached_tokens + ahead, float(books.rows), books.num_pending
         features = (
             *(1.0, rows, float(uncached_tokens), ahead, others),
-            *(work * rows, work if rows else 0.0, 1.0 if others else 0.0, excess),
+            *(
+                work * rows,
+                work if rows else 0.0,
+                1.0 if others else 0.0,
+                max(0.0, rows + num_pending + 1.0 - books.most_rows),
+            ),
         )
         own_model = self._by_books[lane]
-        ours = own_model.predict_s(now, features)
-        report = self._fresh_report(now)
-        name, found = _reported_lane(report, lane)
-        if found is None or found.prefill_tokens_per_s <= 0.0:
-            return self._no_less_than_overdue(now, ours, lane), features, None
-        wait_s = max(self._lane_free_at.get(name, now) - now, 0.0)
-        reported = (1.0, rows, wait_s, uncached_tokens / found.prefill_tokens_per_s)
-        model = self._by_report[lane]
-        both = blended((ours, own_model.error), (model.predict_s(now, reported), model.error))
-        return self._no_less_than_overdue(now, both, lane), features, reported
+        seconds, reported = own_model.predict_s(now, features), None
+        name, found = _reported_lane(self._fresh_report(now), lane)
+        if found is not None and found.prefill_tokens_per_s > 0.0:
+            wait_s = max(self._lane_free_at.get(name, now) - now, 0.0)
+            reported = (1.0, rows, wait_s, uncached_tokens / found.prefill_tokens_per_s)
+            model = self._by_report[lane]
+            seconds = blended((seconds, own_model.error), (model.predict_s(now, reported), model.error))
+        if num_pending:
+            seconds = self._no_less_than_overdue(now, seconds, lane)
+        return TtftForecast(now, lane, uncached_tokens, num_pending, seconds, features, reported)
 
     def _no_less_than_overdue(self, now: float, forecast_s: float, lane: str) -> float:
         """When the oldest of our requests in the lane waits far longer than was forecast, this one will too."""
-        ratio = self._overdue_ratio(now, lane) if self._books.num_pending else 0.0
+        ratio = self._overdue_ratio(now, lane)
         return forecast_s * ratio if ratio > _OVERDUE_RATIO else forecast_s
 
     def _overdue_ratio(self, now: float, lane: str) -> float:

@@ -28,6 +28,7 @@ class LiveDeployment:
         "client",
         "context_tokens",
         "first_bytes",
+        "fixed_headers",
         "forecast",
         "health",
         "id",
@@ -54,6 +55,8 @@ class LiveDeployment:
         """The URL is the server's root, where an engine has its own pages too."""
         self.authorization = reach.authorization
         """The header's value, None where the deployment wants none; a secret."""
+        self.fixed_headers: dict[tuple[bytes, bytes], tuple[tuple[bytes, bytes], ...]] = {}
+        """By what is accepted and by priority: headers that many requests have in common, put together once."""
         self.context_tokens = deployment.context_tokens
         """None: not known."""
         self.client = client

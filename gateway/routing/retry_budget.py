@@ -27,7 +27,8 @@ class RetryBudget:
 
     def earn(self) -> None:
         """A request came."""
-        self._purse = min(self._purse + self._ratio, self._reserve)
+        purse = self._purse + self._ratio
+        self._purse = purse if purse < self._reserve else self._reserve
 
     @property
     def can_spend(self) -> bool:

@@ -113,7 +113,7 @@ class PlannedRoute:
         """
         if self._foregone is not None and not already_tried and not avoid:
             first, _ = self.candidates[0]
-            if first.is_ready and first.health.is_fit and first.limiter.in_flight < first.limiter.limit:
+            if first.is_ready and first.health.is_fit and first.limiter.has_free:
                 self.is_panicking = False
                 return self._foregone
         now = self._clock()
@@ -168,6 +168,11 @@ class PlannedRoute:
         live, weight = self.candidates[0]
         view = DeploymentView(id=live.id, model=live.model, is_ready=True, weight=weight)
         return self.profile.decide([view], FIRST_ATTEMPT, random.Random(0))
+
+    @property
+    def has_others(self) -> bool:
+        """Whether there is more than one deployment that could ever be asked."""
+        return len(self.candidates) > 1 or bool(self.fallbacks)
 
     @property
     def is_warming(self) -> bool:
@@ -283,20 +288,24 @@ class Router:
 
         One of `avoid` is taken only when nobody else can. Whoever is chosen counts as holding the request's beginning.
         """
-        live, decision = self._pick(planned, already_tried, lane, ask, avoid)
+        decision = planned.decide(already_tried, self._rng, ask, avoid)
+        if decision.deployment is None or planned.is_panicking:
+            live, decision = self._pick_instead(planned, decision, already_tried, lane, ask)
+        else:
+            live = self._deployments[decision.deployment]
         if ask is not None and ask.prefix:
             self._affinity.note(ask.prefix, ask.session, live.id)
         return live, decision
 
-    def _pick(
+    def _pick_instead(
         self,
         planned: PlannedRoute,
+        decision: Decision,
         already_tried: frozenset[str],
         lane: str,
         ask: Ask | None,
-        avoid: frozenset[str],
     ) -> tuple[LiveDeployment, Decision]:
-        decision = planned.decide(already_tried, self._rng, ask, avoid)
+        """A fallback's deployment where the route's own cannot, else one of its own to wait for."""
         if planned.fallbacks and (planned.is_panicking or not decision.is_possible):
             for other in planned.fallbacks:
                 instead = other.decide(already_tried, self._rng, ask)

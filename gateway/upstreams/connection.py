@@ -103,8 +103,9 @@ class Connection(asyncio.Protocol):
         self, head: bytes, body: bytes, *, method: bytes, timeouts: Timeouts, started_at: float, connect_s: float | None
     ) -> UpstreamResponse:
         """Write one request; its response follows. `started_at` is loop time; `connect_s` None means reused."""
-        assert self.is_idle, "a connection carries one request at a time"
+        assert self._response is None, "a connection carries one request at a time"
         assert self._transport is not None
+        assert not self._is_lost
         self.num_requests += 1
         self._reader.begin(method)
         response = self._response = UpstreamResponse(

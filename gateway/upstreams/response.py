@@ -107,6 +107,18 @@ class UpstreamResponse:
 
     async def read(self, limit: int) -> bytes:
         """The whole body. Raises BodyTooLarge above `limit` bytes, or another UpstreamError."""
+        if not self._is_finished:
+            await self._wait_whole(limit)
+        if self._buffer_bytes > limit:
+            self.close()
+            raise BodyTooLarge(f"body exceeds {limit} bytes", phase=Phase.BODY, response_started=True)
+        pieces = tuple(self._buffer)
+        self._buffer.clear()
+        self._buffer_bytes = 0
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    async def _wait_whole(self, limit: int) -> None:
+        """Until all of the body is here, or more than `limit` bytes are."""
         self._refuse_declared_length_above(limit)
         self._max_buffer_bytes = max(self._max_buffer_bytes, limit)
         self.resume()  # from here on the limit alone says how much is held
@@ -118,13 +130,6 @@ class UpstreamResponse:
         except BaseException:  # cancellation too: nobody waits for the rest
             self.close()
             raise
-        if self._buffer_bytes > limit:
-            self.close()
-            raise BodyTooLarge(f"body exceeds {limit} bytes", phase=Phase.BODY, response_started=True)
-        pieces = tuple(self._buffer)
-        self._buffer.clear()
-        self._buffer_bytes = 0
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     async def wait_body(self) -> None:
         """Until there is a piece of the body that counts as progress, or its end has come. Raises UpstreamError.
@@ -178,7 +183,8 @@ class UpstreamResponse:
         """Give up: unless the response is whole, the connection is closed at once. Idempotent, never raises."""
         self._buffer.clear()
         self._buffer_bytes = 0
-        self.give_up(ResponseClosed, "the response was closed before its end")
+        if self._source is not None:
+            self.give_up(ResponseClosed, "the response was closed before its end")
 
     def give_up(self, kind: type[UpstreamError], message: str) -> None:
         """Close the connection at once; whoever waits for this response gets a `kind` error. Nothing once whole."""
@@ -214,8 +220,6 @@ class UpstreamResponse:
         return self._is_finished
 
     def _refuse_declared_length_above(self, limit: int) -> None:
-        if self._is_finished:  # the length of a HEAD response is that of a body which does not come
-            return
         for name, value in self.headers:
             if name == b"content-length" and int(value) > limit:
                 self.close()
@@ -269,14 +273,16 @@ class UpstreamResponse:
             self._buffer_bytes += len(piece)
             if self._buffer_bytes > self._max_buffer_bytes:
                 self.pause()
-            self._wake()
+            if self._waiter is not None:
+                self._wake()
         return counts
 
     def on_end(self) -> None:
         """The body is whole; the connection is no longer ours."""
         self._source = None
         self._is_finished = True
-        self._wake()
+        if self._waiter is not None:
+            self._wake()
 
     def on_error(self, error: BaseException) -> None:
         """The connection is gone; pieces that came before can still be read."""

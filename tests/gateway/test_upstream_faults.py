@@ -288,7 +288,7 @@ async def test_the_retry_budget_bounds_second_attempts(tmp_path: Path) -> None:
 
 
 async def test_an_answer_far_beyond_a_normal_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.relay.MAX_PLAIN_BYTES", 100)
+    monkeypatch.setattr("gateway.attempt.MAX_PLAIN_BYTES", 100)
     async with running(tmp_path) as stack:
         assert len(COMPLETION) > 100
         assert (await stack.ask(chat("solo"))).status == 502

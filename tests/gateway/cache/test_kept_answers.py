@@ -14,7 +14,7 @@ from gateway.cache.wanted import Wanted
 from gateway.request import ChatRequest
 from gateway.telemetry.record import CacheResult, Usage
 from tests.gateway.scripted import COMPLETION
-from tests.gateway.stack import Stack, chat, running
+from tests.gateway.stack import Stack, chat, policy_text, running
 
 
 class FakeCache:
@@ -42,6 +42,11 @@ class FakeCache:
         raise AssertionError("this answer has no entry")
 
 
+def cached(folder: Path) -> str:
+    """The test policy, with a cache on the route that is asked."""
+    return policy_text(folder).replace("  - id: main\n", "  - id: main\n    cache: {mode: exact, ttl_s: 60}\n")
+
+
 def with_cache(stack: Stack) -> Stack:
     stack.gateway.pipeline._cache = FakeCache()
     return stack
@@ -54,7 +59,7 @@ def events(body: bytes) -> list[Any]:
 
 
 async def test_a_kept_answer_is_sent_as_it_is_and_nobody_is_asked(tmp_path: Path) -> None:
-    async with running(tmp_path) as stack:
+    async with running(tmp_path, policy=cached(tmp_path)) as stack:
         reply = await with_cache(stack).ask(chat())
 
         assert (reply.status, reply.body) == (200, COMPLETION)
@@ -68,7 +73,7 @@ async def test_a_kept_answer_is_sent_as_it_is_and_nobody_is_asked(tmp_path: Path
 
 
 async def test_a_kept_answer_is_recorded_as_cached(tmp_path: Path) -> None:
-    async with running(tmp_path) as stack:
+    async with running(tmp_path, policy=cached(tmp_path)) as stack:
         await with_cache(stack).ask(chat())
         metrics = (await stack.get("/metrics", admin=True)).body.decode()
 
@@ -79,7 +84,7 @@ async def test_a_kept_answer_is_recorded_as_cached(tmp_path: Path) -> None:
 
 
 async def test_a_kept_answer_becomes_a_stream_for_who_wants_one(tmp_path: Path) -> None:
-    async with running(tmp_path) as stack:
+    async with running(tmp_path, policy=cached(tmp_path)) as stack:
         reply = await with_cache(stack).ask(chat(stream=True, stream_options={"include_usage": True}))
 
         assert reply.headers["content-type"] == "text/event-stream; charset=utf-8"
@@ -93,7 +98,7 @@ async def test_a_kept_answer_becomes_a_stream_for_who_wants_one(tmp_path: Path) 
 
 @pytest.mark.parametrize("stream", [True, False])
 async def test_a_kept_answer_carries_timing_on_request(tmp_path: Path, stream: bool) -> None:
-    async with running(tmp_path) as stack:
+    async with running(tmp_path, policy=cached(tmp_path)) as stack:
         reply = await with_cache(stack).ask(chat(stream=stream), headers={"x-penstock-timing": "full"})
 
         last = events(reply.body)[-1] if stream else reply.json
