@@ -1,0 +1,147 @@
+"""GraphRows: vectors in an HNSW graph (Malkov & Yashunin, 2018), for more of them than can all be compared.
+
+FAISS keeps them in half precision, 768 bytes for 384 dimensions, which moves a cosine by about 0.0001. A graph cannot
+forget: removed rows stay as stepping stones that no search returns, until whoever holds the graph moves the living
+ones to a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import faiss as untyped_faiss
+import numpy as np
+from numpy.typing import NDArray
+
+from gateway.cache.flat_rows import Match
+
+faiss: Any = untyped_faiss
+"""Its stubs know half of it."""
+
+LINKS: Final = 32
+"""Neighbours of a row on the upper levels, half of those on the lowest."""
+BUILD_BREADTH: Final = 100
+SEARCH_BREADTH: Final = 96
+
+_FIRST_BYTES: Final = 1024
+
+
+class GraphRows:
+    """Ids and their vectors; rows are only ever added at the end. Not thread-safe."""
+
+    def __init__(self, dimensions: int) -> None:
+        index = faiss.IndexHNSWSQ(dimensions, faiss.ScalarQuantizer.QT_fp16, LINKS, faiss.METRIC_INNER_PRODUCT)
+        index.train(np.zeros((1, dimensions), np.float32))
+        self._hold(index, [], np.zeros(_FIRST_BYTES, np.uint8))
+
+    def _hold(self, index: Any, exacts: list[bytes], living: NDArray[np.uint8]) -> None:
+        index.hnsw.efConstruction = BUILD_BREADTH
+        self._index = index
+        self._exacts = exacts
+        self._living = living
+        """One bit for each row, from the lowest bit of a byte up."""
+        self._places = {exact: place for place, exact in enumerate(exacts) if self._lives(place)}
+        self._untaken = len(exacts)
+        self._search = self._search_parameters()
+
+    def __len__(self) -> int:
+        """How many live."""
+        return len(self._places)
+
+    def __contains__(self, exact: bytes) -> bool:
+        return exact in self._places
+
+    @property
+    def exacts(self) -> list[bytes]:
+        """The ids of all rows, removed ones too; not to be changed."""
+        return self._exacts
+
+    @property
+    def living(self) -> NDArray[np.uint8]:
+        """A copy of the bits that tell which rows live."""
+        return self._living[: (len(self._exacts) + 7) // 8].copy()
+
+    @property
+    def num_dead(self) -> int:
+        """Rows that only take up room."""
+        return len(self._exacts) - len(self._places)
+
+    def vector(self, exact: bytes) -> NDArray[np.float32] | None:
+        """The id's vector, as it came but for the precision."""
+        place = self._places.get(exact)
+        return None if place is None else self._vectors([place])[0]
+
+    def extend(self, exacts: list[bytes], rows: NDArray[np.float32]) -> None:
+        """Add ids that do not live here yet; about half a millisecond each among a million."""
+        faiss.omp_set_num_threads(1)
+        begin, end = len(self._exacts), len(self._exacts) + len(exacts)
+        self._index.add(np.ascontiguousarray(rows))
+        if end > 8 * len(self._living):
+            self._living = np.concatenate([self._living, np.zeros(max(len(self._living), end // 8), np.uint8)])
+            self._search = self._search_parameters()
+        for place, exact in zip(range(begin, end), exacts, strict=True):
+            self._living[place >> 3] |= 1 << (place & 7)
+            self._places[exact] = place
+        self._exacts += exacts
+        self._untaken = end
+
+    def remove(self, exact: bytes) -> bool:
+        """Whether it was there."""
+        place = self._places.pop(exact, None)
+        if place is None:
+            return False
+        self._living[place >> 3] &= 255 ^ (1 << (place & 7))
+        return True
+
+    def take(self, num_rows: int) -> tuple[list[bytes], NDArray[np.float32]]:
+        """Remove up to so many ids and return them with their vectors; all of them once it is asked often enough."""
+        places: list[int] = []
+        while self._untaken > 0 and len(places) < num_rows:
+            self._untaken -= 1
+            if self._lives(self._untaken):
+                places.append(self._untaken)
+        taken = [self._exacts[place] for place in places]
+        rows = self._vectors(places)
+        for exact in taken:
+            self.remove(exact)
+        return taken, rows
+
+    def nearest(self, vector: NDArray[np.float32], count: int) -> list[Match]:
+        """Up to `count` matches in no particular order; a near one is rarely missed."""
+        faiss.omp_set_num_threads(1)
+        found, ids = self._index.search(vector[None], count, params=self._search)
+        return [
+            (float(cosine), self._exacts[place]) for cosine, place in zip(found[0], ids[0], strict=True) if place >= 0
+        ]
+
+    def write(self, write: Callable[[bytes], int]) -> None:
+        """Hand the graph over in pieces. Nothing may be added meanwhile; searches and removals do no harm."""
+        faiss.write_index(self._index, faiss.PyCallbackIOWriter(write))
+
+    @classmethod
+    def read(
+        cls, read: Callable[[int], bytes], dimensions: int, exacts: list[bytes], living: NDArray[np.uint8]
+    ) -> GraphRows:
+        """What `write` wrote, whose bytes are known to be whole. Raises ValueError for a graph of another form."""
+        try:
+            index = faiss.read_index(faiss.PyCallbackIOReader(read))
+        except RuntimeError as error:  # FAISS has no other
+            raise ValueError(f"FAISS cannot read its part: {error}") from error
+        if not isinstance(index, faiss.IndexHNSWSQ) or (index.d, index.ntotal) != (dimensions, len(exacts)):
+            raise ValueError("the graph has not the rows or the dimensions that were told")
+        rows = cls.__new__(cls)
+        rows._hold(index, exacts, np.concatenate([living, np.zeros(_FIRST_BYTES, np.uint8)]))
+        return rows
+
+    def _lives(self, place: int) -> bool:
+        return bool(self._living[place >> 3] >> (place & 7) & 1)
+
+    def _vectors(self, places: list[int]) -> NDArray[np.float32]:
+        rows = [self._index.reconstruct(place) for place in places]
+        return np.array(rows, np.float32).reshape(len(places), self._index.d)
+
+    def _search_parameters(self) -> Any:
+        """They hold the address of the bits: to be made anew whenever those move."""
+        self._selector = faiss.IDSelectorBitmap(self._living)
+        return faiss.SearchParametersHNSW(efSearch=SEARCH_BREADTH, sel=self._selector)

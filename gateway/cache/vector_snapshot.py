@@ -1,0 +1,159 @@
+"""A VectorIndex in one file: written beside the old one and renamed over it, read only when every byte is as written.
+
+    magic · head · for each context: what it holds, the matrix, its graphs · SHA-256 of all that
+
+Heads are msgpack with their length in front; the matrix is float32; graphs are FAISS' own form. The digest is checked
+before anything is interpreted, so neither FAISS nor anybody else ever reads damaged bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import BinaryIO, Final, TypeVar
+
+import msgspec
+import numpy as np
+
+from gateway.cache.graph_rows import GraphRows
+from gateway.cache.shelf import Shelf
+from gateway.cache.vector_index import VectorIndex
+
+_MAGIC: Final = b"penstock vectors 1\n"
+_LENGTH_BYTES: Final = 8
+_DIGEST_BYTES: Final = 32
+_PIECE_BYTES: Final = 1 << 20
+
+
+class SnapshotUnusable(Exception):
+    """The file is not there, damaged, or of another encoder; the message says which. Start with an empty index."""
+
+
+class _Head(msgspec.Struct, frozen=True):
+    encoder_id: str
+    dimensions: int
+    num_contexts: int
+
+
+class _Graph(msgspec.Struct, frozen=True):
+    exacts: list[bytes]
+    living: bytes
+
+
+class _Context(msgspec.Struct, frozen=True):
+    context: bytes
+    exacts: list[bytes]
+    graphs: list[_Graph]
+
+
+def save(index: VectorIndex, path: Path) -> None:
+    """Write the index. Blocks for seconds where it is large; serving goes on, growing graphs wait. Raises OSError."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        with part.open("wb") as file:
+            writer = _Writer(file)
+            shelves = index.shelves()
+            writer.write(_MAGIC)
+            writer.head(_Head(index.encoder_id, index.dimensions, len(shelves)))
+            for context, shelf in shelves:
+                _write_shelf(writer, context, shelf)
+            file.write(writer.digest())
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def load(path: Path, encoder_id: str, dimensions: int) -> VectorIndex:
+    """The index as it was saved. Blocks for seconds where it is large. Raises SnapshotUnusable."""
+    try:
+        with path.open("rb") as file:
+            _check(file)
+            return _read(_Reader(file), encoder_id, dimensions)
+    except OSError as error:
+        raise SnapshotUnusable(f"{path}: {error.strerror}") from error
+    except (ValueError, msgspec.MsgspecError) as error:
+        raise SnapshotUnusable(f"{path}: {error}") from error
+
+
+def _write_shelf(writer: _Writer, context: bytes, shelf: Shelf) -> None:
+    with shelf.moving:
+        with shelf.lock:
+            exacts, rows = list(shelf.flat.exacts), shelf.flat.rows.copy()
+            graphs = [(graph, _Graph(graph.exacts, graph.living.tobytes())) for graph in shelf.graphs]
+        writer.head(_Context(context, exacts, [told for _, told in graphs]))
+        writer.write(rows.tobytes())
+        for graph, _ in graphs:
+            graph.write(writer.write)
+
+
+def _read(reader: _Reader, encoder_id: str, dimensions: int) -> VectorIndex:
+    reader.read(len(_MAGIC))
+    head = reader.head(_Head)
+    if (head.encoder_id, head.dimensions) != (encoder_id, dimensions):
+        theirs = f"{head.encoder_id} with {head.dimensions} dimensions"
+        raise ValueError(f"it holds vectors of {theirs}, not of {encoder_id} with {dimensions}")
+    index = VectorIndex(dimensions, encoder_id)
+    for _ in range(head.num_contexts):
+        told = reader.head(_Context)
+        shelf = index.new_shelf()
+        data = reader.read(4 * dimensions * len(told.exacts))
+        shelf.flat.extend(told.exacts, np.frombuffer(data, np.float32).reshape(-1, dimensions))
+        for graph in told.graphs:
+            living = np.frombuffer(graph.living, np.uint8)
+            shelf.graphs.append(GraphRows.read(reader.read, dimensions, graph.exacts, living))
+        if len(shelf) > 0:
+            index.put_shelf(told.context, shelf)
+    return index
+
+
+def _check(file: BinaryIO) -> None:
+    """Raises ValueError; leaves the file at its begin."""
+    remaining = file.seek(0, os.SEEK_END) - _DIGEST_BYTES
+    file.seek(0)
+    if remaining < len(_MAGIC) or file.read(len(_MAGIC)) != _MAGIC:
+        raise ValueError("not a snapshot of this form, or cut short")
+    file.seek(0)
+    digest = hashlib.sha256()
+    while remaining > 0 and (piece := file.read(min(_PIECE_BYTES, remaining))):
+        digest.update(piece)
+        remaining -= len(piece)
+    if file.read(_DIGEST_BYTES) != digest.digest():
+        raise ValueError("damaged: its checksum is another")
+    file.seek(0)
+
+
+T = TypeVar("T")
+
+
+class _Writer:
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._digest = hashlib.sha256()
+
+    def write(self, data: bytes) -> int:
+        self._digest.update(data)
+        return self._file.write(data)
+
+    def head(self, head: msgspec.Struct) -> None:
+        encoded = msgspec.msgpack.encode(head)
+        self.write(len(encoded).to_bytes(_LENGTH_BYTES, "little"))
+        self.write(encoded)
+
+    def digest(self) -> bytes:
+        return self._digest.digest()
+
+
+class _Reader:
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+
+    def read(self, num_bytes: int) -> bytes:
+        return self._file.read(num_bytes)
+
+    def head(self, kind: type[T]) -> T:
+        length = int.from_bytes(self.read(_LENGTH_BYTES), "little")
+        return msgspec.msgpack.decode(self.read(length), type=kind)
