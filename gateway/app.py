@@ -15,7 +15,6 @@ from collections.abc import Coroutine, Mapping
 from dataclasses import replace
 from typing import Any, BinaryIO
 
-from gateway.acceptance import acceptance
 from gateway.admin.cache_desk import CacheDesk
 from gateway.admin.site import Operations, admin_map
 from gateway.admission.admitter import Admitter
@@ -25,6 +24,7 @@ from gateway.admission.ladder import Ladder
 from gateway.cache.exact import ExactTier
 from gateway.cache.exact_cache import ExactCache
 from gateway.config import GatewayConfig
+from gateway.control_plane import ControlPlane
 from gateway.endpoints import Site
 from gateway.errors import GatewayError, Shed
 from gateway.feedback import FeedbackDesk
@@ -33,7 +33,7 @@ from gateway.http.descriptors import raise_open_file_limit
 from gateway.http.server import Listener, Server
 from gateway.ids import RequestIds
 from gateway.pipeline import ChatPipeline
-from gateway.policy_file import PolicyFile, PolicyRevision, PolicyStatus
+from gateway.policy_file import PolicyRevision, PolicyStatus
 from gateway.probes import Probes
 from gateway.public import Models, public_map
 from gateway.request import ChatRequestParser
@@ -82,23 +82,6 @@ class Gateway:
         self.metrics = GatewayMetrics()
         self.log = LogWriter(log_stream, level=config.log_level)
         self.snapshot: PolicySnapshot | None = None
-        self._builder = SnapshotBuilder(
-            clock=clock,
-            rng=chance,
-            environment=environment,
-            ejection=ejection,
-            on_ejected=self._count_ejection,
-            connect=connect,
-            zone=config.zone or None,
-        )
-        self.policy_file = PolicyFile(
-            config.policy,
-            variables=config.policy_variables,
-            accept=acceptance(config, environment),
-            on_revision=self._take_revision,
-            on_status=self._note_status,
-            poll_s=config.policy_poll_s,
-        )
         ids = RequestIds(chance)
         self._guard = Guard(memory_limit_bytes=_memory_limit_bytes(config), resident_bytes=resident_bytes)
         trimmer, pricer = PolicyTrimmer(), Pricer()
@@ -107,6 +90,26 @@ class Gateway:
         holder = f"{os.getpid()}-{secrets.token_hex(8)}"
         self._stores = Stores(config, self.metrics, self.log, cache, holder=holder)
         self._quotas = self._stores.quotas
+        self.control = ControlPlane(
+            config,
+            self._stores.control,
+            environment=environment,
+            holder=holder,
+            log=self.log,
+            in_force=lambda: self._current().policy,
+            on_revision=self._take_revision,
+            on_status=self._note_status,
+        )
+        self._builder = SnapshotBuilder(
+            clock=clock,
+            rng=chance,
+            environment=environment,
+            ejection=ejection,
+            on_ejected=self._count_ejection,
+            connect=connect,
+            zone=config.zone or None,
+            stored_keys=self.control.directory.keys,
+        )
         self.pipeline = ChatPipeline(
             policy=self._current,
             parser=ChatRequestParser(),
@@ -119,7 +122,7 @@ class Gateway:
             gate=Gate(ladder=Ladder(trimmer=trimmer, cache=cache, pricer=pricer), clock=clock),
             forwarder=Forwarder(clock=clock, metrics=self.metrics, budget=RetryBudget()),
             quotas=self._quotas,
-            recorder=Recorder(self.metrics, self.log),
+            recorder=Recorder(self.metrics, self.log, watchers=(self.control.traffic.note,)),
             log=self.log,
             ids=ids,
             clock=clock,
@@ -145,7 +148,7 @@ class Gateway:
         )
         admin = Site(
             admin_map(
-                Operations(self.metrics, lambda: self._current().policy.has_keys), probes, CacheDesk(self._cache)
+                Operations(self.metrics, lambda: not self._current().keys.is_open), probes, CacheDesk(self._cache)
             ),
             ids=self._ids,
             log=self.log,
@@ -161,7 +164,12 @@ class Gateway:
                     limits=config.edge,
                     reuse_port=config.public_shared,
                 ),
-                Listener(name="admin", address=config.admin_listen, app=admin, limits=admin_limits),
+                Listener(
+                    name="admin",
+                    address=config.admin_listen,
+                    app=self.control.front(admin, self._ids),
+                    limits=admin_limits,
+                ),
             ],
             new_request_id=self._ids.next,
             on_refusal=self._count_refusal,
@@ -171,7 +179,7 @@ class Gateway:
         """Load the policy, probe once, listen. Raises PolicyFileError or OSError; nothing is left open then."""
         self.log.start()
         try:
-            self.policy_file.load()
+            await self.control.load()
             await asyncio.gather(self._prober.probe_all(), self._stores.try_reach())
             await self.server.start()
         except BaseException:
@@ -182,7 +190,7 @@ class Gateway:
         self._spawn(self._prober.run(), "readiness")
         self._spawn(self._liveness.run(), "liveness")
         self._spawn(self._feeds.run(), "load_feeds")
-        self._spawn(self.policy_file.watch(), "policy")
+        self.control.start(self._spawn)
         self._stores.start(self._spawn)
         self.log.event("started", listening={name: list(found) for name, found in self.server.addresses.items()})
 
@@ -202,7 +210,7 @@ class Gateway:
     def reload_soon(self) -> None:
         """Look at the policy file in the loop's next turns."""
         if self.snapshot is not None:
-            self._spawn(self.policy_file.look(), "reload")
+            self._spawn(self.control.look(), "reload")
 
     async def _close(self) -> None:
         tasks = tuple(self._tasks)
@@ -213,6 +221,7 @@ class Gateway:
             self._lag.stop()
         await self.server.close()
         self._images.close()
+        await self.control.last_words()
         await self._stores.aclose()
         for deployment in self._deployments():
             await deployment.client.aclose()

@@ -60,6 +60,10 @@ class GatewayConfig:
     """Whether `admin_listen` may be an address that other machines can reach. It asks nobody for a key."""
     policy: Path = field(default_factory=bundled_policy_path)
     """The policy document; watched, and taken again within a second of a change."""
+    policy_source: Literal["file", "store"] | None = None
+    """Where the policy is kept: `file` is the document above, watched; `store` is the newest revision in the store,
+    changed by the admin API, the document above being what an empty store begins with. None: `store` without a document
+    of one's own, else `file`."""
     runtime_dir: Path = field(default_factory=lambda: Path("run").absolute())
     """Sockets and the pid file; `${runtime_dir}` in the policy."""
     store: str = ""
@@ -120,6 +124,16 @@ class GatewayConfig:
     def store_address(self) -> StoreAddress:
         """Where the store is."""
         return parse_store(self.store or f"embedded:{self.runtime_dir / DEFAULT_STORE}", ca_file=self.store_ca_file)
+
+    @property
+    def has_bundled_policy(self) -> bool:
+        """Whether nobody has named a document."""
+        return self.policy == bundled_policy_path()
+
+    @property
+    def keeps_policy_in_store(self) -> bool:
+        """Whether the store's newest revision is the policy."""
+        return self.policy_source == "store" or (self.policy_source is None and self.has_bundled_policy)
 
     @property
     def shares_cache(self) -> bool:

@@ -9,6 +9,7 @@ from hashlib import blake2b, sha256
 from ipaddress import ip_address
 from typing import Final
 
+from gateway.access.stored_keys import StoredKeys
 from gateway.errors import InvalidApiKey, InvalidRequest
 from routing_policies.document import Policy
 
@@ -45,12 +46,18 @@ class Caller:
 
 
 class KeyRing:
-    """The keys of one policy revision, by full SHA-256 only. Without any key, loopback clients are tenant `dev`."""
+    """The keys of one policy revision and of the store, by full SHA-256 only.
 
-    __slots__ = ("_callers", "_dev")
+    Without any key, loopback clients are tenant `dev`.
+    """
 
-    def __init__(self, policy: Policy) -> None:
+    __slots__ = ("_callers", "_dev", "_stored", "_tenants")
+
+    def __init__(self, policy: Policy, stored: StoredKeys | None = None) -> None:
+        """`stored` changes as keys are made and revoked; only keys of the policy's tenants count."""
         self._callers: dict[bytes, tuple[bytes, Caller]] = {}
+        self._tenants: dict[str, Caller] = {}
+        self._stored = stored
         self._dev = None if policy.has_keys else Caller(tenant=DEV_TENANT)
         for tenant in policy.tenants:
             caller = Caller(
@@ -58,6 +65,7 @@ class KeyRing:
                 models=None if tenant.models is None else frozenset(tenant.models),
                 lanes=tenant.lanes,
             )
+            self._tenants[tenant.id] = caller
             for key in tenant.keys:
                 digest = bytes.fromhex(key.sha256)
                 self._callers[digest] = (digest, caller)
@@ -69,13 +77,26 @@ class KeyRing:
         """
         if len(authorization) > 1:
             raise InvalidRequest("There is more than one Authorization header. Send one.")
-        if self._dev is not None and _is_loopback(client_host):
+        if self._dev is not None and not self._stored and _is_loopback(client_host):
             return self._dev
         digest = sha256(_bearer(authorization)).digest()
-        known, caller = self._callers.get(digest, (_ABSENT_DIGEST, None))
+        known, caller = self._callers.get(digest) or self._find_stored(digest)
         if not hmac.compare_digest(known, digest) or caller is None:
             raise InvalidApiKey
         return caller
+
+    @property
+    def is_open(self) -> bool:
+        """Whether clients on this machine need no key."""
+        return self._dev is not None and not self._stored
+
+    def caller_of(self, tenant: str) -> Caller | None:
+        """A tenant of this revision; None when it has none of that name."""
+        return self._dev if self._dev is not None and tenant == DEV_TENANT else self._tenants.get(tenant)
+
+    def _find_stored(self, digest: bytes) -> tuple[bytes, Caller | None]:
+        tenant = self._stored.tenant_of(digest) if self._stored else None
+        return (_ABSENT_DIGEST, None) if tenant is None else (digest, self._tenants.get(tenant))
 
 
 def _cache_salt(tenant: str) -> bytes:

@@ -6,10 +6,12 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
+from gateway.revisions.revision import FILE_AUTHOR, Revision
 from routing_policies.check import run_tests
 from routing_policies.document import Policy
 from routing_policies.loading import MAX_DOCUMENT_BYTES, load_document
@@ -30,8 +32,9 @@ class PolicyRevision:
 
     policy: Policy
     revision: str
-    """First 12 hex digits of the sha256 of the file's bytes."""
-    path: Path
+    """First 12 hex digits of the sha256 of the document's bytes."""
+    origin: Revision
+    """The document, and who made it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +65,7 @@ def revision_of(content: bytes) -> str:
 
 def read_policy(path: Path, variables: Mapping[str, str], accept: Callable[[Policy], None]) -> PolicyRevision:
     """Read, check and test the file once; `accept` may refuse it with a ValueError. Raises PolicyFileError."""
-    return _parse(_read(path), path, variables, accept)
+    return _parse(read_document(path), path, variables, accept)
 
 
 class PolicyFile:
@@ -90,6 +93,18 @@ class PolicyFile:
         self._seen: _Signature | None = None
         self._judged: bytes | None = None
         self._status: PolicyStatus | None = None
+        self._head: Revision | None = None
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self._path
+
+    @property
+    def head(self) -> Revision:
+        """What is in force; only after `load`."""
+        assert self._head is not None, "load() comes first"
+        return self._head
 
     @property
     def status(self) -> PolicyStatus:
@@ -100,7 +115,7 @@ class PolicyFile:
     def load(self) -> PolicyRevision:
         """The first read; there is no last good policy to keep, so a bad file raises PolicyFileError."""
         self._seen = _signature(self._path)
-        content = _read(self._path)
+        content = read_document(self._path)
         loaded = _parse(content, self._path, self._variables, self._accept)
         self._judged = sha256(content).digest()
         self._take(loaded)
@@ -118,7 +133,7 @@ class PolicyFile:
             signature = _signature(self._path)
             if signature == self._seen and not self._is_young(signature):
                 return
-            content = await asyncio.to_thread(_read, self._path)
+            content = await asyncio.to_thread(read_document, self._path)
         except PolicyFileError as error:
             self._seen = self._judged = None
             self._report(PolicyStatus(revision=self.status.revision, is_current=False, error=str(error)))
@@ -141,6 +156,7 @@ class PolicyFile:
                 self._on_revision(loaded)
             except ValueError as error:  # whoever serves it may still find that it cannot
                 raise PolicyFileError(f"{self._path}: {error}") from error
+        self._head = loaded.origin
         self._report(PolicyStatus(revision=loaded.revision, is_current=True))
 
     def _report(self, status: PolicyStatus) -> None:
@@ -161,7 +177,7 @@ def _signature(path: Path) -> _Signature:
     return _Signature(found.st_ino, found.st_size, found.st_mtime_ns)
 
 
-def _read(path: Path) -> bytes:
+def read_document(path: Path) -> bytes:
     """At most one byte more than a document may have. Raises PolicyFileError."""
     try:
         with path.open("rb") as stream:
@@ -187,4 +203,22 @@ def _parse(
         accept(policy)
     except ValueError as error:
         raise PolicyFileError(f"{path}: {error}") from error
-    return PolicyRevision(policy=policy, revision=revision_of(content), path=path)
+    revision = revision_of(content)
+    origin = Revision(
+        number=0,
+        revision=revision,
+        parent=None,
+        author=FILE_AUTHOR,
+        reason=f"{path} was changed",
+        at=_modified_at(path),
+        kind="apply",
+        document=text,
+    )
+    return PolicyRevision(policy=policy, revision=revision, origin=origin)
+
+
+def _modified_at(path: Path) -> float:
+    """Seconds since 1970, 0 when the file has gone meanwhile."""
+    with suppress(OSError):
+        return path.stat().st_mtime
+    return 0.0

@@ -20,7 +20,8 @@ from gateway.telemetry.metrics import GatewayMetrics
 from gateway.telemetry.store_watch import StoreWatch
 
 _SHARING_TIMEOUT_S: Final = 0.5
-"""No request waits for what this bounds."""
+_CONTROL_TIMEOUT_S: Final = 2.0
+"""No request waits for what these bound."""
 
 Spawn = Callable[[Any, str], None]
 """Runs a coroutine in the background, by name."""
@@ -37,6 +38,8 @@ class Stores:
         self._metrics = metrics
         self._log = log
         self.limits = self._open(config.store_timeout_s, is_side=False)
+        self.control = self._open(_CONTROL_TIMEOUT_S, is_side=True)
+        """For revisions, keys and whatever else admins change."""
         self.quotas = Quotas(
             self.limits,
             holder=holder,
@@ -68,6 +71,7 @@ class Stores:
     def start(self, spawn: Spawn) -> None:
         """What keeps them current runs until it is cancelled."""
         spawn(self.limits.watch(), "store")
+        spawn(self.control.watch(), "control_store")
         spawn(self.quotas.run(), "quotas")
         if self.sharing is not None and self._entries is not None:
             spawn(self.sharing.run(), "cache_sharing")
@@ -84,6 +88,7 @@ class Stores:
     def _opened(self) -> Iterator[GuardedStore]:
         if self._entries is not None:
             yield self._entries
+        yield self.control
         yield self.limits
 
     def _open(self, timeout_s: float, *, is_side: bool) -> GuardedStore:

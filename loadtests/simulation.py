@@ -161,7 +161,7 @@ class Simulation:
             connect=lambda _id, _reach: self._connect(),
         )
         self._gateway.log.start()
-        self._gateway.policy_file.load()
+        self._gateway.control.file.load()
         assert self._gateway.snapshot is not None
         self._lives = tuple(self._gateway.snapshot.deployments.values())
         for live in self._lives:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from gateway.access.stored_keys import StoredKeys
 from gateway.admission.lane import Lane, LaneRules, lane_rules
 from gateway.admission.limit import StaticLimit
 from gateway.admission.limiter import Limiter
@@ -72,6 +73,7 @@ class SnapshotBuilder:
         on_ejected: EjectionReport = _ignore,
         connect: Connect | None = None,
         zone: str | None = None,
+        stored_keys: StoredKeys | None = None,
     ) -> None:
         """`environment` holds the keys that the policy only names; `connect` makes the client of each deployment;
         `zone` is where this gateway runs."""
@@ -83,6 +85,7 @@ class SnapshotBuilder:
         self._tally = EjectionTally()
         self._affinity = AffinityIndex()
         self._zone = zone
+        self._stored_keys = stored_keys
         self._connect = connect or self._connect_for_real
 
     def build(self, policy: Policy, revision: str, previous: PolicySnapshot | None = None) -> PolicySnapshot:
@@ -113,7 +116,7 @@ class SnapshotBuilder:
         return PolicySnapshot(
             revision=revision,
             policy=policy,
-            keys=KeyRing(policy),
+            keys=KeyRing(policy, self._stored_keys),
             lanes=lanes,
             default_lane=rules[0].id,
             deployments=deployments,

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from gateway.access.local_token import read_token
 from gateway.app import Gateway
 from gateway.config import GatewayConfig
 from gateway.upstreams.ejection import EjectionRules
@@ -111,11 +112,18 @@ class Stack:
     async def ask(self, body: Any = None, *, admin: bool = False, **how: Any) -> Reply:
         """Send one request on its own connection and read everything."""
         address = self.gateway.config.admin_listen if admin else self.gateway.config.public_listen
+        if admin and how.get("method", "POST") not in ("GET", "HEAD"):
+            how["headers"] = {"authorization": f"Bearer {self.admin_token}", **(how.get("headers") or {})}
         reader, writer = await asyncio.open_unix_connection(address.removeprefix("unix:"))
         writer.write(encode(body, **how))
         raw = await asyncio.wait_for(reader.read(), 10)
         writer.close()
         return Reply(raw)
+
+    @property
+    def admin_token(self) -> str:
+        """What a write to the admin listener needs."""
+        return read_token(self.gateway.control.token.path)
 
     async def get(self, path: str, *, admin: bool = False, **how: Any) -> Reply:
         """GET."""

@@ -137,4 +137,4 @@ def test_a_ca_file_that_is_missing_stops_the_start_with_its_name(tmp_path: Path)
     with open(tmp_path / "log", "wb") as log:
         gateway = Gateway(config, log_stream=log, environment={})
         with pytest.raises(PolicyFileError, match=r"deployments\.small\.tls\.ca_file: /nonexistent/ca\.pem: not a"):
-            gateway.policy_file.load()
+            gateway.control.file.load()

@@ -1,0 +1,64 @@
+"""Sessions: logins of the admin page, good at every replica and over at once everywhere."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from hashlib import sha256
+from typing import Final
+
+import msgspec
+
+from gateway.access.accounts import Accounts, Admin
+from gateway.access.identity import Identity, Role
+from gateway.store.base import Store
+
+SPACE: Final = "sessions"
+COOKIE: Final = "penstock_session"
+SESSION_S: Final = 12 * 3600.0
+
+
+class _Session(msgspec.Struct, frozen=True):
+    admin: str
+    epoch: int
+    csrf_token: str
+    created_at: float
+
+
+class Sessions:
+    """The cookie holds a random value, the store its hash. Methods raise StoreUnavailable."""
+
+    def __init__(self, store: Store, accounts: Accounts, wall: Callable[[], float]) -> None:
+        self._store = store
+        self._accounts = accounts
+        self._wall = wall
+
+    async def begin(self, admin: Admin) -> tuple[str, Identity]:
+        """The cookie's value and who it stands for."""
+        cookie, csrf_token = secrets.token_urlsafe(32), secrets.token_urlsafe(24)
+        session = _Session(admin.name, admin.epoch, csrf_token, self._wall())
+        await self._store.put(SPACE, _name(cookie), msgspec.json.encode(session), ttl_s=SESSION_S)
+        return cookie, _identity(admin, csrf_token)
+
+    async def identify(self, cookie: str) -> Identity | None:
+        """Who has this cookie, None when nobody has any more."""
+        entry = await self._store.get(SPACE, _name(cookie))
+        if entry is None:
+            return None
+        session = msgspec.json.decode(entry.value, type=_Session)
+        admin = self._accounts.admin(session.admin)
+        if admin is None or admin.epoch != session.epoch:
+            return None
+        return _identity(admin, session.csrf_token)
+
+    async def end(self, cookie: str) -> None:
+        """Log out."""
+        await self._store.delete(SPACE, _name(cookie))
+
+
+def _name(cookie: str) -> str:
+    return sha256(cookie.encode()).hexdigest()
+
+
+def _identity(admin: Admin, csrf_token: str) -> Identity:
+    return Identity(name=admin.name, role=Role.of(admin.role), mode="session", csrf_token=csrf_token)

@@ -1,0 +1,92 @@
+"""AdminFront: the admin listener's application: a gate before everything below `/admin`, then the table or the site."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from gateway.access.identity import ANYBODY, Role, put_identity
+from gateway.admin.errors import NotLoggedIn, StoreLost
+from gateway.admin.gate import Gate
+from gateway.admin.table import Call, Entry, Table
+from gateway.endpoints import Answer
+from gateway.errors import GatewayError, InternalError, RequestTooLarge, error_body, error_headers
+from gateway.http.asgi import ASGIApp, BodyTooLarge, Receive, Scope, Send, find_header, read_body, respond
+from gateway.ids import RequestIds
+from gateway.json_guard import JsonGuard
+from gateway.request import require_json
+from gateway.store.base import StoreUnavailable
+from gateway.telemetry.log import LogWriter
+
+ROOT: Final = "/admin"
+API: Final = "/admin/api/"
+LOGIN_PAGE: Final = "/admin/login"
+_PUBLIC_PAGES: Final = (LOGIN_PAGE, "/admin/static/")
+_LARGE_BYTES: Final = 64 * 1024
+
+
+class AdminFront:
+    """Everything that is not below `/admin` goes to the site as it came."""
+
+    def __init__(self, site: ASGIApp, table: Table, gate: Gate, *, ids: RequestIds, log: LogWriter) -> None:
+        self._site = site
+        self._table = table
+        self._gate = gate
+        self._ids = ids
+        self._log = log
+        self._guard = JsonGuard(())
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        path: str = scope.get("path", "")
+        if scope["type"] != "http" or not (path == ROOT or path.startswith(f"{ROOT}/")):
+            await self._site(scope, receive, send)
+            return
+        request_id = self._ids.next()
+        try:
+            answer = await self._answer(scope, receive, path)
+        except GatewayError as error:
+            answer = _refusal(error, path)
+        except StoreUnavailable:  # its observer was told
+            answer = _refusal(StoreLost(), path)
+        except Exception as error:  # our own fault, whatever it is: the caller gets an id, the log the cause
+            self._log.failure("endpoint_failed", error, request_id=request_id, path=path)
+            answer = _refusal(InternalError(request_id), path)
+        if answer is None:
+            await self._site(scope, receive, send)
+            return
+        headers = [*answer.headers, (b"x-request-id", request_id.encode("ascii"))]
+        await respond(send, answer.status, headers, answer.body)
+
+    async def _answer(self, scope: Scope, receive: Receive, path: str) -> Answer | None:
+        """None: the site answers."""
+        method: str = scope["method"]
+        found = self._table.find(method, path)
+        entry = None if found is None else found[0]
+        if (entry is not None and entry.is_public) or path.startswith(_PUBLIC_PAGES):
+            put_identity(scope, await self._gate.known(scope) or ANYBODY)
+        else:
+            least = entry.least_role if entry else Role.VIEWER if method in ("GET", "HEAD") else Role.EDITOR
+            put_identity(scope, self._gate.authorize(scope, await self._gate.identify(scope), least))
+        if found is None:
+            return None
+        document = {} if method in ("GET", "HEAD") else await self._document(scope, receive, found[0])
+        return await found[0].action(Call(scope, document, found[1]))
+
+    async def _document(self, scope: Scope, receive: Receive, entry: Entry) -> dict[str, Any]:
+        try:
+            body = await read_body(receive, entry.max_bytes)
+        except BodyTooLarge as error:
+            raise RequestTooLarge(f"{error} Send a smaller one.") from None
+        if not body and entry.method == "DELETE":
+            return {}
+        require_json(find_header(scope, b"content-type"), find_header(scope, b"content-encoding"))
+        if len(body) > _LARGE_BYTES:
+            return await asyncio.to_thread(self._guard.decode, body)
+        return self._guard.decode(body)
+
+
+def _refusal(error: GatewayError, path: str) -> Answer:
+    if isinstance(error, NotLoggedIn) and not path.startswith(API):
+        return Answer(status=303, headers=((b"location", LOGIN_PAGE.encode()), (b"cache-control", b"no-store")))
+    return Answer(status=error.status, headers=tuple(error_headers(error)), body=error_body(error))

@@ -1,0 +1,151 @@
+"""ControlPlane: what admins change while all runs: the policy's revisions, keys, admins, and the log of it all."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+from gateway.acceptance import acceptance
+from gateway.access.audit_log import AuditEntry, AuditLog
+from gateway.access.directory import Directory
+from gateway.access.local_token import LocalToken
+from gateway.access.passwords import Passwords
+from gateway.access.sessions import Sessions
+from gateway.admin.accounts_desk import AccountsDesk
+from gateway.admin.audit_desk import AuditDesk
+from gateway.admin.front import AdminFront
+from gateway.admin.gate import Gate
+from gateway.admin.keys_desk import KeysDesk
+from gateway.admin.login_desk import LoginDesk
+from gateway.admin.policy_desk import PolicyDesk
+from gateway.admin.table import Table
+from gateway.config import GatewayConfig
+from gateway.http.asgi import ASGIApp
+from gateway.ids import RequestIds
+from gateway.policy_file import PolicyFile, PolicyRevision, PolicyStatus
+from gateway.revisions.book import PolicyBook
+from gateway.revisions.last_day import LastDay
+from gateway.revisions.local_copy import LocalCopy
+from gateway.revisions.reading import DocumentReader
+from gateway.revisions.seed import Seed
+from gateway.revisions.stored import StoredPolicy
+from gateway.store.base import Store, StoreUnavailable
+from gateway.stores import Spawn
+from gateway.telemetry.log import LogWriter
+from gateway.telemetry.traffic import Traffic
+from gateway.timeline import Clock
+from routing_policies.document import Policy
+
+
+class ControlPlane:
+    """Its parts share one connection to the store, on which nothing of a request's path waits."""
+
+    def __init__(
+        self,
+        config: GatewayConfig,
+        store: Store,
+        *,
+        environment: Mapping[str, str],
+        holder: str,
+        log: LogWriter,
+        in_force: Callable[[], Policy],
+        on_revision: Callable[[PolicyRevision], None],
+        on_status: Callable[[PolicyStatus], None],
+        clock: Clock = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        """`holder` names this process; the rest is as StoredPolicy has it. The caller closes `store`."""
+        self._config = config
+        self._log = log
+        self._in_force = in_force
+        self._wall = wall
+        self._clock = clock
+        self.directory = Directory(store, wall, copy=config.runtime_dir / "keys.last.json")
+        self.audit = AuditLog(store, wall=wall, told=self._note_change)
+        self.traffic = Traffic(wall)
+        self.last_day = LastDay(self.traffic, store, holder=holder, wall=wall)
+        self.token = LocalToken(config.runtime_dir)
+        self._sessions = Sessions(store, self.directory.accounts, wall)
+        accept = acceptance(config, environment, has_stored_keys=lambda: bool(self.directory.keys))
+        reader = DocumentReader(config.policy_variables, accept)
+        self.file = PolicyFile(
+            config.policy,
+            variables=config.policy_variables,
+            accept=accept,
+            on_revision=on_revision,
+            on_status=on_status,
+            poll_s=config.policy_poll_s,
+        )
+        self.stored: StoredPolicy | None = None
+        if config.keeps_policy_in_store:
+            self.stored = StoredPolicy(
+                store,
+                reader=reader,
+                seed=Seed(path=config.policy, is_bundled=config.has_bundled_policy),
+                copy=LocalCopy(config.runtime_dir / "policy.last.json"),
+                on_revision=on_revision,
+                on_status=on_status,
+                wall=wall,
+            )
+        self.book = PolicyBook(self.stored or self.file, reader=reader, in_force=in_force)
+
+    async def load(self) -> None:
+        """Keys, admins and the policy. Raises PolicyFileError, or OSError when the runtime directory is no good."""
+        self.token.ensure()
+        with suppress(StoreUnavailable):  # the log has it; keys of the last time are read instead
+            await self.directory.load()
+        if self.stored is not None:
+            await self.stored.load()
+        else:
+            self.file.load()
+
+    def start(self, spawn: Spawn) -> None:
+        """What keeps all of it current runs until it is cancelled; after `load`."""
+        spawn(self.file.watch() if self.stored is None else self.stored.watch(), "policy")
+        spawn(self.directory.run(), "access")
+        spawn(self.last_day.run(), "last_day")
+
+    async def look(self) -> None:
+        """Look for a new policy at once."""
+        if self.stored is None:
+            await self.file.look()
+            return
+        with suppress(StoreUnavailable):  # as in `watch`
+            await self.stored.catch_up()
+
+    async def last_words(self) -> None:
+        """What the others should know before this process ends."""
+        with suppress(StoreUnavailable, TimeoutError):
+            async with asyncio.timeout(0.5):
+                await self.last_day.publish()
+
+    def front(self, site: ASGIApp, ids: RequestIds) -> AdminFront:
+        """The admin listener's application around `site`."""
+        directory, audit, wall = self.directory, self.audit, self._wall
+        is_socket = self._config.admin_listen.startswith("unix:")
+        gate = Gate(directory, self._sessions, self.token, is_socket=is_socket)
+        passwords = Passwords()
+        login = LoginDesk(
+            gate,
+            directory.accounts,
+            self._sessions,
+            passwords,
+            audit,
+            clock=self._clock,
+            oidc_start=None,
+            is_secure=False,
+        )
+        policy = PolicyDesk(self.book, audit, self.last_day, canary=lambda: None)
+        keys = KeysDesk(directory, audit, policy=self._in_force, wall=wall)
+        accounts = AccountsDesk(directory, passwords, audit, wall=wall)
+        desks = (login, policy, keys, accounts, AuditDesk(audit))
+        table = Table(entry for desk in desks for entry in desk.entries())
+        return AdminFront(site, table, gate, ids=ids, log=self._log)
+
+    def _note_change(self, seq: int, entry: AuditEntry) -> None:
+        """A second place for the newest hash, kept by whoever keeps the log."""
+        self._log.event(
+            "admin_change", seq=seq, author=entry.author, action=entry.action, target=entry.target, hash=entry.hash
+        )

@@ -1,0 +1,33 @@
+"""LocalCopy: the revision in force, on this machine's disk, for a start during which the store is lost."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from gateway.revisions.revision import Revision
+
+
+class LocalCopy:
+    """Best effort: a copy that cannot be written or read is no copy, and the store is what counts."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def write(self, revision: Revision) -> None:
+        """Replace the copy; readers see the old one or the new one."""
+        aside = self._path.with_name(f"{self._path.name}.{os.getpid()}")
+        with suppress(OSError):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            aside.write_bytes(msgspec.json.encode(revision))
+            os.replace(aside, self._path)
+
+    def read(self) -> Revision | None:
+        """The copy, None when there is none that can be read."""
+        try:
+            return msgspec.json.decode(self._path.read_bytes(), type=Revision)
+        except (OSError, msgspec.DecodeError):
+            return None

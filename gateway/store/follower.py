@@ -1,0 +1,93 @@
+"""Follower: hands on what changes in one space of the store, within a moment of its change, whoever wrote it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Final
+
+from gateway.store.base import Store, StoreUnavailable
+
+FOLLOW_S: Final = 0.2
+"""Between two looks at the feed."""
+_PAGE: Final = 500
+
+Take = Callable[[str, bytes | None], Awaitable[None]]
+"""Given a key and its value now, None when it is gone."""
+
+
+class Follower:
+    """`take` gets every key once at first, then each key that changed. A store that is lost is asked again later."""
+
+    def __init__(
+        self,
+        store: Store,
+        space: str,
+        take: Take,
+        *,
+        wants: Callable[[str], bool] = lambda key: True,
+        follow_s: float = FOLLOW_S,
+    ) -> None:
+        """Keys that nobody `wants` are not read."""
+        self._store = store
+        self._space = space
+        self._take = take
+        self._wants = wants
+        self._follow_s = follow_s
+        self._cursor: int | None = None
+        self._known: set[str] = set()
+        self._turn = asyncio.Lock()
+
+    @property
+    def has_read(self) -> bool:
+        """Whether everything was read at least once."""
+        return self._cursor is not None
+
+    async def catch_up(self) -> None:
+        """Hand on everything up to now. Raises StoreUnavailable."""
+        async with self._turn:
+            if self._cursor is None:
+                begins_at = (await self._store.changes(self._space)).cursor
+                await self._read_everything()
+                self._cursor = begins_at
+                return
+            while True:
+                found = await self._store.changes(self._space, after=self._cursor)
+                if found.is_gap:  # away for too long, or the store began anew
+                    await self._read_everything()
+                for change in found.changes:
+                    await self._hand_on(change.key)
+                self._cursor = found.cursor
+                if not found.changes:
+                    return
+
+    async def run(self) -> None:
+        """Follow for ever; ends by cancellation."""
+        while True:
+            with suppress(StoreUnavailable):  # the store's observer was told; what was missed is read later
+                await self.catch_up()
+            await asyncio.sleep(self._follow_s)
+
+    async def _read_everything(self) -> None:
+        gone, after = set(self._known), ""
+        while True:
+            keys = await self._store.keys(self._space, after=after, limit=_PAGE)
+            for key in keys:
+                gone.discard(key)
+                await self._hand_on(key)
+            if len(keys) < _PAGE:
+                break
+            after = keys[-1]
+        for key in gone:
+            await self._hand_on(key)
+
+    async def _hand_on(self, key: str) -> None:
+        if not self._wants(key):
+            return
+        entry = await self._store.get(self._space, key)
+        if entry is None:
+            self._known.discard(key)
+        else:
+            self._known.add(key)
+        await self._take(key, None if entry is None else entry.value)
