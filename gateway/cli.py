@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from gateway import commands
+from gateway import access_commands, commands, policy_commands
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -50,7 +50,9 @@ def build_parser() -> argparse.ArgumentParser:
     _add_gateway(commands_of)
     commands_of.add_parser("engine", help="serve one model over HTTP (see penstock engine --help)", add_help=False)
     _add_policy(commands_of)
-    _add_keys(commands_of)
+    for add in (access_commands.add_keys, access_commands.add_tenants, access_commands.add_admin):
+        add(commands_of)
+    access_commands.add_audit(commands_of)
     _add_doctor(commands_of)
     commands_of.add_parser("bench", help="run one benchmark from a source checkout: bench NAME …", add_help=False)
     return parser
@@ -69,7 +71,7 @@ def _add_gateway(commands_of: argparse._SubParsersAction[argparse.ArgumentParser
 
 
 def _add_policy(commands_of: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = commands_of.add_parser("policy", help="check or show a policy, or print its schema")
+    parser = commands_of.add_parser("policy", help="check, compare, change and roll back policies")
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     check = actions.add_parser("check", help="check a policy and run the tests inside it; 1 when it is not good")
     check.add_argument("--format", choices=["text", "json"], default="text", help="default %(default)s")
@@ -81,15 +83,7 @@ def _add_policy(commands_of: argparse._SubParsersAction[argparse.ArgumentParser]
         _add_config(action)
     schema = actions.add_parser("schema", help="print the JSON Schema of policies, for editors")
     schema.set_defaults(command=commands.policy_schema)
-
-
-def _add_keys(commands_of: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = commands_of.add_parser("keys", help="make API keys")
-    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
-    new = actions.add_parser("new", help="print a fresh key, once, and the lines that put it into the policy")
-    new.add_argument("--tenant", required=True, metavar="ID", help="the tenant it will belong to")
-    new.add_argument("--id", dest="key_id", metavar="ID", help="name of the key inside the tenant (default: today)")
-    new.set_defaults(command=commands.keys_new)
+    policy_commands.add_policy_life(actions)
 
 
 def _add_doctor(commands_of: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -19,8 +19,10 @@ from gateway.admin.front import AdminFront
 from gateway.admin.gate import Gate
 from gateway.admin.keys_desk import KeysDesk
 from gateway.admin.login_desk import LoginDesk
+from gateway.admin.plan_desk import PlanDesk
 from gateway.admin.policy_desk import PolicyDesk
 from gateway.admin.table import Table
+from gateway.admin.tenants_desk import TenantsDesk
 from gateway.config import GatewayConfig
 from gateway.http.asgi import ASGIApp
 from gateway.ids import RequestIds
@@ -140,7 +142,8 @@ class ControlPlane:
         policy = PolicyDesk(self.book, audit, self.last_day, canary=lambda: None)
         keys = KeysDesk(directory, audit, policy=self._in_force, wall=wall)
         accounts = AccountsDesk(directory, passwords, audit, wall=wall)
-        desks = (login, policy, keys, accounts, AuditDesk(audit))
+        tenants = TenantsDesk(self.book, policy, directory, self.last_day)
+        desks = (login, policy, PlanDesk(self.book, policy), tenants, keys, accounts, AuditDesk(audit))
         table = Table(entry for desk in desks for entry in desk.entries())
         return AdminFront(site, table, gate, ids=ids, log=self._log)
 
