@@ -27,6 +27,8 @@ BENCHES = {
     "replay": "a recorded trace through the gateway: goodput, and how good the forecast of first tokens was",
     "admission_cost": "CPU time of pricing, quota, admission and routing with many deployments and tenants",
     "cache": "exact hits, what a miss costs, and that no answer crosses a scope",
+    "encoder": "the text encoder: time of one text in both precisions, and whether int8 decides as fp32 does",
+    "index": "the vector index with very many entries: lookup time, recall, memory, start from a snapshot",
     "trim": "answers and tokens with long prompts cut to a budget, prefix hits of a chat that is cut, CPU time",
     "memory": "growth of the gateway's memory over many requests",
 }

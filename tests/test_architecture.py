@@ -26,10 +26,12 @@ FORBIDDEN: dict[str, frozenset[str]] = {
     "engine.config": frozenset({"torch"}),
 }
 
-# The simulator runs the gateway's own request path on a virtual clock, and the cost of a decision is that of its parts
-# alone: neither can be had over HTTP.
+# The simulator runs the gateway's own request path on a virtual clock, and the cost of a decision, of a vector or of a
+# lookup among a million is that of its parts alone: none can be had over HTTP.
 ALLOWED: dict[str, frozenset[str]] = {
     "loadtests.admission_cost": frozenset({"gateway", "routing_policies"}),
+    "loadtests.encoder": frozenset({"gateway"}),
+    "loadtests.index": frozenset({"gateway"}),
     "loadtests.simulation": frozenset({"gateway"}),
     "loadtests.simulated_engine": frozenset({"gateway"}),
 }

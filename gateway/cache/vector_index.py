@@ -8,10 +8,14 @@ thousands of contexts with a few entries each cost no more than their rows.
 from __future__ import annotations
 
 from threading import Lock
-from typing import NamedTuple
+from time import sleep
+from typing import Final, NamedTuple
 
 from gateway.cache.shelf import GRAPH_FROM, TAIL_ROWS, Shelf
 from gateway.embedding.encoder import Vector
+
+_BREATH_S: Final = 5e-5
+"""After each move: a lock is not fair, and who moves on at once may take it again before those who wait for it."""
 
 
 class Neighbour(NamedTuple):
@@ -115,6 +119,7 @@ class VectorIndex:
                 context, shelf = next(iter(self._unsettled.items()))
             num_moved = shelf.move(num_rows)
             if num_moved > 0:
+                sleep(_BREATH_S)
                 return num_moved
             with self._lock:
                 if self._unsettled.get(context) is shelf and not shelf.needs_moving:

@@ -84,6 +84,7 @@ class GatewayMetrics:
         )
         self.deployment_ready = make.gauge("deployment_ready", "Whether the deployment is ready.", ("deployment",))
         self.cache_lookups = make.counter("cache_lookups_total", "Cache lookups.", ("result", "reason"))
+        self.embeddings = make.counter("embeddings_total", "Texts to encode, by what became of them.", ("result",))
         self.trimmed_tokens = make.counter("trimmed_tokens_total", "Prompt tokens cut before sending.", ("strategy",))
         self.cache_entries = make.gauge("cache_entries", "Answers that are kept.")
         self.cache_sharing = make.counter(
