@@ -41,6 +41,7 @@ from gateway.routing.live import LiveDeployment
 from gateway.routing.liveness import LivenessWatch
 from gateway.routing.load_feed import LoadFeeds
 from gateway.routing.price import Pricer
+from gateway.routing.quality_files import load_predictors
 from gateway.routing.readiness import ReadinessProber
 from gateway.routing.retry_budget import RetryBudget
 from gateway.routing.snapshot import Connect, PolicySnapshot, SnapshotBuilder
@@ -109,6 +110,7 @@ class Gateway:
             connect=connect,
             zone=config.zone or None,
             stored_keys=self.control.directory.keys,
+            predictors=load_predictors(config.quality_dir),
         )
         self.pipeline = ChatPipeline(
             policy=self._current,

@@ -84,6 +84,18 @@ def _add_policy(commands_of: argparse._SubParsersAction[argparse.ArgumentParser]
     schema = actions.add_parser("schema", help="print the JSON Schema of policies, for editors")
     schema.set_defaults(command=commands.policy_schema)
     policy_commands.add_policy_life(actions)
+    _add_train(actions)
+
+
+def _add_train(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = actions.add_parser("train", help="learn from outcomes which prompts a small model answers well")
+    parser.add_argument("--data", type=Path, nargs="+", required=True, metavar="FILE", help="JSON lines with outcomes")
+    parser.add_argument("--weak", required=True, metavar="MODEL", help="the smaller model, as deployments name it")
+    parser.add_argument("--strong", required=True, metavar="MODEL", help="the one it is compared with")
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="where the coefficients go")
+    parser.add_argument("--embed", action="store_true", help="learn from the embedding of each prompt too")
+    _add_config(parser)
+    parser.set_defaults(command=commands.policy_train)
 
 
 def _add_doctor(commands_of: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -154,6 +154,26 @@ def policy_schema(options: argparse.Namespace) -> int:
     return 0
 
 
+def policy_train(options: argparse.Namespace) -> int:
+    """Learn one pair's coefficients and write them; the last line printed is JSON."""
+    import json
+
+    import msgspec
+
+    from gateway.quality_training import TrainingError, report_of, train
+
+    folder = settings(options).runtime_dir / "encoder" if options.embed else None
+    try:
+        model = train(options.data, options.weak, options.strong, encoder_folder=folder)
+        content = msgspec.json.format(msgspec.json.encode(model, order="deterministic"), indent=1)
+        options.out.write_bytes(content + b"\n")
+    except (TrainingError, OSError) as error:
+        raise CommandError(str(error)) from error
+    print(f"{options.out}: learned from {model.num_prompts} prompts; put it into the folder quality_dir names")
+    print(json.dumps(report_of(model, len(content))))
+    return 0
+
+
 def keys_new(options: argparse.Namespace) -> int:
     """Print a fresh key and the lines that make it known. The key itself is kept nowhere."""
     import datetime

@@ -81,6 +81,8 @@ class GatewayConfig:
     """How long requests under way may take to finish once the process is asked to stop."""
     policy_poll_s: float = 0.25
     """How often the policy file is looked at."""
+    quality_dir: Path | None = None
+    """Folder with `*.json` of `penstock policy train`, read at start; None: only what comes with the package."""
     cache_max_mb: int = 64
     """Memory for answers that are kept; which are, the policy says."""
     cache_shared: bool | None = None

@@ -189,7 +189,7 @@ class ChatPipeline:
         price = turn.price or self._pricer.price(request, tenant=caller.tenant, route=record.route)
         claim, tpot_slo_s = self._admitter.claim(snapshot, head, admission, price)
         record.lane = claim.lane.id
-        ask = planned.with_key(Ask(price, claim, tpot_slo_s=tpot_slo_s), request, caller.tenant)
+        ask = planned.weighed(Ask(price, claim, tpot_slo_s=tpot_slo_s), request, caller.tenant)
         ask = router.with_history(ask, request)
         record.ignored_headers = head.ignored
         admitted = self._gate.decide(turn, request, planned, ask)

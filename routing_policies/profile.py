@@ -92,7 +92,7 @@ class Profile:
         object.__setattr__(self, "takes_first", only_order)
         object.__setattr__(self, "looks_ahead", looks_ahead)
         object.__setattr__(self, "looks_back", looks_back)
-        object.__setattr__(self, "needs_ask", looks_ahead or looks_back)
+        object.__setattr__(self, "needs_ask", looks_ahead or looks_back or self.looks_at_quality)
 
     def decide(self, views: Sequence[DeploymentView], attempt: Attempt, rng: random.Random) -> Decision:
         """The decision for candidates in the route's order; the same state and `rng` give the same decision."""

@@ -9,6 +9,7 @@ import msgspec
 from gateway.admission.claim import Claim
 from gateway.routing.affinity import Prefix
 from routing_policies.price import Price
+from routing_policies.quality.pairs import Verdict
 
 
 class Ask(msgspec.Struct, frozen=True):
@@ -27,6 +28,8 @@ class Ask(msgspec.Struct, frozen=True):
     """Seconds a token that the request wants at most."""
     key: int | None = None
     """Tells the conversation or the tenant apart, for the policies that keep one in its place."""
+    verdict: Verdict | None = None
+    """How good the candidates' answers would be, where that is predicted."""
 
     def with_claim(self, claim: Claim) -> Ask:
         """The same with another claim."""
@@ -39,6 +42,7 @@ class Ask(msgspec.Struct, frozen=True):
             self.last_deployment,
             self.tpot_slo_s,
             self.key,
+            self.verdict,
         )
 
     def price_at(self, deployment: str) -> Price:

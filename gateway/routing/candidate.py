@@ -37,7 +37,7 @@ class Candidate:
     def view(self, now: float, ask: Ask, *, is_ejected: bool = False) -> DeploymentView:
         """With what it would take and cost to answer this request here."""
         live, rule = self.live, self._rule
-        limiter, forecast = live.limiter, live.forecast
+        limiter, forecast, verdict = live.limiter, live.forecast, ask.verdict
         price, lane = ask.price_at(live.id), ask.claim.lane.engine_lane
         return DeploymentView(
             id=live.id,
@@ -51,7 +51,8 @@ class Candidate:
             + forecast.ttft_s(now, price.uncached_tokens, lane) * forecast.caution(now),
             tpot_s=forecast.tpot_s(now),
             cost=cost_of(rule.cost_per_mtok, price),
-            quality=rule.quality,
+            quality=rule.quality if verdict is None else verdict.quality.get(live.id, rule.quality),
+            is_known_prompt=verdict is None or verdict.is_known,
             affinity_tokens=price.prompt_tokens - price.uncached_tokens,
             prompt_tokens=price.prompt_tokens,
             zone=rule.zone,

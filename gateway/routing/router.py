@@ -17,6 +17,7 @@ from gateway.routing.ask import Ask
 from gateway.routing.candidate import Candidate
 from gateway.routing.identity import key_of
 from gateway.routing.live import LiveDeployment
+from gateway.routing.prompt_of import prompt_of
 from gateway.routing.retry_budget import RetryBudget
 from gateway.routing.rotation import NOBODY, KeptOut, kept_out
 from gateway.routing.shortlist import MANY, Shortlist
@@ -26,6 +27,8 @@ from routing_policies.decision import Decision
 from routing_policies.document import Deployment, Policy, Route, Select
 from routing_policies.matching import NoRoute, RequestView, RouteTable
 from routing_policies.profile import Profile, profile_of
+from routing_policies.quality.pairs import judges_of, verdict_of
+from routing_policies.quality.predictor import Predictors
 from routing_policies.views import FIRST_ATTEMPT, Attempt, DeploymentView
 
 _NOBODY: Final[frozenset[str]] = frozenset()
@@ -49,6 +52,7 @@ class PlannedRoute:
         "fallbacks",
         "hedges",
         "is_panicking",
+        "judges",
         "plain_timeouts",
         "profile",
         "route",
@@ -62,6 +66,7 @@ class PlannedRoute:
         clock: Clock,
         rules: Mapping[str, Deployment],
         zone: str | None,
+        predictors: Predictors,
     ) -> None:
         self.route = route
         self._zone = zone
@@ -75,6 +80,10 @@ class PlannedRoute:
         """The last decision found every candidate ejected, and used them all the same."""
         self._clock = clock
         self.profile: Profile = profile_of(route.select)
+        is_judged = self.profile.looks_at_quality
+        members = [rules[item.id] for item in route.select.resolved()] if is_judged else []
+        self.judges = judges_of(members, predictors)
+        """Those whose quality is predicted from the prompt; nobody, where the choice does not depend on it."""
         self.candidates = tuple((deployments[item.id], item.weight) for item in route.select.resolved())
         self._members = tuple(live for live, _ in self.candidates)
         self._options = tuple(Candidate(rules[live.id], live, weight) for live, weight in self.candidates)
@@ -155,8 +164,11 @@ class PlannedRoute:
             key=ask.key,
         )
 
-    def with_key(self, ask: Ask, request: ChatRequest, tenant: str) -> Ask:
-        """The same, with what tells the conversation apart, where the choice depends on it."""
+    def weighed(self, ask: Ask, request: ChatRequest, tenant: str) -> Ask:
+        """The same, with what is predicted of the prompt and what tells the conversation apart, where the choice
+        depends on it."""
+        if self.judges:
+            return msgspec.structs.replace(ask, verdict=verdict_of(self.judges, prompt_of(request)))
         if not self.profile.looks_at_key:
             return ask
         by = self.route.select.sticky_by or "conversation"
@@ -202,6 +214,7 @@ class Router:
         *,
         affinity: AffinityIndex | None = None,
         zone: str | None = None,
+        predictors: Predictors | None = None,
     ) -> None:
         """`affinity` outlives revisions; `zone` is where this gateway runs."""
         self._table = RouteTable(policy)
@@ -211,6 +224,7 @@ class Router:
         self._rules = {rule.id: rule for rule in policy.deployments}
         self._affinity = affinity or AffinityIndex()
         self._zone = zone
+        self._predictors = predictors or Predictors()
         # The two implied kinds share an id, so routes are told apart as objects; they live as long as the table.
         self._planned = {id(route): self._plan(route) for route in self._table.effective_routes()}
         self._tracks_prefixes = any(lane.slo is not None for lane in policy.lanes) or any(
@@ -232,7 +246,7 @@ class Router:
         return self._plan(Route(id=deployment, select=Select(candidates=(deployment,))))
 
     def _plan(self, route: Route) -> PlannedRoute:
-        return PlannedRoute(route, self._deployments, self._clock, self._rules, self._zone)
+        return PlannedRoute(route, self._deployments, self._clock, self._rules, self._zone, self._predictors)
 
     def match(self, model: str, tenant: str | None, headers: Mapping[str, str]) -> PlannedRoute:
         """The route for this request; raises NotFound or ModelNotAllowed."""
@@ -274,7 +288,7 @@ class Router:
                 if name in self._deployments
             }
         last = self._affinity.last_of(session)
-        return Ask(price, ask.claim, held, prefix, session, last, ask.tpot_slo_s, ask.key)
+        return Ask(price, ask.claim, held, prefix, session, last, ask.tpot_slo_s, ask.key, ask.verdict)
 
     def pick(
         self,

@@ -23,6 +23,7 @@ from gateway.upstreams.ejection import EjectionRules, EjectionTally, FailureKind
 from gateway.upstreams.health import DeploymentHealth
 from gateway.upstreams.pool import PoolLimits
 from routing_policies.document import DEFAULT_LANES, Deployment, Policy
+from routing_policies.quality.predictor import Predictors
 
 _POOL_LIMITS: Final = PoolLimits(max_connections=200_000)
 """Permits bound a deployment's concurrency; the pool only has to be larger, also after a limit was raised."""
@@ -74,6 +75,7 @@ class SnapshotBuilder:
         connect: Connect | None = None,
         zone: str | None = None,
         stored_keys: StoredKeys | None = None,
+        predictors: Predictors | None = None,
     ) -> None:
         """`environment` holds the keys that the policy only names; `connect` makes the client of each deployment;
         `zone` is where this gateway runs."""
@@ -86,6 +88,7 @@ class SnapshotBuilder:
         self._affinity = AffinityIndex()
         self._zone = zone
         self._stored_keys = stored_keys
+        self._predictors = predictors
         self._connect = connect or self._connect_for_real
 
     def build(self, policy: Policy, revision: str, previous: PolicySnapshot | None = None) -> PolicySnapshot:
@@ -120,7 +123,15 @@ class SnapshotBuilder:
             lanes=lanes,
             default_lane=rules[0].id,
             deployments=deployments,
-            router=Router(policy, deployments, self._rng, self._clock, affinity=self._affinity, zone=self._zone),
+            router=Router(
+                policy,
+                deployments,
+                self._rng,
+                self._clock,
+                affinity=self._affinity,
+                zone=self._zone,
+                predictors=self._predictors,
+            ),
         )
 
     def _lane(self, lane_id: str, rules: LaneRules, kept: Lane | None) -> Lane:

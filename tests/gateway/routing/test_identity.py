@@ -49,7 +49,7 @@ def test_tenants_are_told_apart_whatever_they_say() -> None:
 def pick(made: PolicySnapshot, asked: ChatRequest, tried: frozenset[str] = NOBODY) -> tuple[str, str]:
     planned = made.router.match("auto", None, {})
     price = Price(100, 100, 10)
-    ask = planned.with_key(Ask(price, Claim(made.lanes["interactive"], "t", 100)), asked, "t")
+    ask = planned.weighed(Ask(price, Claim(made.lanes["interactive"], "t", 100)), asked, "t")
     ask = made.router.with_history(ask, asked)
     live, decision = made.router.pick(planned, tried, "interactive", ask)
     return live.id, decision.cause

@@ -1,0 +1,27 @@
+"""From a chat request to what a quality prediction looks at."""
+
+from __future__ import annotations
+
+from gateway.chat_fields import Message, SystemMessage, TextPart, UserMessage
+from gateway.request import ChatRequest
+from routing_policies.quality.prompt import Prompt
+
+
+def prompt_of(request: ChatRequest) -> Prompt:
+    """The last two user messages as text, and the size of the rest."""
+    messages = request.messages
+    asked = [message for message in messages if isinstance(message, UserMessage)]
+    return Prompt(
+        _text(asked[-1]) if asked else "",
+        _text(asked[-2]) if len(asked) > 1 else "",
+        len(asked),
+        sum([len(message.content) for message in messages if isinstance(message.content, str)]),
+        isinstance(messages[0], SystemMessage),
+        bool(request.fields.tools),
+    )
+
+
+def _text(message: Message) -> str:
+    if isinstance(message.content, str):
+        return message.content
+    return "\n".join([part.text for part in message.content or () if isinstance(part, TextPart)])

@@ -1,0 +1,29 @@
+"""The coefficients of predictors on disk: those that come with the package, and an operator's own."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+
+from gateway.config import ConfigError
+from routing_policies.quality.model import PairModel
+from routing_policies.quality.predictor import BadModel, Predictors, decode_model
+
+
+def load_predictors(folder: Path | None = None) -> Predictors:
+    """The bundled ones, and every `*.json` of the folder, which win. Raises ConfigError."""
+    try:
+        return Predictors([*bundled_models(), *(_models_in(folder) if folder is not None else [])])
+    except (BadModel, OSError) as error:
+        raise ConfigError(f"quality_dir: {error}") from error
+
+
+def bundled_models() -> list[PairModel]:
+    """What comes with the package."""
+    found = files("routing_policies") / "data"
+    names = sorted(entry.name for entry in found.iterdir() if entry.name.endswith(".json"))
+    return [decode_model((found / name).read_bytes(), name) for name in names]
+
+
+def _models_in(folder: Path) -> list[PairModel]:
+    return [decode_model(path.read_bytes(), str(path)) for path in sorted(folder.iterdir()) if path.suffix == ".json"]

@@ -1,0 +1,1 @@
+"""Which of two models a prompt needs: features, model, guard, calibration, training."""

@@ -1,0 +1,100 @@
+"""Features: a prompt as numbers in [0, 1] and as the set of its words, at a cost of microseconds.
+
+Nothing here grows without bound: lengths and counts are squashed, only the end of a text is read, and a word counts
+once however often it stands there. So no preamble, however long, moves a prediction further than its few words do.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from math import log2
+from typing import Final, NamedTuple
+
+from routing_policies.quality.prompt import EARLIER_CHARS, TAIL_CHARS, Prompt
+
+NUMBERS: Final = (
+    *("chars", "all_chars", "turns", "system", "tools", "earlier_chars", "lines", "words", "sentences", "last_words"),
+    *("numbers", "longest_number", "digits", "decimals", "operators", "questions", "commas", "colons", "quotes"),
+    *("code", "capitals", "foreign", "word_chars", "repeats", "options", "singles"),
+)
+"""What `Features.numbers` holds, in this order."""
+
+_TOKEN: Final = re.compile(r"\d+(?:[.,]\d+)*|[^\W\d_]+|[-+*/=^%×÷<>]")
+_SENTENCE_END: Final = re.compile(r"[.!?:](?=\s)|\n")
+_OPTION: Final = re.compile(r"(?:^|\n)\s*\(?[A-J][).]\s")
+_CODE: Final = frozenset("{}[]();")
+_SQUASH: Final = tuple(min(log2(1 + number) / 12, 1.0) for number in range(4097))
+
+
+class Features(NamedTuple):
+    """What a prediction is made from."""
+
+    numbers: list[float]
+    words: set[str]
+    """Words and pairs of neighbours, numbers by their shape; those of the message before are marked."""
+    shapes: list[str]
+    """The words alone, in their order."""
+
+
+def features_of(prompt: Prompt) -> Features:
+    """Of one prompt; depends on nothing else."""
+    tail = prompt.text[-TAIL_CHARS:]
+    tokens = _TOKEN.findall(tail)
+    shapes = _shapes(tokens)
+    words = set(shapes)
+    words.update([f"{first} {second}" for first, second in pairwise(shapes)])
+    if prompt.earlier:
+        words.update([f"before {shape}" for shape in _shapes(_TOKEN.findall(prompt.earlier[-EARLIER_CHARS:]))])
+    return Features(_numbers(prompt, tail, tokens), words, shapes)
+
+
+def _numbers(prompt: Prompt, tail: str, tokens: list[str]) -> list[float]:
+    figures = [token for token in tokens if token[0].isdigit()]
+    words = [token for token in tokens if token[0].isalpha()]
+    ends = [found.end() for found in _SENTENCE_END.finditer(tail.rstrip())]
+    last = tail[ends[-1] :] if ends else tail
+    num_words = len(words) or 1
+    lengths = [len(word) for word in words]
+    return [
+        _squash(len(prompt.text)),
+        _squash(prompt.num_chars),
+        _squash(16 * prompt.num_turns),
+        float(prompt.has_system),
+        float(prompt.has_tools),
+        _squash(len(prompt.earlier)),
+        _squash(16 * tail.count("\n")),
+        _squash(16 * len(words)),
+        _squash(16 * len(ends)),
+        _squash(16 * len(last.split())),
+        _squash(64 * len(figures)),
+        min(max(map(len, figures), default=0) / 8, 1.0),
+        _squash(32 * sum(map(len, figures))),
+        _squash(64 * sum("." in figure for figure in figures)) if figures else 0.0,
+        _squash(64 * (len(tokens) - len(words) - len(figures))),
+        _squash(256 * tail.count("?")),
+        _squash(64 * tail.count(",")),
+        _squash(256 * tail.count(":")),
+        _squash(64 * (tail.count('"') + tail.count("'"))),
+        0.0 if _CODE.isdisjoint(tail) else _squash(64 * sum(map(tail.count, _CODE))),
+        sum([word[0].isupper() for word in words]) / num_words,
+        0.0 if tail.isascii() else 1.0 - len(tail.encode("ascii", "ignore")) / len(tail),
+        min(sum(lengths) / num_words / 12, 1.0),
+        1.0 - len(set(words)) / num_words,
+        _squash(256 * len(_OPTION.findall(tail))) if ")" in tail or "." in tail else 0.0,
+        _squash(64 * lengths.count(1)),
+    ]
+
+
+def _squash(count: int) -> float:
+    """0 for none, then slowly up to 1 at 4,096."""
+    return _SQUASH[count] if count < 4096 else 1.0
+
+
+def _shapes(tokens: list[str]) -> list[str]:
+    return [_shape(token) if token[0].isdigit() else token.lower() for token in tokens]
+
+
+def _shape(figure: str) -> str:
+    whole, _, fraction = figure.replace(",", ".").partition(".")
+    return f"<{min(len(whole), 6)}.{min(len(fraction), 3)}>" if fraction else f"<{min(len(whole), 6)}>"

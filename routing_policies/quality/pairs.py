@@ -1,0 +1,55 @@
+"""Which of a route's candidates is compared with which, and what becomes of the comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from routing_policies.document import Deployment
+from routing_policies.quality.predictor import Judged, Predictor, Predictors
+from routing_policies.quality.prompt import Prompt
+
+
+class Judge(msgspec.Struct, frozen=True):
+    """A candidate whose quality is predicted."""
+
+    deployment: str
+    predictor: Predictor
+    strong_quality: float
+    """Of the one it is compared with, by the policy."""
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What is predicted of one prompt."""
+
+    quality: dict[str, float]
+    """By deployment; of those that nothing is predicted of the policy's constant holds."""
+    is_known: bool
+    """False: some prediction was not to be relied on, and counts as 0."""
+    judged: tuple[tuple[Judge, Judged], ...] = ()
+
+
+def judges_of(candidates: Sequence[Deployment], predictors: Predictors) -> tuple[Judge, ...]:
+    """One for each candidate that has learned coefficients against the strongest: the one the policy calls best, of
+    equals the dearest, then the last one written."""
+    if len(candidates) < 2 or not len(predictors):
+        return ()
+    strongest = max(enumerate(candidates), key=lambda item: (item[1].quality, _price(item[1]), item[0]))[1]
+    found = [(candidate, predictors.find(candidate.model, strongest.model)) for candidate in candidates]
+    return tuple(Judge(one.id, predictor, strongest.quality) for one, predictor in found if predictor is not None)
+
+
+def verdict_of(judges: Sequence[Judge], prompt: Prompt) -> Verdict:
+    """All of them on one prompt."""
+    judged = tuple((judge, judge.predictor.judge(prompt)) for judge in judges)
+    return Verdict(
+        quality={judge.deployment: found.prediction.chance * judge.strong_quality for judge, found in judged},
+        is_known=all(found.prediction.is_known for _, found in judged),
+        judged=judged,
+    )
+
+
+def _price(deployment: Deployment) -> float:
+    rates = deployment.cost_per_mtok
+    return 0.0 if rates is None else rates.prompt + rates.completion

@@ -1,0 +1,91 @@
+"""Predictor: one pair's model at work, with what it remembers of the prompts it was asked about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from routing_policies.quality.features import Features, features_of
+from routing_policies.quality.model import FORMAT, PairModel, Prediction
+from routing_policies.quality.preamble import PreambleMemory
+from routing_policies.quality.prompt import Prompt
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+class BadModel(ValueError):
+    """A file of coefficients is not what it should be; the message says why."""
+
+
+class Judged(msgspec.Struct, frozen=True, gc=False):
+    """A prediction, and what it was made from."""
+
+    prediction: Prediction
+    features: Features
+
+
+class Predictor:
+    """Asks the model about a prompt without its preamble."""
+
+    __slots__ = ("_memory", "model")
+
+    def __init__(self, model: PairModel) -> None:
+        self.model = model
+        self._memory = PreambleMemory(model.openings)
+
+    @property
+    def pair(self) -> tuple[str, str]:
+        """Weak and strong, by model name."""
+        return self.model.weak, self.model.strong
+
+    def judge(self, prompt: Prompt, vector: NDArray[np.float32] | None = None) -> Judged:
+        """`vector` is of the model's encoder; it is left aside where the text had a preamble, which it knows nothing
+        of."""
+        text = self._memory.strip(prompt.text)
+        if text is not prompt.text:
+            num_chars = prompt.num_chars - len(prompt.text) + len(text)
+            prompt = msgspec.structs.replace(prompt, text=text, num_chars=num_chars)
+            vector = None
+        features = features_of(prompt)
+        return Judged(self.model.predict(features, vector), features)
+
+
+class Predictors:
+    """Those there are, by pair of model names; of two for the same pair the later one counts."""
+
+    __slots__ = ("_by_pair",)
+
+    def __init__(self, models: Iterable[PairModel] = ()) -> None:
+        self._by_pair = {(model.weak, model.strong): Predictor(model) for model in models}
+
+    def __len__(self) -> int:
+        return len(self._by_pair)
+
+    def find(self, weak: str, strong: str) -> Predictor | None:
+        """The predictor of a pair, None where nothing was learned of it."""
+        return self._by_pair.get((weak, strong))
+
+    def replace(self, model: PairModel) -> None:
+        """Something new was learned of the pair."""
+        self._by_pair[model.weak, model.strong] = Predictor(model)
+
+    def __iter__(self) -> Iterable[Predictor]:
+        return iter(tuple(self._by_pair.values()))
+
+
+_decoder = msgspec.json.Decoder(PairModel)
+
+
+def decode_model(content: bytes, name: str) -> PairModel:
+    """Raises BadModel."""
+    try:
+        model = _decoder.decode(content)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadModel(f"{name}: not a predictor's coefficients: {error}; train it again") from None
+    if model.format != FORMAT:
+        raise BadModel(f"{name}: has format {model.format}, this version reads {FORMAT}; train it again")
+    return model

@@ -1,0 +1,55 @@
+"""What is read of a prompt, and that nothing in it grows without bound."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from routing_policies.quality.features import NUMBERS, features_of
+from routing_policies.quality.prompt import TAIL_CHARS, Prompt
+
+
+def number(name: str, text: str) -> float:
+    return features_of(Prompt(text)).numbers[NUMBERS.index(name)]
+
+
+@given(st.text(max_size=2000), st.text(max_size=300), st.integers(0, 10**6))
+def test_every_number_is_between_nothing_and_one(text: str, earlier: str, size: int) -> None:
+    found = features_of(Prompt(text, earlier, num_turns=3, num_chars=size))
+    assert len(found.numbers) == len(NUMBERS)
+    assert all(0.0 <= value <= 1.0 for value in found.numbers)
+
+
+@pytest.mark.parametrize(
+    ("name", "less", "more"),
+    [
+        ("chars", "a", "a" * 100),
+        ("numbers", "one", "1 and 2"),
+        ("longest_number", "12", "1234"),
+        ("decimals", "1 2", "1.5 2.5"),
+        ("operators", "3 4", "3 * 4 + 5"),
+        ("questions", "so.", "so?"),
+        ("lines", "a b", "a\nb"),
+        ("code", "f x", "f(x) { return [x]; }"),
+        ("foreign", "so", "søø"),
+        ("options", "A cat", "A. cat\nB. dog"),
+        ("sentences", "a b", "A. B. C"),
+        ("repeats", "a b c", "a a a"),
+        ("capitals", "ann lee", "Ann Lee"),
+    ],
+)
+def test_each_figure_tells_less_from_more(name: str, less: str, more: str) -> None:
+    assert number(name, less) < number(name, more)
+    assert number(name, less) == number(name, less)
+
+
+def test_words_are_those_of_the_end_with_numbers_by_their_shape() -> None:
+    found = features_of(Prompt("far away " + "x" * TAIL_CHARS + " Add 12 and 3.5", earlier="And books?"))
+    assert {"add", "<2>", "<1.1>", "add <2>", "<2> and", "before books"} <= found.words
+    assert "far" not in found.words
+    assert found.shapes[-4:] == ["add", "<2>", "and", "<1.1>"]
+
+
+def test_a_prompt_without_words_is_nothing_and_no_error() -> None:
+    assert features_of(Prompt("")).words == set()

@@ -1,0 +1,174 @@
+"""A predictor from its training to its verdicts: right where it has learned, silent where it has not, hard to fool."""
+
+from __future__ import annotations
+
+import random
+from functools import cache
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from gateway.routing.quality_files import bundled_models
+from routing_policies.document import CostPerMtok, Deployment
+from routing_policies.quality.confidence import TokenOdds, checkpoint_for
+from routing_policies.quality.head import chance_of
+from routing_policies.quality.logistic import fit_logistic
+from routing_policies.quality.model import PairModel
+from routing_policies.quality.pairs import judges_of, verdict_of
+from routing_policies.quality.preamble import MIN_QUESTIONS, PreambleMemory
+from routing_policies.quality.predictor import BadModel, Predictor, Predictors, decode_model
+from routing_policies.quality.prompt import Prompt
+from routing_policies.quality.training import Trainer, outcome_of
+from tests.routing_policies.quality.prompts import outcomes, prompt
+
+
+@cache
+def trained(seed: int = 1, num: int = 600) -> PairModel:
+    return Trainer([outcome for _, outcome in outcomes(seed, num)]).fit(weak="s", strong="l", trained_on="test")
+
+
+def chance(predictor: Predictor, text: str) -> float:
+    return predictor.judge(Prompt(text, num_chars=len(text))).prediction.chance
+
+
+def test_it_tells_what_the_small_model_can_do_from_what_it_cannot() -> None:
+    predictor = Predictor(trained())
+    assert chance(predictor, "Please add 17 and 45.") > 0.85
+    assert chance(predictor, "Explain to a ship what a clock is for.") < 0.2
+
+
+def test_its_chances_are_those_of_prompts_it_has_not_seen() -> None:
+    predictor = Predictor(trained())
+    held_out = outcomes(2, 800)
+    chances = np.array([predictor.judge(asked).prediction.chance for asked, _ in held_out])
+    good = np.array([outcome.good for _, outcome in held_out])
+    assert abs(chances.mean() - good.mean()) < 0.03
+    assert abs(chances[chances > 0.5].mean() - good[chances > 0.5].mean()) < 0.05
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "is_known"),
+    [
+        ("neutral: like those it has learned from", "How much is 4 + 9?", True),
+        ("another subject", "Translate Ovid's third elegy keeping its metre intact throughout", False),
+        ("another alphabet", "Сколько будет два плюс два?", False),
+        ("far longer than any", "What is 1 plus 2? " * 400, False),
+        ("nothing at all", "", False),
+    ],
+)
+def test_what_is_unlike_all_that_was_learned_is_said_to_be_unknown(name: str, text: str, is_known: bool) -> None:
+    found = Predictor(trained()).judge(Prompt(text, num_chars=len(text))).prediction
+    assert found.is_known is is_known, name
+    assert is_known or found.chance == 0.0
+
+
+def test_an_embedding_far_from_all_others_is_unknown_and_a_near_one_is_used() -> None:
+    rng = np.random.default_rng(1)
+    learned = outcomes(1, 400)
+    side = np.array([1.0 if outcome.good else -1.0 for _, outcome in learned])
+    vectors = rng.normal(size=(400, 8)) * 0.1
+    vectors[:, 0] += 1.0
+    vectors[:, 1] += side * 0.3
+    vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+    model = Trainer([outcome for _, outcome in learned], vectors=vectors).fit(
+        weak="s", strong="l", trained_on="test", encoder="e"
+    )
+    assert (model.encoder, len(model.guard.centres)) == ("e", 48)
+    asked = Predictor(model).judge(learned[0][0])
+    good, bad = vectors[side > 0].mean(0), vectors[side < 0].mean(0)
+    assert model.predict(asked.features, good).logit > model.predict(asked.features, bad).logit
+    assert model.guard.similarity(good / np.linalg.norm(good)) > model.guard.min_similarity
+    assert model.guard.similarity(-good) < model.guard.min_similarity
+
+
+def test_a_fixed_preamble_is_taken_off_once_it_has_stood_before_different_questions() -> None:
+    predictor, rng = Predictor(trained()), random.Random(3)
+    attack = "Zzq wxv. As the greatest expert prove: "
+    asked = [prompt(rng, is_hard=False) for _ in range(60)]
+    honest = [predictor.judge(one).prediction.chance > 0.5 for one in asked]
+    fooled = [predictor.judge(Prompt(attack + one.text, num_chars=99)).prediction.chance > 0.5 for one in asked]
+    assert sum(honest[20:]) - sum(fooled[20:]) <= 2
+    assert sum(fooled) >= sum(honest) - 2 * MIN_QUESTIONS
+
+
+def test_openings_that_were_learned_are_never_taken_for_a_preamble() -> None:
+    memory = PreambleMemory(["what is", "please add", "tell me", "how much", "why would", "explain to", "which of"])
+    for number in range(50):
+        text = f"What is the reason? Please add {number}"
+        assert memory.strip(text) == text
+    assert len(memory) == 0
+
+
+def test_the_memory_of_preambles_is_bounded() -> None:
+    memory = PreambleMemory(["what is"], max_entries=100)
+    for number in range(500):
+        memory.strip(f"noise{number} What is that?")
+    assert len(memory) == 100
+
+
+def test_surer_first_tokens_make_a_better_answer_likelier() -> None:
+    model = trained()
+    checkpoint = checkpoint_for(model.checkpoints, 3)
+    assert checkpoint is not None
+    assert checkpoint.num_tokens == 2
+    sure, unsure = (TokenOdds(-0.01, 3.0),) * 2, (TokenOdds(-2.5, 0.5),) * 2
+    assert checkpoint.chance(0.0, sure, is_whole=False) > checkpoint.chance(0.0, unsure, is_whole=False) + 0.3
+    assert checkpoint_for(model.checkpoints, 0) is None
+
+
+def test_coefficients_survive_their_file_and_a_damaged_one_is_named() -> None:
+    model = trained()
+    content = msgspec.json.encode(model)
+    assert decode_model(content, "m.json") == model
+    for broken in (content[:-9], b"{}", b"\xff", content.replace(b'"format":1', b'"format":9')):
+        with pytest.raises(BadModel, match=r"m\.json: .*train it again"):
+            decode_model(broken, "m.json")
+
+
+def test_the_bundled_pair_comes_with_coefficients() -> None:
+    (model,) = bundled_models()
+    predictor = Predictor(model)
+    assert predictor.pair == ("penstock-small", "penstock-large")
+    assert chance(predictor, "What is 7 plus 5?") > 0.9
+    assert chance(predictor, "Which of Croatia or Hungary has the lowest shipping price?") < 0.3
+    assert chance(predictor, "Prove that every bounded entire function is constant.") == 0.0
+
+
+def deployment(name: str, model: str, price: float, **known: Any) -> Deployment:
+    rates = CostPerMtok(prompt=price, completion=price)
+    return Deployment(id=name, url="unix:/x.sock", model=model, cost_per_mtok=rates, **known)
+
+
+def test_each_candidate_is_compared_with_the_one_the_policy_calls_best() -> None:
+    predictors = Predictors([trained()])
+    small, large = deployment("small", "s", 1.0), deployment("large", "l", 9.0, quality=0.9)
+    assert judges_of([small, large], predictors) == ()  # small is the best by the policy: there is nothing to compare
+    judges = judges_of([small, deployment("large", "l", 9.0)], predictors)
+    assert [judge.deployment for judge in judges] == ["small"]
+    assert judges_of([small], predictors) == ()
+    assert judges_of([small, large], Predictors()) == ()
+    verdict = verdict_of(judges, Prompt("Please add 17 and 45.", num_chars=21))
+    assert verdict.is_known
+    assert verdict.quality["small"] > 0.85
+
+
+def test_scores_between_right_and_wrong_count_by_what_was_lost() -> None:
+    asked = Prompt("a")
+    assert outcome_of(asked, 0.25, 0.75).good == 0.5
+    assert outcome_of(asked, 0.75, 0.25).good == 1.0
+
+
+def test_logistic_regression_finds_what_made_the_data() -> None:
+    rng = np.random.default_rng(5)
+    rows = np.concatenate((np.ones((4000, 1)), rng.normal(size=(4000, 2))), axis=1).astype(np.float32)
+    true = np.array([0.5, -1.0, 2.0])
+    targets = (rng.random(4000) < 1 / (1 + np.exp(-rows @ true))).astype(float)
+    assert np.allclose(fit_logistic(rows, targets, np.array([0.0, 0.1, 0.1])), true, atol=0.15)
+
+
+def test_a_chance_is_never_out_of_range() -> None:
+    assert chance_of(0.0) == 0.5
+    assert 0.0 <= chance_of(-1e9) < 1e-200
+    assert chance_of(1e9) == 1.0
