@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 SECONDS_PER_BENCH ?= 10
 
 .DEFAULT_GOAL := help
-.PHONY: help up test redis promtool lint bench clean
+.PHONY: help up test redis chromium promtool lint bench clean
 
 help: ## what can be done here
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -37,7 +37,12 @@ promtool: | $(BIN)/python
 		chmod +x bin/promtool.new && mv bin/promtool.new bin/promtool) 2>/dev/null || true
 	@rm -f $(VENV)/prometheus_*.deb $(BIN)/promtool.new
 
-test: $(VENV)/.dev redis promtool lint ## install what tests need, then lint, types and all tests
+chromium:
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || \
+		(apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null) || \
+		(echo "tests need chromium: install it with your package manager (Debian: apt-get install chromium)"; exit 1)
+
+test: $(VENV)/.dev redis chromium promtool lint ## install what tests need, then lint, types and all tests
 	@$(BIN)/python -m pytest -q
 
 lint: $(VENV)/.dev ## ruff and mypy

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any, BinaryIO
 
 from gateway.admin.cache_desk import CacheDesk
+from gateway.admin.control_room import ControlRoom
 from gateway.admin.site import Operations, admin_map
 from gateway.admission.admitter import Admitter
 from gateway.admission.gate import Gate
@@ -51,6 +52,7 @@ from gateway.telemetry.lag import LagMeter
 from gateway.telemetry.log import LogWriter
 from gateway.telemetry.memory import group_limit_bytes, resident_bytes
 from gateway.telemetry.metrics import FORECAST_ERROR_SHARES, GatewayMetrics
+from gateway.telemetry.recent import RecentRequests
 from gateway.telemetry.recorder import Recorder
 from gateway.timeline import Clock, Outcome
 from gateway.trimming.images import ImageShrinker
@@ -83,6 +85,7 @@ class Gateway:
         self.metrics = GatewayMetrics()
         self.log = LogWriter(log_stream, level=config.log_level)
         self.snapshot: PolicySnapshot | None = None
+        self._status: PolicyStatus | None = None
         ids = RequestIds(chance)
         self._guard = Guard(memory_limit_bytes=_memory_limit_bytes(config), resident_bytes=resident_bytes)
         trimmer, pricer = PolicyTrimmer(), Pricer()
@@ -91,6 +94,7 @@ class Gateway:
         holder = f"{os.getpid()}-{secrets.token_hex(8)}"
         self._stores = Stores(config, self.metrics, self.log, cache, holder=holder)
         self._quotas = self._stores.quotas
+        self.recent = RecentRequests(clock=clock, wall=time.time)
         self.control = ControlPlane(
             config,
             self._stores.control,
@@ -124,7 +128,7 @@ class Gateway:
             gate=Gate(ladder=Ladder(trimmer=trimmer, cache=cache, pricer=pricer), clock=clock),
             forwarder=Forwarder(clock=clock, metrics=self.metrics, budget=RetryBudget()),
             quotas=self._quotas,
-            recorder=Recorder(self.metrics, self.log, watchers=(self.control.traffic.note,)),
+            recorder=Recorder(self.metrics, self.log, watchers=(self.control.traffic.note, self.recent.note)),
             log=self.log,
             ids=ids,
             clock=clock,
@@ -136,6 +140,20 @@ class Gateway:
         self._feeds = LoadFeeds(self._deployments, clock)
         self._tasks: set[asyncio.Task[None]] = set()
         self._lag: LagMeter | None = None
+        self.room = ControlRoom(
+            name=holder,
+            snapshot=lambda: self.snapshot,
+            metrics=self.metrics,
+            recent=self.recent,
+            cache=cache,
+            store=self._stores.control,
+            is_shared=config.store_address.kind != "embedded",
+            facts=self._facts,
+            probe_soon=lambda: self._spawn(self._prober.probe_all(), "probe"),
+            audit=self.control.audit,
+            ids=ids,
+            clock=clock,
+        )
         self.server = self._make_server()
         self.metrics.instruments.before_scrape(self._read_live_state)
 
@@ -150,7 +168,10 @@ class Gateway:
         )
         admin = Site(
             admin_map(
-                Operations(self.metrics, lambda: not self._current().keys.is_open), probes, CacheDesk(self._cache)
+                Operations(self.metrics, lambda: not self._current().keys.is_open),
+                probes,
+                CacheDesk(self._cache),
+                self.room,
             ),
             ids=self._ids,
             log=self.log,
@@ -169,7 +190,7 @@ class Gateway:
                 Listener(
                     name="admin",
                     address=config.admin_listen,
-                    app=self.control.front(admin, self._ids),
+                    app=self.control.front(admin, self._ids, self.room.drains.entries()),
                     limits=admin_limits,
                 ),
             ],
@@ -194,6 +215,7 @@ class Gateway:
         self._spawn(self._feeds.run(), "load_feeds")
         self.control.start(self._spawn)
         self._stores.start(self._spawn)
+        self.room.start(self._spawn)
         self.log.event("started", listening={name: list(found) for name, found in self.server.addresses.items()})
 
     async def leave(self) -> None:
@@ -223,6 +245,7 @@ class Gateway:
             self._lag.stop()
         await self.server.close()
         self._images.close()
+        await self.room.aclose()
         await self.control.last_words()
         await self._stores.aclose()
         for deployment in self._deployments():
@@ -243,9 +266,8 @@ class Gateway:
         snapshot = self._builder.build(revision.policy, revision.revision, self.snapshot)
         self.snapshot = snapshot
         self._quotas.configure(revision.policy)
-        self.metrics.tenants = frozenset(tenant.id for tenant in revision.policy.tenants)
-        self.metrics.policy_info.clear()
-        self.metrics.policy_info.labels(revision.revision).set(1)
+        self.metrics.follow(revision.policy, revision.revision)
+        self.room.drains.apply()
         for deployment in before:
             if snapshot.deployments.get(deployment.id) is not deployment:
                 self._spawn(_retire(deployment), "retire")
@@ -253,6 +275,7 @@ class Gateway:
             self._spawn(self._prober.probe_all(), "probe")
 
     def _note_status(self, status: PolicyStatus) -> None:
+        self._status = status
         self.metrics.policy_reload_success.labels().set(1.0 if status.is_current else 0.0)
         if status.is_current:
             self.log.event("policy_in_force", revision=status.revision)
@@ -260,6 +283,18 @@ class Gateway:
             self.log.event("policy_refused", level="error", revision=status.revision, error=status.error)
 
     # Telemetry
+
+    def _facts(self) -> dict[str, Any]:
+        """What every page says at its top."""
+        status = self._status
+        policy = {"revision": "", "is_current": True, "error": None}
+        if status is not None:
+            policy = {"revision": status.revision, "is_current": status.is_current, "error": status.error}
+        return {
+            "policy": policy,
+            "store": {"is_up": self._stores.limits.is_up, "where": self.config.store_address.shown},
+            "is_draining": self.server.leaving.is_set(),
+        }
 
     def _count_refusal(self, listener: str, error: GatewayError) -> None:
         outcome = Outcome.SHED if isinstance(error, Shed) else Outcome.REJECTED

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
 from gateway.acceptance import acceptance
@@ -21,7 +21,7 @@ from gateway.admin.keys_desk import KeysDesk
 from gateway.admin.login_desk import LoginDesk
 from gateway.admin.plan_desk import PlanDesk
 from gateway.admin.policy_desk import PolicyDesk
-from gateway.admin.table import Table
+from gateway.admin.table import Entry, Table
 from gateway.admin.tenants_desk import TenantsDesk
 from gateway.config import GatewayConfig
 from gateway.http.asgi import ASGIApp
@@ -123,8 +123,8 @@ class ControlPlane:
             async with asyncio.timeout(0.5):
                 await self.last_day.publish()
 
-    def front(self, site: ASGIApp, ids: RequestIds) -> AdminFront:
-        """The admin listener's application around `site`."""
+    def front(self, site: ASGIApp, ids: RequestIds, more: Iterable[Entry] = ()) -> AdminFront:
+        """The admin listener's application around `site`, with `more` in its table."""
         directory, audit, wall = self.directory, self.audit, self._wall
         is_socket = self._config.admin_listen.startswith("unix:")
         gate = Gate(directory, self._sessions, self.token, is_socket=is_socket)
@@ -144,7 +144,7 @@ class ControlPlane:
         accounts = AccountsDesk(directory, passwords, audit, wall=wall)
         tenants = TenantsDesk(self.book, policy, directory, self.last_day)
         desks = (login, policy, PlanDesk(self.book, policy), tenants, keys, accounts, AuditDesk(audit))
-        table = Table(entry for desk in desks for entry in desk.entries())
+        table = Table([*(entry for desk in desks for entry in desk.entries()), *more])
         return AdminFront(site, table, gate, ids=ids, log=self._log)
 
     def _note_change(self, seq: int, entry: AuditEntry) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -23,6 +23,8 @@ from gateway.ids import RequestIds
 from gateway.json_guard import JsonGuard
 from gateway.request import require_json
 from gateway.telemetry.log import LogWriter
+
+E = TypeVar("E")
 
 JSON: Final[Header] = (b"content-type", b"application/json")
 _NO_STORE: Final[Header] = (b"cache-control", b"no-store")
@@ -61,6 +63,18 @@ class SiteMap:
     post: Mapping[str, ASGIApp] = field(default_factory=dict)
     """Applications that answer by themselves, errors and request id included."""
     submit: Mapping[str, Submission] = field(default_factory=dict)
+    streams: Mapping[str, ASGIApp] = field(default_factory=dict)
+    """Applications that answer a GET by themselves and in their own time; may raise GatewayError before they begin."""
+
+    def with_more(self, more: SiteMap) -> SiteMap:
+        """Both maps in one; raises ValueError where they disagree about a path."""
+        parts = {}
+        for part in ("get", "below", "post", "submit", "streams"):
+            ours, theirs = getattr(self, part), getattr(more, part)
+            if twice := ours.keys() & theirs.keys():
+                raise ValueError(f"{part}: {', '.join(sorted(twice))} is there twice")
+            parts[part] = {**ours, **theirs}
+        return SiteMap(**parts)
 
 
 class Site:
@@ -83,6 +97,10 @@ class Site:
             return
         request_id = self._ids.next()
         try:
+            stream = self._map.streams.get(path)
+            if stream is not None and scope["method"] == "GET":
+                await stream(scope, receive, send)
+                return
             answer = await self._answer(scope, receive, path)
         except GatewayError as error:
             answer = _refusal(error)
@@ -108,22 +126,20 @@ class Site:
         method: str = scope["method"]
         if path in self._map.post or path in self._map.submit:
             raise MethodNotAllowed(method, ["POST"])
-        endpoint = self._map.get.get(path) or self._find_below(path)
+        if path in self._map.streams:
+            raise MethodNotAllowed(method, ["GET"])
+        endpoint = self._map.get.get(path) or _find_below(self._map.below, path)
         if endpoint is None:
             raise NotFound("There is nothing at this path. The API is under /v1/.")
         if method not in ("GET", "HEAD"):
             raise MethodNotAllowed(method, ["GET", "HEAD"])
         return await endpoint(scope)
 
-    def _find_below(self, path: str) -> Endpoint | None:
-        return next(
-            (
-                endpoint
-                for prefix, endpoint in self._map.below.items()
-                if path.startswith(prefix) and len(path) > len(prefix)
-            ),
-            None,
-        )
+
+def _find_below(places: Mapping[str, E], path: str) -> E | None:
+    return next(
+        (found for prefix, found in places.items() if path.startswith(prefix) and len(path) > len(prefix)), None
+    )
 
 
 def _refusal(error: GatewayError) -> Answer:

@@ -87,6 +87,7 @@ class Forwarder:
         self._metrics.decisions.labels(decision.policy, live.id, choice).value += 1.0
         turn.record.deployment = live.id
         turn.record.attempts += 1
+        turn.record.decisions += (decision,)
         turn.mark(Stage.ROUTE)
         return live
 

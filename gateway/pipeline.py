@@ -231,6 +231,7 @@ class ChatPipeline:
             turn.mark(Stage.CACHE)
             if await relay_followed(turn, request, lookup.following):
                 record.outcome = Outcome.CACHED
+                record.cache_entry = lookup.following.entry_id
                 if lookup.following.entry_id is not None:
                     self._cache.note_hit(record.request_id, lookup.following.entry_id)
                 return True
@@ -252,6 +253,7 @@ class ChatPipeline:
         record = turn.record
         record.cache, record.cache_reason = lookup.result, lookup.reason
         turn.mark(Stage.CACHE)
+        record.cache_entry = lookup.entry_id
         if lookup.entry_id is not None:
             self._cache.note_hit(record.request_id, lookup.entry_id)
         await relay_kept(turn, request, lookup.answer, lookup.age_s)

@@ -12,7 +12,7 @@ from gateway.child import BackOff, Child, ChildGaveUp
 from gateway.console import Console
 from gateway.first_request import first_request
 from gateway.launch import EngineLaunch, LaunchPlan
-from gateway.probe import Answer
+from gateway.probe import Answer, reachable
 
 POLL_S = 0.2
 STILL_WAITING_S = 15.0
@@ -120,6 +120,8 @@ class Supervisor:
                 self._console.say(f"waiting for {missing}")
             await asyncio.sleep(self._poll_s)
         self._console.say(f"ready after {self._clock() - started_at:.1f} s; admin on {self._plan.admin}; Ctrl-C stops")
+        if not self._plan.admin.startswith("unix:"):
+            self._console.say(f"admin page: http://{reachable(self._plan.admin)}/admin/")
         self._console.block(first_request(self._plan.public, needs_key=self._needs_key))
 
     def _missing(self, answer: Answer | None) -> str | None:

@@ -8,6 +8,7 @@ from typing import Final
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from gateway.admin.cache_desk import CACHE_PATH, PURGE_PATH, CacheDesk
+from gateway.admin.control_room import ControlRoom
 from gateway.endpoints import Answer, SiteMap
 from gateway.http.asgi import Scope
 from gateway.openapi import openapi_document
@@ -34,9 +35,9 @@ class Operations:
         return self._documents[self._needs_key()]
 
 
-def admin_map(operations: Operations, probes: Probes, cache: CacheDesk) -> SiteMap:
+def admin_map(operations: Operations, probes: Probes, cache: CacheDesk, room: ControlRoom) -> SiteMap:
     """Where the admin listener's endpoints are."""
-    return SiteMap(
+    own = SiteMap(
         get={
             "/metrics": operations.metrics,
             "/openapi.json": operations.openapi,
@@ -47,3 +48,4 @@ def admin_map(operations: Operations, probes: Probes, cache: CacheDesk) -> SiteM
         },
         submit={PURGE_PATH: cache.purge},
     )
+    return own.with_more(room.site_map())

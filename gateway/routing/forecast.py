@@ -133,6 +133,10 @@ class DeploymentForecast:
         """The engine says that it is still starting: capacity to come."""
         return self._report is not None and self._report.is_warming
 
+    def report(self, now: float) -> LoadReport | None:
+        """What the engine said of itself just now, None where it says nothing."""
+        return self._fresh_report(now)
+
     @property
     def num_pending(self) -> int:
         """Our requests there that have no first token yet."""

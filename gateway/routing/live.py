@@ -33,6 +33,7 @@ class LiveDeployment:
         "health",
         "id",
         "is_bare",
+        "is_draining",
         "is_ready",
         "limiter",
         "model",
@@ -72,12 +73,19 @@ class LiveDeployment:
         self.row_bound = RowBound()
         """When the limiter's bound on rows is worked out again."""
         self.is_ready = False
-        """As the last probe, or the last failed connect, left it."""
+        """As the last probe, or the last failed connect, left it; False while it is drained."""
+        self.is_draining = False
+        """Operators want no new requests sent there; those under way end as they would."""
 
     @property
     def credentials(self) -> tuple[tuple[bytes, bytes], ...]:
         """The header that proves who we are to the deployment, if it wants one; a secret."""
         return () if self.authorization is None else ((b"authorization", self.authorization),)
+
+    def drain(self, *, is_draining: bool) -> None:
+        """Send nothing new there, or again from the next good probe on."""
+        self.is_draining = is_draining
+        self.is_ready = self.is_ready and not is_draining
 
     @property
     def in_flight(self) -> int:

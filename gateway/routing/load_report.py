@@ -38,6 +38,10 @@ class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
     forecast_wait_s: float = 0.0
     step_s: float = 0.0
     lanes: Mapping[str, LaneReport] = {}
+    num_blocks_total: int = 0
+    """KV blocks; 0: not said."""
+    num_blocks_free: int = 0
+    num_blocks_cached: int = 0
 
     @property
     def is_warming(self) -> bool:

@@ -64,6 +64,7 @@ class ReadinessProber:
         except UpstreamError as error:
             is_ready, reason = self._is_only_slow(deployment, error), str(error)
         self._note_process(deployment, is_ready=is_ready)
+        is_ready = is_ready and not deployment.is_draining
         if is_ready != deployment.is_ready:
             deployment.is_ready = is_ready
             self._log.event(

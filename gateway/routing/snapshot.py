@@ -160,4 +160,4 @@ def _presume_ready(now: Iterable[LiveDeployment], before: Iterable[LiveDeploymen
     """What a reload adds is taken for ready until a probe or a failed connect says otherwise: better than a gap."""
     known = set(before)
     for live in now:
-        live.is_ready = live.is_ready or live not in known
+        live.is_ready = (live.is_ready or live not in known) and not live.is_draining

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from gateway.telemetry.instruments import SECONDS_BUCKETS, Counter, Histogram, Instruments
 from gateway.telemetry.record import CacheResult, RequestRecord, Usage
-from gateway.timeline import STAGE_LABELS, Outcome, Stage
+from gateway.telemetry.window import History
+from gateway.telemetry.worth import Worth, worth_of
+from gateway.timeline import STAGE_LABELS, Clock, Outcome, Stage
+from routing_policies.document import Policy, Slo
 
 OTHER = "other"
 """The label for tenants that are not configured."""
@@ -23,6 +28,13 @@ _SAVED_BY_FLIGHT = "shared"
 cache, and `trim`."""
 
 _ADMIT, _TRIM, _CACHE, _ROUTE = (int(stage) for stage in (Stage.ADMIT, Stage.TRIM, Stage.CACHE, Stage.ROUTE))
+
+
+class LatencyTargets(NamedTuple):
+    """What a lane promises; None: nothing."""
+
+    ttft_s: float | None
+    tpot_s: float | None
 
 
 def prompt_bucket(prompt_tokens: int) -> str:
@@ -63,6 +75,10 @@ class GatewayMetrics:
         make = Instruments("penstock_")
         self.instruments = make
         self.tenants: frozenset[str] = frozenset()
+        self.targets: Mapping[str, LatencyTargets] = {}
+        """Of lanes that have some; follows the policy."""
+        self.worth: Worth | None = None
+        """What tokens cost; None where the policy has no prices."""
         self.requests = make.counter(
             "requests_total", "Requests by how they ended.", ("route", "deployment", "outcome")
         )
@@ -93,6 +109,13 @@ class GatewayMetrics:
             ("event",),
         )
         self.saved_tokens = make.counter("saved_tokens_total", "Tokens that no deployment had to handle.", ("source",))
+        self.saved_cost = make.counter(
+            "saved_cost_total", "What was not spent, at the price of the route's dearest candidate.", ("source",)
+        )
+        self.cost = make.counter("cost_total", "What answers cost, in the policy's currency.", ("deployment",))
+        self.slo = make.counter(
+            "slo_total", "Answers with a latency target, by whether it was met.", ("lane", "target", "result")
+        )
         self.prompt_tokens = make.counter("prompt_tokens_total", "Prompt tokens reported.", ("tenant",))
         self.completion_tokens = make.counter("completion_tokens_total", "Completion tokens reported.", ("tenant",))
         self.decisions = make.counter("routing_decisions_total", "Routing decisions.", ("policy", "choice", "reason"))
@@ -135,6 +158,25 @@ class GatewayMetrics:
         self._requests: dict[tuple[str, str, Outcome], Counter] = {}
         self._latencies: dict[tuple[str, str, CacheResult], _Latencies] = {}
         self._answers: dict[tuple[CacheResult, str, str, str], _Answers] = {}
+
+    def follow(self, policy: Policy, revision: str) -> None:
+        """Another policy is in force."""
+        self.tenants = frozenset(tenant.id for tenant in policy.tenants)
+        self.targets = {lane.id: _targets(lane.slo) for lane in policy.lanes if lane.slo is not None}
+        self.worth = worth_of(policy)
+        self.policy_info.clear()
+        self.policy_info.labels(revision).set(1)
+
+    def history(self, wall: Clock) -> History:
+        """Of what people and diagnosis look back at."""
+        counters = (
+            *(self.requests, self.shed, self.cache_lookups, self.saved_tokens, self.saved_cost, self.cost, self.slo),
+            *(self.prompt_tokens, self.completion_tokens, self.trimmed_tokens, self.degraded, self.decisions),
+            *(self.retries, self.hedges, self.ejections, self.client_retries, self.panics, self.cancelled_upstream),
+            self.quota_refused,
+        )
+        histograms = (self.stages, self.ttft, self.tpot, self.total, self.overhead, self.queue_wait)
+        return History(counters, histograms, prefix="penstock_", wall=wall)
 
     def record(self, record: RequestRecord) -> None:
         """Count one finished request; called exactly once for each."""
@@ -187,8 +229,23 @@ class GatewayMetrics:
             if outcome is Outcome.CACHED:
                 source = _SAVED_BY_FLIGHT if record.cache_reason == _SAVED_BY_FLIGHT else record.cache
                 self.saved_tokens.labels(source).inc(usage.prompt_tokens + usage.completion_tokens)
+            if self.worth is not None:
+                self._record_worth(record, usage, self.worth)
         if outcome is Outcome.COMPLETED or outcome is Outcome.CACHED:
             self._record_latencies(record, usage)
+
+    def _record_worth(self, record: RequestRecord, usage: Usage, worth: Worth) -> None:
+        cost = worth.cost(record.deployment, usage)
+        dearest = worth.dearest(record.route, usage)
+        if record.outcome is Outcome.CACHED:
+            source = _SAVED_BY_FLIGHT if record.cache_reason == _SAVED_BY_FLIGHT else record.cache
+            self.saved_cost.labels(source).inc(dearest)
+        elif cost is not None:
+            self.cost.labels(record.deployment).inc(cost)
+            self.saved_cost.labels("routing").inc(max(dearest - cost, 0.0))
+            if record.trimmed:
+                cut = sum(tokens for _, tokens in record.trimmed)
+                self.saved_cost.labels("trim").inc(worth.cost(record.deployment, Usage(cut, 0)) or 0.0)
 
     def _record_latencies(self, record: RequestRecord, usage: Usage | None) -> None:
         num_prompt = record.bytes_in // _BYTES_PER_TOKEN if usage is None else usage.prompt_tokens
@@ -206,4 +263,18 @@ class GatewayMetrics:
         latencies.ttft.observe(first_at - timeline.started_at)
         num_output = record.num_chunks if usage is None else usage.completion_tokens
         if num_output > 1 and record.stream:
-            latencies.tpot.observe((timeline.last_at - first_at) / (num_output - 1))
+            tpot_s = (timeline.last_at - first_at) / (num_output - 1)
+            latencies.tpot.observe(tpot_s)
+        else:
+            tpot_s = None
+        if (targets := self.targets.get(record.lane)) is not None:
+            self._judge(record.lane, "ttft", first_at - timeline.started_at, targets.ttft_s)
+            self._judge(record.lane, "tpot", tpot_s, targets.tpot_s)
+
+    def _judge(self, lane: str, target: str, seconds: float | None, bound_s: float | None) -> None:
+        if seconds is not None and bound_s is not None:
+            self.slo.labels(lane, target, "met" if seconds <= bound_s else "missed").inc()
+
+
+def _targets(slo: Slo) -> LatencyTargets:
+    return LatencyTargets(slo.ttft_p95_ms / 1000, None if slo.tpot_p95_ms is None else slo.tpot_p95_ms / 1000)

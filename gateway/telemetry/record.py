@@ -10,6 +10,7 @@ import msgspec
 
 from gateway.telemetry.log import clean
 from gateway.timeline import Outcome, Timeline
+from routing_policies.decision import Decision
 
 
 class CacheResult(StrEnum):
@@ -52,6 +53,22 @@ class Usage:
         self.prompt_tokens = prompt_tokens
         self.completion_tokens = completion_tokens
         self.cached_tokens = cached_tokens
+
+
+class Neighbourhood(msgspec.Struct, frozen=True, kw_only=True):
+    """The kept question that came nearest to the one asked, and what was decided about its answer."""
+
+    entry_id: str
+    similarity: float
+    """Cosine, higher is closer."""
+    runner_up: float | None = None
+    """Similarity of the second nearest."""
+    chance_right: float | None = None
+    """Calibrated P(the kept answer is right); None when a guard had decided before."""
+    floor: float | None = None
+    """The least chance that would have been served."""
+    served: bool
+    why: str
 
 
 class RequestLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -97,9 +114,11 @@ class RequestRecord:
         "bytes_in",
         "bytes_out",
         "cache",
+        "cache_entry",
         "cache_reason",
         "client_request_id",
         "code",
+        "decisions",
         "degraded",
         "deployment",
         "detail",
@@ -109,6 +128,7 @@ class RequestRecord:
         "is_retry",
         "lane",
         "model",
+        "neighbour",
         "num_chunks",
         "outcome",
         "place",
@@ -146,6 +166,12 @@ class RequestRecord:
         """Tokens that each strategy cut."""
         self.cache_reason: CacheReason = "policy"
         """Why, from the cache's closed set."""
+        self.cache_entry: str | None = None
+        """The kept answer that was given."""
+        self.neighbour: Neighbourhood | None = None
+        """Set when the semantic tier found a candidate, given or not."""
+        self.decisions: tuple[Decision, ...] = ()
+        """Of routing, one for each attempt."""
         self.stream = False
         self.attempts = 0
         self.is_retry = False

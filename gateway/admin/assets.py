@@ -1,0 +1,100 @@
+"""Assets: the pages' own scripts and styles, and the charting library as its package ships it.
+
+Addresses hold a hash of what is behind them, so a browser may keep what it has for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from hashlib import sha256
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from gateway.endpoints import Answer
+from gateway.errors import Header, NotFound
+from gateway.http.asgi import Scope, find_header
+
+STATIC_PATH: Final = "/admin/static"
+_FOLDER: Final = Path(__file__).parent / "static"
+_TYPES: Final = {".js": b"text/javascript; charset=utf-8", ".css": b"text/css; charset=utf-8", ".svg": b"image/svg+xml"}
+_HASH_CHARS: Final = 16
+_FOREVER: Final[tuple[Header, ...]] = (
+    (b"cache-control", b"public, max-age=31536000, immutable"),
+    (b"vary", b"accept-encoding"),
+    (b"x-content-type-options", b"nosniff"),
+)
+_PLOTLY: Final = "plotly.min.js"
+
+
+class Asset(msgspec.Struct, frozen=True):
+    """One file, both ways."""
+
+    kind: bytes
+    plain: bytes
+    zipped: bytes
+
+
+class Assets:
+    """`GET /admin/static/{hash}/{name}`."""
+
+    def __init__(self, folder: Path = _FOLDER) -> None:
+        files = sorted(path for path in folder.iterdir() if path.suffix in _TYPES)
+        self._own = {path.name: _asset(path) for path in files}
+        digest = sha256(b"".join(name.encode() + b"\0" + asset.plain for name, asset in self._own.items()))
+        self.base = f"{STATIC_PATH}/{digest.hexdigest()[:_HASH_CHARS]}"
+        """Where the own files are."""
+        self._plotly_at = _plotly_path()
+        stamp = sha256(f"plotly {version('plotly')} {self._plotly_at.stat().st_size}".encode())
+        self.plotly = f"{STATIC_PATH}/{stamp.hexdigest()[:_HASH_CHARS]}/{_PLOTLY}"
+        """Where the charting library is."""
+        self._zipping: asyncio.Task[Asset] | None = None
+
+    @property
+    def own_bytes(self) -> int:
+        """Scripts and styles of ours, as they are."""
+        return sum(len(asset.plain) for name, asset in self._own.items() if not name.endswith(".svg"))
+
+    async def get(self, scope: Scope) -> Answer:
+        """The file; raises NotFound, also for one of another version."""
+        path: str = scope["path"]
+        if path == self.plotly:
+            return _answer(scope, await self._library())
+        base, _, name = path.rpartition("/")
+        asset = self._own.get(name) if base == self.base else None
+        if asset is None:
+            raise NotFound("There is no such file in this version; load the page again.")
+        return _answer(scope, asset)
+
+    async def _library(self) -> Asset:
+        """Read and compressed once, by whoever asks first, on a thread: it is large."""
+        if self._zipping is None or (self._zipping.done() and self._zipping.exception() is not None):
+            work = asyncio.to_thread(_asset, self._plotly_at)
+            self._zipping = asyncio.get_running_loop().create_task(work, name="compress plotly")
+        return await asyncio.shield(self._zipping)
+
+
+def _asset(path: Path) -> Asset:
+    plain = path.read_bytes()
+    return Asset(_TYPES[path.suffix], plain, gzip.compress(plain, 6, mtime=0))
+
+
+def _answer(scope: Scope, asset: Asset) -> Answer:
+    kind = (b"content-type", asset.kind)
+    if b"gzip" in (find_header(scope, b"accept-encoding") or b""):
+        return Answer(headers=(kind, *_FOREVER, (b"content-encoding", b"gzip")), body=asset.zipped)
+    return Answer(headers=(kind, *_FOREVER), body=asset.plain)
+
+
+def _plotly_path() -> Path:
+    found = find_spec("plotly")
+    places = () if found is None else found.submodule_search_locations or ()
+    for place in places:
+        path = Path(place) / "package_data" / _PLOTLY
+        if path.is_file():
+            return path
+    raise FileNotFoundError(f"{_PLOTLY} is not in the installed plotly package; install plotly again")

@@ -1,0 +1,106 @@
+"""Drains: which deployments operators have taken out of service, kept in the store so that every replica follows.
+
+Space `drains`, one key for each deployment that is drained. A process that cannot reach the store keeps what it knew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Annotated, Final, Protocol
+
+import msgspec
+from msgspec import Meta
+
+from gateway.access.audit_log import AuditLog
+from gateway.admin.fields import Form, fill
+from gateway.admin.table import Call, Entry
+from gateway.endpoints import Answer
+from gateway.errors import NotFound
+from gateway.revisions.revision import MAX_REASON_CHARS
+from gateway.routing.live import LiveDeployment
+from gateway.store.base import Store, StoreUnavailable
+
+SPACE: Final = "drains"
+DRAIN_PATH: Final = "/admin/api/deployments/{}/drain"
+LOOK_S: Final = 1.0
+_MAX_DRAINS: Final = 1000
+
+
+class DrainOrder(Form, frozen=True, kw_only=True):
+    """What is submitted."""
+
+    drain: bool
+    reason: Annotated[str, Meta(max_length=MAX_REASON_CHARS)] = ""
+
+
+class Deployments(Protocol):
+    """The live deployments by id."""
+
+    def __call__(self) -> Mapping[str, LiveDeployment]:
+        """Of the policy in force."""
+        ...
+
+
+class Drains:
+    """`POST /admin/api/deployments/{id}/drain`, and what follows the store."""
+
+    def __init__(self, deployments: Deployments, store: Store, audit: AuditLog, on_change: Callable[[], None]) -> None:
+        """`on_change`: a deployment is wanted again, and somebody should see whether it is ready."""
+        self._deployments = deployments
+        self._store = store
+        self._audit = audit
+        self._on_change = on_change
+        self._drained: frozenset[str] = frozenset()
+        self._cursor = -1
+
+    def entries(self) -> list[Entry]:
+        """For the admin API's table."""
+        return [Entry(method="POST", path=DRAIN_PATH, action=self.order)]
+
+    async def order(self, call: Call) -> Answer:
+        """Drain it, or take it back; raises NotFound, InvalidRequest and StoreUnavailable, which changed nothing."""
+        (name,) = call.params
+        asked = fill(DrainOrder, call.document)
+        if name not in self._deployments():
+            raise NotFound("There is no such deployment in the policy in force.")
+        if asked.drain:
+            await self._store.put(SPACE, name, msgspec.json.encode({"reason": asked.reason}))
+        else:
+            await self._store.delete(SPACE, name)
+        self._take(self._drained | {name} if asked.drain else self._drained - {name})
+        action = "deployment.drain" if asked.drain else "deployment.take_back"
+        await self._audit.record(call.who, action, name, reason=asked.reason)
+        return Answer.json({"deployment": name, "drain": asked.drain})
+
+    def apply(self) -> None:
+        """A new revision may have brought deployments that do not know yet."""
+        self._take(self._drained)
+
+    async def run(self) -> None:
+        """Follow the store for ever; ends by cancellation."""
+        while True:
+            try:
+                await self._look()
+            except StoreUnavailable:
+                self._cursor = -1  # what changed meanwhile is read anew
+            await asyncio.sleep(LOOK_S)
+
+    async def _look(self) -> None:
+        """Read everything when anything changed: it is little."""
+        after = None if self._cursor < 0 else self._cursor
+        feed = await self._store.changes(SPACE, after=after)
+        if after is None or feed.changes or feed.is_gap:
+            self._take(frozenset(await self._store.keys(SPACE, limit=_MAX_DRAINS)))
+        self._cursor = feed.cursor
+
+    def _take(self, drained: frozenset[str]) -> None:
+        self._drained = drained
+        is_any_back = False
+        for name, live in self._deployments().items():
+            is_drained = name in drained
+            if live.is_draining != is_drained:
+                live.drain(is_draining=is_drained)
+                is_any_back = is_any_back or not is_drained
+        if is_any_back:
+            self._on_change()

@@ -1,0 +1,156 @@
+"""LiveFeed: server-sent events for open pages, one a second. Nothing runs and nothing is kept while no page is open."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from gateway.admin.query import Query
+from gateway.admin.request_desk import RequestDesk, filters
+from gateway.admin.view import DEFAULT_WINDOW_S, View
+from gateway.errors import ErrorType, GatewayError, InvalidRequest
+from gateway.http.asgi import Receive, Scope, Send
+from gateway.http.disconnect import DisconnectWatch, watch
+from gateway.ids import RequestIds
+from gateway.telemetry.window import STEP_S, WINDOWS_S
+from gateway.timeline import Clock
+
+LIVE_PATH: Final = "/admin/api/live"
+MAX_SUBSCRIBERS: Final = 32
+PERIOD_S: Final = 1.0
+_SHARED_S: Final = 0.5
+"""How old what was made for another page may be."""
+_MAX_NEW: Final = 50
+"""Requests in one event; of more, the newest."""
+_RETRY_MS: Final = 2000
+
+Document = Callable[[], dict[str, Any]]
+
+
+class TooManyPages(GatewayError):
+    """503: as many pages are open as may be."""
+
+    status = 503
+    type: ErrorType = "service_unavailable_error"
+    code = "too_many_live"
+
+
+class LiveFeed:
+    """`GET /admin/api/live?topic=`; an ASGI application. A page that reads slowly misses events; it holds up nobody."""
+
+    def __init__(self, view: View, requests: RequestDesk, *, ids: RequestIds, clock: Clock) -> None:
+        self._view = view
+        self._requests = requests
+        self._ids = ids
+        self._clock = clock
+        self._made: dict[tuple[str, int, bool], tuple[float, bytes]] = {}
+        self.num_subscribers = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Feed one page until it leaves or the server stops; raises GatewayError before anything was sent."""
+        feed = self._feed(Query(scope))
+        if self.num_subscribers >= MAX_SUBSCRIBERS:
+            raise TooManyPages(f"{MAX_SUBSCRIBERS} pages are open already; close one, or read the API without live.")
+        self.num_subscribers += 1
+        try:
+            async with watch(scope, receive) as client:
+                await self._serve(scope, client, send, feed)
+        finally:
+            self.num_subscribers -= 1
+            if not self.num_subscribers:
+                self._made.clear()
+
+    async def _serve(self, scope: Scope, client: DisconnectWatch, send: Send, feed: _Feed) -> None:
+        headers = [
+            (b"content-type", b"text/event-stream"),
+            (b"cache-control", b"no-store"),
+            (b"x-request-id", self._ids.next().encode("ascii")),
+        ]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b"retry: %d\n\n" % _RETRY_MS, "more_body": True})
+        ending = [asyncio.ensure_future(client.wait())]
+        draining = (scope.get("state") or {}).get("draining")
+        if draining is not None:
+            ending.append(asyncio.ensure_future(draining.wait()))
+        try:
+            while not any(end.done() for end in ending):
+                await send({"type": "http.response.body", "body": feed.event(), "more_body": True})
+                await asyncio.wait(ending, timeout=PERIOD_S, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for end in ending:
+                end.cancel()
+        if not client.is_gone:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    def _feed(self, query: Query) -> _Feed:
+        topic = query.text("topic") or "overview"
+        window_s = query.choice("window", DEFAULT_WINDOW_S, WINDOWS_S)
+        if topic == "requests":
+            after = query.integer("after", 0, least=0, most=2**53)
+            return _NewRequests(self._requests, after, query)
+        if topic not in ("overview", "deployments", "load"):
+            raise InvalidRequest("topic: expected overview, requests, deployments or load.", param="topic")
+        return _Documents(self, topic, window_s)
+
+    def made(self, topic: str, window_s: int, *, is_whole: bool) -> bytes:
+        """The event, made once for all pages that want it at about the same time."""
+        now, key = self._clock(), (topic, window_s, is_whole)
+        known = self._made.get(key)
+        if known is not None and now - known[0] < _SHARED_S:
+            return known[1]
+        if topic == "overview":
+            document = self._view.overview(window_s, with_series=is_whole)
+        elif topic == "deployments":
+            self._view.refresh_engines()
+            document = self._view.deployments(window_s)
+        else:
+            document = self._view.load(window_s)
+        event = _event(topic, document)
+        self._made[key] = now, event
+        return event
+
+
+class _Feed:
+    """What one page is sent."""
+
+    def event(self) -> bytes:
+        """The next event."""
+        raise NotImplementedError
+
+
+class _Documents(_Feed):
+    """A whole document each time; charts only when a step of theirs is over."""
+
+    def __init__(self, owner: LiveFeed, topic: str, window_s: int) -> None:
+        self._owner = owner
+        self._topic = topic
+        self._window_s = window_s
+        self._num = 0
+
+    def event(self) -> bytes:
+        """As _Feed."""
+        is_whole = self._num % int(STEP_S / PERIOD_S) == 0
+        self._num += 1
+        return self._owner.made(self._topic, self._window_s, is_whole=is_whole)
+
+
+class _NewRequests(_Feed):
+    """Requests that finished since the last event."""
+
+    def __init__(self, desk: RequestDesk, after: int, query: Query) -> None:
+        self._desk = desk
+        self._after = after
+        self._where = filters(query)
+
+    def event(self) -> bytes:
+        """As _Feed."""
+        document = self._desk.listed(after=self._after, limit=_MAX_NEW, where=self._where)
+        self._after = document["last"]
+        return _event("requests", document)
+
+
+def _event(topic: str, document: dict[str, Any]) -> bytes:
+    return b"event: %b\ndata: %b\n\n" % (topic.encode("ascii"), msgspec.json.encode(document))

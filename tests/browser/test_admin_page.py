@@ -1,0 +1,217 @@
+"""The admin page in a real browser: every page, by mouse and by keyboard, in both colour schemes."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterator
+from typing import Literal
+
+import httpx
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect
+
+from gateway.admin.pages import PAGES
+from tests.e2e.scripted_gateway import Addresses
+
+pytestmark = pytest.mark.e2e
+
+PATIENCE_MS = 60_000.0
+HOSTILE = "<img src=x onerror='window.hacked=1'><script>window.hacked=1</script>"
+_MAP_STYLES = "Applying inline style violates"
+"""The charting library would style maps that are never drawn; the content security policy stops it, as it should."""
+
+
+@pytest.fixture
+def context(chromium: Browser, site: Addresses) -> Iterator[BrowserContext]:
+    context = chromium.new_context(base_url=site.admin_url, viewport={"width": 1360, "height": 900})
+    context.set_default_timeout(PATIENCE_MS)
+    context.set_default_navigation_timeout(PATIENCE_MS)
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def page(context: BrowserContext) -> Iterator[Page]:
+    """Fails the test when the page logged an error or ran into one."""
+    page, said = context.new_page(), list[str]()
+
+    def note(message: ConsoleMessage) -> None:
+        if message.type == "error" and not message.text.startswith(_MAP_STYLES):
+            said.append(f"{message.text} {message.location}")
+
+    page.on("console", note)
+    page.on("pageerror", lambda error: said.append(str(error)))
+    yield page
+    assert [line for line in said if "/admin/api/requests/unknown-" not in line] == []
+
+
+def ask(site: Addresses, model: str = "auto", text: str = "hi", **headers: str) -> httpx.Response:
+    body = {"model": model, "stream": True, "messages": [{"role": "user", "content": text}]}
+    return httpx.post(f"{site.url}/v1/chat/completions", json=body, headers=headers, timeout=30)
+
+
+def open_page(page: Page, path: str) -> None:
+    page.goto(path)
+    expect(page.locator("#live")).to_have_text("live", timeout=PATIENCE_MS)
+
+
+def test_a_gateway_without_traffic_says_what_to_do(page: Page) -> None:
+    open_page(page, "/admin/")
+    expect(page.locator("#ttft")).to_contain_text("No requests yet", timeout=PATIENCE_MS)
+
+
+def test_the_overview_follows_traffic_and_draws_it(page: Page, site: Addresses) -> None:
+    open_page(page, "/admin/")
+    for n in range(3):
+        assert ask(site, text=f"overview {n}").status_code == 200
+    expect(page.locator("#ttft")).to_contain_text("0-256", timeout=PATIENCE_MS)
+    expect(page.locator("#deployments")).to_contain_text("only")
+    expect(page.locator("#rate .main-svg").first).to_be_visible(timeout=PATIENCE_MS)
+    page.locator("#window").select_option("900")
+    expect(page).to_have_url(re.compile("window=900"))
+
+
+def test_a_request_is_found_explained_and_linked_to(page: Page, site: Addresses) -> None:
+    open_page(page, "/admin/requests")
+    request_id = ask(site, text="explain me").headers["x-request-id"]
+    page.locator(f'tr[data-key="{request_id}"]').click()
+    detail = page.locator("#detail")
+    expect(detail).to_contain_text("upstream first byte")
+    expect(detail).to_contain_text("Decision")
+    expect(page).to_have_url(re.compile(f"/admin/requests/{request_id}$"))
+    page.keyboard.press("Escape")
+    expect(detail).to_be_hidden()
+    page.goto(f"/admin/requests/{request_id}")
+    expect(detail.locator("h2")).to_have_text(request_id)
+
+
+def test_filters_are_part_of_the_address(page: Page, site: Addresses) -> None:
+    ask(site, text="filtered")
+    ask(site, "nobody-serves-this")
+    open_page(page, "/admin/requests?outcome=rejected")
+    rows = page.locator("#list tbody tr")
+    expect(rows.first).to_contain_text("nobody-serves-this")
+    assert all("rejected" in text for text in rows.all_inner_texts())
+    page.locator("[name=outcome]").select_option("cancelled")
+    expect(page.locator("#list")).to_contain_text("No request matches")
+    expect(page).to_have_url(re.compile("outcome=cancelled"))
+
+
+def test_the_keyboard_reaches_everything(page: Page, site: Addresses) -> None:
+    ask(site, text="keys")
+    open_page(page, "/admin/")
+    page.keyboard.press("Tab")
+    expect(page.locator(".skip")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator("#main")).to_be_focused()
+    page.keyboard.press("g")
+    page.keyboard.press("r")
+    expect(page).to_have_url(re.compile("/admin/requests"))
+    expect(page.locator("#list tbody tr").first).to_be_visible()
+    page.keyboard.press("j")
+    expect(page.locator("#detail")).to_be_visible()
+    page.keyboard.press("?")
+    expect(page.locator("#help")).to_be_visible()
+
+
+def test_the_colour_scheme_is_remembered(page: Page) -> None:
+    open_page(page, "/admin/load")
+    before = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.keyboard.press("t")
+    page.wait_for_function("was => getComputedStyle(document.body).backgroundColor !== was", arg=before)
+    page.reload()
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != before
+
+
+def test_a_deployment_is_drained_and_taken_back(context: BrowserContext, site: Addresses, admin_token: str) -> None:
+    page = context.new_page()  # its console says that the first try was refused
+    open_page(page, "/admin/deployments")
+    page.get_by_role("button", name="Drain").click()
+    page.locator("dialog[open] [name=reason]").fill("a new card")
+    page.locator("dialog[open] button[value=ok]").click()
+    page.locator("dialog[open] [name=token]").fill(admin_token)  # changes need more than reading does
+    page.locator("dialog[open] button[value=ok]").click()
+    card = page.locator("section#only")
+    expect(card).to_contain_text("draining", timeout=PATIENCE_MS)
+    assert ask(site, text="while drained").status_code == 503
+    page.get_by_role("button", name="Take back").click()
+    page.locator("dialog[open] button[value=ok]").click()
+    expect(card).to_contain_text("ready", timeout=PATIENCE_MS)
+
+
+def test_nothing_that_others_say_runs_on_a_page(page: Page, site: Addresses) -> None:
+    refused = ask(site, HOSTILE, **{"x-client-request-id": HOSTILE})
+    open_page(page, "/admin/requests")
+    row = page.locator(f'tr[data-key="{refused.headers["x-request-id"]}"]')
+    expect(row).to_contain_text("<img src=x")
+    row.click()
+    expect(page.locator("#detail")).to_contain_text(HOSTILE)
+    page.goto(f"/admin/requests/unknown-{HOSTILE.replace('/', '%2F')}")
+    expect(page.locator("#detail")).to_contain_text("Not known here")
+    assert page.evaluate("window.hacked") is None
+    assert page.locator("main img").count() == 0
+
+
+def test_tables_are_exported_and_no_cell_is_a_formula(page: Page, site: Addresses) -> None:
+    ask(site, '=HYPERLINK("http://evil")')
+    open_page(page, "/admin/requests?outcome=rejected")
+    expect(page.locator("#list tbody tr").first).to_be_visible()
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Export Requests as CSV").click()
+    with open(download.value.path(), newline="") as stream:
+        rows = list(csv.DictReader(io.StringIO(stream.read())))
+    assert any(row["model"] == '\'=HYPERLINK("http://evil")' for row in rows)
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Export Requests as JSON").click()
+    assert {row["outcome"] for row in json.loads(download.value.path().read_text())} == {"rejected"}
+
+
+def test_a_feed_that_broke_off_is_taken_up_again(context: BrowserContext, site: Addresses) -> None:
+    page = context.new_page()  # its console says that it was offline
+    open_page(page, "/admin/load")
+    context.set_offline(True)
+    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    expect(page.locator("#banners")).to_contain_text("broke off", timeout=PATIENCE_MS)
+    context.set_offline(False)
+    expect(page.locator("#live")).to_have_text("live", timeout=PATIENCE_MS)
+    expect(page.locator("#banners")).not_to_contain_text("broke off")
+
+
+def test_a_page_that_is_open_for_long_keeps_a_bounded_list(page: Page, site: Addresses) -> None:
+    with httpx.Client(timeout=30) as client:
+        body = {"model": "nobody", "messages": [{"role": "user", "content": "hi"}]}
+        open_page(page, "/admin/requests")
+        for _ in range(10):
+            for _ in range(40):
+                client.post(f"{site.url}/v1/chat/completions", json=body)
+            newest = client.get(f"{site.admin_url}/admin/api/requests?limit=1").json()["requests"][0]["id"]
+            expect(page.locator(f'tr[data-key="{newest}"]')).to_be_attached(timeout=PATIENCE_MS)
+    assert page.locator("#list tbody tr").count() <= 200
+
+
+@pytest.mark.parametrize("page_", PAGES, ids=lambda one: one.id)
+def test_no_page_is_wider_than_a_telephone(context: BrowserContext, page_: object) -> None:
+    page = context.new_page()
+    page.set_viewport_size({"width": 360, "height": 740})
+    open_page(page, getattr(page_, "path", ""))
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+@pytest.mark.parametrize("page_", PAGES, ids=lambda one: one.id)
+def test_axe_finds_nothing_in_either_colour_scheme(context: BrowserContext, site: Addresses, page_: object) -> None:
+    ask(site, text="axe")
+    page = context.new_page()
+    open_page(page, getattr(page_, "path", ""))
+    page.wait_for_function("!document.querySelector('main').textContent.includes('Loading…')", timeout=PATIENCE_MS)
+    if getattr(page_, "id", "") == "requests":
+        page.locator("#list tbody tr").first.click()
+        expect(page.locator("#detail")).to_be_visible()
+    schemes: list[Literal["light", "dark"]] = ["light", "dark"]
+    for scheme in schemes:
+        page.emulate_media(color_scheme=scheme)
+        found = Axe().run(page)
+        assert found.violations_count == 0, found.generate_report()

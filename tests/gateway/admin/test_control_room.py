@@ -1,0 +1,226 @@
+"""The admin page's API over real sockets: totals, one request explained, drains, the live feed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.admin.live_feed import MAX_SUBSCRIBERS
+from tests.gateway.stack import Stack, chat, encode, running
+
+POLICY = """
+schema_version: 1
+deployments:
+  - id: small
+    url: "unix:{folder}/small.sock"
+    model: tiny
+    cost_per_mtok: {{prompt: 1000, completion: 2000}}
+  - id: large
+    url: "unix:{folder}/large.sock"
+    model: big
+    cost_per_mtok: {{prompt: 10000, completion: 20000}}
+lanes:
+  - {{id: interactive, weight: 8, slo: {{ttft_p95_ms: 20000}}}}
+  - {{id: batch, weight: 1}}
+routes:
+  - id: main
+    match: {{models: [auto]}}
+    cache: {{mode: exact}}
+    select: {{policy: first_available, candidates: [small, large]}}
+"""
+
+
+@pytest.fixture
+async def stack(tmp_path: Path) -> AsyncIterator[Stack]:
+    async with running(tmp_path, policy=POLICY.format(folder=tmp_path)) as stack:
+        yield stack
+
+
+async def overview(stack: Stack) -> dict[str, Any]:
+    reply = await stack.get("/admin/api/overview?window=60", admin=True)
+    assert reply.status == 200, reply.body
+    found: dict[str, Any] = reply.json
+    return found
+
+
+async def test_the_overview_counts_what_was_served(stack: Stack) -> None:
+    for _ in range(2):
+        await stack.ask(chat(stream=True))
+    await stack.ask(chat("nobody"))
+    found = await overview(stack)
+    assert found["requests"]["outcomes"] == {"completed": 1, "cached": 1, "rejected": 1}
+    assert found["cache"]["hit_exact"] == 1
+    assert [row["bucket"] for row in found["ttft"]] == ["0-256", "from cache", "all"]
+    assert found["slo"] == [
+        {
+            "lane": "interactive",
+            "target": "ttft",
+            "limit_ms": 20000.0,
+            "met": 2,
+            "missed": 0,
+            "shed": 0,
+            "ratio": 1.0,
+            "ratio_of_all": 1.0,
+        }
+    ]
+    assert {row["stage"] for row in found["stages"]} >= {"read", "admit", "cache", "relay"}
+    assert found["deployments"][0]["requests"] == 1
+
+
+async def test_saved_money_is_what_the_dearest_candidate_would_have_taken(stack: Stack) -> None:
+    for _ in range(2):
+        await stack.ask(chat())
+    saved = (await overview(stack))["saved"]
+    assert saved["tokens"] == {"hit_exact": 10}
+    assert saved["spent"] == pytest.approx((7 * 1 + 3 * 2) / 1000)
+    assert saved["cost"]["hit_exact"] == pytest.approx((7 * 10 + 3 * 20) / 1000)
+    assert saved["cost"]["routing"] == pytest.approx((7 * 9 + 3 * 18) / 1000)
+
+
+async def test_a_gateway_that_served_nothing_says_so_in_numbers(stack: Stack) -> None:
+    found = await overview(stack)
+    assert found["requests"]["count"] == 0
+    assert found["ttft"] == []
+    assert found["stages"] == []
+    assert found["slo"][0]["ratio"] is None
+    assert found["cache"]["hit_ratio"] is None
+
+
+async def test_one_request_is_explained_by_its_id(stack: Stack) -> None:
+    reply = await stack.ask(chat(stream=True))
+    told = (await stack.get(f"/admin/api/requests/{reply.headers['x-request-id']}", admin=True)).json["request"]
+    assert told["outcome"] == "completed"
+    assert told["decisions"][0]["deployment"] == "small"
+    assert told["stages"][0]["stage"] == "read"
+    hit = await stack.ask(chat(stream=True))
+    cached = (await stack.get(f"/admin/api/requests/{hit.headers['x-request-id']}", admin=True)).json["request"]
+    assert cached["cache_entry"] == reply.headers["x-request-id"]
+
+
+async def test_requests_are_listed_newest_first_and_filtered(stack: Stack) -> None:
+    for model in ("auto", "nobody", "auto"):
+        await stack.ask(chat(model))
+    listed = (await stack.get("/admin/api/requests", admin=True)).json["requests"]
+    assert [one["outcome"] for one in listed] == ["cached", "rejected", "completed"]
+    only = (await stack.get("/admin/api/requests?outcome=cached&lane=interactive", admin=True)).json["requests"]
+    assert [one["outcome"] for one in only] == ["cached"]
+
+
+@pytest.mark.parametrize(
+    "path", ["/admin/api/overview?window=7", "/admin/api/requests?limit=x", "/admin/api/live?topic=everything"]
+)
+async def test_a_parameter_that_makes_no_sense_is_named(stack: Stack, path: str) -> None:
+    reply = await stack.get(path, admin=True)
+    assert reply.status == 400
+    assert reply.error["param"] in path
+
+
+async def test_unknown_requests_and_deployments_are_404(stack: Stack) -> None:
+    assert (await stack.get("/admin/api/requests/req_0", admin=True)).status == 404
+    body = {"drain": True}
+    assert (await stack.ask(body, admin=True, path="/admin/api/deployments/none/drain")).status == 404
+    assert (await stack.get("/admin/api/deployments/small/drain", admin=True)).status == 405
+
+
+async def test_a_drained_deployment_gets_nothing_new_until_it_is_taken_back(stack: Stack) -> None:
+    drain = "/admin/api/deployments/small/drain"
+    reply = await stack.ask({"drain": True, "reason": "a new card"}, admin=True, path=drain)
+    assert reply.status == 200, reply.body
+    served = await stack.ask(chat(temperature=0.5))
+    assert served.headers["x-penstock-deployment"] == "large"
+    states = (await stack.get("/admin/api/deployments", admin=True)).json["deployments"]
+    assert {one["id"]: one["state"] for one in states} == {"small": "draining", "large": "ready"}
+    await stack.ask({"drain": False}, admin=True, path=drain)
+    await _until(lambda: stack.gateway.room._deployments()["small"].is_ready)
+    served = await stack.ask(chat(temperature=0.6))
+    assert served.headers["x-penstock-deployment"] == "small"
+
+
+async def test_a_drain_that_another_process_ordered_is_followed(stack: Stack) -> None:
+    await stack.gateway._stores.limits.put("drains", "small", b"{}")
+    await _until(lambda: stack.gateway.room._deployments()["small"].is_draining)
+    await stack.gateway._stores.limits.delete("drains", "small")
+    await _until(lambda: stack.gateway.room._deployments()["small"].is_ready)
+
+
+async def test_the_live_feed_tells_of_a_request_within_two_seconds(stack: Stack) -> None:
+    reader, writer = await _subscribe(stack, "topic=requests")
+    try:
+        assert (await _event(reader))["requests"] == []
+        reply = await stack.ask(chat())
+        told = await _event(reader)
+        while not told["requests"]:
+            told = await _event(reader)
+        assert told["requests"][0]["id"] == reply.headers["x-request-id"]
+    finally:
+        writer.close()
+
+
+async def test_the_feed_of_the_overview_brings_charts_first_and_counts_always(stack: Stack) -> None:
+    await stack.ask(chat())
+    reader, writer = await _subscribe(stack, "topic=overview&window=60")
+    try:
+        first, second = await _event(reader), await _event(reader)
+        assert first["series"][-1]["completed"] > 0
+        assert "series" not in second
+        assert second["requests"]["count"] == 1
+    finally:
+        writer.close()
+
+
+async def test_nothing_is_left_of_a_page_that_closed(stack: Stack) -> None:
+    feed = stack.gateway.room.feed
+    _, writer = await _subscribe(stack, "topic=load")
+    await _until(lambda: feed.num_subscribers == 1)
+    writer.close()
+    await _until(lambda: feed.num_subscribers == 0)
+    assert feed._made == {}
+
+
+async def test_more_pages_than_may_be_open_are_told_so(stack: Stack) -> None:
+    writers = [(await _subscribe(stack, "topic=load"))[1] for _ in range(MAX_SUBSCRIBERS)]
+    try:
+        await _until(lambda: stack.gateway.room.feed.num_subscribers == MAX_SUBSCRIBERS)
+        reply = await stack.get("/admin/api/live?topic=load", admin=True)
+        assert (reply.status, reply.error["code"]) == (503, "too_many_live")
+    finally:
+        for writer in writers:
+            writer.close()
+
+
+async def test_an_open_page_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    async with running(tmp_path, policy=POLICY.format(folder=tmp_path)) as stack:
+        reader, writer = await _subscribe(stack, "topic=load")
+        await _event(reader)
+        await asyncio.wait_for(stack.gateway.stop(drain_timeout_s=60.0), 30)
+        assert (await reader.read()).endswith(b"0\r\n\r\n")
+        writer.close()
+
+
+async def _subscribe(stack: Stack, query: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    admin = stack.gateway.config.admin_listen.removeprefix("unix:")
+    reader, writer = await asyncio.open_unix_connection(admin)
+    writer.write(encode(path=f"/admin/api/live?{query}", method="GET"))
+    await reader.readuntil(b"\r\n\r\n")
+    return reader, writer
+
+
+async def _event(reader: asyncio.StreamReader) -> dict[str, Any]:
+    while True:
+        line = await asyncio.wait_for(reader.readline(), 30)
+        if line.startswith(b"data: "):
+            found: dict[str, Any] = json.loads(line[6:])
+            return found
+
+
+async def _until(is_so: Any) -> None:
+    for _ in range(600):
+        if is_so():
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError("it did not come to that within 30 s")

@@ -1,0 +1,104 @@
+"""What the admin page is made of: its weight, its headers, what may be kept by browsers."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from gateway.admin.assets import Assets
+from gateway.admin.pages import PAGES, Pages
+from tests.gateway.stack import Stack, running
+
+MAX_PAGE_BYTES = 60 * 1024
+STATIC = Path(__file__).parents[3] / "gateway" / "admin" / "static"
+
+
+@pytest.fixture
+async def stack(tmp_path: Path) -> AsyncIterator[Stack]:
+    async with running(tmp_path) as stack:
+        yield stack
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.id)
+async def test_every_page_has_its_frame_and_a_strict_policy(stack: Stack, page: object) -> None:
+    reply = await stack.get(getattr(page, "path", ""), admin=True)
+    assert reply.status == 200
+    policy = reply.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert reply.headers["cache-control"] == "no-store"
+    html = reply.body.decode()
+    assert "<script>" not in html
+    assert not re.search(r"<style|\sstyle=|\son[a-z]+=|https?://", html)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.id)
+async def test_what_a_page_loads_of_ours_is_light(stack: Stack, page: object) -> None:
+    html = (await stack.get(getattr(page, "path", ""), admin=True)).body.decode()
+    wanted = set(re.findall(r"/admin/static/[0-9a-f]+/[a-z]+\.(?:js|css)", html))
+    scripts = [name for name in wanted if name.endswith(".js")]
+    for path in scripts:
+        text = (STATIC / Path(path).name).read_text()
+        wanted |= {path.rpartition("/")[0] + "/" + name for name in re.findall(r'from "\./([a-z]+\.js)"', text)}
+    sizes = [len((await stack.get(path, admin=True)).body) for path in sorted(wanted)]
+    assert len(sizes) >= 4
+    assert sum(sizes) <= MAX_PAGE_BYTES
+
+
+def test_all_scripts_and_styles_together_travel_light() -> None:
+    files = [path for path in STATIC.iterdir() if path.suffix in (".js", ".css")]
+    assert sum(len(gzip.compress(path.read_bytes(), 6)) for path in files) <= MAX_PAGE_BYTES // 2
+
+
+async def test_assets_are_kept_for_ever_and_compressed_where_asked(stack: Stack) -> None:
+    base = stack.gateway.room.assets.base
+    plain = await stack.get(f"{base}/core.js", admin=True)
+    zipped = await stack.get(f"{base}/core.js", admin=True, headers={"accept-encoding": "gzip"})
+    assert "immutable" in plain.headers["cache-control"]
+    assert zipped.headers["content-encoding"] == "gzip"
+    assert gzip.decompress(zipped.body) == plain.body
+    assert plain.headers["x-content-type-options"] == "nosniff"
+
+
+async def test_assets_of_another_version_and_paths_outside_are_404(stack: Stack) -> None:
+    base = stack.gateway.room.assets.base
+    for path in ("/admin/static/0000/core.js", f"{base}/../assets.py", f"{base}/..%2fassets.py", f"{base}/", base):
+        assert (await stack.get(path, admin=True)).status == 404, path
+
+
+async def test_the_charting_library_comes_from_the_installed_package_compressed(stack: Stack) -> None:
+    path = stack.gateway.room.assets.plotly
+    reply = await stack.get(path, admin=True, headers={"accept-encoding": "gzip, br"})
+    assert reply.status == 200
+    assert len(reply.body) < 2 * 1024 * 1024
+    assert b"plotly.js v" in gzip.decompress(reply.body)[:2000]
+
+
+async def test_the_api_is_never_kept_by_browsers(stack: Stack) -> None:
+    for path in ("overview", "requests", "deployments", "load"):
+        assert (await stack.get(f"/admin/api/{path}", admin=True)).headers["cache-control"] == "no-store"
+
+
+async def test_ranges_and_strange_methods_do_nothing_special(stack: Stack) -> None:
+    path = f"{stack.gateway.room.assets.base}/core.js"
+    ranges = "bytes=" + ",".join(f"{n}-{n}" for n in range(3000))
+    whole = await stack.get(path, admin=True, headers={"range": ranges})
+    assert whole.status == 200
+    assert len(whole.body) == len((STATIC / "core.js").read_bytes())
+    for method in ("TRACE", "CONNECT", "DELETE", "POST"):
+        assert (await stack.get(path, admin=True) if not method else await _with(stack, method, path)) in (400, 405)
+    assert (await stack.get("/docs", admin=True)).status == 404
+    assert (await stack.get("/admin/?debug=1", admin=True)).status == 200
+
+
+async def _with(stack: Stack, method: str, path: str) -> int:
+    return (await stack.ask(None, admin=True, path=path, method=method)).status
+
+
+def test_pages_are_rendered_once_from_templates_that_escape() -> None:
+    pages = Pages(Assets())
+    assert set(pages.get()) == {"/admin", *(page.path for page in PAGES)}
