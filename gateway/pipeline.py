@@ -168,7 +168,9 @@ class ChatPipeline:
         turn.mark(Stage.ADMIT)
 
         router = snapshot.router
-        planned = router.match(request.model, caller.tenant, head.all() if router.reads_headers else _NO_HEADERS)
+        planned = router.match(
+            request.model, caller.tenant, head.all() if router.reads_headers else _NO_HEADERS, request
+        )
         record.route = planned.route.id
         turn.mark(Stage.ROUTE)
 

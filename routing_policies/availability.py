@@ -27,8 +27,6 @@ def _tenant(tenant: Tenant, path: Path) -> Iterator[Finding]:
 
 
 def _route(route: Route, path: Path) -> Iterator[Finding]:
-    if route.match.when is not None:
-        yield _finding((*path, "match", "when"), "matching by expression", "match by models, tenants or headers")
     if route.trim.budget_tokens is not None and not route.trim.strategies:
         message = "a budget without strategies would have no effect; name some, such as [minify, drop_old_turns]"
         yield Finding(path=(*path, "trim", "budget_tokens"), message=message)

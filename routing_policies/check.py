@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from routing_policies.conditions.condition import MAX_TEXT_CHARS
 from routing_policies.decision import Decision
 from routing_policies.document import Deployment, GivenDeployment, Lane, Policy, PolicyTest, Route, TestRequest
 from routing_policies.matching import NoRoute, RequestView, RouteTable
@@ -41,7 +42,7 @@ def run_tests(policy: Policy, document: Document) -> CheckResult:
 
 def _failures(policy: Policy, table: RouteTable, test: PolicyTest, path: Path) -> Iterator[Finding]:
     expect = test.expect
-    request = RequestView(model=test.request.model, tenant=test.request.tenant, headers=test.request.headers)
+    request = _request_view(test.request)
     try:
         route = table.match(request)
     except NoRoute as error:
@@ -57,6 +58,24 @@ def _failures(policy: Policy, table: RouteTable, test: PolicyTest, path: Path) -
     profile = profile_of(route.select)
     decision = profile.decide(_views(policy, route, test), _attempt(policy, route, test.request), random.Random(0))
     yield from _choice_failures(test, route, decision, path)
+
+
+def _request_view(request: TestRequest) -> RequestView:
+    return RequestView(model=request.model, tenant=request.tenant, headers=request.headers, facts=_TestFacts(request))
+
+
+class _TestFacts:
+    """What a test says of its request."""
+
+    def __init__(self, request: TestRequest) -> None:
+        self._request = request
+
+    def fact(self, name: str) -> str | int | bool:
+        """As Facts."""
+        if name == "prompt_bytes":
+            return len(self._request.text.encode())
+        value: str | int | bool = getattr(self._request, name)
+        return value[:MAX_TEXT_CHARS] if isinstance(value, str) else value
 
 
 def _choice_failures(test: PolicyTest, route: Route, decision: Decision, path: Path) -> Iterator[Finding]:

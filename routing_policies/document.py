@@ -241,6 +241,9 @@ class Match(_Strict, frozen=True, kw_only=True):
     headers: dict[HeaderName, str] = {}
     """Request headers that must be present with exactly this value."""
     when: str | None = None
+    """A condition in CEL, such as `request.turns <= 2 && tenant in ["shop"]`: of `request.model`, `.turns`,
+    `.prompt_bytes`, `.has_tools`, `.has_images`, `.stream`, `.text` (of the last message, its first 2,000 characters),
+    `tenant` and `headers["name"]`."""
 
 
 class Trim(_Strict, frozen=True, kw_only=True):
@@ -376,6 +379,10 @@ class TestRequest(_Strict, frozen=True, kw_only=True):
     model: ModelName = "auto"
     tenant: Id | None = None
     text: str = ""
+    turns: Count = 1
+    has_tools: bool = False
+    has_images: bool = False
+    stream: bool = False
     headers: dict[HeaderName, str] = {}
     lane: Id | None = None
     """Whose targets hold; None is the tenant's first, or the policy's."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from routing_policies.availability import unavailable
+from routing_policies.conditions.problems import condition_problems
 from routing_policies.document import Policy
 from routing_policies.nodes import Document, compose
 from routing_policies.problems import PolicyError, Problem
@@ -29,7 +30,7 @@ def load_document(text: str, *, source: str, variables: Mapping[str, str] | None
     policy = reader.read(document.root, Policy)
     if reader.problems or policy is None:
         raise PolicyError(source, reader.problems)
-    findings = [*reference_problems(policy), *unavailable(policy)]
+    findings = [*reference_problems(policy), *condition_problems(policy), *unavailable(policy)]
     if findings:
         raise PolicyError(source, [document.locate(finding) for finding in findings])
     return policy, document

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from routing_policies.conditions.condition import Condition, Facts
 from routing_policies.document import Deployment, Match, NoRouteCode, Policy, Route, Select
 from routing_policies.references import known_models
 
@@ -20,6 +21,8 @@ class RequestView:
     model: str
     tenant: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
+    facts: Facts | None = None
+    """What conditions ask about; None: no route with a condition takes it."""
 
 
 class NoRoute(LookupError):
@@ -41,6 +44,10 @@ class RouteTable:
 
     def __init__(self, policy: Policy) -> None:
         self._routes = policy.routes
+        self.conditions = {
+            route.id: Condition(route.match.when) for route in policy.routes if route.match.when is not None
+        }
+        """By route, of those that have one."""
         self._models = known_models(policy)
         self._allowed = {tenant.id: frozenset(tenant.models) for tenant in policy.tenants if tenant.models is not None}
         self._implied = _implied_routes(policy.deployments)
@@ -52,7 +59,7 @@ class RouteTable:
         if not self._may_use(request.tenant, request.model):
             raise NoRoute("model_not_allowed", request.model)
         for route in self._routes:
-            if _matches(route.match, request):
+            if _matches(route.match, request) and (route.match.when is None or self._holds(route, request)):
                 return route
         implied = self._implied.get(request.model)
         if implied is None:
@@ -67,6 +74,10 @@ class RouteTable:
     def effective_routes(self) -> tuple[Route, ...]:
         """Every route in the order tried, the implied ones last."""
         return (*self._routes, *self._implied.values())
+
+    def _holds(self, route: Route, request: RequestView) -> bool:
+        facts = request.facts
+        return facts is not None and self.conditions[route.id].holds(facts, request.tenant, request.headers)
 
     def _may_use(self, tenant: str | None, model: str) -> bool:
         allowed = None if tenant is None else self._allowed.get(tenant)

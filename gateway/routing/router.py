@@ -15,6 +15,7 @@ from gateway.request import ChatRequest
 from gateway.routing.affinity import AffinityIndex, prefix_of, session_of
 from gateway.routing.ask import Ask
 from gateway.routing.candidate import Candidate
+from gateway.routing.facts import RequestFacts
 from gateway.routing.identity import key_of
 from gateway.routing.live import LiveDeployment
 from gateway.routing.prompt_of import prompt_of
@@ -236,7 +237,11 @@ class Router:
             planned.fallbacks = tuple(
                 by_id[name] if name in by_id else self._lone(name) for name in planned.route.select.fallback
             )
-        self.reads_headers = any(route.match.headers for route in self._table.effective_routes())
+        conditions = self._table.conditions.values()
+        self._has_conditions = bool(conditions)
+        self.reads_headers = any(route.match.headers for route in self._table.effective_routes()) or any(
+            condition.needs_headers for condition in conditions
+        )
         """Whether `match` looks at headers at all; when not, they need not be decoded."""
         self._known: dict[tuple[str, str | None], PlannedRoute] = {}
         """Matches that headers cannot change; as many as there are tenants times model names."""
@@ -248,19 +253,22 @@ class Router:
     def _plan(self, route: Route) -> PlannedRoute:
         return PlannedRoute(route, self._deployments, self._clock, self._rules, self._zone, self._predictors)
 
-    def match(self, model: str, tenant: str | None, headers: Mapping[str, str]) -> PlannedRoute:
-        """The route for this request; raises NotFound or ModelNotAllowed."""
+    def match(
+        self, model: str, tenant: str | None, headers: Mapping[str, str], request: ChatRequest | None = None
+    ) -> PlannedRoute:
+        """The route for this request; raises NotFound or ModelNotAllowed. Without `request` no condition holds."""
         known = self._known.get((model, tenant))
         if known is not None:
             return known
-        planned = self._planned[id(self._match(model, tenant, headers))]
-        if not self.reads_headers:
+        facts = RequestFacts(request) if self._has_conditions and request is not None else None
+        planned = self._planned[id(self._match(model, tenant, headers, facts))]
+        if not self.reads_headers and not self._has_conditions:
             self._known[model, tenant] = planned
         return planned
 
-    def _match(self, model: str, tenant: str | None, headers: Mapping[str, str]) -> Route:
+    def _match(self, model: str, tenant: str | None, headers: Mapping[str, str], facts: RequestFacts | None) -> Route:
         try:
-            return self._table.match(RequestView(model=model, tenant=tenant, headers=headers))
+            return self._table.match(RequestView(model=model, tenant=tenant, headers=headers, facts=facts))
         except NoRoute as error:
             if error.code == "model_not_allowed":
                 raise ModelNotAllowed(

@@ -1,0 +1,21 @@
+"""What is wrong with a policy's conditions, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from routing_policies.conditions.condition import Condition
+from routing_policies.conditions.tokens import ConditionError
+from routing_policies.document import Policy
+from routing_policies.problems import Finding
+
+
+def condition_problems(policy: Policy) -> Iterator[Finding]:
+    """One finding for each condition that is no good."""
+    for index, route in enumerate(policy.routes):
+        if route.match.when is None:
+            continue
+        try:
+            Condition(route.match.when)
+        except ConditionError as error:
+            yield Finding(path=("routes", index, "match", "when"), message=str(error))

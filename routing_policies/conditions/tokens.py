@@ -1,0 +1,49 @@
+"""The words of a condition, with the place of each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final, Literal, NamedTuple
+
+Kind = Literal["number", "string", "name", "sign", "end"]
+
+_TOKEN: Final = re.compile(
+    r"""(?P<space>\s+)
+    |(?P<number>\d+\.\d+|\d+)
+    |(?P<string>"(?:[^"\\\n]|\\["\\nt'.*+?()\[\]^$|dwsbDWSB])*"|'(?:[^'\\\n]|\\["\\nt'.*+?()\[\]^$|dwsbDWSB])*')
+    |(?P<name>[A-Za-z_][A-Za-z0-9_]*)
+    |(?P<sign>&&|\|\||==|!=|<=|>=|[<>!()\[\].,?:+\-*/%])""",
+    re.VERBOSE,
+)
+
+
+class ConditionError(ValueError):
+    """A condition is no good; `at` is the character where, from 1."""
+
+    def __init__(self, message: str, at: int) -> None:
+        super().__init__(f"{message} (at character {at})")
+        self.at = at
+
+
+class Token(NamedTuple):
+    """One word."""
+
+    kind: Kind
+    text: str
+    at: int
+    """Its first character, from 1."""
+
+
+def tokens(source: str) -> Iterator[Token]:
+    """Every word, then the end. Raises ConditionError."""
+    position = 0
+    while position < len(source):
+        found = _TOKEN.match(source, position)
+        if found is None:
+            raise ConditionError(f"{source[position]!r} has no meaning here", position + 1)
+        kind = found.lastgroup
+        if kind in ("number", "string", "name", "sign"):
+            yield Token(kind, found.group(), position + 1)  # type: ignore[arg-type]
+        position = found.end()
+    yield Token("end", "", len(source) + 1)
