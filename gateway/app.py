@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 
 from gateway.admin.cache_desk import CacheDesk
 from gateway.admin.control_room import ControlRoom
+from gateway.admin.diagnosis_desk import DiagnosisDesk
 from gateway.admin.site import Operations, admin_map
 from gateway.admission.admitter import Admitter
 from gateway.admission.gate import Gate
@@ -26,6 +27,7 @@ from gateway.cache.exact import ExactTier
 from gateway.cache.exact_cache import ExactCache
 from gateway.config import GatewayConfig
 from gateway.control_plane import ControlPlane
+from gateway.diagnosis.collect import Collector
 from gateway.endpoints import Site
 from gateway.errors import GatewayError, Shed
 from gateway.feedback import FeedbackDesk
@@ -172,6 +174,7 @@ class Gateway:
                 probes,
                 CacheDesk(self._cache),
                 self.room,
+                self._make_diagnosis(),
             ),
             ids=self._ids,
             log=self.log,
@@ -197,6 +200,13 @@ class Gateway:
             new_request_id=self._ids.next,
             on_refusal=self._count_refusal,
         )
+
+    def _make_diagnosis(self) -> DiagnosisDesk:
+        def late_s() -> float:
+            return 0.0 if self._lag is None else self._lag.late_s
+
+        collector = Collector(self.metrics, self._deployments, late_s, time.monotonic)
+        return DiagnosisDesk(collector, lambda: self._current().policy)
 
     async def start(self) -> None:
         """Load the policy, probe once, listen. Raises PolicyFileError or OSError; nothing is left open then."""

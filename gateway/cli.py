@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from gateway import access_commands, commands, policy_commands
+from gateway import access_commands, commands, observe, policy_commands
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -54,6 +54,7 @@ def build_parser() -> argparse.ArgumentParser:
         add(commands_of)
     access_commands.add_audit(commands_of)
     _add_doctor(commands_of)
+    observe.add_diagnose(commands_of)
     commands_of.add_parser("bench", help="run one benchmark from a source checkout: bench NAME …", add_help=False)
     return parser
 

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from loadtests.client import Address, fetch
 from loadtests.engine_model import EngineShape
@@ -90,19 +91,22 @@ async def start_gateway(
 
 
 async def start_gateway_with(
-    bench: Workbench, policy: Mapping[str, object], *, cores: set[int] | None = None
+    bench: Workbench,
+    policy: Mapping[str, object],
+    *,
+    settings: Mapping[str, object] = MappingProxyType({}),
+    cores: set[int] | None = None,
 ) -> Server:
-    """A gateway under the given policy document."""
+    """A gateway under the given policy document; `settings` are further keys of its penstock.toml."""
     path = bench.folder / "policy.yaml"
     path.write_text(json.dumps(policy))  # JSON is YAML, and needs no writer of our own
-    settings = bench.folder / "penstock.toml"
-    settings.write_text(
+    file = bench.folder / "penstock.toml"
+    further = "".join(f"{key} = {json.dumps(value)}\n" for key, value in settings.items())
+    file.write_text(
         f'policy = "{path}"\nruntime_dir = "{bench.folder}"\nlog_level = "warning"\n'
-        'public_listen = "127.0.0.1:0"\nadmin_listen = "127.0.0.1:0"\n'
+        f'public_listen = "127.0.0.1:0"\nadmin_listen = "127.0.0.1:0"\n{further}'
     )
-    process = await bench.start(
-        "gateway", "gateway", ["gateway", "--config", str(settings), "--log-level", "info"], cores
-    )
+    process = await bench.start("gateway", "gateway", ["gateway", "--config", str(file), "--log-level", "info"], cores)
     listening: dict[str, int] = {}
 
     async def is_listening() -> bool:

@@ -9,6 +9,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from gateway.admin.cache_desk import CACHE_PATH, PURGE_PATH, CacheDesk
 from gateway.admin.control_room import ControlRoom
+from gateway.admin.diagnosis_desk import DIAGNOSIS_PATH, DiagnosisDesk
 from gateway.endpoints import Answer, SiteMap
 from gateway.http.asgi import Scope
 from gateway.openapi import openapi_document
@@ -35,7 +36,9 @@ class Operations:
         return self._documents[self._needs_key()]
 
 
-def admin_map(operations: Operations, probes: Probes, cache: CacheDesk, room: ControlRoom) -> SiteMap:
+def admin_map(
+    operations: Operations, probes: Probes, cache: CacheDesk, room: ControlRoom, diagnosis: DiagnosisDesk
+) -> SiteMap:
     """Where the admin listener's endpoints are."""
     own = SiteMap(
         get={
@@ -45,6 +48,7 @@ def admin_map(operations: Operations, probes: Probes, cache: CacheDesk, room: Co
             "/readyz": probes.readyz,
             "/startupz": probes.startupz,
             CACHE_PATH: cache.show,
+            DIAGNOSIS_PATH: diagnosis.show,
         },
         submit={PURGE_PATH: cache.purge},
     )

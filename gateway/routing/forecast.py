@@ -171,6 +171,11 @@ class DeploymentForecast:
             self._note_sent_to_lane(self._report, now, uncached, lane)
         return flight
 
+    @property
+    def max_num_rows(self) -> int:
+        """Most rows a step of the engine can have, as it last said; 0: it never did."""
+        return 0 if self._report is None else self._report.max_num_rows
+
     def note_report(self, now: float, report: LoadReport) -> None:
         """The engine said how busy it is."""
         self._report = report

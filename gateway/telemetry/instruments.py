@@ -106,24 +106,24 @@ class Instruments(Collector):
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
-        self._counters: list[Family[Counter]] = []
-        self._gauges: list[Family[Gauge]] = []
-        self._histograms: list[Family[Histogram]] = []
+        self.counters: list[Family[Counter]] = []
+        self.gauges: list[Family[Gauge]] = []
+        self.histograms: list[Family[Histogram]] = []
         self._before_scrape: list[Callable[[], None]] = []
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
 
     def counter(self, name: str, help_text: str, labels: Sequence[str] = ()) -> Family[Counter]:
         """A counter family; `name` without prefix, ending `_total`."""
-        return _keep(self._counters, Family(Counter, self._prefix + name, help_text, labels))
+        return _keep(self.counters, Family(Counter, self._prefix + name, help_text, labels))
 
     def gauge(self, name: str, help_text: str, labels: Sequence[str] = ()) -> Family[Gauge]:
         """A gauge family."""
-        return _keep(self._gauges, Family(Gauge, self._prefix + name, help_text, labels))
+        return _keep(self.gauges, Family(Gauge, self._prefix + name, help_text, labels))
 
     def histogram(self, name: str, help_text: str, labels: Sequence[str] = ()) -> Family[Histogram]:
         """A histogram family in seconds."""
-        return _keep(self._histograms, Family(Histogram, self._prefix + name, help_text, labels))
+        return _keep(self.histograms, Family(Histogram, self._prefix + name, help_text, labels))
 
     def before_scrape(self, hook: Callable[[], None]) -> None:
         """Run `hook` at the start of every read-out."""
@@ -137,17 +137,17 @@ class Instruments(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """prometheus_client's view of the families."""
-        for counters in self._counters:
+        for counters in self.counters:
             counted = CounterMetricFamily(counters.name, counters.help, labels=counters.label_names)
             for values, counter in counters.children():
                 counted.add_metric(values, counter.value)
             yield counted
-        for gauges in self._gauges:
+        for gauges in self.gauges:
             gauged = GaugeMetricFamily(gauges.name, gauges.help, labels=gauges.label_names)
             for values, gauge in gauges.children():
                 gauged.add_metric(values, gauge.value)
             yield gauged
-        for histograms in self._histograms:
+        for histograms in self.histograms:
             family = HistogramMetricFamily(histograms.name, histograms.help, labels=histograms.label_names)
             for values, histogram in histograms.children():
                 family.add_metric(values, _cumulative(histogram.counts), histogram.total)

@@ -25,6 +25,8 @@ class LagMeter:
         self._interval_s = interval_s
         self._due_at = 0.0
         self._worst_s = 0.0
+        self.late_s = 0.0
+        """All delays so far, summed; it only grows."""
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
@@ -46,6 +48,7 @@ class LagMeter:
     def _tick(self) -> None:
         lag_s = self._loop.time() - self._due_at
         self._worst_s = max(self._worst_s, lag_s)
+        self.late_s += lag_s
         if self._on_tick is not None:
             self._on_tick(lag_s)
         self.start()

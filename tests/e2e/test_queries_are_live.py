@@ -41,7 +41,7 @@ def live(stack: Stack) -> dict[str, set[str]]:
 def declared() -> Mapping[str, set[str]]:
     """Labels of the families that nothing was counted in yet."""
     instruments = GatewayMetrics().instruments
-    families: list[Family[Any]] = [*instruments._counters, *instruments._gauges, *instruments._histograms]
+    families: list[Family[Any]] = [*instruments.counters, *instruments.gauges, *instruments.histograms]
     ours = {family.name.removesuffix("_total"): set(family.label_names) for family in families}
     registry = EngineMetrics().registry
     engines = {

@@ -177,3 +177,9 @@ def test_trim_compares_whole_with_cut() -> None:
     assert 0 <= record["accuracy_trimmed"] <= 1
     assert 0 < record["prefix_hit_ratio"] < 1
     assert record["tasks"] > 0
+
+
+@pytest.mark.e2e
+def test_diagnose_names_an_injected_cause_and_nothing_else() -> None:
+    record = bench("diagnose", "--only", "tokenizer", "--baseline-seconds", "3", "--seconds", "3")
+    assert (record["right"], record["wrong"]) == (1, 0)

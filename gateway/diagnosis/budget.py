@@ -1,0 +1,84 @@
+"""Budget: where the time before the first token goes, on average, stage by stage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from gateway.diagnosis.samples import Distribution
+from gateway.diagnosis.window import Window
+
+Spread = Callable[..., Distribution]
+
+_FETCHED: Final = ("miss", "bypass")
+_DECIDING: Final = ("admit", "route")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """Mean seconds of each part, and how many requests they are of."""
+
+    num_requests: float
+    ttft_s: float
+    wait_s: float
+    """For a permit, in the gateway."""
+    read_s: float
+    """Reading and trimming: both grow with the prompt."""
+    embed_s: float
+    deciding_s: float
+    front_s: float
+    """In the engine before its queue: template and tokenizer."""
+    engine_queue_s: float
+    prefill_s: float
+    path_s: float
+    """Between the two: what the gateway saw of the engine's answer, less what the engine says it took."""
+
+    @property
+    def preprocessing_s(self) -> float:
+        """All that happens to the prompt before it is computed."""
+        return self.read_s + self.embed_s + self.front_s
+
+
+def budget_now(window: Window) -> Budget:
+    """Inside the window."""
+    return _budget(window.spread, window.engine_spread)
+
+
+def budget_before(window: Window) -> Budget:
+    """Before it."""
+    return _budget(window.spread_before, window.engine_spread_before)
+
+
+def first_tokens(spread: Spread) -> Distribution:
+    """Times to first token of answers that a deployment made."""
+    merged = Distribution()
+    for cache in _FETCHED:
+        merged += spread("penstock_ttft_seconds", cache=cache)
+    return merged
+
+
+def _budget(spread: Spread, engine: Spread) -> Budget:
+    ttft = first_tokens(spread)
+    num_read = max(1.0, spread("penstock_stage_seconds", stage="read").count)
+
+    def stages(*names: str) -> float:
+        return sum(spread("penstock_stage_seconds", stage=name).total for name in names) / num_read
+
+    wait = spread("penstock_stage_seconds", stage="queue")
+    wait_s, deciding_s = wait.mean, stages(*_DECIDING)
+    read_s, embed_s = stages("read", "trim", "cache"), stages("embed")
+    engine_ttft, queue_s, prefill_s = (engine(f"engine_{name}_seconds").mean for name in ("ttft", "queue", "prefill"))
+    upstream_s = max(0.0, ttft.mean - wait_s - deciding_s - read_s - embed_s)
+    return Budget(
+        num_requests=ttft.count,
+        ttft_s=ttft.mean,
+        wait_s=wait_s,
+        read_s=read_s,
+        embed_s=embed_s,
+        deciding_s=deciding_s,
+        front_s=max(0.0, engine_ttft - queue_s - prefill_s),
+        engine_queue_s=queue_s,
+        prefill_s=prefill_s,
+        path_s=max(0.0, upstream_s - engine_ttft),
+    )

@@ -1,0 +1,83 @@
+"""Collector: snapshots of this gateway and of the engines behind it, taken while requests are served."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from gateway.diagnosis.samples import Samples
+from gateway.diagnosis.window import DeploymentState, Snapshot
+from gateway.routing.live import LiveDeployment
+from gateway.telemetry.metrics import GatewayMetrics
+from gateway.timeline import Clock
+from gateway.upstreams.errors import UpstreamError
+from gateway.upstreams.request import UpstreamRequest
+from gateway.upstreams.timeouts import Timeouts
+
+SNAPSHOTS: Final = 8
+"""In one window: gauges between its ends are seen so often."""
+
+_METRICS: Final = UpstreamRequest(b"GET", b"/metrics", ((b"accept", b"text/plain"),))
+_TIMEOUTS: Final = Timeouts(connect_s=1.0, first_byte_s=1.0, total_s=2.0)
+_MAX_BYTES: Final = 4 * 1024 * 1024
+
+
+class Collector:
+    """Takes snapshots; `deployments` is asked anew each time, `late_s` is the loop's summed lateness."""
+
+    def __init__(
+        self,
+        metrics: GatewayMetrics,
+        deployments: Callable[[], Iterable[LiveDeployment]],
+        late_s: Callable[[], float],
+        clock: Clock,
+    ) -> None:
+        self._metrics = metrics
+        self._deployments = deployments
+        self._late_s = late_s
+        self._clock = clock
+
+    async def watch(self, seconds: float) -> list[Snapshot]:
+        """Snapshots over so many seconds, evenly spaced, the first at once."""
+        found = [await self.snapshot()]
+        for _ in range(SNAPSHOTS - 1):
+            await asyncio.sleep(seconds / (SNAPSHOTS - 1))
+            found.append(await self.snapshot())
+        return found
+
+    async def snapshot(self) -> Snapshot:
+        """All that can be read now; an engine that does not answer in time is left out."""
+        live = tuple(self._deployments())
+        samples = await asyncio.gather(*(self._engine(deployment) for deployment in live if deployment.is_bare))
+        bare = [deployment for deployment in live if deployment.is_bare]
+        return Snapshot(
+            at=self._clock(),
+            gateway=Samples.of_instruments(self._metrics.instruments),
+            engines={
+                deployment.id: found for deployment, found in zip(bare, samples, strict=True) if found is not None
+            },
+            deployments={deployment.id: self._state(deployment) for deployment in live},
+            late_s=self._late_s(),
+        )
+
+    def _state(self, live: LiveDeployment) -> DeploymentState:
+        return DeploymentState(
+            is_ready=live.is_ready,
+            limit=live.limiter.limit,
+            in_flight=live.limiter.in_flight,
+            rows=live.forecast.num_rows(self._clock()),
+            max_rows=live.forecast.max_num_rows,
+        )
+
+    async def _engine(self, live: LiveDeployment) -> Samples | None:
+        if not live.is_ready:
+            return None
+        try:
+            async with await live.client.send(_METRICS, _TIMEOUTS) as response:
+                body = await response.read(_MAX_BYTES)
+                if response.status != 200:
+                    return None
+        except UpstreamError:
+            return None  # what is not known is left out, and the diagnosis says so
+        return await asyncio.to_thread(lambda: Samples.of_text(body.decode("utf-8", "replace")))

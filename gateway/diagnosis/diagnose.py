@@ -1,0 +1,214 @@
+"""The walk: is the gateway itself well, is the first token late and where did it wait, is the rest slow and why.
+
+Each of the three ends in at most one finding, so that what merely follows from a cause is not named beside it. What
+counts as late is the lane's target, or half as much again as before; where the time went is judged by what each stage
+takes more than it used to, and by its whole share where it has always been like that.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gateway.diagnosis.budget import Budget, budget_before, budget_now, first_tokens
+from gateway.diagnosis.compare import compare_deployments, compare_prompts, compare_tenants
+from gateway.diagnosis.decoding import explain_decode, find_longer_answers
+from gateway.diagnosis.finding import Diagnosis, Evidence, Finding, StageTime
+from gateway.diagnosis.place import Place, place_of
+from gateway.diagnosis.prefilling import (
+    KV_FULL_RATIO,
+    explain_cold_start,
+    explain_path,
+    explain_prefill,
+    explain_preprocessing,
+)
+from gateway.diagnosis.samples import Distribution
+from gateway.diagnosis.waiting import explain_waiting
+from gateway.diagnosis.window import Window
+from routing_policies.document import Policy
+
+MIN_REQUESTS: Final = 5
+"""Fewer prove nothing."""
+MIN_BASELINE: Final = 20
+_GREW: Final = 1.5
+_LEAST_S: Final = 0.03
+"""A first token that is later by less than this is nobody's trouble."""
+_LEAST_PACE_S: Final = 0.004
+_LATE_LOOP_RATIO: Final = 0.15
+_SHED_RATIO: Final = 0.02
+_EXPLAINED: Final = 0.3
+
+
+def diagnose(window: Window, policy: Policy) -> Diagnosis:
+    """What is slow in the window, why, and which line to change."""
+    place = place_of(window, policy)
+    now, before = budget_now(window), budget_before(window)
+    return Diagnosis(
+        seconds=window.seconds,
+        num_requests=window.counted("penstock_requests_total"),
+        findings=_findings(window, place, now, before),
+        stages=_stage_times(now, before),
+        prompts=compare_prompts(window),
+        deployments=compare_deployments(window),
+        tenants=compare_tenants(window),
+        notes=_notes(window, now, before),
+    )
+
+
+def _findings(window: Window, place: Place, now: Budget, before: Budget) -> tuple[Finding, ...]:
+    if window.late_ratio >= _LATE_LOOP_RATIO and _reading_ratio(window) < window.late_ratio / 2:
+        return (_late_loop(window),)  # everything else waits for the loop, too
+    found = [_store(window), _down(window, place)]
+    first = _late_first_token(window, place, now, before)
+    found.append(first)
+    if _is_slow(window, place):
+        found.append(explain_decode(window, place))
+    elif first is None:
+        found.append(find_longer_answers(window, place) if _is_known(window) else None)
+    return tuple(finding for finding in found if finding is not None)
+
+
+def _is_known(window: Window) -> bool:
+    """Whether there are enough answers on both sides to compare."""
+    name = "penstock_total_seconds"
+    return window.spread(name).count >= MIN_REQUESTS and window.spread_before(name).count >= MIN_BASELINE
+
+
+# The gateway itself
+
+
+def _late_loop(window: Window) -> Finding:
+    return Finding(
+        stage="gateway",
+        cause="loop_lag",
+        summary="The gateway's event loop is held up: everything it does is late.",
+        evidence=(Evidence("time the loop was late", window.late_ratio, _LATE_LOOP_RATIO, "bound", "ratio"),),
+        lever="Give the gateway a core of its own, or run more gateway processes; see whether its machine swaps.",
+    )
+
+
+def _reading_ratio(window: Window) -> float:
+    """Time that reading and trimming took, as a share of the window: a loop that is late for them is not the cause."""
+    name = "penstock_stage_seconds"
+    return (window.spread(name, stage="read") + window.spread(name, stage="trim")).total / window.seconds
+
+
+def _store(window: Window) -> Finding | None:
+    failed = window.counted("penstock_store_failures_total")
+    is_up = window.last.gateway.number("penstock_store_up")
+    if is_up or not window.last.gateway.has("penstock_store_up"):
+        return None
+    return Finding(
+        stage="gateway",
+        cause="store",
+        summary="The store cannot be used: limits are kept by each process alone, kept answers are not shared.",
+        evidence=(
+            Evidence("store is up", is_up, 1.0, "bound", "count"),
+            Evidence("operations that failed", failed, 0.0, "bound", "count"),
+        ),
+        lever="See to the store; on_store_loss says what limits do meanwhile.",
+        policy_path=next(
+            (f"tenants.{name}.limits.on_store_loss" for name in sorted(_tenants(window)) if name != "other"), None
+        ),
+    )
+
+
+def _tenants(window: Window) -> frozenset[str]:
+    return window.last.gateway.values_of("penstock_prompt_tokens_total", "tenant")
+
+
+def _down(window: Window, place: Place) -> Finding | None:
+    """Deployments that served before and do not now, or that nobody reaches while requests come."""
+    served = window.first.gateway.values_of("penstock_ttft_seconds", "deployment")
+    names = [key for key, state in window.last.deployments.items() if not state.is_ready and key in served]
+    if not names:
+        return None
+    return Finding(
+        stage="network",
+        cause="deployment_down",
+        summary=f"{', '.join(names)} served before and does not answer its probe now.",
+        evidence=(Evidence("deployments not ready", float(len(names)), 0.0, "bound", "count"),),
+        lever="Its own /readyz and log say why; a fallback keeps its routes served meanwhile.",
+        policy_path=place.route_path("select.fallback"),
+    )
+
+
+# The first token
+
+
+def _late_first_token(window: Window, place: Place, now: Budget, before: Budget) -> Finding | None:
+    asked = window.counted("penstock_requests_total")
+    sheds = asked >= MIN_REQUESTS and window.counted("penstock_shed_total") / asked > _SHED_RATIO
+    is_late = _is_late(first_tokens(window.spread), first_tokens(window.spread_before), place.ttft_target_s, _LEAST_S)
+    if not (is_late or sheds):
+        return None
+    if window.restarted():
+        return explain_cold_start(window, place, now, before)
+    _, used = window.engine_peak("engine_kv_utilization")
+    is_kv_short = used >= KV_FULL_RATIO and now.engine_queue_s > before.engine_queue_s
+    excess = _excess(now, before, is_kv_short=is_kv_short)
+    stage = "queue" if not is_late else max(excess, key=lambda name: excess[name])
+    if stage == "queue":
+        return explain_waiting(window, place, now, before)
+    if stage == "preprocessing":
+        return explain_preprocessing(place, now, before)
+    if stage == "prefill":
+        return explain_prefill(window, place, now, before)
+    return explain_path(window, place, now, before)
+
+
+def _excess(now: Budget, before: Budget, *, is_kv_short: bool) -> dict[str, float]:
+    """Seconds of each stage beyond what it used to take; whole seconds where nothing grew enough to explain it."""
+    here, past = _parts(now, is_kv_short=is_kv_short), _parts(before, is_kv_short=is_kv_short)
+    if before.num_requests < MIN_BASELINE:
+        return here
+    grown = {name: here[name] - past[name] for name in here}
+    return grown if sum(max(0.0, value) for value in grown.values()) >= _EXPLAINED * now.ttft_s else here
+
+
+def _parts(budget: Budget, *, is_kv_short: bool) -> dict[str, float]:
+    queue_s, prefill_s = budget.wait_s, budget.prefill_s
+    if is_kv_short:  # who waits inside an engine without blocks waits for memory, not for its turn
+        prefill_s += budget.engine_queue_s
+    else:
+        queue_s += budget.engine_queue_s
+    return {
+        "queue": queue_s,
+        "preprocessing": budget.preprocessing_s,
+        "prefill": prefill_s,
+        "network": budget.path_s,
+    }
+
+
+def _is_late(now: Distribution, before: Distribution, target_s: float | None, least_s: float) -> bool:
+    if now.count < MIN_REQUESTS:
+        return False
+    if target_s is not None and now.quantile(0.95) > target_s and now.mean > target_s / 2:
+        return True
+    has_grown = now.mean > _GREW * before.mean and now.mean - before.mean > least_s
+    return before.count >= MIN_BASELINE and has_grown
+
+
+def _is_slow(window: Window, place: Place) -> bool:
+    name = "penstock_tpot_seconds"
+    return _is_late(window.spread(name), window.spread_before(name), place.tpot_target_s, _LEAST_PACE_S)
+
+
+# Beside the findings
+
+
+def _stage_times(now: Budget, before: Budget) -> dict[str, StageTime]:
+    parts, past = _parts(now, is_kv_short=False), _parts(before, is_kv_short=False)
+    times = {name: StageTime(parts[name], past[name]) for name in parts}
+    return {**times, "gateway": StageTime(now.deciding_s, before.deciding_s)}
+
+
+def _notes(window: Window, now: Budget, before: Budget) -> tuple[str, ...]:
+    notes = []
+    if now.num_requests < MIN_REQUESTS:
+        notes.append(f"{now.num_requests:.0f} first tokens in {window.seconds:.0f} s: too few to judge by.")
+    if before.num_requests < MIN_BASELINE:
+        notes.append("There is no baseline yet: only the policy's targets are judged by.")
+    silent = sorted(set(window.last.deployments) - set(window.last.engines))
+    if silent:
+        notes.append(f"No metrics from {', '.join(silent)}: their own stages are not known.")
+    return tuple(notes)

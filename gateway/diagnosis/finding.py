@@ -1,0 +1,90 @@
+"""What a diagnosis says: findings with their evidence, and the numbers beside them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+StageName = Literal["queue", "preprocessing", "prefill", "decode", "network", "gateway"]
+Cause = Literal[
+    "limit",
+    "engine_full",
+    "one_tenant",
+    "admission",
+    "prompt_size",
+    "tokenizer",
+    "encoder",
+    "long_prompts",
+    "prefix_misses",
+    "kv_headroom",
+    "cold_start",
+    "slow_prefill",
+    "rows",
+    "output_length",
+    "preemption",
+    "speculation",
+    "slow_decode",
+    "path",
+    "deployment_down",
+    "loop_lag",
+    "store",
+]
+Measure = Literal["s", "ratio", "tokens", "count"]
+
+
+class Evidence(msgspec.Struct, frozen=True):
+    """One number beside what it should be."""
+
+    name: str
+    now: float
+    expected: float | None
+    """None: there is nothing to compare it with."""
+    expected_is: Literal["baseline", "target", "bound"]
+    measure: Measure = "s"
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One stage that is slow, why, and what to do."""
+
+    stage: StageName
+    cause: Cause
+    summary: str
+    evidence: tuple[Evidence, ...]
+    lever: str
+    """What to change, in words."""
+    policy_path: str | None = None
+    """The line of the policy, where it is one: `deployments.large.limits.max_in_flight`."""
+
+
+class StageTime(msgspec.Struct, frozen=True):
+    """Mean seconds of one stage before the first token, now and before."""
+
+    now_s: float
+    baseline_s: float
+
+
+class Compared(msgspec.Struct, frozen=True, kw_only=True):
+    """One bucket, deployment or tenant beside its own past."""
+
+    key: str
+    num_requests: float = 0.0
+    ttft_s: float = 0.0
+    baseline_ttft_s: float = 0.0
+    tpot_s: float = 0.0
+    baseline_tpot_s: float = 0.0
+    token_ratio: float = 0.0
+    """Share of all tokens, for tenants."""
+
+
+class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer; without findings everything is as it was and within its targets."""
+
+    seconds: float
+    num_requests: float
+    findings: tuple[Finding, ...]
+    stages: dict[str, StageTime]
+    prompts: tuple[Compared, ...]
+    deployments: tuple[Compared, ...]
+    tenants: tuple[Compared, ...]
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,108 @@
+"""Why requests wait: too few permits, a full engine, one tenant, or simply more demand than the lane admits."""
+
+from __future__ import annotations
+
+from gateway.diagnosis.budget import Budget
+from gateway.diagnosis.compare import compare_tenants
+from gateway.diagnosis.finding import Evidence, Finding
+from gateway.diagnosis.place import Place
+from gateway.diagnosis.window import DeploymentState, Window
+
+_GREEDY_RATIO = 0.7
+_FULL_RATIO = 0.9
+_SOME_WAIT_S = 0.02
+
+
+def explain_waiting(window: Window, place: Place, now: Budget, before: Budget) -> Finding:
+    """The finding for a queue that grew."""
+    waits = (
+        Evidence("wait for a permit, mean", now.wait_s, before.wait_s, "baseline"),
+        Evidence("wait in the engine's queue, mean", now.engine_queue_s, before.engine_queue_s, "baseline"),
+        Evidence("refused for load", _shed_ratio(window), 0.0, "bound", "ratio"),
+    )
+    greedy = _greedy_tenant(window)
+    if greedy is not None:
+        return _one_tenant(greedy, waits)
+    state = window.peak_state(place.deployment) if place.deployment in window.last.deployments else DeploymentState()
+    if is_full(window, place.deployment, state, now):
+        return _engine_full(place, state, waits)
+    if state.in_flight >= _FULL_RATIO * state.limit:
+        return _limit(place, state, waits)
+    return Finding(
+        stage="queue",
+        cause="admission",
+        summary=f"Lane {place.lane or 'default'} has more demand than it is given.",
+        evidence=waits,
+        lever="Take an earlier step of the ladder, or give the lane more weight.",
+        policy_path=place.lane_path("on_overload"),
+    )
+
+
+def is_full(window: Window, deployment: str, state: DeploymentState, now: Budget) -> bool:
+    """Whether the engine itself has no place: its rows are taken, or sequences wait inside it."""
+    waiting = max(
+        (
+            snapshot.engines[deployment].number("engine_waiting")
+            for snapshot in window.all
+            if deployment in snapshot.engines
+        ),
+        default=0.0,
+    )
+    rows_taken = state.max_rows > 0 and state.rows >= _FULL_RATIO * state.max_rows
+    return rows_taken or waiting > 0 or now.engine_queue_s > max(now.wait_s, _SOME_WAIT_S)
+
+
+def _one_tenant(greedy: tuple[str, float, float], waits: tuple[Evidence, ...]) -> Finding:
+    name, share, before = greedy
+    return Finding(
+        stage="queue",
+        cause="one_tenant",
+        summary=f"Tenant {name} takes {share:.0%} of the tokens while others wait.",
+        evidence=(Evidence(f"tokens of tenant {name}", share, before, "baseline", "ratio"), *waits),
+        lever="Bound the tenant: requests under way, or tokens a minute.",
+        policy_path=f"tenants.{name}.limits.max_in_flight",
+    )
+
+
+def _engine_full(place: Place, state: DeploymentState, waits: tuple[Evidence, ...]) -> Finding:
+    return Finding(
+        stage="queue",
+        cause="engine_full",
+        summary=f"Deployment {place.deployment} has no free row; requests wait for one.",
+        evidence=(Evidence("rows in use", state.rows, float(state.max_rows) or None, "bound", "count"), *waits),
+        lever="Add a replica, or more rows to a step (penstock engine --max-num-rows) where its KV memory allows.",
+        policy_path=place.route_path("select.candidates"),
+    )
+
+
+def _limit(place: Place, state: DeploymentState, waits: tuple[Evidence, ...]) -> Finding:
+    return Finding(
+        stage="queue",
+        cause="limit",
+        summary=f"Deployment {place.deployment} has room, but its permits are all out.",
+        evidence=(
+            Evidence("in flight", float(state.in_flight), state.limit, "bound", "count"),
+            Evidence("rows in use", state.rows, float(state.max_rows) or None, "bound", "count"),
+            *waits,
+        ),
+        lever="Raise the deployment's permits.",
+        policy_path=place.deployment_path("limits.max_in_flight"),
+    )
+
+
+def _greedy_tenant(window: Window) -> tuple[str, float, float] | None:
+    """(tenant, its share of the tokens, its share before) where one of several takes most, and did not always."""
+    compared = compare_tenants(window)
+    if len(compared) < 2 or compared[0].token_ratio < _GREEDY_RATIO:
+        return None
+    name = compared[0].key
+    counters = ("penstock_prompt_tokens_total", "penstock_completion_tokens_total")
+    total = sum(window.counted_before(counter) for counter in counters)
+    mine = sum(window.counted_before(counter, tenant=name) for counter in counters)
+    before = mine / total if total > 0 else 0.0
+    return (name, compared[0].token_ratio, before) if before < _GREEDY_RATIO else None
+
+
+def _shed_ratio(window: Window) -> float:
+    asked = window.counted("penstock_requests_total")
+    return window.counted("penstock_shed_total") / asked if asked > 0 else 0.0

@@ -1,0 +1,131 @@
+"""Window: what happened between the first and the last of several snapshots, beside all that happened before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gateway.diagnosis.samples import Distribution, Samples
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeploymentState:
+    """One deployment as the gateway sees it."""
+
+    is_ready: bool = True
+    limit: float = 64.0
+    """Permits that may be out now; never above `max_in_flight`."""
+    in_flight: int = 0
+    rows: float = 0.0
+    max_rows: int = 0
+    """0: it does not say."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """All processes at one instant, monotonic seconds."""
+
+    at: float
+    gateway: Samples
+    engines: Mapping[str, Samples] = field(default_factory=dict)
+    """By deployment; those that give no metrics are not here."""
+    deployments: Mapping[str, DeploymentState] = field(default_factory=dict)
+    late_s: float = 0.0
+    """Delays of the event loop's timers so far, summed."""
+
+
+class Window:
+    """Two snapshots or more, oldest first. `baseline…` is the life of the processes before the first."""
+
+    def __init__(self, snapshots: Sequence[Snapshot]) -> None:
+        if len(snapshots) < 2:
+            raise ValueError(f"a window needs two snapshots, got {len(snapshots)}")
+        self.first = snapshots[0]
+        self.last = snapshots[-1]
+        self.all = tuple(snapshots)
+        self.seconds = max(1e-9, self.last.at - self.first.at)
+
+    @property
+    def late_ratio(self) -> float:
+        """Delay of the event loop's timers as a share of the time."""
+        return max(0.0, self.last.late_s - self.first.late_s) / self.seconds
+
+    # The gateway
+
+    def counted(self, name: str, **where: str) -> float:
+        """Growth of a counter of the gateway."""
+        return max(0.0, self.last.gateway.number(name, **where) - self.first.gateway.number(name, **where))
+
+    def counted_before(self, name: str, **where: str) -> float:
+        """A counter's value when the window began."""
+        return self.first.gateway.number(name, **where)
+
+    def spread(self, name: str, **where: str) -> Distribution:
+        """A histogram of the gateway inside the window."""
+        return self.last.gateway.distribution(name, **where) - self.first.gateway.distribution(name, **where)
+
+    def spread_before(self, name: str, **where: str) -> Distribution:
+        """The same before the window."""
+        return self.first.gateway.distribution(name, **where)
+
+    # Engines
+
+    def engine_spread(self, name: str, deployment: str | None = None) -> Distribution:
+        """A histogram of one engine, or of all, inside the window."""
+        merged = Distribution()
+        for key in self._engines(deployment):
+            before = self.first.engines.get(key, Samples())
+            merged += self.last.engines[key].distribution(name) - before.distribution(name)
+        return merged
+
+    def engine_spread_before(self, name: str, deployment: str | None = None) -> Distribution:
+        """The same before the window."""
+        merged = Distribution()
+        for key in self._engines(deployment):
+            merged += self.first.engines.get(key, Samples()).distribution(name)
+        return merged
+
+    def engine_counted(self, name: str) -> float:
+        """Growth of a counter over all engines; one that started anew counts from 0."""
+        return sum(self._growth(key, name) for key in self._engines(None))
+
+    def engine_counted_before(self, name: str) -> float:
+        """The counter's value when the window began."""
+        return sum(self.first.engines.get(key, Samples()).number(name) for key in self._engines(None))
+
+    def engine_peak(self, name: str) -> tuple[str, float]:
+        """The highest value of a gauge in any snapshot, and whose it was."""
+        readings = [(samples.number(name), key) for snapshot in self.all for key, samples in snapshot.engines.items()]
+        value, key = max(readings, default=(0.0, ""))
+        return key, value
+
+    def restarted(self) -> list[str]:
+        """Deployments that began to serve inside the window: not ready at its start, or with counters that fell."""
+        found = []
+        for key, state in self.last.deployments.items():
+            states = [snapshot.deployments[key] for snapshot in self.all if key in snapshot.deployments]
+            began = state.is_ready and not all(earlier.is_ready for earlier in states)
+            fell = key in self.first.engines and key in self.last.engines and self._fell(key)
+            is_new = key in self.last.engines and key not in self.first.engines
+            if began or fell or is_new:
+                found.append(key)
+        return found
+
+    def peak_state(self, deployment: str) -> DeploymentState:
+        """A deployment in the snapshot in which most was in flight."""
+        states = [found[deployment] for found in self._states() if deployment in found]
+        return max(states, key=lambda state: (state.in_flight, state.rows))
+
+    def _states(self) -> Iterable[Mapping[str, DeploymentState]]:
+        return (snapshot.deployments for snapshot in self.all)
+
+    def _engines(self, deployment: str | None) -> list[str]:
+        return [key for key in self.last.engines if deployment in (None, key)]
+
+    def _fell(self, key: str) -> bool:
+        name = "engine_prompt_tokens_total"
+        return self.last.engines[key].number(name) < self.first.engines[key].number(name)
+
+    def _growth(self, key: str, name: str) -> float:
+        now, before = self.last.engines[key].number(name), self.first.engines.get(key, Samples()).number(name)
+        return now if now < before else now - before

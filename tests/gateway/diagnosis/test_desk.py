@@ -1,0 +1,84 @@
+"""`GET /admin/api/diagnosis` and `penstock diagnose` against a running gateway."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from gateway import observe
+from gateway.cli import build_parser
+from gateway.commands import CommandError
+from tests.gateway.scripted import Wire, complete
+from tests.gateway.stack import chat, running
+
+
+def options(*arguments: str) -> argparse.Namespace:
+    return build_parser().parse_args(arguments)
+
+
+async def test_a_permit_too_few_is_found_by_the_running_gateway(tmp_path: Path) -> None:
+    async with running(tmp_path, permits=1, max_queue=100) as stack:
+
+        async def slow(wire: Wire) -> None:
+            await asyncio.sleep(0.02)
+            await complete(wire)
+
+        stack.small.otherwise = stack.large.otherwise = slow
+        body = chat("solo", stream=True)
+        for _ in range(25):
+            await stack.ask(body)
+        stop = asyncio.Event()
+
+        async def keep_asking() -> None:
+            while not stop.is_set():
+                await stack.ask(body)
+
+        clients = [asyncio.create_task(keep_asking()) for _ in range(8)]
+        try:
+            reply = await stack.get("/admin/api/diagnosis?seconds=2", admin=True)
+        finally:
+            stop.set()
+            await asyncio.gather(*clients)
+        found = reply.json
+        assert [(item["stage"], item["cause"]) for item in found["findings"]] == [("queue", "limit")], found
+        assert found["findings"][0]["policy_path"] == "deployments.small.limits.max_in_flight"
+
+
+async def test_two_who_ask_at_once_share_one_window(tmp_path: Path) -> None:
+    async with running(tmp_path) as stack:
+        one, two = await asyncio.gather(*(stack.get("/admin/api/diagnosis?seconds=0.3", admin=True) for _ in range(2)))
+        assert one.body == two.body
+
+
+@pytest.mark.parametrize("seconds", ["0", "61", "nan", "x", "-1"])
+async def test_a_length_that_makes_no_sense_is_refused(tmp_path: Path, seconds: str) -> None:
+    async with running(tmp_path) as stack:
+        reply = await stack.get(f"/admin/api/diagnosis?seconds={seconds}", admin=True)
+        assert reply.status == 400
+        assert reply.error["param"] == "seconds"
+
+
+async def test_the_command_prints_and_its_exit_code_says_whether_all_is_well(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with running(tmp_path) as stack:
+        settings = tmp_path / "penstock.toml"
+        settings.write_text(f'admin_listen = "{stack.gateway.config.admin_listen}"\nruntime_dir = "{tmp_path}"\n')
+        asked = options("diagnose", "--config", str(settings), "--seconds", "0.3")
+        assert await asyncio.to_thread(observe.diagnose, asked) == 0
+        assert "Nothing stands out" in capsys.readouterr().out
+        asked = options("diagnose", "--config", str(settings), "--seconds", "0.3", "--json")
+        await asyncio.to_thread(observe.diagnose, asked)
+        assert json.loads(capsys.readouterr().out)["findings"] == []
+
+
+def test_a_gateway_that_is_not_there_is_an_error_with_a_remedy(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("pat-" + "x" * 40)
+    asked = options("diagnose", "--url", "http://127.0.0.1:1", "--token-file", str(token), "--seconds", "1")
+    with pytest.raises(CommandError, match="--url"):
+        observe.diagnose(asked)

@@ -1,0 +1,249 @@
+"""The walk: one change at a time to a healthy past, and what must be said of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from gateway.diagnosis.diagnose import diagnose
+from gateway.diagnosis.finding import Diagnosis
+from gateway.diagnosis.render import render
+from routing_policies.loading import load_policy
+from tests.gateway.diagnosis.snapshots import SECONDS, Scene
+
+POLICY = load_policy(
+    """
+schema_version: 1
+deployments: [{id: large, url: "unix:/tmp/large.sock", model: big}]
+lanes: [{id: interactive, slo: {ttft_p95_ms: 2000}}]
+routes: [{id: all, select: {candidates: [large]}}]
+""",
+    source="policy.yaml",
+)
+
+
+def said(scene: Scene) -> Diagnosis:
+    return diagnose(scene.window(), POLICY)
+
+
+def limit(scene: Scene) -> None:
+    scene.ttft, scene.stages["queue"] = 0.53, 0.5
+    scene.state = {"limit": 4, "in_flight": 4, "rows": 4.0, "max_rows": 64}
+
+
+def engine_full(scene: Scene) -> None:
+    scene.ttft, scene.stages["queue"] = 0.53, 0.5
+    scene.state = {"limit": 64, "in_flight": 8, "rows": 8.0, "max_rows": 8}
+
+
+def engine_queue(scene: Scene) -> None:
+    scene.ttft, scene.engine["queue"], scene.engine["ttft"] = 0.53, 0.5, 0.522
+
+
+def one_tenant(scene: Scene) -> None:
+    scene.ttft, scene.stages["queue"], scene.tenants["two"] = 0.53, 0.5, 20_000.0
+
+
+def admission(scene: Scene) -> None:
+    scene.gateway["penstock_shed_total"] = [({"lane": "interactive", "reason": "slo_unreachable"}, 10.0)]
+    scene.state = {"limit": 64, "in_flight": 10}
+
+
+def prompt_size(scene: Scene) -> None:
+    scene.ttft, scene.stages["read"], scene.stages["trim"] = 0.13, 0.05, 0.05
+
+
+def encoder(scene: Scene) -> None:
+    scene.ttft, scene.stages["embed"] = 0.13, 0.1
+
+
+def tokenizer(scene: Scene) -> None:
+    scene.ttft, scene.engine["ttft"] = 0.13, 0.122
+
+
+def slow_prefill(scene: Scene) -> None:
+    scene.ttft, scene.engine["ttft"], scene.engine["prefill"] = 0.23, 0.222, 0.22
+
+
+def long_prompts(scene: Scene) -> None:
+    slow_prefill(scene)
+    scene.prompt_tokens = 100.0
+
+
+def prefix_misses(scene: Scene) -> None:
+    slow_prefill(scene)
+    asked, found = "engine_prefix_cache_queries_tokens_total", "engine_prefix_cache_hits_tokens_total"
+    scene.before, scene.counted = {asked: 1000.0, found: 900.0}, {asked: 1000.0, found: 100.0}
+
+
+def kv_headroom(scene: Scene) -> None:
+    engine_queue(scene)
+    scene.gauges["engine_kv_utilization"] = 0.99
+
+
+def cold_start(scene: Scene) -> None:
+    slow_prefill(scene)
+    scene.state_before = {"is_ready": False}
+
+
+def fresh_engine(scene: Scene) -> None:
+    slow_prefill(scene)
+    scene.is_new = True
+
+
+def slow_decode(scene: Scene) -> None:
+    scene.tpot, scene.engine["tpot"], scene.total = 0.03, 0.03, 0.9
+
+
+def rows(scene: Scene) -> None:
+    slow_decode(scene)
+    scene.state = {"rows": 60.0, "max_rows": 64, "in_flight": 60}
+
+
+def preemption(scene: Scene) -> None:
+    rows(scene)
+    scene.counted["engine_preemptions_total"] = 20.0
+
+
+def speculation(scene: Scene) -> None:
+    slow_decode(scene)
+    scene.counted = {
+        "engine_generation_tokens_total": 3000.0,
+        "engine_speculation_drafted_tokens_total": 9000.0,
+        "engine_speculation_accepted_tokens_total": 300.0,
+    }
+
+
+def output_length(scene: Scene) -> None:
+    scene.total, scene.answer_tokens = 1.2, 120.0
+
+
+def path(scene: Scene) -> None:
+    scene.ttft = 0.13
+
+
+def slow_bandwidth(scene: Scene) -> None:
+    scene.tpot = 0.05
+
+
+def down(scene: Scene) -> None:
+    scene.state = {"is_ready": False}
+    scene.num = 0.0
+
+
+def loop_lag(scene: Scene) -> None:
+    scene.late_s = 0.4 * SECONDS
+    scene.ttft, scene.stages["queue"] = 0.53, 0.5
+
+
+def store(scene: Scene) -> None:
+    scene.gateway = {"penstock_store_up": [({}, 0.0)], "penstock_store_failures_total": [({"operation": "get"}, 5.0)]}
+
+
+CAUSES: list[tuple[Callable[[Scene], None], str, str | None]] = [
+    (limit, "queue/limit", "deployments.large.limits.max_in_flight"),
+    (engine_full, "queue/engine_full", "routes.all.select.candidates"),
+    (engine_queue, "queue/engine_full", "routes.all.select.candidates"),
+    (one_tenant, "queue/one_tenant", "tenants.two.limits.max_in_flight"),
+    (admission, "queue/admission", "lanes.interactive.on_overload"),
+    (prompt_size, "preprocessing/prompt_size", "routes.all.trim.budget_tokens"),
+    (encoder, "preprocessing/encoder", "routes.all.cache.mode"),
+    (tokenizer, "preprocessing/tokenizer", "routes.all.trim.budget_tokens"),
+    (slow_prefill, "prefill/slow_prefill", "routes.all.select.candidates"),
+    (long_prompts, "prefill/long_prompts", "routes.all.trim.budget_tokens"),
+    (prefix_misses, "prefill/prefix_misses", "routes.all.select.weights.affinity"),
+    (kv_headroom, "prefill/kv_headroom", "deployments.large.limits.max_in_flight"),
+    (cold_start, "prefill/cold_start", "routes.all.select.fallback"),
+    (fresh_engine, "prefill/cold_start", "routes.all.select.fallback"),
+    (slow_decode, "decode/slow_decode", "routes.all.select.candidates"),
+    (rows, "decode/rows", "deployments.large.limits.max_in_flight"),
+    (preemption, "decode/preemption", "deployments.large.limits.max_in_flight"),
+    (speculation, "decode/speculation", None),
+    (output_length, "decode/output_length", "lanes.interactive.degraded_max_tokens"),
+    (path, "network/path", "routes.all.select.hedge"),
+    (slow_bandwidth, "network/path", "routes.all.select.candidates"),
+    (down, "network/deployment_down", "routes.all.select.fallback"),
+    (loop_lag, "gateway/loop_lag", None),
+    (store, "gateway/store", "tenants.one.limits.on_store_loss"),
+]
+
+
+@pytest.mark.parametrize(("change", "expected", "line"), CAUSES, ids=[change.__name__ for change, _, _ in CAUSES])
+def test_one_cause_is_named_with_its_line_and_no_other(
+    change: Callable[[Scene], None], expected: str, line: str | None
+) -> None:
+    scene = Scene()
+    change(scene)
+    findings = said(scene).findings
+    assert [f"{found.stage}/{found.cause}" for found in findings] == [expected]
+    assert findings[0].policy_path == line
+    assert findings[0].evidence
+    assert findings[0].lever
+
+
+def test_a_healthy_window_has_no_findings() -> None:
+    assert said(Scene()).findings == ()
+
+
+def test_too_few_requests_prove_nothing_and_it_says_so() -> None:
+    scene = Scene()
+    limit(scene)
+    scene.num = 3.0
+    found = said(scene)
+    assert found.findings == ()
+    assert "too few" in found.notes[0]
+
+
+def test_what_was_always_too_slow_is_judged_by_the_target() -> None:
+    scene = Scene()
+    scene.ttft, scene.stages["queue"] = 3.0, 2.9
+    scene.num_before = 0.0
+    found = said(scene)
+    assert [finding.stage for finding in found.findings] == ["queue"]
+    assert any("no baseline" in note for note in found.notes)
+
+
+def test_a_slow_first_token_and_a_slow_decode_are_two_findings() -> None:
+    scene = Scene()
+    limit(scene)
+    scene.tpot, scene.engine["tpot"] = 0.03, 0.03
+    assert [finding.stage for finding in said(scene).findings] == ["queue", "decode"]
+
+
+def test_a_loop_that_is_late_for_trimming_is_not_blamed() -> None:
+    scene = Scene()
+    scene.late_s = 0.2 * SECONDS
+    scene.ttft, scene.stages["trim"] = 0.13, 0.1
+    scene.num = 40.0
+    assert [finding.cause for finding in said(scene).findings] == ["prompt_size"]
+
+
+def test_an_upstream_without_metrics_is_named_as_such() -> None:
+    scene = Scene()
+    scene.ttft, scene.has_engine = 0.5, False
+    found = said(scene)
+    assert found.findings[0].cause == "path"
+    assert "gives no metrics" in found.findings[0].summary
+    assert any("No metrics from large" in note for note in found.notes)
+
+
+def test_tenants_and_prompts_are_compared() -> None:
+    scene = Scene()
+    scene.tenants = {"one": 100.0, "two": 300.0}
+    found = said(scene)
+    assert [tenant.key for tenant in found.tenants] == ["one", "two"]
+    assert found.prompts[0].key == "0-256"
+    assert found.deployments[0].ttft_s == pytest.approx(0.03)
+
+
+def test_the_terminal_shows_stage_evidence_lever_and_line() -> None:
+    import msgspec
+
+    scene = Scene()
+    limit(scene)
+    text = render(msgspec.to_builtins(said(scene)))
+    assert "QUEUE: Deployment large has room, but its permits are all out." in text
+    assert "in the policy: deployments.large.limits.max_in_flight" in text
+    assert "500.0 ms" in text
+    assert "Nothing stands out" in render(msgspec.to_builtins(said(Scene())))
