@@ -135,7 +135,8 @@ async def _said_of(case: Case, options: argparse.Namespace) -> list[tuple[str, s
         load = asyncio.create_task(_load(gateway.address, case.loads, case.chars, options.seconds + 2.0))
         act = asyncio.create_task(_run(acts[case.act]))
         await asyncio.sleep(0.5 if case.act != "restart" else 0.0)
-        found = json.loads(await _get(gateway.admin, f"/admin/api/diagnosis?seconds={options.seconds:g}"))
+        token = (bench.folder / "admin.token").read_text().strip()
+        found = json.loads(await _get(gateway.admin, f"/admin/api/diagnosis?seconds={options.seconds:g}", token))
         await asyncio.gather(load, act)
         return [(finding["stage"], finding["cause"]) for finding in found["findings"]]
 
@@ -187,10 +188,11 @@ async def _start_engine(bench: Workbench, case: Case, *, cold_requests: int = 0)
     return process
 
 
-async def _get(address: Address, path: str) -> str:
+async def _get(address: Address, path: str, token: str = "") -> str:
     connection = await LoadConnection.open(address, keep_body=True)
+    headers = (("authorization", f"Bearer {token}"),) if token else ()
     try:
-        exchange = await connection.exchange(request_bytes("GET", path))
+        exchange = await connection.exchange(request_bytes("GET", path, headers=headers))
         if not exchange.is_ok:
             raise ProcessFailed(f"GET {path}: {exchange.error or exchange.status} {connection.scanner.content!r}")
         return connection.scanner.content.decode()

@@ -48,7 +48,19 @@ def test_help_lists_every_command_and_the_exit_codes(capsys: pytest.CaptureFixtu
     assert ended.value.code == 0
     out = capsys.readouterr().out
     listed = re.findall(r"^    ([a-z]+)  ", out, flags=re.MULTILINE)
-    assert listed == ["up", "gateway", "engine", "policy", "keys", "tenants", "admin", "audit", "doctor", "bench"]
+    assert listed == [
+        "up",
+        "gateway",
+        "engine",
+        "policy",
+        "keys",
+        "tenants",
+        "admin",
+        "audit",
+        "doctor",
+        "diagnose",
+        "bench",
+    ]
     assert "exit codes: 0 it worked" in out
 
 
