@@ -1,0 +1,162 @@
+"""Fit: from a stream of questions with known meanings to the coefficients of the decision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gateway.cache.calibration import floors_of
+from gateway.cache.decision import FEATURES, Calibration, Coefficients, row_of
+from gateway.cache.differences import compare
+from gateway.cache.fitting.boosting import Boosting
+from gateway.cache.fitting.neighbours import Neighbours, Vectors, earlier_neighbours
+from gateway.cache.fitting.questions import Questions
+from gateway.cache.trees import Tree
+from gateway.cache.wording import Wording
+
+MIN_SIMILARITY: Final = 0.72
+BOUNDS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
+_FOLDS: Final = 5
+_REPEATS: Final = 3
+_MARGIN: Final = 0.9
+_RESAMPLES: Final = 400
+_STRENGTHS: Final = (2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Questions whose nearest earlier one may be given, by their place in the stream."""
+
+    asked: NDArray[np.int64]
+    kept: NDArray[np.int64]
+    rows: NDArray[np.float64]
+    right: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """One run. Held out by component, so that no text is judged by trees that saw it."""
+
+    encoder: str
+    seed: int
+    note: Callable[[str], None]
+
+    def run(self, questions: Questions, vectors: Vectors) -> Coefficients:
+        """The coefficients."""
+        found = candidates_of(questions, earlier_neighbours(vectors, 2))
+        self.note(f"{len(questions)} questions, {len(found.asked)} with a candidate, right {found.right.mean():.3f}")
+        told = self.held_out(questions, found)
+        calibration = platt_of(told, found.right)
+        chances = np.zeros(len(questions))
+        chances[found.asked] = 1 / (1 + np.exp(-(calibration.slope * told + calibration.shift)))
+        wrong = np.zeros(len(questions), bool)
+        wrong[found.asked] = ~found.right
+        later = np.arange(len(questions)) >= len(questions) // 2
+        floors = floors_of(
+            *(chances[later], wrong[later], questions.components[later], BOUNDS),
+            margin=_MARGIN,
+            num_resamples=_RESAMPLES,
+            rng=np.random.default_rng(self.seed),
+        )
+        for floor in floors:
+            served = chances >= floor.chance
+            self.note(
+                f"bound {floor.max_error_ratio:.3f}: floor {floor.chance:.4f}, hits {served.mean():.4f}, "
+                f"wrong {(served & wrong).mean():.5f}"
+            )
+        trees, bias = Boosting().fit(found.rows, found.right)
+        return Coefficients(
+            origin=f"QQP calibration components ({len(questions)} questions); coefficients only, no text",
+            encoder=self.encoder,
+            features=FEATURES,
+            min_similarity=MIN_SIMILARITY,
+            bias=round(bias, 5),
+            trees=tuple(rounded(tree) for tree in trees),
+            calibration=calibration,
+            strength=strength_of(chances[found.asked], found),
+            floors=floors,
+        )
+
+    def held_out(self, questions: Questions, found: Candidates) -> NDArray[np.float64]:
+        """Log odds of every candidate from trees that were fitted without its component; the mean of several splits."""
+        told = np.zeros(len(found.asked))
+        components = questions.components[found.asked]
+        names = np.unique(components)
+        for repeat in range(_REPEATS):
+            folds = np.random.default_rng(self.seed + repeat).integers(_FOLDS, size=len(names))
+            fold = folds[np.searchsorted(names, components)]
+            for number in range(_FOLDS):
+                trees, bias = Boosting().fit(found.rows[fold != number], found.right[fold != number])
+                told[fold == number] += log_odds_of(trees, bias, found.rows[fold == number]) / _REPEATS
+        return told
+
+
+def candidates_of(questions: Questions, neighbours: Neighbours) -> Candidates:
+    """Every question whose nearest earlier one is close enough, and that no difference forbids."""
+    wordings = [Wording.of(text) for text in questions.texts]
+    asked, kept, rows = [], [], []
+    for number, (place, runner_up) in enumerate(neighbours.places[:, :2]):
+        similarity, next_one = (float(value) for value in neighbours.similarities[number, :2])
+        if place < 0 or similarity < MIN_SIMILARITY:
+            continue
+        differences = compare(wordings[number], wordings[place])
+        if differences.veto is None:
+            asked.append(number)
+            kept.append(int(place))
+            rows.append(row_of(differences, similarity, next_one if runner_up >= 0 else None))
+    right = questions.meanings[asked] == questions.meanings[kept]
+    return Candidates(np.array(asked), np.array(kept), np.array(rows), right)
+
+
+def log_odds_of(trees: list[Tree], bias: float, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """As trees.log_odds, for many rows at once."""
+    total = np.full(len(rows), bias)
+    for tree in trees:
+        node = np.zeros(len(rows), np.int64)
+        features, thresholds = np.array(tree.features), np.array(tree.thresholds)
+        while node[0] < len(features):
+            node = 2 * node + np.where(rows[np.arange(len(rows)), features[node]] <= thresholds[node], 1, 2)
+        total += np.array(tree.leaves)[node - len(features)]
+    return total
+
+
+def platt_of(told: NDArray[np.float64], right: NDArray[np.bool_]) -> Calibration:
+    """The line on held-out log odds that makes them probabilities."""
+    line = np.array([1.0, 0.0])
+    inputs = np.column_stack([told, np.ones_like(told)])
+    for _ in range(25):
+        chances = 1 / (1 + np.exp(-inputs @ line))
+        curve = (inputs * (chances * (1 - chances))[:, None]).T @ inputs
+        line = line + np.linalg.solve(curve, inputs.T @ (right - chances))
+    return Calibration(slope=round(float(line[0]), 5), shift=round(float(line[1]), 5))
+
+
+def strength_of(chances: NDArray[np.float64], found: Candidates) -> float:
+    """How many verdicts the pooled chance is worth: the most likely, when each entry's verdicts are told one by one."""
+    served = chances >= 0.5
+    return max(_STRENGTHS, key=lambda strength: _likelihood(strength, chances, found, served))
+
+
+def _likelihood(strength: float, chances: NDArray[np.float64], found: Candidates, served: NDArray[np.bool_]) -> float:
+    records: dict[int, tuple[int, int]] = {}
+    total = 0.0
+    for number in np.flatnonzero(served):
+        right, wrong = records.get(int(found.kept[number]), (0, 0))
+        chance = (chances[number] * strength + right) / (strength + right + wrong)
+        is_right = bool(found.right[number])
+        total += float(np.log(chance if is_right else 1 - chance))
+        records[int(found.kept[number])] = (right + is_right, wrong + (not is_right))
+    return total
+
+
+def rounded(tree: Tree) -> Tree:
+    """With as many digits as matter, for a small file."""
+    return Tree(
+        tree.features,
+        tuple(round(value, 6) for value in tree.thresholds),
+        tuple(round(leaf, 6) for leaf in tree.leaves),
+    )

@@ -1,0 +1,56 @@
+"""Normal form: one text for everything that a reader would see as the same letters."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import Final
+
+_ALIKE: Final = str.maketrans(
+    "аеорсухіјѕԁԛԝӏһкмнтвАВЕКМНОРСТУХІЈЅοανρτικυχΑΒΕΖΗΙΚΜΝΟΡΤΥΧ’‘ʼ´`“”„‐‑‒–—−",
+    "aeopcyxijsdqwlhkmhtbABEKMHOPCTYXIJSoavptikuxABEZHIKMNOPTYX'''''\"\"\"------",
+)
+_LATIN: Final = re.compile(r"[a-z]")
+_WORD: Final = re.compile(r"\w+")
+_ROUNDS: Final = 4
+
+
+def normal_form(text: str) -> str:
+    """Composed (NFKC), without characters that nobody sees, and Latin letters for those that only look so.
+
+    Case stays. Applying it again changes nothing.
+    """
+    if text.isascii():
+        return text if text.isprintable() else _visible(text)
+    for _ in range(_ROUNDS):
+        folded = _fold(text)
+        if folded == text:
+            break
+        text = folded
+    return text
+
+
+def _fold(text: str) -> str:
+    composed = unicodedata.normalize("NFKC", _visible(unicodedata.normalize("NFKC", text)))
+    return _WORD.sub(_unmasked, composed).translate(_QUOTES)
+
+
+_QUOTES: Final = {code: letter for code, letter in _ALIKE.items() if not chr(code).isalpha()}
+
+
+def _unmasked(found: re.Match[str]) -> str:
+    """A word of Latin letters and such as look like them; a word of another script alone stays what it is."""
+    word = found.group()
+    if word.isascii():
+        return word
+    folded = word.translate(_ALIKE)
+    return folded if folded != word and folded.isascii() and _LATIN.search(word.lower()) else word
+
+
+def _visible(text: str) -> str:
+    """Without controls, formats (zero width, direction) and other things that have no shape; white space is a space."""
+    return "".join(
+        " " if char.isspace() else char
+        for char in text
+        if char.isspace() or unicodedata.category(char) not in ("Cc", "Cf", "Cs", "Co", "Cn")
+    )

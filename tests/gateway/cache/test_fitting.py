@@ -1,0 +1,116 @@
+"""Fitting finds what decides, on data that are made here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import numpy as np
+import pytest
+
+from gateway.cache.decision import Judge
+from gateway.cache.fitting.boosting import Boosting
+from gateway.cache.fitting.fit import Fit, log_odds_of
+from gateway.cache.fitting.neighbours import earlier_neighbours
+from gateway.cache.fitting.questions import Questions
+from gateway.cache.trees import log_odds
+
+_NOUNS = [
+    *("quince", "medlar", "lamp", "kettle", "gutter", "fiddle", "canoe", "beehive"),
+    *("trellis", "lantern", "ladder", "barrel", "saddle", "anvil", "loom"),
+]
+_VERBS = ["prune", "mend", "clean", "paint", "store", "weigh"]
+_FORMS: tuple[Callable[[str, str], str], ...] = (
+    lambda verb, noun: f"How do I {verb} a {noun}?",
+    lambda verb, noun: f"How can I {verb} my {noun}?",
+    lambda verb, noun: f"What is the best way to {verb} a {noun}?",
+    lambda verb, noun: f"What is the best {noun} to {verb}?",
+)
+
+
+def stream(seed: int) -> tuple[Questions, np.ndarray[tuple[int, int], np.dtype[np.float32]]]:
+    """Questions about a few things; the last form means something else. A vector is its meaning and some noise."""
+    rng, noise = Random(seed), np.random.default_rng(seed)
+    texts, meanings, vectors = [], [], []
+    places = noise.normal(size=(len(_VERBS) * len(_NOUNS), 24))
+    for _ in range(1500):
+        verb, noun, form = rng.randrange(len(_VERBS)), rng.randrange(len(_NOUNS)), rng.randrange(4)
+        thing = verb * len(_NOUNS) + noun
+        texts.append(_FORMS[form](_VERBS[verb], _NOUNS[noun]))
+        meanings.append(2 * thing + (form == 3))
+        vectors.append(places[thing] + 0.25 * noise.normal(size=24))
+    rows = np.asarray(vectors, np.float32)
+    components = np.array(meanings) // 2
+    return Questions(texts=texts, meanings=np.array(meanings), components=components), rows / np.linalg.norm(
+        rows, axis=1, keepdims=True
+    )
+
+
+@pytest.fixture(scope="module")
+def fitted() -> Judge:
+    questions, vectors = stream(seed=3)
+    return Judge(Fit(encoder="made up", seed=1, note=lambda text: None).run(questions, vectors))
+
+
+def test_the_fitted_judge_learns_what_changes_the_meaning(fitted: Judge) -> None:
+    same = fitted.chance_right(
+        "How do I mend a canoe?", "How can I mend my canoe?", similarity=0.93, runner_up=0.9, track=None
+    )
+    other = fitted.chance_right(
+        "What is the best way to mend a canoe?",
+        "What is the best canoe to mend?",
+        similarity=0.93,
+        runner_up=0.9,
+        track=None,
+    )
+    assert same > 0.9
+    assert other < 0.3
+
+
+def test_its_chances_are_calibrated_on_a_new_stream(fitted: Judge) -> None:
+    questions, vectors = stream(seed=4)
+    near = earlier_neighbours(vectors, 2)
+    chances, right = [], []
+    for number in range(200, 1500):
+        place = int(near.places[number, 0])
+        chances.append(
+            fitted.chance_right(
+                questions.texts[number],
+                questions.texts[place],
+                similarity=float(near.similarities[number, 0]),
+                runner_up=float(near.similarities[number, 1]),
+                track=None,
+            )
+        )
+        right.append(questions.meanings[number] == questions.meanings[place])
+    judged = np.array(chances) > 0
+    assert np.array(chances)[judged].mean() == pytest.approx(np.array(right)[judged].mean(), abs=0.06)
+
+
+def test_many_rows_at_once_say_what_one_row_says() -> None:
+    rng = np.random.default_rng(1)
+    rows = rng.random((500, 3))
+    trees, bias = Boosting(num_trees=10, min_rows=20).fit(rows, rows[:, 1] > rows[:, 2])
+    together = log_odds_of(trees, bias, rows)
+    assert [log_odds(trees, bias, row.tolist()) for row in rows[:50]] == pytest.approx(together[:50].tolist())
+
+
+def test_a_rising_feature_never_lowers_the_result() -> None:
+    rng = np.random.default_rng(2)
+    rows = rng.random((3000, 2))
+    right = rng.random(3000) < np.abs(rows[:, 0] - 0.5) + 0.2 * rows[:, 1]
+    trees, bias = Boosting(num_trees=40, min_rows=30, rising=(0,)).fit(rows, right)
+    for other in (0.1, 0.5, 0.9):
+        line = np.column_stack([np.linspace(0, 1, 200), np.full(200, other)])
+        assert (np.diff(log_odds_of(trees, bias, line)) >= -1e-9).all()
+
+
+def test_neighbours_came_before_and_are_the_closest() -> None:
+    rng = np.random.default_rng(3)
+    vectors = rng.normal(size=(700, 8)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    near = earlier_neighbours(vectors, 3)
+    for number in (0, 1, 2, 300, 699):
+        cosines = vectors[:number] @ vectors[number]
+        best = np.argsort(-cosines)[:3].tolist()
+        assert [int(place) for place in near.places[number] if place >= 0] == best
