@@ -94,13 +94,13 @@ class Forwarder:
     def _pick(self, work: Work, tried: frozenset[str]) -> tuple[LiveDeployment, Decision]:
         """Somebody who is in time, else anybody; raises Shed when none is fit."""
         router, admitted, ask = work.turn.snapshot.router, work.admitted, work.turn.ask
-        lane = admitted.lane.id
+        lane, seen = admitted.claim.lane.id, () if tried else admitted.seen
         if admitted.stand_in is not None:
             try:
-                return router.pick(admitted.stand_in, tried, lane, ask)
+                return router.pick(admitted.stand_in, tried, lane, ask, seen=seen)
             except Shed:
                 return router.pick(work.planned, tried, lane, ask)
-        return router.pick(work.planned, tried, lane, ask, admitted.avoid)
+        return router.pick(work.planned, tried, lane, ask, admitted.avoid, seen)
 
     def _can_move(self, work: Work, tried: frozenset[str]) -> bool:
         """Whether another attempt could be made now."""

@@ -183,7 +183,7 @@ class _Bench:
         admitted = self._gate.decide(turn, request, planned, ask)
         sent = turn.ask
         assert sent is not None, "the gate says what was asked"
-        live, _ = router.pick(planned, _NOBODY, claim.lane.id, sent, admitted.avoid)
+        live, _ = router.pick(planned, _NOBODY, claim.lane.id, sent, admitted.avoid, admitted.seen)
         permit = live.limiter.try_acquire(admitted.claim)
         if permit is None:
             return False

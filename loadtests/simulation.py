@@ -84,6 +84,10 @@ class SimulatedCall:
         """There is no drain."""
         return False
 
+    def take_body(self) -> bytes:
+        """All of it is here."""
+        return self._body
+
     def on_gone(self, callback: Callable[[], None]) -> None:
         """Never called back."""
 

@@ -102,7 +102,8 @@ class TpotModel:
 
     def predict_s(self, now: float, rows: float) -> float:
         """Seconds a token beside `rows` rows, its own included."""
-        return self._regression.predict((1.0, rows)) * self._gain.value(now)
+        first, each = self._regression.terms  # asked for several times a request
+        return (first + each * rows) * self._gain.value(now)
 
     def observe(self, now: float, rows: float, seconds: float) -> None:
         """An answer took `seconds` a token while about `rows` ran."""

@@ -75,6 +75,8 @@ class Profile:
     weights: tuple[float, ...] = field(init=False)
     whole_weight: float = field(init=False)
     """Of all scorers together."""
+    explaining: Explaining | None = field(init=False)
+    """The scorer that counts most, where it says why it thinks well of a candidate."""
     needs_ask: bool = field(init=False)
     """Whether it depends on more of the request than its route."""
 
@@ -86,6 +88,8 @@ class Profile:
         weights = tuple(weighted.weight for weighted in self.scorers)
         object.__setattr__(self, "looks_at_key", any(isinstance(scorer, _BY_KEY) for scorer in scorers))
         object.__setattr__(self, "looks_at_quality", any(isinstance(scorer, _BY_QUALITY) for scorer in scorers))
+        leading = scorers[0] if scorers else None
+        object.__setattr__(self, "explaining", leading if isinstance(leading, Explaining) else None)
         object.__setattr__(self, "names", tuple(scorer.name for scorer in scorers))
         object.__setattr__(self, "weights", weights)
         object.__setattr__(self, "whole_weight", sum(weights))
@@ -115,15 +119,13 @@ class Profile:
             dropped=dropped,
             scores=scores,
             totals=totals,
-            cause="first" if chosen is None else self._cause(chosen, kept, attempt),
+            cause="first" if chosen is None or self.explaining is None else self._cause(chosen, kept, attempt),
         )
 
     def _cause(self, chosen: str, views: Sequence[DeploymentView], attempt: Attempt) -> Cause:
         """What the scorer that counts most says of the one that was chosen."""
-        leading = self.scorers[0].scorer
-        if not isinstance(leading, Explaining):
-            return "first"
-        return leading.cause(next(view for view in views if view.id == chosen), attempt)
+        assert self.explaining is not None, "asked only where somebody explains"
+        return self.explaining.cause(next(view for view in views if view.id == chosen), attempt)
 
     def _drop_reason(self, view: DeploymentView, attempt: Attempt) -> DropReason | None:
         for one in self.filters:

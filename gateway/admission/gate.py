@@ -21,6 +21,7 @@ from gateway.cache.answers import Lookup
 from gateway.errors import Shed
 from gateway.request import ChatRequest
 from gateway.routing.ask import Ask
+from gateway.routing.candidate import Seen
 from gateway.routing.router import PlannedRoute
 from gateway.timeline import Clock
 from gateway.turn import Turn
@@ -41,6 +42,8 @@ class Admitted(msgspec.Struct, frozen=True):
     """Where to look for a deployment instead of the route itself."""
     answer: Lookup | None = None
     """A kept answer that is given instead."""
+    seen: tuple[Seen, ...] = ()
+    """Of many deployments those that were looked at and would be in time: the first attempt chooses from them."""
 
     @property
     def lane(self) -> Lane:
@@ -110,7 +113,7 @@ class Gate:
             if found.best is not None and (best is None or found.best.is_better_than(best)):
                 best = found.best
             if best is not None and best.is_in_time:
-                return Outlooks(best, late, planned)
+                return Outlooks(best, late, planned, found.seen)
         return Outlooks(best, late)
 
     def _admit(self, turn: Turn, form: Form, looks: Outlooks) -> Admitted:
@@ -119,18 +122,24 @@ class Gate:
         unread = form.ask.price_at(looks.best.live.id).uncached_tokens if looks.best is not None and is_paced else 0
         claim = form.ask.claim.with_service(service_s, unread)
         stand_in = None if looks.planned is form.routes[0] else looks.planned
-        return self._admitted(turn, form, claim, looks.too_late, stand_in)
+        return self._admitted(turn, form, claim, looks.too_late, stand_in, looks.seen)
 
     def _admit_late(self, turn: Turn, form: Form) -> Admitted:
         """Its lane would rather have it served late than not at all: its target no longer counts."""
         return self._admitted(turn, form, msgspec.structs.replace(form.ask.claim, ttft_by=None), _NOBODY, None)
 
     def _admitted(
-        self, turn: Turn, form: Form, claim: Claim, avoid: frozenset[str], stand_in: PlannedRoute | None
+        self,
+        turn: Turn,
+        form: Form,
+        claim: Claim,
+        avoid: frozenset[str],
+        stand_in: PlannedRoute | None,
+        seen: tuple[Seen, ...] = (),
     ) -> Admitted:
         turn.ask = form.ask.with_claim(claim)
         turn.record.degraded = form.steps
-        return Admitted(form.request, claim, avoid, stand_in, form.answer)
+        return Admitted(form.request, claim, avoid, stand_in, form.answer, seen)
 
     def _refusal(self, turn: Turn, now: float, form: Form, best: Outlook) -> Shed:
         ask = form.ask

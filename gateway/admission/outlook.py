@@ -10,6 +10,7 @@ import msgspec
 from gateway.admission.claim import Claim
 from gateway.admission.row_bound import rows_within
 from gateway.routing.ask import Ask
+from gateway.routing.candidate import Candidate, Seen
 from gateway.routing.live import LiveDeployment
 from gateway.routing.router import PlannedRoute
 
@@ -17,8 +18,6 @@ MAX_LOOKS: Final = 8
 """Candidates that are looked at for one request; with more, where to begin goes round."""
 ENOUGH_LOOKS: Final = 4
 """After so many the first that is in time ends the search."""
-ENOUGH_AHEAD: Final = 2
-"""Of many, where the router itself compares forecasts and would not take who is late."""
 RETRY_SHARE: Final = 0.5
 """Of the time there is, what a client's retry may expect to wait."""
 UNTRIED_S: Final = 1.0
@@ -33,9 +32,13 @@ class Outlook(msgspec.Struct, frozen=True, gc=False):
     live: LiveDeployment
     wait_s: float
     """For a permit."""
+    ttft_s: float
+    """From there to the first token."""
     service_s: float
     """From there to the first byte that the client sees: the first token of a stream, all of a plain answer."""
     is_in_time: bool
+    tpot_s: float | None = None
+    """Seconds a token; None where it does not matter."""
 
     @property
     def total_s(self) -> float:
@@ -56,6 +59,8 @@ class Outlooks(msgspec.Struct, frozen=True):
     """Ids of those that would be too late."""
     planned: PlannedRoute | None = None
     """The route that `best` belongs to, if it is in time."""
+    seen: tuple[Seen, ...] = ()
+    """Of many candidates those that the router may choose from without looking again."""
 
     @property
     def is_in_time(self) -> bool:
@@ -76,10 +81,35 @@ class Lookout:
 
     def look(self, now: float, planned: PlannedRoute, ask: Ask, *, is_stream: bool) -> Outlooks:
         """The outlooks of the route's candidates that are fit, in the route's order where the first takes all."""
+        few = planned.few(now, ask)
+        if few is not None:
+            found = self._look_at_few(now, planned, few, ask, is_stream=is_stream)
+            if found.is_in_time:
+                return found
+        return self._look_around(now, planned, ask, is_stream=is_stream)
+
+    def _look_at_few(
+        self, now: float, planned: PlannedRoute, few: list[Candidate], ask: Ask, *, is_stream: bool
+    ) -> Outlooks:
+        """At those of many that the router would look at: it is then spared that."""
+        best: Outlook | None = None
+        late: list[str] = []
+        seen: list[Seen] = []
+        for option in few:
+            found = self._outlook(now, option.live, ask, is_stream=is_stream)
+            if found.is_in_time:
+                seen.append(Seen(option, found.wait_s, found.ttft_s, found.tpot_s))
+            else:
+                late.append(option.live.id)
+            if best is None or found.is_better_than(best):
+                best = found
+        return Outlooks(best, frozenset(late) if late else _NOBODY, planned, tuple(seen))
+
+    def _look_around(self, now: float, planned: PlannedRoute, ask: Ask, *, is_stream: bool) -> Outlooks:
+        """At one after the other, up to a bound; with many the router looks again."""
         candidates = planned.candidates
         num = len(candidates)
         first = 0
-        enough = ENOUGH_AHEAD if planned.profile.looks_ahead and num > ENOUGH_LOOKS else ENOUGH_LOOKS
         if num > ENOUGH_LOOKS and not planned.profile.takes_first:
             self._turn = first = (self._turn + 1) % num
         best: Outlook | None = None
@@ -93,7 +123,7 @@ class Lookout:
                 late.append(live.id)
             if best is None or found.is_better_than(best):
                 best = found
-            if best.is_in_time and (planned.profile.takes_first or step + 1 >= enough):
+            if best.is_in_time and (planned.profile.takes_first or step + 1 >= ENOUGH_LOOKS):
                 break
         return Outlooks(best, frozenset(late) if late else _NOBODY, planned)
 
@@ -106,6 +136,7 @@ class Lookout:
                 live.limiter.bound_rows(rows_within(forecast, now, target_s))
                 live.limiter.set_room(forecast.step_tokens(now))
         ttft_s = forecast.ttft_s(now, price.uncached_tokens, lane)
+        tpot_s: float | None = None
         if is_stream and ask.tpot_slo_s is None:
             wait_s, service_s = live.limiter.wait_s(now, claim, ttft_s), ttft_s
         else:
@@ -113,11 +144,11 @@ class Lookout:
             total_s = ttft_s + max(price.output_tokens - 1, 0) * tpot_s
             wait_s, service_s = live.limiter.wait_s(now, claim, total_s), ttft_s if is_stream else total_s
             if _is_too_slow(tpot_s, ask):
-                return Outlook(live, wait_s, service_s, False)
+                return Outlook(live, wait_s, ttft_s, service_s, False, tpot_s)
         ratio = lateness(now, claim, wait_s, wait_s + ttft_s, wait_s + service_s)
         ratio *= live.limiter.demand_ratio(now, claim)
         in_time = ratio <= 1.0 or (ratio <= TRIED_RATIO and live.limiter.idle_s(now, claim.lane) >= UNTRIED_S)
-        return Outlook(live, wait_s, service_s, in_time)
+        return Outlook(live, wait_s, ttft_s, service_s, in_time, tpot_s)
 
 
 def lateness(now: float, claim: Claim, wait_s: float, ttft_s: float, first_byte_s: float) -> float:

@@ -17,7 +17,7 @@ _LEAST_LEFT: Final = 0.1
 class PromptQueue:
     """Requests of one lane without a first token, oldest first: lanes do not wait for each other, their own do."""
 
-    __slots__ = ("_begun_sent_at", "_drain", "_head_since", "flights", "tokens")
+    __slots__ = ("_begun_sent_at", "_drain", "_head_since", "_is_next_known", "_next", "flights", "tokens")
 
     def __init__(self) -> None:
         self._drain = DrainRate(window_s=_RATE_WINDOW_S)
@@ -25,6 +25,9 @@ class PromptQueue:
         """Since when the oldest is the oldest: how long its prompt has been computed at least."""
         self._begun_sent_at = 0.0
         """When the latest of those that have a first token was sent."""
+        self._next: Flight | None = None
+        self._is_next_known = True
+        """Whether `_next` is what `next_up` would find."""
         self.flights: OrderedDict[Flight, None] = OrderedDict()
         self.tokens = 0
         """Of their prompts, those that are not cached."""
@@ -34,6 +37,8 @@ class PromptQueue:
         if not self.flights:
             self._head_since = now
             self._drain.start(now)
+        if self._next is None:
+            self._is_next_known = False
         self.flights[flight] = None
         self.tokens += flight.price.uncached_tokens
 
@@ -42,6 +47,8 @@ class PromptQueue:
         flights, tokens = self.flights, flight.price.uncached_tokens
         is_head = next(iter(flights)) is flight
         del flights[flight]
+        if self._next is flight or self._next is None:
+            self._next, self._is_next_known = None, False
         self.tokens -= tokens
         self._drain.leave(now, tokens, is_last=not flights)
         if is_head:
@@ -51,9 +58,15 @@ class PromptQueue:
         """It has a first token."""
         if flight.sent_at > self._begun_sent_at:
             self._begun_sent_at = flight.sent_at
+            self._next, self._is_next_known = None, False
 
     def next_up(self) -> Flight | None:
         """The oldest that nobody has overtaken: who was overtaken waits for a reason of its own."""
+        if not self._is_next_known:
+            self._next, self._is_next_known = self._find_next(), True
+        return self._next
+
+    def _find_next(self) -> Flight | None:
         for looked, flight in enumerate(self.flights):
             if flight.sent_at >= self._begun_sent_at:
                 return flight
@@ -89,6 +102,10 @@ class Books:
         """Answers that are being generated."""
         self.most_rows = 1
         """At any time so far: beyond it nobody knows whether there is room."""
+
+    def oldest(self) -> list[Flight]:
+        """Of each lane with requests that have no first token, the one that `next_up` says, if any."""
+        return [found for queue in self._queues.values() if queue.flights and (found := queue.next_up()) is not None]
 
     def next_up(self, lane: str) -> Flight | None:
         """Of those in the lane without a first token, the oldest that nobody has overtaken."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from gateway.routing.ask import Ask
 from gateway.routing.live import LiveDeployment
 from routing_policies.document import Deployment
@@ -34,11 +36,17 @@ class Candidate:
             zone=rule.zone,
         )
 
-    def view(self, now: float, ask: Ask, *, is_ejected: bool = False) -> DeploymentView:
-        """With what it would take and cost to answer this request here."""
+    def view(self, now: float, ask: Ask, *, is_ejected: bool = False, seen: Seen | None = None) -> DeploymentView:
+        """With what it would take and cost to answer this request here: as it was `seen` just now, if it was."""
         live, rule = self.live, self._rule
         limiter, forecast, verdict = live.limiter, live.forecast, ask.verdict
-        price, lane = ask.price_at(live.id), ask.claim.lane.engine_lane
+        price = ask.price_at(live.id)
+        tpot_s: float | None = None
+        if seen is None:
+            wait_s = limiter.wait_s(now, ask.claim)
+            ttft_s = forecast.ttft_s(now, price.uncached_tokens, ask.claim.lane.engine_lane)
+        else:
+            _, wait_s, ttft_s, tpot_s = seen
         return DeploymentView(
             id=live.id,
             model=live.model,
@@ -47,9 +55,8 @@ class Candidate:
             in_flight=limiter.in_flight,
             max_in_flight=limiter.limit,
             weight=self.weight,
-            forecast_ttft_s=limiter.wait_s(now, ask.claim)
-            + forecast.ttft_s(now, price.uncached_tokens, lane) * forecast.caution(now),
-            tpot_s=forecast.tpot_s(now),
+            forecast_ttft_s=wait_s + ttft_s * forecast.caution(now),
+            tpot_s=forecast.tpot_s(now) if tpot_s is None else tpot_s,
             cost=cost_of(rule.cost_per_mtok, price),
             quality=rule.quality if verdict is None else verdict.quality.get(live.id, rule.quality),
             is_known_prompt=verdict is None or verdict.is_known,
@@ -58,3 +65,15 @@ class Candidate:
             zone=rule.zone,
             is_same_session=ask.last_deployment == live.id,
         )
+
+
+class Seen(NamedTuple):
+    """Who was looked at for a request just now, and what was forecast."""
+
+    option: Candidate
+    wait_s: float
+    """For a permit."""
+    ttft_s: float
+    """From there to the first token."""
+    tpot_s: float | None
+    """None where nobody asked."""

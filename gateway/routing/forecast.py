@@ -113,7 +113,8 @@ class DeploymentForecast:
         forecast is avoided before the forecast has followed. Ordinary error does not count."""
         ratio = self._peak.value(now, floor=1.0)
         if self._books.num_pending:
-            ratio = max(ratio, *(self._overdue_ratio(now, lane) for lane in ENGINE_LANES))
+            for flight in self._books.oldest():
+                ratio = max(ratio, _overdue_ratio(flight, now))
         return ratio if ratio > _OVERDUE_RATIO else 1.0
 
     def num_rows(self, now: float) -> int:
@@ -319,9 +320,7 @@ class DeploymentForecast:
     def _overdue_ratio(self, now: float, lane: str) -> float:
         """Of who is next in the lane to get a first token: time waited over time forecast."""
         oldest = self._books.next_up(lane)
-        if oldest is None or not oldest.is_stream:
-            return 0.0
-        return (now - oldest.sent_at) / max(oldest.forecast_ttft_s, _TINY_S)
+        return 0.0 if oldest is None else _overdue_ratio(oldest, now)
 
     def _idle_ttft_s(self, now: float, lane: str) -> float:
         return self._by_books[lane].predict_s(now, _IDLE)
@@ -331,6 +330,11 @@ class DeploymentForecast:
 
 
 _IDLE: Final = (1.0, *[0.0] * (len(_OWN_PRIOR) - 1))
+
+
+def _overdue_ratio(flight: Flight, now: float) -> float:
+    """Time waited over time forecast; of a plain answer nobody knows."""
+    return (now - flight.sent_at) / max(flight.forecast_ttft_s, _TINY_S) if flight.is_stream else 0.0
 
 
 def _lane_of(uncached_tokens: int, lane: str) -> str:

@@ -14,7 +14,7 @@ from gateway.errors import ModelNotAllowed, NotFound, Shed, ShedReason
 from gateway.request import ChatRequest
 from gateway.routing.affinity import AffinityIndex, prefix_of, session_of
 from gateway.routing.ask import Ask
-from gateway.routing.candidate import Candidate
+from gateway.routing.candidate import Candidate, Seen
 from gateway.routing.facts import RequestFacts
 from gateway.routing.identity import key_of
 from gateway.routing.live import LiveDeployment
@@ -44,6 +44,7 @@ class PlannedRoute:
         "_foregone",
         "_members",
         "_options",
+        "_rng",
         "_shortlist",
         "_zone",
         "cache_candidates",
@@ -68,8 +69,10 @@ class PlannedRoute:
         rules: Mapping[str, Deployment],
         zone: str | None,
         predictors: Predictors,
+        rng: random.Random,
     ) -> None:
         self.route = route
+        self._rng = rng
         self._zone = zone
         self._first = Attempt(zone=zone)
         self.fallbacks: tuple[PlannedRoute, ...] = ()
@@ -116,10 +119,12 @@ class PlannedRoute:
         rng: random.Random,
         ask: Ask | None = None,
         avoid: frozenset[str] = _NOBODY,
+        seen: Sequence[Seen] = (),
     ) -> Decision:
         """Which candidate takes this attempt, by the state of this moment; one of `avoid` only when nobody else can.
 
-        Without an `ask` nothing is forecast. Of many candidates a few are looked at; the decision names only those.
+        Without an `ask` nothing is forecast. Of many candidates a few are looked at, those of `seen` where somebody
+        has looked just now; the decision names only those.
         """
         if self._foregone is not None and not already_tried and not avoid:
             first, _ = self.candidates[0]
@@ -128,6 +133,11 @@ class PlannedRoute:
                 return self._foregone
         now = self._clock()
         attempt = self._attempt(now, already_tried, avoid, ask)
+        if seen and ask is not None:
+            self.is_panicking = False
+            views = [one.option.view(now, ask, seen=one) for one in seen]
+            decision = self.profile.decide(views, attempt, rng)
+            return decision if decision.is_possible else self.decide(already_tried, rng, ask, avoid)
         few = None if ask is None or self._shortlist is None else self._shortlist.draw(ask, attempt, now, rng)
         out = NOBODY if few is not None else kept_out(self._members, now, already_tried)
         self.is_panicking = out.is_panic
@@ -136,6 +146,10 @@ class PlannedRoute:
         if avoid and not decision.is_possible:
             return self.decide(already_tried, rng, ask)
         return decision
+
+    def few(self, now: float, ask: Ask) -> list[Candidate] | None:
+        """Of many candidates those that a decision would look at; None where it looks at all."""
+        return None if self._shortlist is None else self._shortlist.draw(ask, FIRST_ATTEMPT, now, self._rng)
 
     def views(self, now: float, ask: Ask) -> list[DeploymentView]:
         """Every candidate as it looks to this request, in the route's order."""
@@ -251,7 +265,7 @@ class Router:
         return self._plan(Route(id=deployment, select=Select(candidates=(deployment,))))
 
     def _plan(self, route: Route) -> PlannedRoute:
-        return PlannedRoute(route, self._deployments, self._clock, self._rules, self._zone, self._predictors)
+        return PlannedRoute(route, self._deployments, self._clock, self._rules, self._zone, self._predictors, self._rng)
 
     def match(
         self, model: str, tenant: str | None, headers: Mapping[str, str], request: ChatRequest | None = None
@@ -305,12 +319,13 @@ class Router:
         lane: str,
         ask: Ask | None = None,
         avoid: frozenset[str] = _NOBODY,
+        seen: Sequence[Seen] = (),
     ) -> tuple[LiveDeployment, Decision]:
         """The deployment for this attempt, which may have to be waited for; raises Shed when none is fit.
 
         One of `avoid` is taken only when nobody else can. Whoever is chosen counts as holding the request's beginning.
         """
-        decision = planned.decide(already_tried, self._rng, ask, avoid)
+        decision = planned.decide(already_tried, self._rng, ask, avoid, seen)
         if decision.deployment is None or planned.is_panicking:
             live, decision = self._pick_instead(planned, decision, already_tried, lane, ask)
         else:
