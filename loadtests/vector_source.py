@@ -8,6 +8,7 @@ ones are the rows of a given matrix, each repeated with a jitter whose cosine to
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final, Protocol
 
 import numpy as np
@@ -32,7 +33,7 @@ class Source(Protocol):
         """Queries, one near each row."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Drawn:
     """Clustered draws."""
 
@@ -45,12 +46,15 @@ class Drawn:
         rng = np.random.default_rng((self.seed, 1, number))
         popularity = 1.0 / np.arange(1, self.num_topics + 1) ** _ZIPF
         topics = rng.choice(self.num_topics, num_rows, p=popularity / popularity.sum())
-        centres = self._draw(np.random.default_rng((self.seed, 0)), self.num_topics)
-        return unit(_TOPIC_WEIGHT * centres[topics] + _QUESTION_WEIGHT * self._draw(rng, num_rows))
+        return unit(_TOPIC_WEIGHT * self._topics[topics] + _QUESTION_WEIGHT * self._draw(rng, num_rows))
 
     def near(self, rows: Matrix, rng: np.random.Generator) -> Matrix:
         """Each row and a draw."""
         return unit(rows + _QUERY_WEIGHT * unit(self._draw(rng, len(rows))))
+
+    @cached_property
+    def _topics(self) -> Matrix:
+        return self._draw(np.random.default_rng((self.seed, 0)), self.num_topics)
 
     def _draw(self, rng: np.random.Generator, num_rows: int) -> Matrix:
         stretch = (np.arange(self.dimensions, dtype=np.float32) + 8) ** np.float32(-0.2)

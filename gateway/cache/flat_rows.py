@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 Match = tuple[float, bytes]
 """Cosine and id: sorts by what is nearest."""
 
-_FIRST_ROWS: Final = 4
+_FIRST_ROWS: Final = 1
+"""Most contexts have one entry or two, and there may be thousands of them."""
 _NUMPY_UP_TO: Final = 512
 """Rows up to which a product and a sort in numpy are quicker than the call into FAISS."""
 _SHRINK_AT: Final = 4

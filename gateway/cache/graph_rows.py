@@ -8,6 +8,8 @@ ones to a new one.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
+from time import sleep
 from typing import Any, Final
 
 import faiss as untyped_faiss
@@ -25,6 +27,7 @@ BUILD_BREADTH: Final = 100
 SEARCH_BREADTH: Final = 96
 
 _FIRST_BYTES: Final = 1024
+_PLACES_AT_ONCE: Final = 1000
 
 
 class GraphRows:
@@ -41,7 +44,11 @@ class GraphRows:
         self._exacts = exacts
         self._living = living
         """One bit for each row, from the lowest bit of a byte up."""
-        self._places = {exact: place for place, exact in enumerate(exacts) if self._lives(place)}
+        self._places: dict[bytes, int] = {}
+        rows = enumerate(exacts)
+        while some := list(islice(rows, _PLACES_AT_ONCE)):
+            self._places.update((exact, place) for place, exact in some if self._lives(place))
+            sleep(0)  # a million take most of a second, in which the event loop wants its turns
         self._untaken = len(exacts)
         self._search = self._search_parameters()
 

@@ -139,7 +139,7 @@ class VectorIndex:
         with self._lock:
             self._shelves[context] = shelf
             for rows in shelf.places:
-                self._contexts.update(dict.fromkeys((exact for exact in rows.exacts if exact in rows), context))
+                self._contexts.update((exact, context) for exact in rows.exacts if exact in rows)
             self._note_change(context, shelf)
 
     def _remove(self, exact: bytes) -> None:

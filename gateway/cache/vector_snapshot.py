@@ -1,15 +1,17 @@
 """A VectorIndex in one file: written beside the old one and renamed over it, read only when every byte is as written.
 
-    magic · head · for each context: what it holds, the matrix, its graphs · SHA-256 of all that
+    magic · head · for each context: head, ids, float32 matrix, for each graph: head, ids, FAISS' own form · SHA-256
 
-Heads are msgpack with their length in front; the matrix is float32; graphs are FAISS' own form. The digest is checked
-before anything is interpreted, so neither FAISS nor anybody else ever reads damaged bytes.
+Heads are msgpack with their length in front, and so are ids, in short lists: whoever writes or reads them lets other
+threads run in between. The digest is checked before anything is interpreted, so neither FAISS nor anybody else ever
+reads damaged bytes.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import time
 from pathlib import Path
 from typing import BinaryIO, Final, TypeVar
 
@@ -24,6 +26,7 @@ _MAGIC: Final = b"penstock vectors 1\n"
 _LENGTH_BYTES: Final = 8
 _DIGEST_BYTES: Final = 32
 _PIECE_BYTES: Final = 1 << 20
+_IDS_AT_ONCE: Final = 1000
 
 
 class SnapshotUnusable(Exception):
@@ -36,15 +39,15 @@ class _Head(msgspec.Struct, frozen=True):
     num_contexts: int
 
 
-class _Graph(msgspec.Struct, frozen=True):
-    exacts: list[bytes]
-    living: bytes
-
-
 class _Context(msgspec.Struct, frozen=True):
     context: bytes
-    exacts: list[bytes]
-    graphs: list[_Graph]
+    num_flat: int
+    num_graphs: int
+
+
+class _Graph(msgspec.Struct, frozen=True):
+    num_rows: int
+    living: bytes
 
 
 def save(index: VectorIndex, path: Path) -> None:
@@ -83,10 +86,13 @@ def _write_shelf(writer: _Writer, context: bytes, shelf: Shelf) -> None:
     with shelf.moving:
         with shelf.lock:
             exacts, rows = list(shelf.flat.exacts), shelf.flat.rows.copy()
-            graphs = [(graph, _Graph(graph.exacts, graph.living.tobytes())) for graph in shelf.graphs]
-        writer.head(_Context(context, exacts, [told for _, told in graphs]))
+            graphs = [(graph, graph.living.tobytes()) for graph in shelf.graphs]
+        writer.head(_Context(context, len(exacts), len(graphs)))
+        writer.ids(exacts)
         writer.write(rows.tobytes())
-        for graph, _ in graphs:
+        for graph, living in graphs:
+            writer.head(_Graph(len(graph.exacts), living))
+            writer.ids(graph.exacts)
             graph.write(writer.write)
 
 
@@ -100,11 +106,13 @@ def _read(reader: _Reader, encoder_id: str, dimensions: int) -> VectorIndex:
     for _ in range(head.num_contexts):
         told = reader.head(_Context)
         shelf = index.new_shelf()
-        data = reader.read(4 * dimensions * len(told.exacts))
-        shelf.flat.extend(told.exacts, np.frombuffer(data, np.float32).reshape(-1, dimensions))
-        for graph in told.graphs:
+        exacts = reader.ids(told.num_flat)
+        data = reader.read(4 * dimensions * told.num_flat)
+        shelf.flat.extend(exacts, np.frombuffer(data, np.float32).reshape(-1, dimensions))
+        for _ in range(told.num_graphs):
+            graph = reader.head(_Graph)
             living = np.frombuffer(graph.living, np.uint8)
-            shelf.graphs.append(GraphRows.read(reader.read, dimensions, graph.exacts, living))
+            shelf.graphs.append(GraphRows.read(reader.read, dimensions, reader.ids(graph.num_rows), living))
         if len(shelf) > 0:
             index.put_shelf(told.context, shelf)
     return index
@@ -138,10 +146,15 @@ class _Writer:
         self._digest.update(data)
         return self._file.write(data)
 
-    def head(self, head: msgspec.Struct) -> None:
+    def head(self, head: msgspec.Struct | list[bytes]) -> None:
         encoded = msgspec.msgpack.encode(head)
         self.write(len(encoded).to_bytes(_LENGTH_BYTES, "little"))
         self.write(encoded)
+
+    def ids(self, exacts: list[bytes]) -> None:
+        for begin in range(0, len(exacts), _IDS_AT_ONCE):
+            self.head(exacts[begin : begin + _IDS_AT_ONCE])
+            time.sleep(0)
 
     def digest(self) -> bytes:
         return self._digest.digest()
@@ -157,3 +170,10 @@ class _Reader:
     def head(self, kind: type[T]) -> T:
         length = int.from_bytes(self.read(_LENGTH_BYTES), "little")
         return msgspec.msgpack.decode(self.read(length), type=kind)
+
+    def ids(self, count: int) -> list[bytes]:
+        found: list[bytes] = []
+        while len(found) < count:
+            found += self.head(list[bytes])
+            time.sleep(0)
+        return found
