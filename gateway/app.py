@@ -18,6 +18,7 @@ from typing import Any, BinaryIO
 from gateway.admin.cache_desk import CacheDesk
 from gateway.admin.control_room import ControlRoom
 from gateway.admin.diagnosis_desk import DiagnosisDesk
+from gateway.admin.preview_desk import PreviewDesk
 from gateway.admin.site import Operations, admin_map
 from gateway.admission.admitter import Admitter
 from gateway.admission.gate import Gate
@@ -136,6 +137,7 @@ class Gateway:
             clock=clock,
             max_body_bytes=config.edge.max_body_bytes,
         )
+        self._preview = PreviewDesk(self._current, ChatRequestParser(), trimmer, pricer)
         self._ids = ids
         self._prober = ReadinessProber(self._deployments, self.log, clock=clock)
         self._liveness = LivenessWatch(self._deployments, clock)
@@ -193,7 +195,7 @@ class Gateway:
                 Listener(
                     name="admin",
                     address=config.admin_listen,
-                    app=self.control.front(admin, self._ids, self.room.drains.entries()),
+                    app=self.control.front(admin, self._ids, (*self.room.drains.entries(), *self._preview.entries())),
                     limits=admin_limits,
                 ),
             ],

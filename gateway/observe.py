@@ -1,12 +1,21 @@
-"""`penstock diagnose`: what a running gateway says about itself and the engines behind it."""
+"""`penstock diagnose`, `explain` and `top`: what a running gateway says of itself and of the engines behind it."""
 
 from __future__ import annotations
 
 import argparse
 import json
-from typing import Any
+import os
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final
 
-from gateway.admin_client import add_connection, open_client
+from gateway.admin_client import AdminClient, add_connection, open_client
+from gateway.commands import CommandError, UsageError
+
+_HOME: Final = "\x1b[H\x1b[J"
+_LATEST: Final = 20
 
 
 def add_diagnose(commands_of: Any) -> None:
@@ -19,6 +28,27 @@ def add_diagnose(commands_of: Any) -> None:
     parser.set_defaults(command=diagnose)
 
 
+def add_explain(commands_of: Any) -> None:
+    """`penstock explain`."""
+    parser = commands_of.add_parser("explain", help="one request stage by stage, or what would become of one")
+    asked = parser.add_mutually_exclusive_group(required=True)
+    asked.add_argument("request_id", nargs="?", metavar="REQUEST_ID", help="as in x-request-id, or the client's own")
+    asked.add_argument("--request", type=Path, metavar="FILE", help="a chat request's body; - is stdin")
+    parser.add_argument("--tenant", metavar="ID", help="who would send it (with --request)")
+    add_connection(parser)
+    parser.set_defaults(command=explain)
+
+
+def add_top(commands_of: Any) -> None:
+    """`penstock top`."""
+    parser = commands_of.add_parser("top", help="lanes, deployments and latencies, live; once without a terminal")
+    parser.add_argument("--interval-s", type=float, default=1.0, metavar="S", help="default %(default)g")
+    parser.add_argument("--window-s", type=int, default=300, metavar="S", help="60, 300, 900 or 3600 (default 300)")
+    parser.add_argument("--once", action="store_true", help="print one screen and end")
+    add_connection(parser)
+    parser.set_defaults(command=top)
+
+
 def diagnose(options: argparse.Namespace) -> int:
     """Watch for some seconds and say what is slow; 1 when anything is."""
     from gateway.diagnosis.render import render
@@ -27,3 +57,64 @@ def diagnose(options: argparse.Namespace) -> int:
         found = client.get(f"diagnosis?seconds={options.seconds:g}")
     print(json.dumps(found) if options.json else render(found))
     return 1 if found["findings"] else 0
+
+
+def explain(options: argparse.Namespace) -> int:
+    """A finished request by its id, or a preview of one."""
+    from gateway.explained import render_preview, render_request
+
+    if options.request is None:
+        from urllib.parse import quote
+
+        with open_client(options) as client:
+            found = client.get(f"requests/{quote(options.request_id, safe='')}")["request"]
+        print(json.dumps(found) if options.json else render_request(found))
+        return 0
+    document = {"request": _read_request(options.request)}
+    if options.tenant is not None:
+        document["tenant"] = options.tenant
+    with open_client(options) as client:
+        found = client.call("POST", "explain", document)
+    print(json.dumps(found) if options.json else render_preview(found))
+    return 0
+
+
+def top(options: argparse.Namespace) -> int:
+    """Until interrupted on a terminal; one screen elsewhere."""
+    if not options.interval_s > 0:
+        raise UsageError(f"--interval-s: expected a positive number, got {options.interval_s:g}")
+    with open_client(options) as client:
+        if options.once or options.json or not sys.stdout.isatty():
+            found = _look(client, options.window_s)
+            print(json.dumps(found) if options.json else _screen(found, is_colored=False, height=10_000))
+            return 0
+        while True:
+            found = _look(client, options.window_s)
+            size = shutil.get_terminal_size()
+            is_colored = "NO_COLOR" not in os.environ
+            sys.stdout.write(_HOME + _screen(found, is_colored=is_colored, height=size.lines - 1, width=size.columns))
+            sys.stdout.flush()
+            time.sleep(options.interval_s)
+
+
+def _look(client: AdminClient, window_s: int) -> dict[str, Any]:
+    return {
+        "overview": client.get(f"overview?window={window_s}"),
+        "requests": client.get(f"requests?limit={_LATEST}")["requests"],
+    }
+
+
+def _screen(found: dict[str, Any], *, is_colored: bool, height: int, width: int = 200) -> str:
+    from gateway.top import render_top
+
+    return render_top(found["overview"], found["requests"], width=width, height=height, is_colored=is_colored)
+
+
+def _read_request(path: Path) -> Any:
+    try:
+        text = sys.stdin.read() if str(path) == "-" else path.read_text()
+        return json.loads(text)
+    except OSError as error:
+        raise CommandError(f"{path}: cannot be read ({error.strerror})") from error
+    except ValueError as error:
+        raise CommandError(f"{path}: not JSON ({error}); it should be the body of a chat request") from error

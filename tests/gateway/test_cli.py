@@ -59,6 +59,8 @@ def test_help_lists_every_command_and_the_exit_codes(capsys: pytest.CaptureFixtu
         "audit",
         "doctor",
         "diagnose",
+        "explain",
+        "top",
         "bench",
     ]
     assert "exit codes: 0 it worked" in out
