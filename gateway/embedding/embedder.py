@@ -27,7 +27,7 @@ BATCH_CHARS: Final = 1024
 """Of one batch of several texts: it bounds how long those wait that come while it runs."""
 _RETRY_PAUSES_S: Final = (5.0, 30.0, 300.0)
 
-EmbedResult = Literal["encoded", "cancelled", "not_ready", "queue_full", "too_long", "failed"]
+EmbedResult = Literal["encoded", "unreadable", "cancelled", "not_ready", "queue_full", "too_long", "failed"]
 """What became of one text; a closed metric label."""
 
 
@@ -97,7 +97,7 @@ class Embedder:
             await asyncio.to_thread(thread.shutdown)
 
     async def embed(self, text: str) -> Vector | None:
-        """The text's vector; None when it is too long to have one, or there is no time for it now.
+        """The text's vector; None when it is too long or too foreign to have one, or there is no time for it now.
 
         Cancelled while it waits, the text leaves the queue; cancelled while it is encoded, nobody else notices.
         """
@@ -115,8 +115,12 @@ class Embedder:
             with contextlib.suppress(ValueError):  # its batch has begun
                 self._waiting.remove(wanted)
             raise
-        self._count("failed" if vector is None else "encoded")
-        return vector
+        if vector is None:
+            self._count("failed")
+            return None
+        is_readable = bool(vector.any())
+        self._count("encoded" if is_readable else "unreadable")
+        return vector if is_readable else None
 
     def _refusal(self, text: str) -> EmbedResult | None:
         if len(text) > MAX_TEXT_CHARS:

@@ -26,4 +26,7 @@ class TextEncoder(Protocol):
         """Length of a vector."""
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """`[len(texts), dimensions]`, rows of length 1 in the order of the texts. Blocks; one thread at a time."""
+        """`[len(texts), dimensions]`, rows of length 1 in the order of the texts. Blocks; one thread at a time.
+
+        The row of a text that the encoder cannot read is zero.
+        """

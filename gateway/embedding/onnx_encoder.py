@@ -18,6 +18,10 @@ MAX_TOKENS: Final = 256
 """Of one text, its two marks included: what the model was trained on. What lies behind is cut."""
 _RUN_TOKENS: Final = 256
 """Most padded tokens of one run: beyond it a larger run costs as much as two, and everybody waits for it."""
+_UNKNOWN_SHARE: Final = 0.25
+"""Of a text's tokens. All that is not in the vocabulary (most scripts, emoji, words of more than 100 characters) is the
+same token, so texts with much of it are near each other whatever they say."""
+_NUM_MARKS: Final = 2
 _WARM_UP_TEXT: Final = "what is a warm up ? "
 _FATAL_ONLY: Final = 4
 
@@ -36,6 +40,10 @@ class OnnxEncoder:
             raise EncoderUnavailable(f"{graph}: {error}") from error
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(MAX_TOKENS)
+        unknown = self._tokenizer.token_to_id("[UNK]")
+        if unknown is None:
+            raise EncoderUnavailable(f"{files.tokenizer}: no token for what is not in the vocabulary")
+        self._unknown = unknown
         self._id = encoder_id
         self._dimensions = files.shape.dimensions
 
@@ -51,10 +59,12 @@ class OnnxEncoder:
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """`[len(texts), dimensions]`; texts of like length run together, so that little is padded."""
-        encodings = self._tokenizer.encode_batch_fast(list(texts))  # lets go of the interpreter, unlike `encode`
+        whole = [text.encode(errors="replace").decode() for text in texts]  # half a surrogate pair is no character
+        encodings = self._tokenizer.encode_batch_fast(whole)  # lets go of the interpreter, unlike `encode`
         ids = [encoding.ids for encoding in encodings]
-        found = np.empty((len(ids), self._dimensions), np.float32)
-        for run in _runs([len(tokens) for tokens in ids]):
+        found = np.zeros((len(ids), self._dimensions), np.float32)
+        readable = [place for place, tokens in enumerate(ids) if self._can_read(tokens)]
+        for run in _runs(readable, ids):
             found[run] = self._run([ids[place] for place in run])
         return found
 
@@ -62,6 +72,10 @@ class OnnxEncoder:
         """Encode short and long, so that the first text finds memory laid out and code paged in."""
         for repeats in (1, 4, 16, MAX_TOKENS):
             self.encode([_WARM_UP_TEXT * repeats])
+
+    def _can_read(self, tokens: list[int]) -> bool:
+        num_own = len(tokens) - _NUM_MARKS
+        return num_own > 0 and tokens.count(self._unknown) <= _UNKNOWN_SHARE * num_own
 
     def _run(self, rows: list[list[int]]) -> NDArray[np.float32]:
         ids = np.zeros((len(rows), max(map(len, rows))), np.int32)
@@ -73,11 +87,11 @@ class OnnxEncoder:
         return result
 
 
-def _runs(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Places of the texts of each run: by length, padded to no more than `_RUN_TOKENS`, or one text alone."""
+def _runs(places: list[int], ids: Sequence[list[int]]) -> Iterator[list[int]]:
+    """The texts of each run: by length, padded to no more than `_RUN_TOKENS`, or one text alone."""
     run: list[int] = []
-    for place in sorted(range(len(lengths)), key=lengths.__getitem__):
-        if run and (len(run) + 1) * lengths[place] > _RUN_TOKENS:
+    for place in sorted(places, key=lambda place: len(ids[place])):
+        if run and (len(run) + 1) * len(ids[place]) > _RUN_TOKENS:
             yield run
             run = []
         run.append(place)

@@ -15,7 +15,7 @@ PATIENCE_S = 60.0
 
 
 class ScriptedEncoder:
-    """A text's vector holds its length. `batches` has what was asked for, in order."""
+    """A text's vector holds its length; the empty text it cannot read. `batches` has what was asked for, in order."""
 
     def __init__(self, *, held: bool = False) -> None:
         self.batches: list[list[str]] = []
@@ -41,7 +41,7 @@ class ScriptedEncoder:
             assert self._may_run.acquire(timeout=PATIENCE_S), "the test forgot this batch"
         if self.fails_on in texts:
             raise RuntimeError(f"cannot encode {self.fails_on}")
-        return np.array([[len(text), 1.0] for text in texts], np.float32)
+        return np.array([[len(text), 1.0] if text else [0.0, 0.0] for text in texts], np.float32)
 
     async def load(self, thread: Executor) -> TextEncoder:
         """What an Embedder calls."""

@@ -113,6 +113,11 @@ async def test_a_text_too_long_to_mean_anything_has_no_vector(desk: Desk) -> Non
     assert desk.counted == {"too_long": 1, "encoded": 1}
 
 
+async def test_a_text_that_the_encoder_cannot_read_has_no_vector(desk: Desk) -> None:
+    assert await desk.embedder.embed("") is None
+    assert desk.counted == {"unreadable": 1}
+
+
 async def test_who_is_cancelled_while_waiting_leaves_the_queue(held: Desk) -> None:
     asked = [held.ask("a")]
     await until(lambda: len(held.encoder.batches) == 1)

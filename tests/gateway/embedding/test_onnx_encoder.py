@@ -16,9 +16,8 @@ TEXTS = (
     "How do I reset my password?",
     "how can a password be set again",
     "The invoice of 14 March is 30 € too high; please send a corrected one.",
-    "",
     "Größe, naïve, 東京, emoji 🙂 and a\ttab",
-    "x" * 300,
+    "why?",
     "It rains in the mountains. " * 12,
     "A text of more tokens than the model reads, so that its end is cut away. " * 40,
 )
@@ -65,6 +64,20 @@ def test_a_text_is_read_up_to_the_token_limit(fp32: OnnxEncoder) -> None:
     found = fp32.encode([short, long, longest])
     assert np.array_equal(found[1], found[2])
     assert not np.array_equal(found[0], found[1])
+
+
+@pytest.mark.parametrize("text", ["", " \n", "x" * 300, "🙂🙃", "𝔘𝔫𝔠𝔦𝔞𝔩 𝔱𝔢𝔵𝔱", "call " + " ".join("🙂🙃🙂")])
+def test_a_text_that_cannot_be_read_is_near_nothing(int8: OnnxEncoder, text: str) -> None:
+    found = int8.encode(["how do I call you?", text])
+    assert np.linalg.norm(found[0]) == pytest.approx(1.0, abs=1e-5)
+    assert not found[1].any()
+
+
+def test_half_a_character_does_no_harm(int8: OnnxEncoder) -> None:
+    broken, whole = int8.encode(
+        ["what does \ud800 stand for in this sentence", "what does ? stand for in this sentence"]
+    )
+    np.testing.assert_allclose(broken, whole, atol=1e-5)
 
 
 def test_no_text_is_no_vector(int8: OnnxEncoder) -> None:
