@@ -41,6 +41,7 @@ from gateway.policy_file import PolicyRevision, PolicyStatus
 from gateway.probes import Probes
 from gateway.public import Models, public_map
 from gateway.request import ChatRequestParser
+from gateway.revisions.canary import Canary
 from gateway.routing.live import LiveDeployment
 from gateway.routing.liveness import LivenessWatch
 from gateway.routing.load_feed import LoadFeeds
@@ -61,6 +62,7 @@ from gateway.timeline import Clock, Outcome
 from gateway.trimming.images import ImageShrinker
 from gateway.trimming.trimmer import PolicyTrimmer
 from gateway.upstreams.ejection import EjectionRules, FailureKind
+from routing_policies.document import Policy
 
 _RETIRE_POLL_S = 0.1
 _MAX_ADMIN_CONNECTIONS = 256
@@ -107,6 +109,7 @@ class Gateway:
             in_force=lambda: self._current().policy,
             on_revision=self._take_revision,
             on_status=self._note_status,
+            on_trial=self._take_trial,
         )
         self._builder = SnapshotBuilder(
             clock=clock,
@@ -131,7 +134,7 @@ class Gateway:
             gate=Gate(ladder=Ladder(trimmer=trimmer, cache=cache, pricer=pricer), clock=clock),
             forwarder=Forwarder(clock=clock, metrics=self.metrics, budget=RetryBudget()),
             quotas=self._quotas,
-            recorder=Recorder(self.metrics, self.log, watchers=(self.control.traffic.note, self.recent.note)),
+            recorder=Recorder(self.metrics, self.log, watchers=(*self.control.watchers(), self.recent.note)),
             log=self.log,
             ids=ids,
             clock=clock,
@@ -165,8 +168,9 @@ class Gateway:
         config = self.config
         probes = Probes(lambda: self.snapshot, lambda: self.server.leaving.is_set())
         models = Models(self._current, int(time.time()))
+        feedback = FeedbackDesk(self._current, self._cache, self.control.note_wrong)
         public = Site(
-            public_map(self.pipeline, models, probes, FeedbackDesk(self._current, self._cache)),
+            public_map(self.pipeline, models, probes, feedback),
             ids=self._ids,
             log=self.log,
         )
@@ -271,7 +275,11 @@ class Gateway:
         return self.snapshot
 
     def _deployments(self) -> tuple[LiveDeployment, ...]:
-        return () if self.snapshot is None else tuple(self.snapshot.deployments.values())
+        if self.snapshot is None:
+            return ()
+        trial = self.snapshot.trial
+        beside = () if trial is None else trial.snapshot.deployments.values()
+        return tuple(dict.fromkeys((*self.snapshot.deployments.values(), *beside)))
 
     def _take_revision(self, revision: PolicyRevision) -> None:
         before = self._deployments()
@@ -280,8 +288,25 @@ class Gateway:
         self._quotas.configure(revision.policy)
         self.metrics.follow(revision.policy, revision.revision)
         self.room.drains.apply()
+        self._replace(before)
+
+    def _take_trial(self, policy: Policy | None, canary: Canary | None) -> None:
+        """Put a canary beside what is in force, or take it away. Raises ReachError."""
+        base, before = self._current(), self._deployments()
+        trial = None
+        if policy is not None and canary is not None:
+            trial = self._builder.build_trial(
+                policy, canary.revision, base, salt=canary.id, percent=canary.percent, tenants=canary.tenants
+            )
+        if trial is not base.trial:
+            self.snapshot = replace(base, trial=trial)
+            self._replace(before)
+
+    def _replace(self, before: tuple[LiveDeployment, ...]) -> None:
+        """Let go of deployments that nothing in force uses any more, and look at all the others."""
+        kept = self._deployments()
         for deployment in before:
-            if snapshot.deployments.get(deployment.id) is not deployment:
+            if deployment not in kept:
                 self._spawn(_retire(deployment), "retire")
         if before:
             self._spawn(self._prober.probe_all(), "probe")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -15,6 +16,7 @@ from gateway.access.passwords import Passwords
 from gateway.access.sessions import Sessions
 from gateway.admin.accounts_desk import AccountsDesk
 from gateway.admin.audit_desk import AuditDesk
+from gateway.admin.canary_desk import CanaryDesk
 from gateway.admin.front import AdminFront
 from gateway.admin.gate import Gate
 from gateway.admin.keys_desk import KeysDesk
@@ -28,6 +30,8 @@ from gateway.http.asgi import ASGIApp
 from gateway.ids import RequestIds
 from gateway.policy_file import PolicyFile, PolicyRevision, PolicyStatus
 from gateway.revisions.book import PolicyBook
+from gateway.revisions.canaries import Canaries, OnTrial
+from gateway.revisions.canary import Canary
 from gateway.revisions.last_day import LastDay
 from gateway.revisions.local_copy import LocalCopy
 from gateway.revisions.reading import DocumentReader
@@ -36,6 +40,7 @@ from gateway.revisions.stored import StoredPolicy
 from gateway.store.base import Store, StoreUnavailable
 from gateway.stores import Spawn
 from gateway.telemetry.log import LogWriter
+from gateway.telemetry.record import RequestRecord
 from gateway.telemetry.traffic import Traffic
 from gateway.timeline import Clock
 from routing_policies.document import Policy
@@ -55,6 +60,7 @@ class ControlPlane:
         in_force: Callable[[], Policy],
         on_revision: Callable[[PolicyRevision], None],
         on_status: Callable[[PolicyStatus], None],
+        on_trial: OnTrial,
         clock: Clock = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
@@ -91,6 +97,18 @@ class ControlPlane:
                 on_status=on_status,
                 wall=wall,
             )
+        self.canaries: Canaries | None = None
+        if self.stored is not None:
+            self.canaries = Canaries(
+                store,
+                self.stored,
+                self.audit,
+                holder=holder,
+                on_trial=on_trial,
+                report=lambda error: log.failure("canary_failed", error),
+                wall=wall,
+                new_id=lambda: f"c{secrets.token_hex(5)}",
+            )
         self.book = PolicyBook(self.stored or self.file, reader=reader, in_force=in_force)
 
     async def load(self) -> None:
@@ -107,6 +125,8 @@ class ControlPlane:
         """What keeps all of it current runs until it is cancelled; after `load`."""
         spawn(self.file.watch() if self.stored is None else self.stored.watch(), "policy")
         spawn(self.directory.run(), "access")
+        if self.canaries is not None:
+            spawn(self.canaries.run(), "canaries")
         spawn(self.last_day.run(), "last_day")
 
     async def look(self) -> None:
@@ -139,13 +159,27 @@ class ControlPlane:
             oidc_start=None,
             is_secure=False,
         )
-        policy = PolicyDesk(self.book, audit, self.last_day, canary=lambda: None)
+        policy = PolicyDesk(self.book, audit, self.last_day, canary=self._running_canary)
+        canaries = CanaryDesk(self.book, policy, self.canaries)
         keys = KeysDesk(directory, audit, policy=self._in_force, wall=wall)
         accounts = AccountsDesk(directory, passwords, audit, wall=wall)
         tenants = TenantsDesk(self.book, policy, directory, self.last_day)
-        desks = (login, policy, PlanDesk(self.book, policy), tenants, keys, accounts, AuditDesk(audit))
+        desks = (login, policy, canaries, PlanDesk(self.book, policy), tenants, keys, accounts, AuditDesk(audit))
         table = Table([*(entry for desk in desks for entry in desk.entries()), *more])
         return AdminFront(site, table, gate, ids=ids, log=self._log)
+
+    def watchers(self) -> tuple[Callable[[RequestRecord], None], ...]:
+        """Who is told of each finished request."""
+        if self.canaries is None:
+            return (self.traffic.note,)
+        return (self.traffic.note, self.canaries.note)
+
+    def note_wrong(self, request_id: str, tenant: str) -> bool:
+        """Whether a product's verdict on an answer counts for a canary that runs."""
+        return self.canaries is not None and self.canaries.note_wrong(request_id, tenant)
+
+    def _running_canary(self) -> Canary | None:
+        return None if self.canaries is None else self.canaries.current
 
     def _note_change(self, seq: int, entry: AuditEntry) -> None:
         """A second place for the newest hash, kept by whoever keeps the log."""

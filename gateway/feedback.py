@@ -36,9 +36,16 @@ class Noted(msgspec.Struct, frozen=True):
 class FeedbackDesk:
     """Takes feedback; what is wrong is not given again."""
 
-    def __init__(self, policy: Callable[[], PolicySnapshot], cache: ExactCache) -> None:
+    def __init__(
+        self,
+        policy: Callable[[], PolicySnapshot],
+        cache: ExactCache,
+        note_wrong: Callable[[str, str], bool] = lambda request_id, tenant: False,
+    ) -> None:
+        """`note_wrong` is told the request and its tenant, and says whether it was waiting for such a verdict."""
         self._policy = policy
         self._cache = cache
+        self._note_wrong = note_wrong
 
     async def submit(self, scope: Scope, document: Any) -> Answer:
         """Quarantine the entry behind an answer. Raises InvalidRequest, InvalidApiKey, or NotFound for an answer that
@@ -49,8 +56,9 @@ class FeedbackDesk:
             feedback = msgspec.convert(document, Feedback)
         except msgspec.ValidationError as error:
             raise InvalidRequest(f"The feedback is not what it should be: {error}.") from None
+        is_wanted = self._note_wrong(feedback.request_id, caller.tenant)
         is_known = self._cache.note_wrong(feedback.request_id, caller.tenant)
-        if not is_known and not self._cache.pass_on_doubt(feedback.request_id, caller.tenant):
+        if not is_known and not is_wanted and not self._cache.pass_on_doubt(feedback.request_id, caller.tenant):
             raise NotFound(
                 "No kept answer of this key belongs to that request id. Send the x-request-id of the answer that was "
                 "wrong; answers are known as long as they are in the cache.",

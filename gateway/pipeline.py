@@ -28,6 +28,7 @@ from gateway.forward import Forwarder
 from gateway.http.asgi import BodyTooLarge, ClientGone, Receive, Scope, Send, read_body
 from gateway.http.disconnect import until_gone
 from gateway.ids import RequestIds
+from gateway.keys import Caller
 from gateway.prompt_bound import refuse_hopeless
 from gateway.relay import relay_followed, relay_kept
 from gateway.request import ChatRequest, ChatRequestParser, require_json
@@ -35,6 +36,7 @@ from gateway.routing.ask import Ask
 from gateway.routing.price import Pricer
 from gateway.routing.router import PlannedRoute
 from gateway.routing.snapshot import PolicySnapshot
+from gateway.routing.trial import Trial
 from gateway.telemetry.log import LogWriter
 from gateway.telemetry.record import CacheResult, RequestRecord
 from gateway.telemetry.recorder import Recorder
@@ -159,6 +161,8 @@ class ChatPipeline:
         request = self._parser.parse(body)
         record.model = request.model
         record.stream = request.stream
+        if snapshot.trial is not None and snapshot.trial.takes(caller.tenant, request):
+            snapshot, caller = _enter(snapshot.trial, turn, caller)
         turn.mark(Stage.READ)
 
         admission = self._admitter.admit(
@@ -291,6 +295,14 @@ class ChatPipeline:
         if isinstance(error, Shed):
             record.shed_reason = error.reason
         await turn.fail(error)
+
+
+def _enter(trial: Trial, turn: Turn, caller: Caller) -> tuple[PolicySnapshot, Caller]:
+    """From here on the request is the canary's."""
+    snapshot = turn.snapshot = trial.snapshot
+    turn.record.policy = snapshot.revision
+    caller = turn.caller = snapshot.keys.caller_of(caller.tenant) or caller
+    return snapshot, caller
 
 
 def _is_draining(scope: Scope) -> bool:

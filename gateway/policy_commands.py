@@ -40,6 +40,7 @@ def add_policy_life(actions: Any) -> None:
     export = _action(actions, "export", export_policy, "print the policy in force, or another revision")
     export.add_argument("--revision", type=int, metavar="N")
     export.add_argument("--output", "-o", type=Path, metavar="FILE")
+    add_canary(actions)
     init = actions.add_parser("init", help="write a commented policy to begin with")
     init.add_argument("file", type=Path, nargs="?", default=Path("policy.yaml"), help="default %(default)s")
     init.set_defaults(command=init_policy)
@@ -58,6 +59,88 @@ def _add_change(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--reason", required=True, metavar="TEXT", help="for those who read the history")
     parser.add_argument("--if-match", metavar="ETAG", help="refuse unless it is in force (default: what was compared)")
     parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
+
+
+def add_canary(actions: Any) -> None:
+    """`penstock policy canary`."""
+    parser = actions.add_parser("canary", help="a policy in force for some of the traffic, watched against the other")
+    verbs = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    start = _action(verbs, "start", start_canary, "begin one; it rolls back by itself when it is surely worse")
+    start.add_argument("file", type=Path)
+    start.add_argument("--percent", type=int, required=True, metavar="N", help="of the traffic, 1 to 100")
+    start.add_argument("--tenant", action="append", metavar="ID", help="only of these tenants; may be repeated")
+    start.add_argument("--promote-after-s", type=float, metavar="SECONDS", help="default: promoted by hand")
+    _add_change(start)
+    _action(verbs, "status", show_canary, "the one that runs, or the last one, with what was measured")
+    for name, command, said in (
+        ("promote", promote_canary, "make it the policy in force for all"),
+        ("stop", stop_canary, "everybody is back at the policy in force"),
+    ):
+        verb = _action(verbs, name, command, said)
+        verb.add_argument("--reason", required=True, metavar="TEXT", help="for those who read the history")
+
+
+def start_canary(options: argparse.Namespace) -> int:
+    """Show what it would do, ask, and begin."""
+    document, reason = _text(options.file), _reason(options)
+    body: Json = {"document": document, "reason": reason, "percent": options.percent}
+    body |= {"tenants": options.tenant} if options.tenant else {}
+    body |= {"promote_after_s": options.promote_after_s} if options.promote_after_s else {}
+    with open_client(options, source=str(options.file)) as client:
+        etag = options.if_match or client.get("policy")["etag"]
+        _confirmed(options, client, document)
+        canary = client.call("POST", "policy/canary", body, if_match=etag)["canary"]
+    if options.json:
+        _print_json(canary)
+    else:
+        print(f"canary {canary['id']} ({canary['revision']}) has {canary['percent']} % of the traffic")
+    return 0
+
+
+def show_canary(options: argparse.Namespace) -> int:
+    """What is known of it."""
+    with open_client(options) as client:
+        found = client.get("policy/canary")
+    if options.json:
+        _print_json(found)
+        return 0
+    shown = ([found["canary"]] if found["canary"] else found["past"])[:1]
+    for canary in shown:
+        print(_canary_line(canary))
+        for metric in canary["evidence"].get("metrics", ()):
+            print(f"  {metric['name']:<6} {_arm(metric['new'])} against {_arm(metric['old'])}: {metric['verdict']}")
+    if not shown:
+        print("there was none yet")
+    return 0
+
+
+def promote_canary(options: argparse.Namespace) -> int:
+    """For all from now on."""
+    with open_client(options) as client:
+        done = client.call("POST", "policy/canary/promote", {"reason": _reason(options)})
+    return _report(options, done)
+
+
+def stop_canary(options: argparse.Namespace) -> int:
+    """For nobody from now on."""
+    with open_client(options) as client:
+        canary = client.call("POST", "policy/canary/stop", {"reason": _reason(options)})["canary"]
+    _print_json(canary) if options.json else print(_canary_line(canary))
+    return 0
+
+
+def _canary_line(canary: Json) -> str:
+    begun = f"canary {canary['id']} ({canary['revision']}), {canary['percent']} %, by {canary['author']}"
+    begun += f": {canary['reason']}"
+    if canary["state"] == "running":
+        return f"{begun}; running"
+    return f"{begun}; {canary['state'].replace('_', ' ')} by {canary['ended_by']}: {canary['why']}"
+
+
+def _arm(arm: Json) -> str:
+    if arm["ratio"] is None:
+        return "nothing"
+    return f"{arm['ratio']:.1%} of {arm['count']} ({arm['low']:.1%} to {arm['high']:.1%})"
 
 
 def diff_policies(options: argparse.Namespace) -> int:
@@ -118,8 +201,9 @@ def show_history(options: argparse.Namespace) -> int:
     """One line a revision."""
     with open_client(options) as client:
         found = client.get(f"policy/revisions?limit={options.limit}")
+        canaries = client.get("policy/canary")
     if options.json:
-        _print_json(found)
+        _print_json({**found, "canaries": canaries["past"]})
         return 0
     if found["source"] == "file":
         print("the policy is a file; its history is wherever the file's is")
@@ -127,6 +211,8 @@ def show_history(options: argparse.Namespace) -> int:
         when = datetime.fromtimestamp(line["at"], UTC).strftime("%Y-%m-%d %H:%M:%S")
         kind = f"{line['kind']} of {line['of']}" if line["of"] else line["kind"]
         print(f"{line['number']:>5}  {line['revision']}  {when}Z  {line['author']:<12} {kind:<14} {line['reason']}")
+    for canary in [*([canaries["canary"]] if canaries["canary"] else []), *canaries["past"]][: options.limit]:
+        print(_canary_line(canary))
     return 0
 
 

@@ -22,8 +22,9 @@ def unavailable(policy: Policy) -> Iterator[Finding]:
 
 
 def _tenant(tenant: Tenant, path: Path) -> Iterator[Finding]:
-    if tenant.flags:
-        yield _finding((*path, "flags"), "a tenant's flags", "remove it")
+    for name in tenant.flags:
+        if name != "canary":
+            yield Finding(path=(*path, "flags", name), message="no such feature; known: canary")
 
 
 def _route(route: Route, path: Path) -> Iterator[Finding]:

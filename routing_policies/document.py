@@ -229,7 +229,7 @@ class Tenant(_Strict, frozen=True, kw_only=True):
     """Lanes this tenant may use, the first being its default; None is every lane."""
     limits: TenantLimits = TenantLimits()
     flags: dict[Id, Annotated[int, Meta(ge=0, le=100)]] = {}
-    """Percent of the tenant's traffic for which a named feature is on."""
+    """`canary`: percent of the tenant's traffic that may be part of a canary, whatever the canary asks for; 0: none."""
 
 
 class Match(_Strict, frozen=True, kw_only=True):

@@ -19,6 +19,7 @@ from gateway.endpoints import JSON, Answer
 from gateway.errors import NotFound
 from gateway.http.asgi import find_header
 from gateway.revisions.book import PolicyBook
+from gateway.revisions.canary import Canary
 from gateway.revisions.errors import (
     InvalidPolicy,
     NoSuchRevision,
@@ -67,7 +68,7 @@ class PolicyDesk:
     """`/admin/api/policy` and what is below it, canaries excepted."""
 
     def __init__(
-        self, book: PolicyBook, audit: AuditLog, last_day: LastDay, *, canary: Callable[[], dict[str, Any] | None]
+        self, book: PolicyBook, audit: AuditLog, last_day: LastDay, *, canary: Callable[[], Canary | None]
     ) -> None:
         """`canary` shows the one that runs."""
         self._book = book
@@ -207,14 +208,15 @@ class PolicyDesk:
             await self._audit.record(call.who, action or f"policy.{kind}", where, reason=reason, detail=detail)
 
         try:
+            await stored.catch_up()
             revision = await stored.apply(
                 document, author=call.who.name, reason=reason, if_match=if_match, kind=kind, of=of, announce=announce
             )
         except InvalidPolicy as error:
             raise BadPolicy(error.problems) from None
         except RevisionConflict as error:
-            raise await self._outdated(error, before) from None
-        return await self._applied(before, revision)
+            raise await self.outdated(error) from None
+        return await self.applied(before, revision)
 
     async def changes(self, old: str, new: str) -> tuple[Change, ...]:
         """By meaning; raises BadPolicy."""
@@ -233,7 +235,8 @@ class PolicyDesk:
         if why is not None:
             raise Conflict(f"Nothing was changed: {why}.", code="policy_read_only")
 
-    async def _applied(self, before: Revision, revision: Revision) -> Answer:
+    async def applied(self, before: Revision, revision: Revision) -> Answer:
+        """What an apply answers."""
         old, new = await asyncio.to_thread(_both, self._book, before.document, revision.document)
         changes = diff(old, new)
         body = {
@@ -245,7 +248,7 @@ class PolicyDesk:
         etag = (b"etag", revision.etag.encode("ascii"))
         return Answer(headers=(JSON, _NO_STORE, etag), body=msgspec.json.encode(body))
 
-    async def _outdated(self, error: RevisionConflict, before: Revision) -> Outdated:
+    async def outdated(self, error: RevisionConflict) -> Outdated:
         """Both sides by name, and what the other one changed, as far as the caller's own revision is still known."""
         theirs = error.theirs
         conflict: dict[str, Any] = {"yours": error.yours, "theirs": theirs.as_line(), "changes": []}

@@ -57,6 +57,8 @@ class StoredPolicy:
         self._head: Revision | None = None
         self._status: PolicyStatus | None = None
         self._applying = asyncio.Lock()
+        self.others: dict[str, Callable[[bytes | None], Awaitable[None]]] = {}
+        """Who is given the value of other keys of the space, as it changes."""
 
     @property
     def head(self) -> Revision:
@@ -184,10 +186,14 @@ class StoredPolicy:
 
     def _wants(self, key: str) -> bool:
         number = number_of(key)
-        return number is not None and (self._newest is None or number > self._newest.number)
+        if number is None:
+            return key in self.others
+        return self._newest is None or number > self._newest.number
 
     async def _take_key(self, key: str, value: bytes | None) -> None:
-        if value is not None:
+        if number_of(key) is None:
+            await self.others[key](value)
+        elif value is not None:
             await self._take(msgspec.json.decode(value, type=Revision))
 
     async def _take(self, revision: Revision) -> None:

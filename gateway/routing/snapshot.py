@@ -17,6 +17,7 @@ from gateway.routing.affinity import AffinityIndex
 from gateway.routing.live import LiveDeployment
 from gateway.routing.reach import Reach, authorization_of, reach_of
 from gateway.routing.router import Router
+from gateway.routing.trial import Trial
 from gateway.timeline import Clock
 from gateway.upstreams.client import UpstreamClient
 from gateway.upstreams.ejection import EjectionRules, EjectionTally, FailureKind
@@ -54,6 +55,8 @@ class PolicySnapshot:
     default_lane: str
     deployments: Mapping[str, LiveDeployment]
     router: Router
+    trial: Trial | None = None
+    """A canary beside this one."""
 
     @property
     def is_servable(self) -> bool:
@@ -123,15 +126,56 @@ class SnapshotBuilder:
             lanes=lanes,
             default_lane=rules[0].id,
             deployments=deployments,
-            router=Router(
-                policy,
-                deployments,
-                self._rng,
-                self._clock,
-                affinity=self._affinity,
-                zone=self._zone,
-                predictors=self._predictors,
-            ),
+            router=self._router(policy, deployments),
+        )
+
+    def _router(self, policy: Policy, deployments: Mapping[str, LiveDeployment]) -> Router:
+        return Router(
+            policy,
+            deployments,
+            self._rng,
+            self._clock,
+            affinity=self._affinity,
+            zone=self._zone,
+            predictors=self._predictors,
+        )
+
+    def build_trial(
+        self,
+        policy: Policy,
+        revision: str,
+        base: PolicySnapshot,
+        *,
+        salt: str,
+        percent: int,
+        tenants: Iterable[str] | None,
+    ) -> Trial:
+        """A snapshot beside `base` for some of the traffic; lanes, permits and connections are the same ones.
+
+        Raises ReachError when a deployment that `base` does not have is no good; `base` is as it was in any case.
+        """
+        deployments = {item.id: self._deployment(item, base.deployments.get(item.id)) for item in policy.deployments}
+        for item in policy.deployments:
+            live = deployments[item.id]
+            if base.deployments.get(item.id) is not live:
+                live.authorization = authorization_of(item, self._environment)
+                live.context_tokens = item.context_tokens
+        _presume_ready(deployments.values(), base.deployments.values())
+        snapshot = PolicySnapshot(
+            revision=revision,
+            policy=policy,
+            keys=KeyRing(policy, self._stored_keys),
+            lanes=base.lanes,
+            default_lane=base.default_lane,
+            deployments=deployments,
+            router=self._router(policy, deployments),
+        )
+        return Trial(
+            snapshot,
+            salt=salt,
+            percent=percent,
+            tenants=None if tenants is None else frozenset(tenants),
+            limits={tenant.id: tenant.flags["canary"] for tenant in base.policy.tenants if tenant.flags},
         )
 
     def _lane(self, lane_id: str, rules: LaneRules, kept: Lane | None) -> Lane:

@@ -1,0 +1,61 @@
+"""Trial: which requests a canary's snapshot serves, beside the one in force."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+from gateway.chat_fields import TextPart, UserMessage
+from gateway.request import ChatRequest
+from routing_policies.trial import share_of
+
+if TYPE_CHECKING:
+    from gateway.routing.snapshot import PolicySnapshot
+
+_BUCKETS = 10_000
+_MAX_CHARS = 512
+
+
+class Trial:
+    """The same conversation is always on the same side: by its user, its cache key, or how it began."""
+
+    __slots__ = ("_limits", "_percent", "_salt", "_tenants", "snapshot")
+
+    def __init__(
+        self,
+        snapshot: PolicySnapshot,
+        *,
+        salt: str,
+        percent: int,
+        tenants: frozenset[str] | None,
+        limits: Mapping[str, int],
+    ) -> None:
+        """`limits`: the percent that a tenant allows at most; `salt` makes each canary's draw its own."""
+        self.snapshot = snapshot
+        self._salt = salt
+        self._percent = percent
+        self._tenants = tenants
+        self._limits = limits
+
+    def takes(self, tenant: str, request: ChatRequest) -> bool:
+        """Whether the canary serves this request."""
+        if (self._tenants is not None and tenant not in self._tenants) or self.snapshot.keys.caller_of(tenant) is None:
+            return False
+        percent = share_of(self._percent, self._limits.get(tenant))
+        unit = f"{self._salt}\0{tenant}\0{_unit(request)}".encode(errors="surrogatepass")
+        drawn = int.from_bytes(blake2b(unit, digest_size=8).digest(), "big") % _BUCKETS
+        return drawn < percent * _BUCKETS // 100
+
+
+def _unit(request: ChatRequest) -> str:
+    fields = request.fields
+    named = fields.user or fields.prompt_cache_key
+    if named:
+        return named
+    first = next((message for message in request.messages if isinstance(message, UserMessage)), None)
+    if first is None:
+        return ""
+    if isinstance(first.content, str):
+        return first.content[:_MAX_CHARS]
+    return next((part.text[:_MAX_CHARS] for part in first.content if isinstance(part, TextPart)), "")

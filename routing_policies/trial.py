@@ -1,0 +1,129 @@
+"""Trial of one policy against another: what was counted on each side, and whether the new one is worse.
+
+Each ratio has a confidence sequence on each side, so one may look after every request: over the whole life of a trial,
+however long and however often looked at, a new policy that is no worse than its limits allow is called worse with
+probability at most `alpha` (split evenly over all ratios and both sides, by the union bound).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from routing_policies.confidence import ratio_bounds
+from routing_policies.diff import Change
+
+Measure = Literal["error", "slow", "shed", "wrong", "audit"]
+MEASURES: Final[tuple[Measure, ...]] = ("error", "slow", "shed", "wrong", "audit")
+"""Failed requests; first tokens later than the old policy's 95th percentile; requests refused for load; answers that
+products called wrong; answers that audits found wrong."""
+
+Verdict = Literal["worse", "no worse so far", "too few"]
+
+Rise = Annotated[float, Meta(ge=0.0, le=1.0)]
+_SEPARATE_IN_DEPLOYMENTS: Final = ("url", "tls", "model", "cost_per_mtok", "quality", "zone")
+_SEPARATE_IN_TENANTS: Final = ("models", "lanes", "flags")
+
+
+class Guard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How much worse the new policy may be; a ratio rises by at most this much."""
+
+    max_error_rise: Rise = 0.01
+    max_slow_rise: Rise = 0.05
+    max_shed_rise: Rise = 0.02
+    max_wrong_rise: Rise = 0.02
+    min_requests: Annotated[int, Meta(ge=1, le=1_000_000)] = 50
+    """Of the new policy, before anything is said of it."""
+    alpha: Annotated[float, Meta(ge=0.0001, le=0.2)] = 0.05
+
+    def limit(self, measure: Measure) -> float:
+        """The rise allowed."""
+        limits = {"error": self.max_error_rise, "slow": self.max_slow_rise, "shed": self.max_shed_rise}
+        return limits.get(measure, self.max_wrong_rise)
+
+
+class Tally(msgspec.Struct):
+    """Events among countable requests of one side; grows."""
+
+    events: int = 0
+    count: int = 0
+
+
+Side = dict[Measure, Tally]
+
+
+class Arm(msgspec.Struct, frozen=True, kw_only=True):
+    """One ratio of one side, with its time-uniform bounds."""
+
+    count: int
+    events: int
+    ratio: float | None
+    low: float
+    high: float
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One ratio on both sides."""
+
+    name: Measure
+    old: Arm
+    new: Arm
+    limit: float
+    verdict: Verdict
+
+
+def new_side() -> Side:
+    """Nothing counted yet."""
+    return {measure: Tally() for measure in MEASURES}
+
+
+def judge(old: Side, new: Side, guard: Guard) -> tuple[Finding, ...]:
+    """What can be said of every ratio now."""
+    alpha = guard.alpha / (2 * len(MEASURES))
+    return tuple(_finding(measure, old[measure], new[measure], guard, alpha) for measure in MEASURES)
+
+
+def is_worse(findings: tuple[Finding, ...]) -> bool:
+    """Whether any ratio is surely above what the guard allows."""
+    return any(finding.verdict == "worse" for finding in findings)
+
+
+def shared_changes(changes: tuple[Change, ...]) -> tuple[Change, ...]:
+    """Those that two policies cannot differ in while both are in force: queues, permits and quotas are everybody's."""
+    return tuple(change for change in changes if not _is_separate(change))
+
+
+def share_of(percent: int, tenant_limit: int | None) -> int:
+    """Percent of a tenant's traffic that takes part; a tenant may allow less than the trial asks for, or nothing."""
+    return percent if tenant_limit is None else min(percent, tenant_limit)
+
+
+def _finding(measure: Measure, old: Tally, new: Tally, guard: Guard, alpha: float) -> Finding:
+    before, after, limit = _arm(old, alpha), _arm(new, alpha), guard.limit(measure)
+    verdict: Verdict = "no worse so far"
+    if new.count < guard.min_requests or old.count == 0:
+        verdict = "too few"
+    elif after.low > before.high + limit:
+        verdict = "worse"
+    return Finding(name=measure, old=before, new=after, limit=limit, verdict=verdict)
+
+
+def _arm(tally: Tally, alpha: float) -> Arm:
+    bounds = ratio_bounds(tally.events, tally.count, alpha)
+    ratio = tally.events / tally.count if tally.count else None
+    return Arm(count=tally.count, events=tally.events, ratio=ratio, low=bounds.low, high=bounds.high)
+
+
+def _is_separate(change: Change) -> bool:
+    if change.what in ("route", "test"):
+        return True
+    inner: Mapping[str, tuple[str, ...]] = {"deployment": _SEPARATE_IN_DEPLOYMENTS, "tenant": _SEPARATE_IN_TENANTS}
+    if change.what not in inner:
+        return False
+    if change.kind != "changed":
+        return change.what == "deployment"
+    field = change.path.removeprefix(f"{change.path.partition('.')[0]}.{change.id}.").partition(".")[0]
+    return field in inner[change.what]
