@@ -202,6 +202,16 @@ class Attempts:
             raise
         return opened
 
+    async def more(self, work: Work, opened: OpenAnswer) -> bool:
+        """Wait for another piece of a stream of which nothing was passed on; False at its end. Raises TryAnother."""
+        assert opened.response is not None, "an answer is open once its request was sent"
+        try:
+            return await opened.response.wait_more()
+        except UpstreamError as error:
+            self._note_failure(work, opened, error)
+            work.turn.record.detail = str(error)
+            raise TryAnother(from_transport(error, opened.live.id)) from None
+
     async def pass_on(self, work: Work, opened: OpenAnswer) -> None:
         """Relay the answer to the client. Raises UpstreamFailed or UpstreamTimedOut; the status line may be out."""
         turn, vigil = work.turn, opened.vigil

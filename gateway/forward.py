@@ -7,6 +7,7 @@ from typing import Final
 
 from gateway.admission.gate import Admitted
 from gateway.attempt import Attempts, OpenAnswer, TryAnother, Work
+from gateway.cascading import Cascader
 from gateway.chat_head import ChatHead
 from gateway.errors import GatewayError, Shed
 from gateway.hedging import Hedger
@@ -32,6 +33,7 @@ class Forwarder:
         self._metrics = metrics
         self._budget = budget
         self._attempts = Attempts(clock)
+        self._cascader = Cascader(self._attempts, metrics=metrics)
         self._hedger = Hedger(self._attempts, clock=clock, metrics=metrics)
 
     async def forward(
@@ -57,6 +59,9 @@ class Forwarder:
             # Where there is nobody else nobody is looked for.
             can_move = partial(self._can_move, work, tried | {live.id}) if work.planned.has_others else None
             try:
+                inquiry = None if tried else work.planned.inquiry(live, work.turn.ask)
+                if inquiry is not None:
+                    return await self._cascader.open(work, live, inquiry, partial(self._successor, work, live.id))
                 if tried or rule is None or not work.request.stream:
                     return await self._attempts.open(work, live, can_move=can_move)
                 return await self._hedger.open(work, live, rule, can_move)
@@ -90,6 +95,14 @@ class Forwarder:
         turn.record.decisions += (decision,)
         turn.mark(Stage.ROUTE)
         return live
+
+    def _successor(self, work: Work, first: str) -> LiveDeployment | None:
+        """Who takes over from the first of a cascade; None when nobody can at once."""
+        try:
+            live, decision = self._pick(work, frozenset({first}))
+        except Shed:
+            return None
+        return live if decision.deployment is not None else None
 
     def _pick(self, work: Work, tried: frozenset[str]) -> tuple[LiveDeployment, Decision]:
         """Somebody who is in time, else anybody; raises Shed when none is fit."""

@@ -15,6 +15,7 @@ from gateway.stream_tail import StreamTail, has_first_token, merge_timing, usage
 from gateway.telemetry.record import Place
 from gateway.timeline import Stage
 from gateway.timing_events import TimingEvents
+from gateway.token_odds import events_without_odds, without_odds
 from gateway.turn import Turn
 from gateway.upstreams.response import UpstreamResponse
 from gateway.whole_events import WholeEvents
@@ -40,6 +41,8 @@ async def relay_plain(turn: Turn, status: int, headers: list[Header], body: byte
     if 200 <= status < 300:
         record.timeline.first_token_at = now = turn.clock()
         record.usage = usage_of(body)
+        if turn.hides_odds:
+            body = without_odds(body)
         if turn.flight is not None:
             turn.flight.ended(now, record.usage)
         if turn.capture is not None:
@@ -185,6 +188,8 @@ class _StreamRelay:
     def rest(self) -> bytes:
         """What was held back of a stream that has ended as it should."""
         left, self._whole.rest = self._whole.rest, b""
+        if self._turn.hides_odds:
+            left = events_without_odds(left)
         if self._capture is not None:
             self._capture.feed(left)
         if self._events is None:
@@ -198,6 +203,8 @@ class _StreamRelay:
         record.bytes_out += len(piece)
         self.tail.feed(piece)
         piece = self._whole.feed(piece)
+        if self._turn.hides_odds:
+            piece = events_without_odds(piece)
         if self._capture is not None:
             self._capture.feed(piece)
         if record.timeline.first_token_at is None and has_first_token(piece):

@@ -66,6 +66,12 @@ class ChatRequest:
         document = {**self.document, name: limit}
         return ChatRequest(_encode(document), document, msgspec.structs.replace(self.fields, **{name: limit}))
 
+    def with_logprobs(self, num_top: int) -> ChatRequest:
+        """The same request, its answer to tell how likely each token was and so many of the likeliest."""
+        wanted = {"logprobs": True, "top_logprobs": num_top}
+        document = {**self.document, **wanted}
+        return ChatRequest(_encode(document), document, msgspec.structs.replace(self.fields, **wanted))
+
     def with_messages(self, messages: list[dict[str, Any]]) -> ChatRequest:
         """The same request with another conversation, which must be a valid one."""
         document = {**self.document, "messages": messages}

@@ -37,6 +37,7 @@ class Turn:
         "flight",
         "gone_at",
         "has_started",
+        "hides_odds",
         "lookup",
         "place",
         "price",
@@ -60,6 +61,8 @@ class Turn:
         self.has_started = False
         """The status line is out: from here on only an error event can report a failure."""
         self.wants_timing = False
+        self.hides_odds = False
+        """The answer tells how likely its tokens are, and the client did not ask for that."""
         self.cache_salt = b""
         """Keeps the tenants' prefixes apart in an engine's KV cache."""
         self.gone_at: float | None = None

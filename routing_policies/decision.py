@@ -9,7 +9,7 @@ import msgspec
 
 Cause = Literal[
     "first", "within_slo", "good_enough", "not_good_enough", "unknown_prompt", "too_slow",
-    "within_cap", "over_cap", "sticky", "canary", "stable",
+    "within_cap", "over_cap", "sticky", "canary", "stable", "tried_first",
 ]  # fmt: skip
 """Why the one that was chosen stood above the others; a metric label."""
 DropReason = Literal["not_ready", "ejected", "full", "already_tried", "too_late"]

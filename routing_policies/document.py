@@ -74,6 +74,7 @@ SelectPolicy = Literal[
     "cost_cap",
     "sticky",
     "canary",
+    "cascade",
 ]
 ScorerName = Literal[
     "affinity", "cost", "headroom", "latency", "order", "pace", "quality", "session", "zone"
@@ -288,6 +289,15 @@ class Canary(_Strict, frozen=True, kw_only=True):
     ratio: Ratio = 0.05
 
 
+class Cascade(_Strict, frozen=True, kw_only=True):
+    """The first candidate answers, and hands over to the second when its first tokens are not sure enough."""
+
+    first_tokens: Annotated[int, Meta(ge=1, le=64)] = 16
+    """After as many it is decided, most often after fewer."""
+    skip_below: Ratio = 0.3
+    """Of the chance by the prompt alone: below it the first candidate is not asked at all."""
+
+
 class Select(_Strict, frozen=True, kw_only=True):
     """How a route chooses among its candidates."""
 
@@ -298,16 +308,18 @@ class Select(_Strict, frozen=True, kw_only=True):
     the lane's targets, else the fastest. `scored`: by `weights`. `quality_then_latency`: of those that are forecast to
     keep the targets the cheapest whose quality reaches `min_quality`. `cost_cap`: the best whose price for this request
     stays within `max_request_cost`, else the cheapest. `sticky`: the same for all requests of a conversation, or of a
-    tenant. `canary`: a share of the conversations to one candidate, the others in the order written."""
+    tenant. `canary`: a share of the conversations to one candidate, the others in the order written.
+    `cascade`: the first of two, and the second where the first one's own tokens do not promise `min_quality`."""
     weights: dict[ScorerName, Weight] = {}
     """How much each scorer counts with policy `scored`."""
     min_quality: Ratio | None = None
-    """How sure it must be that an answer is good enough, with policy `quality_then_latency`."""
+    """How sure it must be that an answer is good enough, with policies `quality_then_latency` and `cascade`."""
     max_request_cost: Money | None = None
     """In the currency of `cost_per_mtok`, with policy `cost_cap`."""
     sticky_by: StickyBy | None = None
     """What stays in one place with policy `sticky`; None: conversations."""
     canary: Canary | None = None
+    cascade: Cascade | None = None
     fallback: tuple[Id, ...] = ()
     """Routes or deployments whose turn it is, in this order, when no candidate is fit to answer."""
     hedge: Hedge | None = None
@@ -315,7 +327,10 @@ class Select(_Strict, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if (self.policy == "scored") != bool(self.weights):
             raise ValueError("policy scored and weights belong together: the one chooses by the other")
-        self._check("quality_then_latency", "min_quality")
+        if (self.policy in ("quality_then_latency", "cascade")) != (self.min_quality is not None):
+            raise ValueError("min_quality belongs to the policies quality_then_latency and cascade, which choose by it")
+        if self.cascade is not None and self.policy != "cascade":
+            raise ValueError("cascade has an effect with policy cascade only")
         self._check("cost_cap", "max_request_cost")
         self._check("canary", "canary")
         if self.sticky_by is not None and self.policy != "sticky":

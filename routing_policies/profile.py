@@ -9,7 +9,7 @@ from operator import mul
 from typing import Final
 
 from routing_policies.decision import Cause, Decision, DropReason
-from routing_policies.document import ScorerName, Select, SelectPolicy
+from routing_policies.document import Cascade, ScorerName, Select, SelectPolicy
 from routing_policies.filters.base import Filter
 from routing_policies.filters.capacity import Capacity
 from routing_policies.filters.health import Health
@@ -33,6 +33,7 @@ from routing_policies.scorers.quality_within_slo import QualityWithinSlo
 from routing_policies.scorers.rendezvous import Rendezvous
 from routing_policies.scorers.session import Session
 from routing_policies.scorers.share import Share
+from routing_policies.scorers.worth_trying import WorthTrying
 from routing_policies.scorers.zone import Zone
 from routing_policies.views import Attempt, DeploymentView
 
@@ -48,7 +49,7 @@ class WeightedScorer:
 _AHEAD: Final = (Latency, Pace, Cost, CostWithinSlo, CostCap, QualityWithinSlo)
 _BACK: Final = (Latency, Affinity, Session, CostWithinSlo, QualityWithinSlo)
 _BY_KEY: Final = (Rendezvous, CanaryShare)
-_BY_QUALITY: Final = (Quality, CostCap, QualityWithinSlo)
+_BY_QUALITY: Final = (Quality, CostCap, QualityWithinSlo, WorthTrying)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,6 +155,10 @@ class Profile:
 def profile_of(select: Select) -> Profile:
     """The profile of a route."""
     policy = select.policy
+    if policy == "cascade":
+        skip_below = (select.cascade or Cascade()).skip_below
+        in_order = _weighted((WorthTrying(skip_below), 16.0), (Order(), 1.0))
+        return Profile(name=policy, filters=_FREE, scorers=in_order, picker=Best())
     if select.min_quality is not None:
         # A hundredth part cheaper outweighs any latency within the targets; equal prices are settled by latency.
         by_quality = _weighted((QualityWithinSlo(select.min_quality), 1024.0), (Latency(), 1.0), (Affinity(), 0.1))

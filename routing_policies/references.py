@@ -158,6 +158,11 @@ def _route_problems(policy: Policy, route: Route, path: Path) -> Iterator[Findin
     yield from _unknown(ids, deployments, where, "deployment")
     if route.select.policy in BY_PRICE:
         yield from _price_problems(policy, ids, where, route.select.policy)
+    if route.select.policy == "cascade" and len(ids) != 2:
+        message = f"a cascade goes from one deployment to another, so it has two candidates; this one has {len(ids)}"
+        yield Finding(path=where, message=message)
+    if route.select.hedge is not None and route.select.policy == "cascade":
+        yield Finding(path=(*path, "select", "hedge"), message="has no effect with policy cascade; remove it")
     if route.select.canary is not None:
         yield from _unknown_one(route.select.canary.id, ids, (*path, "select", "canary", "id"), "candidate")
     for index, name in enumerate(ids):

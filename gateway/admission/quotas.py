@@ -82,11 +82,13 @@ class Quotas:
         if usage is not None:
             used = (usage.prompt_tokens, usage.completion_tokens)
         elif outcome is Outcome.COMPLETED:
-            reservation.settle(reservation.tokens, reservation.nano)
+            reservation.settle(reservation.tokens, reservation.nano + self._nano_left(record))
             return
         elif record.num_chunks and price is not None:
             used = (price.prompt_tokens, record.num_chunks)  # broken off: about a token came with each chunk
-        elif outcome is Outcome.SHED or record.attempts == 0 or record.place in _NOT_STARTED:
+        elif record.handed_over is None and (
+            outcome is Outcome.SHED or record.attempts == 0 or record.place in _NOT_STARTED
+        ):
             reservation.cancel()
             return
         elif outcome is Outcome.CANCELLED and price is not None:
@@ -95,7 +97,15 @@ class Quotas:
             used = (0, 0)
         if outcome is Outcome.CACHED:
             used = (0, 0)
-        reservation.settle(sum(used), self._tariff.nano((record.deployment,), *used))
+        nano = self._tariff.nano((record.deployment,), *used) + self._nano_left(record)
+        reservation.settle(sum(used) + _tokens_left(record), nano)
+
+    def _nano_left(self, record: RequestRecord) -> int:
+        """What the answer cost that a cascade left for another."""
+        left = record.handed_over
+        if left is None:
+            return 0
+        return self._tariff.nano((left.deployment,), left.usage.prompt_tokens, left.usage.completion_tokens)
 
     def __iter__(self) -> Iterator[TenantQuota]:
         return iter(tuple(self._tenants.values()))
@@ -111,3 +121,12 @@ class Quotas:
     async def give_all_back(self) -> None:
         """Before the process ends: units not used and permits not held go back to the others."""
         await asyncio.gather(*(quota.give_all_back() for quota in self))
+
+
+def _tokens_left(record: RequestRecord) -> int:
+    left = record.handed_over
+    return 0 if left is None else left.usage.prompt_tokens + left.usage.completion_tokens
+
+
+def _has_used_nothing(record: RequestRecord) -> bool:
+    return record.outcome is Outcome.SHED or record.attempts == 0 or record.place in _NOT_STARTED

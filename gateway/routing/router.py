@@ -25,9 +25,10 @@ from gateway.routing.shortlist import MANY, Shortlist
 from gateway.timeline import Clock
 from gateway.upstreams.timeouts import Timeouts
 from routing_policies.decision import Decision
-from routing_policies.document import Deployment, Policy, Route, Select
+from routing_policies.document import Cascade, Deployment, Policy, Route, Select
 from routing_policies.matching import NoRoute, RequestView, RouteTable
 from routing_policies.profile import Profile, profile_of
+from routing_policies.quality.cascade import Inquiry
 from routing_policies.quality.pairs import judges_of, verdict_of
 from routing_policies.quality.predictor import Predictors
 from routing_policies.views import FIRST_ATTEMPT, Attempt, DeploymentView
@@ -178,6 +179,19 @@ class PlannedRoute:
             zone=self._zone,
             key=ask.key,
         )
+
+    def inquiry(self, live: LiveDeployment, ask: Ask | None) -> Inquiry | None:
+        """What the beginning of this deployment's answer is to be asked; None: it is passed on whatever it is like."""
+        select = self.route.select
+        if select.policy != "cascade" or select.min_quality is None or live is not self._members[0]:
+            return None
+        first_tokens = (select.cascade or Cascade()).first_tokens
+        verdict = None if ask is None else ask.verdict
+        for judge, judged in () if verdict is None else verdict.judged:
+            if judge.deployment == live.id:
+                model = judge.predictor.model
+                return Inquiry(select.min_quality, first_tokens, judged.prediction.logit, model.checkpoints)
+        return Inquiry(select.min_quality, first_tokens)
 
     def weighed(self, ask: Ask, request: ChatRequest, tenant: str) -> Ask:
         """The same, with what is predicted of the prompt and what tells the conversation apart, where the choice

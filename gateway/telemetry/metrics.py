@@ -223,6 +223,9 @@ class GatewayMetrics:
             answers.queue_wait.observe(queued_s)
         own_s = (spent[_ADMIT] or 0.0) + (spent[_TRIM] or 0.0) + (spent[_CACHE] or 0.0) + (spent[_ROUTE] or 0.0)
         self._overhead_child.observe(own_s)
+        if record.handed_over is not None:
+            answers.prompt_tokens.value += record.handed_over.usage.prompt_tokens
+            answers.completion_tokens.value += record.handed_over.usage.completion_tokens
         if usage is not None:
             answers.prompt_tokens.value += usage.prompt_tokens
             answers.completion_tokens.value += usage.completion_tokens

@@ -71,6 +71,14 @@ class Neighbourhood(msgspec.Struct, frozen=True, kw_only=True):
     why: str
 
 
+class HandedOver(msgspec.Struct, frozen=True):
+    """An answer that was begun and left for a better one; its tokens were computed all the same."""
+
+    deployment: str
+    usage: Usage
+    """As the upstream counted it, else what was read of it."""
+
+
 class RequestLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A request's line in the log: free text already through `clean`, keys without a value left out."""
 
@@ -99,6 +107,8 @@ class RequestLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     cached_tokens: int | None = None
+    handed_over_from: str | None = None
+    handed_over_tokens: int | None = None
     bytes_in: int
     bytes_out: int
     ttft_ms: float | None = None
@@ -123,6 +133,7 @@ class RequestRecord:
         "deployment",
         "detail",
         "gone_at",
+        "handed_over",
         "ignored_headers",
         "is_incomplete",
         "is_retry",
@@ -188,6 +199,8 @@ class RequestRecord:
         self.gone_at: float | None = None
         """When it left, monotonic."""
         self.usage: Usage | None = None
+        self.handed_over: HandedOver | None = None
+        """What a cascade spent on the answer it did not give."""
         self.num_chunks = 0
         self.bytes_in = 0
         self.bytes_out = 0
@@ -195,7 +208,7 @@ class RequestRecord:
 
     def as_line(self, at: float) -> RequestLine:
         """The log line of the finished request."""
-        usage, timeline = self.usage, self.timeline
+        usage, timeline, left = self.usage, self.timeline, self.handed_over
         first_token_at = timeline.first_token_at
         return RequestLine(
             at=at,
@@ -223,6 +236,8 @@ class RequestRecord:
             prompt_tokens=None if usage is None else usage.prompt_tokens,
             completion_tokens=None if usage is None else usage.completion_tokens,
             cached_tokens=None if usage is None else usage.cached_tokens,
+            handed_over_from=None if left is None else left.deployment,
+            handed_over_tokens=None if left is None else left.usage.prompt_tokens + left.usage.completion_tokens,
             bytes_in=self.bytes_in,
             bytes_out=self.bytes_out,
             ttft_ms=None if first_token_at is None else round((first_token_at - timeline.started_at) * 1000, 3),

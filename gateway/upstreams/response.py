@@ -143,6 +143,21 @@ class UpstreamResponse:
             self.close()
             raise
 
+    def waiting(self) -> list[bytes]:
+        """The pieces that have come and were not read; they stay here."""
+        return list(self._buffer)
+
+    async def wait_more(self) -> bool:
+        """Until there is another piece; False when the body has ended or no more is held. Raises UpstreamError."""
+        num_pieces = len(self._buffer)
+        try:
+            while len(self._buffer) == num_pieces and not (self._is_paused or self._is_ended()):
+                await self._wait()
+        except BaseException:  # cancellation too: nobody waits for the rest
+            self.close()
+            raise
+        return len(self._buffer) > num_pieces
+
     async def relay(self, sink: Sink, *, progress: Progress | None = None) -> None:
         """Call `sink` with every piece, straight from the socket's callback; returns at the end of the body.
 

@@ -28,6 +28,7 @@ SMALL = live("small", cost=1.0, quality=0.9, forecast_ttft_s=0.1)
 LARGE = live("large", cost=10.0, quality=1.0, forecast_ttft_s=0.3)
 BY_QUALITY = profile_of(Select(candidates=("small", "large"), policy="quality_then_latency", min_quality=0.8))
 BY_COST = profile_of(Select(candidates=("small", "large"), policy="cost_cap", max_request_cost=5.0))
+IN_STEPS = profile_of(Select(candidates=("small", "large"), policy="cascade", min_quality=0.9))
 HALF_A_SECOND = Attempt(ttft_slo_s=0.5)
 
 
@@ -48,6 +49,10 @@ def with_(base: DeploymentView, **state: Any) -> DeploymentView:
         ("all are late: the fastest good one", BY_QUALITY, [with_(SMALL, forecast_ttft_s=3.0), with_(LARGE, forecast_ttft_s=2.0)], HALF_A_SECOND, "large", "too_slow"),
         ("equal prices: the faster", BY_QUALITY, [with_(SMALL, cost=10.0, forecast_ttft_s=0.4), LARGE], HALF_A_SECOND, "large", "good_enough"),
         ("a prompt unlike any learned from", BY_QUALITY, [with_(SMALL, quality=0.0, is_known_prompt=False), with_(LARGE, is_known_prompt=False)], HALF_A_SECOND, "large", "unknown_prompt"),
+        ("neutral: both worth trying", IN_STEPS, [live("a"), live("b")], Attempt(), "a", "tried_first"),
+        ("the first is worth trying", IN_STEPS, [with_(SMALL, quality=0.4), LARGE], Attempt(), "small", "tried_first"),
+        ("the first is hopeless", IN_STEPS, [with_(SMALL, quality=0.2), LARGE], Attempt(), "large", "tried_first"),
+        ("nothing is known of the prompt", IN_STEPS, [with_(SMALL, quality=0.0, is_known_prompt=False), with_(LARGE, is_known_prompt=False)], Attempt(), "large", "unknown_prompt"),
         ("neutral: both within the cap, equally good", BY_COST, [live("a", cost=1.0), live("b", cost=1.0)], Attempt(), "a", "within_cap"),
         ("the better one would cost too much", BY_COST, [LARGE, SMALL], Attempt(), "small", "within_cap"),
         ("the better one within the cap", BY_COST, [SMALL, with_(LARGE, cost=5.0)], Attempt(), "large", "within_cap"),
@@ -197,6 +202,17 @@ def test_tests_inside_a_policy_run_the_same_choices() -> None:
         ("    cost_per_mtok: {prompt: 0.05, completion: 0.2}\n", "", "no cost_per_mtok"),
         ("sticky_by: tenant", "sticky_by: user", "tenant"),
         ("min_quality: 0.9, ", "", "min_quality"),
+        (
+            "policy: quality_then_latency, min_quality: 0.9, candidates: [small, large]",
+            "policy: cascade, min_quality: 0.9, candidates: [small]",
+            "two candidates",
+        ),
+        ("policy: quality_then_latency", "hedge: {}, policy: cascade", "no effect with policy cascade"),
+        (
+            "policy: quality_then_latency",
+            "cascade: {first_tokens: 4}, policy: quality_then_latency",
+            "policy cascade only",
+        ),
     ],
 )
 def test_what_cannot_work_is_refused_with_its_remedy(old: str, new: str, message: str) -> None:

@@ -1,0 +1,130 @@
+"""Cascading: a small model answers first, and what its first tokens say of it decides whether its answer is passed on.
+
+    small   ├─ first tokens ─┬─ sure enough ────────────────▶ the client's answer
+                             └─ not ✕
+    large                      └─ sent ──────▶ the client's answer
+
+Nothing was sent to the client before the decision, so a hand-over leaves no trace but its time and its tokens, which
+are counted. Where nobody can take over, the small model's answer goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from gateway.attempt import Attempts, OpenAnswer, TryAnother, Work
+from gateway.errors import GatewayError
+from gateway.request import ChatRequest
+from gateway.routing.live import LiveDeployment
+from gateway.stream_tail import usage_of
+from gateway.telemetry.metrics import GatewayMetrics
+from gateway.telemetry.record import HandedOver, Usage
+from gateway.timeline import Stage
+from gateway.token_odds import OddsReader, odds_of
+from gateway.upstreams.response import UpstreamResponse
+from routing_policies.quality.cascade import Answer, Inquiry
+
+TOP_LOGPROBS = 2
+
+
+class Cascader:
+    """Opens answers for routes that cascade."""
+
+    __slots__ = ("_attempts", "_metrics")
+
+    def __init__(self, attempts: Attempts, *, metrics: GatewayMetrics) -> None:
+        self._attempts = attempts
+        self._metrics = metrics
+
+    async def open(
+        self, work: Work, live: LiveDeployment, inquiry: Inquiry, next_one: Callable[[], LiveDeployment | None]
+    ) -> OpenAnswer:
+        """Like Attempts.open, asking `live` first; the answer may be that of `next_one`. Raises what the first one's
+        failure is."""
+        opened = await self._attempts.open(_telling(work), live)
+        try:
+            answer = await self._judge(work, opened, inquiry)
+            successor = next_one() if answer == "hand_over" else None
+        except BaseException:  # cancellation too: nobody is left to close it
+            opened.close()
+            raise
+        work.turn.mark(Stage.UPSTREAM_FIRST_BYTE)
+        if successor is None:
+            self._count(live, "kept" if answer == "hand_over" else "confident")
+            work.turn.hides_odds = not work.request.fields.logprobs
+            return opened
+        self._leave(work, opened)
+        return await self._hand_over(work, live, successor)
+
+    async def _judge(self, work: Work, opened: OpenAnswer, inquiry: Inquiry) -> Answer:
+        if opened.response is not None and opened.response.status != 200:
+            return "go_on"  # what is wrong with the request is wrong everywhere
+        if opened.body is not None:
+            odds, _ = odds_of(opened.body)
+            asked = odds[: inquiry.first_tokens]
+            return inquiry.ask(asked, is_whole=len(asked) == len(odds)) or "hand_over"
+        assert opened.response is not None, "an answer is open once its request was sent"
+        return await self._listen(work, opened, opened.response, inquiry)
+
+    async def _listen(self, work: Work, opened: OpenAnswer, response: UpstreamResponse, inquiry: Inquiry) -> Answer:
+        """Until the tokens that have come are enough to tell. Raises TryAnother when the stream breaks."""
+        reader, num_fed = OddsReader(), 0
+        while True:
+            waiting = response.waiting()
+            for piece in waiting[num_fed:]:
+                reader.feed(piece)
+            num_fed = len(waiting)
+            answer = inquiry.ask(reader.odds[: inquiry.first_tokens], is_whole=reader.is_whole)
+            if answer is not None:
+                return answer
+            if not await self._attempts.more(work, opened):
+                return inquiry.ask(reader.odds, is_whole=True) or "hand_over"
+
+    def _leave(self, work: Work, opened: OpenAnswer) -> None:
+        """Close the first answer; what it took is remembered."""
+        record, response = work.turn.record, opened.response
+        usage = None if opened.body is None else usage_of(opened.body)
+        if usage is None:
+            num_read = 0 if response is None else len(_read(response.waiting()).odds)
+            ask = work.turn.ask
+            usage = Usage(0 if ask is None else ask.price.prompt_tokens, num_read)
+        record.handed_over = HandedOver(opened.live.id, usage)
+        opened.close()
+
+    async def _hand_over(self, work: Work, live: LiveDeployment, successor: LiveDeployment) -> OpenAnswer:
+        record = work.turn.record
+        record.deployment = successor.id
+        record.attempts += 1
+        self._count(successor, "handed_over")
+        try:
+            return await self._attempts.open(work, successor)
+        except (TryAnother, GatewayError):
+            # The answer that was left is better than none: asked for once more, and passed on whatever it is like.
+            record.deployment = live.id
+            record.attempts += 1
+            self._count(live, "taken_back")
+            return await self._attempts.open(work, live)
+
+    def _count(self, live: LiveDeployment, reason: str) -> None:
+        self._metrics.decisions.labels("cascade", live.id, reason).inc()
+
+
+def _read(pieces: list[bytes]) -> OddsReader:
+    reader = OddsReader()
+    for piece in pieces:
+        reader.feed(piece)
+    return reader
+
+
+def _telling(work: Work) -> Work:
+    """The same work, asked so that the answer tells how likely its tokens were."""
+    return msgspec.structs.replace(work, request=telling(work.request))
+
+
+def telling(request: ChatRequest) -> ChatRequest:
+    """The request with log-probabilities; one that asks for them itself stays as it is."""
+    if request.fields.logprobs:
+        return request
+    return request.with_logprobs(TOP_LOGPROBS)

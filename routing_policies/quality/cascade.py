@@ -1,0 +1,62 @@
+"""Inquiry: whether a small model's answer that has begun is worth going on with.
+
+Asked at every checkpoint. A clear yes or no ends it early; at the last checkpoint that the route waits for, or at the
+answer's end, the chance is compared with what the route wants.
+
+    tokens   1    2    4         8                16
+    yes  ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─   ▸ go on     sure_ratio of the way from min_quality to certainty
+             (wait)                               ▸ go on from min_quality, else hand over
+    no   ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─   ▸ hand over below give_up_ratio of min_quality
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import exp
+from typing import Final, Literal
+
+import msgspec
+
+from routing_policies.quality.confidence import Checkpoint, TokenOdds
+
+Answer = Literal["go_on", "hand_over"]
+
+SURE_RATIO: Final = 0.7
+GIVE_UP_RATIO: Final = 0.4
+
+
+class Inquiry(msgspec.Struct, frozen=True):
+    """Of one answer."""
+
+    min_quality: float
+    first_tokens: int
+    """Tokens after which there must be an answer."""
+    prior: float = 0.0
+    """Logit of the chance by the prompt alone."""
+    checkpoints: tuple[Checkpoint, ...] = ()
+    """Learned; without any the least likely token speaks for all."""
+
+    def ask(self, odds: Sequence[TokenOdds], *, is_whole: bool) -> Answer | None:
+        """What to do after these tokens; None: wait for more."""
+        chance = self.chance(odds, is_whole=is_whole)
+        if is_whole or len(odds) >= self.first_tokens:
+            return "go_on" if chance is not None and chance >= self.min_quality else "hand_over"
+        if chance is None:
+            return None
+        if chance >= self.min_quality + SURE_RATIO * (1.0 - self.min_quality):
+            return "go_on"
+        return "hand_over" if chance < GIVE_UP_RATIO * self.min_quality else None
+
+    def chance(self, odds: Sequence[TokenOdds], *, is_whole: bool) -> float | None:
+        """That the answer is good enough; None before there is anything to go by."""
+        if not odds:
+            return None
+        if not self.checkpoints:
+            return min([exp(min(token.logprob, 0.0)) for token in odds])
+        reached = [point for point in self.checkpoints if point.num_tokens <= len(odds)]
+        if is_whole:  # a checkpoint knows an answer that ended before it
+            reached = [point for point in self.checkpoints if point.num_tokens >= len(odds)][:1] or reached
+        if not reached:
+            return None
+        point = reached[-1]
+        return point.chance(self.prior, odds[: point.num_tokens], is_whole=is_whole)
