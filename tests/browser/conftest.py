@@ -18,6 +18,7 @@ MORE_POLICY = """
 lanes:
   - {id: interactive, weight: 8, slo: {ttft_p95_ms: 20000}}
   - {id: batch, weight: 1}
+tenants: [{id: dev}]
 routes:
   - {id: faq, match: {models: [auto]}, select: {candidates: [only]}, cache: {mode: exact}}
 """
@@ -49,5 +50,5 @@ def admin_token(folder: Path, site: Addresses) -> str:
 @pytest.fixture(scope="module")
 def site(folder: Path) -> Iterator[Addresses]:
     """A gateway in front of a scripted upstream."""
-    with scripted_gateway(folder, MORE_POLICY) as addresses:
+    with scripted_gateway(folder, MORE_POLICY, policy_source="store") as addresses:
         yield addresses

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from gateway.app import Gateway
 from gateway.config import GatewayConfig
@@ -30,14 +31,14 @@ class Addresses:
 
 
 @contextmanager
-def scripted_gateway(folder: Path, more_policy: str = "") -> Iterator[Addresses]:
+def scripted_gateway(folder: Path, more_policy: str = "", **settings: Any) -> Iterator[Addresses]:
     """Answers every good request at once, whatever it asks for; `more_policy` goes below the deployments."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="scripted gateway")
     thread.start()
     stop = asyncio.Event()
     started: asyncio.Future[Addresses] = loop.create_future()
-    running = asyncio.run_coroutine_threadsafe(_serve(folder, more_policy, started, stop), loop)
+    running = asyncio.run_coroutine_threadsafe(_serve(folder, more_policy, settings, started, stop), loop)
     try:
         yield asyncio.run_coroutine_threadsafe(_within(started), loop).result(START_TIMEOUT_S)
     finally:
@@ -54,11 +55,18 @@ async def _within(started: asyncio.Future[Addresses]) -> Addresses:
     return await started
 
 
-async def _serve(folder: Path, more_policy: str, started: asyncio.Future[Addresses], stop: asyncio.Event) -> None:
+async def _serve(
+    folder: Path, more_policy: str, settings: dict[str, Any], started: asyncio.Future[Addresses], stop: asyncio.Event
+) -> None:
     policy = folder / "policy.yaml"
     policy.write_text(_POLICY.format(folder=folder) + more_policy)
     config = GatewayConfig(
-        public_listen="127.0.0.1:0", admin_listen="127.0.0.1:0", policy=policy, runtime_dir=folder, drain_timeout_s=1.0
+        public_listen="127.0.0.1:0",
+        admin_listen="127.0.0.1:0",
+        policy=policy,
+        runtime_dir=folder,
+        drain_timeout_s=1.0,
+        **settings,
     )
     try:
         async with ScriptedUpstream(folder / "only.sock"):

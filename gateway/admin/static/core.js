@@ -185,7 +185,7 @@ export class Table {
     Object.assign(this, { columns, name, none, key, open, sort });
     this.rows = [];
     this.body = h("tbody");
-    this.heads = columns.map((c) => h("th", { scope: "col", class: c.num && "num" }, h("button", { type: "button", onclick: () => this.by(c.id) }, c.label)));
+    this.heads = columns.map((c) => h("th", { scope: "col", class: c.num && "num" }, c.value ? h("button", { type: "button", onclick: () => this.by(c.id) }, c.label) : h("span", { class: "sr" }, c.label)));
     const tools = this.box.closest(".card")?.querySelector(":scope > header");
     tools?.append(h("span", { class: "tools" }, ["csv", "json"].map((kind) =>
       h("button", { class: "plain", type: "button", "aria-label": `Export ${name} as ${kind.toUpperCase()}`, onclick: () => this.export(kind) }, kind.toUpperCase()))));
@@ -221,14 +221,14 @@ export class Table {
     if (focused) this.body.querySelector(`tr[data-key="${CSS.escape(focused)}"]`)?.querySelector("a,button")?.focus();
   }
   export(kind) {
-    const rows = this.sorted();
+    const [rows, columns] = [this.sorted(), this.columns.filter((c) => c.value)];
     const cell = (value) => {
       const text = value == null ? "" : String(value);
       const safe = /^[=+\-@\t\r]/.test(text) && typeof value !== "number" ? `'${text}` : text; // no formulas in spreadsheets
       return /[",\n\r]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
     };
     const text = kind === "json" ? JSON.stringify(rows, null, 1)
-      : [this.columns.map((c) => c.id), ...rows.map((row) => this.columns.map((c) => c.value(row)))].map((line) => line.map(cell).join(",")).join("\r\n");
+      : [columns.map((c) => c.id), ...rows.map((row) => columns.map((c) => c.value(row)))].map((line) => line.map(cell).join(",")).join("\r\n");
     save(`${this.name.toLowerCase().replaceAll(" ", "-")}.${kind}`, text, kind === "json" ? "application/json" : "text/csv");
   }
 }
@@ -263,12 +263,12 @@ function nextTheme() {
   document.dispatchEvent(new Event("theme"));
 }
 export const keys = new Map([["?", () => $("#help").showModal()], ["t", nextTheme], ["/", () => $("[data-find]")?.focus()]]);
-let leader = 0;
+let leader = -Infinity;
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input,textarea,select,dialog")) return;
   if (event.key === "g") return void (leader = event.timeStamp);
   const page = event.timeStamp - leader < 1500 && $(`nav a[data-key="${CSS.escape(event.key)}"]`);
-  leader = 0;
+  leader = -Infinity;
   if (page) return page.click();
   const action = keys.get(event.key);
   if (action) {

@@ -1,4 +1,4 @@
-import { h, fill, $, num, short, ms, pct, bytes, money, state, meter, empty, facts, banner, frame, Live, Table, onWindow, windowS, first } from "./core.js";
+import { h, fill, $, num, short, ms, pct, bytes, money, state, meter, empty, facts, frame, api, Live, Table, onWindow, windowS, first } from "./core.js";
 import { Chart } from "./chart.js";
 
 const spread = [
@@ -80,6 +80,25 @@ function saved(d) {
     d.saved.has_prices && ["smaller model", money(d.saved.cost.routing ?? 0)], d.saved.has_prices && ["spent", money(d.saved.spent)]),
   !d.saved.has_prices && h("p", { class: "sub" }, "Give deployments a cost_per_mtok to see money."));
 }
+
+// Watches for some seconds, then says which stage is slow and which lever to pull.
+async function diagnose(event) {
+  const button = event.target;
+  button.disabled = true;
+  fill("#diagnosis", h("p", { class: "sub" }, "Watching the next 10 seconds…"));
+  try {
+    const found = await api("/admin/api/diagnosis?seconds=10");
+    fill("#diagnosis", found.findings.length ? found.findings.map((f) => [h("h3", {}, `${f.stage}: ${f.cause.replaceAll("_", " ")}`), h("p", {}, f.summary), h("p", {}, h("b", {}, "Lever: "), f.lever),
+      f.policy_path && h("p", {}, h("a", { href: "/admin/policy" }, f.policy_path)),
+      h("p", { class: "sub" }, f.evidence.map((e) => `${e.name} ${measured(e.now, e.measure)}${e.expected == null ? "" : `, ${e.expected_is} ${measured(e.expected, e.measure)}`}`).join("; "))])
+      : empty("Nothing is slow", `${num(found.num_requests)} requests in ${num(found.seconds)} s were as before and within their targets.`), found.notes.map((note) => h("p", { class: "sub" }, note)));
+  } catch (error) {
+    fill("#diagnosis", empty("No diagnosis", error.message));
+  }
+  button.disabled = false;
+}
+const measured = (value, measure) => (measure === "s" ? ms(value * 1000) : measure === "ratio" ? pct(value) : short(value));
+$("#diagnose").addEventListener("click", diagnose);
 
 function charts(d) {
   if (!d.series?.length || !d.requests.count) return;

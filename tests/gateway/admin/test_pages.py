@@ -51,7 +51,7 @@ async def test_what_a_page_loads_of_ours_is_light(stack: Stack, page: object) ->
 
 def test_all_scripts_and_styles_together_travel_light() -> None:
     files = [path for path in STATIC.iterdir() if path.suffix in (".js", ".css")]
-    assert sum(len(gzip.compress(path.read_bytes(), 6)) for path in files) <= MAX_PAGE_BYTES // 2
+    assert sum(len(gzip.compress(path.read_bytes(), 6)) for path in files) <= MAX_PAGE_BYTES
 
 
 async def test_assets_are_kept_for_ever_and_compressed_where_asked(stack: Stack) -> None:
