@@ -159,6 +159,9 @@ class LaneShare:
         if len(self.by_tenant) > 1:
             self._shared_until = now + SHARED_S
         self._load = 1.0 / (1.0 - SPARSE_MARGIN) if now < self._shared_until else 1.0
+        if claim.prompt_tokens <= 0:
+            self.pace.sent_at = now
+            return 0
         return self.pace.send(now, claim.prompt_tokens)
 
     def close(self, claim: Claim, tokens: int) -> None:

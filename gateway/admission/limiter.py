@@ -234,10 +234,15 @@ class Limiter:
     def take_back(self, permit: Permit) -> None:
         """A permit's work is over."""
         claim, now = permit.claim, self._clock()
-        share = self._ledger.shares[claim.lane]
-        self._ledger.note_held(share, now, now - permit.granted_at, claim.tokens)
+        ledger = self._ledger
+        share = ledger.shares[claim.lane]
+        ledger.note_held(share, now, now - permit.granted_at, claim.tokens)
         claim.lane.drained.add(now)
-        self._close(share, claim, permit.tokens, permit.unread)
+        if permit.unread:
+            share.pace.drop(permit.unread)
+        ledger.close(share, claim, permit.tokens)
+        if ledger.waiting:
+            self._grant_waiting()
 
     def resize(self, permit: Permit, tokens: int) -> None:
         """A permit's work turned out to be `tokens`."""

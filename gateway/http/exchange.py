@@ -132,7 +132,11 @@ class Exchange(RequestResponseCycle):
     def write(self, data: bytes) -> bool:
         """Send body bytes; False when `drain` should be awaited before the next ones."""
         if data:
-            self._send_body(data, more_body=True)
+            if self._framing is Framing.CHUNKED and self._head is None and not self.response_complete:
+                if not self.disconnected:  # one more of many
+                    self.flow.write(b"%x\r\n%b\r\n" % (len(data), data))
+            else:
+                self._send_body(data, more_body=True)
         return self.disconnected or not self.flow.write_paused
 
     async def drain(self) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl as ssl_module
 import time
 from collections.abc import Callable
 
 from gateway.upstreams.connection import Clock, Connection
 from gateway.upstreams.connector import Connector
-from gateway.upstreams.errors import ClosedEarly, ConnectError, Phase, ResponseClosed
+from gateway.upstreams.errors import ClosedEarly, ConnectError, Phase, ResponseClosed, UpstreamError
 from gateway.upstreams.pool import ConnectionPool, PoolLimits, PoolSnapshot
 from gateway.upstreams.reader import WireLimits
 from gateway.upstreams.request import RequestEncoder, UpstreamRequest
@@ -19,6 +20,7 @@ from gateway.upstreams.target import Target
 from gateway.upstreams.timeouts import Timeouts
 
 _MAX_BUFFER_BYTES = 64 * 1024
+_SPARE_TIMEOUTS = Timeouts(connect_s=1.0)
 
 
 class UpstreamClient:
@@ -45,6 +47,8 @@ class UpstreamClient:
         self._resolver = resolver or Resolver(clock=clock)
         self._connector = Connector(target, self._resolver, ssl)
         self._is_closed = False
+        self._spares: set[asyncio.Task[None]] = set()
+        """Connections under way that no request waits for yet."""
 
     def __repr__(self) -> str:
         return f"<UpstreamClient {self._pool!r}>"
@@ -61,6 +65,8 @@ class UpstreamClient:
         head = self._encoder.encode_head(request)
         started_at = asyncio.get_running_loop().time()
         connection = self._pool.take()
+        if (num_wanted := self._pool.num_wanted) > len(self._spares):
+            self._stock_up(num_wanted)
         if connection is not None:
             response = self._start(connection, head, request, timeouts, started_at, None)
             if on_sent is not None:
@@ -93,6 +99,18 @@ class UpstreamClient:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
+    def _stock_up(self, num_wanted: int) -> None:
+        """While load grows, the next connection is made before somebody has to wait for it."""
+        loop = asyncio.get_running_loop()
+        while len(self._spares) < num_wanted:
+            task = loop.create_task(self._make_spare(), name="spare connection")
+            self._spares.add(task)
+            task.add_done_callback(self._spares.discard)
+
+    async def _make_spare(self) -> None:
+        with contextlib.suppress(UpstreamError):  # whoever needs a connection meets the same, and is told
+            await self._connect(_SPARE_TIMEOUTS, idle=True)
+
     def snapshot(self) -> PoolSnapshot:
         """Counts of connections as of now."""
         return self._pool.snapshot()
@@ -104,6 +122,9 @@ class UpstreamClient:
     async def aclose(self) -> None:
         """Close every connection; responses in progress raise ResponseClosed. Idempotent."""
         self._is_closed = True
+        for task in tuple(self._spares):
+            task.cancel()
+        await asyncio.gather(*self._spares, return_exceptions=True)
         await self._pool.aclose(ResponseClosed(f"{self._name}: the client was closed", phase=Phase.BODY))
         if self._owns_resolver:
             self._resolver.close()

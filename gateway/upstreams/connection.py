@@ -229,8 +229,9 @@ class Connection(asyncio.Protocol):
             return
         reader.pieces = []
         has_progress = response.on_piece(pieces[0] if len(pieces) == 1 else b"".join(pieces))
-        if has_progress and not reader.is_complete and self._deadlines is not None:
-            self._deadlines.progress(self._loop.time())
+        if not has_progress or reader.is_complete or self._deadlines is None:
+            return
+        if self._deadlines.progress(self._loop.time()) < self._timer_at:
             self._watch()
 
     def _finish(self, response: UpstreamResponse) -> None:

@@ -9,9 +9,15 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from typing import Final
 
 from gateway.upstreams.connection import Clock, Connection
 from gateway.upstreams.errors import PoolFull, UpstreamError
+
+_CROWD: Final = 8
+"""Below so many busy connections one more is made when it is needed."""
+_BUSY_PER_SPARE: Final = 32
+_MAX_SPARES: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +81,15 @@ class ConnectionPool:
     def num_connections(self) -> int:
         """Idle, busy and being made."""
         return len(self._idle) + len(self._busy) + self._num_connecting
+
+    @property
+    def num_wanted(self) -> int:
+        """Idle connections worth having ahead of need: some while many are busy and none is idle, none near the limit,
+        where a place belongs to whoever has a request."""
+        num_busy = len(self._busy)
+        if self._idle or num_busy < _CROWD or 2 * self.num_connections > self._limits.max_connections:
+            return 0
+        return min(1 + num_busy // _BUSY_PER_SPARE, _MAX_SPARES)
 
     def snapshot(self) -> PoolSnapshot:
         """Counts as of now."""

@@ -262,7 +262,11 @@ class UpstreamResponse:
             while self.status == 0:
                 if self._error is not None:
                     raise self._error
-                await self._wait()
+                waiter = self._waiter = self._loop.create_future()
+                try:
+                    await waiter
+                finally:
+                    self._waiter = None
         except BaseException:  # cancellation: nobody waits for the answer
             self.close()
             raise
@@ -274,7 +278,8 @@ class UpstreamResponse:
         for name, value in headers:
             if name == b"content-type" and value.startswith(_EVENT_STREAM):
                 self._progress = SseProgress()
-        self._wake()
+        if self._waiter is not None:
+            self._wake()
 
     def on_piece(self, piece: bytes) -> bool:
         """A piece of the body came; returns whether it counts as progress. Raises what the sink raises."""

@@ -50,11 +50,12 @@ class Deadlines:
         phase_at = inf if self._is_suspended else self._phase_at
         return phase_at if phase_at < self._total_at else self._total_at
 
-    def progress(self, now: float) -> None:
-        """A piece of the body came."""
+    def progress(self, now: float) -> float:
+        """A piece of the body came; returns the instant at which the next one is late."""
         self._has_progress = True
         gap_s = self._timeouts.inter_chunk_s
-        self._phase_at = inf if gap_s is None else now + gap_s
+        at = self._phase_at = inf if gap_s is None else now + gap_s
+        return at
 
     def suspend(self) -> None:
         """We stopped reading ourselves: silence is no longer the upstream's fault."""

@@ -205,6 +205,31 @@ async def test_opens_connections_ahead_of_need(serve: Serve) -> None:
     response.close()
 
 
+async def test_while_many_are_busy_the_next_connection_is_made_before_it_is_needed(serve: Serve) -> None:
+    upstream, client = await serve(sending_then_waiting(CHUNKED_HEAD), limits=PoolLimits(max_connections=64))
+    responses = [await client.send(POST, NO_TIMEOUTS) for _ in range(9)]
+    assert upstream.num_connections >= 9
+    async with asyncio.timeout(30):
+        while not client.snapshot().num_idle:
+            await asyncio.sleep(0)
+
+    response = await client.send(POST, NO_TIMEOUTS)
+
+    assert response.reused
+    for one in (*responses, response):
+        one.close()
+
+
+async def test_no_connection_is_made_ahead_where_places_are_scarce(serve: Serve) -> None:
+    upstream, client = await serve(sending_then_waiting(CHUNKED_HEAD), limits=PoolLimits(max_connections=10))
+    responses = [await client.send(POST, NO_TIMEOUTS) for _ in range(10)]
+    with pytest.raises(PoolFull):
+        await client.send(POST, NO_TIMEOUTS)
+    assert upstream.num_connections == 10
+    for one in responses:
+        one.close()
+
+
 async def test_warming_a_dead_upstream_fails_and_leaks_nothing() -> None:
     client = UpstreamClient(Target.parse("unix:/nowhere.sock"), limits=PoolLimits())
     with pytest.raises(ConnectError):
