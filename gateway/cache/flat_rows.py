@@ -42,6 +42,10 @@ class FlatRows:
         """The vectors, a view that the next change makes stale."""
         return self._matrix[: len(self._exacts)]
 
+    def ids(self) -> list[bytes]:
+        """All that are here."""
+        return list(self._places)
+
     def vector(self, exact: bytes) -> NDArray[np.float32] | None:
         """A copy of the id's vector."""
         place = self._places.get(exact)

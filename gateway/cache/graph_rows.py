@@ -1,7 +1,7 @@
 """GraphRows: vectors in an HNSW graph (Malkov & Yashunin, 2018), for more of them than can all be compared.
 
 FAISS keeps them in half precision, 768 bytes for 384 dimensions, which moves a cosine by about 0.0001. A graph cannot
-forget: removed rows stay as stepping stones that no search returns, until whoever holds the graph moves the living
+forget: removed rows stay as stepping stones that are not given out, until whoever holds the graph moves the living
 ones to a new one.
 """
 
@@ -22,9 +22,10 @@ faiss: Any = untyped_faiss
 """Its stubs know half of it."""
 
 LINKS: Final = 32
-"""Neighbours of a row on the upper levels, half of those on the lowest."""
+"""Neighbours of a row on the upper levels; on the lowest it has twice as many."""
 BUILD_BREADTH: Final = 100
 SEARCH_BREADTH: Final = 96
+_BROADEN: Final = 4
 
 _FIRST_BYTES: Final = 1024
 _PLACES_AT_ONCE: Final = 1000
@@ -50,7 +51,6 @@ class GraphRows:
             self._places.update((exact, place) for place, exact in some if self._lives(place))
             sleep(0)  # a million take most of a second, in which the event loop wants its turns
         self._untaken = len(exacts)
-        self._search = self._search_parameters()
 
     def __len__(self) -> int:
         """How many live."""
@@ -74,6 +74,10 @@ class GraphRows:
         """Rows that only take up room."""
         return len(self._exacts) - len(self._places)
 
+    def ids(self) -> list[bytes]:
+        """All that live here."""
+        return list(self._places)
+
     def vector(self, exact: bytes) -> NDArray[np.float32] | None:
         """The id's vector, as it came but for the precision."""
         place = self._places.get(exact)
@@ -86,7 +90,6 @@ class GraphRows:
         self._index.add(np.ascontiguousarray(rows))
         if end > 8 * len(self._living):
             self._living = np.concatenate([self._living, np.zeros(max(len(self._living), end // 8), np.uint8)])
-            self._search = self._search_parameters()
         for place, exact in zip(range(begin, end), exacts, strict=True):
             self._living[place >> 3] |= 1 << (place & 7)
             self._places[exact] = place
@@ -115,12 +118,20 @@ class GraphRows:
         return taken, rows
 
     def nearest(self, vector: NDArray[np.float32], count: int) -> list[Match]:
-        """Up to `count` matches in no particular order; a near one is rarely missed."""
+        """Up to `count` matches, best first; a near one is rarely missed."""
         faiss.omp_set_num_threads(1)
-        found, ids = self._index.search(vector[None], count, params=self._search)
-        return [
-            (float(cosine), self._exacts[place]) for cosine, place in zip(found[0], ids[0], strict=True) if place >= 0
-        ]
+        breadth = max(SEARCH_BREADTH, count)
+        while True:
+            # With removed rows about, all that the search has seen is asked for: what it merely passed on its way to a
+            # crowd of them is not the nearest that lives.
+            asked = breadth if self.num_dead else count
+            parameters = faiss.SearchParametersHNSW(efSearch=breadth)
+            cosines, places = self._index.search(vector[None], asked, params=parameters)
+            living = (match for match in zip(cosines[0], places[0], strict=True) if self._lives(match[1]))
+            matches = [(float(cosine), self._exacts[place]) for cosine, place in islice(living, count)]
+            if len(matches) >= min(count, len(self)) or breadth >= len(self._exacts):
+                return matches
+            breadth *= _BROADEN
 
     def write(self, write: Callable[[bytes], int]) -> None:
         """Hand the graph over in pieces. Nothing may be added meanwhile; searches and removals do no harm."""
@@ -142,13 +153,9 @@ class GraphRows:
         return rows
 
     def _lives(self, place: int) -> bool:
-        return bool(self._living[place >> 3] >> (place & 7) & 1)
+        """-1, which a search that found too little fills up with, does not."""
+        return place >= 0 and bool(self._living[place >> 3] >> (place & 7) & 1)
 
     def _vectors(self, places: list[int]) -> NDArray[np.float32]:
         rows = [self._index.reconstruct(place) for place in places]
         return np.array(rows, np.float32).reshape(len(places), self._index.d)
-
-    def _search_parameters(self) -> Any:
-        """They hold the address of the bits: to be made anew whenever those move."""
-        self._selector = faiss.IDSelectorBitmap(self._living)
-        return faiss.SearchParametersHNSW(efSearch=SEARCH_BREADTH, sel=self._selector)

@@ -22,7 +22,7 @@ GRAPH_FROM: Final = 10_000
 TAIL_ROWS: Final = 2_000
 """Rows that wait beside a graph before they move into it."""
 _DEAD_SHARE: Final = 0.25
-_FEW_DEAD: Final = 1_000
+_FEW_DEAD: Final = 100
 
 
 class Shelf:

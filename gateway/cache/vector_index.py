@@ -135,12 +135,17 @@ class VectorIndex:
         return Shelf(self.dimensions, graph_from=self._graph_from, tail_rows=self._tail_rows)
 
     def put_shelf(self, context: bytes, shelf: Shelf) -> None:
-        """Take a shelf whose context and ids are not here yet, as a snapshot has them."""
+        """Take a shelf of a context that is not here yet, as a snapshot has it; ids that are here already leave it."""
         with self._lock:
-            self._shelves[context] = shelf
             for rows in shelf.places:
-                self._contexts.update((exact, context) for exact in rows.exacts if exact in rows)
-            self._note_change(context, shelf)
+                for exact in rows.ids():
+                    if exact in self._contexts:
+                        rows.remove(exact)
+                    else:
+                        self._contexts[exact] = context
+            if len(shelf) > 0:
+                self._shelves[context] = shelf
+                self._note_change(context, shelf)
 
     def _remove(self, exact: bytes) -> None:
         context = self._contexts.pop(exact, None)

@@ -113,8 +113,7 @@ def _read(reader: _Reader, encoder_id: str, dimensions: int) -> VectorIndex:
             graph = reader.head(_Graph)
             living = np.frombuffer(graph.living, np.uint8)
             shelf.graphs.append(GraphRows.read(reader.read, dimensions, reader.ids(graph.num_rows), living))
-        if len(shelf) > 0:
-            index.put_shelf(told.context, shelf)
+        index.put_shelf(told.context, shelf)
     return index
 
 

@@ -202,12 +202,13 @@ def test_removed_rows_leave_the_graph_in_the_end() -> None:
 def test_many_dead_neighbours_do_not_hide_a_living_one() -> None:
     index, rng = made(graph_from=0, tail_rows=0), np.random.default_rng(8)
     centre = unit(rng)
-    for number in range(800):
-        index.add(A, b"%d" % number, near(rng, centre, 0.01))
-    index.add(A, b"living", near(rng, centre, 0.5))
+    for number in range(4000):
+        index.add(A, b"%d" % number, near(rng, centre, 0.01 if number < 900 else 2.0))
+    index.add(A, b"living", near(rng, centre, 0.3))
     settle(index)
-    for number in range(800):
+    for number in range(900):
         index.remove(b"%d" % number)
+    assert not index.needs_moving
     assert ids(index.nearest(A, centre, 1)) == [b"living"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from threading import Event, Thread
 
 import numpy as np
 import pytest
@@ -51,6 +52,54 @@ def test_a_second_snapshot_takes_the_place_of_the_first(path: Path) -> None:
     save(VectorIndex(DIMENSIONS, "encoder"), path)
     assert len(load(path, "encoder", DIMENSIONS)) == 0
     assert list(path.parent.iterdir()) == [path]
+
+
+def test_an_id_that_changed_its_context_while_it_was_saved_is_loaded_once(tmp_path: Path) -> None:
+    index, moved, path = VectorIndex(DIMENSIONS, "encoder"), np.ones(DIMENSIONS, np.float32), tmp_path / "vectors"
+    index.add(b"context 1", b"moved", moved)
+    index.add(b"context 2", b"other", -moved)
+    (_, second) = index.shelves()[1]
+    second.add(b"moved", moved)
+    save(index, path)
+    loaded = load(path, "encoder", DIMENSIONS)
+    assert len(loaded) == 2
+    loaded.remove(b"moved")
+    found = [loaded.nearest(context, moved, 5) for context in (b"context 1", b"context 2")]
+    assert [[neighbour.exact for neighbour in each] for each in found] == [[], [b"other"]]
+
+
+def test_while_a_snapshot_is_written_entries_come_go_and_are_found(tmp_path: Path) -> None:
+    index, query = filled(graph_from=10, tail_rows=5), np.ones(DIMENSIONS, np.float32)
+    for _, shelf in index.shelves():
+        shelf.moving.acquire()
+    index.add(b"context 0", b"new", query)
+    index.remove(b"0")
+    assert index.nearest(b"context 0", query, 1)[0].exact == b"new"
+    for _, shelf in index.shelves():
+        shelf.moving.release()
+
+
+def test_snapshots_taken_amid_changes_are_whole(tmp_path: Path) -> None:
+    index, path, stop = VectorIndex(DIMENSIONS, "encoder", graph_from=20, tail_rows=5), tmp_path / "vectors", Event()
+
+    def change() -> None:
+        rng = np.random.default_rng(2)
+        while not stop.is_set():
+            exact, vector = b"%d" % rng.integers(0, 200), rng.standard_normal(DIMENSIONS).astype(np.float32)
+            index.add(b"context", exact, vector)
+            index.remove(b"%d" % rng.integers(0, 200))
+            index.move(3)
+
+    thread = Thread(target=change)
+    thread.start()
+    try:
+        for _ in range(20):
+            save(index, path)
+            loaded = load(path, "encoder", DIMENSIONS)
+            assert sum(len(shelf) for _, shelf in loaded.shelves()) == len(loaded)
+    finally:
+        stop.set()
+        thread.join(60)
 
 
 @pytest.mark.parametrize("keep", [0, 5, 19, 40, 0.5, 0.999])
