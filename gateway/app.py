@@ -139,6 +139,7 @@ class Gateway:
             ids=ids,
             clock=clock,
             max_body_bytes=config.edge.max_body_bytes,
+            sampler=self.control.sampler,
         )
         self._preview = PreviewDesk(self._current, ChatRequestParser(), trimmer, pricer)
         self._ids = ids

@@ -73,6 +73,13 @@ class GatewayConfig:
     """PEM certificates of the authorities that a `rediss` store is verified against; None: the system's."""
     store_timeout_s: float = 0.03
     """How long one operation of the store may take before the gateway goes on without it."""
+    recorder: Literal["off", "features", "text"] = "off"
+    """Whether requests are recorded for `penstock policy plan`, in `runtime_dir`/recorded: `features` keeps
+    sizes, flags and salted digests, `text` also the beginning of each last message."""
+    recorder_max_mb: int = 256
+    """Of one machine's recording; the oldest goes first."""
+    recorder_retention_h: float = 24.0
+    """How long a recorded request is kept."""
     drain_notice_s: float = 0.0
     """How long everybody is still served after SIGTERM while `/readyz` says 503 and answers say `connection: close`."""
     zone: str = ""
@@ -111,6 +118,10 @@ class GatewayConfig:
             raise ConfigError(f"store: {error}") from None  # the value may hold a password
         if not 0.005 <= self.store_timeout_s <= 5.0:
             raise ConfigError(f"store_timeout_s: expected 0.005 to 5, got {self.store_timeout_s:g}")
+        if not 1 <= self.recorder_max_mb <= 100_000:
+            raise ConfigError(f"recorder_max_mb: expected 1 to 100000, got {self.recorder_max_mb}")
+        if not 0.0 < self.recorder_retention_h <= 8_784.0:
+            raise ConfigError(f"recorder_retention_h: expected more than 0, to 8784, got {self.recorder_retention_h:g}")
         if not 0.0 <= self.drain_notice_s <= 600.0:
             raise ConfigError(f"drain_notice_s: expected 0 to 600, got {self.drain_notice_s:g}")
         if not 0.0 <= self.drain_timeout_s <= 3600.0:
@@ -126,6 +137,11 @@ class GatewayConfig:
     def store_address(self) -> StoreAddress:
         """Where the store is."""
         return parse_store(self.store or f"embedded:{self.runtime_dir / DEFAULT_STORE}", ca_file=self.store_ca_file)
+
+    @property
+    def recording_dir(self) -> Path:
+        """Where recorded requests are."""
+        return self.runtime_dir / "recorded"
 
     @property
     def has_bundled_policy(self) -> bool:

@@ -37,10 +37,12 @@ from gateway.revisions.local_copy import LocalCopy
 from gateway.revisions.reading import DocumentReader
 from gateway.revisions.seed import Seed
 from gateway.revisions.stored import StoredPolicy
+from gateway.routing.sampling import Sampler
 from gateway.store.base import Store, StoreUnavailable
 from gateway.stores import Spawn
 from gateway.telemetry.log import LogWriter
 from gateway.telemetry.record import RequestRecord
+from gateway.telemetry.tape import Tape
 from gateway.telemetry.traffic import Traffic
 from gateway.timeline import Clock
 from routing_policies.document import Policy
@@ -109,11 +111,16 @@ class ControlPlane:
                 wall=wall,
                 new_id=lambda: f"c{secrets.token_hex(5)}",
             )
+        self.tape = _tape(config, holder, wall)
+        self.sampler = None if self.tape is None else Sampler(self.tape)
+        """For the pipeline; None where nothing is recorded."""
         self.book = PolicyBook(self.stored or self.file, reader=reader, in_force=in_force)
 
     async def load(self) -> None:
         """Keys, admins and the policy. Raises PolicyFileError, or OSError when the runtime directory is no good."""
         self.token.ensure()
+        if self.tape is not None:
+            self.tape.open()
         with suppress(StoreUnavailable):  # the log has it; keys of the last time are read instead
             await self.directory.load()
         if self.stored is not None:
@@ -125,6 +132,8 @@ class ControlPlane:
         """What keeps all of it current runs until it is cancelled; after `load`."""
         spawn(self.file.watch() if self.stored is None else self.stored.watch(), "policy")
         spawn(self.directory.run(), "access")
+        if self.tape is not None:
+            spawn(self.tape.run(), "tape")
         if self.canaries is not None:
             spawn(self.canaries.run(), "canaries")
         spawn(self.last_day.run(), "last_day")
@@ -139,6 +148,8 @@ class ControlPlane:
 
     async def last_words(self) -> None:
         """What the others should know before this process ends."""
+        if self.tape is not None:
+            await asyncio.to_thread(self.tape.flush)
         with suppress(StoreUnavailable, TimeoutError):
             async with asyncio.timeout(0.5):
                 await self.last_day.publish()
@@ -164,15 +175,23 @@ class ControlPlane:
         keys = KeysDesk(directory, audit, policy=self._in_force, wall=wall)
         accounts = AccountsDesk(directory, passwords, audit, wall=wall)
         tenants = TenantsDesk(self.book, policy, directory, self.last_day)
-        desks = (login, policy, canaries, PlanDesk(self.book, policy), tenants, keys, accounts, AuditDesk(audit))
+        desks = (
+            login,
+            policy,
+            canaries,
+            PlanDesk(self.book, policy, self._config),
+            tenants,
+            keys,
+            accounts,
+            AuditDesk(audit),
+        )
         table = Table([*(entry for desk in desks for entry in desk.entries()), *more])
         return AdminFront(site, table, gate, ids=ids, log=self._log)
 
     def watchers(self) -> tuple[Callable[[RequestRecord], None], ...]:
         """Who is told of each finished request."""
-        if self.canaries is None:
-            return (self.traffic.note,)
-        return (self.traffic.note, self.canaries.note)
+        canaries = () if self.canaries is None else (self.canaries.note,)
+        return (self.traffic.note, *canaries, *(() if self.tape is None else (self.tape.note,)))
 
     def note_wrong(self, request_id: str, tenant: str) -> bool:
         """Whether a product's verdict on an answer counts for a canary that runs."""
@@ -186,3 +205,16 @@ class ControlPlane:
         self._log.event(
             "admin_change", seq=seq, author=entry.author, action=entry.action, target=entry.target, hash=entry.hash
         )
+
+
+def _tape(config: GatewayConfig, holder: str, wall: Callable[[], float]) -> Tape | None:
+    if config.recorder == "off":
+        return None
+    return Tape(
+        config.recording_dir,
+        holder=holder,
+        max_bytes=config.recorder_max_mb * 1024 * 1024,
+        retention_s=config.recorder_retention_h * 3600.0,
+        keeps_text=config.recorder == "text",
+        wall=wall,
+    )

@@ -35,6 +35,7 @@ from gateway.request import ChatRequest, ChatRequestParser, require_json
 from gateway.routing.ask import Ask
 from gateway.routing.price import Pricer
 from gateway.routing.router import PlannedRoute
+from gateway.routing.sampling import Sampler
 from gateway.routing.snapshot import PolicySnapshot
 from gateway.routing.trial import Trial
 from gateway.telemetry.log import LogWriter
@@ -75,7 +76,9 @@ class ChatPipeline:
         ids: RequestIds,
         clock: Clock,
         max_body_bytes: int = MAX_BODY_BYTES,
+        sampler: Sampler | None = None,
     ) -> None:
+        """`sampler` remembers requests for replay; None: nothing is recorded."""
         self._policy = policy
         self._parser = parser
         self._admitter = admitter
@@ -92,6 +95,7 @@ class ChatPipeline:
         self._ids = ids
         self._clock = clock
         self._max_body_bytes = max_body_bytes
+        self._sampler = sampler
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -176,6 +180,8 @@ class ChatPipeline:
             request.model, caller.tenant, head.all() if router.reads_headers else _NO_HEADERS, request
         )
         record.route = planned.route.id
+        if self._sampler is not None:
+            record.sample = self._sampler.sample(request, head, router.header_names)
         turn.mark(Stage.ROUTE)
 
         if planned.route.trim.strategies:

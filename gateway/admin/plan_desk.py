@@ -12,16 +12,19 @@ from gateway.admin.errors import BadPolicy
 from gateway.admin.fields import Form, fill
 from gateway.admin.policy_desk import PATH, PolicyDesk, Text
 from gateway.admin.table import MAX_DOCUMENT_SUBMISSION_BYTES, Call, Entry
+from gateway.config import GatewayConfig
 from gateway.endpoints import Answer
 from gateway.errors import InvalidRequest
 from gateway.revisions.book import PolicyBook
+from gateway.revisions.replaying import Question, ReplayFailed, replay
+from gateway.telemetry.tape import has_recording
 from routing_policies.diff import diff
 from routing_policies.document import Policy
 from routing_policies.editing import EditError, parse_path, set_value
 from routing_policies.problems import PolicyError
 
 _MAX_EDITS: Final = 100
-_NOTHING_RECORDED: Final = "nothing is recorded"
+_NOTHING_RECORDED: Final = 'nothing is recorded (recorder = "features" in the settings begins it)'
 
 
 class _Plan(Form, frozen=True, kw_only=True):
@@ -42,7 +45,9 @@ class _Edit(Form, frozen=True, kw_only=True):
 class PlanDesk:
     """`POST /admin/api/policy/plan` and `/edit`."""
 
-    def __init__(self, book: PolicyBook, policies: PolicyDesk) -> None:
+    def __init__(self, book: PolicyBook, policies: PolicyDesk, config: GatewayConfig) -> None:
+        self._config = config
+        self._turn = asyncio.Lock()
         self._book = book
         self._policies = policies
 
@@ -67,7 +72,7 @@ class PlanDesk:
             "replay_why_not": "the policy is no good",
         }
         if found.policy is not None and not found.problems:
-            body |= await self._outlook(found.policy, replay=form.replay)
+            body |= await self._outlook(form.document, found.policy, replay=form.replay)
         return Answer.json(body)
 
     async def edit(self, call: Call) -> Answer:
@@ -84,11 +89,28 @@ class PlanDesk:
         changes = await self._policies.changes(before, document)
         return Answer.json({"document": document, "changes": [change.as_json() for change in changes]})
 
-    async def _outlook(self, new: Policy, *, replay: bool) -> dict[str, Any]:
+    async def _outlook(self, document: str, new: Policy, *, replay: bool) -> dict[str, Any]:
         old = self._book.policy
         changes = diff(old, new)
         return {
             "changes": [change.as_json() for change in changes],
             "blast_radius": await self._policies.blast(changes, old, new),
-            "replay_why_not": _NOTHING_RECORDED if replay else "not asked for",
+            **(await self._replayed(document) if replay else {"replay_why_not": "not asked for"}),
         }
+
+    async def _replayed(self, document: str) -> dict[str, Any]:
+        """One at a time: each takes a core for up to a minute."""
+        folder = self._config.recording_dir
+        if not await asyncio.to_thread(has_recording, folder):
+            return {"replay_why_not": _NOTHING_RECORDED}
+        question = Question(
+            old=self._book.head.document,
+            new=document,
+            variables=self._config.policy_variables,
+            folder=str(folder),
+        )
+        try:
+            async with self._turn:
+                return {"replay": await replay(question), "replay_why_not": None}
+        except ReplayFailed as error:
+            return {"replay_why_not": f"the replay failed: {error}"}

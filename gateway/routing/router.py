@@ -271,6 +271,9 @@ class Router:
             condition.needs_headers for condition in conditions
         )
         """Whether `match` looks at headers at all; when not, they need not be decoded."""
+        named = [name for route in self._table.effective_routes() for name in route.match.headers]
+        self.header_names = tuple(dict.fromkeys([*named, *(name for item in conditions for name in item.headers)]))
+        """Those that it looks at."""
         self._known: dict[tuple[str, str | None], PlannedRoute] = {}
         """Matches that headers cannot change; as many as there are tenants times model names."""
 

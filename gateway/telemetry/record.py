@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from functools import lru_cache
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -146,6 +146,7 @@ class RequestRecord:
         "policy",
         "request_id",
         "route",
+        "sample",
         "shed_reason",
         "status",
         "stream",
@@ -201,6 +202,8 @@ class RequestRecord:
         self.usage: Usage | None = None
         self.handed_over: HandedOver | None = None
         """What a cascade spent on the answer it did not give."""
+        self.sample: dict[str, Any] | None = None
+        """What a recording remembers of the request; None where nothing is recorded."""
         self.num_chunks = 0
         self.bytes_in = 0
         self.bytes_out = 0

@@ -43,6 +43,11 @@ class Condition:
             _check_pattern(pattern)
 
     @property
+    def headers(self) -> tuple[str, ...]:
+        """The headers it looks at."""
+        return self._headers
+
+    @property
     def needs_headers(self) -> bool:
         """Whether it looks at headers at all."""
         return bool(self._headers)

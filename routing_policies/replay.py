@@ -1,0 +1,299 @@
+"""Replay: recorded requests sent through a policy, to tell what it would have done with them.
+
+A model of the gateway, not the gateway: routes and exact cache hits follow the policy to the letter; the deployment is
+chosen among idle ones by what was measured of each; times to the first token are the recorded ones where the same
+deployment answers, else drawn from what it took for requests of that size. Both policies are replayed by the same
+model, so that what the model leaves out is left out on both sides.
+"""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from math import sqrt
+from typing import Final, Literal
+from zlib import crc32
+
+import msgspec
+
+from routing_policies.decision import Decision
+from routing_policies.document import Deployment, Policy, Route
+from routing_policies.matching import NoRoute, RequestView, RouteTable
+from routing_policies.price import Price, cost_of
+from routing_policies.profile import Profile, profile_of
+from routing_policies.views import Attempt, DeploymentView
+
+MAX_REMEMBERED: Final = 500_000
+"""Questions that the replayed cache remembers."""
+SIZES: Final = (256, 1_024, 4_096, 16_384)
+_Z: Final = 1.96
+_BY_QUALITY: Final = frozenset({"quality_then_latency", "cost_cap", "scored"})
+
+Ended = Literal["answered", "shed", "failed"]
+
+
+class RecordedRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """What is remembered of one request. Without text nothing of what was said can be told from it."""
+
+    at: float
+    """Seconds since 1970."""
+    tenant: str
+    model: str
+    question: str
+    """A digest: equal for requests that an exact cache takes for equal, whoever asks."""
+    user: str = ""
+    """A digest of the field `user`."""
+    headers: dict[str, str] = {}
+    """Those that the policy looked at."""
+    turns: int = 1
+    prompt_bytes: int = 0
+    has_tools: bool = False
+    has_images: bool = False
+    stream: bool = False
+    text: str | None = None
+    """Only where text is recorded."""
+    lane: str = ""
+    route: str = ""
+    deployment: str = ""
+    """Who answered; empty for the cache."""
+    cache: str = ""
+    """What the cache did; `off` where the policy wanted none, `bypass` where the client did."""
+    ended: Ended = "answered"
+    prompt_tokens: int = 0
+    output_tokens: int = 0
+    ttft_ms: float | None = None
+    policy: str = ""
+
+    def fact(self, name: str) -> str | int | bool:
+        """As Facts; text that was not recorded is empty."""
+        value: str | int | bool | None = getattr(self, name)
+        return "" if value is None else value
+
+
+class Side(msgspec.Struct, frozen=True, kw_only=True):
+    """What one policy does with the requests."""
+
+    routes: dict[str, float]
+    deployments: dict[str, float]
+    """Shares of what is answered; `cache` is one of them."""
+    hit_ratio: float
+    hit_ratio_error: float
+    """Half the width of its 95 % interval."""
+    cost_per_1k: float | None
+    shed_ratio: float
+    ttft_p50_ms: float | None
+    ttft_p95_ms: float | None
+    errors: dict[str, int]
+
+
+class Outcome(msgspec.Struct, frozen=True, gc=False):
+    """What a policy does with one request."""
+
+    route: str
+    deployment: str
+    is_hit: bool
+    ended: Ended
+    ttft_ms: float | None
+    cost: float | None
+    error: str = ""
+
+
+class Measured:
+    """What the recording tells of deployments: times to the first token by size of the prompt."""
+
+    def __init__(self, requests: Iterable[RecordedRequest]) -> None:
+        self._times: dict[str, list[list[float]]] = {}
+        self._hits: list[float] = []
+        for request in requests:
+            if request.ttft_ms is None:
+                continue
+            if request.cache.startswith("hit"):
+                self._hits.append(request.ttft_ms)
+            elif request.deployment:
+                buckets = self._times.setdefault(request.deployment, [[] for _ in range(len(SIZES) + 1)])
+                buckets[_bucket(request.prompt_tokens)].append(request.ttft_ms)
+        for buckets in self._times.values():
+            for bucket in buckets:
+                bucket.sort()
+        self._medians = {id: [_middle(bucket) for bucket in buckets] for id, buckets in self._times.items()}
+        self.hit_ms = _middle(sorted(self._hits)) or 1.0
+
+    def forecast_s(self, deployment: str, prompt_tokens: int) -> float | None:
+        """The median, None for a deployment that answered nothing of about this size."""
+        medians = self._medians.get(deployment)
+        found = None if medians is None else medians[_bucket(prompt_tokens)]
+        return None if found is None else found / 1000
+
+    def draw_ms(self, deployment: str, prompt_tokens: int, rng: random.Random) -> float | None:
+        """One of the times that were seen."""
+        buckets = self._times.get(deployment)
+        seen = [] if buckets is None else buckets[_bucket(prompt_tokens)]
+        return rng.choice(seen) if seen else None
+
+
+class Replay:
+    """One policy's side; requests are given in the order of their time."""
+
+    def __init__(self, policy: Policy, measured: Measured, *, trusts: frozenset[str], seed: int = 0) -> None:
+        """`trusts`: routes whose recorded choice of a deployment stands, for they are the same as when it was made."""
+        self._table = RouteTable(policy)
+        self._rules = {item.id: item for item in policy.deployments}
+        self._profiles: dict[str, Profile] = {}
+        self._lanes = {lane.id: lane for lane in policy.lanes}
+        self._measured = measured
+        self._trusts = trusts
+        self._rng = random.Random(seed)
+        self._kept: dict[tuple[str, str, str], float] = {}
+
+    def send(self, request: RecordedRequest) -> Outcome:
+        """What becomes of it."""
+        view = RequestView(model=request.model, tenant=request.tenant, headers=request.headers, facts=request)
+        try:
+            route = self._table.match(view)
+        except NoRoute as error:
+            return Outcome("", "", False, "failed", None, None, error.code)
+        if self._hits(route, request):
+            return Outcome(route.id, "cache", True, "answered", self._measured.hit_ms, 0.0)
+        deployment = self._deployment(route, request)
+        is_same = deployment == request.deployment
+        if request.ended != "answered" and (is_same or not request.deployment):
+            return Outcome(route.id, deployment, False, request.ended, None, None)
+        price = Price(request.prompt_tokens, request.prompt_tokens, request.output_tokens)
+        ttft_ms = request.ttft_ms if is_same else None
+        if ttft_ms is None:
+            ttft_ms = self._measured.draw_ms(deployment, request.prompt_tokens, self._rng)
+        self._keep(route, request)
+        cost = cost_of(self._rules[deployment].cost_per_mtok, price) if deployment in self._rules else None
+        return Outcome(route.id, deployment, False, "answered", ttft_ms, cost)
+
+    def _hits(self, route: Route, request: RecordedRequest) -> bool:
+        key = _cache_key(route, request)
+        if key is None:
+            return False
+        kept_at = self._kept.get(key)
+        if kept_at is not None and request.at - kept_at < route.cache.ttl_s:
+            return True
+        # Whether two texts mean the same is not told by their digests: what was found alike then is so still.
+        return route.cache.mode == "exact_then_semantic" and request.cache == "hit_semantic"
+
+    def _keep(self, route: Route, request: RecordedRequest) -> None:
+        key = _cache_key(route, request)
+        if key is None:
+            return
+        if len(self._kept) >= MAX_REMEMBERED:
+            del self._kept[next(iter(self._kept))]
+        self._kept[key] = request.at
+
+    def _deployment(self, route: Route, request: RecordedRequest) -> str:
+        ids = [item.id for item in route.select.resolved()]
+        if request.deployment in ids and (route.id in self._trusts or route.select.policy in _BY_QUALITY):
+            return request.deployment
+        if len(ids) == 1:
+            return ids[0]
+        decision = self._decide(route, request)
+        return decision.deployment or ids[0]
+
+    def _decide(self, route: Route, request: RecordedRequest) -> Decision:
+        profile = self._profiles.get(route.id)
+        if profile is None:
+            profile = self._profiles[route.id] = profile_of(route.select)
+        views = [
+            self._view(self._rules[item.id], item.weight, request)
+            for item in route.select.resolved()
+            if item.id in self._rules
+        ]
+        lane = self._lanes.get(request.lane)
+        slo = None if lane is None or lane.slo is None else lane.slo.ttft_p95_ms / 1000
+        key = crc32(f"{request.tenant}\0{request.question}".encode())
+        return profile.decide(views, Attempt(ttft_slo_s=slo, key=key), self._rng)
+
+    def _view(self, deployment: Deployment, weight: float, request: RecordedRequest) -> DeploymentView:
+        return DeploymentView(
+            id=deployment.id,
+            model=deployment.model,
+            is_ready=True,
+            max_in_flight=deployment.limits.max_in_flight,
+            weight=weight,
+            forecast_ttft_s=self._measured.forecast_s(deployment.id, request.prompt_tokens),
+            cost=cost_of(
+                deployment.cost_per_mtok, Price(request.prompt_tokens, request.prompt_tokens, request.output_tokens)
+            ),
+            quality=deployment.quality,
+            prompt_tokens=request.prompt_tokens,
+            zone=deployment.zone,
+        )
+
+
+def summarize(outcomes: Sequence[Outcome]) -> Side:
+    """Shares, ratios and quantiles of one side."""
+    routed = [outcome for outcome in outcomes if not outcome.error]
+    answered = [outcome for outcome in routed if outcome.ended == "answered"]
+    num = max(len(routed), 1)
+    hit_ratio = sum(outcome.is_hit for outcome in answered) / max(len(answered), 1)
+    costs = [outcome.cost for outcome in answered if outcome.cost is not None]
+    times = sorted(outcome.ttft_ms for outcome in answered if outcome.ttft_ms is not None)
+    return Side(
+        routes=_shares([outcome.route for outcome in routed]),
+        deployments=_shares([outcome.deployment for outcome in answered]),
+        hit_ratio=hit_ratio,
+        hit_ratio_error=_Z * sqrt(hit_ratio * (1 - hit_ratio) / max(len(answered), 1)),
+        cost_per_1k=1000 * sum(costs) / len(costs) if any(costs) else None,
+        shed_ratio=sum(outcome.ended == "shed" for outcome in routed) / num,
+        ttft_p50_ms=times[len(times) // 2] if times else None,
+        ttft_p95_ms=times[int(0.95 * len(times))] if times else None,
+        errors=_counts([outcome.error for outcome in outcomes if outcome.error]),
+    )
+
+
+def unchanged_routes(old: Policy, new: Policy) -> frozenset[str]:
+    """Routes that choose among the same deployments in the same way in both."""
+    before = {route.id: route.select for route in RouteTable(old).effective_routes()}
+    same = {item.id for item in new.deployments if item in old.deployments}
+    return frozenset(
+        route.id
+        for route in RouteTable(new).effective_routes()
+        if before.get(route.id) == route.select and {item.id for item in route.select.resolved()} <= same
+    )
+
+
+def moves(
+    old: Sequence[Outcome], new: Sequence[Outcome], field: Literal["route", "deployment"]
+) -> dict[tuple[str, str], int]:
+    """How many requests go from one to another, most first."""
+    found: dict[tuple[str, str], int] = {}
+    for before, after in zip(old, new, strict=True):
+        pair = getattr(before, field), getattr(after, field)
+        if pair[0] != pair[1]:
+            found[pair] = found.get(pair, 0) + 1
+    return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+
+def _cache_key(route: Route, request: RecordedRequest) -> tuple[str, str, str] | None:
+    cache = route.cache
+    if cache.mode == "off" or request.cache == "bypass":
+        return None
+    owner = {"shared": "", "tenant": request.tenant, "user": f"{request.tenant}\0{request.user}"}[cache.scope]
+    if cache.scope == "user" and not request.user:
+        return None
+    return ",".join(sorted(item.id for item in route.select.resolved())), owner, request.question
+
+
+def _bucket(tokens: int) -> int:
+    return bisect_left(SIZES, tokens)
+
+
+def _middle(ordered: Sequence[float]) -> float | None:
+    return ordered[len(ordered) // 2] if ordered else None
+
+
+def _counts(names: Iterable[str]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for name in names:
+        counts[name] = counts.get(name, 0) + 1
+    return counts
+
+
+def _shares(names: Sequence[str]) -> dict[str, float]:
+    counts: Mapping[str, int] = _counts(names)
+    return {name: count / len(names) for name, count in sorted(counts.items())}
