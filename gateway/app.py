@@ -11,7 +11,8 @@ import secrets
 import signal
 import sys
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from concurrent.futures import Executor
 from dataclasses import replace
 from typing import Any, BinaryIO
 
@@ -19,16 +20,20 @@ from gateway.admin.cache_desk import CacheDesk
 from gateway.admin.control_room import ControlRoom
 from gateway.admin.diagnosis_desk import DiagnosisDesk
 from gateway.admin.preview_desk import PreviewDesk
+from gateway.admin.similar_desk import SimilarDesk
 from gateway.admin.site import Operations, admin_map
+from gateway.admin.table import Entry
 from gateway.admission.admitter import Admitter
 from gateway.admission.gate import Gate
 from gateway.admission.guard import Guard
 from gateway.admission.ladder import Ladder
-from gateway.cache.exact import ExactTier
-from gateway.cache.exact_cache import ExactCache
+from gateway.cache.judges import Judges
 from gateway.config import GatewayConfig
 from gateway.control_plane import ControlPlane
 from gateway.diagnosis.collect import Collector
+from gateway.embedding.embedder import Embedder
+from gateway.embedding.encoder import TextEncoder
+from gateway.embedding.installed import InstalledEncoder
 from gateway.endpoints import Site
 from gateway.errors import GatewayError, Shed
 from gateway.feedback import FeedbackDesk
@@ -36,6 +41,7 @@ from gateway.forward import Forwarder
 from gateway.http.descriptors import raise_open_file_limit
 from gateway.http.server import Listener, Server
 from gateway.ids import RequestIds
+from gateway.kept_answers import KeptAnswers
 from gateway.pipeline import ChatPipeline
 from gateway.policy_file import PolicyRevision, PolicyStatus
 from gateway.probes import Probes
@@ -83,6 +89,8 @@ class Gateway:
         ejection: EjectionRules | None = None,
         clock: Clock = time.monotonic,
         connect: Connect | None = None,
+        load_encoder: Callable[[Executor], Awaitable[TextEncoder]] | None = None,
+        judges: Judges | None = None,
     ) -> None:
         """`environment` holds the upstream keys that the policy names; a simulation brings its clock and engines."""
         chance = rng or random.Random()
@@ -95,8 +103,27 @@ class Gateway:
         self._guard = Guard(memory_limit_bytes=_memory_limit_bytes(config), resident_bytes=resident_bytes)
         trimmer, pricer = PolicyTrimmer(), Pricer()
         self._images = ImageShrinker()
-        cache = self._cache = ExactCache(ExactTier(max_bytes=config.cache_max_mb * 1024 * 1024), wall=time.time)
         holder = f"{os.getpid()}-{secrets.token_hex(8)}"
+        self._embedder = Embedder(
+            load_encoder or InstalledEncoder(config.runtime_dir / "encoder", "int8").load,
+            count=lambda result: self.metrics.embeddings.labels(result).inc(),
+            on_failure=lambda error: self.log.failure("encoder_failed", error),
+        )
+        self._answers = KeptAnswers(
+            max_bytes=config.cache_max_mb * 1024 * 1024,
+            folder=config.runtime_dir,
+            judges=judges or Judges.shipped(),
+            embedder=self._embedder,
+            policy=lambda: self.snapshot,
+            guard=self._guard,
+            ids=ids,
+            rng=chance,
+            metrics=self.metrics,
+            log=self.log,
+            clock=clock,
+            holder=holder,
+        )
+        cache = self._cache = self._answers.exact
         self._stores = Stores(config, self.metrics, self.log, cache, holder=holder)
         self._quotas = self._stores.quotas
         self.recent = RecentRequests(clock=clock, wall=time.time)
@@ -130,6 +157,7 @@ class Gateway:
             trimmer=trimmer,
             images=self._images,
             cache=cache,
+            similar=self._answers.similar,
             pricer=pricer,
             gate=Gate(ladder=Ladder(trimmer=trimmer, cache=cache, pricer=pricer), clock=clock),
             forwarder=Forwarder(clock=clock, metrics=self.metrics, budget=RetryBudget()),
@@ -164,6 +192,14 @@ class Gateway:
         )
         self.server = self._make_server()
         self.metrics.instruments.before_scrape(self._read_live_state)
+
+    def _desk_entries(self) -> list[Entry]:
+        """Of the admin API, beside the control plane's."""
+        desks = (self.room.drains, self._preview, self._similar_desk())
+        return [entry for desk in desks for entry in desk.entries()]
+
+    def _similar_desk(self) -> SimilarDesk:
+        return SimilarDesk(self._answers, self.control.audit, policy=lambda: self._current().policy, wall=time.time)
 
     def _make_server(self) -> Server:
         config = self.config
@@ -200,7 +236,7 @@ class Gateway:
                 Listener(
                     name="admin",
                     address=config.admin_listen,
-                    app=self.control.front(admin, self._ids, (*self.room.drains.entries(), *self._preview.entries())),
+                    app=self.control.front(admin, self._ids, self._desk_entries()),
                     limits=admin_limits,
                 ),
             ],
@@ -233,6 +269,7 @@ class Gateway:
         self.control.start(self._spawn)
         self._stores.start(self._spawn)
         self.room.start(self._spawn)
+        self._spawn(self._answers.run(self._stores.control), "kept_answers")
         self.log.event("started", listening={name: list(found) for name, found in self.server.addresses.items()})
 
     async def leave(self) -> None:
@@ -264,6 +301,8 @@ class Gateway:
         self._images.close()
         await self.room.aclose()
         await self.control.last_words()
+        await self._answers.aclose()
+        await self._embedder.aclose()
         await self._stores.aclose()
         for deployment in self._deployments():
             await deployment.client.aclose()
@@ -289,6 +328,7 @@ class Gateway:
         self._quotas.configure(revision.policy)
         self.metrics.follow(revision.policy, revision.revision)
         self.room.drains.apply()
+        self._answers.note_policy(revision.policy)
         self._replace(before)
 
     def _take_trial(self, policy: Policy | None, canary: Canary | None) -> None:
@@ -361,7 +401,7 @@ class Gateway:
                     metrics.forecast_error.labels(live.id, f"{share:g}").set(error)
         for lane in self.snapshot.lanes.values() if self.snapshot is not None else ():
             metrics.queue_depth.labels(lane.id).set(lane.num_waiting)
-        metrics.cache_entries.labels().set(self._cache.num_entries)
+        self._answers.read_state()
         if self._lag is not None:
             metrics.loop_lag.labels().set(self._lag.take_worst_s())
         metrics.log_dropped.labels().value = float(self.log.num_dropped)

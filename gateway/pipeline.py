@@ -38,6 +38,8 @@ from gateway.routing.router import PlannedRoute
 from gateway.routing.sampling import Sampler
 from gateway.routing.snapshot import PolicySnapshot
 from gateway.routing.trial import Trial
+from gateway.similar import MODE as SIMILAR_MODE
+from gateway.similar import SimilarAnswers
 from gateway.telemetry.log import LogWriter
 from gateway.telemetry.record import CacheResult, RequestRecord
 from gateway.telemetry.recorder import Recorder
@@ -67,6 +69,7 @@ class ChatPipeline:
         trimmer: Trimmer,
         images: ImageShrinker,
         cache: AnswerCache,
+        similar: SimilarAnswers,
         pricer: Pricer,
         gate: Gate,
         forwarder: Forwarder,
@@ -86,6 +89,7 @@ class ChatPipeline:
         self._trimmer = trimmer
         self._images = images
         self._cache = cache
+        self._similar = similar
         self._pricer = pricer
         self._gate = gate
         self._forwarder = forwarder
@@ -123,6 +127,7 @@ class ChatPipeline:
         finally:
             if turn.lookup is not None:
                 turn.lookup.drop()
+            turn.end_lookups()
             record.outcome = record.outcome or Outcome.FAILED
             record.timeline.mark(Stage.RELAY, self._clock())
             if turn.reservation is not None:
@@ -210,7 +215,12 @@ class ChatPipeline:
             await self._give_kept(turn, admitted.request, admitted.answer)
             return
 
-        await self._forwarder.forward(turn, admitted.request, head, admitted, planned)
+        forward = self._forwarder.forward(turn, admitted.request, head, admitted, planned)
+        if turn.quest is None:
+            await forward
+        elif (found := await self._similar.race(turn, request, planned, forward)) is not None:
+            await self._give_similar(turn, request, found)
+            return
         if record.usage is not None:
             self._pricer.settle(admitted.request, record.usage, tenant=caller.tenant, route=record.route)
         record.outcome = _outcome_of_status(record.status, is_incomplete=record.is_incomplete)
@@ -235,6 +245,9 @@ class ChatPipeline:
         """Whether a kept answer was given, or one that was under way shared; if not, `turn` will copy its own."""
         record = turn.record
         wanted = planned.wanted(record.tenant, parse_cache_control(head.cache_control))
+        is_similar_wanted = wanted.rule.mode == SIMILAR_MODE
+        if is_similar_wanted:
+            self._similar.note_request(turn, planned)
         lookup = self._cache.lookup(request, wanted)
         for _ in range(MAX_LEADERS):
             if lookup.following is None:
@@ -258,7 +271,19 @@ class ChatPipeline:
         else:
             lookup.drop()
         turn.mark(Stage.CACHE)
+        if is_similar_wanted and lookup.key is not None:
+            found = await self._similar.look(turn, request, planned, lookup)
+            if found is not None:
+                await self._give_similar(turn, request, found)
+                return True
         return False
+
+    async def _give_similar(self, turn: Turn, request: ChatRequest, found: Lookup) -> None:
+        """Identical requests that wait for this one's answer find it by themselves: it is none of their own."""
+        if turn.lookup is not None:
+            turn.lookup.drop()
+        turn.lookup = turn.capture = None
+        await self._give_kept(turn, request, found)
 
     async def _give_kept(self, turn: Turn, request: ChatRequest, lookup: Lookup) -> None:
         assert lookup.answer is not None, "a hit has an answer"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Final
 
@@ -10,6 +11,8 @@ from gateway.admission.reservation import Reservation
 from gateway.admission.tenant_quota import TenantQuota
 from gateway.cache.answers import Lookup
 from gateway.cache.capture import Capture
+from gateway.cache.quest import Quest
+from gateway.cache.semantic import Embeds, Vector
 from gateway.errors import GatewayError, error_body, error_event, error_headers
 from gateway.http.asgi import EdgeChannel, Header, Scope, Send, edge_channel, respond
 from gateway.keys import Caller
@@ -28,6 +31,7 @@ class Turn:
 
     __slots__ = (
         "_timeline",
+        "_vector",
         "ask",
         "cache_salt",
         "caller",
@@ -41,6 +45,7 @@ class Turn:
         "lookup",
         "place",
         "price",
+        "quest",
         "quota",
         "record",
         "reservation",
@@ -70,6 +75,9 @@ class Turn:
         """Copies the answer for the cache, when it wants it."""
         self.lookup: Lookup | None = None
         """What is to be done with that copy."""
+        self.quest: Quest | None = None
+        """The lookup of similar answers, where the route wants one."""
+        self._vector: asyncio.Task[Vector | None] | None = None
         self.was_left = False
         """The client has gone, and others wait for its answer."""
         self.caller: Caller | None = None
@@ -93,6 +101,19 @@ class Turn:
         shared = None if self.lookup is None else self.lookup.leading
         self.was_left = shared is not None and shared.keeps_going(call_off)
         return self.was_left
+
+    def vector(self, embedder: Embeds, text: str) -> asyncio.Task[Vector | None]:
+        """What the last user text means: computed at most once, for whoever asks; None when there is no time for it."""
+        if self._vector is None:
+            self._vector = asyncio.get_running_loop().create_task(embedder.embed(text), name="vector")
+        return self._vector
+
+    def end_lookups(self) -> None:
+        """The request is over: what is still computed for it, and not to be kept, is called off."""
+        if self.quest is not None:
+            self.quest.close()
+        elif self._vector is not None:
+            self._vector.cancel()
 
     def note_sent(self) -> None:
         """The request is on its way to the upstream."""
@@ -163,7 +184,9 @@ class Turn:
         await self.answer(error.status, headers, error_body(error))
 
     def _server_timing(self) -> bytes:
-        _, admit_s, trim_s, _, cache_s, route_s, queue_s, connect_s, first_byte_s, _ = self._timeline.spent
+        _, admit_s, trim_s, embed_s, cache_s, route_s, queue_s, connect_s, first_byte_s, _ = self._timeline.spent
+        if embed_s is not None:
+            cache_s = embed_s + (cache_s or 0.0)
         if admit_s is None or trim_s is None or cache_s is None or route_s is None or queue_s is None:
             entries = (
                 *((b"admit", admit_s), (b"trim", trim_s), (b"cache", cache_s)),

@@ -1,7 +1,8 @@
-"""Answers given before: what an exact hit takes, what a miss costs, and that nobody gets another's answer.
+"""Answers given before: what hits take, what a miss costs, and that nobody gets another's answer.
 
 Everything over HTTP, against a scripted upstream that does no work. What a miss costs is the time to the first byte of
-streams that were never asked before, on a route with the cache and on one without it, in blocks by turns.
+streams that were never asked before, on a route without the cache, on one with exact answers and on one with similar
+ones too, by turns and at a steady rate.
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ from loadtests.client import Address, LoadConnection, clock
 from loadtests.closed_loop import LoopResult, run_closed_loop
 from loadtests.measures import Latencies
 from loadtests.processes import Workbench, raise_fd_limit, split_cores
+from loadtests.similar import RATE_PER_S, SimilarResult, run_similar, until_encoding
 from loadtests.stack import Script, chat_body, start_gateway_with, start_upstream
 from loadtests.wire import request_bytes
 
-_BLOCK = 50
+MISSED = ("off", "one", "similar-one")
+"""Routes that are asked something new, by turns."""
+_MISS_PAUSE_S = 0.02
 _PROMPT_CHARS = 320
 _TENANTS = tuple(f"tenant{number}" for number in range(8))
-_HIT = b"\r\nx-penstock-cache: hit-exact"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,7 +48,8 @@ async def run(options: argparse.Namespace) -> Card:
         gateway = await start_gateway_with(bench, _policy(upstream.admin.url), cores=gateway_cores)
         if other_cores is not None:
             os.sched_setaffinity(0, other_cores)
-        key = (("authorization", f"Bearer {secret_of(_TENANTS[0])}"),)
+        await until_encoding(gateway.address, gateway.admin, "similar-one", _key_of(_TENANTS[0]))
+        key = _key_of(_TENANTS[0])
         again = request_bytes("POST", "/v1/chat/completions", chat_body("one", "x" * _PROMPT_CHARS), key)
         await run_closed_loop(gateway.address, again, num_connections=1, num_requests=20)
         one_by_one = await run_closed_loop(gateway.address, again, num_connections=1, seconds=options.seconds * 0.2)
@@ -54,10 +58,15 @@ async def run(options: argparse.Namespace) -> Card:
             gateway.address, again, num_connections=options.connections, seconds=options.seconds * 0.3
         )
         cpu_s = gateway.process.cpu_s() - cpu_before
-        off, on = await _misses(gateway.address, key, options.seconds * 0.5)
+        similar = await run_similar(gateway.address, gateway.admin, "similar-one", key, options.seconds, options.seed)
+        misses = await _misses(gateway.address, key, options.seconds)
         secrets = {tenant: secret_of(tenant) for tenant in _TENANTS}
-        scopes = await run_scopes(gateway.address, secrets, options.lookups, Random(options.seed))
-        return _card(options, one_by_one, busy, cpu_s, off, on, scopes)
+        rng, half = Random(options.seed), options.lookups // 2
+        scopes = [
+            await run_scopes(gateway.address, secrets, options.lookups - half, rng),
+            await run_scopes(gateway.address, secrets, half, rng, is_similar=True),
+        ]
+        return _card(options, one_by_one, busy, cpu_s, similar, misses, scopes)
 
 
 def secret_of(tenant: str) -> str:
@@ -69,13 +78,23 @@ def _policy(url: str) -> dict[str, object]:
     """Two routes with the cache and one without, for several tenants."""
     ids = ("first", "second", "third")
     limits = {"max_in_flight": 100_000}
-    cache = {"mode": "exact", "scope": "tenant", "ttl_s": 3600}
-    routes: list[dict[str, object]] = [
-        {"id": name, "match": {"models": [name]}, "select": {"policy": "first_available", "candidates": [deployment]}}
-        for name, deployment in zip(("one", "two", "off"), ids, strict=True)
+    exact = {"mode": "exact", "scope": "tenant", "ttl_s": 3600}
+    similar = {**exact, "mode": "exact_then_semantic", "max_error_ratio": 0.05, "audit_ratio": 0.0}
+    served = zip(
+        ("one", "two", "similar-one", "similar-two", "off"),
+        ("first", "second", "first", "second", "third"),
+        (exact, exact, similar, similar, {"mode": "off"}),
+        strict=True,
+    )
+    routes = [
+        {
+            "id": name,
+            "match": {"models": [name]},
+            "select": {"policy": "first_available", "candidates": [deployment]},
+            "cache": cache,
+        }
+        for name, deployment, cache in served
     ]
-    for route in routes[:2]:
-        route["cache"] = cache
     return {
         "schema_version": 1,
         "deployments": [{"id": name, "url": url, "model": f"scripted-{name}", "limits": limits} for name in ids],
@@ -87,27 +106,28 @@ def _policy(url: str) -> dict[str, object]:
     }
 
 
-async def _misses(
-    address: Address, headers: tuple[tuple[str, str], ...], seconds: float
-) -> tuple[list[float], list[float]]:
-    """Seconds to the first byte of new streams: without the cache, and with it. Raises OSError when one fails."""
-    connections = [await LoadConnection.open(address) for _ in range(2)]
-    samples: tuple[list[float], list[float]] = ([], [])
+async def _misses(address: Address, headers: tuple[tuple[str, str], ...], seconds: float) -> list[list[float]]:
+    """Seconds to the first byte of new streams: for each of MISSED. Raises OSError when one fails."""
+    connections = [await LoadConnection.open(address) for _ in MISSED]
+    samples: list[list[float]] = [[] for _ in MISSED]
     numbers = itertools.count()
     stop_at = clock() + seconds
     while clock() < stop_at:
-        for model, connection, times in zip(("off", "one"), connections, samples, strict=True):
-            for _ in range(_BLOCK):
-                text = f"{next(numbers):012d}" + "x" * _PROMPT_CHARS
-                body = chat_body(model, text, stream=True)
-                exchange = await connection.exchange(request_bytes("POST", "/v1/chat/completions", body, headers))
-                if not exchange.is_ok or _HIT in connection.scanner.head:
-                    raise OSError(f"a new question: {exchange.error or exchange.status}")
-                times.append(exchange.first_byte_at - exchange.sent_at)
-        await asyncio.sleep(0)
+        for model, connection, times in zip(MISSED, connections, samples, strict=True):
+            text = f"Where does one find the door number {next(numbers)} of that building?"
+            body = chat_body(model, text, stream=True)
+            exchange = await connection.exchange(request_bytes("POST", "/v1/chat/completions", body, headers))
+            if not exchange.is_ok or b"\r\nx-penstock-cache: hit" in connection.scanner.head:
+                raise OSError(f"a new question: {exchange.error or exchange.status}")
+            times.append(exchange.first_byte_at - exchange.sent_at)
+            await asyncio.sleep(_MISS_PAUSE_S)
     for connection in connections:
         connection.close()
     return samples
+
+
+def _key_of(tenant: str) -> tuple[tuple[str, str], ...]:
+    return (("authorization", f"Bearer {secret_of(tenant)}"),)
 
 
 def _card(
@@ -115,34 +135,55 @@ def _card(
     one_by_one: LoopResult,
     busy: LoopResult,
     cpu_s: float,
-    off: list[float],
-    on: list[float],
-    scopes: ScopeResult,
+    similar: SimilarResult,
+    misses: list[list[float]],
+    scopes: list[ScopeResult],
 ) -> Card:
-    hits, without, with_cache = Latencies.of(one_by_one.latencies_s), Latencies.of(off), Latencies.of(on)
-    num_failed = one_by_one.num_failed + busy.num_failed + scopes.num_failed
-    problems = [f"{num_failed} requests failed"] if num_failed else []
-    if scopes.num_wrong:
-        problems.append(f"{scopes.num_wrong} answers belonged to another scope, such as {scopes.first_wrong}")
-    if not scopes.num_hits:
-        problems.append("nothing was hit across scopes, so nothing was tried")
+    hits = Latencies.of(one_by_one.latencies_s)
+    off, exact, semantic = (Latencies.of(times) for times in misses)
+    found, steady = Latencies.of(similar.one_by_one_s), Latencies.of(similar.steady_s)
     return Card(
         bench="cache",
-        arrivals=f"1 connection in sequence; closed loop, {options.connections} connections; 16 across scopes",
+        arrivals=(
+            f"exact hits: 1 connection in sequence, then closed loop of {options.connections}; semantic hits: 1 in "
+            f"sequence, then Poisson {RATE_PER_S:g}/s; misses: one every {_MISS_PAUSE_S * 1000:g} ms; 16 across scopes"
+        ),
         results={
             "exact_p50_ms": hits.p50_ms,
             "exact_p99_ms": hits.p99_ms,
             "exact_hits_per_s": busy.requests_per_s,
             "exact_cpu_us_per_hit": cpu_s * 1e6 / max(1, len(busy.latencies_s)),
-            "miss_added_p50_ms": with_cache.p50_ms - without.p50_ms,
-            "cross_scope_wrong": scopes.num_wrong,
-            "cross_scope_lookups": scopes.num_lookups,
-            "cross_scope_hits": scopes.num_hits,
+            "semantic_p50_ms": found.p50_ms,
+            "semantic_p99_ms": steady.p99_ms,
+            "exact_miss_added_p50_ms": exact.p50_ms - off.p50_ms,
+            "miss_added_p50_ms": semantic.p50_ms - off.p50_ms,
+            "cross_scope_wrong": sum(scope.num_wrong for scope in scopes),
+            "cross_scope_lookups": sum(scope.num_lookups for scope in scopes),
+            "cross_scope_hits": sum(scope.num_hits for scope in scopes),
+            "cross_scope_semantic_hits": sum(scope.num_similar for scope in scopes),
         },
         notes=(
-            f"exact hits                 {hits}",
-            f"first byte, cache off      {without}",
-            f"first byte, cache on, miss {with_cache}",
+            f"exact hits                    {hits}",
+            f"semantic hits one by one      {found}",
+            f"semantic hits at {RATE_PER_S:g}/s         {steady}",
+            f"other wordings served         {similar.num_served} of {similar.num_asked}",
+            f"first byte, cache off         {off}",
+            f"first byte, exact, miss       {exact}",
+            f"first byte, semantic, miss    {semantic}",
         ),
-        failed="; ".join(problems) or None,
+        failed="; ".join(_problems(one_by_one, busy, similar, scopes)) or None,
     )
+
+
+def _problems(one_by_one: LoopResult, busy: LoopResult, similar: SimilarResult, scopes: list[ScopeResult]) -> list[str]:
+    num_failed = one_by_one.num_failed + busy.num_failed + similar.num_failed + sum(one.num_failed for one in scopes)
+    problems = [f"{num_failed} requests failed"] if num_failed else []
+    problems += [
+        f"{scope.num_wrong} answers belonged to another scope, such as {scope.first_wrong}"
+        for scope in scopes
+        if scope.num_wrong
+    ]
+    exact, semantic = scopes
+    if not exact.num_hits or not semantic.num_similar:
+        problems.append("nothing was hit across scopes, so nothing was tried")
+    return problems

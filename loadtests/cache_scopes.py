@@ -21,7 +21,11 @@ _CHUNK_CHARS = 16
 _LENGTHS = 197
 """A prime: neighbouring combinations get different lengths. The upstream words 256 scripts without effort."""
 
-_MODELS = ("one", "two")
+EXACT_MODELS = ("one", "two")
+SIMILAR_MODELS = ("similar-one", "similar-two")
+_WORDINGS = ("And where is number {} of them?", "And where is the number {} of them?", "So where is number {} of them?")
+_SLOW_MS = 25
+"""Of the upstream where similar questions may be answered from the cache: a lookup takes less."""
 _SYSTEMS = (None, "Answer briefly.", "Answer briefly!", "You speak for the shop.")
 _HISTORIES: tuple[tuple[str, ...], ...] = (
     (),
@@ -46,6 +50,8 @@ class ScopeResult:
 
     num_lookups: int = 0
     num_hits: int = 0
+    num_similar: int = 0
+    """Of the hits, those of other words."""
     num_wrong: int = 0
     num_failed: int = 0
     first_wrong: str = ""
@@ -61,11 +67,18 @@ class Question:
     history: int
     parameters: int
     text: int
+    wording: int
+    is_similar: bool
+
+    @property
+    def meaning(self) -> tuple[object, ...]:
+        """Equal for the same question in other words."""
+        return self.tenant, self.model, self.system, self.history, self.parameters, self.text
 
     @property
     def num_chunks(self) -> int:
         """Length of its answer."""
-        return 1 + hash((self.tenant, self.model, self.system, self.history, self.parameters, self.text)) % _LENGTHS
+        return 1 + hash(self.meaning) % _LENGTHS
 
     def body(self) -> bytes:
         """The request; `user` is a word to the upstream that the cache does not look at."""
@@ -74,29 +87,33 @@ class Question:
         messages += [
             {"role": role, "content": text} for role, text in zip(("user", "assistant"), history, strict=False)
         ]
-        messages.append({"role": "user", "content": f"And where is number {self.text} of them?"})
+        messages.append({"role": "user", "content": _WORDINGS[self.wording].format(self.text)})
+        models, slow = (SIMILAR_MODELS, f",first_byte_ms={_SLOW_MS}") if self.is_similar else (EXACT_MODELS, "")
         return json.dumps(
             {
-                "model": _MODELS[self.model],
+                "model": models[self.model],
                 "messages": messages,
-                "user": f"script:num_chunks={self.num_chunks},chunk_chars={_CHUNK_CHARS}",
+                "user": f"script:num_chunks={self.num_chunks},chunk_chars={_CHUNK_CHARS}{slow}",
                 **_PARAMETERS[self.parameters],
             }
         ).encode()
 
 
-async def run_scopes(address: Address, secrets: Mapping[str, str], num_lookups: int, rng: Random) -> ScopeResult:
-    """Ask so many questions, the frequent ones often, each checked. `secrets` are the tenants' keys."""
-    result, asked = ScopeResult(), set[Question]()
+async def run_scopes(
+    address: Address, secrets: Mapping[str, str], num_lookups: int, rng: Random, *, is_similar: bool = False
+) -> ScopeResult:
+    """Ask so many questions, the frequent ones often, each checked. `secrets` are the tenants' keys; with `is_similar`
+    on the routes whose answers similar questions may get, in several wordings."""
+    result, asked = ScopeResult(), set[tuple[object, ...]]()
     names = list(secrets)
 
     async def ask_some() -> None:
         connection = await LoadConnection.open(address, keep_body=True)
         while result.num_lookups < num_lookups:
             result.num_lookups += 1
-            question = _drawn(rng, names)
-            is_new = question not in asked
-            asked.add(question)
+            question = _drawn(rng, names, is_similar=is_similar)
+            is_new = question.meaning not in asked
+            asked.add(question.meaning)
             headers = (("authorization", f"Bearer {secrets[question.tenant]}"),)
             exchange = await connection.exchange(
                 request_bytes("POST", "/v1/chat/completions", question.body(), headers)
@@ -113,20 +130,24 @@ async def run_scopes(address: Address, secrets: Mapping[str, str], num_lookups: 
     return result
 
 
-def _drawn(rng: Random, tenants: list[str]) -> Question:
+def _drawn(rng: Random, tenants: list[str], *, is_similar: bool) -> Question:
     return Question(
         rng.choice(tenants),
-        rng.randrange(len(_MODELS)),
+        rng.randrange(len(EXACT_MODELS)),
         rng.randrange(len(_SYSTEMS)),
         rng.randrange(len(_HISTORIES)),
         rng.randrange(len(_PARAMETERS)),
         int(_NUM_TEXTS ** rng.random()) - 1,
+        rng.randrange(len(_WORDINGS)) if is_similar else 0,
+        is_similar,
     )
 
 
 def _judge(result: ScopeResult, question: Question, connection: LoadConnection, *, is_new: bool) -> None:
-    is_hit = b"\r\nx-penstock-cache: hit-exact" in connection.scanner.head
+    is_similar = b"\r\nx-penstock-cache: hit-semantic" in connection.scanner.head
+    is_hit = is_similar or b"\r\nx-penstock-cache: hit-exact" in connection.scanner.head
     result.num_hits += is_hit
+    result.num_similar += is_similar
     answer = json.loads(connection.scanner.content)["choices"][0]["message"]["content"]
     if len(answer) != question.num_chunks * _CHUNK_CHARS or (is_hit and is_new):
         result.num_wrong += 1

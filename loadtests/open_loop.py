@@ -7,6 +7,7 @@ loop stops asking while the server stands still and so never sees the wait ("coo
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -44,9 +45,10 @@ class OpenLoopResult:
 class OpenLoop:
     """Offers one schedule to one address; connections are opened as needed, up to a limit, and reused."""
 
-    def __init__(self, address: Address, request: bytes, *, max_connections: int = 1024) -> None:
+    def __init__(self, address: Address, request: bytes | Sequence[bytes], *, max_connections: int = 1024) -> None:
+        """Of several requests each is sent in turn."""
         self._address = address
-        self._request = request
+        self._requests = itertools.cycle([request] if isinstance(request, bytes) else request)
         self._max_connections = max_connections
         self._idle: list[LoadConnection] = []
         self._num_open = 0
@@ -132,4 +134,4 @@ class OpenLoop:
                 self._num_open -= 1
 
         self._lateness.append(clock() - due_at)
-        connection.start(self._request, on_end)
+        connection.start(next(self._requests), on_end)

@@ -1,7 +1,4 @@
-"""What the schema knows and this version does not do yet: refused, never ignored.
-
-Each check goes when its feature works; nothing else has to change.
-"""
+"""Settings that would have no effect: refused, never ignored."""
 
 from __future__ import annotations
 
@@ -9,8 +6,6 @@ from collections.abc import Iterator
 
 from routing_policies.document import Policy, Route, Tenant
 from routing_policies.problems import Finding, Path
-
-_SUFFIX = "is not available in this version"
 
 
 def unavailable(policy: Policy) -> Iterator[Finding]:
@@ -31,9 +26,3 @@ def _route(route: Route, path: Path) -> Iterator[Finding]:
     if route.trim.budget_tokens is not None and not route.trim.strategies:
         message = "a budget without strategies would have no effect; name some, such as [minify, drop_old_turns]"
         yield Finding(path=(*path, "trim", "budget_tokens"), message=message)
-    if route.cache.mode == "exact_then_semantic":
-        yield _finding((*path, "cache", "mode"), 'cache mode "exact_then_semantic"', "write exact or off")
-
-
-def _finding(path: Path, what: str, remedy: str) -> Finding:
-    return Finding(path=path, message=f"{what} {_SUFFIX}; {remedy}")

@@ -56,6 +56,7 @@ Concurrency = Annotated[int, Meta(ge=1, le=100_000)]
 QueueLength = Annotated[int, Meta(ge=0, le=1_000_000)]
 Ratio = Annotated[float, Meta(ge=0.0, le=1.0)]
 HedgeRatio = Annotated[float, Meta(gt=0.0, le=0.1)]
+Temperature = Annotated[float, Meta(ge=0.0, le=2.0)]
 Weight = Annotated[float, Meta(gt=0.0, le=1_000_000.0)]
 Price = Annotated[float, Meta(ge=0.0, le=1_000_000.0)]
 
@@ -263,7 +264,15 @@ class Cache(_Strict, frozen=True, kw_only=True):
     scope: CacheScope = "tenant"
     ttl_s: Seconds = 3600
     max_error_ratio: Ratio = 0.01
+    """Of all requests of a tenant on the route, those that may get a wrong answer from the semantic tier."""
     audit_ratio: Ratio = 0.02
+    """Of the answers that the semantic tier gives, those that are also asked upstream to see whether they are right."""
+    max_temperature: Temperature = 1.0
+    """Requests above it get exact answers only; one that names none counts as 1."""
+    judge: Id | None = None
+    """A deployment that is asked whether two answers in other words say the same; None: the encoder decides alone."""
+    review_texts: bool = False
+    """Whether records of audits keep the texts of what was asked and answered, for whoever reviews them."""
 
 
 class Candidate(_Strict, frozen=True, kw_only=True):

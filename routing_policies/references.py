@@ -174,6 +174,11 @@ def _route_problems(policy: Policy, route: Route, path: Path) -> Iterator[Findin
             )
             yield Finding(path=(*where, index), message=message)
     yield from _fallback_problems(policy, route, (*path, "select", "fallback"))
+    if route.cache.judge is not None:
+        where = (*path, "cache", "judge")
+        yield from _unknown_one(route.cache.judge, deployments, where, "deployment")
+        if route.cache.mode != "exact_then_semantic":
+            yield Finding(path=where, message="has an effect only with mode exact_then_semantic")
     if route.select.hedge is not None and len(ids) == 1:
         yield Finding(path=(*path, "select", "hedge"), message="has no effect with a single candidate; remove it")
 

@@ -31,14 +31,10 @@ class Purge(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CacheDesk:
-    """`GET /admin/api/cache` and `POST /admin/api/cache/purge`."""
+    """`POST /admin/api/cache/purge`."""
 
     def __init__(self, cache: ExactCache) -> None:
         self._cache = cache
-
-    async def show(self, scope: Scope) -> Answer:
-        """How much is kept."""
-        return Answer.json({"entries": self._cache.num_entries, "bytes": self._cache.num_bytes})
 
     async def purge(self, scope: Scope, document: Any) -> Answer:
         """What the conditions cover, and its removal when `dry_run` is false. Raises InvalidRequest."""

@@ -7,7 +7,7 @@ from typing import Final
 
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-from gateway.admin.cache_desk import CACHE_PATH, PURGE_PATH, CacheDesk
+from gateway.admin.cache_desk import PURGE_PATH, CacheDesk
 from gateway.admin.control_room import ControlRoom
 from gateway.admin.diagnosis_desk import DIAGNOSIS_PATH, DiagnosisDesk
 from gateway.endpoints import Answer, SiteMap
@@ -47,7 +47,6 @@ def admin_map(
             "/livez": probes.livez,
             "/readyz": probes.readyz,
             "/startupz": probes.startupz,
-            CACHE_PATH: cache.show,
             DIAGNOSIS_PATH: diagnosis.show,
         },
         submit={PURGE_PATH: cache.purge},

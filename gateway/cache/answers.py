@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, Protocol
 
+from gateway.cache.entry import CacheEntry
 from gateway.cache.fingerprint import Fingerprint
+from gateway.cache.reasons import CacheReason
 from gateway.cache.shared_answer import SharedAnswer
 from gateway.cache.wanted import Wanted
 from gateway.request import ChatRequest
-from gateway.telemetry.record import CacheReason, CacheResult, Usage
+from gateway.telemetry.record import CacheResult, Usage
 
 MAX_KEPT_BYTES: Final = 1024 * 1024
 """Of one answer; a longer one is not kept."""
 
 
+OnKept = Callable[[CacheEntry, Callable[[CacheEntry], None]], None]
+"""Gets an entry and the means to share it."""
+
+
 class Lookup:
     """What the cache knows about one request, and what it wants to learn from it."""
 
-    __slots__ = ("age_s", "answer", "entry_id", "following", "key", "leading", "reason", "result", "wanted")
+    __slots__ = (
+        *("age_s", "answer", "entry_id", "following", "key"),
+        *("leading", "on_kept", "reason", "result", "wanted"),
+    )
 
     def __init__(
         self,
@@ -44,6 +54,8 @@ class Lookup:
         """The one that this request leads."""
         self.following: SharedAnswer | None = None
         """The one that this request may join instead of asking itself."""
+        self.on_kept: OnKept | None = None
+        """Who is told of the entry that this request makes, and passes it on to other processes."""
 
     def drop(self) -> None:
         """The request is over; followers of an answer that did not come look for another."""

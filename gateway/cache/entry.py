@@ -32,6 +32,10 @@ class CacheEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     expires_at: float
     cost_tokens: int = 0
     """Completion and uncached prompt tokens that a hit saves."""
+    vector: bytes = b""
+    """Of `text`, as half floats, while it travels; empty where it is kept, for the index has it."""
+    encoder: str = ""
+    """What made it."""
     schema: int = SCHEMA
 
     @property

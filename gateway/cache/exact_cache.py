@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Protocol
+
+import msgspec
 
 from gateway.cache.answers import Lookup
 from gateway.cache.entry import CacheEntry
@@ -48,8 +51,18 @@ class Others(Protocol):
 class ExactCache:
     """The exact tier, and one upstream call for identical requests in flight."""
 
-    def __init__(self, tier: ExactTier, *, wall: Callable[[], float]) -> None:
-        """`wall` tells seconds since 1970: entries outlive processes."""
+    def __init__(
+        self,
+        tier: ExactTier,
+        *,
+        wall: Callable[[], float],
+        on_taken: Callable[[CacheEntry], None] = lambda entry: None,
+        on_wrong: Callable[[str], None] = lambda request_id: None,
+    ) -> None:
+        """`wall` tells seconds since 1970: entries outlive processes; `on_taken` hears of entries that other processes
+        made and sent with a vector, `on_wrong` of answers that were called wrong."""
+        self._on_wrong = on_wrong
+        self._on_taken = on_taken
         self._tier = tier
         self._shared = SharedAnswers()
         self._wall = wall
@@ -138,8 +151,12 @@ class ExactCache:
                 expires_at=now + wanted.rule.ttl_s + STALE_S,
                 cost_tokens=max(0, cost),
             )
-            if not self._wrong.covers(entry.exact, answer, now) and self._tier.keep(entry, now) and self._others:
-                self._others.kept(entry, now + wanted.rule.ttl_s)
+            if not self._wrong.covers(entry.exact, answer, now) and self._tier.keep(entry, now):
+                share = partial(self._share, fresh_until=now + wanted.rule.ttl_s)
+                if lookup.on_kept is None:
+                    share(entry)
+                else:
+                    lookup.on_kept(entry, share)
         if lookup.leading is not None:
             lookup.leading.entry_id = request_id
             lookup.leading.finish(answer)
@@ -161,6 +178,7 @@ class ExactCache:
         self.take_quarantine(entry.exact, digest, until)
         if self._others is not None:
             self._others.quarantined(entry.exact, digest, until)
+        self._on_wrong(request_id)
         return True
 
     def pass_on_doubt(self, request_id: str, tenant: str) -> bool:
@@ -186,8 +204,11 @@ class ExactCache:
     def take(self, entry: CacheEntry) -> None:
         """Another process keeps it."""
         now = self._wall()
-        if not self._wrong.covers(entry.exact, entry.answer, now):
-            self._tier.keep(entry, now)
+        if self._wrong.covers(entry.exact, entry.answer, now):
+            return
+        kept = msgspec.structs.replace(entry, vector=b"", encoder="") if entry.vector else entry
+        if self._tier.keep(kept, now) and entry.vector:
+            self._on_taken(entry)
 
     def forget(self, exact: bytes) -> None:
         """It is not in the store any more."""
@@ -203,6 +224,10 @@ class ExactCache:
         entry = self._tier.by_exact(exact)
         if entry is not None and digest_of(entry.answer) == digest:
             self._tier.quarantine(entry.id)
+
+    def _share(self, entry: CacheEntry, fresh_until: float) -> None:
+        if self._others is not None:
+            self._others.kept(entry, fresh_until)
 
     def _key(self, request: ChatRequest, wanted: Wanted) -> Fingerprint | None:
         scope = scope_of(wanted.rule.scope, tenant=wanted.tenant, user=request.fields.user)

@@ -115,8 +115,12 @@ class Outbox:
         try:
             version = await self._store.put(SPACE, letter.key, value, ttl_s=ttl_s)
         except StoreUnavailable as error:
-            self._return(letter, error)
+            letter.num_tries += error.was_sent and error.reason is not Loss.DOWN
+            self._return(letter)
             return False
+        except asyncio.CancelledError:  # the process goes: it is written with the last words, perhaps once more
+            self._return(letter)
+            raise
         if version is not None:
             self._versions[letter.key] = version
             self._versions.move_to_end(letter.key)
@@ -125,9 +129,8 @@ class Outbox:
         self._count("written")
         return True
 
-    def _return(self, letter: _Letter, error: StoreUnavailable) -> None:
+    def _return(self, letter: _Letter) -> None:
         """Back where it was, unless a newer one has come or the store will not have it."""
-        letter.num_tries += error.was_sent and error.reason is not Loss.DOWN
         if letter.entry is None:
             self._notices.setdefault(letter.key, letter)
         elif letter.key not in self._entries and letter.num_tries < MAX_TRIES:

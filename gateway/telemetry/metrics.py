@@ -103,6 +103,16 @@ class GatewayMetrics:
         self.embeddings = make.counter("embeddings_total", "Texts to encode, by what became of them.", ("result",))
         self.trimmed_tokens = make.counter("trimmed_tokens_total", "Prompt tokens cut before sending.", ("strategy",))
         self.cache_entries = make.gauge("cache_entries", "Answers that are kept.")
+        self.cache_index_entries = make.gauge("cache_index_entries", "Answers that similar questions may find.")
+        whose = ("tenant", "route")
+        wrong = "Wrong similar answers over all requests of the last day, from audits"
+        self.cache_error_ratio = make.gauge("cache_error_ratio", f"{wrong}.", whose)
+        self.cache_error_ratio_low = make.gauge("cache_error_ratio_low", f"{wrong}; lower 95 % limit.", whose)
+        self.cache_error_ratio_high = make.gauge("cache_error_ratio_high", f"{wrong}; upper 95 % limit.", whose)
+        self.cache_semantic_level = make.gauge(
+            "cache_semantic_level", "0: open; 1 to 3: tightened; 4: closed, exact answers only.", whose
+        )
+        self.cache_audits = make.counter("cache_audits_total", "Similar answers compared with new ones.", ("verdict",))
         self.cache_sharing = make.counter(
             "cache_sharing_total",
             "Kept answers and news of them between processes, by what became of them.",

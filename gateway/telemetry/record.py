@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from gateway.cache.reasons import CacheReason
 from gateway.telemetry.log import clean
 from gateway.timeline import Outcome, Timeline
 from routing_policies.decision import Decision
@@ -28,11 +29,6 @@ class CacheResult(StrEnum):
 
 
 _CACHE_HEADERS: Final = {result: result.value.replace("_", "-").encode("ascii") for result in CacheResult}
-
-
-CacheReason = Literal["policy", "no_store", "no_scope", "no_cache", "exact", "new", "stale", "shared"]
-"""Why the cache did that: switched off; what the client asked for (`no_store`, `no_cache`); nobody to keep it for; an
-answer of its own, none yet, one past its time, or one under way that an identical request shares."""
 
 
 class Place(StrEnum):

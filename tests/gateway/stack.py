@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from concurrent.futures import Executor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from gateway.access.local_token import read_token
 from gateway.app import Gateway
+from gateway.cache.judges import Judges
 from gateway.config import GatewayConfig
+from gateway.embedding.encoder import TextEncoder
 from gateway.upstreams.ejection import EjectionRules
 from tests.gateway.scripted import ScriptedUpstream
 
@@ -166,6 +169,8 @@ async def running(
     policy: str | None = None,
     ejection: EjectionRules | None = None,
     settings: Mapping[str, Any] | None = None,
+    load_encoder: Callable[[Executor], Awaitable[TextEncoder]] | None = None,
+    judges: Judges | None = None,
     **values: Any,
 ) -> AsyncIterator[Stack]:
     """A gateway with both upstreams up; checks on the way out that nothing leaked."""
@@ -180,7 +185,7 @@ async def running(
     )
     log = io.BytesIO()
     async with ScriptedUpstream(folder / "small.sock") as small, ScriptedUpstream(folder / "large.sock") as large:
-        gateway = Gateway(config, log_stream=log, ejection=ejection)
+        gateway = Gateway(config, log_stream=log, ejection=ejection, load_encoder=load_encoder, judges=judges)
         await gateway.start()
         stack = Stack(gateway, small, large, log)
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,9 +15,9 @@ from tests.gateway.stack import Stack, chat, encode, policy_text, running
 EXACT = "    cache: {mode: exact, ttl_s: 60}\n"
 
 
-def cached_policy(folder: Path, cache: str = EXACT) -> str:
+def cached_policy(folder: Path, cache: str = EXACT, **values: Any) -> str:
     """The test policy with a cache on its first route."""
-    head, solo, tail = policy_text(folder).partition("  - id: solo")
+    head, solo, tail = policy_text(folder, **values).partition("  - id: solo")
     return head + cache + solo + tail
 
 

@@ -1,0 +1,217 @@
+"""Auditor: similar answers are held against what a deployment says to the same question, in the background.
+
+Of those that were served a share is asked again; of those that were not, because audits made the tier careful, the
+deployment's answer is there anyway. Nothing is asked under load: what could not be is counted as skipped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, Final, Literal
+
+import msgspec
+
+from gateway.admission.guard import Guard
+from gateway.background_ask import BackgroundAsk, Question
+from gateway.cache.audit_book import AuditBook
+from gateway.cache.audit_record import AuditRecord, By, Texts, clipped
+from gateway.cache.comparison import Verdict, judge_document, judge_said, says_the_same, text_of, verdict_of
+from gateway.cache.entry import CacheEntry
+from gateway.cache.error_budget import audit_probability
+from gateway.cache.quest import Quest
+from gateway.cache.route_book import Whose
+from gateway.cache.semantic import Embeds, Finding
+from gateway.request import ChatRequest
+from gateway.routing.router import PlannedRoute
+from gateway.turn import Turn
+from routing_policies.document import Cache
+
+MAX_RUNNING: Final = 4
+MAX_SERVED: Final = 10_000
+"""Similar answers that feedback may still be about."""
+COMPARED_RATIO: Final = 5.0
+"""Of `audit_ratio`: the share of answers compared that cost no upstream call."""
+
+AuditEnd = Verdict | Literal["skipped"]
+"""How an audit ended; a metric label."""
+
+
+class _Case(msgspec.Struct, frozen=True):
+    """A similar answer, and how it came to be one."""
+
+    request_id: str
+    whose: Whose
+    rule: Cache
+    asked: str
+    finding: Finding
+    entry: CacheEntry
+    weight: float
+    was_served: bool
+    question: Question | None = None
+    """To ask; None: the fresh answer is there, and no judge is to be asked."""
+
+
+class Auditor:
+    """Never waits and never fails; `aclose` ends what runs."""
+
+    def __init__(
+        self,
+        *,
+        ask: BackgroundAsk,
+        embedder: Embeds,
+        book: AuditBook,
+        guard: Guard,
+        record: Callable[[AuditRecord], None],
+        count: Callable[[AuditEnd], None],
+        failed: Callable[[Exception], None],
+        rng: random.Random,
+        wall: Callable[[], float],
+    ) -> None:
+        """`record` makes a record last, and known to other processes."""
+        self._ask = ask
+        self._embedder = embedder
+        self._book = book
+        self._guard = guard
+        self._record = record
+        self._count = count
+        self._failed = failed
+        self._rng = rng
+        self._wall = wall
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._served: OrderedDict[str, _Case] = OrderedDict()
+
+    def served(self, turn: Turn, request: ChatRequest, planned: PlannedRoute, quest: Quest) -> None:
+        """A similar answer is given: draw whether it is audited."""
+        finding = quest.finding
+        assert finding is not None, "what is served was found"
+        assert finding.entry is not None, "and kept"
+        doubt = 1.0 - finding.chance
+        probability = audit_probability(quest.wanted.rule.audit_ratio, doubt, quest.book.usual_doubt(doubt))
+        case = _case(turn.record.request_id, quest, finding, finding.entry, was_served=True)
+        self._served[case.request_id] = case
+        if len(self._served) > MAX_SERVED:
+            self._served.popitem(last=False)
+        if self._draw(probability):
+            question = Question(request.document, turn.snapshot, planned, turn.record.tenant, turn.cache_salt)
+            case = msgspec.structs.replace(case, weight=1.0 / probability, question=question)
+            self._begin(self._audit(case, question))
+
+    def disowned(self, request_id: str) -> None:
+        """Somebody said that the answer to this request was wrong; it proves something if it was a similar one."""
+        case, known = self._served.get(request_id), self._book.get(request_id)
+        if known is not None:
+            self.settle(msgspec.structs.replace(known, verdict="wrong", by="feedback"))
+        elif case is not None:
+            self.settle(self._recorded(case, "wrong", "feedback"))
+
+    def compare(self, request_id: str, quest: Quest, finding: Finding, fresh: CacheEntry) -> None:
+        """A deployment has answered what a kept answer might have: compare some, where that can prove anything."""
+        rule = quest.wanted.rule
+        if finding.entry is None or finding.chance < quest.book.lowest(rule.max_error_ratio):
+            return
+        probability = min(1.0, COMPARED_RATIO * rule.audit_ratio)
+        if self._draw(probability):
+            case = _case(request_id, quest, finding, finding.entry, was_served=False)
+            self._begin(self._conclude(msgspec.structs.replace(case, weight=1.0 / probability), fresh.answer))
+
+    def settle(self, record: AuditRecord) -> None:
+        """A verdict, whoever gave it: what follows follows."""
+        self._book.add(record, self._wall())
+        self._record(record)
+
+    async def aclose(self) -> None:
+        """Audits under way end without a verdict."""
+        tasks = tuple(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _draw(self, probability: float) -> bool:
+        if probability <= 0.0 or self._rng.random() >= probability:
+            return False
+        if self._guard.strain or len(self._tasks) >= MAX_RUNNING:
+            self._count("skipped")
+            return False
+        return True
+
+    def _begin(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work, name="audit")
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and isinstance(error := task.exception(), Exception):
+            self._failed(error)
+
+    async def _audit(self, case: _Case, question: Question) -> None:
+        fresh = await self._ask.route(question)
+        if fresh is None:
+            self._count("skipped")
+        else:
+            await self._conclude(case, fresh)
+
+    async def _conclude(self, case: _Case, fresh: bytes) -> None:
+        kept_text, fresh_text = text_of(case.entry.answer), text_of(fresh)
+        verdict: Verdict = "unknown"
+        by: By = "words"
+        similarity: float | None = None
+        if kept_text is not None and fresh_text is not None:
+            verdict, by, similarity = await self._verdict(case, kept_text, fresh_text)
+        self._count(verdict)
+        record = self._recorded(case, verdict, by, similarity)
+        if case.rule.review_texts:
+            record = msgspec.structs.replace(record, texts=_texts(case, kept_text, fresh_text))
+        self.settle(record)
+
+    def _recorded(self, case: _Case, verdict: Verdict, by: By, answer_similarity: float | None = None) -> AuditRecord:
+        finding = case.finding
+        return AuditRecord(
+            id=case.request_id,
+            at=self._wall(),
+            tenant=case.whose.tenant,
+            route=case.whose.route,
+            exact=case.entry.exact,
+            entry_id=case.entry.id,
+            similarity=finding.similarity,
+            runner_up=finding.runner_up,
+            chance=finding.chance,
+            shipped_chance=finding.shipped_chance,
+            weight=case.weight,
+            verdict=verdict,
+            by=by,
+            was_served=case.was_served,
+            answer_similarity=answer_similarity,
+        )
+
+    async def _verdict(self, case: _Case, kept: str, fresh: str) -> tuple[Verdict, By, float | None]:
+        same = says_the_same(kept, fresh)
+        if same is not None:
+            return ("right", "words", None) if same else ("wrong", "numbers", None)
+        said = await self._ask_judge(case, kept, fresh)
+        if said is not None:
+            return "right" if said else "wrong", "judge", None
+        vectors = [await self._embedder.embed(text) for text in (kept, fresh)]
+        similarity = None if vectors[0] is None or vectors[1] is None else float(vectors[0] @ vectors[1])
+        return verdict_of(similarity), "encoder", similarity
+
+    async def _ask_judge(self, case: _Case, kept: str, fresh: str) -> bool | None:
+        """Whether both say the same; None without a judge, or when it did not say."""
+        question, name = case.question, case.rule.judge
+        live = None if question is None or name is None else question.snapshot.deployments.get(name)
+        if question is None or live is None:
+            return None
+        document = judge_document(case.asked, kept, fresh)
+        return judge_said(await self._ask.deployment(msgspec.structs.replace(question, document=document), live))
+
+
+def _case(request_id: str, quest: Quest, finding: Finding, entry: CacheEntry, *, was_served: bool) -> _Case:
+    asked = quest.key.text or ""
+    return _Case(request_id, quest.whose, quest.wanted.rule, asked, finding, entry, 1.0, was_served)
+
+
+def _texts(case: _Case, kept: str | None, fresh: str | None) -> Texts:
+    return Texts(*map(clipped, (case.asked, case.entry.text or "", kept or "", fresh or "")))

@@ -1,0 +1,31 @@
+"""Similarities: how near the nearest kept question was, for what was served and what was not, in bounded memory."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+Kind = Literal["served", "refused"]
+
+LOWEST: Final = 0.5
+NUM_BINS: Final = 25
+"""From LOWEST to 1; what is less like anything is in the first."""
+
+
+class Similarities:
+    """Counts by similarity."""
+
+    __slots__ = ("_counts",)
+
+    def __init__(self) -> None:
+        self._counts: dict[Kind, list[int]] = {"served": [0] * NUM_BINS, "refused": [0] * NUM_BINS}
+
+    def note(self, kind: Kind, similarity: float) -> None:
+        """The nearest kept question was so near."""
+        place = int((similarity - LOWEST) / (1.0 - LOWEST) * NUM_BINS)
+        self._counts[kind][min(NUM_BINS - 1, max(0, place))] += 1
+
+    def shown(self) -> dict[str, list[float] | list[int]]:
+        """The lower edges of the bins, and the counts of each kind."""
+        width = (1.0 - LOWEST) / NUM_BINS
+        edges = [round(LOWEST + place * width, 4) for place in range(NUM_BINS)]
+        return {"from": edges, "served": list(self._counts["served"]), "refused": list(self._counts["refused"])}

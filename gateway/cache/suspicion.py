@@ -1,0 +1,58 @@
+"""Texts that are not what they look like: hidden characters, turned directions, letters of several scripts in a word.
+
+An encoder sees other tokens than a reader sees letters, so such a text can be made to lie near any stored one.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Final
+
+MAX_MARKS: Final = 2
+"""Combining marks on one letter; writing needs no more, towers of them do."""
+
+_HIDDEN: Final = frozenset({"Cf", "Co", "Cs", "Cn"})
+_PLAIN_CONTROLS: Final = frozenset("\t\n\r")
+_DISGUISES: Final = ((0xFF01, 0xFF5E), (0x1D400, 0x1D7FF), (0x2460, 0x24FF), (0x1F130, 0x1F189), (0xFE00, 0xFE0F))
+"""Latin letters in other clothes: full width, mathematical, circled, squared; and variation selectors."""
+_LATIN: Final = "LATIN"
+_LOOK_ALIKES: Final = frozenset({"CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU"})
+"""Scripts with letters that cannot be told from Latin ones."""
+
+
+def is_suspicious(text: str) -> bool:
+    """Whether a reader and an encoder would see different texts."""
+    if text.isascii():
+        return not text.isprintable() and any(not (char.isprintable() or char in _PLAIN_CONTROLS) for char in text)
+    marks, scripts = 0, set[str]()
+    for char in text:
+        kind = unicodedata.category(char)
+        marks = marks + 1 if kind == "Mn" else 0
+        if _is_hidden(char, kind) or marks > MAX_MARKS:
+            return True
+        if kind[0] == "L":
+            scripts.add(_script(char))
+            if _LATIN in scripts and not _LOOK_ALIKES.isdisjoint(scripts):
+                return True
+        elif kind[0] != "M":
+            scripts.clear()
+    return False
+
+
+def is_latin(text: str) -> bool:
+    """Whether the letters are Latin, up to a tenth: the encoder and its calibration know English only."""
+    if text.isascii():
+        return True
+    letters = [char for char in text if char.isalpha()]
+    return sum(not char.isascii() and _script(char) != _LATIN for char in letters) <= len(letters) // 10
+
+
+def _is_hidden(char: str, kind: str) -> bool:
+    if kind in _HIDDEN or (kind == "Cc" and char not in _PLAIN_CONTROLS):
+        return True
+    return any(first <= ord(char) <= last for first, last in _DISGUISES)
+
+
+def _script(char: str) -> str:
+    """The first word of the character's name, which for letters is their script."""
+    return unicodedata.name(char, "").partition(" ")[0]

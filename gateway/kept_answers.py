@@ -1,0 +1,209 @@
+"""KeptAnswers: everything that answers are kept in and found by in one process, put together and kept running."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from gateway.admission.guard import Guard
+from gateway.audit import Auditor
+from gateway.background_ask import BackgroundAsk
+from gateway.cache.audit_book import AuditBook
+from gateway.cache.audit_journal import AuditJournal
+from gateway.cache.audit_record import AuditRecord
+from gateway.cache.entry import CacheEntry
+from gateway.cache.error_budget import state_of
+from gateway.cache.exact import ExactTier
+from gateway.cache.exact_cache import ExactCache
+from gateway.cache.index_file import SAVE_S, IndexFile
+from gateway.cache.judges import Judges
+from gateway.cache.route_book import RouteBook, RouteBooks, Whose
+from gateway.cache.semantic import SemanticTier
+from gateway.embedding.embedder import Embedder
+from gateway.ids import RequestIds
+from gateway.routing.snapshot import PolicySnapshot
+from gateway.similar import MODE, SimilarAnswers
+from gateway.store.base import Store
+from gateway.telemetry.log import LogWriter
+from gateway.telemetry.metrics import OTHER, GatewayMetrics
+from gateway.timeline import Clock
+from routing_policies.document import Policy
+
+DIMENSIONS: Final = 384
+"""Of the encoder's vectors."""
+INDEX_FILE: Final = "similar.index"
+_READY_POLL_S: Final = 0.1
+_SETTLE_S: Final = 0.5
+_PRECISION: Final = re.compile(r"-(?:fp32|int8)(?:-r\d+)?$")
+_LEARN_S: Final = 2.0
+MIN_NEWS: Final = 16
+"""Audits of one route after which its chances are worked out again."""
+
+
+class KeptAnswers:
+    """The exact tier and, from the first policy that wants it, the semantic one."""
+
+    def __init__(
+        self,
+        *,
+        max_bytes: int,
+        folder: Path,
+        judges: Judges,
+        embedder: Embedder,
+        policy: Callable[[], PolicySnapshot | None],
+        guard: Guard,
+        ids: RequestIds,
+        rng: random.Random,
+        metrics: GatewayMetrics,
+        log: LogWriter,
+        clock: Clock,
+        holder: str,
+    ) -> None:
+        """`folder` is for the index's snapshots; `holder` names this process among all that share the store."""
+        self._holder = holder
+        self._judges = judges
+        self._policy = policy
+        self._metrics = metrics
+        self._log = log
+        self.books = RouteBooks(judges.first)
+        self.audits = AuditBook(self.books, bound_of=self._bound_of, on_level=self._note_level)
+        tier = ExactTier(max_bytes=max_bytes, on_removed=self._removed)
+        self.exact = ExactCache(tier, wall=time.time, on_taken=self._taken, on_wrong=self._wrong)
+        self.semantic = SemanticTier(
+            tier, track_of=self.audits.track_of, is_barred=self.audits.is_barred, wall=time.time
+        )
+        self._embedder = embedder
+        self.auditor = Auditor(
+            ask=BackgroundAsk(rng=rng, ids=ids),
+            embedder=self._embedder,
+            book=self.audits,
+            guard=guard,
+            record=self._record,
+            count=lambda end: metrics.cache_audits.labels(end).inc(),
+            failed=lambda error: log.failure("audit_failed", error),
+            rng=rng,
+            wall=time.time,
+        )
+        self.similar = SimilarAnswers(
+            self.semantic, self._embedder, self.books, self.auditor, clock=clock, wall=time.time
+        )
+        self._file = IndexFile(folder / INDEX_FILE, dimensions=DIMENSIONS)
+        self._journal: AuditJournal | None = None
+        self._is_wanted = asyncio.Event()
+
+    def note_policy(self, policy: Policy) -> None:
+        """A policy is in force; what only some of them need begins with the first of those."""
+        if any(route.cache.mode == MODE for route in policy.routes):
+            self._embedder.start()
+            self._is_wanted.set()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether similar answers are looked for."""
+        return self._embedder.is_ready
+
+    async def run(self, store: Store) -> None:
+        """Keep audits in `store`, and the index in its file, until cancelled."""
+        await self._is_wanted.wait()
+        self._journal = AuditJournal(store, self.audits, self.books, holder=self._holder, wall=time.time)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._journal.run(), name="audit_journal")
+            tasks.create_task(self._keep_index(), name="index_file")
+            tasks.create_task(self._learn(), name="recalibration")
+
+    async def aclose(self) -> None:
+        """Call it when `run` has ended: last words, and a last snapshot."""
+        await self.auditor.aclose()
+        if self._journal is not None:
+            await self._journal.last_words()
+        await self._save()
+
+    def read_state(self) -> None:
+        """Bring the gauges up to date."""
+        metrics = self._metrics
+        gauges = (
+            *(metrics.cache_error_ratio, metrics.cache_error_ratio_low, metrics.cache_error_ratio_high),
+            metrics.cache_semantic_level,
+        )
+        for gauge in gauges:
+            gauge.clear()
+        for whose, book in self.books:
+            labels = whose.tenant if whose.tenant in metrics.tenants else OTHER, whose.route
+            found = book.evidence.served()
+            for gauge, value in zip(gauges, (found.ratio, found.low, found.high, book.level), strict=True):
+                gauge.labels(*labels).set(float(value))
+        metrics.cache_entries.labels().set(self.exact.num_entries)
+        metrics.cache_index_entries.labels().set(self.semantic.num_entries)
+
+    async def _keep_index(self) -> None:
+        while not self._embedder.is_ready:
+            await asyncio.sleep(_READY_POLL_S)
+        name = self._embedder.encoder_id
+        assert name is not None, "an encoder that is ready has a name"
+        calibrated_for = self._judges.encoder_id
+        if calibrated_for is not None and not name.lower().startswith(_weights_of(calibrated_for)):
+            self._log.event("judge_of_other_encoder", level="error", encoder=name, calibrated_for=calibrated_for)
+            return  # similarities would mean something else: exact answers only
+        index, problem = await self._file.load(name)
+        if problem is not None:
+            self._log.event("index_dropped", level="warning", error=problem)
+        self.semantic.open(index, name)
+        saved_at = time.monotonic()
+        while True:
+            await asyncio.sleep(_SETTLE_S)
+            await self._file.settle()
+            if time.monotonic() >= saved_at + SAVE_S:
+                await self._save()
+                saved_at = time.monotonic()
+
+    async def _learn(self) -> None:
+        """Judge by what audits found about each tenant's route, besides what was known before."""
+        while True:
+            await asyncio.sleep(_LEARN_S)
+            for _, book in self.books:
+                if book.num_news >= MIN_NEWS:
+                    book.recalibrated(await asyncio.to_thread(self._judges.learn, tuple(book.evidence.samples)))
+
+    async def _save(self) -> None:
+        """A disk that will not have it costs the next start some time, and nothing else."""
+        try:
+            await self._file.save()
+        except OSError as error:
+            self._log.event("index_not_saved", level="warning", error=str(error))
+
+    def _bound_of(self, route: str) -> float | None:
+        snapshot = self._policy()
+        if snapshot is None:
+            return None
+        rule = next((item.cache for item in snapshot.policy.routes if item.id == route), None)
+        return None if rule is None or rule.mode != MODE else rule.max_error_ratio
+
+    def _removed(self, entry: CacheEntry) -> None:
+        self.semantic.removed(entry)
+
+    def _taken(self, entry: CacheEntry) -> None:
+        self.semantic.taken(entry)
+
+    def _wrong(self, request_id: str) -> None:
+        self.auditor.disowned(request_id)
+
+    def _record(self, record: AuditRecord) -> None:
+        if self._journal is not None:
+            self._journal.record(record)
+
+    def _note_level(self, whose: Whose, book: RouteBook) -> None:
+        self._log.event(
+            "cache_promise", level="warning", tenant=whose.tenant, route=whose.route, state=state_of(book.level)
+        )
+        if self._journal is not None:
+            self._journal.note_level(whose, book)
+
+
+def _weights_of(encoder_id: str) -> str:
+    """Without precision and revision: those change similarities by less than a thousandth."""
+    return _PRECISION.sub("", encoder_id).lower()

@@ -1,0 +1,108 @@
+"""A gateway whose first route takes similar answers, with an encoder of words."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from gateway.cache.judges import Judges
+from gateway.cache.route_book import RouteBook, Whose
+from tests.gateway.cache.test_exact_cache import cached_policy
+from tests.gateway.cache.word_encoder import NearJudge, WordEncoder
+from tests.gateway.scripted import Wire
+from tests.gateway.stack import Reply, Stack, chat, running
+
+PATIENCE_S = 60.0
+ME = Whose("dev", "main")
+
+
+def similar_policy(folder: Path, cache: str = "ttl_s: 60, audit_ratio: 0.0", **values: Any) -> str:
+    """The test policy with the semantic tier on its first route."""
+    return cached_policy(folder, f"    cache: {{mode: exact_then_semantic, {cache}}}\n", **values)
+
+
+@asynccontextmanager
+async def similar(
+    folder: Path,
+    cache: str = "ttl_s: 60, audit_ratio: 0.0",
+    *,
+    policy: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    **values: Any,
+) -> AsyncIterator[tuple[Stack, WordEncoder]]:
+    """Ready to embed."""
+    encoder = WordEncoder()
+    async with running(
+        folder,
+        policy=policy or similar_policy(folder, cache, **values),
+        settings=settings,
+        load_encoder=encoder.load,
+        judges=Judges(first=NearJudge(), encoder_id=None, learn=lambda samples: NearJudge()),
+    ) as stack:
+        await until(lambda: stack.gateway._answers.semantic._index is not None)
+        yield stack, encoder
+
+
+async def until(is_so: Any) -> None:
+    """Wait until it is."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not is_so():
+            await asyncio.sleep(0.005)
+
+
+def question(text: str, **fields: Any) -> dict[str, Any]:
+    """A request."""
+    return {**chat(), "messages": [{"role": "user", "content": text}], **fields}
+
+
+async def ask(stack: Stack, text: str, **fields: Any) -> Reply:
+    """Its answer."""
+    return await stack.ask(question(text, **fields))
+
+
+async def keep(stack: Stack, text: str, **fields: Any) -> Reply:
+    """Ask something new, and wait until similar questions can find it."""
+    before = stack.gateway._answers.semantic.num_entries
+    reply = await ask(stack, text, **fields)
+    assert reply.headers["x-penstock-cache"] == "miss"
+    await until(lambda: stack.gateway._answers.semantic.num_entries > before)
+    return reply
+
+
+def cache_of(reply: Reply) -> str:
+    """What the cache did."""
+    return reply.headers["x-penstock-cache"]
+
+
+def book_of(stack: Stack, whose: Whose = ME) -> RouteBook:
+    """What the gateway knows of one tenant's route."""
+    return stack.gateway._answers.books.of(whose)
+
+
+def echo(delay_s: float = 0.0) -> Any:
+    """An upstream that repeats what it was asked."""
+
+    async def script(wire: Wire) -> None:
+        await asyncio.sleep(delay_s)
+        text = wire.request.json["messages"][-1]["content"]
+        await wire.answer(completion(f"You asked: {text}"))
+
+    return script
+
+
+def completion(text: str) -> bytes:
+    """A whole answer."""
+    return json.dumps(
+        {
+            "id": "chatcmpl-1",
+            "object": "chat.completion",
+            "created": 1,
+            "model": "tiny",
+            "choices": [{"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}],
+            "usage": {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10},
+        }
+    ).encode()
