@@ -103,9 +103,13 @@ class FrontConfig:
     max_body_bytes: int = 16 * 1024 * 1024
     max_choices: int = 16
     max_top_logprobs: int = 20
+    otlp_endpoint: str = ""
+    """Where spans of traced requests are posted in OTLP's JSON, such as http://127.0.0.1:4318/v1/traces."""
     warm: int = 0
     """Standby cores that take over when the core is lost; on a CPU each holds a copy of the weights."""
 
     def __post_init__(self) -> None:
+        if self.otlp_endpoint and not self.otlp_endpoint.startswith(("http://", "https://")):
+            raise EngineConfigError(f"otlp_endpoint: expected an http:// or https:// URL, got {self.otlp_endpoint!r}")
         if self.warm < 0:
             raise EngineConfigError(f"warm: expected 0 (none) or more standby cores, got {self.warm}")

@@ -46,6 +46,7 @@ from gateway.pipeline import ChatPipeline
 from gateway.policy_file import PolicyRevision, PolicyStatus
 from gateway.probes import Probes
 from gateway.public import Models, public_map
+from gateway.records import Records
 from gateway.request import ChatRequestParser
 from gateway.revisions.canary import Canary
 from gateway.routing.live import LiveDeployment
@@ -63,7 +64,6 @@ from gateway.telemetry.log import LogWriter
 from gateway.telemetry.memory import group_limit_bytes, resident_bytes
 from gateway.telemetry.metrics import FORECAST_ERROR_SHARES, GatewayMetrics
 from gateway.telemetry.recent import RecentRequests
-from gateway.telemetry.recorder import Recorder
 from gateway.timeline import Clock, Outcome
 from gateway.trimming.images import ImageShrinker
 from gateway.trimming.trimmer import PolicyTrimmer
@@ -149,6 +149,8 @@ class Gateway:
             stored_keys=self.control.directory.keys,
             predictors=load_predictors(config.quality_dir),
         )
+        told = (*self.control.watchers(), self.recent.note)
+        self._records = Records(config, self.metrics, self.log, told, rng=chance, clock=clock, instance=holder)
         self.pipeline = ChatPipeline(
             policy=self._current,
             parser=ChatRequestParser(),
@@ -162,7 +164,8 @@ class Gateway:
             gate=Gate(ladder=Ladder(trimmer=trimmer, cache=cache, pricer=pricer), clock=clock),
             forwarder=Forwarder(clock=clock, metrics=self.metrics, budget=RetryBudget()),
             quotas=self._quotas,
-            recorder=Recorder(self.metrics, self.log, watchers=(*self.control.watchers(), self.recent.note)),
+            recorder=self._records.recorder,
+            tracing=self._records.tracing,
             log=self.log,
             ids=ids,
             clock=clock,
@@ -217,7 +220,10 @@ class Gateway:
                 probes,
                 CacheDesk(self._cache),
                 self.room,
-                self._make_diagnosis(),
+                DiagnosisDesk(
+                    Collector(self.metrics, self._deployments, lambda: self._lag, time.monotonic),
+                    lambda: self._current().policy,
+                ),
             ),
             ids=self._ids,
             log=self.log,
@@ -244,16 +250,9 @@ class Gateway:
             on_refusal=self._count_refusal,
         )
 
-    def _make_diagnosis(self) -> DiagnosisDesk:
-        def late_s() -> float:
-            return 0.0 if self._lag is None else self._lag.late_s
-
-        collector = Collector(self.metrics, self._deployments, late_s, time.monotonic)
-        return DiagnosisDesk(collector, lambda: self._current().policy)
-
     async def start(self) -> None:
         """Load the policy, probe once, listen. Raises PolicyFileError or OSError; nothing is left open then."""
-        self.log.start()
+        self._records.start()
         try:
             await self.control.load()
             await asyncio.gather(self._prober.probe_all(), self._stores.try_reach())
@@ -306,7 +305,7 @@ class Gateway:
         await self._stores.aclose()
         for deployment in self._deployments():
             await deployment.client.aclose()
-        await asyncio.to_thread(self.log.close)
+        await asyncio.to_thread(self._records.close)
 
     # Policy
 

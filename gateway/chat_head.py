@@ -107,6 +107,15 @@ class ChatHead:
         value = self._values.get(b"x-client-request-id")
         return None if value is None else value.decode("ascii", "replace")[:MAX_CLIENT_ID_CHARS]
 
+    @property
+    def traceparent(self) -> bytes | None:
+        """The trace that the caller is part of, as sent."""
+        return self._values.get(b"traceparent")
+
+    def continue_trace(self, traceparent: bytes) -> None:
+        """Upstreams are told this parent in place of the caller's; its `tracestate` goes on as it is."""
+        self._values[b"traceparent"] = traceparent
+
     def passed_on(self) -> list[tuple[bytes, bytes]]:
         """The client's headers that the upstream may see; all others stay here."""
         values = self._values

@@ -17,6 +17,7 @@ import msgspec
 from gateway.http.address import inherited_address
 from gateway.http.limits import EdgeLimits
 from gateway.store.address import StoreAddress, parse_store
+from gateway.telemetry.record import OMITTABLE
 from routing_policies.document import Policy
 
 DEFAULT_FILE = "penstock.toml"
@@ -97,6 +98,14 @@ class GatewayConfig:
     memory_limit_mb: int | None = None
     """Above it new requests are refused, near it the least urgent ones; None is 90 % of the control group's limit."""
     log_level: LogLevel = "info"
+    log_sample_ratio: float = 1.0
+    """Share of the answered requests that get a line in the log; what was refused or failed always does."""
+    log_omit: str = ""
+    """What a request's line leaves out, comma-separated: of client_request_id, detail, model, tenant."""
+    otlp_endpoint: str = ""
+    """Where spans are posted in OTLP's JSON, such as `http://127.0.0.1:4318/v1/traces`; empty: no tracing."""
+    trace_sample_ratio: float = 1.0
+    """Share of the traced requests among those whose caller sent no `traceparent`; else the caller decides."""
     edge: EdgeLimits = field(default_factory=EdgeLimits)
 
     def __post_init__(self) -> None:
@@ -130,8 +139,21 @@ class GatewayConfig:
             raise ConfigError(f"cache_max_mb: expected 1 to 1000000, got {self.cache_max_mb}")
         if self.memory_limit_mb is not None and self.memory_limit_mb < 64:
             raise ConfigError(f"memory_limit_mb: expected 64 or more, got {self.memory_limit_mb}")
+        for key in ("log_sample_ratio", "trace_sample_ratio"):
+            if not 0.0 <= getattr(self, key) <= 1.0:
+                raise ConfigError(f"{key}: expected 0 to 1, got {getattr(self, key):g}")
+        if unknown := self.log_omitted - OMITTABLE:
+            named = ", ".join(sorted(OMITTABLE))
+            raise ConfigError(f"log_omit: {', '.join(sorted(unknown))}: cannot be left out; expected some of {named}")
+        if self.otlp_endpoint and not re.fullmatch(r"https?://[^/\s]+(/\S*)?", self.otlp_endpoint):
+            raise ConfigError("otlp_endpoint: expected a URL such as http://127.0.0.1:4318/v1/traces")
         if not 0.05 <= self.policy_poll_s <= 60.0:
             raise ConfigError(f"policy_poll_s: expected 0.05 to 60, got {self.policy_poll_s:g}")
+
+    @property
+    def log_omitted(self) -> frozenset[str]:
+        """`log_omit` as a set."""
+        return frozenset(filter(None, (name.strip() for name in self.log_omit.split(","))))
 
     @property
     def store_address(self) -> StoreAddress:

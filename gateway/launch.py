@@ -134,7 +134,8 @@ def _engine(
     path = socket_path(config, size)
     flags = ("--model", str(bundled_model_dir(size)), "--listen", f"unix:{path}", "--name", f"penstock-{size}")
     bounds = ("--threads", str(num_threads), "--kv-memory-bytes", str(KV_MEMORY_BYTES), "--log-level", config.log_level)
-    argv = (*module_argv(python, "engine"), *flags, *bounds)
+    traced = ("--otlp-endpoint", config.otlp_endpoint) if config.otlp_endpoint else ()
+    argv = (*module_argv(python, "engine"), *flags, *bounds, *traced)
     child = ChildSpec(name=size, argv=argv, stop_timeout_s=ENGINE_STOP_TIMEOUT_S, env=python_env())
     return EngineLaunch(child=child, socket_path=path, deployments=deployments)
 

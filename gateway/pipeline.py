@@ -43,6 +43,7 @@ from gateway.similar import SimilarAnswers
 from gateway.telemetry.log import LogWriter
 from gateway.telemetry.record import CacheResult, RequestRecord
 from gateway.telemetry.recorder import Recorder
+from gateway.telemetry.tracing import Tracing
 from gateway.timeline import Clock, Outcome, Stage
 from gateway.trimming.images import ImageShrinker
 from gateway.trimming.trimmer import Trimmer
@@ -80,6 +81,7 @@ class ChatPipeline:
         clock: Clock,
         max_body_bytes: int = MAX_BODY_BYTES,
         sampler: Sampler | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         """`sampler` remembers requests for replay; None: nothing is recorded."""
         self._policy = policy
@@ -100,6 +102,7 @@ class ChatPipeline:
         self._clock = clock
         self._max_body_bytes = max_body_bytes
         self._sampler = sampler
+        self._tracing = tracing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -151,6 +154,8 @@ class ChatPipeline:
         record.client_request_id = head.client_request_id
         record.is_retry = head.is_retry
         turn.wants_timing = head.wants_timing
+        if self._tracing is not None:
+            record.trace = self._tracing.begin(head)
 
         client = scope.get("client")
         caller = self._admitter.identify(snapshot, head, client[0] if client else None)

@@ -63,6 +63,11 @@ class SlowPath:
         loop = asyncio.get_running_loop()
         while data := await reader.read(65536):
             if self.latency_s:
-                loop.call_later(self.latency_s, writer.write, data)
+                loop.call_later(self.latency_s, _write, writer, data)
             else:
                 writer.write(data)
+
+
+def _write(writer: asyncio.StreamWriter, data: bytes) -> None:
+    if not writer.is_closing():
+        writer.write(data)

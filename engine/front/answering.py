@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from engine.front import orca
@@ -15,6 +16,7 @@ from engine.front.protocol import ChatRequest, CompletionRequest, parse_chat, pa
 from engine.front.relay import Relay
 from engine.front.service import EngineService
 from engine.front.timing import timing_report
+from engine.front.tracing import Tracer
 from engine.front.wire import ChatWire, CompletionWire, Identity, Wire
 
 WRITE_STALL_S = 30.0
@@ -24,10 +26,17 @@ WRITE_STALL_S = 30.0
 class Completions:
     """Serves `POST /v1/chat/completions` and `POST /v1/completions`."""
 
-    def __init__(self, service: EngineService, unix_time: Callable[[], float], write_stall_s: float) -> None:
+    def __init__(
+        self,
+        service: EngineService,
+        unix_time: Callable[[], float],
+        write_stall_s: float,
+        tracer: Tracer | None = None,
+    ) -> None:
         self._service = service
         self._unix_time = unix_time
         self._write_stall_s = write_stall_s
+        self._tracer = tracer
 
     async def chat(self, headers: Headers, receive: Receive, send: Send, echo: dict[str, str]) -> None:
         """Answer a conversation; `echo` goes with every response. Raises ApiError before the first byte, ClientGone."""
@@ -68,7 +77,7 @@ class Completions:
         def report() -> dict[str, Any] | None:
             return timing_report(generation, self._service.clock()) if options.wants_timing else None
 
-        with generation:
+        with self._traced(options, generation), generation:
             client.when_gone(generation.cancel)
             relay = Relay(
                 generation,
@@ -82,6 +91,11 @@ class Completions:
                 await relay.stream(include_usage=request.include_usage)
             else:
                 await relay.plain()
+
+    def _traced(self, options: RequestOptions, generation: Generation) -> AbstractContextManager[None]:
+        if self._tracer is None or options.traceparent is None:
+            return nullcontext()
+        return self._tracer.watch(options.traceparent, generation)
 
     def _identity(self, prefix: str, request: ChatRequest | CompletionRequest) -> Identity:
         return Identity(

@@ -28,6 +28,8 @@ class RequestOptions:
     deadline_s: float | None
     cache_salt: bytes
     wants_timing: bool
+    traceparent: str | None = None
+    """The caller's place in a trace, as sent."""
 
     def lane(self, num_prompt_tokens: int) -> Lane:
         """The lane of a prompt of this many tokens."""
@@ -43,6 +45,7 @@ def read_options(headers: Headers, request: SamplingFields) -> RequestOptions:
         deadline_s=_deadline_s(headers),
         cache_salt=_cache_salt(headers),
         wants_timing=(headers.get("x-penstock-timing") or "").lower() == "full",
+        traceparent=headers.get("traceparent"),
     )
 
 

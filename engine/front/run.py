@@ -25,6 +25,7 @@ from engine.front.standby_pool import StandbyPool
 from engine.front.supervisor import CoreSupervisor, Patience, spawn_core
 from engine.front.tokenizer import load_tokenizer
 from engine.front.tool_format import choose_tool_format
+from engine.front.tracing import Tracer
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +70,9 @@ class Front:
         patience = patience or Patience()
         standbys = None if spawn_standby is None else _standbys(self._link, spawn_standby, config.warm, patience)
         self._supervisor = CoreSupervisor(self._link, spawn, clock, patience, standbys)
-        app = EngineApp(Completions(self._service, time.time, write_stall_s), Probes(self._service, time.time))
+        self._tracer = Tracer(config, clock, time.time, secrets.randbits) if config.otlp_endpoint else None
+        completions = Completions(self._service, time.time, write_stall_s, self._tracer)
+        app = EngineApp(completions, Probes(self._service, time.time))
         self._server = DrainingServer(server_config(app), self._signalled)
         self._stop = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -82,6 +85,8 @@ class Front:
             on_listening(_address(self._config.listen, listener.getsockname()))
         core = asyncio.create_task(self._supervisor.run(), name="core supervisor")
         draining = asyncio.create_task(self._drain_on_stop(), name="drain")
+        if self._tracer is not None:
+            self._tracer.start()
         try:
             await self._server.serve([listener])
         finally:
@@ -89,6 +94,8 @@ class Front:
             self._supervisor.stop()
             await core
             self._executor.shutdown(wait=False, cancel_futures=True)
+            if self._tracer is not None:
+                await asyncio.to_thread(self._tracer.close)
             _remove_socket(self._config.listen)
 
     def stop(self) -> None:

@@ -9,6 +9,7 @@ from typing import Final
 from gateway.diagnosis.samples import Samples
 from gateway.diagnosis.window import DeploymentState, Snapshot
 from gateway.routing.live import LiveDeployment
+from gateway.telemetry.lag import LagMeter
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.timeline import Clock
 from gateway.upstreams.errors import UpstreamError
@@ -24,18 +25,18 @@ _MAX_BYTES: Final = 4 * 1024 * 1024
 
 
 class Collector:
-    """Takes snapshots; `deployments` is asked anew each time, `late_s` is the loop's summed lateness."""
+    """Takes snapshots; `deployments` is asked anew each time, and so is whether the loop is measured."""
 
     def __init__(
         self,
         metrics: GatewayMetrics,
         deployments: Callable[[], Iterable[LiveDeployment]],
-        late_s: Callable[[], float],
+        lag: Callable[[], LagMeter | None],
         clock: Clock,
     ) -> None:
         self._metrics = metrics
         self._deployments = deployments
-        self._late_s = late_s
+        self._lag = lag
         self._clock = clock
 
     async def watch(self, seconds: float) -> list[Snapshot]:
@@ -48,7 +49,7 @@ class Collector:
 
     async def snapshot(self) -> Snapshot:
         """All that can be read now; an engine that does not answer in time is left out."""
-        live = tuple(self._deployments())
+        live, lag = tuple(self._deployments()), self._lag()
         samples = await asyncio.gather(*(self._engine(deployment) for deployment in live if deployment.is_bare))
         bare = [deployment for deployment in live if deployment.is_bare]
         return Snapshot(
@@ -58,7 +59,7 @@ class Collector:
                 deployment.id: found for deployment, found in zip(bare, samples, strict=True) if found is not None
             },
             deployments={deployment.id: self._state(deployment) for deployment in live},
-            late_s=self._late_s(),
+            late_s=0.0 if lag is None else lag.late_s,
         )
 
     def _state(self, live: LiveDeployment) -> DeploymentState:

@@ -148,6 +148,7 @@ class GatewayMetrics:
         self.ignored_headers = make.counter(
             "ignored_headers_total", "Headers without effect: nonsense, or beyond what the key may use.", ("header",)
         )
+        self.traces = make.counter("traces_total", "Traced requests, by what became of their spans.", ("end",))
         self.client_retries = make.counter("client_retries_total", "Requests that the client marked as retries.")
         self.cancelled_upstream = make.counter("cancelled_upstream_total", "Requests whose client left.", ("place",))
         self.cancel_seconds = make.histogram("cancel_seconds", "Client gone to everything released.", ("place",))

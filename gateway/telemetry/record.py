@@ -10,6 +10,7 @@ import msgspec
 
 from gateway.cache.reasons import CacheReason
 from gateway.telemetry.log import clean
+from gateway.telemetry.trace_context import TraceContext
 from gateway.timeline import Outcome, Timeline
 from routing_policies.decision import Decision
 
@@ -73,6 +74,10 @@ class HandedOver(msgspec.Struct, frozen=True):
     deployment: str
     usage: Usage
     """As the upstream counted it, else what was read of it."""
+
+
+OMITTABLE: Final = frozenset({"client_request_id", "detail", "model", "tenant"})
+"""What a log may be told to leave out of a request's line."""
 
 
 class RequestLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -148,6 +153,7 @@ class RequestRecord:
         "stream",
         "tenant",
         "timeline",
+        "trace",
         "trimmed",
         "usage",
     )
@@ -200,6 +206,8 @@ class RequestRecord:
         """What a cascade spent on the answer it did not give."""
         self.sample: dict[str, Any] | None = None
         """What a recording remembers of the request; None where nothing is recorded."""
+        self.trace: TraceContext | None = None
+        """Set when the request is traced."""
         self.num_chunks = 0
         self.bytes_in = 0
         self.bytes_out = 0
