@@ -54,9 +54,17 @@ def overview(totals: Totals, live: LiveState) -> dict[str, Any]:
     }
 
 
-def series(steps: Sequence[Totals]) -> list[dict[str, Any]]:
-    """The charts: rates by outcome and times to first token, one point a step."""
-    return [_point(step) for step in steps if step.span_s > 0.0]
+class Charts:
+    """Rates by outcome and times to first token, one point a step. What was drawn is remembered by the step itself."""
+
+    def __init__(self) -> None:
+        self._drawn: dict[int, tuple[Totals, dict[str, Any]]] = {}
+
+    def points(self, steps: Sequence[Totals]) -> list[dict[str, Any]]:
+        """Oldest first."""
+        drawn = {id(step): self._drawn.get(id(step)) or (step, _point(step)) for step in steps if step.span_s > 0.0}
+        self._drawn = drawn
+        return [point for _, point in drawn.values()]
 
 
 def deployment_row(one: DeploymentState, totals: Totals) -> dict[str, Any]:
@@ -229,7 +237,7 @@ def _sum(parts: Iterable[Observed]) -> Observed:
     found = list(parts)
     if not found:
         return (), 0.0
-    counts = tuple([sum(column) for column in zip(*(counts for counts, _ in found), strict=True)])
+    counts = tuple(map(sum, zip(*(counts for counts, _ in found), strict=True)))
     return counts, sum(seconds for _, seconds in found)
 
 

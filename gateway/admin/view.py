@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from gateway.admin.engine_facts import EngineFacts
 from gateway.admin.live_state import DeploymentState, LiveState, added
-from gateway.admin.overview import SERIES_NAMES, deployment_row, overview, series, spread_by
+from gateway.admin.overview import SERIES_NAMES, Charts, deployment_row, overview, spread_by
 from gateway.admin.query import Query
 from gateway.admin.replicas import ReplicaReport, Replicas, windows_of
 from gateway.endpoints import Answer
@@ -44,6 +44,7 @@ class View:
         self._facts = facts
         self._engines = engines
         self._wall = wall
+        self._charts = {window_s: Charts() for window_s in WINDOWS_S}
         self.replicas: Replicas | None = None
         """The others, once there is a store to see them in."""
 
@@ -77,13 +78,13 @@ class View:
         document = {**self._frame(window_s), **overview(totals, live)}
         if with_series:
             document["step_s"] = step_of(window_s)
-            document["series"] = series(self._series(window_s))
+            document["series"] = self._charts[window_s].points(self._series(window_s))
         return document
 
     def deployments(self, window_s: int) -> dict[str, Any]:
         """Of what engines said, what is at hand."""
         totals, live = self._totals(window_s), self._live_state()
-        buckets = spread_by(totals, "ttft_seconds", 0, 1, 2)
+        buckets = spread_by(totals, "ttft_seconds", 0, 1)
         return {
             **self._frame(window_s),
             "deployments": [self._deployment(one, totals, buckets) for one in live.deployments],
@@ -101,11 +102,7 @@ class View:
         self._engines.refresh_soon()
 
     def _deployment(self, one: DeploymentState, totals: Totals, buckets: Mapping[Any, Any]) -> dict[str, Any]:
-        measured = {
-            bucket: spread
-            for (deployment, bucket, cache), spread in buckets.items()
-            if deployment == one.id and not cache.startswith("hit")
-        }
+        measured = {bucket: spread for (deployment, bucket), spread in buckets.items() if deployment == one.id}
         return {
             **deployment_row(one, totals),
             "url": one.url,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from operator import add, sub
 from typing import Final
 
 import msgspec
@@ -89,6 +90,7 @@ class History:
         self._wall = wall
         self._fine: deque[_Reading] = deque(maxlen=_NUM_FINE)
         self._coarse: deque[_Reading] = deque(maxlen=_NUM_COARSE)
+        self._steps: dict[tuple[float, float, frozenset[str]], Totals] = {}
         self._first = self._read()
         """As it began: processes count from their start."""
 
@@ -103,6 +105,7 @@ class History:
         if self._fine and not 0.0 < reading.at - self._fine[-1].at < 10 * STEP_S:  # the clock was set
             self._fine.clear()
             self._coarse.clear()
+            self._steps.clear()
             self._first = reading
         self._fine.append(reading)
         if not self._coarse or int(reading.at / COARSE_STEP_S) != int(self._coarse[-1].at / COARSE_STEP_S):
@@ -119,8 +122,21 @@ class History:
         now = _only(self._read(), names)
         last = now.at - now.at % step_s
         edges = [last - step_s * n for n in range(int(window_s / step_s) - 1, -1, -1)]
-        begun = [_only(self._at(edge), names) for edge in edges if edge + step_s > self._first.at]
-        return [_difference(a, b) for a, b in zip(begun, [*begun[1:], now], strict=True) if b.at > a.at]
+        edges = [edge for edge in edges if edge + step_s > self._first.at]
+        over = [self._step(begin, begin + step_s, names) for begin in edges[:-1]]
+        self._steps = {key: self._steps[key] for key in self._steps if key[0] > now.at - WINDOWS_S[-1] - step_s}
+        last_begun = _only(self._at(edges[-1]), names)
+        return [step for step in (*over, _difference(last_begun, now)) if step.span_s > 0.0]
+
+    def _step(self, begin: float, end: float, names: frozenset[str]) -> Totals:
+        """One that is over: it will not change any more, so it is worked out once."""
+        key = begin, end, names
+        step = self._steps.get(key)
+        if step is None:
+            step = _difference(_only(self._at(begin), names), _only(self._at(end), names))
+            if self._fine and self._fine[-1].at >= end - 0.5:  # the reading at its end was taken
+                self._steps[key] = step
+        return step
 
     def _at(self, instant: float) -> _Reading:
         """The last reading no later than `instant`, the first of all where there is none."""
@@ -221,11 +237,11 @@ def _seen_since(old: Mapping[Labels, Observed], new: Mapping[Labels, Observed]) 
             if any(observed[0]):
                 found[labels] = observed
         elif before is not observed:
-            counts = tuple([b - a for a, b in zip(before[0], observed[0], strict=True)])
+            counts = tuple(map(sub, observed[0], before[0]))
             if any(counts):
                 found[labels] = (counts, observed[1] - before[1])
     return found
 
 
 def _added(a: Observed, b: Observed) -> Observed:
-    return tuple([x + y for x, y in zip(a[0], b[0], strict=True)]), a[1] + b[1]
+    return tuple(map(add, a[0], b[0])), a[1] + b[1]

@@ -24,13 +24,19 @@ routes:
 """
 
 
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
+def find_chromium() -> str:
     """The distribution's browser: what `make test` installs."""
     path = next((found for name in _NAMES if (found := shutil.which(name))), None)
-    assert path is not None, "these tests need chromium; `make test` installs it on Debian"
+    assert path is not None, "chromium is needed here; `make test` installs it on Debian"
+    return path
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    """Headless."""
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        flags = ["--no-sandbox", "--disable-dev-shm-usage"]
+        browser = playwright.chromium.launch(executable_path=find_chromium(), args=flags)
         yield browser
         browser.close()
 

@@ -28,7 +28,7 @@ export const short = (value) =>
     : value >= 1e4 ? `${one.format(value / 1e3)} k` : value >= 100 || Number.isInteger(value) ? num(value) : one.format(value);
 export const ms = (value) =>
   value == null ? "–" : value >= 10_000 ? `${one.format(value / 1000)} s` : value >= 1000 ? `${two.format(value / 1000)} s`
-    : value >= 100 ? `${num(value)} ms` : value >= 10 ? `${one.format(value)} ms` : `${two.format(value)} ms`;
+    : value > 0 && value < 0.005 ? "<0.01 ms" : value >= 100 ? `${num(value)} ms` : value >= 10 ? `${one.format(value)} ms` : `${two.format(value)} ms`;
 export const pct = (value, digits = 1) => (value == null ? "–" : `${plain(digits).format(value * 100)} %`);
 export const bytes = (value) => (value >= 1 << 20 ? `${one.format(value / (1 << 20))} MiB` : value >= 1024 ? `${one.format(value / 1024)} KiB` : `${value} B`);
 export const money = (value) => (value == null ? "–" : value === 0 ? "0" : value < 0.01 ? value.toPrecision(2) : two.format(value));

@@ -27,7 +27,7 @@ const tables = {
   deployments: new Table("#deployments", { name: "Deployments", none: empty("No deployments", "The policy names none."), columns: [
     { id: "id", label: "Deployment", value: (r) => r.id, show: (r) => h("a", { href: `/admin/deployments#${encodeURIComponent(r.id)}` }, r.id) },
     { id: "state", label: "State", value: (r) => r.state, show: (r) => state(r.state) },
-    { id: "in_flight", label: "In flight", num: true, value: (r) => r.in_flight, show: (r) => [meter(r.in_flight / r.limit), `${r.in_flight} of ${r.limit}`] },
+    { id: "in_flight", label: "In flight", num: true, value: (r) => r.in_flight, show: (r) => `${r.in_flight} of ${r.limit}` },
     { id: "requests", label: "Requests", num: true, value: (r) => r.requests, show: (r) => short(r.requests) },
     { id: "failed", label: "Failed", num: true, value: (r) => r.failed },
     { id: "ttft_p50", label: "TTFT p50", num: true, value: (r) => r.ttft.p50_ms, show: (r) => ms(r.ttft.p50_ms) },
@@ -48,11 +48,11 @@ function tiles(d) {
   const hits = d.cache.hit_exact + d.cache.shared + d.cache.hit_semantic;
   fill("#tiles",
     tile("Requests", [short(d.requests.per_s), h("small", {}, " /s")], `${short(d.requests.count)} in the window, ${num(d.requests.failed)} failed`),
-    tile("Time to first token, p95", ms(all?.p95_ms), all ? `p50 ${ms(all.p50_ms)} · p99 ${ms(all.p99_ms)}` : "no answer yet"),
+    tile("TTFT p95", ms(all?.p95_ms), all ? `p50 ${ms(all.p50_ms)} · p99 ${ms(all.p99_ms)}` : "no answer yet"),
     tile("Targets met", worst ? attained(worst.ratio) : "–", worst ? `worst: ${worst.lane}, ${worst.target} ≤ ${ms(worst.limit_ms)}` : d.slo.length ? "no answer with a target yet" : "no lane has a target"),
     tile("Cache hits", d.cache.lookups ? pct(hits / d.cache.lookups) : "–", d.cache.lookups ? `exact ${pct(d.cache.hit_exact / d.cache.lookups)} · semantic ${pct(d.cache.hit_semantic / d.cache.lookups)}` : "no lookups in the window"),
     tile("Refused for load", d.requests.count ? pct(shed / d.requests.count) : "–", shed ? `${num(shed)}, most: ${d.shed[0]?.reason.replaceAll("_", " ")}` : "nobody"),
-    tile("Saved", [short(saved), h("small", {}, " tokens")], d.saved.has_prices ? `${money(Object.values(d.saved.cost).reduce((a, b) => a + b, 0))} of currency; spent ${money(d.saved.spent)}` : "no prices in the policy"));
+    tile("Saved", [short(saved), h("small", {}, " tokens")], d.saved.has_prices ? `${money(Object.values(d.saved.cost).reduce((a, b) => a + b, 0))} saved, ${money(d.saved.spent)} spent` : "no prices in the policy"));
 }
 
 function stages(d) {
@@ -75,7 +75,7 @@ function cache(d) {
 
 function saved(d) {
   const sources = Object.entries(d.saved.tokens);
-  if (!sources.length) return fill("#saved", empty("Nothing saved yet", "Cache hits, shared answers and trimmed prompts are counted here."));
+  if (!sources.length) return fill("#saved", empty("Nothing saved yet", `Cache hits, shared answers and trimmed prompts are counted here.${d.requests.answered && !d.tokens.prompt ? " Tokens of a stream are known only where its client asks for usage (stream_options.include_usage)." : ""}`));
   fill("#saved", facts(...sources.map(([source, tokens]) => [source.replaceAll("_", " "), `${short(tokens)} tokens${d.saved.has_prices ? ` · ${money(d.saved.cost[source] ?? 0)}` : ""}`]),
     d.saved.has_prices && ["smaller model", money(d.saved.cost.routing ?? 0)], d.saved.has_prices && ["spent", money(d.saved.spent)]),
   !d.saved.has_prices && h("p", { class: "sub" }, "Give deployments a cost_per_mtok to see money."));

@@ -18,7 +18,7 @@ const inputs = new Map(); // "routes.faq.cache.ttl_s" → input
 
 function buildForm() {
   inputs.clear();
-  fill("#form", Object.entries(FIELDS).map(([kind, fields]) => (inForce.policy[kind] ?? []).length > 0 && [h("h3", {}, kind[0].toUpperCase() + kind.slice(1)),
+  fill("#form", Object.entries(FIELDS).map(([kind, fields]) => (inForce.policy[kind] ?? []).some((item) => fields.some(([path]) => at(item, path) != null)) && [h("h3", {}, kind[0].toUpperCase() + kind.slice(1)),
     (inForce.policy[kind] ?? []).map((item, index) => {
       const shown = fields.filter(([path]) => at(item, path) != null);
       return shown.length > 0 && h("details", { open: kind === "routes" && index < 2 }, h("summary", {}, item.id),
