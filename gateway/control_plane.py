@@ -179,7 +179,7 @@ class ControlPlane:
             login,
             policy,
             canaries,
-            PlanDesk(self.book, policy, self._config),
+            PlanDesk(self.book, policy, self._config, self.tape),
             tenants,
             keys,
             accounts,

@@ -17,7 +17,7 @@ from gateway.endpoints import Answer
 from gateway.errors import InvalidRequest
 from gateway.revisions.book import PolicyBook
 from gateway.revisions.replaying import Question, ReplayFailed, replay
-from gateway.telemetry.tape import has_recording
+from gateway.telemetry.tape import Tape, has_recording
 from routing_policies.diff import diff
 from routing_policies.document import Policy
 from routing_policies.editing import EditError, parse_path, set_value
@@ -45,7 +45,9 @@ class _Edit(Form, frozen=True, kw_only=True):
 class PlanDesk:
     """`POST /admin/api/policy/plan` and `/edit`."""
 
-    def __init__(self, book: PolicyBook, policies: PolicyDesk, config: GatewayConfig) -> None:
+    def __init__(self, book: PolicyBook, policies: PolicyDesk, config: GatewayConfig, tape: Tape | None) -> None:
+        """`tape` is what this process records."""
+        self._tape = tape
         self._config = config
         self._turn = asyncio.Lock()
         self._book = book
@@ -101,6 +103,8 @@ class PlanDesk:
     async def _replayed(self, document: str) -> dict[str, Any]:
         """One at a time: each takes a core for up to a minute."""
         folder = self._config.recording_dir
+        if self._tape is not None:
+            await asyncio.to_thread(self._tape.flush)
         if not await asyncio.to_thread(has_recording, folder):
             return {"replay_why_not": _NOTHING_RECORDED}
         question = Question(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from hashlib import blake2b
@@ -64,6 +65,7 @@ class Tape:
         self._wall = wall
         self._waiting: list[RecordedRequest] = []
         self._segment: Path | None = None
+        self._writing = threading.Lock()
         self.salt = b""
 
     def open(self) -> None:
@@ -118,9 +120,12 @@ class Tape:
 
     def flush(self) -> None:
         """Write what waits; a disk that is full costs the recording, nothing else."""
-        waiting, self._waiting = self._waiting, []
-        if not waiting:
-            return
+        with self._writing:
+            waiting, self._waiting = self._waiting, []
+            if waiting:
+                self._write(waiting)
+
+    def _write(self, waiting: list[RecordedRequest]) -> None:
         try:
             with self._current().open("ab") as stream:
                 stream.write(b"".join(_encode(request) + b"\n" for request in waiting))
