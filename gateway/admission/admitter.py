@@ -71,7 +71,8 @@ class Admitter:
         A long prompt goes to its own lane. The lane's targets hold unless the client wants tighter ones.
         """
         lane = admission.lane
-        if lane.rules.longer is not None:
+        longest = lane.rules.max_prompt_tokens
+        if longest is not None and price.prompt_tokens > longest:
             lane = _lane_of_length(snapshot, lane, price.prompt_tokens)
         ttft_s, tpot_s = lane.rules.ttft_slo_s, lane.rules.tpot_slo_s
         if head.has_targets:

@@ -122,6 +122,17 @@ class Books:
         if not flight.is_stream:
             self._plain.append(flight)
 
+    def send_unseen(self) -> None:
+        """A request for a plain answer goes out, one of too many to follow each: an answer being generated from the
+        beginning. How long such ones wait is learned from those that are followed."""
+        self.rows += 1
+        if self.rows > self.most_rows:
+            self.most_rows = self.rows
+
+    def end_unseen(self) -> None:
+        """One of those is over."""
+        self.rows -= 1
+
     def begin_answer(self, flight: Flight, now: float) -> None:
         """Its first token came."""
         queue = self._queues[flight.lane]

@@ -151,25 +151,23 @@ class DeploymentForecast:
 
     def note_sent(self, now: float, price: Price, *, lane: str = DEFAULT_LANE, is_stream: bool = True) -> Flight:
         """A request goes out."""
-        uncached, books = price.uncached_tokens, self._books
-        lane = _lane_of(uncached, lane)
-        made = self._sampled
-        is_sample = now - self._sampled_at >= SAMPLE_GAP_S
-        # Of a plain answer outside the sample it only tells from when on its first token is taken for come.
-        if (
-            is_sample
-            or made is None
-            or made.lane != lane
-            or (is_stream and not made.is_like(uncached, books.num_pending))
-        ):
+        uncached, books, made = price.uncached_tokens, self._books, self._sampled
+        is_sample = made is None or now - self._sampled_at >= SAMPLE_GAP_S
+        if is_sample or is_stream:
+            lane = _lane_of(uncached, lane)
+        if is_sample or made is None:
+            made = self._sampled = self._forecast(now, uncached, lane)
+            self._sampled_at = now
+        elif is_stream and (made.lane != lane or not made.is_like(uncached, books.num_pending)):
             made = self._forecast(now, uncached, lane)
-            if is_sample:
-                self._sampled, self._sampled_at = made, now
         flight = Flight(self, now, price, made.seconds, made if is_sample else None, books.rows, lane, is_stream)
-        books.send(flight, now)
+        if is_sample or is_stream:
+            books.send(flight, now)
+        else:
+            books.send_unseen()
         self._last = None
         if now - self._report_at <= REPORT_FRESH_S and self._report is not None:
-            self._note_sent_to_lane(self._report, now, uncached, lane)
+            self._note_sent_to_lane(self._report, now, uncached, _lane_of(uncached, lane))
         return flight
 
     @property
@@ -210,9 +208,11 @@ class DeploymentForecast:
 
     def note_first_token(self, flight: Flight, now: float) -> None:
         """For the flight itself: text came."""
+        made = flight.sample
+        if made is None and not flight.is_stream:
+            return
         self._books.begin_answer(flight, now)
         self._last = None
-        made = flight.sample
         if made is None:
             return
         flight.num_rows = self.num_rows(now)
@@ -224,7 +224,9 @@ class DeploymentForecast:
     def note_end(self, flight: Flight, now: float, usage: Usage | None) -> None:
         """For the flight itself: it is over."""
         made = flight.sample
-        if usage is not None and made is not None:
+        if made is None and not flight.is_stream:
+            self._books.end_unseen()
+        elif usage is not None and made is not None:
             rows = (flight.num_rows + self.num_rows(now)) / 2
             self._books.end(flight, now)
             self._learn_from_usage(flight, made, now, usage, rows)

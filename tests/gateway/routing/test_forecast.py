@@ -201,3 +201,17 @@ def test_a_load_header_is_read_in_both_forms_or_not_at_all(header: bytes, expect
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"\xff", b'{"num_running": "many"}', b'{"lanes": 3}'])
 def test_nonsense_is_no_report(data: bytes) -> None:
     assert parse_event(data) is None
+
+
+def test_of_thousands_of_plain_answers_a_second_a_few_are_learned_from_and_all_are_counted() -> None:
+    forecast = DeploymentForecast()
+    flights = [forecast.note_sent(number * 0.0005, PRICE, is_stream=False) for number in range(100)]
+
+    sampled = [flight for flight in flights if flight.sample is not None]
+    assert 5 <= len(sampled) <= 20
+    assert forecast.num_rows(0.05) + forecast.num_pending == 100
+    for flight in flights:
+        flight.ended(1.0, Usage(1000, 10))
+        flight.ended(2.0, None)
+    assert (forecast.num_rows(3.0), forecast.num_pending) == (0, 0)
+    forecast._books.check_integrity()
