@@ -1,4 +1,4 @@
-"""`penstock diagnose`, `explain` and `top`: what a running gateway says of itself and of the engines behind it."""
+"""`penstock diagnose`, `explain`, `top` and `capacity`: what is going on, and what it would take."""
 
 from __future__ import annotations
 
@@ -47,6 +47,31 @@ def add_top(commands_of: Any) -> None:
     parser.add_argument("--once", action="store_true", help="print one screen and end")
     add_connection(parser)
     parser.set_defaults(command=top)
+
+
+def add_capacity(commands_of: Any) -> None:
+    """`penstock capacity`."""
+    parser = commands_of.add_parser("capacity", help="replicas, memory and GPU hours for a peak, from measured steps")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--engine", metavar="ADDRESS", help="a running engine: http://host:port or unix:/path")
+    source.add_argument("--load", type=Path, metavar="FILE", help="one event of its /engine/load, kept as JSON")
+    source.add_argument("--steps", type=Path, metavar="FILE", help="JSON of penstock engine steps; see the next four")
+    parser.add_argument("--prefill-token-us", type=float, metavar="US", help="with --steps: for each prompt token")
+    for name in ("max-rows", "step-tokens", "kv-tokens"):
+        parser.add_argument(f"--{name}", type=int, metavar="N", help="with --steps")
+    parser.add_argument("--rps", type=float, required=True, metavar="N", help="requests a second at the peak")
+    parser.add_argument("--prompt-tokens", type=int, required=True, metavar="N", help="of a request")
+    parser.add_argument("--output-tokens", type=int, required=True, metavar="N", help="of an answer")
+    parser.add_argument("--prefix-hits", type=_ratio, default=0.0, metavar="R", help="share of prompt tokens held")
+    parser.add_argument("--cache-hits", type=_ratio, default=0.0, metavar="R", help="share of requests not sent on")
+    parser.add_argument("--mean-ratio", type=_ratio, default=0.5, metavar="R", help="mean load over peak (%(default)s)")
+    parser.add_argument("--ttft-p95-ms", type=float, metavar="MS", help="target; default none")
+    parser.add_argument("--tpot-ms", type=float, metavar="MS", help="target; default none")
+    parser.add_argument("--headroom", type=_ratio, default=0.3, metavar="R", help="kept free at the peak (%(default)s)")
+    parser.add_argument("--gpus-per-replica", type=float, default=1.0, metavar="N", help="default %(default)s")
+    parser.add_argument("--kv-bytes-per-token", type=float, metavar="N", help="to say memory in bytes")
+    parser.add_argument("--json", action="store_true", help="machine-readable")
+    parser.set_defaults(command=_capacity)
 
 
 def diagnose(options: argparse.Namespace) -> int:
@@ -118,3 +143,19 @@ def _read_request(path: Path) -> Any:
         raise CommandError(f"{path}: cannot be read ({error.strerror})") from error
     except ValueError as error:
         raise CommandError(f"{path}: not JSON ({error}); it should be the body of a chat request") from error
+
+
+def _capacity(options: argparse.Namespace) -> int:
+    from gateway.capacity.command import capacity
+
+    return capacity(options)
+
+
+def _ratio(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0.0 <= value <= 1.0:
+        raise argparse.ArgumentTypeError(f"expected 0 to 1, got {text}")
+    return value

@@ -61,6 +61,7 @@ def test_help_lists_every_command_and_the_exit_codes(capsys: pytest.CaptureFixtu
         "diagnose",
         "explain",
         "top",
+        "capacity",
         "bench",
     ]
     assert "exit codes: 0 it worked" in out

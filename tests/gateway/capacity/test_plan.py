@@ -1,0 +1,156 @@
+"""Plans: what a replica can take, what ends it, and how the answer moves with what is asked."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+import pytest
+
+from gateway.capacity.engine import EngineFigures, FiguresMissing, StepTerms, figures_of_load, terms_of_steps
+from gateway.capacity.plan import Demand, Hardware, Impossible, Plan, Targets, plan, steady_state, work_s
+
+STEPS = StepTerms(fixed_s=0.01, row_s=0.0001, prefill_token_s=0.00002)
+ENGINE = EngineFigures(steps=STEPS, max_rows=64, step_tokens=2048, kv_tokens=200_000)
+DEMAND = Demand(requests_per_s=20.0, prompt_tokens=1000, output_tokens=100)
+TARGETS = Targets(ttft_p95_s=1.0, tpot_s=0.05)
+
+
+def planned(demand: Demand = DEMAND, targets: Targets = TARGETS, engine: EngineFigures = ENGINE, **more: Any) -> Plan:
+    return plan(demand, targets, engine, Hardware(), **more)
+
+
+def changed(value: Any, **fields: Any) -> Any:
+    return msgspec.structs.replace(value, **fields)
+
+
+def test_the_steady_state_follows_from_work_and_littles_law() -> None:
+    state = steady_state(10.0, DEMAND, ENGINE)
+    assert work_s(DEMAND, ENGINE) == pytest.approx(100 * 0.0001 + 1000 * 0.00002)
+    assert state.busy_ratio == pytest.approx(0.3)
+    assert state.step_s == pytest.approx(0.01 / 0.7)
+    assert state.rows == pytest.approx(10.0 * 100 * state.step_s)
+    # The step it predicts is the one that its own rows and prompts make.
+    made = 0.01 + state.rows * 0.0001 + 10.0 * state.step_s * 1000 * 0.00002
+    assert made == pytest.approx(state.step_s)
+
+
+def test_more_than_it_can_do_waits_for_ever() -> None:
+    assert steady_state(1000.0, DEMAND, ENGINE).ttft_p95_s == math.inf
+
+
+def test_a_replica_is_full_when_its_first_bound_is_met_and_not_before() -> None:
+    found = planned()
+    assert found.bound == "rows"
+    assert found.per_replica.rows == pytest.approx(64.0, rel=1e-6)
+    assert planned(engine=changed(ENGINE, max_rows=1000)).bound == "tpot"
+
+
+@pytest.mark.parametrize(
+    ("bound", "fields", "targets"),
+    [
+        ("rows", {"max_rows": 4}, TARGETS),
+        ("kv_memory", {"kv_tokens": 5000}, TARGETS),
+        ("tpot", {"max_rows": 10_000}, Targets(tpot_s=0.012)),
+        ("ttft", {"max_rows": 10_000}, Targets(ttft_p95_s=0.03)),
+        ("time", {"max_rows": 10**9, "kv_tokens": 10**12, "step_tokens": 10**9}, Targets()),
+    ],
+)
+def test_every_bound_can_be_the_one_that_binds(bound: str, fields: dict[str, int], targets: Targets) -> None:
+    assert planned(targets=targets, engine=changed(ENGINE, **fields)).bound == bound
+
+
+def test_the_plan_keeps_its_headroom_and_its_targets_at_the_peak() -> None:
+    for rate in (1.0, 20.0, 333.0, 5000.0):
+        found = planned(changed(DEMAND, requests_per_s=rate))
+        assert found.headroom_ratio >= 0.3 - 1e-9
+        assert found.at_peak.ttft_p95_s <= 1.0
+        assert found.at_peak.step_s <= 0.05
+        one_less = found.replicas - 1
+        assert one_less == 0 or rate / one_less > found.per_replica.requests_per_s * 0.7
+
+
+def test_caches_save_replicas() -> None:
+    busy = changed(DEMAND, requests_per_s=500.0)
+    assert planned(changed(busy, cache_hit_ratio=0.5)).replicas < planned(busy).replicas
+    long = changed(busy, prompt_tokens=8000)
+    assert planned(changed(long, prefix_hit_ratio=0.9)).replicas < planned(long).replicas
+
+
+def test_hours_and_memory_are_those_of_all_replicas() -> None:
+    found = plan(
+        changed(DEMAND, requests_per_s=200.0, mean_ratio=0.25),
+        TARGETS,
+        ENGINE,
+        Hardware(gpus=2.0, kv_bytes_per_token=1000.0),
+    )
+    assert found.gpus == 2.0 * found.replicas
+    assert found.gpu_hours_per_day == 48.0 * found.replicas
+    assert found.gpu_hours_per_day_scaled == 48.0 * math.ceil(found.replicas / 4)
+    assert found.kv_bytes_at_peak == pytest.approx(1000.0 * found.kv_tokens_at_peak)
+    assert found.kv_tokens_at_peak == pytest.approx(found.replicas * found.at_peak.kv_tokens)
+
+
+def test_a_target_that_an_idle_replica_breaks_is_said_to_be_impossible() -> None:
+    with pytest.raises(Impossible, match="tpot"):
+        planned(targets=Targets(tpot_s=0.005))
+    with pytest.raises(Impossible, match="ttft"):
+        planned(
+            changed(DEMAND, prompt_tokens=100_000),
+            targets=Targets(ttft_p95_s=0.1),
+            engine=changed(ENGINE, kv_tokens=10**6),
+        )
+    with pytest.raises(Impossible, match="kv_memory"):
+        planned(engine=changed(ENGINE, kv_tokens=500))
+
+
+def test_figures_come_from_the_load_feed() -> None:
+    document = {
+        "state": "ready",
+        "max_num_rows": 64,
+        "step_token_budget": 512,
+        "num_blocks_total": 1000,
+        "block_size": 16,
+        "step_time": {
+            "fixed_s": 0.01,
+            "row_s": 0.001,
+            "prefill_token_s": 0.0,
+            "kv_token_s": 0.0,
+            "pair_s": 0.0,
+            "chunk_s": 0.0,
+        },
+    }
+    found = figures_of_load(document)
+    assert (found.max_rows, found.step_tokens, found.kv_tokens) == (64, 512, 16_000)
+    with pytest.raises(FiguresMissing, match="steps"):
+        figures_of_load({**document, "step_time": None})
+    with pytest.raises(FiguresMissing, match="not ready"):
+        figures_of_load({**document, "num_blocks_total": 0})
+    with pytest.raises(FiguresMissing, match="/engine/load"):
+        figures_of_load({"max_num_rows": "many"})
+
+
+def test_terms_are_fitted_to_measured_shapes() -> None:
+    shapes = [(1, 128), (16, 128), (64, 128), (1, 4096), (16, 4096)]
+    measured = [
+        {"rows": rows, "context": context, "overlapped_ms": 1e3 * (0.005 + 0.0002 * rows + 1e-8 * rows * context)}
+        for rows, context in shapes
+    ]
+    found = terms_of_steps({"shapes": measured}, prefill_token_s=0.00001)
+    assert found.fixed_s == pytest.approx(0.005, rel=1e-3)
+    assert found.row_s == pytest.approx(0.0002, rel=1e-2)
+    assert found.kv_token_s == pytest.approx(1e-8, rel=1e-2)
+    assert found.prefill_token_s == 0.00001
+
+
+def test_one_shape_is_too_few() -> None:
+    with pytest.raises(FiguresMissing, match="--shape"):
+        terms_of_steps({"shapes": [{"rows": 1, "context": 128, "overlapped_ms": 5.0}]}, prefill_token_s=0.0)
+
+
+def test_no_fitted_term_is_negative() -> None:
+    noisy = [{"rows": rows, "context": 512, "overlapped_ms": 10.0 - 0.01 * rows} for rows in (1, 8, 64)]
+    found = terms_of_steps({"shapes": noisy}, prefill_token_s=0.0)
+    assert found.row_s == 0.0
+    assert found.fixed_s > 0.0
