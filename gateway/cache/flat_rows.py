@@ -13,8 +13,6 @@ Match = tuple[float, bytes]
 
 _FIRST_ROWS: Final = 1
 """Most contexts have one entry or two, and there may be thousands of them."""
-_NUMPY_UP_TO: Final = 512
-"""Rows up to which a product and a sort in numpy are quicker than the call into FAISS."""
 _SHRINK_AT: Final = 4
 
 
@@ -84,17 +82,13 @@ class FlatRows:
         return taken, rows
 
     def nearest(self, vector: NDArray[np.float32], count: int) -> list[Match]:
-        """Up to `count` matches in no particular order."""
-        num_rows = len(self._exacts)
-        if num_rows == 0:
+        """Up to `count` matches, best first."""
+        asked = min(count, len(self._exacts))
+        if asked == 0:
             return []
-        if num_rows <= max(_NUMPY_UP_TO, count):
-            cosines = self.rows @ vector
-            places = np.argpartition(cosines, -count)[-count:] if num_rows > count else range(num_rows)
-            return [(float(cosines[place]), self._exacts[place]) for place in places]
         faiss.omp_set_num_threads(1)  # a setting of the calling thread: two threads for one vector only cost
-        found, ids = faiss.knn(vector[None], self.rows, count, faiss.METRIC_INNER_PRODUCT)
-        return [(float(cosine), self._exacts[place]) for cosine, place in zip(found[0], ids[0], strict=True)]
+        cosines, places = faiss.knn(vector[None], self.rows, asked, faiss.METRIC_INNER_PRODUCT)
+        return [(float(cosine), self._exacts[place]) for cosine, place in zip(cosines[0], places[0], strict=True)]
 
     def _shrink(self) -> None:
         if len(self._matrix) > _FIRST_ROWS and len(self._exacts) * _SHRINK_AT < len(self._matrix):
