@@ -38,6 +38,7 @@ class Line(msgspec.Struct, frozen=True):
     outcomes: dict[str, float]
     messages: tuple[_Message, ...] = ()
     prompt: str = ""
+    category: str = ""
     logprobs: dict[str, list[float]] = {}
     """Of the first tokens of each model's answer; for cascades."""
     margins: dict[str, list[float]] = {}

@@ -32,6 +32,8 @@ ALLOWED: dict[str, frozenset[str]] = {
     "loadtests.admission_cost": frozenset({"gateway", "routing_policies"}),
     "loadtests.encoder": frozenset({"gateway"}),
     "loadtests.index": frozenset({"gateway"}),
+    "loadtests.routing": frozenset({"gateway", "routing_policies"}),
+    "loadtests.routing_public": frozenset({"gateway", "routing_policies"}),
     "loadtests.simulation": frozenset({"gateway"}),
     "loadtests.simulated_engine": frozenset({"gateway"}),
 }

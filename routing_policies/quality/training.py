@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -29,15 +29,19 @@ _FEW_WORDS: Final = 6
 _FEW_OPENINGS: Final = 2
 _STEP_RIDGE: Final = 4.0
 _WORD_RIDGE: Final = 8.0
-_VECTOR_RIDGE: Final = 4.0
+_VECTOR_RIDGE: Final = 64.0
+_RIDGE_SCALES: Final = (1.0, 8.0)
+"""The stronger one is for prompts that tell little of their outcomes."""
+_VECTOR_SCALE: Final = 8.0
+"""A part of a unit vector of 384 is about 0.05; so scaled, steps and parts are of a size."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """One prompt, as far as it is kept, and what the two models made of it."""
 
     features: Features
-    good: float
-    """Chance, in [0, 1], that the weaker model's answer was as good as the stronger one's."""
+    lost: float
+    """What asking the weaker model lost, in [-1, 1]: the stronger one's score less its own."""
     opening: str = ""
     """How the prompt begins; see `preamble`."""
     odds: tuple[TokenOdds, ...] = ()
@@ -46,6 +50,11 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """Of its whole answer."""
     weight: float = 1.0
 
+    @property
+    def good(self) -> float:
+        """Chance, in [0, 1], that nothing was lost."""
+        return 1.0 - max(self.lost, 0.0)
+
 
 def outcome_of(
     prompt: Prompt, weak: float, strong: float, *, odds: tuple[TokenOdds, ...] = (), num_tokens: int = 0
@@ -53,7 +62,7 @@ def outcome_of(
     """From the scores in [0, 1] of the two models' answers."""
     return Outcome(
         features=features_of(prompt),
-        good=1.0 - max(strong - weak, 0.0),
+        lost=strong - weak,
         opening=opening_of(prompt.text[:200].split()),
         odds=odds,
         num_tokens=num_tokens,
@@ -77,14 +86,17 @@ class Trainer:
     def fit(self, *, weak: str, strong: str, trained_on: str, encoder: str = "") -> PairModel:
         """The model of the pair."""
         table = Table(self._features)
-        embedded = None if self._vectors is None else self._head(table, self._vectors)[0]
-        text, priors = self._head(table, None)
+        text = self._text(table)
+        head, priors = self._calibrated(table, text, None)
+        embedded = None
+        if self._vectors is not None:
+            embedded = self._calibrated(table, text, self._vector_part(self._vectors))[0]
         return PairModel(
             weak=weak,
             strong=strong,
             trained_on=trained_on,
             num_prompts=len(self._outcomes),
-            text=text,
+            text=head,
             embedded=embedded,
             encoder=encoder if embedded is not None else "",
             guard=guard_of(self._features, self._vectors, self._rng),
@@ -96,16 +108,41 @@ class Trainer:
         counts = Counter(outcome.opening for outcome in self._outcomes)
         return tuple(sorted(opening for opening, count in counts.items() if opening and count >= _FEW_OPENINGS))
 
-    def _head(self, table: Table, vectors: NDArray[np.float32] | None) -> tuple[Head, Floats]:
-        """Fitted on everything, its scale set by what it says of prompts it was not fitted on; and that."""
-        rows, ridge = table.rows(self._features, vectors), table.ridge(vectors)
+    def _text(self, table: Table) -> _Part:
+        """From the features, with the ridge that tells most of prompts it was not fitted on."""
+        rows = table.rows(self._features)
+        parts = [self._part(rows, table.ridge() * scale) for scale in _RIDGE_SCALES]
+        return min(parts, key=lambda part: self._loss(part.unseen))
+
+    def _vector_part(self, vectors: NDArray[np.float32]) -> _Part:
+        """From the embedding alone: fitted apart, the two err in different places."""
+        ones = np.ones((len(vectors), 1), dtype=np.float32)
+        rows = np.concatenate((ones, vectors * _VECTOR_SCALE), axis=1, dtype=np.float32)
+        return self._part(rows, np.array([0.0] + [_VECTOR_RIDGE] * vectors.shape[1]))
+
+    def _part(self, rows: Matrix, ridge: Floats) -> _Part:
         unseen = np.zeros(len(rows))
         for fold in range(NUM_FOLDS):
             kept, out = self._folds != fold, self._folds == fold
             unseen[out] = rows[out] @ fit_logistic(rows[kept], self._targets[kept], ridge, self._weights[kept])
-        scale, offset = calibrate(unseen, self._targets, self._weights)
-        found = fit_logistic(rows, self._targets, ridge, self._weights)
-        return table.head(found * scale, offset), unseen * scale + offset
+        return _Part(fit_logistic(rows, self._targets, ridge, self._weights), unseen)
+
+    def _calibrated(self, table: Table, text: _Part, vector: _Part | None) -> tuple[Head, Floats]:
+        """The head whose logits are right on average for prompts it was not fitted on (Platt, 1999), and those."""
+        parts = [text.unseen] if vector is None else [text.unseen, vector.unseen]
+        rows = np.stack((np.ones_like(text.unseen), *parts), axis=1).astype(np.float32)
+        ridge = np.array([0.0] + [1e-3] * len(parts))
+        offset, *scales = fit_logistic(rows, self._targets, ridge, self._weights)
+        scales = [max(float(scale), 0.0) for scale in scales]
+        found = np.array([]) if vector is None else vector.found * scales[1]
+        head = table.head(text.found * scales[0], float(offset), found)
+        logits: Floats = float(offset) + sum(scale * part for scale, part in zip(scales, parts, strict=True))
+        return head, logits
+
+    def _loss(self, logits: Floats) -> float:
+        chances = np.clip(1.0 / (1.0 + np.exp(-np.clip(logits, -30.0, 30.0))), 1e-6, 1.0 - 1e-6)
+        targets = self._targets
+        return float(-(self._weights * (targets * np.log(chances) + (1 - targets) * np.log(1 - chances))).mean())
 
     def _checkpoints(self, priors: Floats) -> tuple[Checkpoint, ...]:
         if not all(outcome.odds for outcome in self._outcomes):
@@ -120,12 +157,19 @@ class Trainer:
             for prior, outcome in zip(priors, self._outcomes, strict=True)
         ]
         table = Table(signs, max_knots=12)
-        found = fit_logistic(table.rows(signs, None), self._targets, table.ridge(None), self._weights)
-        return Checkpoint(num_tokens=num_tokens, head=table.head(found, 0.0))
+        found = fit_logistic(table.rows(signs), self._targets, table.ridge(), self._weights)
+        return Checkpoint(num_tokens=num_tokens, head=table.head(found))
+
+
+class _Part(NamedTuple):
+    """Coefficients, and what they make of each prompt when they were fitted without it."""
+
+    found: Floats
+    unseen: Floats
 
 
 class Table:
-    """Columns: one for the intercept, steps of the numbers, words, parts of the embedding."""
+    """Columns: one for the intercept, steps of the numbers, words."""
 
     def __init__(self, features: Sequence[Features], *, max_knots: int = MAX_KNOTS) -> None:
         numbers = np.array([one.numbers for one in features])
@@ -136,39 +180,36 @@ class Table:
         self._words = {word: position for position, word in enumerate(sorted(usual))}
         self._num_steps = sum(map(len, self._knots))
 
-    def rows(self, features: Sequence[Features], vectors: NDArray[np.float32] | None) -> Matrix:
+    def rows(self, features: Sequence[Features]) -> Matrix:
+        """A row for each prompt."""
         numbers = np.array([one.numbers for one in features])
         steps = [numbers[:, column, None] > knots for column, knots in enumerate(self._knots) if len(knots)]
         words = np.zeros((len(features), len(self._words)), dtype=np.float32)
         for row, one in enumerate(features):
             words[row, [self._words[word] for word in one.words if word in self._words]] = 1.0
         ones = np.ones((len(features), 1), dtype=np.float32)
-        parts = [ones, *steps, words] if vectors is None else [ones, *steps, words, vectors * _VECTOR_SCALE]
-        return np.concatenate(parts, axis=1, dtype=np.float32)
+        return np.concatenate([ones, *steps, words], axis=1, dtype=np.float32)
 
-    def ridge(self, vectors: NDArray[np.float32] | None) -> Floats:
-        sizes = [0.0] + [_STEP_RIDGE] * self._num_steps + [_WORD_RIDGE] * len(self._words)
-        return np.array(sizes + ([] if vectors is None else [_VECTOR_RIDGE] * vectors.shape[1]))
+    def ridge(self) -> Floats:
+        """Of each column; none for the intercept."""
+        return np.array([0.0] + [_STEP_RIDGE] * self._num_steps + [_WORD_RIDGE] * len(self._words))
 
-    def head(self, found: Floats, offset: float) -> Head:
-        """The coefficients as a head."""
+    def head(self, found: Floats, offset: float = 0.0, vector: Floats | None = None) -> Head:
+        """The coefficients as a head; `vector` has an intercept of its own."""
         place, levels = 1, []
         for knots in self._knots:
             steps = np.concatenate(([0.0], np.cumsum(found[place : place + len(knots)])))
             levels.append(tuple(_rounded(steps)))
             place += len(knots)
-        weights = found[place : place + len(self._words)]
+        has_vector = vector is not None and len(vector) > 0
+        bias = float(found[0]) + offset + (float(vector[0]) if vector is not None and has_vector else 0.0)
         return Head(
-            bias=round(float(found[0]) + offset, 4),
+            bias=round(bias, 4),
             knots=tuple(tuple(_rounded(knots, 6)) for knots in self._knots),
             levels=tuple(levels),
-            words={word: value for word, value in zip(self._words, _rounded(weights), strict=True) if value},
-            vector=tuple(_rounded(found[place + len(self._words) :] * _VECTOR_SCALE)),
+            words={word: value for word, value in zip(self._words, _rounded(found[place:]), strict=True) if value},
+            vector=tuple(_rounded(vector[1:] * _VECTOR_SCALE)) if vector is not None and has_vector else (),
         )
-
-
-_VECTOR_SCALE: Final = 8.0
-"""A part of a unit vector of 384 is about 0.05; so scaled, one ridge fits all."""
 
 
 def guard_of(
@@ -206,13 +247,6 @@ def _centres(
                 centres[number] = mean / (np.linalg.norm(mean) + 1e-9)
     nearest = float(np.quantile((vectors @ centres.T).max(1), 0.01))
     return tuple(tuple(_rounded(centre, 3)) for centre in centres), round(nearest, 4)
-
-
-def calibrate(logits: Floats, targets: Floats, weights: Floats) -> tuple[float, float]:
-    """Scale and offset that make the logits right on average (Platt, 1999)."""
-    rows = np.stack((np.ones_like(logits), logits), axis=1).astype(np.float32)
-    offset, scale = fit_logistic(rows, targets, np.array([0.0, 1e-3]), weights)
-    return max(float(scale), 0.05), float(offset)
 
 
 def _knots(values: Floats, shares: Floats) -> Floats:

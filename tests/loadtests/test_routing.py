@@ -1,0 +1,47 @@
+"""What a routing bench measures by: the curve, and the texts that try to fool a router."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from loadtests.preambles import preambles
+from loadtests.routing_curve import Scores
+
+SMALL = np.array([1.0, 0.0, 1.0, 0.0])
+LARGE = np.array([1.0, 1.0, 1.0, 1.0])
+
+
+@pytest.mark.parametrize(
+    ("name", "need", "expected"),
+    [
+        ("neutral: no order is a random one", [0.0, 0.0, 0.0, 0.0], 0.5),
+        ("those that need it first", [0.0, 1.0, 0.0, 1.0], 0.75),
+        ("those that need it last", [1.0, 0.0, 1.0, 0.0], 0.25),
+        ("one early, one late", [3.0, 4.0, 2.0, 1.0], 0.5),
+    ],
+)
+def test_the_area_is_larger_the_sooner_the_gap_is_closed(name: str, need: list[float], expected: float) -> None:
+    assert Scores(SMALL, LARGE).apgr(np.array(need)) == pytest.approx(expected), name
+
+
+def test_ratios_are_of_the_large_models_own_accuracy() -> None:
+    scores = Scores(SMALL, LARGE)
+    need = np.array([0.0, 1.0, 0.0, 1.0])
+    assert [scores.ratio_at(need, share) for share in (0.0, 0.25, 0.5, 1.0)] == [0.5, 0.75, 1.0, 1.0]
+    assert scores.ratio_of(np.array([False, True, False, False])) == 0.75
+    assert scores.take(np.array([0, 1])).gap == 0.5
+
+
+def test_a_random_order_stays_within_its_interval() -> None:
+    rng = np.random.default_rng(3)
+    scores = Scores((rng.random(2000) < 0.5).astype(float), (rng.random(2000) < 0.8).astype(float))
+    areas = np.array([scores.apgr(rng.random(2000)) for _ in range(200)])
+    assert 0.9 < (np.abs(areas - 0.5) < scores.interval()).mean() < 0.99
+
+
+def test_there_are_fifty_preambles_and_each_ends_where_a_prompt_may_begin() -> None:
+    found = preambles()
+    assert len(set(found)) == 50
+    assert all(text[-1].isspace() for text in found)
+    assert found == preambles()
