@@ -44,6 +44,10 @@ def add_policy_life(actions: Any) -> None:
     init = actions.add_parser("init", help="write a commented policy to begin with")
     init.add_argument("file", type=Path, nargs="?", default=Path("policy.yaml"), help="default %(default)s")
     init.set_defaults(command=init_policy)
+    taken = actions.add_parser("import-litellm", help="a policy from a LiteLLM configuration")
+    taken.add_argument("file", type=Path)
+    taken.add_argument("--output", "-o", type=Path, metavar="FILE", help="default: stdout")
+    taken.set_defaults(command=import_policy)
 
 
 def _action(
@@ -233,6 +237,25 @@ def init_policy(options: argparse.Namespace) -> int:
     starter = files("routing_policies") / "presets" / "starter.yaml"
     _write(options.file, starter.read_text(encoding="utf-8"), may_replace=False)
     print(f"{options.file}: written; look through it, then: penstock policy check {options.file}")
+    return 0
+
+
+def import_policy(options: argparse.Namespace) -> int:
+    """The document, and on stderr everything that somebody has to look at."""
+    import yaml
+
+    from routing_policies.importing import ImportFailed, import_litellm
+
+    try:
+        found = import_litellm(_text(options.file))
+    except ImportFailed as error:
+        raise CommandError(f"{options.file}: {error}") from error
+    text = yaml.safe_dump(found.document, sort_keys=False, allow_unicode=True, width=120)
+    if options.output is None:
+        sys.stdout.write(text)
+    else:
+        _write(options.output, text, may_replace=False)
+    print("\n".join(f"{options.file}: {note}" for note in found.notes), file=sys.stderr)
     return 0
 
 
