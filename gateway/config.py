@@ -59,6 +59,14 @@ class GatewayConfig:
     """The same for operators: metrics, admin pages."""
     admin_allow_remote: bool = False
     """Whether `admin_listen` may be an address that other machines can reach. It asks nobody for a key."""
+    oidc_issuer: str = ""
+    """Identity provider that admins may log in with, such as `https://login.example.com`; empty: none."""
+    oidc_client_id: str = ""
+    """As the provider knows this gateway."""
+    oidc_client_secret_env: str = ""
+    """The variable that holds the client's secret; empty for a public client."""
+    oidc_redirect_url: str = ""
+    """`/admin/api/oidc/callback` of the admin listener, as browsers reach it."""
     policy: Path = field(default_factory=bundled_policy_path)
     """The policy document; watched, and taken again within a second of a change."""
     policy_source: Literal["file", "store"] | None = None
@@ -127,6 +135,8 @@ class GatewayConfig:
             raise ConfigError(f"store: {error}") from None  # the value may hold a password
         if not 0.005 <= self.store_timeout_s <= 5.0:
             raise ConfigError(f"store_timeout_s: expected 0.005 to 5, got {self.store_timeout_s:g}")
+        if self.oidc_issuer and not (self.oidc_client_id and self.oidc_redirect_url):
+            raise ConfigError("oidc_issuer: needs oidc_client_id and oidc_redirect_url, too")
         if not 1 <= self.recorder_max_mb <= 100_000:
             raise ConfigError(f"recorder_max_mb: expected 1 to 100000, got {self.recorder_max_mb}")
         if not 0.0 < self.recorder_retention_h <= 8_784.0:

@@ -7,6 +7,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from gateway.acceptance import acceptance
 from gateway.access.audit_log import AuditEntry, AuditLog
@@ -20,12 +21,12 @@ from gateway.admin.canary_desk import CanaryDesk
 from gateway.admin.front import AdminFront
 from gateway.admin.gate import Gate
 from gateway.admin.keys_desk import KeysDesk
-from gateway.admin.login_desk import LoginDesk
+from gateway.admin.login_desk import OIDC_START, LoginDesk
 from gateway.admin.plan_desk import PlanDesk
 from gateway.admin.policy_desk import PolicyDesk
 from gateway.admin.table import Entry, Table
 from gateway.admin.tenants_desk import TenantsDesk
-from gateway.config import GatewayConfig
+from gateway.config import ConfigError, GatewayConfig
 from gateway.http.asgi import ASGIApp
 from gateway.ids import RequestIds
 from gateway.policy_file import PolicyFile, PolicyRevision, PolicyStatus
@@ -46,6 +47,9 @@ from gateway.telemetry.tape import Tape
 from gateway.telemetry.traffic import Traffic
 from gateway.timeline import Clock
 from routing_policies.document import Policy
+
+if TYPE_CHECKING:
+    from gateway.access.oidc import Oidc
 
 
 class ControlPlane:
@@ -78,6 +82,7 @@ class ControlPlane:
         self.last_day = LastDay(self.traffic, store, holder=holder, wall=wall)
         self.token = LocalToken(config.runtime_dir)
         self._sessions = Sessions(store, self.directory.accounts, wall)
+        self._oidc = _oidc(config, store, environment, wall)
         accept = acceptance(config, environment, has_stored_keys=lambda: bool(self.directory.keys))
         reader = DocumentReader(config.policy_variables, accept)
         self.file = PolicyFile(
@@ -160,6 +165,7 @@ class ControlPlane:
         is_socket = self._config.admin_listen.startswith("unix:")
         gate = Gate(directory, self._sessions, self.token, is_socket=is_socket)
         passwords = Passwords()
+        is_secure = self._config.oidc_redirect_url.startswith("https://")
         login = LoginDesk(
             gate,
             directory.accounts,
@@ -167,8 +173,8 @@ class ControlPlane:
             passwords,
             audit,
             clock=self._clock,
-            oidc_start=None,
-            is_secure=False,
+            oidc_start=None if self._oidc is None else OIDC_START,
+            is_secure=is_secure,
         )
         policy = PolicyDesk(self.book, audit, self.last_day, canary=self._running_canary)
         canaries = CanaryDesk(self.book, policy, self.canaries)
@@ -185,6 +191,10 @@ class ControlPlane:
             accounts,
             AuditDesk(audit),
         )
+        if self._oidc is not None:
+            from gateway.admin.oidc_desk import OidcDesk  # as in `_oidc`
+
+            more = (*more, *OidcDesk(self._oidc, directory.accounts, login, is_secure=is_secure).entries())
         table = Table([*(entry for desk in desks for entry in desk.entries()), *more])
         return AdminFront(site, table, gate, ids=ids, log=self._log)
 
@@ -205,6 +215,25 @@ class ControlPlane:
         self._log.event(
             "admin_change", seq=seq, author=entry.author, action=entry.action, target=entry.target, hash=entry.hash
         )
+
+
+def _oidc(
+    config: GatewayConfig, store: Store, environment: Mapping[str, str], wall: Callable[[], float]
+) -> Oidc | None:
+    if not config.oidc_issuer:
+        return None
+    from gateway.access.oidc import Oidc, OidcRules  # only who uses it pays for its imports
+
+    name = config.oidc_client_secret_env
+    if name and name not in environment:
+        raise ConfigError(f"oidc_client_secret_env: there is no variable {name}")
+    rules = OidcRules(
+        issuer=config.oidc_issuer,
+        client_id=config.oidc_client_id,
+        client_secret=environment[name] if name else None,
+        redirect_url=config.oidc_redirect_url,
+    )
+    return Oidc(rules, store, wall)
 
 
 def _tape(config: GatewayConfig, holder: str, wall: Callable[[], float]) -> Tape | None:

@@ -96,12 +96,17 @@ class Gate:
 
 def session_cookie(scope: Scope) -> str | None:
     """The value of the session's cookie."""
+    return cookie_of(scope, COOKIE)
+
+
+def cookie_of(scope: Scope, wanted: str) -> str | None:
+    """The value of one cookie."""
     header = find_header(scope, b"cookie")
     if header is None or len(header) > _MAX_COOKIE_BYTES:
         return None
     for part in header.decode("latin-1").split(";"):
         name, _, value = part.strip().partition("=")
-        if name == COOKIE:
+        if name == wanted:
             return value
     return None
 

@@ -20,6 +20,7 @@ from gateway.endpoints import JSON, Answer
 from gateway.http.asgi import Header, Scope
 
 API: Final = "/admin/api"
+OIDC_START: Final = f"{API}/oidc/start"
 _NO_STORE: Final = (b"cache-control", b"no-store")
 _NOBODY: Final = Identity(name="nobody", role=Role.VIEWER, mode="open")
 
@@ -81,15 +82,12 @@ class LoginDesk:
         self._guesses.forget(whose[0])
         return await self.admit(admin)
 
-    async def admit(self, admin: Admin, *, location: str | None = None) -> Answer:
-        """Begin a session; with `location` by a redirect to there."""
+    async def admit(self, admin: Admin) -> Answer:
+        """Begin a session."""
         cookie, identity = await self._sessions.begin(admin)
         await self._audit.record(identity, "login", admin.name)
         headers = (JSON, _NO_STORE, self._cookie(cookie, int(SESSION_S)))
-        answer = Answer.json(self._described(identity))
-        if location is not None:
-            return Answer(status=303, headers=(*headers, (b"location", location.encode("ascii"))))
-        return Answer(headers=headers, body=answer.body)
+        return Answer(headers=headers, body=Answer.json(self._described(identity)).body)
 
     async def log_out(self, call: Call) -> Answer:
         """The session is over at every replica."""
