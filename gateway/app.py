@@ -268,7 +268,7 @@ class Gateway:
         self.control.start(self._spawn)
         self._stores.start(self._spawn)
         self.room.start(self._spawn)
-        self._spawn(self._answers.run(self._stores.control), "kept_answers")
+        self._spawn(self._answers.run(self._stores.control, self._stores.sharing), "kept_answers")
         self.log.event("started", listening={name: list(found) for name, found in self.server.addresses.items()})
 
     async def leave(self) -> None:

@@ -19,6 +19,7 @@ from gateway.background_ask import BackgroundAsk, Question
 from gateway.cache.audit_book import AuditBook
 from gateway.cache.audit_record import AuditRecord, By, Texts, clipped
 from gateway.cache.comparison import Verdict, judge_document, judge_said, says_the_same, text_of, verdict_of
+from gateway.cache.differences import Differences, differences
 from gateway.cache.entry import CacheEntry
 from gateway.cache.error_budget import audit_probability
 from gateway.cache.quest import Quest
@@ -32,6 +33,10 @@ from routing_policies.document import Cache
 MAX_RUNNING: Final = 4
 MAX_SERVED: Final = 10_000
 """Similar answers that feedback may still be about."""
+MAX_EXPOSURES: Final = 3
+"""Of one question to the same answer; from then on it is audited at once, for what is asked often goes wrong often."""
+MANY: Final = 100
+"""Exposures after an audit, until it is one of those again."""
 COMPARED_RATIO: Final = 5.0
 """Of `audit_ratio`: the share of answers compared that cost no upstream call."""
 
@@ -82,6 +87,8 @@ class Auditor:
         self._wall = wall
         self._tasks: set[asyncio.Task[None]] = set()
         self._served: OrderedDict[str, _Case] = OrderedDict()
+        self._exposures: OrderedDict[tuple[bytes, bytes], int] = OrderedDict()
+        """How often a question was given the same similar answer since it was last audited."""
 
     def served(self, turn: Turn, request: ChatRequest, planned: PlannedRoute, quest: Quest) -> None:
         """A similar answer is given: draw whether it is audited."""
@@ -94,7 +101,14 @@ class Auditor:
         self._served[case.request_id] = case
         if len(self._served) > MAX_SERVED:
             self._served.popitem(last=False)
+        pair = quest.key.exact, finding.entry.exact
+        exposures = self._exposures[pair] = self._exposures.pop(pair, 0) + 1
+        if len(self._exposures) > MAX_SERVED:
+            self._exposures.popitem(last=False)
+        if exposures >= MAX_EXPOSURES and probability > 0.0:
+            probability = 1.0
         if self._draw(probability):
+            self._exposures[pair] = -MANY
             question = Question(request.document, turn.snapshot, planned, turn.record.tenant, turn.cache_salt)
             case = msgspec.structs.replace(case, weight=1.0 / probability, question=question)
             self._begin(self._audit(case, question))
@@ -185,6 +199,7 @@ class Auditor:
             by=by,
             was_served=case.was_served,
             answer_similarity=answer_similarity,
+            differences=told(differences(case.asked, case.entry.text or "")),
         )
 
     async def _verdict(self, case: _Case, kept: str, fresh: str) -> tuple[Verdict, By, float | None]:
@@ -211,6 +226,19 @@ class Auditor:
 def _case(request_id: str, quest: Quest, finding: Finding, entry: CacheEntry, *, was_served: bool) -> _Case:
     asked = quest.key.text or ""
     return _Case(request_id, quest.whose, quest.wanted.rule, asked, finding, entry, 1.0, was_served)
+
+
+def told(found: Differences) -> tuple[str, ...]:
+    """For people."""
+    kinds = {
+        "other numbers": found.num_extra_numbers,
+        "other names": found.num_extra_names,
+        "other order": found.is_reordered,
+        "another kind of question": found.has_other_question,
+        "words that only the new one has": found.asked_only,
+        "words that only the kept one has": found.kept_only,
+    }
+    return tuple(kind for kind, amount in kinds.items() if amount)
 
 
 def _texts(case: _Case, kept: str | None, fresh: str | None) -> Texts:

@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 from gateway.admission.guard import Guard
 from gateway.audit import Auditor
@@ -18,12 +18,13 @@ from gateway.cache.audit_journal import AuditJournal
 from gateway.cache.audit_record import AuditRecord
 from gateway.cache.entry import CacheEntry
 from gateway.cache.error_budget import state_of
-from gateway.cache.exact import ExactTier
+from gateway.cache.exact import ExactTier, Selection
 from gateway.cache.exact_cache import ExactCache
 from gateway.cache.index_file import SAVE_S, IndexFile
 from gateway.cache.judges import Judges
 from gateway.cache.route_book import RouteBook, RouteBooks, Whose
 from gateway.cache.semantic import SemanticTier
+from gateway.cache.sharing import Sharing
 from gateway.embedding.embedder import Embedder
 from gateway.ids import RequestIds
 from gateway.routing.snapshot import PolicySnapshot
@@ -73,7 +74,9 @@ class KeptAnswers:
         self.books = RouteBooks(judges.first)
         self.audits = AuditBook(self.books, bound_of=self._bound_of, on_level=self._note_level)
         tier = ExactTier(max_bytes=max_bytes, on_removed=self._removed)
-        self.exact = ExactCache(tier, wall=time.time, on_taken=self._taken, on_wrong=self._wrong)
+        self.exact = ExactCache(
+            tier, wall=time.time, on_taken=self._taken, on_wrong=self._wrong, on_purged=self._purged
+        )
         self.semantic = SemanticTier(
             tier, track_of=self.audits.track_of, is_barred=self.audits.is_barred, wall=time.time
         )
@@ -107,13 +110,14 @@ class KeptAnswers:
         """Whether similar answers are looked for."""
         return self._embedder.is_ready
 
-    async def run(self, store: Store) -> None:
-        """Keep audits in `store`, and the index in its file, until cancelled."""
+    async def run(self, store: Store, sharing: Sharing | None) -> None:
+        """Keep audits in `store` and, where answers outlive this process by `sharing`, the index in its file, until
+        cancelled."""
         await self._is_wanted.wait()
         self._journal = AuditJournal(store, self.audits, self.books, holder=self._holder, wall=time.time)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._journal.run(), name="audit_journal")
-            tasks.create_task(self._keep_index(), name="index_file")
+            tasks.create_task(self._keep_index(sharing), name="index_file")
             tasks.create_task(self._learn(), name="recalibration")
 
     async def aclose(self) -> None:
@@ -140,7 +144,7 @@ class KeptAnswers:
         metrics.cache_entries.labels().set(self.exact.num_entries)
         metrics.cache_index_entries.labels().set(self.semantic.num_entries)
 
-    async def _keep_index(self) -> None:
+    async def _keep_index(self, sharing: Sharing | None) -> None:
         while not self._embedder.is_ready:
             await asyncio.sleep(_READY_POLL_S)
         name = self._embedder.encoder_id
@@ -149,6 +153,10 @@ class KeptAnswers:
         if calibrated_for is not None and not name.lower().startswith(_weights_of(calibrated_for)):
             self._log.event("judge_of_other_encoder", level="error", encoder=name, calibrated_for=calibrated_for)
             return  # similarities would mean something else: exact answers only
+        if sharing is None:
+            self.semantic.drops_orphans = True
+            self.semantic.open(self._file.begin(name), name)
+            await self._settle_for_ever()
         index, problem = await self._file.load(name)
         if problem is not None:
             self._log.event("index_dropped", level="warning", error=problem)
@@ -157,6 +165,7 @@ class KeptAnswers:
         while True:
             await asyncio.sleep(_SETTLE_S)
             await self._file.settle()
+            self.semantic.drops_orphans = sharing.is_caught_up
             if time.monotonic() >= saved_at + SAVE_S:
                 await self._save()
                 saved_at = time.monotonic()
@@ -168,6 +177,11 @@ class KeptAnswers:
             for _, book in self.books:
                 if book.num_news >= MIN_NEWS:
                     book.recalibrated(await asyncio.to_thread(self._judges.learn, tuple(book.evidence.samples)))
+
+    async def _settle_for_ever(self) -> NoReturn:
+        while True:
+            await asyncio.sleep(_SETTLE_S)
+            await self._file.settle()
 
     async def _save(self) -> None:
         """A disk that will not have it costs the next start some time, and nothing else."""
@@ -189,6 +203,11 @@ class KeptAnswers:
     def _taken(self, entry: CacheEntry) -> None:
         self.semantic.taken(entry)
 
+    def _purged(self, selection: Selection) -> None:
+        """Texts that were kept for review go with the answers."""
+        for record in self.audits.forget_texts(lambda record: _is_covered(record, selection)):
+            self._record(record)
+
     def _wrong(self, request_id: str) -> None:
         self.auditor.disowned(request_id)
 
@@ -202,6 +221,18 @@ class KeptAnswers:
         )
         if self._journal is not None:
             self._journal.note_level(whose, book)
+
+
+def _is_covered(record: AuditRecord, selection: Selection) -> bool:
+    texts = record.texts
+    said = "" if texts is None else f"{texts.asked}\n{texts.kept_question}".casefold()
+    return (
+        selection.id in (None, record.entry_id)
+        and selection.tenant in (None, record.tenant)
+        and selection.route in (None, record.route)
+        and (selection.text is None or selection.text.casefold() in said)
+        and (selection.until is None or record.at <= selection.until)
+    )
 
 
 def _weights_of(encoder_id: str) -> str:

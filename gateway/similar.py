@@ -14,7 +14,7 @@ from gateway.cache.semantic import Embeds, Finding, SemanticTier
 from gateway.race import Race
 from gateway.request import ChatRequest
 from gateway.routing.router import PlannedRoute
-from gateway.telemetry.record import CacheResult
+from gateway.telemetry.record import CacheResult, Neighbourhood
 from gateway.timeline import Clock, Stage
 from gateway.turn import Turn
 
@@ -86,6 +86,7 @@ class SimilarAnswers:
             return self._found(turn, request, planned, quest)
         if turn.record.cache is CacheResult.MISS:
             turn.record.cache_reason = quest.reason
+        self._note_neighbour(turn, quest)
         first_byte_s = timeline.spent[Stage.UPSTREAM_FIRST_BYTE]
         if first_byte_s is not None:
             quest.book.order.note_upstream(first_byte_s)
@@ -124,10 +125,25 @@ class SimilarAnswers:
             return None
         entry, now = finding.entry, self._wall()
         self._tier.use(entry)
+        turn.record.cache, turn.record.cache_reason = CacheResult.HIT_SEMANTIC, "similar"
+        self._note_neighbour(turn, quest)
         quest.book.evidence.note_hit(now)
         self._audits.served(turn, request, planned, quest)
         age_s = max(0.0, now - entry.created_at)
         return Lookup(CacheResult.HIT_SEMANTIC, "similar", answer=entry.answer, age_s=age_s, entry_id=entry.id)
+
+    def _note_neighbour(self, turn: Turn, quest: Quest) -> None:
+        finding = quest.finding
+        if finding is not None and finding.entry is not None:
+            turn.record.neighbour = Neighbourhood(
+                entry_id=finding.entry.id,
+                similarity=finding.similarity,
+                runner_up=finding.runner_up,
+                chance_right=finding.chance,
+                floor=finding.floor,
+                served=turn.record.cache is CacheResult.HIT_SEMANTIC,
+                why=turn.record.cache_reason,
+            )
 
     def _book(self, turn: Turn, planned: PlannedRoute) -> RouteBook:
         return self._books.of(Whose(turn.record.tenant, planned.route.id))

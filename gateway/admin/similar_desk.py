@@ -22,6 +22,7 @@ from gateway.similar import MODE
 from routing_policies.document import Cache, Policy
 
 AUDITS_PATH: Final = f"{CACHE_PATH}/audits"
+_BOUNDS: Final = (0.005, 0.01, 0.02, 0.05)
 _SHOWN: Final = 50
 _MAX_SHOWN: Final = 500
 _FILTERS: Final = ("tenant", "route", "verdict")
@@ -131,6 +132,23 @@ def _shown_book(whose: Whose, book: RouteBook, rule: Cache) -> dict[str, Any]:
         "is_recalibrated": book.is_recalibrated,
         "lookup_ms": round(book.order.lookup_s * 1000, 3),
         "similarities": book.similarities.shown(),
+        "bounds": [_shown_bound(book, bound) for bound in _BOUNDS],
+    }
+
+
+def _shown_bound(book: RouteBook, bound: float) -> dict[str, Any]:
+    """What the evidence says of another bound; a floor above 1 serves nothing."""
+    floor = book.judge.floor(bound)
+    found = book.evidence.above(floor)
+    return {
+        "max_error_ratio": bound,
+        "floor": floor,
+        "hit_ratio": found.num_hits / found.num_requests if found.num_requests else 0.0,
+        "ratio": found.ratio,
+        "low": found.low,
+        "high": found.high,
+        "audited": found.num_audited,
+        "wrong": found.num_wrong,
     }
 
 

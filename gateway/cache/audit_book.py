@@ -87,12 +87,12 @@ class AuditBook:
         records = self._by_exact.get(exact)
         return records is not None and any(record.verdict == "wrong" for record in records.values())
 
-    def forget_texts(self, covers: Callable[[str], bool]) -> list[AuditRecord]:
-        """Strip the texts off records of entries that `covers` names by id; the changed ones."""
+    def forget_texts(self, covers: Callable[[AuditRecord], bool]) -> list[AuditRecord]:
+        """Strip the texts off records that are covered; the changed ones."""
         stripped = [
             msgspec.structs.replace(record, texts=None)
             for record in self._records.values()
-            if record.texts is not None and covers(record.entry_id)
+            if record.texts is not None and covers(record)
         ]
         for record in stripped:
             self._records[record.id] = self._by_exact[record.exact][record.id] = record

@@ -58,9 +58,11 @@ class ExactCache:
         wall: Callable[[], float],
         on_taken: Callable[[CacheEntry], None] = lambda entry: None,
         on_wrong: Callable[[str], None] = lambda request_id: None,
+        on_purged: Callable[[Selection], None] = lambda selection: None,
     ) -> None:
         """`wall` tells seconds since 1970: entries outlive processes; `on_taken` hears of entries that other processes
-        made and sent with a vector, `on_wrong` of answers that were called wrong."""
+        made and sent with a vector, `on_wrong` of answers that were called wrong, `on_purged` of every purge."""
+        self._on_purged = on_purged
         self._on_wrong = on_wrong
         self._on_taken = on_taken
         self._tier = tier
@@ -191,6 +193,8 @@ class ExactCache:
     def purge(self, selection: Selection, *, dry_run: bool) -> list[CacheEntry]:
         """What the selection covers here; removed, here and everywhere, unless it is a dry run."""
         covered = self._tier.purge(selection, dry_run=dry_run)
+        if not dry_run:
+            self._on_purged(selection)
         if not dry_run and self._others is not None:
             self._others.purged(selection)
         return covered
@@ -217,6 +221,7 @@ class ExactCache:
     def take_purge(self, selection: Selection) -> None:
         """Operators threw it out elsewhere."""
         self._tier.purge(selection, dry_run=False)
+        self._on_purged(selection)
 
     def take_quarantine(self, exact: bytes, digest: bytes, until: float) -> None:
         """This answer is wrong, whoever was told so."""

@@ -25,6 +25,12 @@ class IndexFile:
         self._dimensions = dimensions
         self._index: VectorIndex | None = None
         self._num_saved = 0
+        self._is_saved = True
+
+    def begin(self, encoder_id: str) -> VectorIndex:
+        """An empty index that is not saved."""
+        self._index, self._is_saved = VectorIndex(self._dimensions, encoder_id), False
+        return self._index
 
     async def load(self, encoder_id: str) -> tuple[VectorIndex, str | None]:
         """The index as it was saved, else an empty one and what was wrong; None where there was no file."""
@@ -42,7 +48,7 @@ class IndexFile:
     async def save(self) -> None:
         """Save what has changed. Raises OSError."""
         index = self._index
-        if index is not None and index.num_changes != self._num_saved:
+        if self._is_saved and index is not None and index.num_changes != self._num_saved:
             self._num_saved = index.num_changes
             await asyncio.to_thread(save, index, self._path)
 

@@ -121,6 +121,8 @@ class SemanticTier:
         self._tier = tier
         self._index: Index | None = None
         self._encoder_id = ""
+        self.drops_orphans = False
+        """Whether what the index has and nobody keeps is gone for good, and not merely to be read yet."""
         self._early: dict[bytes, CacheEntry] = {}
         """Entries of other processes that came before the encoder was there."""
         self._track_of = track_of
@@ -175,9 +177,10 @@ class SemanticTier:
         fit: list[_Fit] = []
         for near in found:
             entry = self._tier.by_exact(near.exact)
-            if (
-                entry is not None
-                and entry.context == key.context
+            if entry is None:
+                self._drop_orphan(near.exact)
+            elif (
+                entry.context == key.context
                 and entry.text is not None
                 and now < entry.expires_at - STALE_S
                 and entry.is_fresh(now, wanted.control.max_age_s)
@@ -186,6 +189,10 @@ class SemanticTier:
             ):
                 fit.append(_Fit(entry, near.similarity))
         return fit
+
+    def _drop_orphan(self, exact: bytes) -> None:
+        if self.drops_orphans and self._index is not None:
+            self._index.remove(exact)
 
     def use(self, entry: CacheEntry) -> None:
         """It is served: it is worth keeping."""

@@ -90,6 +90,11 @@ class Sharing:
         self._unswept: deque[Selection] = deque()
         self._may_sweep = asyncio.Event()
 
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether everything that the store had was read once."""
+        return self._cursor is not None
+
     # What this process has to tell.
 
     def kept(self, entry: CacheEntry, fresh_until: float) -> None:

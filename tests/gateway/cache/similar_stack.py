@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from gateway.admission.guard import Guard
 from gateway.cache.judges import Judges
 from gateway.cache.route_book import RouteBook, Whose
 from tests.gateway.cache.test_exact_cache import cached_policy
@@ -43,6 +44,8 @@ async def similar(
         load_encoder=encoder.load,
         judges=Judges(first=NearJudge(), encoder_id=None, learn=lambda samples: NearJudge()),
     ) as stack:
+        # A machine that is busy with other tests is no reason to audit less.
+        stack.gateway._answers.auditor._guard = Guard(memory_limit_bytes=None, resident_bytes=lambda: None)
         await until(lambda: stack.gateway._answers.semantic._index is not None)
         yield stack, encoder
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from gateway.admission.guard import Strain
+from gateway.audit import MAX_EXPOSURES
 from gateway.cache.error_budget import CLOSED
 from tests.gateway.cache.similar_stack import ask, book_of, cache_of, completion, keep, similar, until
 from tests.gateway.scripted import Script, Wire
@@ -122,9 +123,9 @@ async def test_nothing_is_asked_in_the_background_under_load(tmp_path: Path) -> 
     async with similar(tmp_path, AUDITED) as (stack, _):
         await keep(stack, KEPT)
         deployment = stack.small.otherwise = Deployment("")
-        stack.gateway._guard.strain = Strain.STRAINED
+        stack.gateway._answers.auditor._guard.strain = Strain.STRAINED
         await serve_one(stack, 1)
-        stack.gateway._guard.strain = Strain.NONE
+        stack.gateway._answers.auditor._guard.strain = Strain.NONE
         metrics = (await stack.get("/metrics", admin=True)).body.decode()
         assert 'penstock_cache_audits_total{verdict="skipped"} 1.0' in metrics
         assert deployment.num_audits == 0
@@ -157,3 +158,41 @@ async def test_a_stream_of_wrong_answers_tightens_the_tier_and_closes_it(tmp_pat
         await until(lambda: len(stack.gateway._answers.audits) > known)
         record = next(iter(stack.gateway._answers.audits))
         assert (record.verdict, record.was_served) == ("right", False), "closed, it learns from what is said anyway"
+
+
+async def test_what_is_asked_often_is_audited_however_small_the_share(tmp_path: Path) -> None:
+    async with similar(tmp_path, "ttl_s: 60, audit_ratio: 0.000001") as (stack, _):
+        stack.small.otherwise = says("Press 1.")
+        await keep(stack, KEPT)
+        deployment = stack.small.otherwise = Deployment("Press 2.")
+        for _ in range(MAX_EXPOSURES):
+            assert cache_of(await ask(stack, "How do I reset the password of a Danish mailbox?")) == "hit-semantic"
+        await until(lambda: len(stack.gateway._answers.audits))
+        (record,) = stack.gateway._answers.audits
+        assert (record.verdict, record.weight, deployment.num_audits) == ("wrong", 1.0, 1)
+        assert record.differences != ()
+
+
+async def test_a_purge_takes_the_texts_for_review_with_it(tmp_path: Path) -> None:
+    async with similar(tmp_path, AUDITED + ", review_texts: true") as (stack, _):
+        stack.small.otherwise = says("Press 1.")
+        await keep(stack, KEPT)
+        stack.small.otherwise = Deployment("Press 1.")
+        await serve_one(stack, 1)
+        await until(lambda: len(stack.gateway._answers.audits))
+        purge = {"text": "PASSWORD", "dry_run": False}
+        assert (await stack.ask(purge, path="/admin/api/cache/purge", admin=True)).status == 200
+        assert [record.texts for record in stack.gateway._answers.audits] == [None]
+
+
+async def test_the_request_tells_of_its_neighbour(tmp_path: Path) -> None:
+    async with similar(tmp_path) as (stack, _):
+        stack.small.otherwise = says("Press 1.")
+        first = await keep(stack, KEPT)
+        stack.small.otherwise = Deployment("Press 1.")
+        served = await ask(stack, KEPT + " Please?")
+        path = f"/admin/api/requests/{served.headers['x-request-id']}"
+        told = (await stack.get(path, admin=True)).json["request"]
+        assert told["cache_entry"] == told["neighbour"]["entry_id"] == first.headers["x-request-id"]
+        assert told["neighbour"]["served"] is True
+        assert told["neighbour"]["chance_right"] >= told["neighbour"]["floor"]

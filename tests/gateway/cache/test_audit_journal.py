@@ -177,7 +177,7 @@ def test_a_purge_takes_the_texts_off_the_records_of_what_it_covers() -> None:
     import msgspec
 
     book.add(msgspec.structs.replace(record(1), texts=texts), 0.0)
-    stripped = book.forget_texts(lambda entry_id: entry_id == "req_0")
+    stripped = book.forget_texts(lambda found: found.entry_id == "req_0")
     assert [found.texts for found in stripped] == [None]
     assert [found.texts for found in book] == [None]
 

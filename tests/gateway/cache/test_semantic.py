@@ -229,3 +229,14 @@ def test_a_cache_that_takes_an_entry_keeps_its_vector_once() -> None:
     cache.take(world.semantic.packed(entry, world.vector))
     assert [bool(found.vector) for found in taken] == [True]
     assert cache._tier.by_exact(entry.exact) == entry
+
+
+def test_what_the_index_has_and_nobody_keeps_is_dropped_when_everything_was_read() -> None:
+    world = World()
+    asked = request()
+    world.index.add(world.key(asked, wanted_by()).context, b"orphan", world.vector)
+    assert world.find(asked, wanted_by()).reason == "alone"
+    assert len(world.index) == 1, "it may be read yet"
+    world.semantic.drops_orphans = True
+    assert world.find(asked, wanted_by()).reason == "alone"
+    assert len(world.index) == 0

@@ -136,7 +136,7 @@ async def test_a_client_chooses_inside_the_policy(tmp_path: Path, control: str, 
     async with similar(tmp_path) as (stack, _):
         await keep(stack, KEPT)
         await asyncio.sleep(0.01)  # so that the entry has an age
-        stack.small.otherwise = echo(0.5)
+        stack.small.otherwise = echo(SLOW_S if expected == "hit-semantic" else 0.0)
         reply = await stack.ask(question(NEAR), headers={"cache-control": control})
         assert cache_of(reply) == expected
 
@@ -164,16 +164,18 @@ async def test_the_same_words_in_another_context_are_never_answered_from_here(
     async with similar(tmp_path) as (stack, _):
         stack.small.otherwise = echo()
         await keep(stack, KEPT)
-        stack.small.otherwise = echo(0.3)
+        stack.small.otherwise = echo(SLOW_S)
         assert cache_of(await ask(stack, NEAR)) == "hit-semantic"
+        stack.small.otherwise = echo()
         assert cache_of(await stack.ask({**question(NEAR), **fields})) in ("miss", "bypass")
 
 
 async def test_feedback_on_a_similar_answer_quarantines_the_entry_behind_it(tmp_path: Path) -> None:
     async with similar(tmp_path) as (stack, _):
         await keep(stack, KEPT)
-        stack.small.otherwise = echo(0.3)
+        stack.small.otherwise = echo(SLOW_S)
         served = await ask(stack, NEAR)
+        stack.small.otherwise = echo()
         wrong = {"request_id": served.headers["x-request-id"], "verdict": "wrong"}
         said = await stack.ask(wrong, path="/v1/feedback")
 
