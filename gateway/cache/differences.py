@@ -17,12 +17,15 @@ from gateway.cache.opposites import are_opposites
 from gateway.cache.stems import are_variants
 from gateway.cache.wording import Word, Wording
 
-Veto = Literal["number", "unit", "date", "negation", "opposite", "direction", "identifier", "name", "word", "too_long"]
+Veto = Literal[
+    "number", "unit", "date", "negation", "opposite", "direction", "identifier", "name", "word", "verb", "too_long"
+]
 
 _SYMMETRIC: Final = frozenset({"and", "or", "vs", "versus", "between", "among", "&", "/", "v", "nor", "plus", "with"})
 """What stands between two things that may be named in either order."""
 _BOTH_WAYS: Final = frozenset({"far", "distanc", "between", "differenc", "versus", "vs"})
 """With these it is all one which comes first."""
+_GOVERNING: Final = frozenset({"from", "of", "on", "about", "against", "up", "with", "off"})
 _MAX_TURNED: Final = 24
 MAX_SLOT: Final = 3
 """Words between equal beginnings and ends that count as one thing put in another's place."""
@@ -186,6 +189,8 @@ def _veto(
             return "name"
         if slot.is_replaced() and any(one.rarity for one in only_asked) and any(one.rarity for one in only_kept):
             return "word"
+    if _is_governed(only_asked, asked.words, kept.words) or _is_governed(only_kept, kept.words, asked.words):
+        return "verb"
     return "direction" if slot.is_turned() else None
 
 
@@ -196,6 +201,8 @@ def _veto_of_facts(asked: Wording, kept: Wording) -> Veto | None:
         ours, theirs = Counter(asked.numbers), Counter(kept.numbers)
         if ours - theirs and theirs - ours:
             return "number"
+    if asked.operators != kept.operators and (asked.numbers or kept.numbers):
+        return "number"
     if asked.units - kept.units and kept.units - asked.units:
         return "unit"
     if asked.dates - kept.dates and kept.dates - asked.dates:
@@ -219,6 +226,22 @@ def _beside(word: Word, words: Sequence[Word]) -> set[tuple[int, str]]:
     places = [at for at, known in enumerate(words) if known is word]
     found = {(-1, words[at - 1].stem) for at in places if at}
     return found | {(1, words[at + 1].stem) for at in places if at + 1 < len(words)}
+
+
+def _is_governed(extra: Sequence[Word], words: Sequence[Word], others: Sequence[Word]) -> bool:
+    """Whether one text does what the other says something about doing: `water it`, `refrain from watering it`."""
+    theirs: dict[str, str] | None = None
+    for word in extra:
+        if word.rarity < 1.0:
+            continue
+        at = next(number for number, known in enumerate(words) if known is word) + 1
+        if at < len(words) and words[at].text in _GOVERNING:
+            at += 1
+        if at < len(words) and words[at].text.endswith("ing"):
+            theirs = {other.stem: other.text for other in others} if theirs is None else theirs
+            if not theirs.get(words[at].stem, "ing").endswith("ing"):
+                return True
+    return False
 
 
 def _shared_ends(asked: Sequence[Word], kept: Sequence[Word]) -> tuple[int, int]:

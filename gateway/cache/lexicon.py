@@ -45,7 +45,8 @@ COMMON_WORDS: Final = words_of(
 NEGATIONS: Final = words_of(
     """not no never cannot cant dont doesnt didnt isnt arent wasnt werent wont wouldnt shouldnt couldnt hasnt havent
     hadnt aint mustnt neednt without none nobody nothing nowhere neither nor hardly barely scarcely lack lacks
-    lacking fail fails failed except avoid avoiding unless refuse stop stopped instead rather"""
+    lacking fail fails failed except avoid avoiding unless refuse stop stopped instead rather refrain skip omit
+    omitting exclude excluding ignore abstain forgo minus sans devoid neglect decline"""
 )
 QUESTION_WORDS: Final = {
     **dict.fromkeys(words_of("how"), "how"),

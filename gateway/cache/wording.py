@@ -27,10 +27,11 @@ MAX_WORDS: Final = 128
 """What stands behind them is not looked at; `Wording.is_whole` tells."""
 
 _tokens: Final = re.compile(
-    r"\d+(?:[.,:/-]\d+)*\w*|\.?[^\W\d_](?:[\w']|[.@](?=[^\W\d]))*(?:\+\+|#)?|[%$€£¥₹°]|[^\w\s'\".,;:!?()-]"
+    r"\d+(?:[.,:/-]\d+)*\w*|\.?[^\W\d_](?:[\w']|[.@](?=[^\W\d]))*(?:\+\+|#)?|[%$€£¥₹°]|[^\w\s'\".,;:!?()*`~|_-]"
 ).findall
 _CONTRACTED: Final = re.compile(r"(?:n't|'(?:s|re|ve|ll|d|m))$")
 _CODE: Final = re.compile(r"\w.*[\d_@+#.]|\d.*\w")
+_OPERATORS: Final = frozenset("+=<>^×÷√≤≥≠±")
 _QUESTION_SPAN: Final = 12
 """Among so many first words the one is looked for that asks."""
 _MEMORY: Final = 16_384
@@ -58,6 +59,8 @@ class Wording(msgspec.Struct, frozen=True, gc=False):
     numbers: tuple[str, ...]
     units: frozenset[str]
     dates: frozenset[str]
+    operators: frozenset[str]
+    """Of arithmetic; what they are between is in the numbers."""
     num_negations: int
     question: str
     """What kind of answer is asked for; empty when no word tells."""
@@ -76,6 +79,7 @@ class Wording(msgspec.Struct, frozen=True, gc=False):
             tuple(reader.numbers),
             frozenset(reader.units),
             frozenset(reader.dates),
+            _OPERATORS.intersection(reader.lowered),
             reader.num_negations,
             _question(reader.lowered),
             is_whole,
@@ -159,10 +163,11 @@ class _Reader:
             value, length = grown, length + 1
         if unit is None and (unit := unit_of(self._following(at + length), after_number=True)) is not None:
             length += 1
-        if unit is not None:
-            self.units.add(unit)
         self.numbers.append(value)
         self.words.append(Word(value, token, 1.0))
+        if unit is not None:
+            self.units.add(unit)
+            self.words.append(Word(unit, unit, 1.0))
         return length
 
     def _following(self, at: int) -> str:

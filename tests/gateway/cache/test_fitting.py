@@ -49,7 +49,15 @@ def stream(seed: int) -> tuple[Questions, np.ndarray[tuple[int, int], np.dtype[n
 @pytest.fixture(scope="module")
 def fitted() -> Judge:
     questions, vectors = stream(seed=3)
-    return Judge(Fit(encoder="made up", seed=1, note=lambda text: None).run(questions, vectors))
+    return Judge(
+        Fit(
+            encoder="made up",
+            seed=1,
+            note=lambda text: None,
+            boosting=Boosting(num_trees=40, min_rows=40),
+            num_repeats=1,
+        ).run(questions, vectors)
+    )
 
 
 def test_the_fitted_judge_learns_what_changes_the_meaning(fitted: Judge) -> None:
