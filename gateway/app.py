@@ -185,6 +185,7 @@ class Gateway:
             metrics=self.metrics,
             recent=self.recent,
             cache=cache,
+            books=self._answers.books,
             store=self._stores.control,
             is_shared=config.store_address.kind != "embedded",
             facts=self._facts,

@@ -15,8 +15,10 @@ from gateway.admin.live_state import LiveState, live_state
 from gateway.admin.pages import Pages
 from gateway.admin.replicas import Replicas
 from gateway.admin.request_desk import REQUESTS_PATH, RequestDesk
+from gateway.admin.similar_error import worst_error
 from gateway.admin.view import DEPLOYMENTS_PATH, LOAD_PATH, OVERVIEW_PATH, View
 from gateway.cache.exact_cache import ExactCache
+from gateway.cache.route_book import RouteBooks
 from gateway.endpoints import SiteMap
 from gateway.ids import RequestIds
 from gateway.routing.live import LiveDeployment
@@ -41,6 +43,7 @@ class ControlRoom:
         metrics: GatewayMetrics,
         recent: RecentRequests,
         cache: ExactCache,
+        books: RouteBooks,
         store: Store,
         is_shared: bool,
         facts: Callable[[], Mapping[str, Any]],
@@ -56,7 +59,13 @@ class ControlRoom:
         self.history = metrics.history(time.time)
         self._engines = EngineFacts(lambda: self._deployments().values(), clock)
         self.view = View(
-            name=name, history=self.history, live=self._live, facts=facts, engines=self._engines, wall=time.time
+            name=name,
+            history=self.history,
+            live=self._live,
+            facts=facts,
+            engines=self._engines,
+            similar_error=lambda: worst_error(books),
+            wall=time.time,
         )
         self._replicas = Replicas(store if is_shared else None, name, self.view.report, clock=clock)
         self.view.replicas = self._replicas

@@ -35,14 +35,16 @@ class View:
         live: Callable[[], LiveState],
         facts: Facts,
         engines: EngineFacts,
+        similar_error: Callable[[], dict[str, Any] | None],
         wall: Clock,
     ) -> None:
-        """`name` is this process's among all that share a store."""
+        """`name` is this process's among all that share a store; `similar_error` what audits say of similar answers."""
         self._name = name
         self._history = history
         self._live = live
         self._facts = facts
         self._engines = engines
+        self._similar_error = similar_error
         self._wall = wall
         self._charts = {window_s: Charts() for window_s in WINDOWS_S}
         self.replicas: Replicas | None = None
@@ -76,6 +78,7 @@ class View:
         """Totals over the window; without the charts where they have not changed."""
         totals, live = self._totals(window_s), self._live_state()
         document = {**self._frame(window_s), **overview(totals, live)}
+        document["cache"]["error"] = self._similar_error()
         if with_series:
             document["step_s"] = step_of(window_s)
             document["series"] = self._charts[window_s].points(self._series(window_s))

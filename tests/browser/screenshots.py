@@ -54,7 +54,7 @@ tenants:
 routes:
   - id: faq
     match: {models: [faq]}
-    cache: {mode: exact, ttl_s: 3600}
+    cache: {mode: exact_then_semantic, max_error_ratio: 0.05, audit_ratio: 0.3, ttl_s: 3600}
     select: {policy: scored, weights: {latency: 3, cost: 1}, candidates: [large, small]}
   - id: auto
     match: {models: [auto]}

@@ -35,12 +35,12 @@ const review = (a, verdict) => act(`/admin/api/cache/audits/${encodeURIComponent
 // ── The bound: what evidence says of each ────────────────────────────────────────────────────────────────────────
 function bound(b) {
   const steps = b.bounds ?? [];
-  if (!steps.length) return fill("#bound", empty("No evidence yet", "Once answers of this route were audited, this shows how many hits and how many wrong ones each bound would give."));
+  if (!steps.some((s) => s.audited)) return fill("#bound", empty("No evidence yet", "Once answers of this route were audited, this shows how many hits and how many wrong ones each bound would give."));
   const here = Math.max(0, steps.findIndex((s) => s.max_error_ratio >= b.max_error_ratio));
   const out = h("div", { "aria-live": "polite" });
   const show = (i) => {
     const s = steps[i];
-    fill(out, facts(["At most wrong", pct(s.max_error_ratio, 2)], ["Served from a chance of", s.floor > 1 ? "nothing is served" : pct(s.floor, 2)],
+    fill(out, facts(["At most wrong", pct(s.max_error_ratio, 2)], ["Served from a chance of", s.floor >= 1 ? "nothing is served" : pct(s.floor, 2)],
       ["Expected hits", [meter(s.hit_ratio, { warn: 2, bad: 2 }), `${pct(s.hit_ratio)} of requests`]], ["Expected wrong", s.audited ? `${pct(s.ratio, 2)} (${pct(s.low, 2)} to ${pct(s.high, 2)}), by ${num(s.audited)} audits` : "no audit at this bound"]),
     i === here ? h("p", { class: "sub" }, "This is the bound in force.") : h("p", {}, h("a", { href: `/admin/policy` }, "Change it in the policy"), `: routes.${b.route}.cache.max_error_ratio ${s.max_error_ratio}`));
   };

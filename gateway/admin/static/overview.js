@@ -69,7 +69,7 @@ function cache(d) {
   const c = d.cache;
   if (!c.lookups && !c.bypassed) return fill("#cache", empty("No lookups yet", "A route keeps answers once its policy says cache: {mode: exact}."));
   const part = (label, count, note) => [label, c.lookups ? [meter(count / c.lookups, { warn: 2, bad: 2 }), `${pct(count / c.lookups)} · ${num(count)}`, note && h("span", { class: "sub" }, ` ${note}`)] : num(count)];
-  const error = c.error && `wrong: ${pct(c.error.ratio, 2)} (${pct(c.error.low, 2)} to ${pct(c.error.high, 2)}, ${num(c.error.audits)} audits)`;
+  const error = c.error && `wrong at ${c.error.route}: ${pct(c.error.ratio, 2)} of requests (${pct(c.error.low, 2)} to ${pct(c.error.high, 2)}, ${num(c.error.audits)} audits)`;
   fill("#cache", facts(part("Exact", c.hit_exact), part("Semantic", c.hit_semantic, error), part("Shared in flight", c.shared), part("Miss", c.miss), ["Not asked", c.bypassed && num(c.bypassed)], ["Kept", `${num(c.entries)} answers, ${bytes(c.bytes)}`]));
 }
 
