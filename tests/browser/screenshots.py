@@ -141,7 +141,7 @@ def photograph(page: Page, admin: str, name: str, target: Path) -> None:
         page.locator("#diff li").first.wait_for()
         page.locator("#plan").click()
         page.locator("#planned dl").wait_for(timeout=60_000)
-    if name in ("overview", "deployments"):
+    if name in ("overview", "deployments", "cache"):
         page.wait_for_timeout(4000)  # let the charts and the engines' own counters come in
     raw = page.screenshot(full_page=name in ("overview", "deployments", "policy"))
     path = target / f"{name}-{page.evaluate('document.documentElement.dataset.theme') or 'light'}.png"

@@ -12,7 +12,7 @@ const routes = new Table("#books", { name: "Routes with similar answers", key: n
     { id: "state", label: "State", value: (b) => b.state, show: (b) => String(b.state).replaceAll("_", " ") },
     { id: "requests", label: "Requests", num: true, value: (b) => b.requests },
     { id: "hit_ratio", label: "Similar hits", num: true, value: (b) => b.hit_ratio, show: (b) => pct(b.hit_ratio) },
-    { id: "wrong", label: "Wrong, measured", num: true, value: (b) => b.error.ratio, show: (b) => (b.error.audited ? h("span", { class: b.error.ratio > b.max_error_ratio ? "bad" : "good" }, pct(b.error.ratio, 2)) : "not known") },
+    { id: "wrong", label: "Wrong, of requests", num: true, value: (b) => b.error.ratio, show: (b) => (b.error.audited ? h("span", { class: b.error.ratio > b.max_error_ratio ? "bad" : "good" }, pct(b.error.ratio, 2)) : "not known") },
     { id: "interval", label: "95 % interval", num: true, value: (b) => b.error.high, show: (b) => (b.error.audited ? `${pct(b.error.low, 2)} to ${pct(b.error.high, 2)}` : "–") },
     { id: "bound", label: "Bound", num: true, value: (b) => b.max_error_ratio, show: (b) => pct(b.max_error_ratio, 2) },
     { id: "audited", label: "Audits", num: true, value: (b) => b.error.audited },

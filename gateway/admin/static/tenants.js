@@ -1,6 +1,6 @@
 import { $, h, fill, num, day, ago, state, empty, banner, Table, api, act, ask, known } from "./core.js";
 
-const limits = (l) => Object.entries(l ?? {}).filter(([, v]) => v != null && typeof v !== "object").map(([name, v]) => `${name.replaceAll("_", " ")} ${num(v)}`).join(", ") || "none";
+const limits = (l) => Object.entries(l ?? {}).filter(([, v]) => typeof v === "number").map(([name, v]) => `${name.replaceAll("_", " ")} ${num(v)}`).join(", ") || "none";
 const tenants = new Table("#tenants", { name: "Tenants", none: empty("No tenants", "Without tenants every caller is the same, and no key is asked for on this machine."), columns: [
   { id: "id", label: "Tenant", value: (t) => t.id },
   { id: "models", label: "Models", wrap: true, value: (t) => (t.models?.length ? t.models.join(", ") : "all") },
