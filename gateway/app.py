@@ -27,6 +27,7 @@ from gateway.admission.admitter import Admitter
 from gateway.admission.gate import Gate
 from gateway.admission.guard import Guard
 from gateway.admission.ladder import Ladder
+from gateway.background_ask import BackgroundAsk
 from gateway.cache.judges import Judges
 from gateway.config import GatewayConfig
 from gateway.control_plane import ControlPlane
@@ -42,6 +43,7 @@ from gateway.http.descriptors import raise_open_file_limit
 from gateway.http.server import Listener, Server
 from gateway.ids import RequestIds
 from gateway.kept_answers import KeptAnswers
+from gateway.learning import Learner
 from gateway.pipeline import ChatPipeline
 from gateway.policy_file import PolicyRevision, PolicyStatus
 from gateway.probes import Probes
@@ -57,6 +59,7 @@ from gateway.routing.quality_files import load_predictors
 from gateway.routing.readiness import ReadinessProber
 from gateway.routing.retry_budget import RetryBudget
 from gateway.routing.snapshot import Connect, PolicySnapshot, SnapshotBuilder
+from gateway.shadowing import Shadower
 from gateway.stores import Stores
 from gateway.telemetry.bridge import LoggingBridge
 from gateway.telemetry.lag import LagMeter
@@ -151,6 +154,14 @@ class Gateway:
         )
         told = (*self.control.watchers(), self.recent.note)
         self._records = Records(config, self.metrics, self.log, told, rng=chance, clock=clock, instance=holder)
+        self._learner = Learner(metrics=self.metrics, report=lambda error: self.log.failure("learning_failed", error))
+        self._shadower = Shadower(
+            BackgroundAsk(rng=chance, ids=ids),
+            learner=self._learner,
+            metrics=self.metrics,
+            rng=chance,
+            is_strained=lambda: bool(self._guard.strain),
+        )
         self.pipeline = ChatPipeline(
             policy=self._current,
             parser=ChatRequestParser(),
@@ -163,6 +174,8 @@ class Gateway:
             pricer=pricer,
             gate=Gate(ladder=Ladder(trimmer=trimmer, cache=cache, pricer=pricer), clock=clock),
             forwarder=Forwarder(clock=clock, metrics=self.metrics, budget=RetryBudget()),
+            learner=self._learner,
+            shadower=self._shadower,
             quotas=self._quotas,
             recorder=self._records.recorder,
             tracing=self._records.tracing,
@@ -209,7 +222,7 @@ class Gateway:
         config = self.config
         probes = Probes(lambda: self.snapshot, lambda: self.server.leaving.is_set())
         models = Models(self._current, int(time.time()))
-        feedback = FeedbackDesk(self._current, self._cache, self.control.note_wrong)
+        feedback = FeedbackDesk(self._current, self._cache, self._note_wrong)
         public = Site(
             public_map(self.pipeline, models, probes, feedback),
             ids=self._ids,
@@ -290,6 +303,11 @@ class Gateway:
         if self.snapshot is not None:
             self._spawn(self.control.look(), "reload")
 
+    def _note_wrong(self, request_id: str, tenant: str) -> bool:
+        """Whether somebody beside the cache waited for such a verdict: a trial of a policy, or a prediction."""
+        is_tried = self.control.note_wrong(request_id, tenant)
+        return self._learner.note_wrong(request_id, tenant) or is_tried
+
     async def _close(self) -> None:
         tasks = tuple(self._tasks)
         for task in tasks:
@@ -301,6 +319,8 @@ class Gateway:
         self._images.close()
         await self.room.aclose()
         await self.control.last_words()
+        await self._shadower.aclose()
+        await self._learner.aclose()
         await self._answers.aclose()
         await self._embedder.aclose()
         await self._stores.aclose()

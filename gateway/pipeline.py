@@ -29,6 +29,7 @@ from gateway.http.asgi import BodyTooLarge, ClientGone, Receive, Scope, Send, re
 from gateway.http.disconnect import until_gone
 from gateway.ids import RequestIds
 from gateway.keys import Caller
+from gateway.learning import Learner
 from gateway.prompt_bound import refuse_hopeless
 from gateway.relay import relay_followed, relay_kept
 from gateway.request import ChatRequest, ChatRequestParser, require_json
@@ -38,6 +39,7 @@ from gateway.routing.router import PlannedRoute
 from gateway.routing.sampling import Sampler
 from gateway.routing.snapshot import PolicySnapshot
 from gateway.routing.trial import Trial
+from gateway.shadowing import Shadower
 from gateway.similar import MODE as SIMILAR_MODE
 from gateway.similar import SimilarAnswers
 from gateway.telemetry.log import LogWriter
@@ -74,6 +76,8 @@ class ChatPipeline:
         pricer: Pricer,
         gate: Gate,
         forwarder: Forwarder,
+        learner: Learner,
+        shadower: Shadower,
         quotas: Quotas,
         recorder: Recorder,
         log: LogWriter,
@@ -95,6 +99,8 @@ class ChatPipeline:
         self._pricer = pricer
         self._gate = gate
         self._forwarder = forwarder
+        self._learner = learner
+        self._shadower = shadower
         self._quotas = quotas
         self._recorder = recorder
         self._log = log
@@ -220,6 +226,8 @@ class ChatPipeline:
             await self._give_kept(turn, admitted.request, admitted.answer)
             return
 
+        if planned.route.select.shadow is not None:
+            self._shadower.draw(turn, planned)
         forward = self._forwarder.forward(turn, admitted.request, head, admitted, planned)
         if turn.quest is None:
             await forward
@@ -231,6 +239,10 @@ class ChatPipeline:
         record.outcome = _outcome_of_status(record.status, is_incomplete=record.is_incomplete)
         if turn.lookup is not None:
             self._keep(turn, turn.lookup, is_as_asked=admitted.request is request)
+        if planned.judges:
+            self._learner.remember(turn)
+        if turn.is_shadowed:
+            self._shadower.cast(turn, admitted.request, planned)
 
     async def _trim(self, turn: Turn, request: ChatRequest, planned: PlannedRoute) -> ChatRequest:
         """Shorter, where the route wants it; what was cut is recorded in tokens."""

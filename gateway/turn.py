@@ -42,6 +42,7 @@ class Turn:
         "gone_at",
         "has_started",
         "hides_odds",
+        "is_shadowed",
         "lookup",
         "place",
         "price",
@@ -66,6 +67,8 @@ class Turn:
         self.has_started = False
         """The status line is out: from here on only an error event can report a failure."""
         self.wants_timing = False
+        self.is_shadowed = False
+        """Its answer is to be held against another deployment's."""
         self.hides_odds = False
         """The answer tells how likely its tokens are, and the client did not ask for that."""
         self.cache_salt = b""

@@ -307,6 +307,15 @@ class Cascade(_Strict, frozen=True, kw_only=True):
     """Of the chance by the prompt alone: below it the first candidate is not asked at all."""
 
 
+class Shadow(_Strict, frozen=True, kw_only=True):
+    """A deployment that is asked some of the requests once more, after their answers, while it is not busy; what it
+    says is compared and never sent."""
+
+    id: Id
+    ratio: Ratio = 0.02
+    max_in_flight: Concurrency = 2
+
+
 class Select(_Strict, frozen=True, kw_only=True):
     """How a route chooses among its candidates."""
 
@@ -329,6 +338,7 @@ class Select(_Strict, frozen=True, kw_only=True):
     """What stays in one place with policy `sticky`; None: conversations."""
     canary: Canary | None = None
     cascade: Cascade | None = None
+    shadow: Shadow | None = None
     fallback: tuple[Id, ...] = ()
     """Routes or deployments whose turn it is, in this order, when no candidate is fit to answer."""
     hedge: Hedge | None = None

@@ -163,6 +163,8 @@ def _route_problems(policy: Policy, route: Route, path: Path) -> Iterator[Findin
         yield Finding(path=where, message=message)
     if route.select.hedge is not None and route.select.policy == "cascade":
         yield Finding(path=(*path, "select", "hedge"), message="has no effect with policy cascade; remove it")
+    if route.select.shadow is not None:
+        yield from _unknown_one(route.select.shadow.id, deployments, (*path, "select", "shadow", "id"), "deployment")
     if route.select.canary is not None:
         yield from _unknown_one(route.select.canary.id, ids, (*path, "select", "canary", "id"), "candidate")
     for index, name in enumerate(ids):

@@ -128,6 +128,10 @@ class GatewayMetrics:
         )
         self.prompt_tokens = make.counter("prompt_tokens_total", "Prompt tokens reported.", ("tenant",))
         self.completion_tokens = make.counter("completion_tokens_total", "Completion tokens reported.", ("tenant",))
+        labelled = ("deployment", "source", "verdict")
+        self.routing_labels = make.counter("routing_labels_total", "What was learned of small answers.", labelled)
+        compared = ("route", "deployment", "verdict")
+        self.shadows = make.counter("shadows_total", "Answers held against another deployment's.", compared)
         self.decisions = make.counter("routing_decisions_total", "Routing decisions.", ("policy", "choice", "reason"))
         self.retries = make.counter("retries_total", "Second attempts, by the deployment that failed.", ("deployment",))
         self.hedges = make.counter(

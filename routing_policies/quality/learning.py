@@ -1,14 +1,13 @@
 """Learning in place: what a gateway's own audits, shadows and feedback say of one pair, and what it makes of it.
 
-A label holds no text: the figures and words that features are made of, the words as hashes, and the verdict. Labels of
-prompts that had a greater chance to be looked at count for less, so that what is learned is true of the traffic.
+A label holds the figures and words that features are made of, in no order, and the verdict.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -17,9 +16,7 @@ from numpy.typing import NDArray
 from routing_policies.quality.model import PairModel
 from routing_policies.quality.training import Outcome, Trainer
 
-Source = Literal["audit", "shadow", "feedback"]
-
-MAX_LABELS: Final = 4000
+MAX_LABELS: Final = 2000
 MIN_LABELS: Final = 200
 """Below as many nothing is learned."""
 STEP: Final = 100
@@ -47,22 +44,22 @@ class LabelBook:
 
     @property
     def is_worth_learning(self) -> bool:
-        """Whether enough has come since `learn` was called last, and there are both kinds."""
+        """Whether enough has come since `take` was called last, and there are both kinds."""
         if len(self._labels) < MIN_LABELS or self._num_fresh < STEP:
             return False
         return len({outcome.good >= 0.5 for outcome in self._labels}) == 2
 
-    def learn(self, base: PairModel) -> PairModel:
-        """The pair's coefficients from these labels alone; takes seconds, and belongs on another thread."""
+    def take(self) -> tuple[tuple[Outcome, ...], tuple[NDArray[np.float32] | None, ...]]:
+        """All labels and their embeddings, to learn from."""
         self._num_fresh = 0
-        return fit_labels(tuple(self._labels), tuple(self._vectors), base)
+        return tuple(self._labels), tuple(self._vectors)
 
 
 def fit_labels(
     labels: tuple[Outcome, ...], vectors: Iterable[NDArray[np.float32] | None], base: PairModel
 ) -> PairModel:
     """A model of the pair from labels; with the embedding where every label has one. Keeps the base's checkpoints and
-    openings, of which labels say nothing."""
+    openings, of which labels say nothing. Takes seconds, and belongs on another thread."""
     given = [vector for vector in vectors if vector is not None]
     found = np.stack(given) if len(given) == len(labels) else None
     learned = Trainer(labels, vectors=found).fit(

@@ -37,6 +37,11 @@ class Predictor:
         self.model = model
         self._memory = PreambleMemory(model.openings)
 
+    def adopt(self, model: PairModel) -> None:
+        """Something new was learned of the pair."""
+        self.model = model
+        self._memory = PreambleMemory(model.openings)
+
     @property
     def pair(self) -> tuple[str, str]:
         """Weak and strong, by model name."""
@@ -68,13 +73,6 @@ class Predictors:
     def find(self, weak: str, strong: str) -> Predictor | None:
         """The predictor of a pair, None where nothing was learned of it."""
         return self._by_pair.get((weak, strong))
-
-    def replace(self, model: PairModel) -> None:
-        """Something new was learned of the pair."""
-        self._by_pair[model.weak, model.strong] = Predictor(model)
-
-    def __iter__(self) -> Iterable[Predictor]:
-        return iter(tuple(self._by_pair.values()))
 
 
 _decoder = msgspec.json.Decoder(PairModel)
