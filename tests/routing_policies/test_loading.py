@@ -7,7 +7,7 @@ from contextlib import suppress
 from textwrap import dedent
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from routing_policies.document import Cache, Policy, Timeouts
@@ -273,11 +273,16 @@ def test_any_text_is_a_policy_or_a_policy_error(text: str) -> None:
 
 
 @given(st.integers(0, len(SKETCH) - 1), st.sampled_from([*"{}[]:,-&*!|>'\"#%@`\n \t0a", "${", "<<"]))
-def test_any_slip_in_a_real_document_is_a_policy_error_with_a_line_inside_it(at: int, slip: str) -> None:
+@settings(deadline=None)
+def test_any_slip_in_a_real_document_leaves_a_policy_or_is_an_error_with_a_line_inside_it(at: int, slip: str) -> None:
     text = SKETCH[:at] + slip + SKETCH[at + 1 :]
-    with pytest.raises(PolicyError) as caught:
-        load_policy(text, source="p")
-    assert all(1 <= problem.line <= text.count("\n") + 2 for problem in caught.value.problems)
+    lines = [1]
+    try:
+        loaded: Policy | None = load_policy(text, source="p")
+    except PolicyError as error:
+        loaded, lines = None, [problem.line for problem in error.problems]
+    assert lines if loaded is None else isinstance(loaded, Policy)
+    assert all(1 <= line <= text.count("\n") + 2 for line in lines)
 
 
 @pytest.mark.parametrize(
