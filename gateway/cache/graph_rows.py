@@ -41,6 +41,8 @@ class GraphRows:
 
     def _hold(self, index: Any, exacts: list[bytes], living: NDArray[np.uint8]) -> None:
         index.hnsw.efConstruction = BUILD_BREADTH
+        # Lists that pruning left short are filled up: without it a row of a dense topic may be linked from nowhere.
+        index.keep_max_size_level0 = True
         self._index = index
         self._exacts = exacts
         self._living = living
@@ -84,7 +86,7 @@ class GraphRows:
         return None if place is None else self._vectors([place])[0]
 
     def extend(self, exacts: list[bytes], rows: NDArray[np.float32]) -> None:
-        """Add ids that do not live here yet; about half a millisecond each among a million."""
+        """Add ids that do not live here yet; a millisecond or two each where they are many."""
         faiss.omp_set_num_threads(1)
         begin, end = len(self._exacts), len(self._exacts) + len(exacts)
         self._index.add(np.ascontiguousarray(rows))

@@ -109,8 +109,7 @@ class VectorIndex:
     def move(self, num_rows: int) -> int:
         """Background work: move up to so many rows into or between graphs; how many that were, 0 when none need be.
 
-        Searches of the same context wait while it runs: two rows at a time among a million keep that near a
-        millisecond.
+        Searches of the same context wait while it runs, a millisecond or two for each row of a large graph.
         """
         while True:
             with self._lock:
