@@ -112,7 +112,7 @@ class GatewayConfig:
     """What a request's line leaves out, comma-separated: of client_request_id, detail, model, tenant."""
     otlp_endpoint: str = ""
     """Where spans are posted in OTLP's JSON, such as `http://127.0.0.1:4318/v1/traces`; empty: no tracing."""
-    trace_sample_ratio: float = 1.0
+    trace_sample_ratio: float = 0.1
     """Share of the traced requests among those whose caller sent no `traceparent`; else the caller decides."""
     edge: EdgeLimits = field(default_factory=EdgeLimits)
 

@@ -20,6 +20,7 @@ from loadtests.measures import Latencies
 from loadtests.open_loop import OpenLoop, OpenLoopResult, poisson_arrivals
 from loadtests.processes import Workbench, raise_fd_limit, split_cores
 from loadtests.stack import Script, Server, chat_body, start_gateway, start_upstream
+from loadtests.tracing_cost import measure_tracing
 from loadtests.wire import request_bytes
 
 _BLOCK = 50
@@ -30,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of this bench."""
     parser.add_argument("--seconds", type=float, default=20.0, help="length of the whole run (default %(default)s)")
     parser.add_argument("--connections", type=int, default=64, help="of the closed loop (default %(default)s)")
+    parser.add_argument("--tracing", action="store_true", help="only what log lines and traces cost, beside none")
     parser.add_argument("--seed", type=int, default=1, help="of the arrivals (default %(default)s)")
 
 
@@ -39,6 +41,8 @@ async def run(options: argparse.Namespace) -> Card:
     gateway_cores, other_cores = split_cores()
     async with Workbench() as bench:
         upstream = await start_upstream(bench, Script(), other_cores)
+        if options.tracing:
+            return await _tracing(upstream.admin.url, options, gateway_cores)
         gateway = await start_gateway(bench, upstream.admin.url, "scripted", cores=gateway_cores)
         if other_cores is not None:
             os.sched_setaffinity(0, other_cores)
@@ -52,6 +56,27 @@ async def run(options: argparse.Namespace) -> Card:
         rate = max(10.0, busy.loop.requests_per_s / 2)
         open_loop = await _offer(gateway.address, request, rate, options)
         return _card(options, paired, busy, straight, open_loop, rate)
+
+
+async def _tracing(upstream_url: str, options: argparse.Namespace, cores: set[int] | None) -> Card:
+    request = request_bytes("POST", "/v1/chat/completions", chat_body("scripted", "x" * _PROMPT_CHARS))
+    found = await measure_tracing(
+        upstream_url, request, num_connections=options.connections, seconds=options.seconds, cores=cores
+    )
+    quiet = found["quiet"]
+    return Card(
+        bench="overhead",
+        arrivals=f"closed loop, {options.connections} connections, with and without lines and traces in turn",
+        results={
+            "tracing_throughput_cost_ratio": 1.0 - found["told"].requests_per_s / quiet.requests_per_s,
+            "tracing_cpu_cost_ratio": found["told"].cpu_us / quiet.cpu_us - 1.0,
+            "all_traces_throughput_cost_ratio": 1.0 - found["all"].requests_per_s / quiet.requests_per_s,
+            "all_traces_cpu_cost_ratio": found["all"].cpu_us / quiet.cpu_us - 1.0,
+            **{f"{name}_requests_per_s": told.requests_per_s for name, told in found.items()},
+            **{f"{name}_cpu_us_per_request": told.cpu_us for name, told in found.items()},
+        },
+        notes=("told: every log line, a tenth of the traces, as by default; all: every trace",),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

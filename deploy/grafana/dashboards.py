@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from deploy.grafana.engine_board import ENGINE
 from deploy.grafana.panels import Dashboard, Panel, Query
 from deploy.grafana.queries import gauge, mean, named, quantile, quantiles, rate, ratio
+from deploy.grafana.tenant_board import TENANTS
 
-_SERVED = 'outcome=~"completed|cached"'
 _HITS = 'result=~"hit_exact|hit_semantic"'
 
 OVERVIEW = Dashboard(
@@ -39,6 +40,14 @@ OVERVIEW = Dashboard(
             title="First tokens in time, 1 h",
             queries=[Query("1 - penstock:ttft_errors:ratio_rate1h", "in time")],
             help="Prompts up to 1k tokens whose first token came within a second.",
+            unit="percentunit",
+            kind="stat",
+            width=6,
+        ),
+        Panel(
+            title="Targets met by lane",
+            queries=[ratio("penstock_slo_total", "penstock_slo_total", "lane", "target", where='result="met"')],
+            help="Of answers in lanes with a target; what was refused is not in it.",
             unit="percentunit",
             kind="stat",
             width=6,
@@ -204,6 +213,16 @@ CACHE = Dashboard(
             width=12,
         ),
         Panel(
+            title="Wrong answers among semantic hits, by audit",
+            queries=[
+                named(gauge("penstock_cache_error_ratio", function="max"), "estimate"),
+                named(gauge("penstock_cache_error_ratio_low", function="max"), "lower 95 % limit"),
+                named(gauge("penstock_cache_error_ratio_high", function="max"), "upper 95 % limit"),
+            ],
+            help="Beside the route's max_error_ratio. Above it the tier tightens by itself.",
+            unit="percentunit",
+        ),
+        Panel(
             title="Answers kept",
             queries=[gauge("penstock_cache_entries", function="max")],
             help="Flat at the top: cache_max_mb is reached.",
@@ -298,161 +317,6 @@ SHEDDING = Dashboard(
                 named(rate("penstock_panics_total", "route"), "panic on {{route}}"),
             ],
             help="A panic used deployments that were out because there was no other.",
-            unit="ops",
-        ),
-    ],
-)
-
-ENGINE = Dashboard(
-    uid="penstock-engine",
-    title="Penstock / Engine",
-    panels=[
-        Panel(
-            title="Queue, prefill, decode: mean",
-            queries=[
-                named(mean("engine_queue_seconds", "instance"), "{{instance}} queue"),
-                named(mean("engine_prefill_seconds", "instance"), "{{instance}} prefill"),
-                named(mean("engine_decode_seconds", "instance"), "{{instance}} decode"),
-            ],
-            help="Which phase of the engine takes the time.",
-            unit="s",
-            width=12,
-        ),
-        Panel(
-            title="First token by lane, p95",
-            queries=[quantile(0.95, "engine_ttft_seconds", "instance", "lane")],
-            help="The engine's own, from its receipt of the request.",
-            unit="s",
-            width=12,
-        ),
-        Panel(
-            title="Rows and waiting sequences",
-            queries=[
-                named(gauge("engine_running", "instance"), "{{instance}} running"),
-                named(gauge("engine_waiting", "instance"), "{{instance}} waiting"),
-            ],
-            help="Waiting with few running: KV blocks are short.",
-        ),
-        Panel(
-            title="KV blocks in use",
-            queries=[gauge("engine_kv_utilization", "instance", function="max")],
-            help="Near 1: preemptions follow. Larger kv_memory_bytes, int8 KV, or fewer rows.",
-            unit="percentunit",
-            limit=0.9,
-        ),
-        Panel(
-            title="Step, p50 and p99",
-            queries=[
-                quantile(0.5, "engine_step_seconds", "instance"),
-                quantile(0.99, "engine_step_seconds", "instance"),
-            ],
-            help="A decode step bounds the gap between tokens.",
-            unit="s",
-        ),
-        Panel(
-            title="Gap between output tokens, p95",
-            queries=[quantile(0.95, "engine_itl_seconds", "instance", "lane")],
-            help="Grows with rows and with long prompts' chunks.",
-            unit="s",
-        ),
-        Panel(
-            title="Prefix cache hit ratio",
-            queries=[
-                ratio("engine_prefix_cache_hits_tokens_total", "engine_prefix_cache_queries_tokens_total", "instance")
-            ],
-            help="Prompt tokens that were not computed again.",
-            unit="percentunit",
-        ),
-        Panel(
-            title="Drafts accepted",
-            queries=[
-                ratio("engine_speculation_accepted_tokens_total", "engine_speculation_drafted_tokens_total", "instance")
-            ],
-            help="Low: speculation does not pay here.",
-            unit="percentunit",
-        ),
-        Panel(
-            title="Preemptions and aborts",
-            queries=[
-                named(rate("engine_preemptions_total", "instance"), "{{instance}} preempted"),
-                named(rate("engine_aborts_total", "instance", "state"), "{{instance}} aborted in {{state}}"),
-            ],
-            help="A preempted sequence is computed again.",
-            unit="ops",
-        ),
-        Panel(
-            title="Tokens a second",
-            queries=[
-                named(rate("engine_prompt_tokens_total", "instance"), "{{instance}} prompt"),
-                named(rate("engine_generation_tokens_total", "instance"), "{{instance}} generated"),
-            ],
-            help="What the engine computes.",
-            unit="ops",
-        ),
-        Panel(
-            title="Leaked KV blocks",
-            queries=[gauge("engine_kv_leaked_blocks", "instance", function="max")],
-            help="Must be 0.",
-            kind="stat",
-        ),
-        Panel(
-            title="Start-up by phase",
-            queries=[gauge("engine_startup_seconds", "instance", "phase", function="max")],
-            help="How long a new replica takes until it serves.",
-            unit="s",
-            kind="table",
-        ),
-    ],
-)
-
-TENANTS = Dashboard(
-    uid="penstock-tenants",
-    title="Penstock / Tenants and routes",
-    panels=[
-        Panel(
-            title="Prompt tokens by tenant",
-            queries=[rate("penstock_prompt_tokens_total", "tenant")],
-            help="Tenants that are not in the policy count as `other`.",
-            unit="ops",
-            is_stacked=True,
-            width=12,
-        ),
-        Panel(
-            title="Completion tokens by tenant",
-            queries=[rate("penstock_completion_tokens_total", "tenant")],
-            help="What the tenant's answers took.",
-            unit="ops",
-            is_stacked=True,
-            width=12,
-        ),
-        Panel(
-            title="Refused for a tenant's own limit",
-            queries=[rate("penstock_quota_refused_total", "tenant", "limit")],
-            help="Raise the limit, or talk to the tenant.",
-            unit="reqps",
-        ),
-        Panel(
-            title="Requests by route",
-            queries=[rate("penstock_requests_total", "route")],
-            help="Which routes are used.",
-            unit="reqps",
-        ),
-        Panel(
-            title="Served ratio by route",
-            queries=[ratio("penstock_requests_total", "penstock_requests_total", "route", where=_SERVED)],
-            help="Rejected requests count as not served here.",
-            unit="percentunit",
-        ),
-        Panel(
-            title="Choices of routing",
-            queries=[rate("penstock_routing_decisions_total", "policy", "choice", "reason")],
-            help="Who was chosen, and why.",
-            unit="ops",
-        ),
-        Panel(
-            title="Headers without effect",
-            queries=[rate("penstock_ignored_headers_total", "header")],
-            help="A client asks for what its key may not use, or writes nonsense.",
             unit="ops",
         ),
     ],

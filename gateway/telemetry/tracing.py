@@ -22,7 +22,7 @@ CAPACITY: Final = 4096
 BATCH: Final = 256
 INTERVAL_S: Final = 0.5
 TIMEOUT_S: Final = 5.0
-_AT_ONCE: Final = 4
+_AT_ONCE: Final = 32
 """Requests whose spans are made before the interpreter is given to whoever waits for it."""
 
 End = Literal["exported", "dropped", "failed"]

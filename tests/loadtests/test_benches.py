@@ -183,3 +183,11 @@ def test_trim_compares_whole_with_cut() -> None:
 def test_diagnose_names_an_injected_cause_and_nothing_else() -> None:
     record = bench("diagnose", "--only", "tokenizer", "--baseline-seconds", "3", "--seconds", "3")
     assert (record["right"], record["wrong"]) == (1, 0)
+
+
+@pytest.mark.e2e
+def test_overhead_says_what_lines_and_traces_cost() -> None:
+    record = bench("overhead", "--tracing", "--seconds", "8", "--connections", "8")
+    for name in ("quiet", "told", "all"):
+        assert record[f"{name}_requests_per_s"] > 10
+        assert record[f"{name}_cpu_us_per_request"] > 1

@@ -19,13 +19,17 @@ TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 PARENT = f"00-{TRACE}-{SPAN}-01"
 
 
+def settings(url: str, sample_ratio: float = 1.0) -> dict[str, Any]:
+    return {"otlp_endpoint": url, "trace_sample_ratio": sample_ratio}
+
+
 def by_name(spans: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {span["name"]: span for span in spans}
 
 
 async def test_a_trace_goes_from_the_client_through_the_stages_to_the_upstream(tmp_path: Path) -> None:
     with OtlpCollector() as collector:
-        async with running(tmp_path, settings={"otlp_endpoint": collector.url}) as stack:
+        async with running(tmp_path, settings=settings(collector.url)) as stack:
             reply = await stack.ask(chat(stream=True), headers={"traceparent": PARENT, "tracestate": "a=b"})
             assert reply.status == 200
             spans = by_name(await asyncio.to_thread(collector.wait_for, 4))
@@ -60,8 +64,7 @@ async def test_without_a_collector_the_clients_header_goes_on_as_it_came(tmp_pat
 
 async def test_the_caller_decides_what_is_sampled_and_the_ratio_decides_for_the_rest(tmp_path: Path) -> None:
     with OtlpCollector() as collector:
-        settings = {"otlp_endpoint": collector.url, "trace_sample_ratio": 0.0}
-        async with running(tmp_path, settings=settings) as stack:
+        async with running(tmp_path, settings=settings(collector.url, 0.0)) as stack:
             await stack.ask(chat())
             await stack.ask(chat(), headers={"traceparent": PARENT.removesuffix("01") + "00"})
             await stack.ask(chat(), headers={"traceparent": "nonsense"})
@@ -73,7 +76,7 @@ async def test_the_caller_decides_what_is_sampled_and_the_ratio_decides_for_the_
 
 async def test_a_refused_request_is_an_error_with_its_code(tmp_path: Path) -> None:
     with OtlpCollector() as collector:
-        async with running(tmp_path, settings={"otlp_endpoint": collector.url}) as stack:
+        async with running(tmp_path, settings=settings(collector.url)) as stack:
             await stack.ask(chat("nobody"))
             spans = by_name(await asyncio.to_thread(collector.wait_for, 2))
         own = spans["POST /v1/chat/completions"]
@@ -84,7 +87,7 @@ async def test_a_refused_request_is_an_error_with_its_code(tmp_path: Path) -> No
 
 async def test_names_from_outside_are_escaped_and_prompts_are_nowhere(tmp_path: Path) -> None:
     with OtlpCollector() as collector:
-        async with running(tmp_path, settings={"otlp_endpoint": collector.url}) as stack:
+        async with running(tmp_path, settings=settings(collector.url)) as stack:
             body = chat('"}],\x1b[2J sk-verysecret123')
             body["messages"][0]["content"] = "canary-in-the-prompt"
             await stack.ask(body)
@@ -99,7 +102,7 @@ async def test_names_from_outside_are_escaped_and_prompts_are_nowhere(tmp_path: 
 @pytest.mark.parametrize("status", [503, 400])
 async def test_a_collector_that_refuses_costs_spans_and_nothing_else(tmp_path: Path, status: int) -> None:
     with OtlpCollector(status) as collector:
-        async with running(tmp_path, settings={"otlp_endpoint": collector.url}) as stack:
+        async with running(tmp_path, settings=settings(collector.url)) as stack:
             assert (await stack.ask(chat())).status == 200
             await asyncio.to_thread(collector.wait_for, 3)
             for _ in range(600):
@@ -114,7 +117,7 @@ async def test_a_collector_that_is_not_there_holds_up_neither_requests_nor_the_e
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{nobody.getsockname()[1]}/v1/traces"
-        async with running(tmp_path, settings={"otlp_endpoint": url}) as stack:
+        async with running(tmp_path, settings=settings(url)) as stack:
             assert (await stack.ask(chat())).status == 200
 
 
@@ -123,7 +126,7 @@ async def test_an_upstream_that_fails_is_an_error_in_both_spans(tmp_path: Path) 
         wire.abort()
 
     with OtlpCollector() as collector:
-        async with running(tmp_path, settings={"otlp_endpoint": collector.url}) as stack:
+        async with running(tmp_path, settings=settings(collector.url)) as stack:
             stack.small.otherwise = stack.large.otherwise = fail
             assert (await stack.ask(chat())).status == 502
             spans = by_name(await asyncio.to_thread(collector.wait_for, 3))
