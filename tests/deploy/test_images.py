@@ -50,3 +50,15 @@ def test_the_script_prints_lines_and_refuses_another_image(capsys: pytest.Captur
     assert main(["gateway", str(pyproject)]) == 0
     assert "uvicorn>=0.34" in capsys.readouterr().out.splitlines()
     assert main(["store", str(pyproject)]) == 2
+
+
+def test_the_gateway_imports_nothing_that_its_image_leaves_out() -> None:
+    left_out = {"torch", "llguidance", "sentence_transformers", "transformers", "engine"}
+    found = {
+        f"{path.name}: {name}"
+        for package in ("gateway", "routing_policies")
+        for path in (ROOT / package).rglob("*.py")
+        for name in re.findall(r"^\s*(?:import|from) (\w+)", path.read_text(), re.MULTILINE)
+        if name in left_out
+    }
+    assert found == set()

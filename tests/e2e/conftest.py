@@ -15,6 +15,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.support.otlp_collector import OtlpCollector
+
 START_TIMEOUT_S = 240.0
 """Two engines import torch and warm up; on a busy machine that takes a while."""
 
@@ -28,6 +30,8 @@ class Stack:
     admin_url: str
     pid: int
     log: Path
+    traces: OtlpCollector
+    """What of the traces that a test began arrived."""
 
     @property
     def base_url(self) -> str:
@@ -74,13 +78,19 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         "--runtime-dir",
         str(folder / "run"),
     ]
-    with log.open("wb") as sink:
+    with OtlpCollector() as traces, log.open("wb") as sink:
+        # Nothing is traced unless a test asks for it with a sampled traceparent.
+        traced = {"PENSTOCK_OTLP_ENDPOINT": traces.url, "PENSTOCK_TRACE_SAMPLE_RATIO": "0"}
         process = subprocess.Popen(
-            command, cwd=folder, stdout=sink, stderr=subprocess.STDOUT, env={**os.environ, "PYTHONUNBUFFERED": "1"}
+            command,
+            cwd=folder,
+            stdout=sink,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "PYTHONUNBUFFERED": "1", **traced},
         )
         try:
             url, admin_url = _wait_until_ready(process, log)
-            yield Stack(url=url, admin_url=admin_url, pid=process.pid, log=log)
+            yield Stack(url=url, admin_url=admin_url, pid=process.pid, log=log, traces=traces)
         finally:
             process.send_signal(signal.SIGTERM)
             try:
