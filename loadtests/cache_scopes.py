@@ -13,18 +13,19 @@ from dataclasses import dataclass
 from random import Random
 
 from loadtests.client import Address, LoadConnection
+from loadtests.similar import NUM_WORDINGS, questions
 from loadtests.wire import request_bytes
 
 _CONNECTIONS = 16
 _NUM_TEXTS = 100
 _CHUNK_CHARS = 16
+_USUAL_SHARE = 0.7
 _LENGTHS = 197
 """A prime: neighbouring combinations get different lengths. The upstream words 256 scripts without effort."""
 
 EXACT_MODELS = ("one", "two")
 SIMILAR_MODELS = ("similar-one", "similar-two")
-_WORDINGS = ("And where is number {} of them?", "And where is the number {} of them?", "So where is number {} of them?")
-_SLOW_MS = 25
+_SLOW_MS = 100
 """Of the upstream where similar questions may be answered from the cache: a lookup takes less."""
 _SYSTEMS = (None, "Answer briefly.", "Answer briefly!", "You speak for the shop.")
 _HISTORIES: tuple[tuple[str, ...], ...] = (
@@ -73,7 +74,7 @@ class Question:
     @property
     def meaning(self) -> tuple[object, ...]:
         """Equal for the same question in other words."""
-        return self.tenant, self.model, self.system, self.history, self.parameters, self.text
+        return self.tenant, self.model, self.system, self.history, self.parameters, self.text, self.is_similar
 
     @property
     def num_chunks(self) -> int:
@@ -87,7 +88,8 @@ class Question:
         messages += [
             {"role": role, "content": text} for role, text in zip(("user", "assistant"), history, strict=False)
         ]
-        messages.append({"role": "user", "content": _WORDINGS[self.wording].format(self.text)})
+        text = questions(self.wording)[self.text] if self.is_similar else f"And where is number {self.text} of them?"
+        messages.append({"role": "user", "content": text})
         models, slow = (SIMILAR_MODELS, f",first_byte_ms={_SLOW_MS}") if self.is_similar else (EXACT_MODELS, "")
         return json.dumps(
             {
@@ -131,14 +133,20 @@ async def run_scopes(
 
 
 def _drawn(rng: Random, tenants: list[str], *, is_similar: bool) -> Question:
+    """Similar ones are drawn from few scopes most of the time: only what comes again in other words can be hit."""
+
+    def drawn(count: int) -> int:
+        return 0 if is_similar and rng.random() < _USUAL_SHARE else rng.randrange(count)
+
+    num_texts = len(questions(0)) if is_similar else _NUM_TEXTS
     return Question(
-        rng.choice(tenants),
-        rng.randrange(len(EXACT_MODELS)),
-        rng.randrange(len(_SYSTEMS)),
-        rng.randrange(len(_HISTORIES)),
-        rng.randrange(len(_PARAMETERS)),
-        int(_NUM_TEXTS ** rng.random()) - 1,
-        rng.randrange(len(_WORDINGS)) if is_similar else 0,
+        tenants[drawn(len(tenants))],
+        drawn(len(EXACT_MODELS)),
+        drawn(len(_SYSTEMS)),
+        drawn(len(_HISTORIES)),
+        drawn(len(_PARAMETERS)),
+        int(num_texts ** rng.random()) - 1,
+        rng.randrange(NUM_WORDINGS) if is_similar else 0,
         is_similar,
     )
 

@@ -34,6 +34,7 @@ _DEEDS = (
     *("measure blood pressure", "restore old photographs", "build a birdhouse", "clean a clarinet"),
 )
 _WORDINGS = ("How do I {}?", "How can I {}?", "What is the best way to {}?", "How do you {}?")
+NUM_WORDINGS = len(_WORDINGS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
