@@ -141,6 +141,7 @@ class Gateway:
             on_status=self._note_status,
             on_trial=self._take_trial,
         )
+        self._answers.on_audit = self.control.note_audit
         self._builder = SnapshotBuilder(
             clock=clock,
             rng=chance,

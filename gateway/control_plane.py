@@ -26,6 +26,7 @@ from gateway.admin.plan_desk import PlanDesk
 from gateway.admin.policy_desk import PolicyDesk
 from gateway.admin.table import Entry, Table
 from gateway.admin.tenants_desk import TenantsDesk
+from gateway.cache.audit_record import AuditRecord
 from gateway.config import ConfigError, GatewayConfig
 from gateway.http.asgi import ASGIApp
 from gateway.ids import RequestIds
@@ -206,6 +207,11 @@ class ControlPlane:
     def note_wrong(self, request_id: str, tenant: str) -> bool:
         """Whether a product's verdict on an answer counts for a canary that runs."""
         return self.canaries is not None and self.canaries.note_wrong(request_id, tenant)
+
+    def note_audit(self, record: AuditRecord) -> None:
+        """The verdict of an audit on a similar answer that was given."""
+        if self.canaries is not None and record.was_served and record.by not in ("feedback", "admin"):
+            self.canaries.note_audit(record.id, record.tenant, record.verdict)
 
     def _running_canary(self) -> Canary | None:
         return None if self.canaries is None else self.canaries.current

@@ -97,6 +97,8 @@ class KeptAnswers:
         )
         self._file = IndexFile(folder / INDEX_FILE, dimensions=DIMENSIONS)
         self._journal: AuditJournal | None = None
+        self.on_audit: Callable[[AuditRecord], None] = lambda record: None
+        """Told of every verdict that this process comes to."""
         self._is_wanted = asyncio.Event()
 
     def note_policy(self, policy: Policy) -> None:
@@ -212,6 +214,7 @@ class KeptAnswers:
         self.auditor.disowned(request_id)
 
     def _record(self, record: AuditRecord) -> None:
+        self.on_audit(record)
         if self._journal is not None:
             self._journal.record(record)
 

@@ -74,10 +74,10 @@ class Canaries:
         """Whether a canary runs that this answer counts for."""
         return self._counts is not None and self._counts.note_wrong(request_id, tenant)
 
-    def note_audit(self, revision: str, *, is_wrong: bool) -> None:
-        """The verdict of an audit on an answer."""
-        if self._counts is not None:
-            self._counts.note_audit(revision, is_wrong=is_wrong)
+    def note_audit(self, request_id: str, tenant: str, verdict: Literal["right", "wrong", "unknown"]) -> None:
+        """What an audit found of an answer."""
+        if self._counts is not None and verdict != "unknown":
+            self._counts.note_audit(request_id, tenant, is_wrong=verdict == "wrong")
 
     async def start(
         self,

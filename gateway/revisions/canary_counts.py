@@ -62,11 +62,11 @@ class CanaryCounts:
         self.has_changed = True
         return True
 
-    def note_audit(self, revision: str, *, is_wrong: bool) -> None:
-        """An audit of an answer that this revision gave."""
-        side = self._side_of(revision)
-        if side is not None:
-            _count(side["audit"], is_wrong)
+    def note_audit(self, request_id: str, tenant: str, *, is_wrong: bool) -> None:
+        """An audit of an answer, which may be one of this trial's."""
+        found = self._answers.get(request_id)
+        if found is not None and found[0] == tenant:
+            _count(found[1]["audit"], is_wrong)
             self.has_changed = True
 
     def _side(self, record: RequestRecord) -> Side | None:

@@ -9,6 +9,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from gateway.revisions.canary import Canary
+from gateway.revisions.canary_counts import CanaryCounts
+from gateway.telemetry.record import RequestRecord
+from gateway.timeline import Outcome
 from tests.gateway.admin.test_policy_life import POLICY, apply, in_force, stored
 from tests.gateway.stack import Reply, Stack, chat
 
@@ -151,3 +155,29 @@ async def test_what_is_shared_by_all_traffic_has_no_canary(tmp_path: Path) -> No
         assert (refused.status, refused.error["code"]) == (400, "not_separable")
         assert (await start(stack, seed["document"] + "# nothing\n")).error["code"] == "not_separable"
         assert (await start(stack, "schema_version: 1\n")).error["code"] == "invalid_policy"
+
+
+def test_audits_count_for_the_side_that_gave_the_answer_and_for_nobody_elses() -> None:
+    canary = Canary(
+        id="c1",
+        state="running",
+        base={"revision": "old"},
+        revision="new",
+        document="",
+        at=0.0,
+        percent=10,
+        tenants=None,
+        author="a",
+        reason="r",
+    )
+    counts = CanaryCounts(canary)
+    for request_id, revision in (("r1", "old"), ("r2", "new"), ("r3", "another")):
+        record = RequestRecord(request_id, 0.0)
+        record.tenant, record.policy, record.outcome = "shop", revision, Outcome.CACHED
+        counts.note(record)
+    counts.note_audit("r1", "shop", is_wrong=False)
+    counts.note_audit("r2", "shop", is_wrong=True)
+    counts.note_audit("r2", "bank", is_wrong=True)
+    counts.note_audit("r3", "shop", is_wrong=True)
+    old, new = counts.published.old["audit"], counts.published.new["audit"]
+    assert ((old.events, old.count), (new.events, new.count)) == ((0, 1), (1, 1))

@@ -17,11 +17,18 @@ POLICY = "/admin/api/policy"
 
 
 @asynccontextmanager
-async def stored(folder: Path, store: Path | None = None, **settings: Any) -> AsyncIterator[Stack]:
+async def stored(folder: Path, store: Path | str | None = None, **settings: Any) -> AsyncIterator[Stack]:
     """A gateway whose policy is in its store."""
-    given = {"policy_source": "store", **({"store": f"embedded:{store}"} if store else {}), **settings}
+    given = {"policy_source": "store", **_store_of(store), **settings}
     async with running(folder, settings=given) as stack:
         yield stack
+
+
+def _store_of(store: Path | str | None) -> dict[str, str]:
+    """An embedded store's file, or any store's address."""
+    if store is None:
+        return {}
+    return {"store": store if isinstance(store, str) else f"embedded:{store}"}
 
 
 async def in_force(stack: Stack) -> Any:
