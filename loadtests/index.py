@@ -9,6 +9,7 @@ process grew by from the empty index to the full one; the start is a load of the
 from __future__ import annotations
 
 import argparse
+import asyncio
 import csv
 import gc
 import gzip
@@ -57,7 +58,7 @@ async def run(options: argparse.Namespace) -> Card:
     with tempfile.TemporaryDirectory() as folder:
         path = options.snapshot or Path(folder) / "vectors"
         before = _resident_bytes()
-        index, build_s = _filled(options, source, path)
+        index, build_s = await _filled(options, source, path)
         memory = _resident_bytes() - before
         found = _look_up(index, questions.queries)
         del index
@@ -136,7 +137,7 @@ def _questions(options: argparse.Namespace, source: Source) -> _Questions:
     return _Questions(queries, [_exact(int(place)) for place in ids], best)
 
 
-def _filled(options: argparse.Namespace, source: Source, path: Path) -> tuple[VectorIndex, float | None]:
+async def _filled(options: argparse.Namespace, source: Source, path: Path) -> tuple[VectorIndex, float | None]:
     """The full index and how long it was built; not at all when there is a snapshot of it."""
     try:
         index = load(path, _ENCODER, _DIMENSIONS)
@@ -154,6 +155,7 @@ def _filled(options: argparse.Namespace, source: Source, path: Path) -> tuple[Ve
         while index.move(_MOVE_ROWS):
             pass
         build_s += time.perf_counter() - begun
+        await asyncio.sleep(0)  # where a signal to stop is taken
     save(index, path)
     return index, build_s
 
