@@ -35,6 +35,7 @@ const review = (a, verdict) => act(`/admin/api/cache/audits/${encodeURIComponent
 // ── The bound: what evidence says of each ────────────────────────────────────────────────────────────────────────
 function bound(b) {
   const steps = b.bounds ?? [];
+  if (!b.bounds) return fill("#bound", empty("Not told", "This gateway says what was measured, but not what other bounds would give."));
   if (!steps.some((s) => s.audited)) return fill("#bound", empty("No evidence yet", "Once answers of this route were audited, this shows how many hits and how many wrong ones each bound would give."));
   const here = Math.max(0, steps.findIndex((s) => s.max_error_ratio >= b.max_error_ratio));
   const out = h("div", { "aria-live": "polite" });
