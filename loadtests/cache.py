@@ -11,9 +11,12 @@ import argparse
 import asyncio
 import itertools
 import os
+from dataclasses import replace
 from hashlib import sha256
 from random import Random
 
+from loadtests.cache_quality import add_quality_arguments
+from loadtests.cache_quality import run as run_quality
 from loadtests.cache_scopes import ScopeResult, run_scopes
 from loadtests.card import Card
 from loadtests.client import Address, LoadConnection, clock
@@ -40,10 +43,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--lookups", type=int, default=100_000, help="across scopes (default %(default)s)")
     parser.add_argument("--connections", type=int, default=64, help="of the closed loop (default %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of what is asked (default %(default)s)")
+    add_quality_arguments(parser)
 
 
 async def run(options: argparse.Namespace) -> Card:
-    """Measure."""
+    """Measure: times over HTTP, then what the decision is worth."""
+    card, quality = await _over_http(options), await run_quality(options)
+    return replace(card, results={**card.results, **quality.results}, notes=(*card.notes, *quality.notes))
+
+
+async def _over_http(options: argparse.Namespace) -> Card:
     raise_fd_limit()
     gateway_cores, other_cores = split_cores()
     async with Workbench() as bench:

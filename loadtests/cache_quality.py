@@ -28,22 +28,25 @@ from loadtests.changed_meaning import KINDS, Kind, Pair, pairs
 from loadtests.made_questions import made_questions
 
 MIN_COSINE = 0.8
-PAIRS_OF_EACH = 100
 _MOST_TRIED = 20
 _AT_ONCE = 512
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of this bench."""
+    parser.add_argument("--seed", type=int, default=1, help="of what is asked (default %(default)s)")
+    add_quality_arguments(parser)
+
+
+def add_quality_arguments(parser: argparse.ArgumentParser) -> None:
+    """Those that are about similar answers alone."""
     parser.add_argument("--data", type=Path, help="folder with cache/qqp_calibration_*.csv.gz; default: made questions")
     parser.add_argument("--questions", type=int, default=50_000, help="at most so many of them (default %(default)s)")
     parser.add_argument(
         "--max-error-ratio", type=float, action="append", help="bound; may be given several times (default 0.01)"
     )
+    parser.add_argument("--pairs", type=int, default=100, help="of each changed meaning (default %(default)s)")
     parser.add_argument("--encoder-folder", type=Path, help="where the encoder's graph is kept (default: made anew)")
-    parser.add_argument(
-        "--seed", type=int, default=1, help="of made questions, pairs and intervals (default %(default)s)"
-    )
 
 
 async def run(options: argparse.Namespace) -> Card:
@@ -79,7 +82,7 @@ def measure(options: argparse.Namespace) -> Card:
             f"bound {bound:g}: {played.hits.sum():.0f} hits, {played.wrong.sum():.0f} wrong, "
             f"error {low:.4f} to {high:.4f}"
         )
-    served, shown = changed_meaning(encoder, judge, judge.floor((options.max_error_ratio or [0.01])[0]), options.seed)
+    served, shown = changed_meaning(encoder, judge, judge.floor((options.max_error_ratio or [0.01])[0]), options)
     return Card(
         bench="cache_quality",
         arrivals=f"{len(questions)} questions in sequence ({'made' if options.data is None else 'QQP calibration'})",
@@ -88,14 +91,16 @@ def measure(options: argparse.Namespace) -> Card:
     )
 
 
-def changed_meaning(encoder: TextEncoder, judge: Judge, floor: float, seed: int) -> tuple[dict[str, Value], list[str]]:
+def changed_meaning(
+    encoder: TextEncoder, judge: Judge, floor: float, options: argparse.Namespace
+) -> tuple[dict[str, Value], list[str]]:
     """Shares of the pairs of changed meaning that would be served: with words of our lists, and with others."""
     shares: dict[str, Value] = {}
     notes = []
     for is_listed in (True, False):
         served, total = 0, 0
         for kind in KINDS:
-            close = close_pairs(encoder, kind, is_listed, seed)
+            close = close_pairs(encoder, kind, is_listed, options.seed, options.pairs)
             given = [pair for pair, cosine in close if _is_given(judge, pair, cosine, floor)]
             served, total = served + len(given), total + len(close)
             told = "words of our lists" if is_listed else "other words"
@@ -104,19 +109,19 @@ def changed_meaning(encoder: TextEncoder, judge: Judge, floor: float, seed: int)
     return shares, notes
 
 
-def close_pairs(encoder: TextEncoder, kind: Kind, is_listed: bool, seed: int) -> list[tuple[Pair, float]]:
-    """The first hundred that a threshold of 0.8 would serve, with their cosines; fewer when there are not as many."""
-    tried = dict.fromkeys(islice(pairs(kind, is_listed=is_listed, seed=seed), _MOST_TRIED * PAIRS_OF_EACH))
+def close_pairs(encoder: TextEncoder, kind: Kind, is_listed: bool, seed: int, count: int) -> list[tuple[Pair, float]]:
+    """The first so many that a threshold of 0.8 would serve, with their cosines; fewer when there are not as many."""
+    tried = dict.fromkeys(islice(pairs(kind, is_listed=is_listed, seed=seed), _MOST_TRIED * count))
     found: list[tuple[Pair, float]] = []
     candidates = list(tried)
-    for at in range(0, len(candidates), PAIRS_OF_EACH):
-        some = candidates[at : at + PAIRS_OF_EACH]
+    for at in range(0, len(candidates), count):
+        some = candidates[at : at + count]
         kept, asked = encoder.encode([pair.kept for pair in some]), encoder.encode([pair.asked for pair in some])
         cosines = (kept * asked).sum(axis=1)
         found += [(pair, float(cosine)) for pair, cosine in zip(some, cosines, strict=True) if cosine >= MIN_COSINE]
-        if len(found) >= PAIRS_OF_EACH:
+        if len(found) >= count:
             break
-    return found[:PAIRS_OF_EACH]
+    return found[:count]
 
 
 def _is_given(judge: Judge, pair: Pair, cosine: float, floor: float) -> bool:
