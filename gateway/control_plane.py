@@ -123,8 +123,11 @@ class ControlPlane:
         self.book = PolicyBook(self.stored or self.file, reader=reader, in_force=in_force)
 
     async def load(self) -> None:
-        """Keys, admins and the policy. Raises PolicyFileError, or OSError when the runtime directory is no good."""
-        self.token.ensure()
+        """Keys, admins and the policy. Raises PolicyFileError, or OSError when a recording is wanted and cannot be."""
+        try:
+            self.token.ensure()
+        except (OSError, ValueError) as error:  # served all the same; changes then take a login
+            self._log.event("admin_token_missing", level="warning", error=str(error))
         if self.tape is not None:
             self.tape.open()
         with suppress(StoreUnavailable):  # the log has it; keys of the last time are read instead

@@ -116,7 +116,9 @@ class Stack:
         """Send one request on its own connection and read everything."""
         address = self.gateway.config.admin_listen if admin else self.gateway.config.public_listen
         if admin and how.get("method", "POST") not in ("GET", "HEAD"):
-            how["headers"] = {"authorization": f"Bearer {self.admin_token}", **(how.get("headers") or {})}
+            given = how.get("headers") or {}
+            if "authorization" not in given:
+                how["headers"] = {"authorization": f"Bearer {self.admin_token}", **given}
         reader, writer = await asyncio.open_unix_connection(address.removeprefix("unix:"))
         writer.write(encode(body, **how))
         raw = await asyncio.wait_for(reader.read(), 10)

@@ -71,6 +71,15 @@ async def test_before_the_first_admin_reading_is_open_and_writing_takes_the_loca
         assert (await get(stack, "policy", wrong)).status == 401
 
 
+async def test_a_runtime_directory_without_room_for_a_token_costs_the_token_only(tmp_path: Path) -> None:
+    (tmp_path / "admin.token").mkdir()
+    async with gateway(tmp_path) as stack:
+        assert (await stack.ask(chat("solo"), headers={"authorization": "Bearer sk-in-the-document"})).status == 200
+        assert (await get(stack, "policy")).status == 200
+        assert (await post(stack, "keys", {"tenant": "shop"}, NOBODY)).status == 401
+        assert stack.lines("admin_token_missing")
+
+
 async def test_from_the_first_admin_on_reading_takes_a_login(tmp_path: Path) -> None:
     async with gateway(tmp_path) as stack:
         first = await post(stack, "admins", {"name": "anna", "role": "viewer", "password": PASSWORD})
