@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from gateway.cache.vector_index import VectorIndex
-from gateway.cache.vector_snapshot import SnapshotUnusable, load, save
+if TYPE_CHECKING:
+    from gateway.cache.vector_index import VectorIndex
 
 SAVE_S: Final = 300.0
 """Between two snapshots of an index that changes."""
@@ -29,11 +29,16 @@ class IndexFile:
 
     def begin(self, encoder_id: str) -> VectorIndex:
         """An empty index that is not saved."""
+        from gateway.cache.vector_index import VectorIndex  # FAISS costs time and memory: only where it is used
+
         self._index, self._is_saved = VectorIndex(self._dimensions, encoder_id), False
         return self._index
 
     async def load(self, encoder_id: str) -> tuple[VectorIndex, str | None]:
         """The index as it was saved, else an empty one and what was wrong; None where there was no file."""
+        from gateway.cache.vector_index import VectorIndex
+        from gateway.cache.vector_snapshot import SnapshotUnusable, load
+
         problem = None
         index = VectorIndex(self._dimensions, encoder_id)
         if await asyncio.to_thread(self._path.exists):
@@ -47,6 +52,8 @@ class IndexFile:
 
     async def save(self) -> None:
         """Save what has changed. Raises OSError."""
+        from gateway.cache.vector_snapshot import save
+
         index = self._index
         if self._is_saved and index is not None and index.num_changes != self._num_saved:
             self._num_saved = index.num_changes
