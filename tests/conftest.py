@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 # Triton decides when a kernel is defined whether it runs compiled or interpreted, so before any import of one.
 if not os.path.exists("/dev/nvidia0"):
@@ -15,6 +16,10 @@ if not os.path.exists("/dev/nvidia0"):
 # Two torch threads on two busy cores spin for each other; one is faster here, and the same everywhere.
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
+
+# A busy machine is no finding.
+settings.register_profile("penstock", deadline=None)
+settings.load_profile("penstock")
 
 
 @pytest.fixture(autouse=True)
