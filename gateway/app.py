@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-import logging
 import os
 import random
 import secrets
-import signal
-import sys
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import replace
 from typing import Any, BinaryIO
@@ -27,6 +23,7 @@ from gateway.admission.admitter import Admitter
 from gateway.admission.gate import Gate
 from gateway.admission.guard import Guard
 from gateway.admission.ladder import Ladder
+from gateway.background import BackgroundTasks
 from gateway.background_ask import BackgroundAsk
 from gateway.cache.judges import Judges
 from gateway.config import GatewayConfig
@@ -39,11 +36,11 @@ from gateway.endpoints import Site
 from gateway.errors import GatewayError, Shed
 from gateway.feedback import FeedbackDesk
 from gateway.forward import Forwarder
-from gateway.http.descriptors import raise_open_file_limit
 from gateway.http.server import Listener, Server
 from gateway.ids import RequestIds
 from gateway.kept_answers import KeptAnswers
 from gateway.learning import Learner
+from gateway.live_gauges import read_live_gauges
 from gateway.pipeline import ChatPipeline
 from gateway.policy_file import PolicyRevision, PolicyStatus
 from gateway.probes import Probes
@@ -61,11 +58,10 @@ from gateway.routing.retry_budget import RetryBudget
 from gateway.routing.snapshot import Connect, PolicySnapshot, SnapshotBuilder
 from gateway.shadowing import Shadower
 from gateway.stores import Stores
-from gateway.telemetry.bridge import LoggingBridge
 from gateway.telemetry.lag import LagMeter
 from gateway.telemetry.log import LogWriter
-from gateway.telemetry.memory import group_limit_bytes, resident_bytes
-from gateway.telemetry.metrics import FORECAST_ERROR_SHARES, GatewayMetrics
+from gateway.telemetry.memory import memory_limit_bytes, resident_bytes
+from gateway.telemetry.metrics import GatewayMetrics
 from gateway.telemetry.recent import RecentRequests
 from gateway.timeline import Clock, Outcome
 from gateway.trimming.images import ImageShrinker
@@ -73,10 +69,7 @@ from gateway.trimming.trimmer import PolicyTrimmer
 from gateway.upstreams.ejection import EjectionRules, FailureKind
 from routing_policies.document import Policy
 
-_RETIRE_POLL_S = 0.1
 _MAX_ADMIN_CONNECTIONS = 256
-_MEMORY_SHARE = 0.9
-_GC_THRESHOLDS = (20_000, 20, 50)
 
 
 class Gateway:
@@ -103,7 +96,9 @@ class Gateway:
         self.snapshot: PolicySnapshot | None = None
         self._status: PolicyStatus | None = None
         ids = RequestIds(chance)
-        self._guard = Guard(memory_limit_bytes=_memory_limit_bytes(config), resident_bytes=resident_bytes)
+        self._guard = Guard(
+            memory_limit_bytes=memory_limit_bytes(config.memory_limit_mb), resident_bytes=resident_bytes
+        )
         trimmer, pricer = PolicyTrimmer(), Pricer()
         self._images = ImageShrinker()
         holder = f"{os.getpid()}-{secrets.token_hex(8)}"
@@ -191,7 +186,7 @@ class Gateway:
         self._prober = ReadinessProber(self._deployments, self.log, clock=clock)
         self._liveness = LivenessWatch(self._deployments, clock)
         self._feeds = LoadFeeds(self._deployments, clock)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks(lambda name, error: self.log.failure("background_task_failed", error, task=name))
         self._lag: LagMeter | None = None
         self.room = ControlRoom(
             name=holder,
@@ -203,7 +198,7 @@ class Gateway:
             store=self._stores.control,
             is_shared=config.store_address.kind != "embedded",
             facts=self._facts,
-            probe_soon=lambda: self._spawn(self._prober.probe_all(), "probe"),
+            probe_soon=lambda: self._tasks.spawn(self._prober.probe_all(), "probe"),
             audit=self.control.audit,
             ids=ids,
             clock=clock,
@@ -213,22 +208,15 @@ class Gateway:
 
     def _desk_entries(self) -> list[Entry]:
         """Of the admin API, beside the control plane's."""
-        desks = (self.room.drains, self._preview, self._similar_desk())
-        return [entry for desk in desks for entry in desk.entries()]
-
-    def _similar_desk(self) -> SimilarDesk:
-        return SimilarDesk(self._answers, self.control.audit, policy=lambda: self._current().policy, wall=time.time)
+        similar = SimilarDesk(self._answers, self.control.audit, policy=lambda: self._current().policy, wall=time.time)
+        return [entry for desk in (self.room.drains, self._preview, similar) for entry in desk.entries()]
 
     def _make_server(self) -> Server:
         config = self.config
         probes = Probes(lambda: self.snapshot, lambda: self.server.leaving.is_set())
         models = Models(self._current, int(time.time()))
         feedback = FeedbackDesk(self._current, self._cache, self._note_wrong)
-        public = Site(
-            public_map(self.pipeline, models, probes, feedback),
-            ids=self._ids,
-            log=self.log,
-        )
+        public = Site(public_map(self.pipeline, models, probes, feedback), ids=self._ids, log=self.log)
         admin = Site(
             admin_map(
                 Operations(self.metrics, lambda: not self._current().keys.is_open),
@@ -277,13 +265,13 @@ class Gateway:
             raise
         self._lag = LagMeter(asyncio.get_running_loop(), on_tick=self._guard.note_lag)
         self._lag.start()
-        self._spawn(self._prober.run(), "readiness")
-        self._spawn(self._liveness.run(), "liveness")
-        self._spawn(self._feeds.run(), "load_feeds")
-        self.control.start(self._spawn)
-        self._stores.start(self._spawn)
-        self.room.start(self._spawn)
-        self._spawn(self._answers.run(self._stores.control, self._stores.sharing), "kept_answers")
+        self._tasks.spawn(self._prober.run(), "readiness")
+        self._tasks.spawn(self._liveness.run(), "liveness")
+        self._tasks.spawn(self._feeds.run(), "load_feeds")
+        self.control.start(self._tasks.spawn)
+        self._stores.start(self._tasks.spawn)
+        self.room.start(self._tasks.spawn)
+        self._tasks.spawn(self._answers.run(self._stores.control, self._stores.sharing), "kept_answers")
         self.log.event("started", listening={name: list(found) for name, found in self.server.addresses.items()})
 
     async def leave(self) -> None:
@@ -302,7 +290,7 @@ class Gateway:
     def reload_soon(self) -> None:
         """Look at the policy file in the loop's next turns."""
         if self.snapshot is not None:
-            self._spawn(self.control.look(), "reload")
+            self._tasks.spawn(self.control.look(), "reload")
 
     def _note_wrong(self, request_id: str, tenant: str) -> bool:
         """Whether somebody beside the cache waited for such a verdict: a trial of a policy, or a prediction."""
@@ -310,10 +298,7 @@ class Gateway:
         return self._learner.note_wrong(request_id, tenant) or is_tried
 
     async def _close(self) -> None:
-        tasks = tuple(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.cancel()
         if self._lag is not None:
             self._lag.stop()
         await self.server.close()
@@ -369,9 +354,9 @@ class Gateway:
         kept = self._deployments()
         for deployment in before:
             if deployment not in kept:
-                self._spawn(_retire(deployment), "retire")
+                self._tasks.spawn(deployment.retire(), "retire")
         if before:
-            self._spawn(self._prober.probe_all(), "probe")
+            self._tasks.spawn(self._prober.probe_all(), "probe")
 
     def _note_status(self, status: PolicyStatus) -> None:
         self._status = status
@@ -406,80 +391,9 @@ class Gateway:
         self.log.event("deployment_ejected", level="warning", deployment=deployment, reason=kind, backoff_s=backoff_s)
 
     def _read_live_state(self) -> None:
-        metrics = self.metrics
-        for gauge in (
-            *(metrics.queue_depth, metrics.concurrency_limit, metrics.in_flight),
-            *(metrics.deployment_ready, metrics.forecast_error),
-        ):
-            gauge.clear()
-        for live in self._deployments():
-            metrics.concurrency_limit.labels(live.id).set(live.limiter.limit)
-            metrics.in_flight.labels(live.id).set(live.limiter.in_flight)
-            metrics.deployment_ready.labels(live.id).set(live.is_ready)
-            for share in FORECAST_ERROR_SHARES:
-                error = live.forecast.error.quantile(share)
-                if error is not None:
-                    metrics.forecast_error.labels(live.id, f"{share:g}").set(error)
-        for lane in self.snapshot.lanes.values() if self.snapshot is not None else ():
-            metrics.queue_depth.labels(lane.id).set(lane.num_waiting)
+        lanes = () if self.snapshot is None else self.snapshot.lanes.values()
+        read_live_gauges(self.metrics, self._deployments(), lanes)
         self._answers.read_state()
         if self._lag is not None:
-            metrics.loop_lag.labels().set(self._lag.take_worst_s())
-        metrics.log_dropped.labels().value = float(self.log.num_dropped)
-
-    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        task = asyncio.get_running_loop().create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._finished)
-
-    def _finished(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self.log.failure("background_task_failed", error, task=task.get_name())
-
-
-def _memory_limit_bytes(config: GatewayConfig) -> int | None:
-    """What was set, else most of what the control group allows."""
-    if config.memory_limit_mb is not None:
-        return config.memory_limit_mb * 1024 * 1024
-    limit = group_limit_bytes()
-    return None if limit is None else int(_MEMORY_SHARE * limit)
-
-
-async def _retire(deployment: LiveDeployment) -> None:
-    """Close the connections of a deployment that left the policy, once its last request has ended."""
-    while deployment.limiter.in_flight or deployment.limiter.num_waiting:
-        await asyncio.sleep(_RETIRE_POLL_S)
-    await deployment.client.aclose()
-
-
-async def serve(config: GatewayConfig, *, log_stream: BinaryIO | None = None) -> int:
-    """Run until SIGTERM or SIGINT, drain, and return the exit status. SIGHUP looks at the policy file at once.
-
-    Raises PolicyFileError, ConfigError or OSError when it cannot start.
-    """
-    raise_open_file_limit()
-    loop = asyncio.get_running_loop()
-    gateway = Gateway(config, log_stream=log_stream or sys.stderr.buffer)
-    bridge = LoggingBridge(gateway.log)
-    logging.getLogger("penstock").addHandler(bridge)
-    stopping = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
-    loop.add_signal_handler(signal.SIGHUP, gateway.reload_soon)
-    try:
-        await gateway.start()
-        _calm_collector()
-        await stopping.wait()
-        await gateway.leave()
-        await gateway.stop()
-    finally:
-        logging.getLogger("penstock").removeHandler(bridge)
-    return 0
-
-
-def _calm_collector() -> None:
-    """Requests leave no cycles behind: what lives now is frozen out of collections, which may be rare."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*_GC_THRESHOLDS)
+            self.metrics.loop_lag.labels().set(self._lag.take_worst_s())
+        self.metrics.log_dropped.labels().value = float(self.log.num_dropped)

@@ -130,7 +130,7 @@ def _port(text: str) -> int:
 
 
 def _run_gateway(options: argparse.Namespace) -> int:
-    from gateway.app import serve
+    from gateway.serving import serve
 
     return commands.gateway(options, serve)
 

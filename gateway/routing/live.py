@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 from gateway.admission.limiter import Limiter
@@ -14,6 +15,7 @@ from gateway.upstreams.health import DeploymentHealth
 from gateway.upstreams.hedge import RecentDelays
 from routing_policies.document import Deployment
 
+_RETIRE_POLL_S: Final = 0.1
 RETRIES_RATIO: Final = 0.2
 """Retries that a deployment may get for each first attempt it gets, beyond the purse's reserve."""
 
@@ -95,3 +97,9 @@ class LiveDeployment:
     def serves(self, deployment: Deployment) -> bool:
         """Whether this live state can go on under a new revision's entry: same address and model."""
         return (self.url, self.tls, self.model) == (deployment.url, deployment.tls, deployment.model)
+
+    async def retire(self) -> None:
+        """Close its connections once its last request has ended; for one that left the policy."""
+        while self.limiter.in_flight or self.limiter.num_waiting:
+            await asyncio.sleep(_RETIRE_POLL_S)
+        await self.client.aclose()

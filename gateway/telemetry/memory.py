@@ -8,6 +8,8 @@ from typing import Final
 
 _STATM: Final = "/proc/self/statm"
 _CGROUP_LIMITS: Final = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+_GROUP_SHARE: Final = 0.9
+"""Of what the control group allows, where the settings name no limit."""
 _NO_LIMIT_BYTES: Final = 1 << 60
 """Control groups of the first version say "no limit" with a number near 2**63."""
 
@@ -32,3 +34,11 @@ def group_limit_bytes(files: tuple[Path, ...] = _CGROUP_LIMITS) -> int | None:
         if text.isdigit() and int(text) < _NO_LIMIT_BYTES:
             return int(text)
     return None
+
+
+def memory_limit_bytes(limit_mb: int | None) -> int | None:
+    """What the settings say, else most of what the control group allows."""
+    if limit_mb is not None:
+        return limit_mb * 1024 * 1024
+    limit = group_limit_bytes()
+    return None if limit is None else int(_GROUP_SHARE * limit)

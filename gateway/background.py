@@ -1,0 +1,36 @@
+"""Work that runs beside requests: every task known by name, its failure told, all of them ended together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+Report = Callable[[str, BaseException], None]
+"""Told the name of a task and what it failed with."""
+
+
+class BackgroundTasks:
+    """Belongs to one event loop. A task that fails is told once and ends alone."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Begin; it runs until it ends by itself or `cancel`."""
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    async def cancel(self) -> None:
+        """End all of them; returns once they are over."""
+        tasks = tuple(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._report(task.get_name(), error)
