@@ -53,6 +53,8 @@ from gateway.turn import Turn
 
 CLIENT_CLOSED_REQUEST: Final = 499
 MAX_BODY_BYTES: Final = 16 * 1024 * 1024
+MAX_TRIMMED_HERE_BYTES: Final = 16 * 1024
+"""Longer prompts are trimmed on a thread: the event loop would stand still for milliseconds."""
 MAX_LEADERS: Final = 3
 """Identical requests whose failure one request waits for before it asks on its own."""
 
@@ -248,7 +250,10 @@ class ChatPipeline:
         """Shorter, where the route wants it; what was cut is recorded in tokens."""
         rule = planned.route.trim
         bytes_per_token = self._pricer.bytes_per_token(request, tenant=turn.record.tenant)
-        trimmed = self._trimmer.trim(request, rule, bytes_per_token)
+        if request.text_bytes > MAX_TRIMMED_HERE_BYTES:
+            trimmed = await asyncio.to_thread(self._trimmer.trim, request, rule, bytes_per_token)
+        else:
+            trimmed = self._trimmer.trim(request, rule, bytes_per_token)
         cuts = [(strategy, int(cut / bytes_per_token)) for strategy, cut in trimmed.cut_bytes]
         request = trimmed.request
         if "downscale_images" in rule.strategies:
