@@ -105,7 +105,7 @@ class Exchange(RequestResponseCycle):
 
     def take_body(self) -> bytes | None:
         """The request's body, once, when all of it is here; None when it has to be awaited with `receive`."""
-        if self.more_body or self.disconnected:
+        if self.more_body or self.disconnected or self.waiting_for_100_continue:
             return None
         body, self.body = bytes(self.body), bytearray()
         self.flow.resume_reading()
