@@ -39,8 +39,11 @@ _LEAST_TRUST: Final = 0.05
 _TRUST_STEP: Final = 0.1
 _TINY_S: Final = 1e-4
 SAMPLE_GAP_S: Final = 0.004
-"""Learning from each of thousands of requests a second would cost more than it teaches. A request is in the sample when
-none was for so long before it was sent: nothing that becomes of it has a say, so the sample leans to no outcome."""
+"""Learning from each of thousands of requests a second would cost more than it teaches: one in so long is learned from.
+Nothing that becomes of a request has a say in whether it is."""
+SAMPLE_BURST: Final = 64.0
+"""What was not used of that is saved up to so many, so that requests which are sent together, as when a step of the engine
+sets several permits free, are learned from like those that are sent alone: they wait for each other."""
 _SAME_S: Final = 0.001
 """For so long a forecast holds for whatever is like it, while nothing was sent there and nothing came."""
 
@@ -61,8 +64,9 @@ class DeploymentForecast:
         "_peak",
         "_report",
         "_report_at",
+        "_sample_room",
         "_sampled",
-        "_sampled_at",
+        "_sent_at",
         "_tpot",
         "cache_trust",
         "error",
@@ -82,7 +86,8 @@ class DeploymentForecast:
         """When the engine will have worked off a lane's backlog, by its report and what was sent since."""
         self._last: TtftForecast | None = None
         """The last forecast that was made; None once something changed that it rests on."""
-        self._sampled_at = -math.inf
+        self._sent_at = -math.inf
+        self._sample_room = 0.0
         self._sampled: TtftForecast | None = None
         """The forecast of the last request in the sample."""
         self.cache_trust = _FIRST_TRUST
@@ -152,12 +157,13 @@ class DeploymentForecast:
     def note_sent(self, now: float, price: Price, *, lane: str = DEFAULT_LANE, is_stream: bool = True) -> Flight:
         """A request goes out."""
         uncached, books, made = price.uncached_tokens, self._books, self._sampled
-        is_sample = made is None or now - self._sampled_at >= SAMPLE_GAP_S
+        room = min(self._sample_room + (now - self._sent_at) / SAMPLE_GAP_S, SAMPLE_BURST)
+        is_sample = room >= 1.0
+        self._sample_room, self._sent_at = room - is_sample, now
         if is_sample or is_stream:
             lane = _lane_of(uncached, lane)
         if is_sample or made is None:
             made = self._sampled = self._forecast(now, uncached, lane)
-            self._sampled_at = now
         elif is_stream and (made.lane != lane or not made.is_like(uncached, books.num_pending)):
             made = self._forecast(now, uncached, lane)
         flight = Flight(self, now, price, made.seconds, made if is_sample else None, books.rows, lane, is_stream)

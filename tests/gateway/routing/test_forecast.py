@@ -203,13 +203,20 @@ def test_nonsense_is_no_report(data: bytes) -> None:
     assert parse_event(data) is None
 
 
+def test_requests_that_are_sent_together_are_learned_from_like_those_that_are_sent_alone() -> None:
+    forecast = DeploymentForecast()
+    for burst in range(10):
+        flights = [forecast.note_sent(burst * 0.2, PRICE) for _ in range(32)]
+        assert all(flight.sample is not None for flight in flights)
+
+
 def test_of_thousands_of_plain_answers_a_second_a_few_are_learned_from_and_all_are_counted() -> None:
     forecast = DeploymentForecast()
-    flights = [forecast.note_sent(number * 0.0005, PRICE, is_stream=False) for number in range(100)]
+    flights = [forecast.note_sent(number * 0.0005, PRICE, is_stream=False) for number in range(1000)]
 
-    sampled = [flight for flight in flights if flight.sample is not None]
-    assert 5 <= len(sampled) <= 20
-    assert forecast.num_rows(0.05) + forecast.num_pending == 100
+    sampled = [flight for flight in flights[200:] if flight.sample is not None]
+    assert 80 <= len(sampled) <= 120  # of 800, once what was saved up is used
+    assert forecast.num_rows(0.5) + forecast.num_pending == 1000
     for flight in flights:
         flight.ended(1.0, Usage(1000, 10))
         flight.ended(2.0, None)
