@@ -42,8 +42,8 @@ SAMPLE_GAP_S: Final = 0.004
 """Learning from each of thousands of requests a second would cost more than it teaches: one in so long is learned from.
 Nothing that becomes of a request has a say in whether it is."""
 SAMPLE_BURST: Final = 64.0
-"""What was not used of that is saved up to so many, so that requests which are sent together, as when a step of the engine
-sets several permits free, are learned from like those that are sent alone: they wait for each other."""
+"""What was not used of that is saved up to so many, so that requests which are sent together, as when a step of the
+engine sets several permits free, are learned from like those that are sent alone: they wait for each other."""
 _SAME_S: Final = 0.001
 """For so long a forecast holds for whatever is like it, while nothing was sent there and nothing came."""
 
