@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from tests.gateway.cache.test_exact_cache import cached_policy
 from tests.gateway.stack import Stack, chat, running
@@ -18,23 +16,6 @@ from tests.gateway.store.redis_server import RedisServer
 WITHIN_S = 1.0
 PATIENCE_S = 10.0
 """A busy machine may need longer; nothing is waited for longer than it takes."""
-
-
-@pytest.fixture(scope="module")
-def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path_factory.mktemp("redis")).start()
-    yield server
-    server.kill()
-
-
-@pytest.fixture(params=["embedded", "redis"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Of a store that is empty."""
-    if request.param == "embedded":
-        return f"embedded:{tmp_path / 'shared.sqlite3'}"
-    redis: RedisServer = request.getfixturevalue("redis")
-    redis.admin.flushall()
-    return redis.url
 
 
 @asynccontextmanager

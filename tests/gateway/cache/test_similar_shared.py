@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -19,22 +19,6 @@ from tests.gateway.store.redis_server import RedisServer
 NEAR = "How do I reset the password of a big mailbox?"
 AUDITED = "ttl_s: 60, audit_ratio: 1.0"
 WITHIN_S = 1.0
-
-
-@pytest.fixture(scope="module")
-def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path_factory.mktemp("redis")).start()
-    yield server
-    server.kill()
-
-
-@pytest.fixture(params=["embedded", "redis"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "embedded":
-        return f"embedded:{tmp_path / 'shared.sqlite3'}"
-    redis: RedisServer = request.getfixturevalue("redis")
-    redis.admin.flushall()
-    return redis.url
 
 
 @asynccontextmanager
