@@ -15,16 +15,11 @@ from typing import Any, BinaryIO
 from gateway.admin.cache_desk import CacheDesk
 from gateway.admin.control_room import ControlRoom
 from gateway.admin.diagnosis_desk import DiagnosisDesk
-from gateway.admin.preview_desk import PreviewDesk
 from gateway.admin.similar_desk import SimilarDesk
 from gateway.admin.site import Operations, admin_map
 from gateway.admin.table import Entry
-from gateway.admission.admitter import Admitter
-from gateway.admission.gate import Gate
 from gateway.admission.guard import Guard
-from gateway.admission.ladder import Ladder
 from gateway.background import BackgroundTasks
-from gateway.background_ask import BackgroundAsk
 from gateway.cache.judges import Judges
 from gateway.config import GatewayConfig
 from gateway.control_plane import ControlPlane
@@ -35,28 +30,22 @@ from gateway.embedding.installed import InstalledEncoder
 from gateway.endpoints import Site
 from gateway.errors import GatewayError, Shed
 from gateway.feedback import FeedbackDesk
-from gateway.forward import Forwarder
 from gateway.http.server import Listener, Server
 from gateway.ids import RequestIds
 from gateway.kept_answers import KeptAnswers
-from gateway.learning import Learner
 from gateway.live_gauges import read_live_gauges
-from gateway.pipeline import ChatPipeline
 from gateway.policy_file import PolicyRevision, PolicyStatus
 from gateway.probes import Probes
 from gateway.public import Models, public_map
 from gateway.records import Records
-from gateway.request import ChatRequestParser
+from gateway.request_path import RequestPath
 from gateway.revisions.canary import Canary
 from gateway.routing.live import LiveDeployment
 from gateway.routing.liveness import LivenessWatch
 from gateway.routing.load_feed import LoadFeeds
-from gateway.routing.price import Pricer
 from gateway.routing.quality_files import load_predictors
 from gateway.routing.readiness import ReadinessProber
-from gateway.routing.retry_budget import RetryBudget
 from gateway.routing.snapshot import Connect, PolicySnapshot, SnapshotBuilder
-from gateway.shadowing import Shadower
 from gateway.stores import Stores
 from gateway.telemetry.lag import LagMeter
 from gateway.telemetry.log import LogWriter
@@ -64,12 +53,12 @@ from gateway.telemetry.memory import memory_limit_bytes, resident_bytes
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.telemetry.recent import RecentRequests
 from gateway.timeline import Clock, Outcome
-from gateway.trimming.images import ImageShrinker
-from gateway.trimming.trimmer import PolicyTrimmer
 from gateway.upstreams.ejection import EjectionRules, FailureKind
 from routing_policies.document import Policy
 
 _MAX_ADMIN_CONNECTIONS = 256
+
+LoadEncoder = Callable[[Executor], Awaitable[TextEncoder]]
 
 
 class Gateway:
@@ -85,7 +74,7 @@ class Gateway:
         ejection: EjectionRules | None = None,
         clock: Clock = time.monotonic,
         connect: Connect | None = None,
-        load_encoder: Callable[[Executor], Awaitable[TextEncoder]] | None = None,
+        load_encoder: LoadEncoder | None = None,
         judges: Judges | None = None,
     ) -> None:
         """`environment` holds the upstream keys that the policy names; a simulation brings its clock and engines."""
@@ -95,18 +84,12 @@ class Gateway:
         self.log = LogWriter(log_stream, level=config.log_level)
         self.snapshot: PolicySnapshot | None = None
         self._status: PolicyStatus | None = None
-        ids = RequestIds(chance)
+        ids = self._ids = RequestIds(chance)
         self._guard = Guard(
             memory_limit_bytes=memory_limit_bytes(config.memory_limit_mb), resident_bytes=resident_bytes
         )
-        trimmer, pricer = PolicyTrimmer(), Pricer()
-        self._images = ImageShrinker()
         holder = f"{os.getpid()}-{secrets.token_hex(8)}"
-        self._embedder = Embedder(
-            load_encoder or InstalledEncoder(config.runtime_dir / "encoder", "int8").load,
-            count=lambda result: self.metrics.embeddings.labels(result).inc(),
-            on_failure=lambda error: self.log.failure("encoder_failed", error),
-        )
+        self._embedder = self._make_embedder(load_encoder)
         self._answers = KeptAnswers(
             max_bytes=config.cache_max_mb * 1024 * 1024,
             folder=config.runtime_dir,
@@ -121,8 +104,8 @@ class Gateway:
             clock=clock,
             holder=holder,
         )
-        cache = self._cache = self._answers.exact
-        self._stores = Stores(config, self.metrics, self.log, cache, holder=holder)
+        self._cache = self._answers.exact
+        self._stores = Stores(config, self.metrics, self.log, self._cache, holder=holder)
         self._quotas = self._stores.quotas
         self.recent = RecentRequests(clock=clock, wall=time.time)
         self.control = ControlPlane(
@@ -150,66 +133,59 @@ class Gateway:
         )
         told = (*self.control.watchers(), self.recent.note)
         self._records = Records(config, self.metrics, self.log, told, rng=chance, clock=clock, instance=holder)
-        self._learner = Learner(metrics=self.metrics, report=lambda error: self.log.failure("learning_failed", error))
-        self._shadower = Shadower(
-            BackgroundAsk(rng=chance, ids=ids),
-            learner=self._learner,
-            metrics=self.metrics,
-            rng=chance,
-            is_strained=lambda: bool(self._guard.strain),
-        )
-        self.pipeline = ChatPipeline(
+        self._tasks = BackgroundTasks(self._note_failed_task)
+        self._path = RequestPath(
+            config,
+            self.metrics,
+            self.log,
             policy=self._current,
-            parser=ChatRequestParser(),
-            admitter=Admitter(clock),
             guard=self._guard,
-            trimmer=trimmer,
-            images=self._images,
-            cache=cache,
-            similar=self._answers.similar,
-            pricer=pricer,
-            gate=Gate(ladder=Ladder(trimmer=trimmer, cache=cache, pricer=pricer), clock=clock),
-            forwarder=Forwarder(clock=clock, metrics=self.metrics, budget=RetryBudget()),
-            learner=self._learner,
-            shadower=self._shadower,
-            quotas=self._quotas,
-            recorder=self._records.recorder,
-            tracing=self._records.tracing,
-            log=self.log,
-            ids=ids,
-            clock=clock,
-            max_body_bytes=config.edge.max_body_bytes,
+            answers=self._answers,
+            stores=self._stores,
+            records=self._records,
             sampler=self.control.sampler,
+            ids=ids,
+            rng=chance,
+            clock=clock,
+            report=self._note_failed_task,
         )
-        self._preview = PreviewDesk(self._current, ChatRequestParser(), trimmer, pricer)
-        self._ids = ids
+        self.pipeline = self._path.pipeline
         self._prober = ReadinessProber(self._deployments, self.log, clock=clock)
         self._liveness = LivenessWatch(self._deployments, clock)
         self._feeds = LoadFeeds(self._deployments, clock)
-        self._tasks = BackgroundTasks(lambda name, error: self.log.failure("background_task_failed", error, task=name))
         self._lag: LagMeter | None = None
-        self.room = ControlRoom(
+        self.room = self._make_room(holder, clock)
+        self.server = self._make_server()
+        self.metrics.instruments.before_scrape(self._read_live_state)
+
+    def _make_embedder(self, load_encoder: LoadEncoder | None) -> Embedder:
+        return Embedder(
+            load_encoder or InstalledEncoder(self.config.runtime_dir / "encoder", "int8").load,
+            count=lambda result: self.metrics.embeddings.labels(result).inc(),
+            on_failure=lambda error: self.log.failure("encoder_failed", error),
+        )
+
+    def _make_room(self, holder: str, clock: Clock) -> ControlRoom:
+        return ControlRoom(
             name=holder,
             snapshot=lambda: self.snapshot,
             metrics=self.metrics,
             recent=self.recent,
-            cache=cache,
+            cache=self._cache,
             books=self._answers.books,
             store=self._stores.control,
-            is_shared=config.store_address.kind != "embedded",
+            is_shared=self.config.store_address.kind != "embedded",
             facts=self._facts,
             probe_soon=lambda: self._tasks.spawn(self._prober.probe_all(), "probe"),
             audit=self.control.audit,
-            ids=ids,
+            ids=self._ids,
             clock=clock,
         )
-        self.server = self._make_server()
-        self.metrics.instruments.before_scrape(self._read_live_state)
 
     def _desk_entries(self) -> list[Entry]:
         """Of the admin API, beside the control plane's."""
         similar = SimilarDesk(self._answers, self.control.audit, policy=lambda: self._current().policy, wall=time.time)
-        return [entry for desk in (self.room.drains, self._preview, similar) for entry in desk.entries()]
+        return [entry for desk in (self.room.drains, self._path.preview, similar) for entry in desk.entries()]
 
     def _make_server(self) -> Server:
         config = self.config
@@ -295,18 +271,16 @@ class Gateway:
     def _note_wrong(self, request_id: str, tenant: str) -> bool:
         """Whether somebody beside the cache waited for such a verdict: a trial of a policy, or a prediction."""
         is_tried = self.control.note_wrong(request_id, tenant)
-        return self._learner.note_wrong(request_id, tenant) or is_tried
+        return self._path.learner.note_wrong(request_id, tenant) or is_tried
 
     async def _close(self) -> None:
         await self._tasks.cancel()
         if self._lag is not None:
             self._lag.stop()
         await self.server.close()
-        self._images.close()
+        await self._path.aclose()
         await self.room.aclose()
         await self.control.last_words()
-        await self._shadower.aclose()
-        await self._learner.aclose()
         await self._answers.aclose()
         await self._embedder.aclose()
         await self._stores.aclose()
@@ -367,6 +341,9 @@ class Gateway:
             self.log.event("policy_refused", level="error", revision=status.revision, error=status.error)
 
     # Telemetry
+
+    def _note_failed_task(self, name: str, error: BaseException) -> None:
+        self.log.failure("background_task_failed", error, task=name)
 
     def _facts(self) -> dict[str, Any]:
         """What every page says at its top."""

@@ -6,15 +6,15 @@ deployment's answer is there anyway. Nothing is asked under load: what could not
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, Final, Literal
 
 import msgspec
 
 from gateway.admission.guard import Guard
+from gateway.background import BackgroundTasks
 from gateway.background_ask import BackgroundAsk, Question
 from gateway.cache.audit_book import AuditBook
 from gateway.cache.audit_record import AuditRecord, By, Texts, clipped
@@ -71,21 +71,20 @@ class Auditor:
         guard: Guard,
         record: Callable[[AuditRecord], None],
         count: Callable[[AuditEnd], None],
-        failed: Callable[[Exception], None],
+        tasks: BackgroundTasks,
         rng: random.Random,
         wall: Callable[[], float],
     ) -> None:
-        """`record` makes a record last, and known to other processes."""
+        """`record` makes a record last, and known to other processes; `tasks` are its own, for they are counted."""
         self._ask = ask
         self._embedder = embedder
         self._book = book
         self._guard = guard
         self._record = record
         self._count = count
-        self._failed = failed
+        self._tasks = tasks
         self._rng = rng
         self._wall = wall
-        self._tasks: set[asyncio.Task[None]] = set()
         self._served: OrderedDict[str, _Case] = OrderedDict()
         self._exposures: OrderedDict[tuple[bytes, bytes], int] = OrderedDict()
         """How often a question was given the same similar answer since it was last audited."""
@@ -138,28 +137,18 @@ class Auditor:
 
     async def aclose(self) -> None:
         """Audits under way end without a verdict."""
-        tasks = tuple(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.cancel()
 
     def _draw(self, probability: float) -> bool:
         if probability <= 0.0 or self._rng.random() >= probability:
             return False
-        if self._guard.strain or len(self._tasks) >= MAX_RUNNING:
+        if self._guard.strain or self._tasks.num_running >= MAX_RUNNING:
             self._count("skipped")
             return False
         return True
 
-    def _begin(self, work: Any) -> None:
-        task = asyncio.get_running_loop().create_task(work, name="audit")
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and isinstance(error := task.exception(), Exception):
-            self._failed(error)
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        self._tasks.spawn(work, "audit")
 
     async def _audit(self, case: _Case, question: Question) -> None:
         fresh = await self._ask.route(question)

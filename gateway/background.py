@@ -13,9 +13,16 @@ Report = Callable[[str, BaseException], None]
 class BackgroundTasks:
     """Belongs to one event loop. A task that fails is told once and ends alone."""
 
+    __slots__ = ("_report", "_tasks")
+
     def __init__(self, report: Report) -> None:
         self._report = report
         self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def num_running(self) -> int:
+        """Those that have not ended."""
+        return len(self._tasks)
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         """Begin; it runs until it ends by itself or `cancel`."""

@@ -12,6 +12,7 @@ from typing import Final, NoReturn
 
 from gateway.admission.guard import Guard
 from gateway.audit import Auditor
+from gateway.background import BackgroundTasks
 from gateway.background_ask import BackgroundAsk
 from gateway.cache.audit_book import AuditBook
 from gateway.cache.audit_journal import AuditJournal
@@ -88,7 +89,7 @@ class KeptAnswers:
             guard=guard,
             record=self._record,
             count=lambda end: metrics.cache_audits.labels(end).inc(),
-            failed=lambda error: log.failure("audit_failed", error),
+            tasks=BackgroundTasks(lambda _, error: log.failure("audit_failed", error)),
             rng=rng,
             wall=time.time,
         )

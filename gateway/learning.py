@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
 from typing import Final
 
+from gateway.background import BackgroundTasks
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.turn import Turn
 from routing_policies.quality.learning import LabelBook, fit_labels
@@ -25,15 +25,14 @@ MAX_ANSWERS: Final = 4096
 class Learner:
     """One book of labels for each pair."""
 
-    __slots__ = ("_answers", "_books", "_metrics", "_report", "_tasks")
+    __slots__ = ("_answers", "_books", "_metrics", "_tasks")
 
-    def __init__(self, *, metrics: GatewayMetrics, report: Callable[[BaseException], None]) -> None:
-        """`report` gets what should never happen."""
+    def __init__(self, *, metrics: GatewayMetrics, tasks: BackgroundTasks) -> None:
+        """`tasks` are its own: it learns once at a time."""
         self._metrics = metrics
-        self._report = report
+        self._tasks = tasks
         self._books: dict[tuple[str, str], LabelBook] = {}
         self._answers: OrderedDict[tuple[str, str], tuple[Judge, Judged]] = OrderedDict()
-        self._tasks: set[asyncio.Task[None]] = set()
 
     def remember(self, turn: Turn) -> None:
         """A predicted answer was given: feedback may name it."""
@@ -64,19 +63,14 @@ class Learner:
         book = self._books.setdefault(predictor.pair, LabelBook())
         book.add(Outcome(features=judged.features, lost=lost))
         self._metrics.routing_labels.labels(judge.deployment, source, "good" if lost < 0.5 else "lost").inc()
-        if book.is_worth_learning and not self._tasks:
-            task = asyncio.get_running_loop().create_task(self._learn(book, predictor), name="learn")
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-
-    async def _learn(self, book: LabelBook, predictor: Predictor) -> None:
-        try:
-            predictor.adopt(await asyncio.to_thread(fit_labels, *book.take(), predictor.model))
-        except Exception as error:  # whatever it is, the old coefficients still stand
-            self._report(error)
+        if book.is_worth_learning and not self._tasks.num_running:
+            self._tasks.spawn(_learn(book, predictor), "learn")
 
     async def aclose(self) -> None:
         """Call off what is under way."""
-        for task in tuple(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.cancel()
+
+
+async def _learn(book: LabelBook, predictor: Predictor) -> None:
+    """Where it fails, the old coefficients still stand."""
+    predictor.adopt(await asyncio.to_thread(fit_labels, *book.take(), predictor.model))

@@ -7,12 +7,12 @@ whoever learns which prompts need the larger model.
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
+from gateway.background import BackgroundTasks
 from gateway.background_ask import BackgroundAsk, Question
 from gateway.cache.capture import Capture
 from gateway.cache.comparison import says_the_same, text_of
@@ -39,6 +39,7 @@ class Shadower:
         metrics: GatewayMetrics,
         rng: random.Random,
         is_strained: Callable[[], bool],
+        tasks: BackgroundTasks,
     ) -> None:
         self._ask = ask
         self._learner = learner
@@ -46,7 +47,7 @@ class Shadower:
         self._rng = rng
         self._is_strained = is_strained
         self._num_asked: Counter[str] = Counter()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = tasks
 
     def draw(self, turn: Turn, planned: PlannedRoute) -> None:
         """Whether this one's answer will be held against another's; it is copied then."""
@@ -62,10 +63,8 @@ class Shadower:
         shadow, record = planned.route.select.shadow, turn.record
         if shadow is None or record.outcome is not Outcome.COMPLETED or record.deployment == shadow.id:
             return
-        task = asyncio.get_running_loop().create_task(self._compare(turn, request, planned, shadow.id), name="shadow")
         self._num_asked[planned.route.id] += 1
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.spawn(self._compare(turn, request, planned, shadow.id), "shadow")
 
     async def _compare(self, turn: Turn, request: ChatRequest, planned: PlannedRoute, shadow: str) -> None:
         try:
@@ -83,6 +82,4 @@ class Shadower:
 
     async def aclose(self) -> None:
         """Call off what is under way."""
-        for task in tuple(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.cancel()

@@ -101,7 +101,7 @@ async def test_shadows_are_bounded_and_end_with_the_gateway(tmp_path: Path) -> N
             await stack.ask(EASY)
         await asyncio.wait_for(stack.large.got_request.wait(), 30)
         assert len(stack.large.received) == 1
-        await stack.gateway._shadower.aclose()
+        await stack.gateway._path.aclose()
         await asyncio.wait_for(stack.large.gone.wait(), 30)
 
 
@@ -122,7 +122,7 @@ async def test_enough_labels_change_what_is_predicted(tmp_path: Path) -> None:
         sample = outcomes(5, 260)
         before = judge.predictor.model
         for asked, outcome in sample:
-            stack.gateway._learner._add(judge, judge.predictor.judge(asked), lost=outcome.lost, source="shadow")
+            stack.gateway._path.learner._add(judge, judge.predictor.judge(asked), lost=outcome.lost, source="shadow")
         for _ in range(6000):
             if judge.predictor.model is not before:
                 break

@@ -1,0 +1,98 @@
+"""RequestPath: the pipeline of one process and all that only requests use, put together beside the app."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from gateway.admin.preview_desk import PreviewDesk
+from gateway.admission.admitter import Admitter
+from gateway.admission.gate import Gate
+from gateway.admission.guard import Guard
+from gateway.admission.ladder import Ladder
+from gateway.background import BackgroundTasks, Report
+from gateway.background_ask import BackgroundAsk
+from gateway.config import GatewayConfig
+from gateway.forward import Forwarder
+from gateway.ids import RequestIds
+from gateway.kept_answers import KeptAnswers
+from gateway.learning import Learner
+from gateway.pipeline import ChatPipeline
+from gateway.records import Records
+from gateway.request import ChatRequestParser
+from gateway.routing.price import Pricer
+from gateway.routing.retry_budget import RetryBudget
+from gateway.routing.sampling import Sampler
+from gateway.routing.snapshot import PolicySnapshot
+from gateway.shadowing import Shadower
+from gateway.stores import Stores
+from gateway.telemetry.log import LogWriter
+from gateway.telemetry.metrics import GatewayMetrics
+from gateway.timeline import Clock
+from gateway.trimming.images import ImageShrinker
+from gateway.trimming.trimmer import PolicyTrimmer
+
+
+class RequestPath:
+    """`pipeline` serves; `aclose` ends what requests left behind, once none is served any more."""
+
+    def __init__(
+        self,
+        config: GatewayConfig,
+        metrics: GatewayMetrics,
+        log: LogWriter,
+        *,
+        policy: Callable[[], PolicySnapshot],
+        guard: Guard,
+        answers: KeptAnswers,
+        stores: Stores,
+        records: Records,
+        sampler: Sampler | None,
+        ids: RequestIds,
+        rng: random.Random,
+        clock: Clock,
+        report: Report,
+    ) -> None:
+        """`report` is told what failed in the background."""
+        trimmer, pricer, cache = PolicyTrimmer(), Pricer(), answers.exact
+        self._images = ImageShrinker()
+        self.learner = Learner(metrics=metrics, tasks=BackgroundTasks(report))
+        self._shadower = Shadower(
+            BackgroundAsk(rng=rng, ids=ids),
+            learner=self.learner,
+            metrics=metrics,
+            rng=rng,
+            is_strained=lambda: bool(guard.strain),
+            tasks=BackgroundTasks(report),
+        )
+        self.preview = PreviewDesk(policy, ChatRequestParser(), trimmer, pricer)
+        """Shows admins what would become of a request."""
+        self.pipeline = ChatPipeline(
+            policy=policy,
+            parser=ChatRequestParser(),
+            admitter=Admitter(clock),
+            guard=guard,
+            trimmer=trimmer,
+            images=self._images,
+            cache=cache,
+            similar=answers.similar,
+            pricer=pricer,
+            gate=Gate(ladder=Ladder(trimmer=trimmer, cache=cache, pricer=pricer), clock=clock),
+            forwarder=Forwarder(clock=clock, metrics=metrics, budget=RetryBudget()),
+            learner=self.learner,
+            shadower=self._shadower,
+            quotas=stores.quotas,
+            recorder=records.recorder,
+            tracing=records.tracing,
+            log=log,
+            ids=ids,
+            clock=clock,
+            max_body_bytes=config.edge.max_body_bytes,
+            sampler=sampler,
+        )
+
+    async def aclose(self) -> None:
+        """Call off what is under way."""
+        self._images.close()
+        await self._shadower.aclose()
+        await self.learner.aclose()
