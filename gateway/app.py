@@ -141,6 +141,7 @@ class Gateway:
             policy=self._current,
             guard=self._guard,
             answers=self._answers,
+            embedder=self._embedder,
             stores=self._stores,
             records=self._records,
             sampler=self.control.sampler,

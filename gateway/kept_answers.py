@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +26,7 @@ from gateway.cache.route_book import RouteBook, RouteBooks, Whose
 from gateway.cache.semantic import SemanticTier
 from gateway.cache.sharing import Sharing
 from gateway.embedding.embedder import Embedder
+from gateway.embedding.encoder import have_same_weights
 from gateway.ids import RequestIds
 from gateway.routing.snapshot import PolicySnapshot
 from gateway.similar import MODE, SimilarAnswers
@@ -41,7 +41,6 @@ DIMENSIONS: Final = 384
 INDEX_FILE: Final = "similar.index"
 _READY_POLL_S: Final = 0.1
 _SETTLE_S: Final = 0.5
-_PRECISION: Final = re.compile(r"-(?:fp32|int8)(?:-r\d+)?$")
 _LEARN_S: Final = 2.0
 MIN_NEWS: Final = 16
 """Audits of one route after which its chances are worked out again."""
@@ -153,7 +152,7 @@ class KeptAnswers:
         name = self._embedder.encoder_id
         assert name is not None, "an encoder that is ready has a name"
         calibrated_for = self._judges.encoder_id
-        if calibrated_for is not None and not name.lower().startswith(_weights_of(calibrated_for)):
+        if calibrated_for is not None and not have_same_weights(name, calibrated_for):
             self._log.event("judge_of_other_encoder", level="error", encoder=name, calibrated_for=calibrated_for)
             return  # similarities would mean something else: exact answers only
         if sharing is None:
@@ -237,8 +236,3 @@ def _is_covered(record: AuditRecord, selection: Selection) -> bool:
         and (selection.text is None or selection.text.casefold() in said)
         and (selection.until is None or record.at <= selection.until)
     )
-
-
-def _weights_of(encoder_id: str) -> str:
-    """Without precision and revision: those change similarities by less than a thousandth."""
-    return _PRECISION.sub("", encoder_id).lower()

@@ -30,6 +30,7 @@ from gateway.http.disconnect import until_gone
 from gateway.ids import RequestIds
 from gateway.keys import Caller
 from gateway.learning import Learner
+from gateway.meaning import Meanings
 from gateway.prompt_bound import refuse_hopeless
 from gateway.relay import relay_followed, relay_kept
 from gateway.request import ChatRequest, ChatRequestParser, require_json
@@ -76,6 +77,7 @@ class ChatPipeline:
         cache: AnswerCache,
         similar: SimilarAnswers,
         pricer: Pricer,
+        meanings: Meanings,
         gate: Gate,
         forwarder: Forwarder,
         learner: Learner,
@@ -99,6 +101,7 @@ class ChatPipeline:
         self._cache = cache
         self._similar = similar
         self._pricer = pricer
+        self._meanings = meanings
         self._gate = gate
         self._forwarder = forwarder
         self._learner = learner
@@ -219,7 +222,8 @@ class ChatPipeline:
         price = turn.price or self._pricer.price(request, tenant=caller.tenant, route=record.route)
         claim, tpot_slo_s = self._admitter.claim(snapshot, head, admission, price)
         record.lane = claim.lane.id
-        ask = planned.weighed(Ask(price, claim, tpot_slo_s=tpot_slo_s), request, caller.tenant)
+        vector = await self._meanings.of(turn, planned, request) if planned.judges and planned.encoders else None
+        ask = planned.weighed(Ask(price, claim, tpot_slo_s=tpot_slo_s), request, caller.tenant, vector)
         ask = router.with_history(ask, request)
         record.ignored_headers = head.ignored
         admitted = self._gate.decide(turn, request, planned, ask)

@@ -13,10 +13,12 @@ from gateway.admission.ladder import Ladder
 from gateway.background import BackgroundTasks, Report
 from gateway.background_ask import BackgroundAsk
 from gateway.config import GatewayConfig
+from gateway.embedding.embedder import Embedder
 from gateway.forward import Forwarder
 from gateway.ids import RequestIds
 from gateway.kept_answers import KeptAnswers
 from gateway.learning import Learner
+from gateway.meaning import Meanings
 from gateway.pipeline import ChatPipeline
 from gateway.records import Records
 from gateway.request import ChatRequestParser
@@ -45,6 +47,7 @@ class RequestPath:
         policy: Callable[[], PolicySnapshot],
         guard: Guard,
         answers: KeptAnswers,
+        embedder: Embedder,
         stores: Stores,
         records: Records,
         sampler: Sampler | None,
@@ -77,6 +80,7 @@ class RequestPath:
             cache=cache,
             similar=answers.similar,
             pricer=pricer,
+            meanings=Meanings(embedder),
             gate=Gate(ladder=Ladder(trimmer=trimmer, cache=cache, pricer=pricer), clock=clock),
             forwarder=Forwarder(clock=clock, metrics=metrics, budget=RetryBudget()),
             learner=self.learner,

@@ -31,7 +31,6 @@ class Turn:
 
     __slots__ = (
         "_timeline",
-        "_vector",
         "ask",
         "cache_salt",
         "caller",
@@ -52,6 +51,7 @@ class Turn:
         "reservation",
         "send",
         "snapshot",
+        "vector_task",
         "wants_timing",
         "was_left",
     )
@@ -80,7 +80,8 @@ class Turn:
         """What is to be done with that copy."""
         self.quest: Quest | None = None
         """The lookup of similar answers, where the route wants one."""
-        self._vector: asyncio.Task[Vector | None] | None = None
+        self.vector_task: asyncio.Task[Vector | None] | None = None
+        """Computes what the last user text means; None: nobody has wanted to know."""
         self.was_left = False
         """The client has gone, and others wait for its answer."""
         self.caller: Caller | None = None
@@ -107,16 +108,16 @@ class Turn:
 
     def vector(self, embedder: Embeds, text: str) -> asyncio.Task[Vector | None]:
         """What the last user text means: computed at most once, for whoever asks; None when there is no time for it."""
-        if self._vector is None:
-            self._vector = asyncio.get_running_loop().create_task(embedder.embed(text), name="vector")
-        return self._vector
+        if self.vector_task is None:
+            self.vector_task = asyncio.get_running_loop().create_task(embedder.embed(text), name="vector")
+        return self.vector_task
 
     def end_lookups(self) -> None:
         """The request is over: what is still computed for it, and not to be kept, is called off."""
         if self.quest is not None:
             self.quest.close()
-        elif self._vector is not None:
-            self._vector.cancel()
+        elif self.vector_task is not None:
+            self.vector_task.cancel()
 
     def note_sent(self) -> None:
         """The request is on its way to the upstream."""

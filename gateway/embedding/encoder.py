@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,3 +31,16 @@ class TextEncoder(Protocol):
 
         The row of a text that the encoder cannot read is zero.
         """
+
+
+_PRECISION: Final = re.compile(r"-(?:fp32|int8)(?:-r\d+)?$")
+
+
+def have_same_weights(first: str, second: str) -> bool:
+    """Whether two encoders' ids differ in precision and revision only: that changes similarities by less than a
+    thousandth."""
+    return first == second or _weights_of(first) == _weights_of(second)
+
+
+def _weights_of(encoder_id: str) -> str:
+    return _PRECISION.sub("", encoder_id).lower()

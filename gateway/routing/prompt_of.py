@@ -21,6 +21,12 @@ def prompt_of(request: ChatRequest) -> Prompt:
     )
 
 
+def asked_text(request: ChatRequest) -> str:
+    """The last user message as text: what a prediction is about."""
+    last = next((message for message in reversed(request.messages) if isinstance(message, UserMessage)), None)
+    return "" if last is None else _text(last)
+
+
 def _text(message: Message) -> str:
     if isinstance(message.content, str):
         return message.content

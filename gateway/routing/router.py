@@ -10,6 +10,7 @@ import msgspec
 
 from gateway.cache.control import NO_WISHES, CacheControl
 from gateway.cache.wanted import Wanted
+from gateway.embedding.encoder import Vector
 from gateway.errors import ModelNotAllowed, NotFound, Shed, ShedReason
 from gateway.request import ChatRequest
 from gateway.routing.affinity import AffinityIndex, prefix_of, session_of
@@ -193,11 +194,16 @@ class PlannedRoute:
                 return Inquiry(select.min_quality, first_tokens, judged.prediction.logit, model.checkpoints)
         return Inquiry(select.min_quality, first_tokens)
 
-    def weighed(self, ask: Ask, request: ChatRequest, tenant: str) -> Ask:
+    @property
+    def encoders(self) -> tuple[str, ...]:
+        """Whose embedding of the prompt the predictions use; empty where they use none."""
+        return tuple(judge.predictor.encoder for judge in self.judges if judge.predictor.encoder)
+
+    def weighed(self, ask: Ask, request: ChatRequest, tenant: str, vector: Vector | None = None) -> Ask:
         """The same, with what is predicted of the prompt and what tells the conversation apart, where the choice
-        depends on it."""
+        depends on it; `vector` is the prompt's, of `encoders`."""
         if self.judges:
-            return msgspec.structs.replace(ask, verdict=verdict_of(self.judges, prompt_of(request)))
+            return msgspec.structs.replace(ask, verdict=verdict_of(self.judges, prompt_of(request), vector))
         if not self.profile.looks_at_key:
             return ask
         by = self.route.select.sticky_by or "conversation"

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from routing_policies.document import Deployment
 from routing_policies.quality.predictor import Judged, Predictor, Predictors
 from routing_policies.quality.prompt import Prompt
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 class Judge(msgspec.Struct, frozen=True):
@@ -40,9 +45,9 @@ def judges_of(candidates: Sequence[Deployment], predictors: Predictors) -> tuple
     return tuple(Judge(one.id, predictor, strongest.quality) for one, predictor in found if predictor is not None)
 
 
-def verdict_of(judges: Sequence[Judge], prompt: Prompt) -> Verdict:
-    """All of them on one prompt."""
-    judged = tuple((judge, judge.predictor.judge(prompt)) for judge in judges)
+def verdict_of(judges: Sequence[Judge], prompt: Prompt, vector: NDArray[np.float32] | None = None) -> Verdict:
+    """All of them on one prompt; `vector` is that of the encoder whose embeddings they learned from."""
+    judged = tuple((judge, judge.predictor.judge(prompt, vector)) for judge in judges)
     return Verdict(
         quality={judge.deployment: found.prediction.chance * judge.strong_quality for judge, found in judged},
         is_known=all(found.prediction.is_known for _, found in judged),

@@ -47,6 +47,11 @@ class Predictor:
         """Weak and strong, by model name."""
         return self.model.weak, self.model.strong
 
+    @property
+    def encoder(self) -> str:
+        """Whose embedding of a prompt it can use; empty: features are all it looks at."""
+        return self.model.encoder if self.model.embedded is not None else ""
+
     def judge(self, prompt: Prompt, vector: NDArray[np.float32] | None = None) -> Judged:
         """`vector` is of the model's encoder; it is left aside where the text had a preamble, which it knows nothing
         of."""
