@@ -23,7 +23,7 @@ from gateway.routing.ask import Ask
 from gateway.routing.flight import Flight
 from gateway.routing.live import LiveDeployment
 from gateway.routing.load_report import ORCA_HEADER
-from gateway.routing.router import PlannedRoute
+from gateway.routing.planned_route import PlannedRoute
 from gateway.telemetry.record import Place
 from gateway.timeline import Clock, Stage
 from gateway.turn import Turn

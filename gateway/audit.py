@@ -26,7 +26,7 @@ from gateway.cache.quest import Quest
 from gateway.cache.route_book import Whose
 from gateway.cache.semantic import Embeds, Finding
 from gateway.request import ChatRequest
-from gateway.routing.router import PlannedRoute
+from gateway.routing.planned_route import PlannedRoute
 from gateway.turn import Turn
 from routing_policies.document import Cache
 

@@ -12,7 +12,7 @@ from gateway.admission.lane import Lane
 from gateway.admission.permit import Permit
 from gateway.ids import RequestIds
 from gateway.routing.live import LiveDeployment
-from gateway.routing.router import PlannedRoute
+from gateway.routing.planned_route import PlannedRoute
 from gateway.routing.snapshot import PolicySnapshot
 from gateway.upstreams.errors import UpstreamError
 from gateway.upstreams.request import UpstreamRequest

@@ -13,8 +13,8 @@ from gateway.errors import GatewayError, Shed
 from gateway.hedging import Hedger
 from gateway.request import ChatRequest
 from gateway.routing.live import LiveDeployment
+from gateway.routing.planned_route import PlannedRoute
 from gateway.routing.retry_budget import RetryBudget
-from gateway.routing.router import PlannedRoute
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.timeline import Clock, Stage
 from gateway.turn import Turn

@@ -8,8 +8,8 @@ from typing import Final, Protocol
 from gateway.cache.semantic import Embeds, Vector
 from gateway.embedding.encoder import have_same_weights
 from gateway.request import ChatRequest
+from gateway.routing.planned_route import PlannedRoute
 from gateway.routing.prompt_of import asked_text
-from gateway.routing.router import PlannedRoute
 from gateway.timeline import Stage
 from gateway.turn import Turn
 

@@ -7,13 +7,12 @@ from collections.abc import Callable
 from typing import Final
 
 from gateway.admission.admitter import Admitter, draining
-from gateway.admission.gate import Gate
+from gateway.admission.gate import Admitted, Gate
 from gateway.admission.guard import Guard
 from gateway.admission.quotas import Quotas
 from gateway.admission.tenant_quota import TenantQuota
-from gateway.cache.answers import AnswerCache, Lookup
-from gateway.cache.capture import Capture
-from gateway.cache.control import parse_cache_control
+from gateway.cache.answers import AnswerCache
+from gateway.cache_step import CacheStep
 from gateway.chat_head import ChatHead
 from gateway.errors import (
     GatewayError,
@@ -32,19 +31,17 @@ from gateway.keys import Caller
 from gateway.learning import Learner
 from gateway.meaning import Meanings
 from gateway.prompt_bound import refuse_hopeless
-from gateway.relay import relay_followed, relay_kept
 from gateway.request import ChatRequest, ChatRequestParser, require_json
 from gateway.routing.ask import Ask
+from gateway.routing.planned_route import PlannedRoute
 from gateway.routing.price import Pricer
-from gateway.routing.router import PlannedRoute
 from gateway.routing.sampling import Sampler
 from gateway.routing.snapshot import PolicySnapshot
 from gateway.routing.trial import Trial
 from gateway.shadowing import Shadower
-from gateway.similar import MODE as SIMILAR_MODE
 from gateway.similar import SimilarAnswers
 from gateway.telemetry.log import LogWriter
-from gateway.telemetry.record import CacheResult, RequestRecord
+from gateway.telemetry.record import RequestRecord
 from gateway.telemetry.recorder import Recorder
 from gateway.telemetry.tracing import Tracing
 from gateway.timeline import Clock, Outcome, Stage
@@ -56,8 +53,6 @@ CLIENT_CLOSED_REQUEST: Final = 499
 MAX_BODY_BYTES: Final = 16 * 1024 * 1024
 MAX_TRIMMED_HERE_BYTES: Final = 16 * 1024
 """Longer prompts are trimmed on a thread: the event loop would stand still for milliseconds."""
-MAX_LEADERS: Final = 3
-"""Identical requests whose failure one request waits for before it asks on its own."""
 
 _NO_HEADERS: Final[dict[str, str]] = {}
 
@@ -98,7 +93,7 @@ class ChatPipeline:
         self._guard = guard
         self._trimmer = trimmer
         self._images = images
-        self._cache = cache
+        self._kept = CacheStep(cache, similar)
         self._similar = similar
         self._pricer = pricer
         self._meanings = meanings
@@ -162,30 +157,8 @@ class ChatPipeline:
     async def _serve(self, turn: Turn, scope: Scope, receive: Receive) -> None:
         record, snapshot = turn.record, turn.snapshot
         head = ChatHead(scope["headers"])
-        record.client_request_id = head.client_request_id
-        record.is_retry = head.is_retry
-        turn.wants_timing = head.wants_timing
-        if self._tracing is not None:
-            record.trace = self._tracing.begin(head)
-
-        client = scope.get("client")
-        caller = self._admitter.identify(snapshot, head, client[0] if client else None)
-        record.tenant = caller.tenant
-        turn.caller = caller
-        turn.cache_salt = caller.cache_salt
-        if self._guard.strain:
-            lane, lanes = self._admitter.lane(snapshot, head, caller), snapshot.lanes.values()
-            record.lane = lane.id
-            self._guard.check(lane, max(other.rules.weight for other in lanes), is_retry=head.is_retry)
-        require_json(head.content_type, head.content_encoding)
-        try:
-            body = await read_body(receive, self._max_body_bytes, turn.channel)
-        except BodyTooLarge as error:
-            raise RequestTooLarge(f"{error} Send a smaller one.") from None
-        record.bytes_in = len(body)
-        request = self._parser.parse(body)
-        record.model = request.model
-        record.stream = request.stream
+        caller = self._recognise(turn, head, scope)
+        request = await self._read(turn, head, receive)
         if snapshot.trial is not None and snapshot.trial.takes(caller.tenant, request):
             snapshot, caller = _enter(snapshot.trial, turn, caller)
         turn.mark(Stage.READ)
@@ -216,7 +189,7 @@ class ChatPipeline:
 
         if planned.route.cache.mode == "off":  # as a record begins: passed by, for the policy wants it so
             turn.mark(Stage.CACHE)
-        elif await self._answer_from_cache(turn, request, head, planned):
+        elif await self._kept.answer(turn, request, head, planned):
             return
 
         price = turn.price or self._pricer.price(request, tenant=caller.tenant, route=record.route)
@@ -229,7 +202,7 @@ class ChatPipeline:
         admitted = self._gate.decide(turn, request, planned, ask)
         turn.mark(Stage.ADMIT)
         if admitted.answer is not None and admitted.answer.answer is not None:
-            await self._give_kept(turn, admitted.request, admitted.answer)
+            await self._kept.give(turn, admitted.request, admitted.answer)
             return
 
         if planned.route.select.shadow is not None:
@@ -238,13 +211,50 @@ class ChatPipeline:
         if turn.quest is None:
             await forward
         elif (found := await self._similar.race(turn, request, planned, forward)) is not None:
-            await self._give_similar(turn, request, found)
+            await self._kept.give_similar(turn, request, found)
             return
+        self._conclude(turn, request, admitted, planned)
+
+    def _recognise(self, turn: Turn, head: ChatHead, scope: Scope) -> Caller:
+        """Who asks; raises InvalidApiKey, and Shed where the gateway itself has too much to do for this lane."""
+        record, snapshot = turn.record, turn.snapshot
+        record.client_request_id = head.client_request_id
+        record.is_retry = head.is_retry
+        turn.wants_timing = head.wants_timing
+        if self._tracing is not None:
+            record.trace = self._tracing.begin(head)
+        client = scope.get("client")
+        caller = turn.caller = self._admitter.identify(snapshot, head, client[0] if client else None)
+        record.tenant = caller.tenant
+        turn.cache_salt = caller.cache_salt
+        if self._guard.strain:
+            lane, lanes = self._admitter.lane(snapshot, head, caller), snapshot.lanes.values()
+            record.lane = lane.id
+            self._guard.check(lane, max(other.rules.weight for other in lanes), is_retry=head.is_retry)
+        return caller
+
+    async def _read(self, turn: Turn, head: ChatHead, receive: Receive) -> ChatRequest:
+        """The body, understood; raises RejectedRequest."""
+        record = turn.record
+        require_json(head.content_type, head.content_encoding)
+        try:
+            body = await read_body(receive, self._max_body_bytes, turn.channel)
+        except BodyTooLarge as error:
+            raise RequestTooLarge(f"{error} Send a smaller one.") from None
+        record.bytes_in = len(body)
+        request = self._parser.parse(body)
+        record.model = request.model
+        record.stream = request.stream
+        return request
+
+    def _conclude(self, turn: Turn, request: ChatRequest, admitted: Admitted, planned: PlannedRoute) -> None:
+        """A deployment's answer was passed on: what is learned from it, kept of it, and compared with it."""
+        record = turn.record
         if record.usage is not None:
-            self._pricer.settle(admitted.request, record.usage, tenant=caller.tenant, route=record.route)
+            self._pricer.settle(admitted.request, record.usage, tenant=record.tenant, route=record.route)
         record.outcome = _outcome_of_status(record.status, is_incomplete=record.is_incomplete)
         if turn.lookup is not None:
-            self._keep(turn, turn.lookup, is_as_asked=admitted.request is request)
+            self._kept.keep(turn, turn.lookup, is_as_asked=admitted.request is request)
         if planned.judges:
             self._learner.remember(turn)
         if turn.is_shadowed:
@@ -266,74 +276,6 @@ class ChatPipeline:
                 cuts.append(("downscale_images", cut_tokens))
         turn.record.trimmed = tuple(cuts)
         return request
-
-    async def _answer_from_cache(self, turn: Turn, request: ChatRequest, head: ChatHead, planned: PlannedRoute) -> bool:
-        """Whether a kept answer was given, or one that was under way shared; if not, `turn` will copy its own."""
-        record = turn.record
-        wanted = planned.wanted(record.tenant, parse_cache_control(head.cache_control))
-        is_similar_wanted = wanted.rule.mode == SIMILAR_MODE
-        if is_similar_wanted:
-            self._similar.note_request(turn, planned)
-        lookup = self._cache.lookup(request, wanted)
-        for _ in range(MAX_LEADERS):
-            if lookup.following is None:
-                break
-            record.cache, record.cache_reason = CacheResult.HIT_EXACT, "shared"
-            turn.mark(Stage.CACHE)
-            if await relay_followed(turn, request, lookup.following):
-                record.outcome = Outcome.CACHED
-                record.cache_entry = lookup.following.entry_id
-                if lookup.following.entry_id is not None:
-                    self._cache.note_hit(record.request_id, lookup.following.entry_id)
-                return True
-            lookup = self._cache.lookup(request, wanted)  # its leader failed: look again, or lead
-        if lookup.answer is not None:
-            await self._give_kept(turn, request, lookup)
-            return True
-        record.cache, record.cache_reason = lookup.result, lookup.reason
-        if lookup.key is not None and not turn.wants_timing:  # the timing extension is nobody else's
-            turn.lookup = lookup
-            turn.capture = Capture(lookup.leading)
-        else:
-            lookup.drop()
-        turn.mark(Stage.CACHE)
-        if is_similar_wanted and lookup.key is not None:
-            found = await self._similar.look(turn, request, planned, lookup)
-            if found is not None:
-                await self._give_similar(turn, request, found)
-                return True
-        return False
-
-    async def _give_similar(self, turn: Turn, request: ChatRequest, found: Lookup) -> None:
-        """Identical requests that wait for this one's answer find it by themselves: it is none of their own."""
-        if turn.lookup is not None:
-            turn.lookup.drop()
-        turn.lookup = turn.capture = None
-        await self._give_kept(turn, request, found)
-
-    async def _give_kept(self, turn: Turn, request: ChatRequest, lookup: Lookup) -> None:
-        assert lookup.answer is not None, "a hit has an answer"
-        record = turn.record
-        record.cache, record.cache_reason = lookup.result, lookup.reason
-        turn.mark(Stage.CACHE)
-        record.cache_entry = lookup.entry_id
-        if lookup.entry_id is not None:
-            self._cache.note_hit(record.request_id, lookup.entry_id)
-        await relay_kept(turn, request, lookup.answer, lookup.age_s)
-        record.outcome = Outcome.CACHED
-
-    def _keep(self, turn: Turn, lookup: Lookup, *, is_as_asked: bool) -> None:
-        """Only a whole, successful answer to the very request that was asked is given again."""
-        record = turn.record
-        capture = turn.capture if record.outcome is Outcome.COMPLETED else None
-        self._cache.keep(
-            lookup,
-            None if capture is None else capture.completion(),
-            is_lasting=is_as_asked,
-            request_id=record.request_id,
-            deployment=record.deployment,
-            usage=record.usage,
-        )
 
     async def _reserve(self, turn: Turn, quota: TenantQuota, request: ChatRequest, planned: PlannedRoute) -> None:
         """Take what the request is expected to use out of its tenant's quota; raises QuotaExceeded."""

@@ -18,7 +18,7 @@ from gateway.cache.capture import Capture
 from gateway.cache.comparison import says_the_same, text_of
 from gateway.learning import Learner
 from gateway.request import ChatRequest
-from gateway.routing.router import PlannedRoute
+from gateway.routing.planned_route import PlannedRoute
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.timeline import Outcome
 from gateway.turn import Turn

@@ -13,7 +13,7 @@ from gateway.cache.route_book import RouteBook, RouteBooks, Whose
 from gateway.cache.semantic import Embeds, Finding, SemanticTier
 from gateway.race import Race
 from gateway.request import ChatRequest
-from gateway.routing.router import PlannedRoute
+from gateway.routing.planned_route import PlannedRoute
 from gateway.telemetry.record import CacheResult, Neighbourhood
 from gateway.timeline import Clock, Stage
 from gateway.turn import Turn

@@ -15,8 +15,8 @@ from gateway.endpoints import Answer
 from gateway.errors import InvalidRequest
 from gateway.keys import DEV_TENANT
 from gateway.request import ChatRequest, ChatRequestParser
+from gateway.routing.planned_route import PlannedRoute
 from gateway.routing.price import Pricer
-from gateway.routing.router import PlannedRoute
 from gateway.routing.snapshot import PolicySnapshot
 from gateway.trimming.trimmer import Trimmer
 

@@ -22,7 +22,7 @@ from gateway.errors import Shed
 from gateway.request import ChatRequest
 from gateway.routing.ask import Ask
 from gateway.routing.candidate import Seen
-from gateway.routing.router import PlannedRoute
+from gateway.routing.planned_route import PlannedRoute
 from gateway.timeline import Clock
 from gateway.turn import Turn
 

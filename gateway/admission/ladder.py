@@ -9,8 +9,8 @@ import msgspec
 from gateway.cache.answers import AnswerCache, Lookup
 from gateway.request import ChatRequest
 from gateway.routing.ask import Ask
+from gateway.routing.planned_route import PlannedRoute
 from gateway.routing.price import Pricer
-from gateway.routing.router import PlannedRoute
 from gateway.trimming.trimmer import Trimmer
 from routing_policies.document import OverloadStep
 

@@ -12,7 +12,7 @@ from gateway.admission.row_bound import rows_within
 from gateway.routing.ask import Ask
 from gateway.routing.candidate import Candidate, Seen
 from gateway.routing.live import LiveDeployment
-from gateway.routing.router import PlannedRoute
+from gateway.routing.planned_route import PlannedRoute
 
 MAX_LOOKS: Final = 8
 """Candidates that are looked at for one request; with more, where to begin goes round."""

@@ -1,0 +1,233 @@
+"""PlannedRoute: one route over live deployments, and which of its candidates takes an attempt."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from gateway.cache.control import NO_WISHES, CacheControl
+from gateway.cache.wanted import Wanted
+from gateway.embedding.encoder import Vector
+from gateway.request import ChatRequest
+from gateway.routing.ask import Ask
+from gateway.routing.candidate import Candidate, Seen
+from gateway.routing.identity import key_of
+from gateway.routing.live import LiveDeployment
+from gateway.routing.prompt_of import prompt_of
+from gateway.routing.retry_budget import RetryBudget
+from gateway.routing.rotation import NOBODY, KeptOut, kept_out
+from gateway.routing.shortlist import MANY, Shortlist
+from gateway.timeline import Clock
+from gateway.upstreams.timeouts import Timeouts
+from routing_policies.decision import Decision
+from routing_policies.document import Cascade, Deployment, Route
+from routing_policies.profile import Profile, profile_of
+from routing_policies.quality.cascade import Inquiry
+from routing_policies.quality.pairs import judges_of, verdict_of
+from routing_policies.quality.predictor import Predictors
+from routing_policies.views import FIRST_ATTEMPT, Attempt, DeploymentView
+
+_NOBODY: Final[frozenset[str]] = frozenset()
+
+
+class PlannedRoute:
+    """One route of one revision, with everything that can be worked out before a request comes."""
+
+    __slots__ = (
+        "_clock",
+        "_first",
+        "_foregone",
+        "_members",
+        "_options",
+        "_rng",
+        "_shortlist",
+        "_zone",
+        "cache_candidates",
+        "candidates",
+        "context_tokens",
+        "deployment_ids",
+        "fallbacks",
+        "hedges",
+        "is_panicking",
+        "judges",
+        "plain_timeouts",
+        "profile",
+        "route",
+        "stream_timeouts",
+    )
+
+    def __init__(
+        self,
+        route: Route,
+        deployments: Mapping[str, LiveDeployment],
+        clock: Clock,
+        rules: Mapping[str, Deployment],
+        zone: str | None,
+        predictors: Predictors,
+        rng: random.Random,
+    ) -> None:
+        self.route = route
+        self._rng = rng
+        self._zone = zone
+        self._first = Attempt(zone=zone)
+        self.fallbacks: tuple[PlannedRoute, ...] = ()
+        """Whose turn it is, in this order, when no candidate is fit. Their own fallbacks are not followed."""
+        hedge = route.select.hedge
+        self.hedges = None if hedge is None else RetryBudget(ratio=hedge.max_ratio, begins_empty=True)
+        """How many requests may be asked twice; None: none."""
+        self.is_panicking = False
+        """The last decision found every candidate ejected, and used them all the same."""
+        self._clock = clock
+        self.profile: Profile = profile_of(route.select)
+        is_judged = self.profile.looks_at_quality
+        members = [rules[item.id] for item in route.select.resolved()] if is_judged else []
+        self.judges = judges_of(members, predictors)
+        """Those whose quality is predicted from the prompt; nobody, where the choice does not depend on it."""
+        self.candidates = tuple((deployments[item.id], item.weight) for item in route.select.resolved())
+        self._members = tuple(live for live, _ in self.candidates)
+        self._options = tuple(Candidate(rules[live.id], live, weight) for live, weight in self.candidates)
+        is_sampled = len(self._options) > MANY and self.profile.looks_ahead
+        self._shortlist = Shortlist(self._options) if is_sampled else None
+        self.deployment_ids = tuple(live.id for live, _ in self.candidates)
+        self.cache_candidates = "\n".join(sorted({live.model for live, _ in self.candidates})).encode()
+        """The models that may answer: what they said may be given again wherever the same ones may."""
+        self._foregone = self._decide_alone() if self.profile.takes_first or len(self.candidates) == 1 else None
+        contexts = [live.context_tokens for live, _ in self.candidates]
+        known = [context for context in contexts if context is not None]
+        self.context_tokens = max(known) if len(known) == len(contexts) else None
+        """The largest context among the candidates; None when that of any one is unknown."""
+        limits = route.timeouts
+        connect_s, total_s, gap_s = limits.connect_ms / 1000, limits.total_ms / 1000, limits.inter_token_ms / 1000
+        self.stream_timeouts = Timeouts(
+            connect_s=connect_s, first_byte_s=limits.first_token_ms / 1000, inter_chunk_s=gap_s, total_s=total_s
+        )
+        # A plain answer is one piece that comes when all of it was generated: only the total can be late.
+        self.plain_timeouts = Timeouts(connect_s=connect_s, first_byte_s=total_s, inter_chunk_s=gap_s, total_s=total_s)
+
+    def wanted(self, tenant: str, control: CacheControl = NO_WISHES) -> Wanted:
+        """What the cache has to know of a request of this route."""
+        return Wanted(self.route.cache, self.route.id, tenant, self.cache_candidates, control)
+
+    def decide(
+        self,
+        already_tried: frozenset[str],
+        rng: random.Random,
+        ask: Ask | None = None,
+        avoid: frozenset[str] = _NOBODY,
+        seen: Sequence[Seen] = (),
+    ) -> Decision:
+        """Which candidate takes this attempt, by the state of this moment; one of `avoid` only when nobody else can.
+
+        Without an `ask` nothing is forecast. Of many candidates a few are looked at, those of `seen` where somebody
+        has looked just now; the decision names only those.
+        """
+        if self._foregone is not None and not already_tried and not avoid:
+            first, _ = self.candidates[0]
+            if first.is_ready and first.health.is_fit and first.limiter.has_free:
+                self.is_panicking = False
+                return self._foregone
+        now = self._clock()
+        attempt = self._attempt(now, already_tried, avoid, ask)
+        if seen and ask is not None:
+            self.is_panicking = False
+            views = [one.option.view(now, ask, seen=one) for one in seen]
+            decision = self.profile.decide(views, attempt, rng)
+            return decision if decision.is_possible else self.decide(already_tried, rng, ask, avoid)
+        few = None if ask is None or self._shortlist is None else self._shortlist.draw(ask, attempt, now, rng)
+        out = NOBODY if few is not None else kept_out(self._members, now, already_tried)
+        self.is_panicking = out.is_panic
+        views = self._views(few or self._options, now, ask, out)
+        decision = self.profile.decide(views, attempt, rng)
+        if avoid and not decision.is_possible:
+            return self.decide(already_tried, rng, ask)
+        return decision
+
+    def few(self, now: float, ask: Ask) -> list[Candidate] | None:
+        """Of many candidates those that a decision would look at; None where it looks at all."""
+        return None if self._shortlist is None else self._shortlist.draw(ask, FIRST_ATTEMPT, now, self._rng)
+
+    def views(self, now: float, ask: Ask) -> list[DeploymentView]:
+        """Every candidate as it looks to this request, in the route's order."""
+        out = kept_out(self._members, now)
+        return [option.view(now, ask, is_ejected=option.live.id in out.ids) for option in self._options]
+
+    def _views(self, options: Sequence[Candidate], now: float, ask: Ask | None, out: KeptOut) -> list[DeploymentView]:
+        """With forecasts where the profile looks at them."""
+        ids = out.ids
+        if ask is None or not self.profile.needs_ask:
+            return [option.plain_view(is_ejected=option.live.id in ids) for option in options]
+        return [option.view(now, ask, is_ejected=option.live.id in ids) for option in options]
+
+    def _attempt(self, now: float, already_tried: frozenset[str], avoid: frozenset[str], ask: Ask | None) -> Attempt:
+        if ask is None or not self.profile.looks_ahead:
+            key = None if ask is None else ask.key
+            if not already_tried and not avoid and key is None:
+                return self._first
+            return Attempt(already_tried=already_tried, avoid=avoid, zone=self._zone, key=key)
+        ttft_by = ask.claim.ttft_by
+        return Attempt(
+            already_tried=already_tried,
+            avoid=avoid,
+            ttft_slo_s=None if ttft_by is None else ttft_by - now,
+            tpot_slo_s=ask.tpot_slo_s,
+            zone=self._zone,
+            key=ask.key,
+        )
+
+    def inquiry(self, live: LiveDeployment, ask: Ask | None) -> Inquiry | None:
+        """What the beginning of this deployment's answer is to be asked; None: it is passed on whatever it is like."""
+        select = self.route.select
+        if select.policy != "cascade" or select.min_quality is None or live is not self._members[0]:
+            return None
+        first_tokens = (select.cascade or Cascade()).first_tokens
+        verdict = None if ask is None else ask.verdict
+        for judge, judged in () if verdict is None else verdict.judged:
+            if judge.deployment == live.id:
+                model = judge.predictor.model
+                return Inquiry(select.min_quality, first_tokens, judged.prediction.logit, model.checkpoints)
+        return Inquiry(select.min_quality, first_tokens)
+
+    @property
+    def encoders(self) -> tuple[str, ...]:
+        """Whose embedding of the prompt the predictions use; empty where they use none."""
+        return tuple(judge.predictor.encoder for judge in self.judges if judge.predictor.encoder)
+
+    def weighed(self, ask: Ask, request: ChatRequest, tenant: str, vector: Vector | None = None) -> Ask:
+        """The same, with what is predicted of the prompt and what tells the conversation apart, where the choice
+        depends on it; `vector` is the prompt's, of `encoders`."""
+        if self.judges:
+            return msgspec.structs.replace(ask, verdict=verdict_of(self.judges, prompt_of(request), vector))
+        if not self.profile.looks_at_key:
+            return ask
+        by = self.route.select.sticky_by or "conversation"
+        return msgspec.structs.replace(ask, key=key_of(request, tenant, by))
+
+    def _decide_alone(self) -> Decision:
+        """What is decided whenever the first candidate is fit and no other can win: worked out once, for the others
+        are not looked at then."""
+        live, weight = self.candidates[0]
+        view = DeploymentView(id=live.id, model=live.model, is_ready=True, weight=weight)
+        return self.profile.decide([view], FIRST_ATTEMPT, random.Random(0))
+
+    @property
+    def has_others(self) -> bool:
+        """Whether there is more than one deployment that could ever be asked."""
+        return len(self.candidates) > 1 or bool(self.fallbacks)
+
+    @property
+    def is_warming(self) -> bool:
+        """Whether a candidate that is not ready yet says that it will be: it is starting."""
+        return any(live.forecast.is_warming for live in self._members)
+
+    def returns_in_s(self) -> float:
+        """Seconds until the first of those who asked to be left alone may be asked again; 0 when none did."""
+        now = self._clock()
+        return min((wait_s for live in self._members if (wait_s := live.health.pushback_s(now))), default=0.0)
+
+    def shortest_queue(self, decision: Decision) -> LiveDeployment:
+        """Of the candidates that lack only a permit, the one whose queue is shortest for its size."""
+        full = [live for live, _ in self.candidates if decision.dropped.get(live.id) == "full"]
+        return min(full, key=lambda live: live.limiter.num_waiting / live.limiter.limit)
