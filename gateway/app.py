@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 from gateway.admin.cache_desk import CacheDesk
 from gateway.admin.control_room import ControlRoom
 from gateway.admin.diagnosis_desk import DiagnosisDesk
+from gateway.admin.labels_desk import LabelsDesk
 from gateway.admin.similar_desk import SimilarDesk
 from gateway.admin.site import Operations, admin_map
 from gateway.admin.table import Entry
@@ -120,6 +121,7 @@ class Gateway:
             on_trial=self._take_trial,
         )
         self._answers.on_audit = self.control.note_audit
+        predictors = load_predictors(config.quality_dir)
         self._builder = SnapshotBuilder(
             clock=clock,
             rng=chance,
@@ -129,7 +131,7 @@ class Gateway:
             connect=connect,
             zone=config.zone or None,
             stored_keys=self.control.directory.keys,
-            predictors=load_predictors(config.quality_dir),
+            predictors=predictors,
         )
         told = (*self.control.watchers(), self.recent.note)
         self._records = Records(config, self.metrics, self.log, told, rng=chance, clock=clock, instance=holder)
@@ -142,12 +144,15 @@ class Gateway:
             guard=self._guard,
             answers=self._answers,
             embedder=self._embedder,
+            predictors=predictors,
             stores=self._stores,
             records=self._records,
             sampler=self.control.sampler,
             ids=ids,
             rng=chance,
             clock=clock,
+            wall=time.time,
+            holder=holder,
             report=self._note_failed_task,
         )
         self.pipeline = self._path.pipeline
@@ -186,7 +191,8 @@ class Gateway:
     def _desk_entries(self) -> list[Entry]:
         """Of the admin API, beside the control plane's."""
         similar = SimilarDesk(self._answers, self.control.audit, policy=lambda: self._current().policy, wall=time.time)
-        return [entry for desk in (self.room.drains, self._path.preview, similar) for entry in desk.entries()]
+        desks = (self.room.drains, self._path.preview, LabelsDesk(self._path.learner), similar)
+        return [entry for desk in desks for entry in desk.entries()]
 
     def _make_server(self) -> Server:
         config = self.config
@@ -248,6 +254,7 @@ class Gateway:
         self.control.start(self._tasks.spawn)
         self._stores.start(self._tasks.spawn)
         self.room.start(self._tasks.spawn)
+        self._tasks.spawn(self._path.labels.run(), "labels")
         self._tasks.spawn(self._answers.run(self._stores.control, self._stores.sharing), "kept_answers")
         self.log.event("started", listening={name: list(found) for name, found in self.server.addresses.items()})
 
@@ -310,6 +317,8 @@ class Gateway:
         self.metrics.follow(revision.policy, revision.revision)
         self.room.drains.apply()
         self._answers.note_policy(revision.policy)
+        if snapshot.router.learns:
+            self._path.labels.begin()
         self._replace(before)
 
     def _take_trial(self, policy: Policy | None, canary: Canary | None) -> None:

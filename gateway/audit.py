@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, Literal
 
 import msgspec
@@ -39,6 +39,9 @@ MANY: Final = 100
 """Exposures after an audit, until it is one of those again."""
 COMPARED_RATIO: Final = 5.0
 """Of `audit_ratio`: the share of answers compared that cost no upstream call."""
+
+OnPair = Callable[[Question, tuple[str, str], bool], Awaitable[None]]
+"""Told of two deployments that answered one question, and whether they said the same."""
 
 AuditEnd = Verdict | Literal["skipped"]
 """How an audit ended; a metric label."""
@@ -76,6 +79,8 @@ class Auditor:
         wall: Callable[[], float],
     ) -> None:
         """`record` makes a record last, and known to other processes; `tasks` are its own, for they are counted."""
+        self.on_pair: OnPair | None = None
+        """Told what both models of a predicted pair said to an audited question; None: the second is not asked."""
         self._ask = ask
         self._embedder = embedder
         self._book = book
@@ -108,7 +113,7 @@ class Auditor:
             probability = 1.0
         if self._draw(probability):
             self._exposures[pair] = -MANY
-            question = Question(request.document, turn.snapshot, planned, turn.record.tenant, turn.cache_salt)
+            question = Question(request, request.document, turn.snapshot, planned, turn.record.tenant, turn.cache_salt)
             case = msgspec.structs.replace(case, weight=1.0 / probability, question=question)
             self._begin(self._audit(case, question))
 
@@ -151,11 +156,25 @@ class Auditor:
         self._tasks.spawn(work, "audit")
 
     async def _audit(self, case: _Case, question: Question) -> None:
-        fresh = await self._ask.route(question)
-        if fresh is None:
+        live = self._ask.choice(question)
+        fresh = None if live is None else await self._ask.deployment(question, live)
+        if live is None or fresh is None:
             self._count("skipped")
-        else:
-            await self._conclude(case, fresh)
+            return
+        await self._conclude(case, fresh)
+        await self._ask_other(case, question, live.id, fresh)
+
+    async def _ask_other(self, case: _Case, question: Question, asked: str, answer: bytes) -> None:
+        """Whether the other model of a predicted pair says the same: audits are drawn without regard to that, so they
+        tell how good the smaller one is."""
+        other, text = question.planned.counterpart(asked), text_of(answer)
+        if self.on_pair is None or other is None or text is None:
+            return
+        theirs = await self._ask.deployment(question, question.snapshot.deployments[other])
+        said = None if theirs is None else text_of(theirs)
+        verdict = "unknown" if said is None else (await self._verdict(case, text, said))[0]
+        if verdict != "unknown":
+            await self.on_pair(question, (asked, other), verdict == "right")
 
     async def _conclude(self, case: _Case, fresh: bytes) -> None:
         kept_text, fresh_text = text_of(case.entry.answer), text_of(fresh)

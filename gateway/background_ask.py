@@ -11,6 +11,7 @@ from gateway.admission.claim import Claim
 from gateway.admission.lane import Lane
 from gateway.admission.permit import Permit
 from gateway.ids import RequestIds
+from gateway.request import ChatRequest
 from gateway.routing.live import LiveDeployment
 from gateway.routing.planned_route import PlannedRoute
 from gateway.routing.snapshot import PolicySnapshot
@@ -27,8 +28,10 @@ _NOT_SENT: Final = frozenset({"stream", "stream_options"})
 class Question(msgspec.Struct, frozen=True):
     """What is asked, and on whose behalf."""
 
+    request: ChatRequest
+    """What a client asked."""
     document: dict[str, Any]
-    """The body of a chat request; how it travels is not looked at."""
+    """The body to send; how it travels is not looked at."""
     snapshot: PolicySnapshot
     planned: PlannedRoute
     tenant: str
@@ -45,11 +48,10 @@ class BackgroundAsk:
         self._rng = rng
         self._ids = ids
 
-    async def route(self, question: Question) -> bytes | None:
-        """What the route's choice answers, whole; None when it is busy or fails."""
+    def choice(self, question: Question) -> LiveDeployment | None:
+        """Whom the route chooses; None when it can choose nobody."""
         decision = question.planned.decide(frozenset(), self._rng)
-        live = None if decision.deployment is None else question.snapshot.deployments.get(decision.deployment)
-        return None if live is None else await self.deployment(question, live)
+        return None if decision.deployment is None else question.snapshot.deployments.get(decision.deployment)
 
     async def deployment(self, question: Question, live: LiveDeployment) -> bytes | None:
         """What this deployment answers, whole; None when it is busy or fails."""

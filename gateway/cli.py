@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from gateway import access_commands, commands, observe, policy_commands
+from gateway.admin_client import add_connection
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -91,12 +92,16 @@ def _add_policy(commands_of: argparse._SubParsersAction[argparse.ArgumentParser]
 
 def _add_train(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = actions.add_parser("train", help="learn from outcomes which prompts a small model answers well")
-    parser.add_argument("--data", type=Path, nargs="+", required=True, metavar="FILE", help="JSON lines with outcomes")
-    parser.add_argument("--weak", required=True, metavar="MODEL", help="the smaller model, as deployments name it")
-    parser.add_argument("--strong", required=True, metavar="MODEL", help="the one it is compared with")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--data", type=Path, nargs="+", metavar="FILE", help="JSON lines with outcomes")
+    source.add_argument(
+        "--from-gateway", action="store_true", help="what a gateway's own audits, shadows and feedback said"
+    )
+    parser.add_argument("--weak", metavar="MODEL", help="the smaller model, as deployments name it")
+    parser.add_argument("--strong", metavar="MODEL", help="the one it is compared with")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="where the coefficients go")
     parser.add_argument("--embed", action="store_true", help="learn from the embedding of each prompt too")
-    _add_config(parser)
+    add_connection(parser)
     parser.set_defaults(command=commands.policy_train)
 
 

@@ -14,7 +14,7 @@ from hashlib import sha256
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as package_version
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from gateway.config import GatewayConfig
@@ -160,17 +160,27 @@ def policy_train(options: argparse.Namespace) -> int:
 
     import msgspec
 
+    from gateway.label_training import train_from_gateway
     from gateway.quality_training import TrainingError, report_of, train
 
+    if options.data and not (options.weak and options.strong):
+        raise UsageError("--data: needs --weak and --strong, the names that outcomes have in the files")
+    if options.from_gateway and options.embed:
+        raise UsageError("--embed: is for --data; labels of a gateway have their embeddings already, where it made any")
     folder = settings(options).runtime_dir / "encoder" if options.embed else None
+    held: dict[str, Any] = {}
     try:
-        model = train(options.data, options.weak, options.strong, encoder_folder=folder)
+        if options.from_gateway:
+            model, held = train_from_gateway(options)
+        else:
+            model = train(options.data, options.weak, options.strong, encoder_folder=folder)
         content = msgspec.json.format(msgspec.json.encode(model, order="deterministic"), indent=1)
         options.out.write_bytes(content + b"\n")
     except (TrainingError, OSError) as error:
         raise CommandError(str(error)) from error
-    print(f"{options.out}: learned from {model.num_prompts} prompts; put it into the folder quality_dir names")
-    print(json.dumps(report_of(model, len(content))))
+    if not options.json:
+        print(f"{options.out}: learned from {model.num_prompts} prompts; put it into the folder quality_dir names")
+    print(json.dumps({**report_of(model, len(content)), **held}))
     return 0
 
 

@@ -99,6 +99,8 @@ class GatewayConfig:
     """How often the policy file is looked at."""
     quality_dir: Path | None = None
     """Folder with `*.json` of `penstock policy train`, read at start; None: only what comes with the package."""
+    label_retention_days: float = 30.0
+    """How long what audits, shadows and feedback said of a small model is learned from: figures and hashes, no text."""
     cache_max_mb: int = 64
     """Memory for answers that are kept; which are, the policy says."""
     cache_shared: bool | None = None
@@ -139,6 +141,8 @@ class GatewayConfig:
             raise ConfigError("oidc_issuer: needs oidc_client_id and oidc_redirect_url, too")
         if not 1 <= self.recorder_max_mb <= 100_000:
             raise ConfigError(f"recorder_max_mb: expected 1 to 100000, got {self.recorder_max_mb}")
+        if not 0.0 < self.label_retention_days <= 3_660.0:
+            raise ConfigError(f"label_retention_days: expected more than 0, to 3660, got {self.label_retention_days:g}")
         if not 0.0 < self.recorder_retention_h <= 8_784.0:
             raise ConfigError(f"recorder_retention_h: expected more than 0, to 8784, got {self.recorder_retention_h:g}")
         if not 0.0 <= self.drain_notice_s <= 600.0:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import Final
 
 from gateway.admin.preview_desk import PreviewDesk
 from gateway.admission.admitter import Admitter
@@ -17,6 +18,7 @@ from gateway.embedding.embedder import Embedder
 from gateway.forward import Forwarder
 from gateway.ids import RequestIds
 from gateway.kept_answers import KeptAnswers
+from gateway.label_journal import LabelJournal
 from gateway.learning import Learner
 from gateway.meaning import Meanings
 from gateway.pipeline import ChatPipeline
@@ -33,6 +35,9 @@ from gateway.telemetry.metrics import GatewayMetrics
 from gateway.timeline import Clock
 from gateway.trimming.images import ImageShrinker
 from gateway.trimming.trimmer import PolicyTrimmer
+from routing_policies.quality.predictor import Predictors
+
+DAY_S: Final = 24 * 3600.0
 
 
 class RequestPath:
@@ -48,18 +53,35 @@ class RequestPath:
         guard: Guard,
         answers: KeptAnswers,
         embedder: Embedder,
+        predictors: Predictors,
         stores: Stores,
         records: Records,
         sampler: Sampler | None,
         ids: RequestIds,
         rng: random.Random,
         clock: Clock,
+        wall: Callable[[], float],
+        holder: str,
         report: Report,
     ) -> None:
-        """`report` is told what failed in the background."""
+        """`report` is told what failed in the background; `holder` names this process among all that share a store."""
         trimmer, pricer, cache = PolicyTrimmer(), Pricer(), answers.exact
         self._images = ImageShrinker()
-        self.learner = Learner(metrics=metrics, tasks=BackgroundTasks(report))
+        learner = self.learner = Learner(
+            predictors,
+            embedder,
+            metrics=metrics,
+            tasks=BackgroundTasks(report),
+            retention_s=config.label_retention_days * DAY_S,
+            wall=wall,
+        )
+        self.labels = LabelJournal(
+            stores.control, learner, holder=holder, retention_s=config.label_retention_days * DAY_S, wall=wall
+        )
+        learner.keep = self.labels.record
+        answers.auditor.on_pair = lambda question, ids, is_same: learner.note(
+            question, ids, is_same=is_same, source="audit"
+        )
         self._shadower = Shadower(
             BackgroundAsk(rng=rng, ids=ids),
             learner=self.learner,
@@ -100,3 +122,4 @@ class RequestPath:
         self._images.close()
         await self._shadower.aclose()
         await self.learner.aclose()
+        await self.labels.last_words()

@@ -61,22 +61,26 @@ class Shadower:
     def cast(self, turn: Turn, request: ChatRequest, planned: PlannedRoute) -> None:
         """The answer has ended: ask the other deployment, in the background."""
         shadow, record = planned.route.select.shadow, turn.record
-        if shadow is None or record.outcome is not Outcome.COMPLETED or record.deployment == shadow.id:
+        if shadow is None or record.outcome is not Outcome.COMPLETED:
             return
-        self._num_asked[planned.route.id] += 1
-        self._tasks.spawn(self._compare(turn, request, planned, shadow.id), "shadow")
+        # What the shadow itself has answered tells as much of the pair, once the other model has answered it, too.
+        other = shadow.id if record.deployment != shadow.id else planned.counterpart(shadow.id)
+        if other is not None:
+            self._num_asked[planned.route.id] += 1
+            self._tasks.spawn(self._compare(turn, request, planned, other), "shadow")
 
     async def _compare(self, turn: Turn, request: ChatRequest, planned: PlannedRoute, shadow: str) -> None:
         try:
             given = None if turn.capture is None else turn.capture.completion()
-            question = Question(request.document, turn.snapshot, planned, turn.record.tenant, turn.cache_salt)
+            question = Question(request, request.document, turn.snapshot, planned, turn.record.tenant, turn.cache_salt)
             answer = await self._ask.deployment(question, turn.snapshot.deployments[shadow])
             texts = [None if one is None else text_of(one) for one in (given, answer)]
             is_same = None if texts[0] is None or texts[1] is None else says_the_same(texts[0], texts[1])
             verdict = "not_asked" if answer is None else VERDICTS[is_same]
             self._metrics.shadows.labels(planned.route.id, shadow, verdict).inc()
             if is_same is not None:
-                self._learner.note(turn, shadow, lost=0.0 if is_same else 1.0)
+                ids = turn.record.deployment, shadow
+                await self._learner.note(question, ids, is_same=is_same, source="shadow", turn=turn)
         finally:
             self._num_asked[planned.route.id] -= 1
 

@@ -112,6 +112,12 @@ class Turn:
             self.vector_task = asyncio.get_running_loop().create_task(embedder.embed(text), name="vector")
         return self.vector_task
 
+    @property
+    def known_vector(self) -> Vector | None:
+        """That vector, where it is there already."""
+        task = self.vector_task
+        return None if task is None or not task.done() or task.cancelled() else task.result()
+
     def end_lookups(self) -> None:
         """The request is over: what is still computed for it, and not to be kept, is called off."""
         if self.quest is not None:

@@ -26,7 +26,7 @@ from routing_policies.decision import Decision
 from routing_policies.document import Cascade, Deployment, Route
 from routing_policies.profile import Profile, profile_of
 from routing_policies.quality.cascade import Inquiry
-from routing_policies.quality.pairs import judges_of, verdict_of
+from routing_policies.quality.pairs import judges_of, strongest_of, verdict_of
 from routing_policies.quality.predictor import Predictors
 from routing_policies.views import FIRST_ATTEMPT, Attempt, DeploymentView
 
@@ -44,6 +44,7 @@ class PlannedRoute:
         "_options",
         "_rng",
         "_shortlist",
+        "_strongest",
         "_zone",
         "cache_candidates",
         "candidates",
@@ -86,6 +87,7 @@ class PlannedRoute:
         members = [rules[item.id] for item in route.select.resolved()] if is_judged else []
         self.judges = judges_of(members, predictors)
         """Those whose quality is predicted from the prompt; nobody, where the choice does not depend on it."""
+        self._strongest = strongest_of(members).id if self.judges else None
         self.candidates = tuple((deployments[item.id], item.weight) for item in route.select.resolved())
         self._members = tuple(live for live, _ in self.candidates)
         self._options = tuple(Candidate(rules[live.id], live, weight) for live, weight in self.candidates)
@@ -189,6 +191,12 @@ class PlannedRoute:
                 model = judge.predictor.model
                 return Inquiry(select.min_quality, first_tokens, judged.prediction.logit, model.checkpoints)
         return Inquiry(select.min_quality, first_tokens)
+
+    def counterpart(self, deployment: str) -> str | None:
+        """Whose answers tell what this one's are worth, by the predictions; None where it is in none."""
+        if deployment == self._strongest:
+            return self.judges[0].deployment
+        return self._strongest if any(judge.deployment == deployment for judge in self.judges) else None
 
     @property
     def encoders(self) -> tuple[str, ...]:

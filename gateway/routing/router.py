@@ -165,6 +165,11 @@ class Router:
             return planned.shortest_queue(decision), decision
         raise _nobody_ready(planned, lane)
 
+    @property
+    def learns(self) -> bool:
+        """Whether labels of how good answers are can be of use to any route."""
+        return any(planned.judges or planned.route.select.shadow is not None for planned in self._planned.values())
+
     def has_another(self, planned: PlannedRoute, already_tried: frozenset[str]) -> bool:
         """Whether a further attempt would find a deployment that is fit, free or not."""
         return any(option.decide(already_tried, self._rng).is_possible for option in (planned, *planned.fallbacks))

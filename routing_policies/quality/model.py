@@ -49,6 +49,8 @@ class PairModel(msgspec.Struct, frozen=True, kw_only=True):
     encoder: str = ""
     """Whose embedding."""
     guard: Guard
+    hashes_words: bool = False
+    """Its words are hashes, and it is asked about features with hashes for words; see `hashing`."""
     openings: tuple[str, ...] = ()
     """How prompts begin that were learned from; see `preamble`."""
     checkpoints: tuple[Checkpoint, ...] = ()

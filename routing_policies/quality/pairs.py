@@ -40,9 +40,22 @@ def judges_of(candidates: Sequence[Deployment], predictors: Predictors) -> tuple
     equals the dearest, then the last one written."""
     if len(candidates) < 2 or not len(predictors):
         return ()
-    strongest = max(enumerate(candidates), key=lambda item: (item[1].quality, _price(item[1]), item[0]))[1]
+    strongest = strongest_of(candidates)
     found = [(candidate, predictors.find(candidate.model, strongest.model)) for candidate in candidates]
     return tuple(Judge(one.id, predictor, strongest.quality) for one, predictor in found if predictor is not None)
+
+
+def strongest_of(candidates: Sequence[Deployment]) -> Deployment:
+    """The one that the others are compared with."""
+    return sorted(candidates, key=_strength)[-1]
+
+
+def weak_and_strong(both: Sequence[Deployment]) -> tuple[Deployment, Deployment] | None:
+    """Two deployments in that order; None for any other number of them, or when both serve the same model."""
+    if len(both) != 2 or both[0].model == both[1].model:
+        return None
+    weak, strong = sorted(both, key=_strength)
+    return weak, strong
 
 
 def verdict_of(judges: Sequence[Judge], prompt: Prompt, vector: NDArray[np.float32] | None = None) -> Verdict:
@@ -53,6 +66,10 @@ def verdict_of(judges: Sequence[Judge], prompt: Prompt, vector: NDArray[np.float
         is_known=all(found.prediction.is_known for _, found in judged),
         judged=judged,
     )
+
+
+def _strength(deployment: Deployment) -> tuple[float, float]:
+    return deployment.quality, _price(deployment)
 
 
 def _price(deployment: Deployment) -> float:

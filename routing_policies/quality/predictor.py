@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from routing_policies.quality.features import Features, features_of
+from routing_policies.quality.hashing import WordHasher
 from routing_policies.quality.model import FORMAT, PairModel, Prediction
 from routing_policies.quality.preamble import PreambleMemory
 from routing_policies.quality.prompt import Prompt
@@ -31,16 +32,19 @@ class Judged(msgspec.Struct, frozen=True, gc=False):
 class Predictor:
     """Asks the model about a prompt without its preamble."""
 
-    __slots__ = ("_memory", "model")
+    __slots__ = ("_hasher", "_memory", "base", "model")
 
     def __init__(self, model: PairModel) -> None:
-        self.model = model
+        self.model = self.base = model
+        """`base` is what it began with; what is learned in place is held against that."""
+        self._hasher = WordHasher()
         self._memory = PreambleMemory(model.openings)
 
     def adopt(self, model: PairModel) -> None:
         """Something new was learned of the pair."""
-        self.model = model
-        self._memory = PreambleMemory(model.openings)
+        if model is not self.model:
+            self.model = model
+            self._memory = PreambleMemory(model.openings)
 
     @property
     def pair(self) -> tuple[str, str]:
@@ -61,7 +65,8 @@ class Predictor:
             prompt = msgspec.structs.replace(prompt, text=text, num_chars=num_chars)
             vector = None
         features = features_of(prompt)
-        return Judged(self.model.predict(features, vector), features)
+        asked = self._hasher.features(features) if self.model.hashes_words else features
+        return Judged(self.model.predict(asked, vector), features)
 
 
 class Predictors:

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gateway.routing.quality_files import bundled_models
-from routing_policies.quality.learning import MIN_LABELS, LabelBook, fit_labels
-from routing_policies.quality.predictor import Predictor
-from routing_policies.quality.training import Outcome
 from tests.gateway.scripted import Wire, complete, hang
 from tests.gateway.stack import Stack, chat, running
-from tests.routing_policies.quality.prompts import outcomes, prompt
 
 POLICY = """
 schema_version: 1
@@ -116,40 +110,27 @@ async def test_feedback_on_a_predicted_answer_is_a_label_once(tmp_path: Path) ->
         assert (await stack.ask(chat())).status == 200
 
 
-async def test_enough_labels_change_what_is_predicted(tmp_path: Path) -> None:
-    async with running(tmp_path, policy=POLICY.format(folder=tmp_path, ratio=0.0)) as stack:
-        judge = stack.gateway._current().router.match("auto", None, {}).judges[0]
-        sample = outcomes(5, 260)
-        before = judge.predictor.model
-        for asked, outcome in sample:
-            stack.gateway._path.learner._add(judge, judge.predictor.judge(asked), lost=outcome.lost, source="shadow")
-        for _ in range(6000):
-            if judge.predictor.model is not before:
-                break
-            await asyncio.sleep(0.01)
-        rng = random.Random(9)
-        hard, easy = (judge.predictor.judge(prompt(rng, is_hard=is_hard)).prediction for is_hard in (True, False))
-        assert (hard.is_known, easy.is_known) == (True, True)
-        assert hard.chance < 0.4 < 0.7 < easy.chance
+async def test_what_the_shadow_has_answered_itself_is_asked_of_the_smaller_model(tmp_path: Path) -> None:
+    async with running(tmp_path, policy=POLICY.format(folder=tmp_path, ratio=1.0)) as stack:
+        stack.small.otherwise, stack.large.otherwise = saying("12"), saying("13")
+        unknown = "Prove that every bounded entire function is constant."
+        reply = await stack.ask({**EASY, "messages": [{"role": "user", "content": unknown}]})
+
+        assert reply.headers["x-penstock-deployment"] == "large"
+        (shadows,) = await counted(stack, "shadows_total")
+        assert 'deployment="small"' in shadows
+        (labels,) = await counted(stack, "routing_labels_total")
+        assert 'deployment="small",source="shadow",verdict="lost"' in labels
 
 
-def test_a_book_forgets_the_oldest_and_waits_for_enough_of_both_kinds() -> None:
-    book = LabelBook(max_labels=MIN_LABELS)
-    good = [outcome for _, outcome in outcomes(1, 400) if outcome.good == 1.0][:MIN_LABELS]
-    for outcome in good:
-        book.add(outcome)
-    assert not book.is_worth_learning  # there is nothing to tell apart
-    book.add(Outcome(features=good[0].features, lost=1.0))
-    assert book.is_worth_learning
-    labels, vectors = book.take()
-    assert len(labels) == MIN_LABELS == len(vectors)
-    assert not book.is_worth_learning  # nothing has come since
-
-
-def test_what_is_learned_keeps_what_labels_say_nothing_of() -> None:
-    (base,) = bundled_models()
-    labels = tuple(outcome for _, outcome in outcomes(3, 300))
-    learned = fit_labels(labels, [None] * 300, base)
-    assert learned.checkpoints == base.checkpoints
-    assert set(base.openings) <= set(learned.openings)
-    assert Predictor(learned).pair == Predictor(base).pair
+async def test_without_predictions_a_shadow_is_a_label_all_the_same(tmp_path: Path) -> None:
+    policy = POLICY.format(folder=tmp_path, ratio=1.0).replace("penstock-", "my-")
+    policy = policy.replace("policy: quality_then_latency", "policy: first_available").replace("min_quality: 0.8", "")
+    async with running(tmp_path, policy=policy) as stack:
+        stack.small.otherwise, stack.large.otherwise = saying("12"), saying("12")
+        await stack.ask(EASY)
+        (labels,) = await counted(stack, "routing_labels_total")
+        assert 'deployment="small",source="shadow",verdict="good"' in labels
+        ((pair, ((_, label),)),) = stack.gateway._path.learner.labels().items()
+        assert pair == ("my-small", "my-large")
+        assert (label.source, label.lost) == ("shadow", 0.0)

@@ -1,0 +1,131 @@
+"""Label: what one comparison said of a pair of models, with what can be learned from its prompt, and no text."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from routing_policies.quality.features import Features
+from routing_policies.quality.guard import END_WORDS
+from routing_policies.quality.hashing import HASH_BYTES
+from routing_policies.quality.model import FORMAT
+from routing_policies.quality.training import Outcome
+
+Source = Literal["shadow", "audit", "feedback"]
+"""Where a comparison came from."""
+
+Pair = tuple[str, str]
+"""Weak and strong, by model name."""
+
+_LEVELS: Final = 127
+
+
+class Label(msgspec.Struct, frozen=True, kw_only=True):
+    """Figures, hashes of words and, where there was one, an embedding."""
+
+    format: int = FORMAT
+    """Of the figures; those of another one mean something else."""
+    weak: str
+    strong: str
+    at: float
+    """Seconds since 1970."""
+    source: Source
+    lost: float
+    """What the weaker model's answer lacked, in [0, 1]."""
+    numbers: tuple[float, ...]
+    end: bytes
+    """Hashes of the text's last words, in no order."""
+    shapes: bytes
+    """Of its other words."""
+    words: bytes
+    """Of its pairs of words, and of words of the message before."""
+    vector: bytes = b""
+    """Of the text, a byte for each dimension; empty: there was none."""
+    encoder: str = ""
+    """Whose vector it is."""
+
+    @property
+    def pair(self) -> Pair:
+        """Of whom it tells."""
+        return self.weak, self.strong
+
+    @property
+    def features(self) -> Features:
+        """As a model of hashes looks at them."""
+        end, shapes = _unpacked(self.end), _unpacked(self.shapes)
+        return Features(list(self.numbers), {*end, *shapes, *_unpacked(self.words)}, shapes + end)
+
+    @property
+    def outcome(self) -> Outcome:
+        """To train on."""
+        return Outcome(features=self.features, lost=self.lost)
+
+    @property
+    def embedding(self) -> NDArray[np.float32] | None:
+        """The vector, of length 1; None without one."""
+        if not self.vector:
+            return None
+        found = np.frombuffer(self.vector, dtype=np.int8).astype(np.float32)
+        return found / max(float(np.linalg.norm(found)), 1.0)
+
+
+def label_of(
+    features: Features,
+    pair: Pair,
+    *,
+    lost: float,
+    source: Source,
+    at: float,
+    vector: NDArray[np.float32] | None = None,
+    encoder: str = "",
+) -> Label:
+    """From features whose words are hashes already."""
+    end = sorted(features.shapes[-END_WORDS:])
+    others = sorted(set(features.shapes).difference(end))
+    return Label(
+        weak=pair[0],
+        strong=pair[1],
+        at=at,
+        source=source,
+        lost=lost,
+        numbers=tuple(round(number, 5) for number in features.numbers),
+        end=_packed(end),
+        shapes=_packed(others),
+        words=_packed(sorted(features.words.difference(features.shapes))),
+        vector=b"" if vector is None else _quantized(vector),
+        encoder="" if vector is None else encoder,
+    )
+
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decoder: Final = msgspec.msgpack.Decoder(Label)
+
+
+def encode_label(label: Label) -> bytes:
+    """The stored form."""
+    return _encode(label)
+
+
+def decode_label(data: bytes) -> Label | None:
+    """The label; None for bytes that are damaged or whose figures mean something else."""
+    try:
+        label = _decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return label if label.format == FORMAT else None
+
+
+def _packed(hashes: list[str]) -> bytes:
+    return bytes.fromhex("".join(hashes))
+
+
+def _unpacked(data: bytes) -> list[str]:
+    return [data[start : start + HASH_BYTES].hex() for start in range(0, len(data), HASH_BYTES)]
+
+
+def _quantized(vector: NDArray[np.float32]) -> bytes:
+    largest = max(float(np.abs(vector).max()), 1e-9)
+    return np.round(vector * (_LEVELS / largest)).astype(np.int8).tobytes()
