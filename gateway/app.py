@@ -156,7 +156,7 @@ class Gateway:
             report=self._note_failed_task,
         )
         self.pipeline = self._path.pipeline
-        self._prober = ReadinessProber(self._deployments, self.log, clock=clock)
+        self._prober = ReadinessProber(self._deployments, self.log, on_probed=self._path.room.wake, clock=clock)
         self._liveness = LivenessWatch(self._deployments, clock)
         self._feeds = LoadFeeds(self._deployments, clock)
         self._lag: LagMeter | None = None

@@ -72,6 +72,8 @@ def _preview(found: Mapping[str, Any]) -> Iterator[str]:
     yield f"  candidates by {found['select']['policy']}:"
     for candidate in found["candidates"]:
         state = "ready" if candidate["is_ready"] else "not ready"
+        if candidate.get("ready_in_s") is not None:
+            state = f"starting, ready in about {candidate['ready_in_s']:.1f} s"
         yield f"    {candidate['id']:<20} {state}, {candidate['in_flight']} of {candidate['limit']} permits out"
     if found["select"]["fallback"]:
         yield f"  then {', '.join(found['select']['fallback'])}"

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Final
 
 from gateway.admission.gate import Admitted
+from gateway.admission.waiting_room import WaitingRoom
 from gateway.attempt import Attempts, OpenAnswer, TryAnother, Work
 from gateway.cascading import Cascader
 from gateway.chat_head import ChatHead
@@ -16,6 +17,7 @@ from gateway.routing.live import LiveDeployment
 from gateway.routing.planned_route import PlannedRoute
 from gateway.routing.retry_budget import RetryBudget
 from gateway.telemetry.metrics import GatewayMetrics
+from gateway.telemetry.record import Place
 from gateway.timeline import Clock, Stage
 from gateway.turn import Turn
 from routing_policies.decision import Decision
@@ -28,8 +30,9 @@ _NO_ONE: Final[frozenset[str]] = frozenset()
 class Forwarder:
     """Gets the answer for one request from one of its route's deployments to the client."""
 
-    def __init__(self, *, clock: Clock, metrics: GatewayMetrics, budget: RetryBudget) -> None:
+    def __init__(self, *, clock: Clock, metrics: GatewayMetrics, budget: RetryBudget, room: WaitingRoom) -> None:
         self._clock = clock
+        self._room = room
         self._metrics = metrics
         self._budget = budget
         self._attempts = Attempts(clock)
@@ -55,7 +58,12 @@ class Forwarder:
         if work.planned.hedges is not None:
             work.planned.hedges.earn()
         while True:
-            live = self._next(work, tried, failure)
+            try:
+                live = self._next(work, tried, failure)
+            except Shed:
+                if failure is not None or not await self._started(work):
+                    raise
+                continue
             # Where there is nobody else nobody is looked for.
             can_move = partial(self._can_move, work, tried | {live.id}) if work.planned.has_others else None
             try:
@@ -70,6 +78,19 @@ class Forwarder:
                 tried = tried | {live.id}
                 if len(tried) >= MAX_ATTEMPTS:
                     raise failure from None
+
+    async def _started(self, work: Work) -> bool:
+        """Whether it was worth waiting for a deployment to start; raises Shed where that takes too long."""
+        turn = work.turn
+        turn.place = Place.QUEUED
+        since = self._clock()
+        try:
+            has_waited = await self._room.until_ready(work.planned, work.admitted.claim)
+        finally:
+            turn.mark(Stage.QUEUE)
+        if has_waited:
+            turn.record.detail = f"waited {self._clock() - since:.1f} s for a deployment to start"
+        return has_waited
 
     def _next(self, work: Work, tried: frozenset[str], failure: GatewayError | None) -> LiveDeployment:
         """The deployment for the next attempt. Raises `failure` when there is none, or no budget to ask it."""

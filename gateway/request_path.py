@@ -11,6 +11,7 @@ from gateway.admission.admitter import Admitter
 from gateway.admission.gate import Gate
 from gateway.admission.guard import Guard
 from gateway.admission.ladder import Ladder
+from gateway.admission.waiting_room import WaitingRoom
 from gateway.background import BackgroundTasks, Report
 from gateway.background_ask import BackgroundAsk
 from gateway.config import GatewayConfig
@@ -90,7 +91,8 @@ class RequestPath:
             is_strained=lambda: bool(guard.strain),
             tasks=BackgroundTasks(report),
         )
-        self.preview = PreviewDesk(policy, ChatRequestParser(), trimmer, pricer)
+        self.room = WaitingRoom(clock, lambda route, end: metrics.start_waits.labels(route, end).inc())
+        self.preview = PreviewDesk(policy, ChatRequestParser(), trimmer, pricer, clock)
         """Shows admins what would become of a request."""
         self.pipeline = ChatPipeline(
             policy=policy,
@@ -104,7 +106,7 @@ class RequestPath:
             pricer=pricer,
             meanings=Meanings(embedder),
             gate=Gate(ladder=Ladder(trimmer=trimmer, cache=cache, pricer=pricer), clock=clock),
-            forwarder=Forwarder(clock=clock, metrics=metrics, budget=RetryBudget()),
+            forwarder=Forwarder(clock=clock, metrics=metrics, budget=RetryBudget(), room=self.room),
             learner=self.learner,
             shadower=self._shadower,
             quotas=stores.quotas,

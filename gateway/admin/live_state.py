@@ -128,7 +128,7 @@ def _deployment(live: LiveDeployment, now: float, rule: Deployment | None) -> De
         zone=None if rule is None else rule.zone,
         is_ready=live.is_ready,
         is_draining=live.is_draining,
-        is_warming=forecast.is_warming,
+        is_warming=forecast.is_warming or live.ready_in_s(now) is not None,
         is_ejected=live.health.is_ejected(now),
         in_flight=live.limiter.in_flight,
         limit=live.limiter.limit,

@@ -18,6 +18,7 @@ from gateway.request import ChatRequest, ChatRequestParser
 from gateway.routing.planned_route import PlannedRoute
 from gateway.routing.price import Pricer
 from gateway.routing.snapshot import PolicySnapshot
+from gateway.timeline import Clock
 from gateway.trimming.trimmer import Trimmer
 
 EXPLAIN_PATH: Final = "/admin/api/explain"
@@ -37,12 +38,18 @@ class PreviewDesk:
     """Reads only: nothing is counted, sent, kept or held."""
 
     def __init__(
-        self, policy: Callable[[], PolicySnapshot], parser: ChatRequestParser, trimmer: Trimmer, pricer: Pricer
+        self,
+        policy: Callable[[], PolicySnapshot],
+        parser: ChatRequestParser,
+        trimmer: Trimmer,
+        pricer: Pricer,
+        clock: Clock,
     ) -> None:
         self._policy = policy
         self._parser = parser
         self._trimmer = trimmer
         self._pricer = pricer
+        self._clock = clock
 
     def entries(self) -> list[Entry]:
         """For the admin API's table."""
@@ -69,7 +76,7 @@ class PreviewDesk:
                 "trim": trim,
                 "cache": {"mode": planned.route.cache.mode, "scope": planned.route.cache.scope},
                 "select": {"policy": planned.route.select.policy, "fallback": planned.route.select.fallback},
-                "candidates": [_candidate(snapshot, name) for name in _names(planned)],
+                "candidates": [_candidate(snapshot, name, self._clock()) for name in _names(planned)],
             }
         )
 
@@ -91,12 +98,13 @@ def _names(planned: PlannedRoute) -> list[str]:
     return [candidate.id for candidate in planned.route.select.resolved()]
 
 
-def _candidate(snapshot: PolicySnapshot, name: str) -> dict[str, Any]:
+def _candidate(snapshot: PolicySnapshot, name: str, now: float) -> dict[str, Any]:
     live = snapshot.deployments[name]
     return {
         "id": name,
         "model": live.model,
         "is_ready": live.is_ready,
+        "ready_in_s": live.ready_in_s(now),
         "in_flight": live.in_flight,
         "limit": live.limiter.limit,
     }

@@ -1,9 +1,10 @@
 """Gate: whether a request is let in, and in which form, decided at once from what the deployments forecast.
 
 (1) Who has neither a latency target nor a deadline goes on; the queue's bound is all that can refuse it. (2) If a
-candidate is forecast to be in time, the request goes on, and those that would be late are left out. (3) Else the lane's
-ladder: each step makes a lesser request, and the first that would be in time goes on. (4) Else it is refused now, with
-what would have been admitted; or, where the ladder does not end in `shed`, served late.
+candidate is forecast to be in time, the request goes on, and those that would be late are left out; where none is ready
+and one is starting, that one counts, with the time until it is ready. (3) Else the lane's ladder: each step makes a
+lesser request, and the first that would be in time goes on. (4) Else it is refused now, with what would have been
+admitted; or, where the ladder does not end in `shed`, served late.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from gateway.admission import refusal
 from gateway.admission.claim import Claim
 from gateway.admission.hints import lane_elsewhere, misses_deadline, refusal_of
 from gateway.admission.ladder import Form, Ladder
@@ -78,9 +80,13 @@ class Gate:
         now = self._clock()
         form = Form(request, ask, (planned,))
         looks = self._look(now, form)
-        if looks.best is None:  # nobody is fit: the router says so, or finds a fallback
-            return Admitted(request, claim)
-        if _may_go(form, looks.best):
+        best = looks.best
+        if best is None:
+            best = self._lookout.coming(now, planned, ask, is_stream=request.stream)
+            if best is None:  # nobody is fit: the router says so, or finds a fallback
+                return Admitted(request, claim)
+            looks = Outlooks(best, _NOBODY, planned)  # it waits for the start, if that is in time
+        if _may_go(form, best):
             return self._admit(turn, form, looks)
         return self._degrade(turn, now, form, looks)
 
@@ -145,6 +151,8 @@ class Gate:
         ask = form.ask
         if best.is_in_time:  # it would be, but for the queue's length
             return best.live.limiter.no_room(ask.claim)
+        if best.start_s:
+            return refusal.still_starting(ask.claim.lane, form.routes[0].route.id, best.start_s)
         elsewhere = lane_elsewhere(now, turn.snapshot, turn.caller, ask, best)
         return refusal_of(now, ask, best, is_stream=form.request.stream, elsewhere=elsewhere)
 

@@ -39,6 +39,8 @@ class Outlook(msgspec.Struct, frozen=True, gc=False):
     is_in_time: bool
     tpot_s: float | None = None
     """Seconds a token; None where it does not matter."""
+    start_s: float = 0.0
+    """Of the wait, what passes until it is ready: it is still starting."""
 
     @property
     def total_s(self) -> float:
@@ -87,6 +89,19 @@ class Lookout:
             if found.is_in_time:
                 return found
         return self._look_around(now, planned, ask, is_stream=is_stream)
+
+    def coming(self, now: float, planned: PlannedRoute, ask: Ask, *, is_stream: bool) -> Outlook | None:
+        """Where nobody is ready: the outlook of the first that will be, of the route or its fallbacks; None where
+        nobody says that it is starting."""
+        start = planned.next_start(now)
+        if start is None:
+            return None
+        found = self._outlook(now, start.live, ask, is_stream=is_stream)
+        wait_s = start.left_s + found.wait_s
+        ratio = lateness(now, ask.claim, wait_s, wait_s + found.ttft_s, wait_s + found.service_s)
+        return Outlook(
+            found.live, wait_s, found.ttft_s, found.service_s, ratio <= 1.0, found.tpot_s, start_s=start.left_s
+        )
 
     def _look_at_few(
         self, now: float, planned: PlannedRoute, few: list[Candidate], ask: Ask, *, is_stream: bool

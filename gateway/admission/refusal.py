@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from gateway.admission.claim import Claim
 from gateway.admission.lane import Lane
 from gateway.errors import Shed, ShedReason
@@ -46,6 +48,20 @@ def out_of_time(claim: Claim, now: float) -> Shed:
         now,
         message="The first token can no longer come within the latency target. Nothing was started.",
         hint="A longer latency target, or the same request at a later time.",
+    )
+
+
+def still_starting(lane: Lane, route: str, start_s: float) -> Shed:
+    """Who could answer is not ready yet, and will be when it is too late for this request."""
+    message = f"No deployment of route '{route}' is ready; one is starting, for about {start_s:.1f} s more."
+    return Shed(
+        ShedReason.OVERLOAD,
+        lane=lane.id,
+        message=f"{message} Nothing was started.",
+        hint=f"The same request in about {math.ceil(start_s)} s, or one with a longer timeout or latency target.",
+        retry_after_s=start_s,
+        queue_depth=lane.num_waiting,
+        predicted_wait_s=start_s,
     )
 
 

@@ -10,6 +10,7 @@ from gateway.admission.row_bound import RowBound
 from gateway.routing.forecast import DeploymentForecast
 from gateway.routing.reach import Reach
 from gateway.routing.retry_budget import RetryBudget
+from gateway.routing.starting import Starting, StartReport
 from gateway.upstreams.client import UpstreamClient
 from gateway.upstreams.health import DeploymentHealth
 from gateway.upstreams.hedge import RecentDelays
@@ -41,6 +42,7 @@ class LiveDeployment:
         "model",
         "retries",
         "row_bound",
+        "starting",
         "tls",
         "url",
     )
@@ -74,6 +76,8 @@ class LiveDeployment:
         """How many second attempts of others' requests it may be given, so that failover never floods it."""
         self.row_bound = RowBound()
         """When the limiter's bound on rows is worked out again."""
+        self.starting = Starting()
+        """How far its start is, while it is not ready."""
         self.is_ready = False
         """As the last probe, or the last failed connect, left it; False while it is drained."""
         self.is_draining = False
@@ -88,6 +92,17 @@ class LiveDeployment:
         """Send nothing new there, or again from the next good probe on."""
         self.is_draining = is_draining
         self.is_ready = self.is_ready and not is_draining
+
+    def note_said(self, now: float, state: str) -> None:
+        """What it says of itself without being asked: one that starts anew is not sent anything from now on."""
+        said = StartReport(state)
+        if self.is_ready and said.is_coming:
+            self.is_ready = False
+            self.starting.note_waiting(now, said)
+
+    def ready_in_s(self, now: float) -> float | None:
+        """Seconds until it is forecast to be ready; None when it is, or when nothing says that it will be."""
+        return None if self.is_ready or self.is_draining else self.starting.left_s(now)
 
     @property
     def in_flight(self) -> int:

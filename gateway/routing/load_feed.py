@@ -92,7 +92,9 @@ class LoadFeeds:
                 events = decoder.feed(piece)
                 report = parse_event(events[-1].data) if events else None  # an older one is not true any more
                 if report is not None:
-                    live.forecast.note_report(self._clock(), report)
+                    now = self._clock()
+                    live.forecast.note_report(now, report)
+                    live.note_said(now, report.state)
             return True
 
 

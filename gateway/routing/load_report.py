@@ -9,7 +9,7 @@ import msgspec
 
 ORCA_HEADER: Final = b"endpoint-load-metrics"
 _MAX_HEADER_BYTES: Final = 2048
-_WARMING_STATES: Final = frozenset({"starting", "warming"})
+WARMING_STATES: Final = frozenset({"starting", "warming"})
 
 
 class LaneReport(msgspec.Struct, frozen=True, gc=False):
@@ -46,7 +46,7 @@ class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_warming(self) -> bool:
         """Capacity to come."""
-        return self.state in _WARMING_STATES
+        return self.state in WARMING_STATES
 
 
 _decode: Final = msgspec.json.Decoder(LoadReport).decode

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -31,6 +31,14 @@ from routing_policies.quality.predictor import Predictors
 from routing_policies.views import FIRST_ATTEMPT, Attempt, DeploymentView
 
 _NOBODY: Final[frozenset[str]] = frozenset()
+
+
+class NextStart(NamedTuple):
+    """A deployment that is starting."""
+
+    live: LiveDeployment
+    left_s: float
+    """Until it is forecast to be ready."""
 
 
 class PlannedRoute:
@@ -226,9 +234,18 @@ class PlannedRoute:
         return len(self.candidates) > 1 or bool(self.fallbacks)
 
     @property
-    def is_warming(self) -> bool:
-        """Whether a candidate that is not ready yet says that it will be: it is starting."""
-        return any(live.forecast.is_warming for live in self._members)
+    def has_ready(self) -> bool:
+        """Whether any deployment is ready that this route or its fallbacks could choose."""
+        return any(live.is_ready for planned in (self, *self.fallbacks) for live in planned._members)
+
+    def next_start(self, now: float) -> NextStart | None:
+        """Who will be ready first, of the route's own candidates and its fallbacks'; None where somebody is ready, or
+        nobody says that it is starting."""
+        if self.has_ready:
+            return None
+        members = [live for planned in (self, *self.fallbacks) for live in planned._members]
+        starts = [NextStart(live, left_s) for live in members if (left_s := live.ready_in_s(now)) is not None]
+        return min(starts, key=_left_s, default=None)
 
     def returns_in_s(self) -> float:
         """Seconds until the first of those who asked to be left alone may be asked again; 0 when none did."""
@@ -239,3 +256,7 @@ class PlannedRoute:
         """Of the candidates that lack only a permit, the one whose queue is shortest for its size."""
         full = [live for live, _ in self.candidates if decision.dropped.get(live.id) == "full"]
         return min(full, key=lambda live: live.limiter.num_waiting / live.limiter.limit)
+
+
+def _left_s(start: NextStart) -> float:
+    return start.left_s

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from gateway.routing.live import LiveDeployment
+from gateway.routing.starting import StartReport, parse_start
 from gateway.telemetry.log import LogWriter
 from gateway.timeline import Clock
 from gateway.upstreams.errors import ConnectTimeout, UpstreamError, UpstreamTimeout
@@ -15,6 +16,8 @@ from gateway.upstreams.request import UpstreamRequest
 from gateway.upstreams.timeouts import Timeouts
 
 PROBE_INTERVAL_S: Final = 1.0
+LOOKS: Final = 5
+"""In each interval, at deployments that are starting: somebody may wait for them."""
 PROBE_TIMEOUTS: Final = Timeouts(connect_s=1.0, first_byte_s=1.0, total_s=2.0)
 BUSY_S: Final = 5.0
 """Who made a token within this time is alive, however late its answer to a probe is."""
@@ -33,36 +36,55 @@ class ReadinessProber:
         deployments: Callable[[], Iterable[LiveDeployment]],
         log: LogWriter,
         *,
+        on_probed: Callable[[], None],
         interval_s: float = PROBE_INTERVAL_S,
         clock: Clock = time.monotonic,
     ) -> None:
+        """`on_probed` is called after each round."""
         self._deployments = deployments
         self._log = log
         self._clock = clock
         self._interval_s = interval_s
+        self._on_probed = on_probed
         self._down: set[LiveDeployment] = set()
         """Those that a probe found not ready: what answers there next is another process, or a warmed-up one."""
 
     async def run(self) -> None:
         """Wait, probe, for ever; ends by cancellation."""
         while True:
-            await asyncio.sleep(self._interval_s)
+            for _ in range(LOOKS - 1):
+                await asyncio.sleep(self._interval_s / LOOKS)
+                await self._probe_starting()
+            await asyncio.sleep(self._interval_s / LOOKS)
             await self.probe_all()
 
     async def probe_all(self) -> None:
         """One round, all deployments at once."""
         deployments = tuple(self._deployments())
         self._down.intersection_update(deployments)
+        await self._probe_these(deployments)
+
+    async def _probe_starting(self) -> None:
+        now = self._clock()
+        starting = [deployment for deployment in self._deployments() if deployment.ready_in_s(now) is not None]
+        if starting:
+            await self._probe_these(starting)
+
+    async def _probe_these(self, deployments: Iterable[LiveDeployment]) -> None:
         await asyncio.gather(*(self._probe(deployment) for deployment in deployments))
+        self._on_probed()
 
     async def _probe(self, deployment: LiveDeployment) -> None:
         try:
             async with await deployment.client.send(_PROBE, PROBE_TIMEOUTS) as response:
-                await response.read(_MAX_ANSWER_BYTES)
+                said = parse_start(await response.read(_MAX_ANSWER_BYTES))
                 is_ready = response.status < 300 or response.status in _NO_SUCH_PATH
                 reason = f"status {response.status}"
+            self._note_start(deployment, said, is_ready=is_ready)
         except UpstreamError as error:
             is_ready, reason = self._is_only_slow(deployment, error), str(error)
+            if not _is_late(error):
+                deployment.starting.note_gone()
         self._note_process(deployment, is_ready=is_ready)
         is_ready = is_ready and not deployment.is_draining
         if is_ready != deployment.is_ready:
@@ -71,10 +93,16 @@ class ReadinessProber:
                 "deployment_ready" if is_ready else "deployment_not_ready", deployment=deployment.id, reason=reason
             )
 
+    def _note_start(self, deployment: LiveDeployment, said: StartReport, *, is_ready: bool) -> None:
+        """How far its start is."""
+        if is_ready:
+            deployment.starting.note_ready(self._clock(), said)
+        else:
+            deployment.starting.note_waiting(self._clock(), said)
+
     def _is_only_slow(self, deployment: LiveDeployment, error: UpstreamError) -> bool:
         """Whether a deployment whose probe was late was ready before and has made tokens since: busy, not dead."""
-        is_late = isinstance(error, UpstreamTimeout) and not isinstance(error, ConnectTimeout)
-        return is_late and deployment.is_ready and deployment.health.quiet_s(self._clock()) < BUSY_S
+        return _is_late(error) and deployment.is_ready and deployment.health.quiet_s(self._clock()) < BUSY_S
 
     def _note_process(self, deployment: LiveDeployment, *, is_ready: bool) -> None:
         """Forget what a process did that is no more. A failed connect alone proves no new one."""
@@ -83,3 +111,8 @@ class ReadinessProber:
         elif deployment in self._down:
             self._down.discard(deployment)
             deployment.health.reset(self._clock())
+
+
+def _is_late(error: UpstreamError) -> bool:
+    """Whether somebody is there who did not answer in time."""
+    return isinstance(error, UpstreamTimeout) and not isinstance(error, ConnectTimeout)

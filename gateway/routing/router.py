@@ -180,16 +180,12 @@ class Router:
 
 
 def _nobody_ready(planned: PlannedRoute, lane: str) -> Shed:
-    """The refusal when no deployment is fit; one that is starting is capacity to come, and the message says so."""
+    """The refusal when no deployment is fit."""
     wait_s = planned.returns_in_s()
-    route = planned.route.id
-    said = f"No deployment of route '{route}' is ready"
-    if planned.is_warming:
-        said += "; one is starting"
     return Shed(
         ShedReason.OVERLOAD,
         lane=lane,
-        message=f"{said}. Try again later.",
+        message=f"No deployment of route '{planned.route.id}' is ready. Try again later.",
         hint="The same request at a later time.",
         retry_after_s=wait_s,
         predicted_wait_s=wait_s,

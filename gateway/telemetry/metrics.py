@@ -148,6 +148,9 @@ class GatewayMetrics:
         self.panics = make.counter(
             "panics_total", "Decisions that used ejected deployments because there were no others.", ("route",)
         )
+        self.start_waits = make.counter(
+            "start_waits_total", "Requests for which only deployments that were starting were left.", ("route", "end")
+        )
         self.degraded = make.counter("degraded_total", "Requests admitted in a lesser form, by step.", ("step",))
         self.ignored_headers = make.counter(
             "ignored_headers_total", "Headers without effect: nonsense, or beyond what the key may use.", ("header",)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import io
 import json
 import os
 import signal
@@ -10,8 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
+from gateway.app import Gateway
+from gateway.config import GatewayConfig
 from tests.e2e.lone_engine import LoneEngine, lone_engine
 
 pytestmark = pytest.mark.e2e
@@ -98,6 +103,43 @@ def test_a_core_killed_in_the_middle_of_a_stream_is_told_and_comes_back(engine: 
         assert again.json()["usage"]["completion_tokens"] > 0
     phases = engine.start_phases()
     assert phases["recovery"] > phases["import"]  # everything was done anew
+
+
+async def test_a_gateway_in_front_holds_requests_until_the_core_is_back(engine: LoneEngine, tmp_path: Path) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(
+        f"schema_version: 1\ndeployments: [{{id: small, url: 'unix:{engine.path}', model: small}}]\n"
+        "routes: [{id: main, match: {models: [auto]}, select: {candidates: [small]}}]\n"
+    )
+    config = GatewayConfig(
+        public_listen=f"unix:{tmp_path}/public.sock",
+        admin_listen=f"unix:{tmp_path}/admin.sock",
+        policy=policy,
+        runtime_dir=tmp_path,
+    )
+    engine.wait_until_ready()
+    gateway = Gateway(config, log_stream=io.BytesIO())
+    await gateway.start()
+    try:
+        transport = httpx.AsyncHTTPTransport(uds=f"{tmp_path}/public.sock")
+        async with httpx.AsyncClient(transport=transport, base_url="http://gateway", timeout=120.0) as client:
+            body = {**CHAT, "model": "auto", "max_tokens": 4}
+            assert (await client.post("/v1/chat/completions", json=body)).status_code == 200
+            live = gateway._current().deployments["small"]
+            deadline = time.monotonic() + 60
+            while live.forecast.report(time.monotonic()) is None:  # it listens to what the engine says of itself
+                assert time.monotonic() < deadline
+                await asyncio.sleep(0.02)
+            os.kill(engine.core_pid(), signal.SIGKILL)
+            while live.is_ready:
+                assert time.monotonic() < deadline
+                await asyncio.sleep(0.01)
+            held = await asyncio.gather(*(client.post("/v1/chat/completions", json=body) for _ in range(3)))
+            assert [reply.status_code for reply in held] == [200, 200, 200]
+            found = await client.post("/v1/chat/completions", json=body, headers={"x-stainless-read-timeout": "30"})
+            assert found.status_code == 200
+    finally:
+        await gateway.stop(drain_timeout_s=0)
 
 
 def test_a_standby_takes_over_from_a_killed_core_without_starting_anew(tmp_path: Path) -> None:

@@ -66,7 +66,9 @@ def deployment(client: FakeClient, clock: Callable[[], float], text: str = ONE) 
         return cast(UpstreamClient, client)
 
     builder = SnapshotBuilder(clock=clock, rng=random.Random(1), environment={}, connect=connect)
-    return builder.build(load_policy(text, source="test"), "r1").deployments["a"]
+    live = builder.build(load_policy(text, source="test"), "r1").deployments["a"]
+    live.is_ready = True
+    return live
 
 
 def event(report: LoadReport) -> bytes:
@@ -159,5 +161,18 @@ def test_the_listener_ends_when_the_deployment_leaves_the_policy() -> None:
         await asyncio.sleep(60.0)
         assert len(client.asked_at) == num_asked
         task.cancel()
+
+    run_virtual(run())
+
+
+def test_an_engine_that_says_it_starts_anew_is_not_ready_from_that_moment() -> None:
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        live = await listen(FakeClient(FakeFeed([event(BUSY)])), 0.05)
+        assert live.is_ready
+        assert live.ready_in_s(loop.time()) is None
+        live = await listen(FakeClient(FakeFeed([event(BUSY), event(LoadReport(state="down"))])), 0.15)
+        assert not live.is_ready
+        assert live.ready_in_s(loop.time()) is not None
 
     run_virtual(run())

@@ -1,0 +1,69 @@
+"""WaitingRoom: where requests wait while every deployment that could answer them is still starting.
+
+They stand in their lane's queue, so its bound holds for them, and they are counted as waiting. Whoever would have to
+wait longer than an answer is of use to it is refused, at once or as soon as that is forecast.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Final, Literal
+
+from gateway.admission import refusal
+from gateway.admission.claim import Claim
+from gateway.admission.limiter import RETRY_SHARE
+from gateway.routing.planned_route import PlannedRoute
+from gateway.timeline import Clock
+
+LOOK_S: Final = 0.5
+"""Forecasts are looked at again after so long without any news."""
+
+StartWaitEnd = Literal["ready", "late", "lost", "left"]
+"""`lost`: nobody was starting any more. `left`: the client, or the whole gateway, went first."""
+
+
+class WaitingRoom:
+    """Of one gateway process; `wake` is called whenever something may have changed."""
+
+    __slots__ = ("_clock", "_count", "_news")
+
+    def __init__(self, clock: Clock, count: Callable[[str, StartWaitEnd], None]) -> None:
+        """`count` is told the route, and what came of a wait."""
+        self._clock = clock
+        self._count = count
+        self._news = asyncio.Event()
+
+    def wake(self) -> None:
+        """Everybody looks whether to go on."""
+        self._news.set()
+        self._news.clear()
+
+    async def until_ready(self, planned: PlannedRoute, claim: Claim) -> bool:
+        """False at once when nobody is starting; True after a wait that ended because that is so no more. Raises Shed
+        when there is no room to wait, or no time."""
+        lane, now = claim.lane, self._clock()
+        start = planned.next_start(now)
+        if start is None:
+            return False
+        if lane.num_waiting >= lane.max_queue * (RETRY_SHARE if claim.is_retry else 1.0):
+            raise refusal.queue_full(lane, now)
+        assert planned.stream_timeouts.total_s is not None, "every route has a limit to the whole"
+        give_up_at = min(claim.start_by, now + planned.stream_timeouts.total_s)
+        end: StartWaitEnd = "left"
+        lane.num_waiting += 1
+        try:
+            while start is not None:
+                if now + start.left_s > give_up_at:
+                    end = "late"
+                    raise refusal.still_starting(lane, planned.route.id, start.left_s)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._news.wait(), LOOK_S)
+                now = self._clock()
+                start = planned.next_start(now)
+            end = "ready" if planned.has_ready else "lost"
+        finally:
+            lane.num_waiting -= 1
+            self._count(planned.route.id, end)
+        return True
