@@ -38,6 +38,8 @@ from gateway.telemetry.record import RequestRecord, Usage
 from gateway.timeline import Outcome
 from gateway.turn import Turn
 from gateway.upstreams.client import UpstreamClient
+from gateway.upstreams.pool import PoolLimits
+from gateway.upstreams.target import Target
 from loadtests.card import Card
 from routing_policies.loading import load_policy
 
@@ -195,7 +197,8 @@ class _Bench:
     def begin(self, one: _UnderWay) -> None:
         """Its first token came."""
         one.flight.first_token(self.now)
-        one.permit.note_ttft(self.now - one.sent_at, one.flight.unqueued_ttft_s)
+        unqueued_s = one.flight.unqueued_ttft_s
+        one.permit.note_ttft(unqueued_s, unqueued_s)  # nothing queues here: who had to wait would not be counted
         self.under_way.append(one)
 
     def beginning(self) -> list[_UnderWay]:
@@ -349,7 +352,7 @@ async def _no_send(message: object) -> None:
 
 def _connect_nowhere(name: str, reach: Reach) -> UpstreamClient:
     """Nothing is sent."""
-    return cast(UpstreamClient, None)
+    return UpstreamClient(Target.parse("http://nobody.invalid"), limits=PoolLimits())
 
 
 def _raise(error: BaseException) -> None:

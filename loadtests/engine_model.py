@@ -2,8 +2,9 @@
 
 The model is the one that measured engines follow closely enough to queue behind: a step costs a fixed time, a time for
 every decoding row and a time for every prefilled token; prefill goes in chunks of one token budget a step. Long prompts
-stand in a lane of their own, as they do in this project's engine: short and long ones get rows in turn and share the
-prompt tokens of a step by weight, and long ones alone lengthen a step little; inside a lane, first come, first served.
+stand in a lane of their own, as they do in this project's engine: short and long ones get rows in turn, and long ones
+lengthen a step little, of which short ones have their share by weight, and more; inside a lane, first come, first
+served.
 There is no KV cache and no reuse of prefixes.
 """
 
@@ -93,8 +94,9 @@ def share_room(shape: EngineShape, num_decoding: int, missing: Sequence[tuple[in
     lane of long ones); what one lane has no use for is the other's."""
     wants_long = sum(count for count, is_long in missing if is_long)
     wants_short = sum(count for count, _ in missing) - wants_long
-    room = shape.prompt_room(num_decoding, is_urgent=wants_short > 0 or not wants_long)
-    for_long = min(wants_long, max(room * LONG_WEIGHT // (SHORT_WEIGHT + LONG_WEIGHT), room - wants_short))
+    room = shape.prompt_room(num_decoding, is_urgent=wants_short > 0)
+    calm = shape.prompt_room(num_decoding, is_urgent=False)
+    for_long = min(wants_long, max(calm * LONG_WEIGHT // (SHORT_WEIGHT + LONG_WEIGHT), calm - wants_short))
     left = {True: for_long, False: min(room - for_long, wants_short)}
     chunks = []
     for count, is_long in missing:

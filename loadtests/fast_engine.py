@@ -92,6 +92,13 @@ class FastEngine:
         waiting = sum(job.prompt_tokens for job in (*self._waiting, *self._waiting_long) if not job.is_gone)
         return waiting + sum(job.prompt_tokens - job.num_read for job in self._reading)
 
+    @property
+    def stepped_at(self) -> float:
+        """When the last step ended that rows were decoded in."""
+        if self._timer is None or self._step_s <= 0 or not self._num_decoding:
+            return self._began_at
+        return self._began_at + (self._steps_done() - self.num_steps) * self._step_s
+
     def add(self, job: FastJob) -> None:
         """Take a job into the queue; it is looked at when the step under way has ended."""
         (self._waiting_long if self.shape.is_long(job.prompt_tokens) else self._waiting).append(job)

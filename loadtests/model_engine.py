@@ -62,9 +62,18 @@ def _plain(job: Job) -> bytes:
     return plain_response(json.dumps(answer).encode())
 
 
-def _usage(job: Job) -> dict[str, int]:
-    total = job.prompt_tokens + job.num_made
-    return {"prompt_tokens": job.prompt_tokens, "completion_tokens": job.num_made, "total_tokens": total}
+def usage_of(prompt_tokens: int, output_tokens: int) -> dict[str, object]:
+    """What an answer is counted as; nothing is ever cached."""
+    return {
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": output_tokens,
+        "total_tokens": prompt_tokens + output_tokens,
+        "prompt_tokens_details": {"cached_tokens": 0},
+    }
+
+
+def _usage(job: Job) -> dict[str, object]:
+    return usage_of(job.prompt_tokens, job.num_made)
 
 
 class Engine:

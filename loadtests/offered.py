@@ -179,7 +179,7 @@ class OfferClient:
         fill = max(1, offer.prompt_tokens * _BYTES_PER_TOKEN - _BODY_OVERHEAD)
         body = {
             "model": self._model,
-            "messages": [{"role": "user", "content": _text(offer, fill)}],
+            "messages": [{"role": "user", "content": prompt_text(offer, fill, one.number)}],
             "max_tokens": self._max_tokens,
             "stream": True,
             "user": f"script:output_tokens={offer.output_tokens},id={one.number}",
@@ -191,10 +191,11 @@ class OfferClient:
         return request_bytes("POST", _PATH, json.dumps(body).encode(), tuple(headers))
 
 
-def _text(offer: Offer, num_bytes: int) -> str:
-    """So many letters; requests with a common prefix of blocks have that much text in common."""
+def prompt_text(offer: Offer, num_bytes: int, number: int) -> str:
+    """So many letters, unlike those of every other number; requests with a common prefix of blocks have that much text
+    in common."""
     if not offer.prefix:
-        return "q" * num_bytes
+        return f"{number:08d}".ljust(num_bytes, "q")[:num_bytes]
     size = max(1, num_bytes // len(offer.prefix))
     return "".join(f"{block:>{size}d}"[:size] for block in offer.prefix)
 

@@ -11,12 +11,14 @@ from collections.abc import Callable
 from gateway.routing.load_report import LaneReport, LoadReport
 from gateway.upstreams.client import UpstreamClient
 from gateway.upstreams.pool import PoolLimits
+from gateway.upstreams.pulse import Pulse
 from gateway.upstreams.request import UpstreamRequest
 from gateway.upstreams.response import UpstreamResponse
 from gateway.upstreams.target import Target
 from gateway.upstreams.timeouts import Timeouts
 from loadtests.engine_model import EngineShape
 from loadtests.fast_engine import FastEngine, FastJob
+from loadtests.model_engine import usage_of
 
 _BYTES_PER_TOKEN = 4
 _OUTPUT = re.compile(rb"script:output_tokens=(\d+)")
@@ -55,12 +57,30 @@ class _Source:
             self.job = None
 
 
+class _EnginePulse(Pulse):
+    """What the pieces of every answer would have shown: the end of the engine's last step."""
+
+    __slots__ = ("_engine",)
+
+    def __init__(self, engine: FastEngine) -> None:
+        self._engine = engine
+
+    @property
+    def at(self) -> float:
+        return self._engine.stepped_at
+
+    @at.setter
+    def at(self, now: float) -> None:
+        """The engine knows."""
+
+
 class SimulatedClient(UpstreamClient):
     """Sends to a modelled engine; time limits of the exchange are not enforced, for the model never hangs."""
 
     def __init__(self, engine: FastEngine, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(Target.parse("http://simulated"), limits=PoolLimits(), clock=clock)
         self.engine = engine
+        self.pulse = _EnginePulse(engine)
 
     async def send(
         self, request: UpstreamRequest, timeouts: Timeouts, on_sent: Callable[[UpstreamResponse], None] | None = None
@@ -78,7 +98,7 @@ class SimulatedClient(UpstreamClient):
 
         def end() -> None:
             source.job = None
-            usage = {"prompt_tokens": prompt, "completion_tokens": output, "total_tokens": prompt + output}
+            usage = usage_of(prompt, output)
             response.on_piece(_event({}, "stop", usage=usage) + b"data: [DONE]\n\n")
             response.on_end()
 

@@ -93,7 +93,7 @@ def _run(
         early = [offer for offer in offers if offer.at_s < _WARM_UP_S]
         await simulation.run(early[:: max(1, len(early) // _WARM_UP_REQUESTS)])
         loud = Outcome()
-        quiet = await simulation.run(offers, loud=(trouble.loud, loud))
+        quiet = await simulation.run(offers, by_tenant={trouble.loud: loud})
         if (failure := simulation.close()) is not None:
             raise RuntimeError(failure)
         return quiet, loud

@@ -11,6 +11,7 @@ from array import array
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from gateway.app import Gateway
@@ -18,7 +19,8 @@ from gateway.config import GatewayConfig
 from gateway.http.asgi import Header
 from loadtests.engine_model import EngineShape
 from loadtests.fast_engine import FastEngine
-from loadtests.offered import Slo
+from loadtests.measures import percentile
+from loadtests.offered import Slo, prompt_text
 from loadtests.overload import overload_policy
 from loadtests.simulated_engine import SimulatedClient, load_report
 from loadtests.workload import Offer
@@ -38,17 +40,29 @@ class Outcome:
     num_refused: int = 0
     num_failed: int = 0
     ttft_s: array[float] = field(default_factory=lambda: array("d"))
+    refused_s: array[float] = field(default_factory=lambda: array("d"))
+    """Due to refusal, of those that were refused."""
     wall_s: float = 0.0
     """Real time it took."""
     cpu_s: float = 0.0
     failure: str | None = None
     """What the gateway's log says went wrong first."""
 
+    def said(self, seconds: float) -> str:
+        """For people; `seconds` is the time over which the requests were offered."""
+        return (
+            f"{self.num_offered:6d} offered, {self.num_good / seconds:6.1f} good per s, {self.num_refused} refused "
+            f"(p99 {percentile(self.refused_s, 0.99) * 1e3:.0f} ms), admitted first token p50 "
+            f"{percentile(self.ttft_s, 0.5) * 1e3:.0f} p99 {percentile(self.ttft_s, 0.99) * 1e3:.0f} ms, "
+            f"{self.num_failed} failed"
+        )
+
     def note(self, call: SimulatedCall, slo: Slo, due_at: float) -> None:
         """Count one request that is over."""
         self.num_offered += 1
         if call.status in (429, 503):
             self.num_refused += 1
+            self.refused_s.append(call.ended_at - due_at)
         elif not call.is_whole:
             self.num_failed += 1
         if call.first_at is not None:
@@ -62,7 +76,7 @@ class Outcome:
 class SimulatedCall:
     """One client and its line to the edge: `receive`, `send` and the channel that the relay writes to."""
 
-    __slots__ = ("_body", "_clock", "first_at", "is_whole", "keep_alive", "last_at", "offer", "status")
+    __slots__ = ("_body", "_clock", "ended_at", "first_at", "is_whole", "keep_alive", "last_at", "offer", "status")
 
     def __init__(self, offer: Offer, body: bytes, clock: Callable[[], float]) -> None:
         self.offer = offer
@@ -72,6 +86,8 @@ class SimulatedCall:
         self.status = 0
         self.first_at: float | None = None
         self.last_at = 0.0
+        self.ended_at = 0.0
+        """When the whole response to a refusal was there."""
         self.is_whole = False
 
     @property
@@ -97,6 +113,7 @@ class SimulatedCall:
     def respond(self, status: int, headers: Iterable[Header], body: bytes) -> bool:
         """A whole response: a refusal, or an error."""
         self.status = status
+        self.ended_at = self._clock()
         return True
 
     def write(self, data: bytes) -> bool:
@@ -151,6 +168,7 @@ class Simulation:
         self._loop = loop
         self._slo = slo
         self._shape = shape
+        self._num_offered = 0
         self.engines: list[FastEngine] = []
         urls = [f"http://engine{number}.invalid" for number in range(num_engines)]
         path = folder / "policy.yaml"
@@ -189,8 +207,9 @@ class Simulation:
             live.forecast.note_report(now, load_report(engine, self._shape))
         self._loop.call_later(_REPORT_S, self.publish_loads)
 
-    async def run(self, offers: Iterable[Offer], *, loud: tuple[int, Outcome] | None = None) -> Outcome:
-        """Offer all and wait for the last answer; what becomes of the tenant `loud` is counted apart."""
+    async def run(self, offers: Iterable[Offer], *, by_tenant: Mapping[int, Outcome] = MappingProxyType({})) -> Outcome:
+        """Offer all and wait for the last answer; what becomes of the tenants that `by_tenant` has an entry for is
+        counted there, and all others together."""
         outcome = Outcome()
         under_way: set[asyncio.Task[None]] = set()
         started_at, wall_before, cpu_before = self._loop.time(), time.perf_counter(), time.process_time()
@@ -198,7 +217,7 @@ class Simulation:
             due_at = started_at + offer.at_s
             if due_at > self._loop.time():
                 await asyncio.sleep(due_at - self._loop.time())
-            whose = loud[1] if loud is not None and offer.tenant == loud[0] else outcome
+            whose = by_tenant.get(offer.tenant, outcome)
             task = self._loop.create_task(self._serve(offer, due_at, whose))
             under_way.add(task)
             task.add_done_callback(under_way.discard)
@@ -209,15 +228,16 @@ class Simulation:
         return outcome
 
     async def _serve(self, offer: Offer, due_at: float, outcome: Outcome) -> None:
-        call = SimulatedCall(offer, _body(offer), self._loop.time)
+        self._num_offered += 1
+        call = SimulatedCall(offer, _body(offer, self._num_offered), self._loop.time)
         await self._gateway.pipeline(call.scope(self._keys.get(offer.tenant)), call.receive, call.send)
         outcome.note(call, self._slo, due_at)
 
 
-def _body(offer: Offer) -> bytes:
+def _body(offer: Offer, number: int) -> bytes:
     """The same bytes that the client of the real benches sends."""
     fill = max(1, offer.prompt_tokens * 4 - _BODY_OVERHEAD)
     return (
         b'{"model": "scripted", "messages": [{"role": "user", "content": "%b"}], "max_tokens": 512, "stream": true, '
-        b'"user": "script:output_tokens=%d,id=0"}' % (b"q" * fill, offer.output_tokens)
+        b'"user": "script:output_tokens=%d,id=0"}' % (prompt_text(offer, fill, number).encode(), offer.output_tokens)
     )

@@ -12,6 +12,8 @@ _GAIN_STEP: Final = 0.12
 _MAX_LOG_RATIO: Final = math.log(4.0)
 _MAX_LOG_GAIN: Final = math.log(100.0)
 _GAIN_DECAY_S: Final = 10.0
+_NOISE: Final = 0.2
+"""A mean surprise (a logarithm) of this size is believed half: a handful of measurements has as much by chance."""
 _FRESH_S: Final = 1.0
 """For so long after a measurement nothing is forgotten."""
 _FIRST_ERROR: Final = 0.5
@@ -22,7 +24,8 @@ _TINY_S: Final = 1e-6
 
 class SpeedGain:
     """By what factor a machine is slower than its model says, now: the model learns over hundreds of requests, this
-    over a handful. It forgets in `decay_s` while nobody measures, so that who was slow is tried again."""
+    over a handful. A small difference is left to the model. It forgets in `decay_s` while nobody measures, so that who
+    was slow is tried again."""
 
     __slots__ = ("_at", "_decay_s", "_factor", "_log")
 
@@ -30,7 +33,7 @@ class SpeedGain:
         self._decay_s = decay_s
         self._log = 0.0
         self._factor = 1.0
-        """e to the power of `_log`."""
+        """By `_log`, as far as it is believed."""
         self._at = -math.inf
 
     def observe(self, now: float, ratio: float) -> None:
@@ -39,16 +42,21 @@ class SpeedGain:
         surprise = math.log(max(ratio, 1e-6)) - log
         surprise = min(max(surprise, -_MAX_LOG_RATIO), _MAX_LOG_RATIO)
         self._log = min(max(log + _GAIN_STEP * surprise, -_MAX_LOG_GAIN), _MAX_LOG_GAIN)
-        self._factor = math.exp(self._log)
+        self._factor = _believed(self._log)
         self._at = now
 
     def value(self, now: float) -> float:
         """The factor."""
-        return self._factor if now - self._at <= _FRESH_S else math.exp(self._log_at(now))
+        return self._factor if now - self._at <= _FRESH_S else _believed(self._log_at(now))
 
     def _log_at(self, now: float) -> float:
         idle_s = now - self._at
         return self._log * math.exp(-idle_s / self._decay_s) if idle_s > _FRESH_S and self._log else self._log
+
+
+def _believed(log: float) -> float:
+    fourth = (log / _NOISE) ** 4
+    return math.exp(log * fourth / (fourth + 1.0))
 
 
 class TtftModel:
@@ -84,8 +92,9 @@ class TtftModel:
 
 
 def blended(first: tuple[float, float], second: tuple[float, float]) -> float:
-    """Two forecasts, each with its recent error, as one: whoever was better lately weighs more, by the square."""
-    ours, theirs = (1.0 / (error * error + _ERROR_FLOOR) for _, error in (first, second))
+    """Two forecasts, each with its recent error, as one: whoever was better lately weighs far more, for both are wrong
+    about the same requests and little evens out."""
+    ours, theirs = (1.0 / (error * error + _ERROR_FLOOR) ** 2 for _, error in (first, second))
     return (first[0] * ours + second[0] * theirs) / (ours + theirs)
 
 
@@ -104,6 +113,11 @@ class TpotModel:
         """Seconds a token beside `rows` rows, its own included."""
         first, each = self._regression.terms  # asked for several times a request
         return (first + each * rows) * self._gain.value(now)
+
+    def plain_s(self, rows: float) -> float:
+        """The same at the machine's usual speed."""
+        first, each = self._regression.terms
+        return first + each * rows
 
     def observe(self, now: float, rows: float, seconds: float) -> None:
         """An answer took `seconds` a token while about `rows` ran."""

@@ -27,6 +27,9 @@ class PromptBudget:
     ) -> dict[Lane, int]:
         """Prompt tokens for each lane, at most `budget` in all; `waiting` is None when no row is free.
 
+        The lanes share what a step may hold that nobody notices. Only short prompts go beyond it, up to the
+        inter-token target: what others put into the same step would come out of the short ones' own first token.
+
         Waiting prompts count whole, though the prefix cache may hold most of them: what a lane leaves is anybody's.
         """
         demands: dict[Lane, int] = {lane: 0 if waiting is None else waiting.of(lane).num_tokens for lane in LANES}
@@ -34,8 +37,13 @@ class PromptBudget:
         for seq in prefilling:
             demands[seq.lane] += seq.num_uncomputed_tokens
             longest = max(longest, seq.num_computed_tokens)
-        limit = self.limit(decoding, longest, is_urgent=demands["interactive"] > 0)
-        return self._shares.split(budget if limit is None else min(budget, limit), demands)
+        calm = self.limit(decoding, longest, is_urgent=False)
+        grants = self._shares.split(budget if calm is None else min(budget, calm), demands)
+        if calm is not None and demands["interactive"] > grants["interactive"]:
+            urgent = self.limit(decoding, longest, is_urgent=True)
+            room = (budget if urgent is None else min(budget, urgent)) - sum(grants.values())
+            grants["interactive"] += min(max(room, 0), demands["interactive"] - grants["interactive"])
+        return grants
 
     def next_turn(self, lanes: Collection[Lane]) -> Lane:
         """Whose waiting sequence starts next."""

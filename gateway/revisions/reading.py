@@ -10,7 +10,6 @@ from routing_policies.check import run_tests
 from routing_policies.document import Policy
 from routing_policies.loading import load_document
 from routing_policies.problems import PolicyError, Problem
-from routing_policies.quality.predictor import Predictors
 
 SOURCE = "policy"
 
@@ -27,11 +26,8 @@ class Reading:
 class DocumentReader:
     """Checks documents as this process would serve them. Slow for large ones: call it off the event loop."""
 
-    def __init__(
-        self, variables: Mapping[str, str], accept: Callable[[Policy], None], predictors: Predictors | None = None
-    ) -> None:
-        """`accept` may refuse a policy with a ValueError; `predictors` are for the tests inside."""
-        self._predictors = predictors
+    def __init__(self, variables: Mapping[str, str], accept: Callable[[Policy], None]) -> None:
+        """`accept` may refuse a policy with a ValueError."""
         self._variables = dict(variables)
         self._accept = accept
 
@@ -52,7 +48,7 @@ class DocumentReader:
             policy, document = load_document(text, source=SOURCE, variables=self._variables)
         except PolicyError as error:
             return Reading(None, error.problems, 0)
-        result = run_tests(policy, document, self._predictors)
+        result = run_tests(policy, document)
         problems = list(result.failures)
         try:
             self._accept(policy)

@@ -10,6 +10,7 @@ from gateway.routing.flight import Flight
 from gateway.routing.load_report import LaneReport, LoadReport, parse_orca
 from gateway.routing.ttft_forecast import TtftForecast
 from gateway.telemetry.record import Usage
+from gateway.upstreams.pulse import Pulse
 from routing_policies.estimators import ForecastError, PeakEwma
 from routing_policies.latency import SpeedGain, TpotModel, TtftModel, blended
 from routing_policies.price import Price
@@ -24,12 +25,13 @@ REPORT_FRESH_S: Final = 0.5
 """A report comes ten times a second; one that is older says less than our own books."""
 
 # By our books: a constant, rows, uncached tokens, tokens ahead in the lane and in other lanes, own work times rows, own
-# work where anybody decodes, whether other lanes have work, requests beyond the most rows that were ever seen. By the
-# report: a constant, rows, seconds until the lane's backlog is done, seconds of the own prefill.
-_OWN_PRIOR: Final = (0.02, 0.0003, 5e-5, 5e-5, 2e-5, 1e-6, 1e-6, 0.001, 0.001)
-_OWN_SCALES: Final = (1.0, 16.0, 1000.0, 1000.0, 1000.0, 16_000.0, 1000.0, 1.0, 4.0)
-_REPORTED_PRIOR: Final = (0.003, 0.0001, 1.0, 1.0)
-_REPORTED_SCALES: Final = (1.0, 16.0, 0.1, 0.1)
+# work where anybody decodes, whether other lanes have work, requests beyond the most rows that were ever seen, what is
+# left of the step under way. By the report: a constant, rows, seconds until the lane's backlog is done, seconds of the
+# own prefill, what is left of the step.
+_OWN_PRIOR: Final = (0.02, 0.0003, 5e-5, 5e-5, 2e-5, 1e-6, 1e-6, 0.001, 0.001, 0.5)
+_OWN_SCALES: Final = (1.0, 16.0, 1000.0, 1000.0, 1000.0, 16_000.0, 1000.0, 1.0, 4.0, 0.01)
+_REPORTED_PRIOR: Final = (0.003, 0.0001, 1.0, 1.0, 0.5)
+_REPORTED_SCALES: Final = (1.0, 16.0, 0.1, 0.1, 0.01)
 _OVERDUE_RATIO: Final = 2.0
 """Waiting so many times the forecast is no noise any more."""
 _PEAK_DECAY_S: Final = 3.0
@@ -62,6 +64,7 @@ class DeploymentForecast:
         "_lane_free_at",
         "_last",
         "_peak",
+        "_pulse",
         "_report",
         "_report_at",
         "_sample_room",
@@ -72,7 +75,9 @@ class DeploymentForecast:
         "error",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, pulse: Pulse | None = None) -> None:
+        """`pulse`: of the connections there; None: nothing is heard of its steps."""
+        self._pulse = pulse or Pulse()
         self._books = Books()
         own, reported = SpeedGain(), SpeedGain()
         self._by_books = {lane: TtftModel(_OWN_PRIOR, _OWN_SCALES, gain=own) for lane in ENGINE_LANES}
@@ -247,7 +252,8 @@ class DeploymentForecast:
     def unqueued_ttft_s(self, flight: Flight) -> float:
         """For the flight itself: what its first token takes with nothing ahead of it, at the usual speed."""
         rows, uncached = float(flight.rows_before), float(flight.price.uncached_tokens)
-        features = (1.0, rows, uncached, 0.0, 0.0, uncached * rows, uncached if rows else 0.0, 0.0, 0.0)
+        beside, step_left_s = (uncached, self._tpot.plain_s(rows) / 2) if rows else (0.0, 0.0)
+        features = (1.0, rows, uncached, 0.0, 0.0, uncached * rows, beside, 0.0, 0.0, step_left_s)
         return self._by_books[flight.lane].plain_s(features)
 
     def _learn_from_usage(self, flight: Flight, made: TtftForecast, now: float, usage: Usage, rows: float) -> None:
@@ -299,6 +305,7 @@ class DeploymentForecast:
         books = self._books
         ahead, others = books.left_tokens(now, lane)
         work, rows, num_pending = uncached_tokens + ahead, float(books.rows), books.num_pending
+        step_left_s = self._step_left_s(now) if rows or num_pending else 0.0
         features = (
             *(1.0, rows, float(uncached_tokens), ahead, others),
             *(
@@ -306,6 +313,7 @@ class DeploymentForecast:
                 work if rows else 0.0,
                 1.0 if others else 0.0,
                 max(0.0, rows + num_pending + 1.0 - books.most_rows),
+                step_left_s,
             ),
         )
         own_model = self._by_books[lane]
@@ -313,12 +321,18 @@ class DeploymentForecast:
         name, found = _reported_lane(self._fresh_report(now), lane)
         if found is not None and found.prefill_tokens_per_s > 0.0:
             wait_s = max(self._lane_free_at.get(name, now) - now, 0.0)
-            reported = (1.0, rows, wait_s, uncached_tokens / found.prefill_tokens_per_s)
+            reported = (1.0, rows, wait_s, uncached_tokens / found.prefill_tokens_per_s, step_left_s)
             model = self._by_report[lane]
             seconds = blended((seconds, own_model.error), (model.predict_s(now, reported), model.error))
         if num_pending:
             seconds = self._no_less_than_overdue(now, seconds, lane)
         return TtftForecast(now, lane, uncached_tokens, num_pending, seconds, features, reported)
+
+    def _step_left_s(self, now: float) -> float:
+        """Of the engine's step under way: whatever is heard of any answer shows when it began."""
+        step_s = self._tpot.plain_s(max(self._books.rows, 1))  # how slow it is now, the models know
+        gone_s = max(now - self._pulse.at, 0.0)  # an event loop may read its clock a moment later than we ours
+        return step_s - gone_s if gone_s <= step_s else step_s / 2
 
     def _no_less_than_overdue(self, now: float, forecast_s: float, lane: str) -> float:
         """When the oldest of our requests in the lane waits far longer than was forecast, this one will too."""

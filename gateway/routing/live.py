@@ -66,7 +66,7 @@ class LiveDeployment:
         """None: not known."""
         self.client = client
         self.limiter = limiter
-        self.forecast = DeploymentForecast()
+        self.forecast = DeploymentForecast(client.pulse)
         """How long it will take; fed by whoever sends and by the engine's own report."""
         self.health = health
         """What its answers so far say about it."""

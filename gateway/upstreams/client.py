@@ -12,6 +12,7 @@ from gateway.upstreams.connection import Clock, Connection
 from gateway.upstreams.connector import Connector
 from gateway.upstreams.errors import ClosedEarly, ConnectError, Phase, ResponseClosed, UpstreamError
 from gateway.upstreams.pool import ConnectionPool, PoolLimits, PoolSnapshot
+from gateway.upstreams.pulse import Pulse
 from gateway.upstreams.reader import WireLimits
 from gateway.upstreams.request import RequestEncoder, UpstreamRequest
 from gateway.upstreams.resolver import Resolver
@@ -46,6 +47,7 @@ class UpstreamClient:
         self._owns_resolver = resolver is None
         self._resolver = resolver or Resolver(clock=clock)
         self._connector = Connector(target, self._resolver, ssl)
+        self.pulse = Pulse()
         self._is_closed = False
         self._spares: set[asyncio.Task[None]] = set()
         """Connections under way that no request waits for yet."""
@@ -151,6 +153,7 @@ class UpstreamClient:
             wire_limits=self._wire_limits,
             max_buffer_bytes=self._max_buffer_bytes,
             loop=asyncio.get_running_loop(),
+            pulse=self.pulse,
         )
         made: Connection | None = None
         try:

@@ -15,6 +15,7 @@ from math import inf
 from typing import Protocol, cast
 
 from gateway.upstreams.errors import ClosedEarly, HeadTooLarge, Phase, ProtocolError, UpstreamError
+from gateway.upstreams.pulse import Pulse
 from gateway.upstreams.reader import ResponseReader, WireError, WireHeadTooLarge, WireLimits
 from gateway.upstreams.response import UpstreamResponse
 from gateway.upstreams.timeouts import Deadlines, Timeouts
@@ -49,6 +50,7 @@ class Connection(asyncio.Protocol):
         "_max_buffer_bytes",
         "_name",
         "_owner",
+        "_pulse",
         "_reader",
         "_response",
         "_timer",
@@ -68,11 +70,13 @@ class Connection(asyncio.Protocol):
         wire_limits: WireLimits,
         max_buffer_bytes: int,
         loop: asyncio.AbstractEventLoop,
+        pulse: Pulse,
     ) -> None:
         self._owner = owner
         self._name = name
         self._clock = clock
         self._loop = loop
+        self._pulse = pulse
         self._max_buffer_bytes = max_buffer_bytes
         self._reader = ResponseReader(wire_limits)
         self._transport: asyncio.Transport | None = None
@@ -231,7 +235,8 @@ class Connection(asyncio.Protocol):
         has_progress = response.on_piece(pieces[0] if len(pieces) == 1 else b"".join(pieces))
         if not has_progress or reader.is_complete or self._deadlines is None:
             return
-        if self._deadlines.progress(self._loop.time()) < self._timer_at:
+        now = self._pulse.at = self._loop.time()
+        if self._deadlines.progress(now) < self._timer_at:
             self._watch()
 
     def _finish(self, response: UpstreamResponse) -> None:

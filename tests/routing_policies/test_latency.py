@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 import pytest
@@ -55,6 +56,19 @@ def test_the_gain_follows_a_handful_of_measurements_and_is_forgotten_when_nobody
     assert gain.value(3.0) == pytest.approx(4.0, rel=0.05)
     assert gain.value(10.0) < 3.0
     assert gain.value(120.0) == pytest.approx(1.0, abs=0.01)
+
+
+def test_the_gain_is_no_second_source_of_noise() -> None:
+    gain, rng, moved = SpeedGain(), random.Random(1), 0.0
+    for number in range(500):
+        gain.observe(number / 10, math.exp(rng.gauss(0, 0.3)))
+        moved += abs(math.log(gain.value(number / 10)))
+    assert moved / 500 <= 0.02
+
+
+def test_of_two_forecasts_the_better_one_decides() -> None:
+    assert blended((1.0, 0.1), (2.0, 0.3)) == pytest.approx(1.0, abs=0.05)
+    assert blended((1.0, 0.2), (2.0, 0.2)) == pytest.approx(1.5)
 
 
 def test_a_machine_that_becomes_twice_as_slow_is_followed() -> None:

@@ -143,6 +143,31 @@ def test_chunks_beside_a_stream_keep_its_pace(lane: Lane, num_tokens: int) -> No
     assert found[2] == pytest.approx(num_tokens, abs=3)
 
 
+def test_the_step_that_reads_a_short_prompt_is_no_longer_for_the_long_ones_that_wait() -> None:
+    core = roomy()
+    add(core, 1, 4, "interactive", max_tokens=40)
+    core.step()
+    taught(core)
+    add(core, 2, 300, "long")
+    add(core, 3, 20, "interactive")
+    found = tokens_of(core.step())
+    assert found[3] == 20
+    assert found[2] + found[3] == pytest.approx(30, abs=3)  # as many as long ones alone would have had
+
+
+def test_long_prompts_keep_their_part_of_a_step_beside_many_short_ones() -> None:
+    core = roomy()
+    add(core, 1, 4, "interactive", max_tokens=40)
+    core.step()
+    taught(core)
+    add(core, 2, 300, "long")
+    for seq_id in (3, 4, 5):
+        add(core, seq_id, 30, "interactive")
+    found = tokens_of(core.step())
+    assert found[2] == pytest.approx(30 * 3 / 11, abs=2)
+    assert sum(found.values()) == pytest.approx(48, abs=2)
+
+
 def test_chunks_beside_batch_rows_take_the_whole_step() -> None:
     core = roomy()
     add(core, 1, 4, "batch", max_tokens=40)

@@ -9,6 +9,7 @@ import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, cast
 
 from gateway.admission.claim import Claim
@@ -20,6 +21,7 @@ from gateway.routing.reach import Reach
 from gateway.routing.snapshot import PolicySnapshot, SnapshotBuilder
 from gateway.telemetry.record import Usage
 from gateway.upstreams.client import UpstreamClient
+from gateway.upstreams.pulse import Pulse
 from loadtests.engine_model import EngineModel, EngineShape, Job, Step
 from routing_policies.loading import load_policy
 from routing_policies.price import Price
@@ -42,7 +44,7 @@ def snapshot_of(text: str, clock: Callable[[], float], seed: int = 1, zone: str 
     """A snapshot whose deployments are ready and lead nowhere."""
 
     def connect(name: str, reach: Reach) -> UpstreamClient:
-        return cast(UpstreamClient, None)
+        return cast(UpstreamClient, SimpleNamespace(pulse=Pulse()))
 
     builder = SnapshotBuilder(clock=clock, rng=random.Random(seed), environment={}, connect=connect, zone=zone)
     made = builder.build(load_policy(text, source="test"), "r1")
@@ -146,6 +148,8 @@ class _Run:
 
     def finish(self, name: str, step: Step) -> None:
         fleet, now = self.fleet, self.fleet.now
+        if step.decoding:
+            self.made.deployments[name].client.pulse.at = now
         for job in self.engines[name].finish(step):
             deployment, flight, permit, total_s = self.flights[job]
             if job.num_made == 1 and fleet.is_stream:

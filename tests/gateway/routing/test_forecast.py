@@ -10,6 +10,7 @@ import pytest
 from gateway.routing.forecast import REPORT_FRESH_S, DeploymentForecast
 from gateway.routing.load_report import LaneReport, LoadReport, parse_event, parse_orca
 from gateway.telemetry.record import Usage
+from gateway.upstreams.pulse import Pulse
 from loadtests.engine_model import EngineShape
 from routing_policies.price import Price
 from tests.gateway.routing.fleet import Fleet, mixed_offers
@@ -61,6 +62,18 @@ def test_a_speed_that_halves_and_doubles_at_once_is_followed(reports: bool) -> N
     median, p90 = errors([(one.forecast_s, one.measured_s) for one in fleet.answered])
     assert median <= 0.15
     assert p90 <= 0.45
+
+
+def test_what_is_left_of_the_step_under_way_is_part_of_the_forecast() -> None:
+    pulse = Pulse()
+    forecast = DeploymentForecast(pulse)
+    forecast.note_sent(0.0, PRICE).first_token(0.1)
+    pulse.at = 10.0
+    early = forecast.ttft_s(10.0, 100)
+    late = forecast.ttft_s(10.0 + 0.9 * forecast.tpot_s(10.0, 1), 100)
+    unknown = forecast.ttft_s(20.0, 100)
+    assert late < unknown < early, "after a while without a sound the half is expected"
+    assert DeploymentForecast(pulse).ttft_s(20.0, 100) < early, "nothing runs there, and nothing is waited for"
 
 
 def test_plain_answers_teach_it_too() -> None:

@@ -17,6 +17,7 @@ from gateway.routing.reach import Reach
 from gateway.routing.snapshot import SnapshotBuilder
 from gateway.upstreams.client import UpstreamClient
 from gateway.upstreams.errors import ConnectError
+from gateway.upstreams.pulse import Pulse
 from loadtests.virtual_loop import run_virtual
 from routing_policies.loading import load_policy
 
@@ -53,6 +54,7 @@ class FakeClient:
     def __init__(self, *answers: FakeFeed) -> None:
         self._answers = list(answers)
         self.asked_at: list[float] = []
+        self.pulse = Pulse()
 
     async def send(self, *_: Any) -> FakeFeed:
         self.asked_at.append(asyncio.get_running_loop().time())

@@ -8,6 +8,7 @@ import pytest
 from gateway.upstreams.connection import Connection
 from gateway.upstreams.errors import Phase, PoolFull, ResponseClosed
 from gateway.upstreams.pool import ConnectionPool, PoolLimits
+from gateway.upstreams.pulse import Pulse
 from gateway.upstreams.reader import WireLimits
 from tests.gateway.upstreams.conftest import FakeClock
 
@@ -44,6 +45,7 @@ def open_connection(pool: ConnectionPool, clock: FakeClock) -> Connection:
         wire_limits=WireLimits(),
         max_buffer_bytes=1,
         loop=asyncio.get_running_loop(),
+        pulse=Pulse(),
     )
     pool.begin_connect()
     FakeTransport(connection)
