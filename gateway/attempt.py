@@ -62,6 +62,8 @@ class Work(msgspec.Struct, frozen=True, gc=False):
     planned: PlannedRoute
     began_at: float
     """When the first attempt began: the route's total time counts from here."""
+    is_assembled: bool = False
+    """The client wants a plain answer, and the stream that is asked for in its place becomes one."""
 
 
 class TryAnother(Exception):
@@ -212,6 +214,17 @@ class Attempts:
             work.turn.record.detail = str(error)
             raise TryAnother(from_transport(error, opened.live.id)) from None
 
+    async def rest(self, work: Work, opened: OpenAnswer) -> bytes:
+        """Wait for all of a stream of which nothing was passed on. Raises TryAnother or another GatewayError."""
+        assert opened.response is not None, "an answer is open once its request was sent"
+        try:
+            return await opened.response.read(MAX_PLAIN_BYTES)
+        except UpstreamError as error:
+            self._note_failure(work, opened, error)
+            work.turn.record.detail = str(error)
+            failure = from_transport(error, opened.live.id)
+            raise TryAnother(failure) if is_retryable(error) else failure from None
+
     async def pass_on(self, work: Work, opened: OpenAnswer) -> None:
         """Relay the answer to the client. Raises UpstreamFailed or UpstreamTimedOut; the status line may be out."""
         turn, vigil = work.turn, opened.vigil
@@ -323,7 +336,7 @@ class Attempts:
     def _timeouts(self, work: Work) -> Timeouts:
         """The route's, less what earlier attempts took, and shortened to the client's own patience.
 
-        For a stream that patience ends with the first byte.
+        For a client that reads a stream that patience ends with the first byte.
         """
         planned, is_stream, deadline_at = work.planned, work.request.stream, work.admitted.deadline_at
         timeouts = planned.stream_timeouts if is_stream else planned.plain_timeouts
@@ -341,7 +354,7 @@ class Attempts:
             if left_s <= 0:
                 raise too_late(work.admitted.lane)
             first_byte_s = min(first_byte_s, left_s)
-            total_s = total_s if is_stream else min(total_s, left_s)
+            total_s = total_s if is_stream and not work.is_assembled else min(total_s, left_s)
         return Timeouts(
             connect_s=timeouts.connect_s,
             first_byte_s=first_byte_s,

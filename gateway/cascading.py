@@ -5,17 +5,21 @@
     large                      └─ sent ──────▶ the client's answer
 
 Nothing was sent to the client before the decision, so a hand-over leaves no trace but its time and its tokens, which
-are counted. Where nobody can take over, the small model's answer goes on.
+are counted. For a plain answer the small model is asked for a stream, too, and what goes on is put together of that.
+Where nobody can take over, the small model's answer goes on.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
 from gateway.attempt import Attempts, OpenAnswer, TryAnother, Work
-from gateway.errors import GatewayError
+from gateway.cache.assembly import completion_of_stream
+from gateway.errors import GatewayError, UpstreamFailed
 from gateway.request import ChatRequest
 from gateway.routing.live import LiveDeployment
 from gateway.stream_tail import usage_of
@@ -23,10 +27,13 @@ from gateway.telemetry.metrics import GatewayMetrics
 from gateway.telemetry.record import HandedOver, Usage
 from gateway.timeline import Stage
 from gateway.token_odds import OddsReader, odds_of
+from gateway.upstreams.ejection import FailureKind
 from gateway.upstreams.response import UpstreamResponse
 from routing_policies.quality.cascade import Answer, Inquiry
 
-TOP_LOGPROBS = 2
+TOP_LOGPROBS: Final = 2
+MAX_ASSEMBLED_HERE_BYTES: Final = 32 * 1024
+"""Longer streams are put together on a thread: each of their events is decoded."""
 
 
 class Cascader:
@@ -43,10 +50,16 @@ class Cascader:
     ) -> OpenAnswer:
         """Like Attempts.open, asking `live` first; the answer may be that of `next_one`. Raises what the first one's
         failure is."""
-        opened = await self._attempts.open(_telling(work), live)
+        asked = _asking(work)
+        opened = await self._attempts.open(asked, live)
+        if asked.is_assembled and opened.response is not None and opened.response.status != 200:
+            opened.close()  # it may be the stream that it does not like, which nobody asked for
+            opened = await self._attempts.open(_telling(work), live)
         try:
             answer = await self._judge(work, opened, inquiry)
             successor = next_one() if answer == "hand_over" else None
+            if successor is None and asked.is_assembled and opened.body is None:
+                await self._assemble(asked, opened)
         except BaseException:  # cancellation too: nobody is left to close it
             opened.close()
             raise
@@ -82,6 +95,19 @@ class Cascader:
             if not await self._attempts.more(work, opened):
                 return inquiry.ask(reader.odds, is_whole=True) or "hand_over"
 
+    async def _assemble(self, work: Work, opened: OpenAnswer) -> None:
+        """Of the stream that was asked for the plain answer that the client wants. Raises TryAnother or another
+        GatewayError when it breaks."""
+        stream = await self._attempts.rest(work, opened)
+        is_long = len(stream) > MAX_ASSEMBLED_HERE_BYTES
+        body = await asyncio.to_thread(completion_of_stream, stream) if is_long else completion_of_stream(stream)
+        if body is None:
+            opened.vigil.failed(work.turn.clock(), FailureKind.BROKEN)
+            raise TryAnother(UpstreamFailed(f"The answer of deployment '{opened.live.id}' broke off. Try again."))
+        opened.body = body
+        others = [header for header in opened.passed if header[0] != b"content-type"]
+        opened.passed = [(b"content-type", b"application/json"), *others]
+
     def _leave(self, work: Work, opened: OpenAnswer) -> None:
         """Close the first answer; what it took is remembered."""
         record, response = work.turn.record, opened.response
@@ -116,6 +142,15 @@ def _read(pieces: list[bytes]) -> OddsReader:
     for piece in pieces:
         reader.feed(piece)
     return reader
+
+
+def _asking(work: Work) -> Work:
+    """As it is asked first: for a plain answer, too, as a stream, so that nobody waits for the end of an answer that
+    its beginning speaks against."""
+    told = _telling(work)
+    if work.request.stream or work.turn.wants_timing:  # only a plain answer tells the engine's own timing whole
+        return told
+    return msgspec.structs.replace(told, request=told.request.as_stream(), is_assembled=True)
 
 
 def _telling(work: Work) -> Work:

@@ -9,7 +9,15 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.chat_fields import PRIVILEGED_FIELDS, AssistantMessage, AudioPart, ChatFields, ImagePart, Message
+from gateway.chat_fields import (
+    PRIVILEGED_FIELDS,
+    AssistantMessage,
+    AudioPart,
+    ChatFields,
+    ImagePart,
+    Message,
+    StreamOptions,
+)
 from gateway.errors import InvalidRequest, UnsupportedMediaType
 from gateway.json_guard import JsonGuard
 
@@ -71,6 +79,13 @@ class ChatRequest:
         wanted = {"logprobs": True, "top_logprobs": num_top}
         document = {**self.document, **wanted}
         return ChatRequest(_encode(document), document, msgspec.structs.replace(self.fields, **wanted))
+
+    def as_stream(self) -> ChatRequest:
+        """The same request, its answer to come as a stream that ends with its usage."""
+        wanted = {"stream": True, "stream_options": {"include_usage": True}}
+        document = {**self.document, **wanted}
+        fields = msgspec.structs.replace(self.fields, stream=True, stream_options=StreamOptions(include_usage=True))
+        return ChatRequest(_encode(document), document, fields)
 
     def with_messages(self, messages: list[dict[str, Any]]) -> ChatRequest:
         """The same request with another conversation, which must be a valid one."""

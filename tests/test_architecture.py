@@ -30,6 +30,7 @@ FORBIDDEN: dict[str, frozenset[str]] = {
 # lookup among a million is that of its parts alone: none can be had over HTTP.
 ALLOWED: dict[str, frozenset[str]] = {
     "loadtests.admission_cost": frozenset({"gateway", "routing_policies"}),
+    "loadtests.cascade": frozenset({"gateway", "routing_policies"}),
     "loadtests.encoder": frozenset({"gateway"}),
     "loadtests.index": frozenset({"gateway"}),
     "loadtests.routing": frozenset({"gateway", "routing_policies"}),

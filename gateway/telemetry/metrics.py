@@ -244,6 +244,9 @@ class GatewayMetrics:
         if record.handed_over is not None:
             answers.prompt_tokens.value += record.handed_over.usage.prompt_tokens
             answers.completion_tokens.value += record.handed_over.usage.completion_tokens
+            if self.worth is not None:
+                left = record.handed_over
+                self.cost.labels(left.deployment).inc(self.worth.cost(left.deployment, left.usage) or 0.0)
         if usage is not None:
             answers.prompt_tokens.value += usage.prompt_tokens
             answers.completion_tokens.value += usage.completion_tokens
@@ -263,7 +266,9 @@ class GatewayMetrics:
             self.saved_cost.labels(source).inc(dearest)
         elif cost is not None:
             self.cost.labels(record.deployment).inc(cost)
-            self.saved_cost.labels("routing").inc(max(dearest - cost, 0.0))
+            left = record.handed_over
+            given_up = 0.0 if left is None else worth.cost(left.deployment, left.usage) or 0.0
+            self.saved_cost.labels("routing").inc(max(dearest - cost - given_up, 0.0))
             if record.trimmed:
                 cut = sum(tokens for _, tokens in record.trimmed)
                 self.saved_cost.labels("trim").inc(worth.cost(record.deployment, Usage(cut, 0)) or 0.0)

@@ -123,7 +123,7 @@ async def test_an_unsure_answer_is_left_for_the_large_models(tmp_path: Path, str
         assert 'choice="large",policy="cascade",reason="handed_over"} 1.0' in await decisions(stack)
         (line,) = stack.lines()
         assert (line["attempts"], line["handed_over_from"]) == (2, "small")
-        assert line["handed_over_tokens"] >= (11 if not stream else 2)
+        assert line["handed_over_tokens"] >= 2
 
 
 async def test_both_models_tokens_are_counted(tmp_path: Path) -> None:
@@ -132,8 +132,14 @@ async def test_both_models_tokens_are_counted(tmp_path: Path) -> None:
         await stack.until_idle()
 
         text = (await stack.get("/metrics", admin=True)).body.decode().splitlines()
-        assert 'penstock_prompt_tokens_total{tenant="dev"} 14.0' in text
-        assert 'penstock_completion_tokens_total{tenant="dev"} 8.0' in text
+        totals = {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in text if line[0] != "#"}
+        (line,) = stack.lines()
+        both = totals['penstock_prompt_tokens_total{tenant="dev"}']
+        both += totals['penstock_completion_tokens_total{tenant="dev"}']
+        assert both == 11 + line["handed_over_tokens"]
+        cost = {name: totals[f'penstock_cost_total{{deployment="{name}"}}'] for name in ("small", "large")}
+        assert cost["small"] == pytest.approx(line["handed_over_tokens"] / 1e6)
+        assert cost["large"] == pytest.approx(9 * 11 / 1e6)
 
 
 @pytest.mark.parametrize(
@@ -163,6 +169,70 @@ async def test_who_asks_for_logprobs_gets_them(tmp_path: Path) -> None:
 
         assert body.count(b'"logprobs":{') == 4
         assert "top_logprobs" not in stack.small.received[0].json
+
+
+async def test_a_plain_answer_is_left_before_it_has_ended(tmp_path: Path) -> None:
+    async def goes_on(wire: Wire) -> None:
+        assert wire.request.json["stream_options"] == {"include_usage": True}
+        await wire.start_stream()
+        for logprob in UNSURE[:3]:
+            await wire.event(event({"delta": {"content": "a"}, "logprobs": {"content": [told("a", logprob)]}}))
+        await wire.is_gone.wait()
+
+    async with running(tmp_path, policy=POLICY.format(folder=tmp_path)) as stack:
+        stack.small.otherwise, stack.large.otherwise = goes_on, engine("a large answer came", SURE)
+        reply = await stack.ask(chat())
+        assert (reply.headers["x-penstock-deployment"], text_of(reply.body)) == ("large", "alargeanswercame")
+        await asyncio.wait_for(stack.small.gone.wait(), 30)
+        assert "stream" not in stack.large.received[0].json
+
+
+async def test_a_plain_answer_that_goes_on_is_what_the_model_would_have_answered_plainly(tmp_path: Path) -> None:
+    async with running(tmp_path, policy=POLICY.format(folder=tmp_path)) as stack:
+        for asks in (False, True):
+            _, _, body = await ask(stack, SURE, logprobs=asks, **({"top_logprobs": 2} if asks else {}))
+            answer = json.loads(body)
+            (choice,) = answer["choices"]
+            assert (answer["object"], choice["finish_reason"]) == ("chat.completion", "stop")
+            assert choice["message"] == {"role": "assistant", "content": "asmallanswercame"}
+            assert answer["usage"] == {"prompt_tokens": 7, "completion_tokens": 4, "total_tokens": 11}
+            logprobs = choice["logprobs"]
+            assert logprobs is None if not asks else len(logprobs["content"]) == 4
+
+
+async def test_a_plain_answer_that_breaks_off_is_asked_of_the_other_model(tmp_path: Path) -> None:
+    async def breaks(wire: Wire) -> None:
+        await wire.start_stream()
+        for logprob in SURE[:3]:
+            await wire.event(event({"delta": {"content": "a"}, "logprobs": {"content": [told("a", logprob)]}}))
+        await wire.end()
+
+    async with running(tmp_path, policy=POLICY.format(folder=tmp_path)) as stack:
+        stack.small.otherwise, stack.large.otherwise = breaks, engine("a large answer came", SURE)
+        reply = await stack.ask(chat())
+        assert (reply.headers["x-penstock-deployment"], text_of(reply.body)) == ("large", "alargeanswercame")
+
+
+async def test_an_upstream_that_streams_nothing_is_asked_plainly(tmp_path: Path) -> None:
+    async def only_plain(wire: Wire) -> None:
+        if wire.request.json.get("stream"):
+            await wire.answer(b'{"error": {"message": "no streams"}}', 400)
+        else:
+            await engine("a small answer came", SURE)(wire)
+
+    async with running(tmp_path, policy=POLICY.format(folder=tmp_path)) as stack:
+        stack.small.otherwise = only_plain
+        reply = await stack.ask(chat())
+        assert (reply.status, text_of(reply.body)) == (200, "asmallanswercame")
+
+
+async def test_a_long_plain_answer_is_put_together_beside_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.cascading.MAX_ASSEMBLED_HERE_BYTES", 100)
+    async with running(tmp_path, policy=POLICY.format(folder=tmp_path)) as stack:
+        deployment, text, _ = await ask(stack, SURE)
+        assert (deployment, text) == ("small", "asmallanswercame")
 
 
 async def test_an_answer_that_ends_early_is_judged_by_all_of_it(tmp_path: Path) -> None:
