@@ -109,6 +109,7 @@ class Gateway:
         self._stores = Stores(config, self.metrics, self.log, self._cache, holder=holder)
         self._quotas = self._stores.quotas
         self.recent = RecentRequests(clock=clock, wall=time.time)
+        predictors = load_predictors(config.quality_dir)
         self.control = ControlPlane(
             config,
             self._stores.control,
@@ -119,9 +120,9 @@ class Gateway:
             on_revision=self._take_revision,
             on_status=self._note_status,
             on_trial=self._take_trial,
+            predictors=predictors,
         )
         self._answers.on_audit = self.control.note_audit
-        predictors = load_predictors(config.quality_dir)
         self._builder = SnapshotBuilder(
             clock=clock,
             rng=chance,

@@ -48,12 +48,14 @@ def up(options: argparse.Namespace) -> int:
     from gateway.console import Console
     from gateway.launch import LaunchError, available_cores, plan_launch
     from gateway.policy_file import PolicyFileError, read_policy
+    from gateway.routing.quality_files import load_predictors
     from gateway.runtime_lock import RuntimeDirError, RuntimeLock
     from gateway.supervisor import Supervisor, supervise
 
     config = settings(options)
     try:
-        found = read_policy(config.policy, config.policy_variables, _accept(config))
+        predictors = load_predictors(config.quality_dir)
+        found = read_policy(config.policy, config.policy_variables, _accept(config), predictors)
         with RuntimeLock(config.runtime_dir):
             plan = plan_launch(config, found.policy, _passed_on(options, config), num_cores=available_cores())
             supervisor = Supervisor(plan, console=Console(sys.stdout), probe=probe.get, needs_key=found.policy.has_keys)
@@ -99,6 +101,8 @@ def policy_check(options: argparse.Namespace) -> int:
     """Check a policy and run its tests; 1 when there is anything to report."""
     import msgspec
 
+    from gateway.config import ConfigError
+    from gateway.routing.quality_files import load_predictors
     from routing_policies.check import run_tests
     from routing_policies.loading import load_document
     from routing_policies.problems import PolicyError, Problem
@@ -107,10 +111,13 @@ def policy_check(options: argparse.Namespace) -> int:
     problems: Sequence[Problem] = ()
     num_tests = 0
     try:
-        result = run_tests(*load_document(text, source=str(path), variables=variables))
+        policy, document = load_document(text, source=str(path), variables=variables)
+        result = run_tests(policy, document, load_predictors(settings(options).quality_dir))
         problems, num_tests = result.failures, result.num_tests
     except PolicyError as error:
         problems = error.problems
+    except ConfigError as error:
+        raise UsageError(str(error)) from error
     if options.format == "json":
         report = {"file": str(path), "ok": not problems, "num_tests": num_tests, "problems": problems}
         print(msgspec.json.encode(report).decode())

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from gateway.acceptance import acceptance
 from gateway.access.audit_log import AuditEntry, AuditLog
 from gateway.access.directory import Directory
+from gateway.access.guesses import Guesses
 from gateway.access.local_token import LocalToken
 from gateway.access.passwords import Passwords
 from gateway.access.sessions import Sessions
@@ -46,8 +47,8 @@ from gateway.telemetry.log import LogWriter
 from gateway.telemetry.record import RequestRecord
 from gateway.telemetry.tape import Tape
 from gateway.telemetry.traffic import Traffic
-from gateway.timeline import Clock
 from routing_policies.document import Policy
+from routing_policies.quality.predictor import Predictors
 
 if TYPE_CHECKING:
     from gateway.access.oidc import Oidc
@@ -68,7 +69,7 @@ class ControlPlane:
         on_revision: Callable[[PolicyRevision], None],
         on_status: Callable[[PolicyStatus], None],
         on_trial: OnTrial,
-        clock: Clock = time.monotonic,
+        predictors: Predictors,
         wall: Callable[[], float] = time.time,
     ) -> None:
         """`holder` names this process; the rest is as StoredPolicy has it. The caller closes `store`."""
@@ -76,16 +77,16 @@ class ControlPlane:
         self._log = log
         self._in_force = in_force
         self._wall = wall
-        self._clock = clock
         self.directory = Directory(store, wall, copy=config.runtime_dir / "keys.last.json")
         self.audit = AuditLog(store, wall=wall, told=self._note_change)
         self.traffic = Traffic(wall)
         self.last_day = LastDay(self.traffic, store, holder=holder, wall=wall)
         self.token = LocalToken(config.runtime_dir)
+        self._guesses = Guesses(store, wall)
         self._sessions = Sessions(store, self.directory.accounts, wall)
         self._oidc = _oidc(config, store, environment, wall)
         accept = acceptance(config, environment, has_stored_keys=lambda: bool(self.directory.keys))
-        reader = DocumentReader(config.policy_variables, accept)
+        reader = DocumentReader(config.policy_variables, accept, predictors)
         self.file = PolicyFile(
             config.policy,
             variables=config.policy_variables,
@@ -93,6 +94,7 @@ class ControlPlane:
             on_revision=on_revision,
             on_status=on_status,
             poll_s=config.policy_poll_s,
+            predictors=predictors,
         )
         self.stored: StoredPolicy | None = None
         if config.keeps_policy_in_store:
@@ -104,6 +106,7 @@ class ControlPlane:
                 on_revision=on_revision,
                 on_status=on_status,
                 wall=wall,
+                num_kept=config.revisions_kept,
             )
         self.canaries: Canaries | None = None
         if self.stored is not None:
@@ -176,7 +179,7 @@ class ControlPlane:
             self._sessions,
             passwords,
             audit,
-            clock=self._clock,
+            guesses=self._guesses,
             oidc_start=None if self._oidc is None else OIDC_START,
             is_secure=is_secure,
         )

@@ -19,10 +19,11 @@ from typing import Literal
 import msgspec
 
 from gateway.acceptance import acceptance
-from gateway.config import GatewayConfig
+from gateway.config import ConfigError, GatewayConfig
 from gateway.launch import SIZES, LaunchError, available_cores, bundled_model_dir, python_env
 from gateway.policy_file import PolicyFileError, read_policy
 from gateway.probe import get
+from gateway.routing.quality_files import load_predictors
 from gateway.runtime_lock import running_pid
 from gateway.store.examine import examine_store
 
@@ -166,8 +167,9 @@ def check_runtime_dir(directory: Path) -> Check:
 def check_policy(config: GatewayConfig) -> Check:
     """Whether the gateway would start with the policy it is given."""
     try:
-        found = read_policy(config.policy, config.policy_variables, acceptance(config, os.environ))
-    except PolicyFileError as error:
+        predictors = load_predictors(config.quality_dir)
+        found = read_policy(config.policy, config.policy_variables, acceptance(config, os.environ), predictors)
+    except (PolicyFileError, ConfigError) as error:
         first, *others = str(error).splitlines()
         more = f" (and {len(others)} more)" if others else ""
         remedy = f"penstock policy check {config.policy}"

@@ -16,6 +16,7 @@ from routing_policies.check import run_tests
 from routing_policies.document import Policy
 from routing_policies.loading import MAX_DOCUMENT_BYTES, load_document
 from routing_policies.problems import PolicyError
+from routing_policies.quality.predictor import Predictors
 
 REVISION_CHARS = 12
 SETTLE_S = 2.0
@@ -63,9 +64,14 @@ def revision_of(content: bytes) -> str:
     return sha256(content).hexdigest()[:REVISION_CHARS]
 
 
-def read_policy(path: Path, variables: Mapping[str, str], accept: Callable[[Policy], None]) -> PolicyRevision:
+def read_policy(
+    path: Path,
+    variables: Mapping[str, str],
+    accept: Callable[[Policy], None],
+    predictors: Predictors | None = None,
+) -> PolicyRevision:
     """Read, check and test the file once; `accept` may refuse it with a ValueError. Raises PolicyFileError."""
-    return _parse(read_document(path), path, variables, accept)
+    return _parse(read_document(path), path, variables, accept, predictors)
 
 
 class PolicyFile:
@@ -81,8 +87,11 @@ class PolicyFile:
         on_status: Callable[[PolicyStatus], None],
         poll_s: float = 0.25,
         wall_clock: Callable[[], float] = time.time,
+        predictors: Predictors | None = None,
     ) -> None:
-        """`on_revision` gets each new good policy and may refuse it with a ValueError; `on_status` follows it."""
+        """`on_revision` gets each new good policy and may refuse it with a ValueError; `on_status` follows it;
+        `predictors` are for the tests inside."""
+        self._predictors = predictors
         self._path = path
         self._variables = dict(variables)
         self._accept = accept
@@ -116,7 +125,7 @@ class PolicyFile:
         """The first read; there is no last good policy to keep, so a bad file raises PolicyFileError."""
         self._seen = _signature(self._path)
         content = read_document(self._path)
-        loaded = _parse(content, self._path, self._variables, self._accept)
+        loaded = _parse(content, self._path, self._variables, self._accept, self._predictors)
         self._judged = sha256(content).digest()
         self._take(loaded)
         return loaded
@@ -146,7 +155,9 @@ class PolicyFile:
 
     async def _judge(self, content: bytes) -> None:
         try:
-            self._take(await asyncio.to_thread(_parse, content, self._path, self._variables, self._accept))
+            self._take(
+                await asyncio.to_thread(_parse, content, self._path, self._variables, self._accept, self._predictors)
+            )
         except PolicyFileError as error:
             self._report(PolicyStatus(revision=self.status.revision, is_current=False, error=str(error)))
 
@@ -187,12 +198,16 @@ def read_document(path: Path) -> bytes:
 
 
 def _parse(
-    content: bytes, path: Path, variables: Mapping[str, str], accept: Callable[[Policy], None]
+    content: bytes,
+    path: Path,
+    variables: Mapping[str, str],
+    accept: Callable[[Policy], None],
+    predictors: Predictors | None,
 ) -> PolicyRevision:
     try:
         text = content.decode("utf-8-sig")
         policy, document = load_document(text, source=str(path), variables=variables)
-        failures = run_tests(policy, document).failures
+        failures = run_tests(policy, document, predictors).failures
         if failures:
             raise PolicyError(str(path), failures)
     except UnicodeDecodeError as error:

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
+
 from routing_policies.conditions.condition import MAX_TEXT_CHARS
 from routing_policies.decision import Decision
 from routing_policies.document import Deployment, GivenDeployment, Lane, Policy, PolicyTest, Route, TestRequest
@@ -15,6 +17,9 @@ from routing_policies.nodes import Document
 from routing_policies.price import Price, cost_of
 from routing_policies.problems import Finding, Path, Problem
 from routing_policies.profile import profile_of
+from routing_policies.quality.pairs import Verdict, judges_of, verdict_of
+from routing_policies.quality.predictor import Predictor, Predictors
+from routing_policies.quality.prompt import Prompt
 from routing_policies.share import stable_key
 from routing_policies.views import Attempt, DeploymentView
 
@@ -29,18 +34,23 @@ class CheckResult:
     failures: tuple[Problem, ...]
 
 
-def run_tests(policy: Policy, document: Document) -> CheckResult:
-    """Run every test of the policy; `document` is the tree it was loaded from."""
+def run_tests(policy: Policy, document: Document, predictors: Predictors | None = None) -> CheckResult:
+    """Run every test of the policy; `document` is the tree it was loaded from. `predictors` say how good answers to
+    the texts of tests would be, by their features and as they were loaded: what was learned since is no policy's
+    business."""
     table = RouteTable(policy)
+    known = predictors or Predictors()
     failures = [
         document.locate(finding)
         for index, test in enumerate(policy.tests)
-        for finding in _failures(policy, table, test, ("tests", index, "expect"))
+        for finding in _failures(policy, table, test, ("tests", index, "expect"), known)
     ]
     return CheckResult(num_tests=len(policy.tests), failures=tuple(failures))
 
 
-def _failures(policy: Policy, table: RouteTable, test: PolicyTest, path: Path) -> Iterator[Finding]:
+def _failures(
+    policy: Policy, table: RouteTable, test: PolicyTest, path: Path, predictors: Predictors
+) -> Iterator[Finding]:
     expect = test.expect
     request = _request_view(test.request)
     try:
@@ -56,7 +66,9 @@ def _failures(policy: Policy, table: RouteTable, test: PolicyTest, path: Path) -
     if expect.route is not None and expect.route != route.id:
         yield _failure(test, path, "route", f"expected route {expect.route}, got {route.id}")
     profile = profile_of(route.select)
-    decision = profile.decide(_views(policy, route, test), _attempt(policy, route, test.request), random.Random(0))
+    verdict = _foretold(policy, route, test.request, predictors) if profile.looks_at_quality else None
+    views = _views(policy, route, test, verdict)
+    decision = profile.decide(views, _attempt(policy, route, test.request), random.Random(0))
     yield from _choice_failures(test, route, decision, path)
 
 
@@ -111,15 +123,29 @@ def _lane_of(policy: Policy, request: TestRequest) -> Lane:
     return next((lane for lane in policy.lanes if lane.id == wanted), policy.lanes[0] if policy.lanes else _NO_LANE)
 
 
-def _views(policy: Policy, route: Route, test: PolicyTest) -> list[DeploymentView]:
+def _foretold(policy: Policy, route: Route, request: TestRequest, predictors: Predictors) -> Verdict | None:
+    """What is predicted of the request's text; None where there is none, or nothing was learned of the candidates."""
+    ids = {item.id for item in route.select.resolved()}
+    judges = judges_of([item for item in policy.deployments if item.id in ids], predictors)
+    if not request.text or not judges:
+        return None
+    prompt = Prompt(request.text, num_turns=request.turns, num_chars=len(request.text), has_tools=request.has_tools)
+    fresh = [msgspec.structs.replace(judge, predictor=Predictor(judge.predictor.base)) for judge in judges]
+    return verdict_of(fresh, prompt)
+
+
+def _views(policy: Policy, route: Route, test: PolicyTest, verdict: Verdict | None) -> list[DeploymentView]:
     deployments = {deployment.id: deployment for deployment in policy.deployments}
     return [
-        _view(deployments[item.id], item.weight, test.given.get(item.id, GivenDeployment()), test.request)
+        _view(deployments[item.id], item.weight, test.given.get(item.id, GivenDeployment()), test.request, verdict)
         for item in route.select.resolved()
     ]
 
 
-def _view(deployment: Deployment, weight: float, state: GivenDeployment, request: TestRequest) -> DeploymentView:
+def _view(
+    deployment: Deployment, weight: float, state: GivenDeployment, request: TestRequest, verdict: Verdict | None
+) -> DeploymentView:
+    predicted = deployment.quality if verdict is None else verdict.quality.get(deployment.id, deployment.quality)
     price = Price(request.prompt_tokens, request.prompt_tokens, request.output_tokens)
     return DeploymentView(
         id=deployment.id,
@@ -131,7 +157,8 @@ def _view(deployment: Deployment, weight: float, state: GivenDeployment, request
         forecast_ttft_s=_seconds(state.forecast_ttft_ms),
         tpot_s=_seconds(state.tpot_ms),
         cost=cost_of(deployment.cost_per_mtok, price),
-        quality=deployment.quality if state.quality is None else state.quality,
+        quality=predicted if state.quality is None else state.quality,
+        is_known_prompt=verdict is None or verdict.is_known or state.quality is not None,
         affinity_tokens=state.cached_tokens,
         prompt_tokens=request.prompt_tokens,
         zone=deployment.zone,

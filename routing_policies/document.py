@@ -402,7 +402,8 @@ class GivenDeployment(_Strict, frozen=True, kw_only=True):
     same_session: bool = False
     """It answered the conversation's last request."""
     quality: Ratio | None = None
-    """How good its answer to the test's request is predicted to be; None: as the deployment says."""
+    """How good its answer to the test's request is taken to be; None: as it is predicted from the request's text, or
+    without one, or without coefficients for the pair, as the deployment says."""
 
 
 class TestRequest(_Strict, frozen=True, kw_only=True):

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Any, Final
 
 from msgspec import Meta
 
 from gateway.access.accounts import Accounts, Admin
 from gateway.access.audit_log import AuditLog
+from gateway.access.guesses import Guesses
 from gateway.access.identity import Identity, Role
-from gateway.access.passwords import MAX_PASSWORD_CHARS, Guesses, Passwords
+from gateway.access.passwords import MAX_PASSWORD_CHARS, Passwords
 from gateway.access.sessions import COOKIE, SESSION_S, Sessions
 from gateway.admin.errors import BadLogin, TooManyLogins
 from gateway.admin.fields import Form, Name, fill
@@ -41,7 +41,7 @@ class LoginDesk:
         passwords: Passwords,
         audit: AuditLog,
         *,
-        clock: Callable[[], float],
+        guesses: Guesses,
         oidc_start: str | None,
         is_secure: bool,
     ) -> None:
@@ -51,7 +51,7 @@ class LoginDesk:
         self._sessions = sessions
         self._passwords = passwords
         self._audit = audit
-        self._guesses = Guesses(clock)
+        self._guesses = guesses
         self._oidc_start = oidc_start
         self._is_secure = is_secure
 
@@ -70,16 +70,16 @@ class LoginDesk:
     async def log_in(self, call: Call) -> Answer:
         """A session for the right password. Raises BadLogin or TooManyLogins."""
         form = fill(_Login, call.document)
-        whose = (f"name {form.name}", f"host {_host(call.scope)}")
-        wait_s = self._guesses.wait_s(*whose)
+        name, host = f"name {form.name}", f"host {_host(call.scope)}"
+        wait_s = await self._guesses.take(host, name)
         if wait_s > 0:
             raise TooManyLogins(wait_s)
         admin = self._accounts.admin(form.name)
         if not await self._passwords.is_right(admin.password_hash if admin else None, form.password) or admin is None:
-            self._guesses.note_failure(*whose)
             await self._audit.record(_NOBODY, "login.failed", form.name)
             raise BadLogin
-        self._guesses.forget(whose[0])
+        await self._guesses.forget(name)
+        await self._guesses.give_back(host)
         return await self.admit(admin)
 
     async def admit(self, admin: Admin) -> Answer:

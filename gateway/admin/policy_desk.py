@@ -164,7 +164,7 @@ class PolicyDesk:
         """One revision, and what it changed."""
         (digits,) = call.params
         found = await self._revision(int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 9 else -1)
-        parent = await self._revision(found.parent) if found.parent else None
+        parent = await self._parent(found)
         changes = [] if parent is None else await self.changes(parent.document, found.document)
         unified = _unified("" if parent is None else parent.document, found.document, "parent", _label(found))
         return Answer.json(
@@ -262,6 +262,13 @@ class PolicyDesk:
             f"{theirs.number} since ({theirs.reason}). Read the policy again and make your change on it."
         )
         return Outdated(message, conflict)
+
+    async def _parent(self, revision: Revision) -> Revision | None:
+        """None for the first one, and for the oldest that is still kept."""
+        try:
+            return None if revision.parent is None else await self._book.revision(revision.parent)
+        except NoSuchRevision:
+            return None
 
     async def _revision(self, number: int) -> Revision:
         try:

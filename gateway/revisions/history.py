@@ -2,7 +2,7 @@
 
 Revision N is one entry that is written once, and only when it is absent: whoever writes N+1 has seen N, and of two who
 try at the same time one is told so. The entry with the highest number is in force. Nothing else has to be kept in step
-with it, so there is no moment at which a crash leaves half an apply behind.
+with it, so there is no moment at which a crash leaves half an apply behind. The oldest ones go when there are too many.
 """
 
 from __future__ import annotations
@@ -46,6 +46,16 @@ class RevisionHistory:
             if not found:
                 return number
             number = found[-1]
+
+    async def prune(self, below: int) -> None:
+        """Throw away the revisions before number `below`."""
+        while True:
+            keys = await self._store.keys(SPACE, after=_PREFIX, limit=_PAGE)
+            old = [key for key in keys if (number := number_of(key)) is not None and number < below]
+            for key in old:
+                await self._store.delete(SPACE, key)
+            if len(old) < _PAGE:
+                return
 
     async def before(self, number: int, limit: int) -> list[Revision]:
         """Revisions below `number`, newest first."""

@@ -10,6 +10,7 @@ from routing_policies.check import run_tests
 from routing_policies.document import Policy
 from routing_policies.loading import load_document
 from routing_policies.problems import PolicyError, Problem
+from routing_policies.quality.predictor import Predictors
 
 SOURCE = "policy"
 
@@ -26,8 +27,11 @@ class Reading:
 class DocumentReader:
     """Checks documents as this process would serve them. Slow for large ones: call it off the event loop."""
 
-    def __init__(self, variables: Mapping[str, str], accept: Callable[[Policy], None]) -> None:
-        """`accept` may refuse a policy with a ValueError."""
+    def __init__(
+        self, variables: Mapping[str, str], accept: Callable[[Policy], None], predictors: Predictors | None = None
+    ) -> None:
+        """`accept` may refuse a policy with a ValueError; `predictors` are for the tests inside."""
+        self._predictors = predictors
         self._variables = dict(variables)
         self._accept = accept
 
@@ -48,7 +52,7 @@ class DocumentReader:
             policy, document = load_document(text, source=SOURCE, variables=self._variables)
         except PolicyError as error:
             return Reading(None, error.problems, 0)
-        result = run_tests(policy, document)
+        result = run_tests(policy, document, self._predictors)
         problems = list(result.failures)
         try:
             self._accept(policy)

@@ -16,7 +16,7 @@ class Revision(msgspec.Struct, frozen=True, kw_only=True):
     """A document and its history's line. Never changes once it is written."""
 
     number: int
-    """From 1, without holes; 0 for a file, which keeps no history."""
+    """From 1, each one more than its parent; 0 for a file, which keeps no history."""
     revision: str
     """First 12 hex digits of the sha256 of the document: equal documents have equal ones."""
     parent: int | None

@@ -43,8 +43,11 @@ class StoredPolicy:
         on_revision: Callable[[PolicyRevision], None],
         on_status: Callable[[PolicyStatus], None],
         wall: Callable[[], float],
+        num_kept: int = 1000,
     ) -> None:
-        """`on_revision` gets each new policy and may refuse it with a ValueError; `on_status` follows it."""
+        """`on_revision` gets each new policy and may refuse it with a ValueError; `on_status` follows it; `num_kept`
+        revisions are remembered."""
+        self._num_kept = num_kept
         self.history = RevisionHistory(store)
         self.reader = reader
         self._seed = seed
@@ -127,8 +130,9 @@ class StoredPolicy:
             if not await self.history.append(revision):
                 await self.catch_up()
                 raise RevisionConflict(if_match, self.newest)
-            with suppress(StoreUnavailable):  # it is written; the feed brings it
+            with suppress(StoreUnavailable):  # it is written; the feed brings it, and the next one prunes
                 await self.catch_up()
+                await self.history.prune(revision.number + 1 - self._num_kept)
             return revision
 
     async def revision(self, number: int) -> Revision:

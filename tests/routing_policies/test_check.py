@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
+from gateway.routing.quality_files import load_predictors
 from routing_policies.check import CheckResult, run_tests
 from routing_policies.loading import load_document
 from tests.routing_policies.documents import TWO_DEPLOYMENTS
@@ -78,3 +80,49 @@ def test_a_test_that_fails_says_what_happened_instead_and_where_it_stands(test: 
 
 def test_a_policy_without_tests_passes_none() -> None:
     assert run_tests(*load_document(TWO_DEPLOYMENTS, source="p")) == CheckResult(num_tests=0, failures=())
+
+
+PREDICTED = """
+schema_version: 1
+deployments:
+  - {id: small, url: "unix:/run/s.sock", model: penstock-small, cost_per_mtok: {prompt: 1, completion: 1}}
+  - {id: large, url: "unix:/run/l.sock", model: penstock-large, cost_per_mtok: {prompt: 9, completion: 9}}
+routes:
+  - id: good
+    match: {models: [auto]}
+    select: {policy: quality_then_latency, min_quality: 0.8, candidates: [small, large]}
+  - id: cheap
+    match: {models: [cheap]}
+    select: {policy: first_available, candidates: [small, large]}
+tests:
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "request_", "given", "chosen"),
+    [
+        ("neutral: no text, so the policy's constants", "{}", "", "small"),
+        ("a sum", '{text: "What is 7 plus 5?"}', "", "small"),
+        ("a hard one", '{text: "Which of Croatia or Hungary has the lowest shipping price?"}', "", "large"),
+        ("an unknown one", '{text: "Prove that every bounded entire function is constant."}', "", "large"),
+        ("what is stated wins", '{text: "What is 7 plus 5?"}', "given: {small: {quality: 0.1}}, ", "large"),
+        ("also over an unknown one", '{text: "Prove Fermat."}', "given: {small: {quality: 0.9}}, ", "small"),
+        ("a route that looks at no quality", '{model: cheap, text: "Prove Fermat."}', "", "small"),
+    ],
+)
+def test_quality_is_predicted_from_the_text_of_a_test(name: str, request_: str, given: str, chosen: str) -> None:
+    predictors = load_predictors()
+    for deployment in ("small", "large"):
+        test = f"{{name: x, request: {request_}, {given}expect: {{deployment: {deployment}}}}}"
+        result = run_tests(*load_document(f"{PREDICTED}  - {test}\n", source="p.yaml"), predictors)
+        assert bool(result.failures) is (deployment != chosen), (name, result.failures)
+
+
+def test_tests_are_run_with_what_was_loaded_and_not_with_what_was_learned_since() -> None:
+    predictors = load_predictors()
+    predictor = predictors.find("penstock-small", "penstock-large")
+    assert predictor is not None
+    hopeless = msgspec.structs.replace(predictor.model.text, bias=-99.0)
+    predictor.adopt(msgspec.structs.replace(predictor.model, text=hopeless))
+    test = '{name: x, request: {text: "What is 7 plus 5?"}, expect: {deployment: small}}'
+    assert run_tests(*load_document(f"{PREDICTED}  - {test}\n", source="p.yaml"), predictors).failures == ()

@@ -1,0 +1,81 @@
+"""Guesses at passwords: counted together by everybody who shares a store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from gateway.access.guesses import MAX_GUESSES, SPACE, WINDOW_S, Guesses
+from gateway.store.address import parse_store
+from gateway.store.base import Store
+from gateway.store.opening import open_store
+from tests.gateway.store.redis_server import RedisServer
+
+
+class Wall:
+    def __init__(self) -> None:
+        self.now = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture(scope="module")
+def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path_factory.mktemp("redis")).start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def wall() -> Wall:
+    return Wall()
+
+
+@pytest.fixture(params=["embedded", "redis"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path, wall: Wall) -> AsyncIterator[Store]:
+    url = f"embedded:{tmp_path / 'store.sqlite3'}"
+    if request.param == "redis":
+        server: RedisServer = request.getfixturevalue("redis")
+        server.admin.flushall()
+        url = server.url
+    opened = open_store(parse_store(url), timeout_s=5.0, clock=asyncio.get_running_loop().time, wall=wall)
+    yield opened
+    await opened.aclose()
+
+
+async def test_replicas_allow_no_more_guesses_together_than_one_does(store: Store, wall: Wall) -> None:
+    replicas = [Guesses(store, wall) for _ in range(3)]
+    waits = [await replicas[number % 3].take("name anna") for number in range(MAX_GUESSES + 3)]
+    assert waits == [0.0] * MAX_GUESSES + [WINDOW_S] * 3
+    assert await replicas[0].take("name bert") == 0.0
+    wall.now += WINDOW_S + 1
+    assert await replicas[1].take("name anna") == 0.0
+
+
+async def test_guesses_that_come_at_once_are_counted_one_by_one(store: Store, wall: Wall) -> None:
+    replicas = [Guesses(store, wall) for _ in range(4)]
+    waits = await asyncio.gather(*(replica.take("name anna") for replica in replicas for _ in range(3)))
+    assert sorted(waits) == [0.0] * MAX_GUESSES + [WINDOW_S] * (12 - MAX_GUESSES)
+
+
+async def test_the_right_password_clears_a_name_and_gives_back_one_of_the_address(store: Store, wall: Wall) -> None:
+    guesses = Guesses(store, wall)
+    for _ in range(MAX_GUESSES):
+        assert await guesses.take("host h", "name anna") == 0.0
+    await guesses.forget("name anna")
+    await guesses.give_back("host h")
+    assert await guesses.take("host h", "name anna") == 0.0
+    assert await guesses.take("host h", "name bert") > 0.0
+    assert await guesses.take("name bert") == 0.0, "who is refused by address has used nothing of the name"
+
+
+async def test_what_cannot_be_read_counts_as_nothing(store: Store, wall: Wall) -> None:
+    guesses = Guesses(store, wall)
+    assert await guesses.take("n" * 2000) == 0.0
+    (key,) = await store.keys(SPACE)
+    await store.put(SPACE, key, b"\xc1")
+    assert await guesses.take("n" * 2000) == 0.0
