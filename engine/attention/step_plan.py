@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from engine.attention.base import ForwardContext
+from engine.attention.base import AttentionSpec, ForwardContext
+from engine.attention.kept_rows import HEADROOM_SLOTS, Decoded, KeptPlan, Span
 
 _MAX_PADDING_RATIO = 1.5
 """Decode rows share a gather while the longest is at most this many times the shortest (or both are short)."""
@@ -46,27 +47,29 @@ class GroupPlan:
     """int64 [rows * blocks of a row]; behind its last block a row repeats it."""
     width: int
     """Slots gathered for each row."""
+    num_seen: int
+    """Leading slots of each row that are attended to."""
     mask: torch.Tensor | None
-    """Additive float32 [rows, 1, 1, width]; None when every slot counts."""
+    """Additive float32 [rows, 1, 1, width]; None when every slot that is attended to counts."""
+    start: int = 0
+    """Slots of the groups before it, where what they gather is kept."""
+
+    @property
+    def span(self) -> Span:
+        """Its part of what is kept."""
+        return Span(self.start, self.rows, self.width)
 
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """How to attend in one step, for layers with one sliding window (or none)."""
+    """How to attend in one step, for layers of one shape with one sliding window (or none)."""
 
     rows: list[RowPlan]
     groups: list[GroupPlan]
-    continuation: Continuation | None = None
-    """What the next step needs to go on with this plan; None where it has to plan afresh."""
-
-
-@dataclass(frozen=True, slots=True)
-class Continuation:
-    """Where a plan of one group of all rows stood: one more token for each row changes nothing but the mask."""
-
-    context_lens: list[int]
-    tables: npt.NDArray[np.int64]
-    """[rows, blocks of the group]; a copy, as the next step's tables take the place of this one's."""
+    decoded: Decoded | None = None
+    """Set where the next step may be these rows' next tokens and nothing else."""
+    kept: KeptPlan | None = None
+    """Set where what the groups gather serves that step too."""
 
 
 class StepPlanner:
@@ -77,46 +80,53 @@ class StepPlanner:
         self._tables: npt.NDArray[np.int64] = context.block_tables.cpu().numpy()
         self._block_starts: dict[int, int | None] = {}
 
-    def plan(self, sliding_window: int | None) -> StepPlan:
-        """The plan for layers with this window."""
-        context = self._context
-        rows: list[RowPlan] = []
-        gathered = self._rows_to_gather()
-        for row, num_context in enumerate(context.context_lens):
-            num_queries = context.query_starts[row + 1] - context.query_starts[row]
+    def plan(self, spec: AttentionSpec, last: StepPlan | None = None, max_kept_slots: int = 0) -> StepPlan:
+        """The plan for layers like this.
+
+        Where each row has just one token more than in the `last` step, groups go on with what they kept; if that was
+        nothing they are gathered to be kept, unless they take more than `max_kept_slots`. After any other step keeping
+        would not pay.
+        """
+        window = spec.sliding_window
+        decoded = Decoded.of(self._context, self._tables) if window is None else None
+        before = None if last is None else last.decoded
+        if last and decoded and before and decoded.follows(before, self._context.block_size):
+            return self._next(last, decoded) or self._keep(spec, decoded, max_kept_slots)
+        groups = [self._plan_group(bucket, window) for bucket in self._bucket(self._rows_to_gather())]
+        return StepPlan(self._plan_rows(groups, window), groups, decoded)
+
+    def _next(self, last: StepPlan, decoded: Decoded) -> StepPlan | None:
+        """The last plan with one token more for each row; None where nothing was kept or there is no more room."""
+        if last.kept is None or any(group.num_seen == group.width for group in last.groups):
+            return None
+        groups = [_grown(group, decoded) for group in last.groups]
+        return StepPlan(self._plan_rows(groups, None), groups, decoded, last.kept.go_on(decoded))
+
+    def _keep(self, spec: AttentionSpec, decoded: Decoded, max_slots: int) -> StepPlan:
+        """A plan whose groups have room for tokens to come, unless that takes too much."""
+        groups: list[GroupPlan] = []
+        start = 0
+        buckets = self._bucket(self._rows_to_gather())
+        for rows in buckets:
+            group = self._plan_group(rows, None, HEADROOM_SLOTS)
+            groups.append(replace(group, start=start))
+            start += len(rows) * group.width
+        if not 0 < start <= max_slots:
+            groups = [self._plan_group(rows, None) for rows in buckets]
+            return StepPlan(self._plan_rows(groups, None), groups, decoded)
+        kept = KeptPlan.begin(decoded, [group.span for group in groups], spec)
+        return StepPlan(self._plan_rows(groups, None), groups, decoded, kept)
+
+    def _plan_rows(self, groups: list[GroupPlan], sliding_window: int | None) -> list[RowPlan]:
+        """Plans of the rows that are in none of the groups."""
+        starts = self._context.query_starts
+        gathered = {row for group in groups for row in group.rows}
+        rows = []
+        for row, num_context in enumerate(self._context.context_lens):
+            num_queries = starts[row + 1] - starts[row]
             if num_queries and row not in gathered:
                 rows.append(self._plan_row(row, num_queries, num_context, sliding_window))
-        groups = [self._plan_group(group, sliding_window) for group in self._bucket(gathered)]
-        return StepPlan(rows, groups, self._continuation(rows, groups, sliding_window))
-
-    def continue_plan(self, last: StepPlan, sliding_window: int | None) -> StepPlan | None:
-        """The last step's plan where each row has just one more token in a block that it had; else None."""
-        before, context = last.continuation, self._context
-        if before is None or sliding_window is not None:
-            return None
-        num_rows = len(before.context_lens)
-        if len(context.context_lens) != num_rows or context.query_starts != list(range(num_rows + 1)):
-            return None
-        if any(
-            now != then + 1 or then % context.block_size == 0
-            for now, then in zip(context.context_lens, before.context_lens, strict=True)
-        ):
-            return None
-        tables = self._tables[:, : before.tables.shape[1]]
-        if not np.array_equal(tables, before.tables):
-            return None
-        (group,) = last.groups
-        assert group.mask is not None, "the last blocks were not full"
-        group.mask.numpy()[range(num_rows), 0, 0, [before.context_lens[row] for row in group.rows]] = 0.0
-        return StepPlan([], last.groups, Continuation(context.context_lens, before.tables))
-
-    def _continuation(
-        self, rows: list[RowPlan], groups: list[GroupPlan], sliding_window: int | None
-    ) -> Continuation | None:
-        if rows or len(groups) != 1 or sliding_window is not None or self._context.block_tables.device.type != "cpu":
-            return None
-        num_blocks = groups[0].width // self._context.block_size
-        return Continuation(self._context.context_lens, self._tables[:, :num_blocks].copy())
+        return rows
 
     def _rows_to_gather(self) -> set[int]:
         """Decode rows that share calls: scattered ones, and short ones when there are several."""
@@ -175,20 +185,22 @@ class StepPlanner:
                 buckets.append([row])
         return [sorted(bucket) for bucket in buckets]
 
-    def _plan_group(self, rows: list[int], sliding_window: int | None) -> GroupPlan:
+    def _plan_group(self, rows: list[int], sliding_window: int | None, headroom: int = 0) -> GroupPlan:
+        """`headroom`: slots that each row gets for tokens to come; only without a window."""
         context, size = self._context, self._context.block_size
         device = context.block_tables.device
         ends = np.array([context.context_lens[row] for row in rows])[:, None]
         begins = np.zeros_like(ends) if sliding_window is None else np.maximum(ends - sliding_window, 0)
         first_blocks, last_blocks = begins // size, (ends - 1) // size
-        num_blocks = int((last_blocks - first_blocks).max()) + 1
+        num_blocks = int((last_blocks - first_blocks).max()) + 1 + -(-headroom // size)
         # Behind its own last block a row repeats it: another's numbers, which need not be finite, are never read.
         columns = np.minimum(first_blocks + np.arange(num_blocks), last_blocks)
         blocks = self._tables[np.array(rows)[:, None], columns]
         positions = first_blocks * size + np.arange(num_blocks * size)
         is_seen = (positions >= begins) & (positions < ends)
+        num_seen = int((ends - first_blocks * size).max())
         mask = None
-        if not is_seen.all():
+        if not is_seen[:, :num_seen].all():
             mask = torch.from_numpy(np.where(is_seen, np.float32(0), np.float32("-inf"))).to(device)
             mask = mask.view(len(rows), 1, 1, -1)
         starts = [context.query_starts[row] for row in rows]
@@ -198,8 +210,17 @@ class StepPlanner:
             token_indices=None if is_everything else torch.tensor(starts, device=device),
             blocks=torch.from_numpy(blocks.ravel()).to(device),
             width=num_blocks * size,
+            num_seen=num_seen,
             mask=mask,
         )
+
+
+def _grown(group: GroupPlan, decoded: Decoded) -> GroupPlan:
+    """The group with one token more for each row; the group before is of no more use."""
+    if group.mask is not None:
+        positions = [decoded.context_lens[row] - 1 for row in group.rows]
+        group.mask.numpy()[range(len(positions)), 0, 0, positions] = 0.0
+    return replace(group, num_seen=group.num_seen + 1)
 
 
 def _mask(num_queries: int, num_keys: int, sliding_window: int | None, device: torch.device) -> torch.Tensor:

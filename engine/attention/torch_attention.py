@@ -2,7 +2,8 @@
 
 A row whose blocks follow one another is read as a view of the pool, without a copy. Decode rows that are short or
 whose blocks are scattered are gathered together, padded to the longest of their bucket, and attended to in one call;
-scattered rows with several queries (prefill chunks, speculative drafts) are gathered one by one.
+scattered rows with several queries (prefill chunks, speculative drafts) are gathered one by one. While the same rows
+go on decoding, what was gathered is kept, and only their newest tokens are added to it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,12 @@ from engine.attention.base import AttentionSpec, ForwardContext, KVCache
 from engine.attention.softcap import softcapped_attention
 from engine.attention.step_plan import GroupPlan, RowPlan, StepPlan, StepPlanner
 from engine.attention.torch_kv_cache import QuantizedKVCache, ReadableKVCache, Scratch, TorchKVCache
+
+_MAX_KEPT_BYTES = 8 << 20
+"""Of one layer: most that its decoding rows keep of what they gathered."""
+
+_LayerKind = tuple[int | None, int, int]
+"""Layers for which one plan is good: window, key heads, numbers of a head."""
 
 
 class TorchAttention:
@@ -29,8 +36,8 @@ class TorchAttention:
         self._block_size = 1
         self._opened: torch.Tensor | None = None
         self._planner: StepPlanner | None = None
-        self._plans: dict[int | None, StepPlan] = {}
-        self._last_plans: dict[int | None, StepPlan] = {}
+        self._plans: dict[_LayerKind, StepPlan] = {}
+        self._last_plans: dict[_LayerKind, StepPlan] = {}
         self._scratch = Scratch()
 
     def allocate(self, num_blocks: int, block_size: int, spec: AttentionSpec, dtype: torch.dtype) -> ReadableKVCache:
@@ -62,11 +69,13 @@ class TorchAttention:
         if self._opened is not None:
             cache.clear(self._opened, self._block_size)
         cache.write(keys, values, self._slot_mapping)
-        plan = self._plan(spec.sliding_window)
+        plan = self._plan(cache, spec, queries.dtype)
         if len(plan.rows) == 1 and not plan.groups:
             return self._attend_row(queries, cache, spec, plan.rows[0])
+        if plan.kept is not None:
+            self._keep(keys, values, cache, spec, plan)
         if len(plan.groups) == 1 and plan.groups[0].token_indices is None:
-            return self._attend_group(queries, cache, spec, plan.groups[0])
+            return self._attend_group(queries, cache, spec, plan.groups[0], is_kept=plan.kept is not None)
         attended = torch.empty(queries.shape, dtype=queries.dtype, device=queries.device)
         for row in plan.rows:
             tokens = slice(row.token_start, row.token_end)
@@ -74,19 +83,40 @@ class TorchAttention:
         for group in plan.groups:
             assert group.token_indices is not None, "a group of all tokens is the only one"
             chosen = queries.index_select(0, group.token_indices)
-            attended.index_copy_(0, group.token_indices, self._attend_group(chosen, cache, spec, group))
+            found = self._attend_group(chosen, cache, spec, group, is_kept=plan.kept is not None)
+            attended.index_copy_(0, group.token_indices, found)
         return attended
 
-    def _plan(self, sliding_window: int | None) -> StepPlan:
-        plan = self._plans.get(sliding_window)
+    def _plan(self, cache: ReadableKVCache, spec: AttentionSpec, dtype: torch.dtype) -> StepPlan:
+        kind = spec.sliding_window, spec.num_kv_heads, spec.head_dim
+        plan = self._plans.get(kind)
         if plan is None:
             assert self._planner is not None, "forward before prepare"
-            before = self._last_plans.get(sliding_window)
-            plan = None if before is None else self._planner.continue_plan(before, sliding_window)
-            if plan is None:
-                plan = self._planner.plan(sliding_window)
-            self._plans[sliding_window] = plan
+            slot_bytes = 2 * spec.num_kv_heads * spec.head_dim * dtype.itemsize
+            max_kept_slots = _MAX_KEPT_BYTES // slot_bytes if dtype == torch.float32 else 0
+            plan = self._plans[kind] = self._planner.plan(spec, self._last_plans.get(kind), max_kept_slots)
+        if plan.kept is not None and plan.kept.before is not None and cache.kept.state is not plan.kept.before:
+            # Steps of another model came between, or one that failed.
+            assert self._planner is not None
+            plan = self._plans[kind] = self._planner.plan(spec)
         return plan
+
+    def _keep(
+        self, keys: torch.Tensor, values: torch.Tensor, cache: ReadableKVCache, spec: AttentionSpec, plan: StepPlan
+    ) -> None:
+        """Have all that the groups' rows hold, this step included, which was written to the cache."""
+        kept, kept_plan = cache.kept, plan.kept
+        assert kept_plan is not None
+        if kept_plan.before is None:
+            kept.reserve(kept_plan, spec)
+            for group in plan.groups:
+                kept.fill(group.span, *cache.gather_blocks(group.blocks, self._block_size, self._scratch), spec)
+        else:
+            slots = self._slot_mapping
+            if kept_plan.rows is not None:
+                keys, values, slots = (t.index_select(0, kept_plan.rows) for t in (keys, values, slots))
+            kept.add(*cache.stored(keys, values, slots, self._scratch), kept_plan)
+        kept.state = kept_plan.state
 
     def _attend_row(
         self, queries: torch.Tensor, cache: ReadableKVCache, spec: AttentionSpec, row: RowPlan
@@ -109,14 +139,17 @@ class TorchAttention:
         return attended.squeeze(0).transpose(0, 1)
 
     def _attend_group(
-        self, queries: torch.Tensor, cache: ReadableKVCache, spec: AttentionSpec, group: GroupPlan
+        self, queries: torch.Tensor, cache: ReadableKVCache, spec: AttentionSpec, group: GroupPlan, *, is_kept: bool
     ) -> torch.Tensor:
         """[rows, heads, head_dim] of the group's rows, each with one query, which are given alone."""
+        if is_kept:
+            return cache.kept.attend(queries, group.span, group.num_seen, group.mask, spec)
         shape = (-1, group.width, spec.num_kv_heads, spec.head_dim)
         gathered = cache.gather_blocks(group.blocks, self._block_size, self._scratch)
-        keys, values = (t.view(shape).transpose(1, 2) for t in gathered)
+        keys, values = (t.view(shape).narrow(1, 0, group.num_seen).transpose(1, 2) for t in gathered)
         grouped = queries.reshape(-1, spec.num_kv_heads, spec.num_heads // spec.num_kv_heads, spec.head_dim)
-        attended = _attend(grouped, keys, values, spec, mask=group.mask)
+        mask = None if group.mask is None else group.mask.narrow(3, 0, group.num_seen)
+        attended = _attend(grouped, keys, values, spec, mask=mask)
         return attended.reshape(-1, spec.num_heads, spec.head_dim)
 
 

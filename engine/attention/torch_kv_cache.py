@@ -6,6 +6,8 @@ from typing import Protocol
 
 import torch
 
+from engine.attention.kept_rows import KeptRows
+
 INT8_MAX = 127.0
 _TINY = 1e-12
 
@@ -32,6 +34,9 @@ class Scratch:
 class ReadableKVCache(Protocol):
     """What the backend needs of a pool."""
 
+    kept: KeptRows
+    """What decoding rows keep of what they gathered."""
+
     def write(self, keys: torch.Tensor, values: torch.Tensor, slot_mapping: torch.Tensor) -> None:
         """Store keys and values [T, kv_heads, head_dim] at the given slots."""
         ...
@@ -50,6 +55,12 @@ class ReadableKVCache(Protocol):
         """The same of all slots of any blocks, int64 [count]: [count * block_size, kv_heads, head_dim]."""
         ...
 
+    def stored(
+        self, keys: torch.Tensor, values: torch.Tensor, slots: torch.Tensor, scratch: Scratch
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """What is read at the slots int64 [T] to which keys and values [T, kv_heads, head_dim] were written."""
+        ...
+
     def clear(self, blocks: torch.Tensor, block_size: int) -> None:
         """Forget what blocks int64 [count] hold, so that slots not written yet are finite numbers."""
         ...
@@ -58,9 +69,10 @@ class ReadableKVCache(Protocol):
 class TorchKVCache:
     """Keys and values of one layer, each [slots, kv_heads, head_dim]."""
 
-    __slots__ = ("keys", "values")
+    __slots__ = ("kept", "keys", "values")
 
     def __init__(self, keys: torch.Tensor, values: torch.Tensor) -> None:
+        self.kept = KeptRows()
         self.keys = keys
         self.values = values
 
@@ -85,6 +97,12 @@ class TorchKVCache:
         values = _gather("values", _by_block(self.values, block_size), blocks, scratch)
         return keys.view(-1, *self.keys.shape[1:]), values.view(-1, *self.values.shape[1:])
 
+    def stored(
+        self, keys: torch.Tensor, values: torch.Tensor, slots: torch.Tensor, scratch: Scratch
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The same numbers."""
+        return keys, values
+
     def clear(self, blocks: torch.Tensor, block_size: int) -> None:
         """Zeros."""
         _by_block(self.keys, block_size).index_fill_(0, blocks, 0.0)
@@ -97,11 +115,12 @@ class QuantizedKVCache:
     No number moves by more than half its scale.
     """
 
-    __slots__ = ("_dtype", "key_scales", "keys", "value_scales", "values")
+    __slots__ = ("_dtype", "kept", "key_scales", "keys", "value_scales", "values")
 
     def __init__(self, shape: tuple[int, int, int], dtype: torch.dtype, device: torch.device) -> None:
         """`shape`: slots, kv_heads, head_dim; `dtype`: of what is read."""
         self._dtype = dtype
+        self.kept = KeptRows()
         self.keys = torch.zeros(shape, dtype=torch.int8, device=device)
         self.values = torch.zeros_like(self.keys)
         self.key_scales = torch.zeros(shape[:2], dtype=torch.float32, device=device)
@@ -145,6 +164,12 @@ class QuantizedKVCache:
             shape = (-1, *codes.shape[1:])
             found.append(self._read(name, codes_found.view(shape), scales_found.view(shape[:2]), scratch))
         return found[0], found[1]
+
+    def stored(
+        self, keys: torch.Tensor, values: torch.Tensor, slots: torch.Tensor, scratch: Scratch
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """As they came out of their rounding."""
+        return self.gather(slots, scratch)
 
     def clear(self, blocks: torch.Tensor, block_size: int) -> None:
         """Scales of 0: whatever the codes are."""

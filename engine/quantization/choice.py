@@ -24,6 +24,8 @@ _LIMIT_S = 0.08
 """For one shape and number of rows; a machine busy with other things gets fewer repeats, never fewer than two."""
 _WORTHWHILE = 1.25
 """A kernel of its own for many rows holds the weight a second time in another order: only for so much less time."""
+_TIE = 1.1
+"""Up to so many times the least time, the kernel listed first is taken: chance must not decide at every start."""
 _COLD_BYTES = {"cpu": 8 << 20, "cuda": 256 << 20}
 """More than the caches that a weight must be out of: a core's own, or a card's whole second level."""
 
@@ -90,7 +92,7 @@ class KernelTable:
             for name, seconds in self._measure(kernels, weight, num_rows).items():
                 few_s[name] += seconds
         many_s = self._measure(kernels, weight, _MANY_MEASURED)
-        few = min(few_s, key=lambda name: few_s[name])
+        few = next(name for name in few_s if few_s[name] <= _TIE * min(few_s.values()))
         many = min(many_s, key=lambda name: many_s[name])
         if many_s[few] < many_s[many] * _WORTHWHILE:
             many = few

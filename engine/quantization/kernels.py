@@ -17,15 +17,15 @@ from typing import Any, Generic, Protocol, TypeVar
 import torch
 from torch.nn import functional
 
-from engine.quantization.weights import INT8_MAX, ChannelWeight, GroupWeight
+from engine.quantization.weights import INT8_MAX, ChannelWeight, GroupWeight, PlainWeight
 
 _PACKED_GROUP_SIZES = (32, 64, 128, 256)
 _PACKED_OUTPUTS = 16
 _PACKED_INPUTS = 16
 _MAX_LENGTH = float("inf")
 
-Weight_contra = TypeVar("Weight_contra", ChannelWeight, GroupWeight, contravariant=True)
-Weight = TypeVar("Weight", ChannelWeight, GroupWeight)
+Weight_contra = TypeVar("Weight_contra", PlainWeight, ChannelWeight, GroupWeight, contravariant=True)
+Weight = TypeVar("Weight", PlainWeight, ChannelWeight, GroupWeight)
 
 
 class Kernel(Protocol):

@@ -15,6 +15,19 @@ _PIECE_NUMBERS = 1 << 15
 
 
 @dataclass(frozen=True, slots=True)
+class PlainWeight:
+    """The numbers themselves."""
+
+    codes: torch.Tensor
+    """float32 [out, in]."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(out, in)."""
+        return self.codes.shape[0], self.codes.shape[1]
+
+
+@dataclass(frozen=True, slots=True)
 class ChannelWeight:
     """int8 codes with one scale for each output: weight = codes * scales."""
 

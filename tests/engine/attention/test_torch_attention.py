@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 
 from engine.attention.base import AttentionSpec, ForwardContext
 from engine.attention.torch_attention import TorchAttention
-from engine.attention.torch_kv_cache import TorchKVCache
+from engine.attention.torch_kv_cache import ReadableKVCache, TorchKVCache
 from tests.engine.attention.reference import Batch, make_batch, reference_attention
 
 CPU = torch.device("cpu")
@@ -171,32 +173,96 @@ def decode_context(lengths: list[int], tables: torch.Tensor, size: int) -> Forwa
     )
 
 
-@given(seed=st.integers(0, 1000), num_rows=st.integers(2, 5), changes=st.lists(st.sampled_from("sdx"), max_size=6))
+class Steps:
+    """Rows of one sequence each that decode step by step, in blocks of 4 that lie anywhere."""
+
+    def __init__(
+        self, lengths: list[int], *, seed: int, softcap: float | None = None, has_int8_kv: bool = False
+    ) -> None:
+        self.spec = AttentionSpec(num_heads=4, num_kv_heads=2, head_dim=8, scale=0.3, softcap=softcap)
+        self.lengths = lengths
+        self._generator = torch.Generator().manual_seed(seed)
+        self._has_int8_kv = has_int8_kv
+        num_blocks = -(-(max(lengths) + 200) // 4)
+        shuffled = torch.randperm(len(lengths) * num_blocks, generator=self._generator)
+        self.tables = shuffled.view(len(lengths), num_blocks)
+        self.backend = TorchAttention(CPU, has_int8_kv=has_int8_kv)
+        self.cache = self.new_cache()
+
+    def new_cache(self) -> ReadableKVCache:
+        """A pool that holds some numbers."""
+        cache = self.backend.allocate(self.tables.numel(), 4, self.spec, torch.float32)
+        slots = torch.arange(4 * self.tables.numel())
+        keys, values = torch.randn(2, len(slots), 2, 8, generator=self._generator)
+        cache.write(keys, values, slots)
+        return cache
+
+    def difference(self, cache: ReadableKVCache | None = None) -> float:
+        """Take one token more for each row: how far the result is from that of a backend that knows nothing yet."""
+        cache = cache or self.cache
+        self.lengths = [length + 1 for length in self.lengths]
+        context = decode_context(self.lengths, self.tables, 4)
+        queries = torch.randn(len(self.lengths), 4, 8, generator=self._generator)
+        keys, values = torch.randn(2, len(self.lengths), 2, 8, generator=self._generator)
+        self.backend.prepare(context)
+        found = self.backend.forward(queries, keys, values, cache, self.spec)
+        other = TorchAttention(CPU, has_int8_kv=self._has_int8_kv)
+        other.prepare(context)
+        return float((found - other.forward(queries, keys, values, cache, self.spec)).abs().max())
+
+
+@given(
+    seed=st.integers(0, 1000),
+    lengths=st.lists(st.integers(1, 40) | st.integers(790, 800), min_size=1, max_size=5),
+    changes=st.lists(st.sampled_from("ssssdx"), max_size=8),
+    softcap=st.sampled_from([None, 1.5]),
+    has_int8_kv=st.booleans(),
+)
 @settings(max_examples=40, deadline=None)
 def test_steps_that_go_on_from_one_another_equal_steps_by_themselves(
-    seed: int, num_rows: int, changes: list[str]
+    seed: int, lengths: list[int], changes: list[str], softcap: float | None, has_int8_kv: bool
 ) -> None:
-    """Rows grow token by token; now and then one is dropped (d) or two change places (x)."""
-    spec, size = make_spec(4, 2), 4
-    generator = torch.Generator().manual_seed(seed)
-    tables = torch.randperm(num_rows * 8, generator=generator).view(num_rows, 8)
-    lengths = torch.randint(1, 16, (num_rows,), generator=generator).tolist()
-    backend = TorchAttention(CPU)
-    cache = backend.allocate(num_rows * 8, size, spec, torch.float32)
-    assert isinstance(cache, TorchKVCache)
-    cache.keys.normal_(generator=generator)
-    cache.values.normal_(generator=generator)
-    for change in [*changes, "s", "s"]:
-        if change == "d" and len(lengths) > 1:
-            lengths, tables = lengths[1:], tables[1:]
+    """Rows grow token by token; now and then one is dropped (d) or they change places (x)."""
+    steps = Steps(lengths, seed=seed, softcap=softcap, has_int8_kv=has_int8_kv)
+    for change in [*changes, "s", "s", "s"]:
+        if change == "d" and len(steps.lengths) > 1:
+            steps.lengths, steps.tables = steps.lengths[1:], steps.tables[1:]
         elif change == "x":
-            lengths, tables = lengths[::-1], tables.flip(0)
-        lengths = [length + 1 for length in lengths]
-        context = decode_context(lengths, tables, size)
-        queries = torch.randn(len(lengths), 4, 8, generator=generator)
-        keys, values = torch.randn(2, len(lengths), 2, 8, generator=generator)
-        results = []
-        for one in (backend, TorchAttention(CPU)):
-            one.prepare(context)
-            results.append(one.forward(queries, keys, values, cache, spec))
-        assert torch.equal(*results)
+            steps.lengths, steps.tables = steps.lengths[::-1], steps.tables.flip(0)
+        assert steps.difference() < 1e-5
+
+
+def test_rows_that_go_on_are_not_gathered_again_until_their_room_is_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    num_gathers = 0
+    gather_blocks = TorchKVCache.gather_blocks
+
+    def counted(*arguments: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        nonlocal num_gathers
+        num_gathers += 1
+        return gather_blocks(*arguments)
+
+    monkeypatch.setattr(TorchKVCache, "gather_blocks", counted)
+    steps = Steps([3, 9], seed=1)
+
+    for _ in range(150):
+        assert steps.difference() < 1e-5
+
+    # The backend to compare with gathers in every step; the other one in the first, which does not know that more will
+    # follow, in the second, and each time that room for 64 tokens is used up.
+    assert num_gathers == 150 + 1 + 3
+
+
+def test_steps_over_another_pool_in_between_do_not_mix() -> None:
+    steps = Steps([3, 9, 5], seed=2)
+    other = steps.new_cache()
+    for number in range(12):
+        assert steps.difference(other if number % 3 == 2 else None) < 1e-5
+
+
+def test_too_many_tokens_are_gathered_and_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.attention.torch_attention._MAX_KEPT_BYTES", 1000)
+    steps = Steps([3, 9], seed=3)
+
+    for _ in range(4):
+        assert steps.difference() < 1e-5
+    assert steps.cache.kept.state is None

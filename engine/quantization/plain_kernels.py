@@ -1,0 +1,61 @@
+"""Ways to multiply by a float32 weight on a CPU, for weights whose numbers float16 holds too.
+
+Most checkpoints come in bfloat16 or float16. What float32 adds to these numbers is zeros, and at few rows a product
+takes as long as reading its weight does: kept as float16 it is half as much to read. Activations and sums are float32,
+so the numbers that come out differ from those of a float32 weight by the order of summation and nothing else.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from engine.quantization.kernels import KernelKind, Scratch
+from engine.quantization.weights import PlainWeight
+
+_ROUNDING = 2.0**-24
+"""Relative error of one rounding to float32."""
+
+
+class HalfRows:
+    """FBGEMM's product of float32 rows and a weight kept as float16."""
+
+    def __init__(self, weight: PlainWeight, scratch: Scratch) -> None:
+        self._packed = torch.ops.quantized.linear_prepack_fp16(weight.codes, None)
+        self._product = torch.ops.quantized.linear_dynamic_fp16.default
+
+    def multiply(self, inputs: torch.Tensor) -> tuple[torch.Tensor, None]:
+        """float32 [T, out]."""
+        return self._product(inputs, self._packed), None
+
+
+class WholeRows:
+    """oneDNN's product of float32 rows and a weight in an order of its own."""
+
+    def __init__(self, weight: PlainWeight, scratch: Scratch) -> None:
+        self._packed = torch.ops.mkldnn._reorder_linear_weight.default(weight.codes, None)
+        self._product = torch.ops.mkldnn._linear_pointwise.default
+
+    def multiply(self, inputs: torch.Tensor) -> tuple[torch.Tensor, None]:
+        """float32 [T, out]."""
+        return self._product(inputs, self._packed, None, "none", [], None), None
+
+
+def fits_half(weight: torch.Tensor) -> bool:
+    """Whether float16 holds a float32 weight with a smaller error in all than one rounding of float32 makes."""
+    if weight.dtype != torch.float32 or weight.device.type != "cpu":
+        return False
+    error = weight.half().float().sub_(weight)
+    return bool(error.norm() <= _ROUNDING * weight.norm())
+
+
+def _has_half_rows(weight: PlainWeight) -> bool:
+    has_ops = hasattr(torch.ops.quantized, "linear_dynamic_fp16")
+    return has_ops and torch.backends.quantized.engine in ("x86", "fbgemm")
+
+
+def _has_whole_rows(weight: PlainWeight) -> bool:
+    return torch._C._has_mkldnn and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
+
+
+HALF_ROWS: KernelKind[PlainWeight] = KernelKind("half_rows", _has_half_rows, HalfRows)
+WHOLE_ROWS: KernelKind[PlainWeight] = KernelKind("whole_rows", _has_whole_rows, WholeRows)
