@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import platform
 import random
 import secrets
 import time
@@ -108,7 +109,7 @@ class Gateway:
         self._cache = self._answers.exact
         self._stores = Stores(config, self.metrics, self.log, self._cache, holder=holder)
         self._quotas = self._stores.quotas
-        self.recent = RecentRequests(clock=clock, wall=time.time)
+        self.recent = RecentRequests(clock=clock, wall=time.time, name=f"{platform.node()}-{holder[:-12]}")
         predictors = load_predictors(config.quality_dir)
         self.control = ControlPlane(
             config,
@@ -161,7 +162,7 @@ class Gateway:
         self._liveness = LivenessWatch(self._deployments, clock)
         self._feeds = LoadFeeds(self._deployments, clock)
         self._lag: LagMeter | None = None
-        self.room = self._make_room(holder, clock)
+        self.room = self._make_room(clock)
         self.server = self._make_server()
         self.metrics.instruments.before_scrape(self._read_live_state)
 
@@ -172,9 +173,9 @@ class Gateway:
             on_failure=lambda error: self.log.failure("encoder_failed", error),
         )
 
-    def _make_room(self, holder: str, clock: Clock) -> ControlRoom:
+    def _make_room(self, clock: Clock) -> ControlRoom:
         return ControlRoom(
-            name=holder,
+            name=self.recent.name,
             snapshot=lambda: self.snapshot,
             metrics=self.metrics,
             recent=self.recent,

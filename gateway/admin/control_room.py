@@ -15,6 +15,7 @@ from gateway.admin.live_state import LiveState, live_state
 from gateway.admin.pages import Pages
 from gateway.admin.replicas import Replicas
 from gateway.admin.request_desk import REQUESTS_PATH, RequestDesk
+from gateway.admin.shared_requests import SharedRequests
 from gateway.admin.similar_error import worst_error
 from gateway.admin.view import DEPLOYMENTS_PATH, LOAD_PATH, OVERVIEW_PATH, View
 from gateway.cache.exact_cache import ExactCache
@@ -70,7 +71,8 @@ class ControlRoom:
         self._replicas = Replicas(store if is_shared else None, name, self.view.report, clock=clock)
         self.view.replicas = self._replicas
         self.drains = Drains(self._deployments, store, audit, probe_soon)
-        self._requests = RequestDesk(recent)
+        self._shared_requests = SharedRequests(store if is_shared else None, name, recent, clock=clock)
+        self._requests = RequestDesk(recent, self._shared_requests, self.view.who_reports)
         self.feed = LiveFeed(self.view, self._requests, ids=ids, clock=clock)
         self.assets = Assets()
         self._pages = Pages(self.assets)
@@ -99,11 +101,13 @@ class ControlRoom:
         spawn(keep_history(self.history), "history")
         spawn(self.drains.run(), "drains")
         spawn(self._replicas.run(), "replicas")
+        spawn(self._shared_requests.run(), "shared_requests")
 
     async def aclose(self) -> None:
         """Leave no trace with the others."""
         await self._engines.aclose()
         await self._replicas.leave()
+        await self._shared_requests.leave()
 
     def _deployments(self) -> Mapping[str, LiveDeployment]:
         snapshot = self._snapshot()

@@ -1,15 +1,19 @@
-"""LiveFeed: server-sent events for open pages, one a second. Nothing runs and nothing is kept while no page is open."""
+"""LiveFeed: server-sent events for open pages, one a second. Nothing runs and nothing is kept while no page is open.
+
+All pages are sent their events at the same moments, so that each document is made once for all that want it.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Hashable
+from functools import partial
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from gateway.admin.query import Query
-from gateway.admin.request_desk import RequestDesk, filters
+from gateway.admin.request_desk import Position, RequestDesk, filters
 from gateway.admin.view import DEFAULT_WINDOW_S, View
 from gateway.errors import ErrorType, GatewayError, InvalidRequest
 from gateway.http.asgi import Receive, Scope, Send
@@ -18,16 +22,18 @@ from gateway.ids import RequestIds
 from gateway.telemetry.window import STEP_S, WINDOWS_S
 from gateway.timeline import Clock
 
+T = TypeVar("T")
+
 LIVE_PATH: Final = "/admin/api/live"
 MAX_SUBSCRIBERS: Final = 32
 PERIOD_S: Final = 1.0
-_SHARED_S: Final = 0.5
-"""How old what was made for another page may be."""
-_MAX_NEW: Final = 50
+_MAX_NEW: Final = 100
 """Requests in one event; of more, the newest."""
 _RETRY_MS: Final = 2000
-
-Document = Callable[[], dict[str, Any]]
+MAX_STREAM_S: Final = 600.0
+"""Then a page has to ask again, so that nobody goes on watching whose login is over."""
+_SLACK_S: Final = 0.002
+"""A timer may be a millisecond early, and would find the period before."""
 
 
 class TooManyPages(GatewayError):
@@ -46,7 +52,8 @@ class LiveFeed:
         self._requests = requests
         self._ids = ids
         self._clock = clock
-        self._made: dict[tuple[str, int, bool], tuple[float, bytes]] = {}
+        self._made: dict[Hashable, Any] = {}
+        self._made_in = -1
         self.num_subscribers = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -76,31 +83,44 @@ class LiveFeed:
         if draining is not None:
             ending.append(asyncio.ensure_future(draining.wait()))
         try:
-            while not any(end.done() for end in ending):
+            over_at = self._clock() + MAX_STREAM_S
+            while self._clock() < over_at and not any(end.done() for end in ending):
                 await send({"type": "http.response.body", "body": feed.event(), "more_body": True})
-                await asyncio.wait(ending, timeout=PERIOD_S, return_when=asyncio.FIRST_COMPLETED)
+                wait_s = PERIOD_S - self._clock() % PERIOD_S + _SLACK_S
+                await asyncio.wait(ending, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for end in ending:
                 end.cancel()
         if not client.is_gone:
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            await send({"type": "http.response.body", "body": b"event: over\ndata: {}\n\n", "more_body": False})
 
     def _feed(self, query: Query) -> _Feed:
         topic = query.text("topic") or "overview"
         window_s = query.choice("window", DEFAULT_WINDOW_S, WINDOWS_S)
         if topic == "requests":
             after = query.integer("after", 0, least=0, most=2**53)
-            return _NewRequests(self._requests, after, query)
+            return _NewRequests(self, self._requests, after, query)
         if topic not in ("overview", "deployments", "load"):
             raise InvalidRequest("topic: expected overview, requests, deployments or load.", param="topic")
         return _Documents(self, topic, window_s)
 
-    def made(self, topic: str, window_s: int, *, is_whole: bool) -> bytes:
-        """The event, made once for all pages that want it at about the same time."""
-        now, key = self._clock(), (topic, window_s, is_whole)
-        known = self._made.get(key)
-        if known is not None and now - known[0] < _SHARED_S:
-            return known[1]
+    @property
+    def period(self) -> int:
+        """Counts up once in PERIOD_S."""
+        return int(self._clock() / PERIOD_S)
+
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What `make` gives, made once in a period for all pages that want the same."""
+        if self._made_in != self.period:
+            self._made.clear()
+            self._made_in = self.period
+        if key not in self._made:
+            self._made[key] = make()
+        made: T = self._made[key]
+        return made
+
+    def document(self, topic: str, window_s: int, *, is_whole: bool) -> bytes:
+        """The event of one topic."""
         if topic == "overview":
             document = self._view.overview(window_s, with_series=is_whole)
         elif topic == "deployments":
@@ -108,9 +128,7 @@ class LiveFeed:
             document = self._view.deployments(window_s)
         else:
             document = self._view.load(window_s)
-        event = _event(topic, document)
-        self._made[key] = now, event
-        return event
+        return _event(topic, document)
 
 
 class _Feed:
@@ -128,28 +146,34 @@ class _Documents(_Feed):
         self._owner = owner
         self._topic = topic
         self._window_s = window_s
-        self._num = 0
+        self._is_first = True
 
     def event(self) -> bytes:
         """As _Feed."""
-        is_whole = self._num % int(STEP_S / PERIOD_S) == 0
-        self._num += 1
-        return self._owner.made(self._topic, self._window_s, is_whole=is_whole)
+        is_whole = self._is_first or self._owner.period % int(STEP_S / PERIOD_S) == 0
+        self._is_first = False
+        made = partial(self._owner.document, self._topic, self._window_s, is_whole=is_whole)
+        return self._owner.once((self._topic, self._window_s, is_whole), made)
 
 
 class _NewRequests(_Feed):
     """Requests that finished since the last event."""
 
-    def __init__(self, desk: RequestDesk, after: int, query: Query) -> None:
+    def __init__(self, owner: LiveFeed, desk: RequestDesk, after: int, query: Query) -> None:
+        self._owner = owner
         self._desk = desk
-        self._after = after
+        self._after = Position(after, {})
         self._where = filters(query)
 
     def event(self) -> bytes:
         """As _Feed."""
-        document = self._desk.listed(after=self._after, limit=_MAX_NEW, where=self._where)
-        self._after = document["last"]
-        return _event("requests", document)
+        key = tuple(self._where.items()), self._after.own, tuple(self._after.others.items())
+        event, self._after = self._owner.once(key, self._make)
+        return event
+
+    def _make(self) -> tuple[bytes, Position]:
+        document, after = self._desk.listed(after=self._after, limit=_MAX_NEW, where=self._where)
+        return _event("requests", document), after
 
 
 def _event(topic: str, document: dict[str, Any]) -> bytes:

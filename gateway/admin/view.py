@@ -123,22 +123,19 @@ class View:
         }
 
     def _frame(self, window_s: int) -> dict[str, Any]:
-        self._look()
-        others = self._others()
-        return {
-            "at": self._wall(),
-            "window_s": window_s,
-            "replicas": {
-                "names": [self._name, *(other.name for other in others)],
-                "is_alone": self.replicas is None or self.replicas.is_alone,
-                "is_store_lost": self.replicas is not None and self.replicas.is_store_lost,
-            },
-            **self._facts(),
-        }
+        return {"at": self._wall(), "window_s": window_s, "replicas": self.who_reports(), **self._facts()}
 
-    def _look(self) -> None:
-        if self.replicas is not None:
-            self.replicas.look()
+    def who_reports(self) -> dict[str, Any]:
+        """Which processes there are; from now on they report, for as long as this is asked."""
+        seen = self.replicas
+        if seen is not None:
+            seen.look()
+        return {
+            "names": [self._name, *(other.name for other in self._others())],
+            "lost": () if seen is None else seen.lost,
+            "is_alone": seen is None or seen.is_alone,
+            "is_store_lost": seen is not None and seen.is_store_lost,
+        }
 
     def _others(self) -> tuple[ReplicaReport, ...]:
         return () if self.replicas is None else self.replicas.others

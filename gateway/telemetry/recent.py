@@ -42,6 +42,8 @@ class ShownRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A finished request as operators see it; free text has gone through `clean`."""
 
     seq: int
+    replica: str
+    """The process that served it."""
     id: str
     at: float
     """When it came, seconds since 1970."""
@@ -88,10 +90,11 @@ class ExplainedRequest(ShownRequest, frozen=True, kw_only=True):
 class RecentRequests:
     """A ring of finished records; nothing is worked out before somebody looks."""
 
-    __slots__ = ("_clock", "_ring", "_wall", "num_seen")
+    __slots__ = ("_clock", "_ring", "_wall", "name", "num_seen")
 
-    def __init__(self, *, clock: Clock, wall: Clock, capacity: int = CAPACITY) -> None:
-        """`clock` is the one that records were timed with; `wall` tells seconds since 1970."""
+    def __init__(self, *, clock: Clock, wall: Clock, name: str = "", capacity: int = CAPACITY) -> None:
+        """`clock` is the one that records were timed with; `wall` tells seconds since 1970; `name` is this process."""
+        self.name = name
         self._clock = clock
         self._wall = wall
         self._ring: deque[RequestRecord] = deque(maxlen=capacity)
@@ -117,7 +120,7 @@ class RecentRequests:
             if seq <= after or len(found) >= limit:
                 break
             if not where or all(str(getattr(record, name)) == value for name, value in where.items()):
-                found.append(ShownRequest(**_summary(seq, record, since)))
+                found.append(ShownRequest(replica=self.name, **_summary(seq, record, since)))
         return found
 
     def find(self, request_id: str) -> ExplainedRequest | None:
@@ -125,7 +128,7 @@ class RecentRequests:
         since = self._wall() - self._clock()
         for seq, record in self._numbered():
             if request_id in (record.request_id, record.client_request_id):
-                return ExplainedRequest(**_summary(seq, record, since), **_explanation(record))
+                return ExplainedRequest(replica=self.name, **_summary(seq, record, since), **_explanation(record))
         return None
 
     def _numbered(self) -> Iterator[tuple[int, RequestRecord]]:

@@ -179,11 +179,10 @@ async def running(
     (folder / "policy.yaml").write_text(policy or policy_text(folder, **values))
     config = GatewayConfig(
         public_listen=f"unix:{folder}/public.sock",
-        admin_listen=f"unix:{folder}/admin.sock",
         policy=folder / "policy.yaml",
         runtime_dir=folder,
         policy_poll_s=0.05,
-        **(settings or {}),
+        **{"admin_listen": f"unix:{folder}/admin.sock", **(settings or {})},
     )
     log = io.BytesIO()
     async with ScriptedUpstream(folder / "small.sock") as small, ScriptedUpstream(folder / "large.sock") as large:

@@ -2,89 +2,111 @@
 // text nodes and attributes that take no script, so nothing that an upstream, a tenant or a prompt says can run.
 export const $ = (selector, root = document) => root.querySelector(selector);
 
+const shown = (children) => children.flat(9).filter((child) => child != null && child !== false);
+
+// h("p.sub", {id: "x"}, "text", child): an element; the properties may be left out.
 export function h(tag, props, ...children) {
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(props ?? {})) {
+  const [name, ...classes] = tag.split(".");
+  const element = document.createElement(name);
+  if (props?.constructor !== Object) [children, props] = [[props, ...children], {}];
+  element.classList.add(...classes);
+  for (const [key, value] of Object.entries(props)) {
     if (value == null || value === false) continue;
-    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-    else if (name === "width") element.style.width = value;
-    else if (name === "left") element.style.left = value;
-    else element.setAttribute(name, value === true ? "" : value);
+    if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
+    else if (key === "width" || key === "left") element.style[key] = value;
+    else if (key === "class") element.classList.add(...value.split(" ").filter(Boolean));
+    else element.setAttribute(key, value === true ? "" : value);
   }
-  element.append(...children.flat(9).filter((child) => child != null && child !== false));
+  element.append(...shown(children));
   return element;
 }
+export const segment = encodeURIComponent;
+export const onClick = (selector, action) => $(selector).addEventListener("click", action);
+export const button = (label, onclick, props) => h("button", { type: "button", onclick, ...props }, label);
+export const plainButton = (label, onclick, props) => button(label, onclick, { class: "plain", ...props });
+export const sub = (...text) => h("p.sub", null, ...text);
+export const mono = (text) => h("span.mono", text);
 
 export const fill = (target, ...children) => {
   const element = typeof target === "string" ? $(target) : target;
-  element?.replaceChildren(...children.flat(9).filter((child) => child != null && child !== false));
+  element?.replaceChildren(...shown(children));
 };
 
-const plain = (digits) => new Intl.NumberFormat("en", { maximumFractionDigits: digits });
+const plain = (digits) => new Intl.NumberFormat("en", { maximumFractionDigits: digits }).format;
 const [whole, one, two] = [plain(0), plain(1), plain(2)];
-export const num = (value) => (value == null ? "–" : whole.format(value));
-export const short = (value) =>
-  value == null ? "–" : value >= 1e9 ? `${two.format(value / 1e9)} G` : value >= 1e6 ? `${two.format(value / 1e6)} M`
-    : value >= 1e4 ? `${one.format(value / 1e3)} k` : value >= 100 || Number.isInteger(value) ? num(value) : one.format(value);
-export const ms = (value) =>
-  value == null ? "–" : value >= 10_000 ? `${one.format(value / 1000)} s` : value >= 1000 ? `${two.format(value / 1000)} s`
-    : value > 0 && value < 0.005 ? "<0.01 ms" : value >= 100 ? `${num(value)} ms` : value >= 10 ? `${one.format(value)} ms` : `${two.format(value)} ms`;
-export const pct = (value, digits = 1) => (value == null ? "–" : `${plain(digits).format(value * 100)} %`);
-export const bytes = (value) => (value >= 1 << 20 ? `${one.format(value / (1 << 20))} MiB` : value >= 1024 ? `${one.format(value / 1024)} KiB` : `${value} B`);
-export const money = (value) => (value == null ? "–" : value === 0 ? "0" : value < 0.01 ? value.toPrecision(2) : two.format(value));
-export const clock = (at) => (at == null ? "–" : new Date(at * 1000).toLocaleTimeString("en-GB"));
-export const day = (at) => (at == null ? "–" : new Date(at * 1000).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "medium" }));
+const known_ = (format) => (value, ...more) => (value == null ? "–" : format(value, ...more));
+export const num = known_((value) => whole(value));
+export const short = known_((value) =>
+  value >= 1e9 ? `${two(value / 1e9)} G` : value >= 1e6 ? `${two(value / 1e6)} M` : value >= 1e4 ? `${one(value / 1e3)} k`
+    : value >= 100 || Number.isInteger(value) ? whole(value) : one(value));
+export const ms = known_((value) =>
+  value >= 1e4 ? `${one(value / 1e3)} s` : value >= 1e3 ? `${two(value / 1e3)} s` : value > 0 && value < 0.005 ? "<0.01 ms"
+    : `${plain(value >= 100 ? 0 : value >= 10 ? 1 : 2)(value)} ms`);
+export const pct = known_((value, digits) => `${plain(Number.isInteger(digits) ? digits : 1)(value * 100)} %`);
+export const exact = known_((value) => value.toFixed(3));
+export const bytes = (value) => (value >= 1 << 20 ? `${one(value / (1 << 20))} MiB` : value >= 1024 ? `${one(value / 1024)} KiB` : `${value} B`);
+export const money = known_((value) => (value === 0 ? "0" : value < 0.01 ? value.toPrecision(2) : two(value)));
+export const clock = known_((at) => new Date(at * 1000).toLocaleTimeString("en-GB"));
+export const day = known_((at) => new Date(at * 1000).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "medium" }));
 export const ago = (at) => {
-  const s = Date.now() / 1000 - at;
-  return s < 90 ? `${Math.max(0, Math.round(s))} s ago` : s < 5400 ? `${Math.round(s / 60)} min ago` : s < 129600 ? `${Math.round(s / 3600)} h ago` : `${Math.round(s / 86400)} d ago`;
+  const s = Math.max(0, Date.now() / 1000 - at);
+  const [, size, unit] = [[90, 1, "s"], [5400, 60, "min"], [129600, 3600, "h"], [Infinity, 86400, "d"]].find(([below]) => s < below);
+  return `${Math.round(s / size)} ${unit} ago`;
 };
+export const words = (text) => String(text).replaceAll("_", " ");
+export const sum = (list, name) => list.reduce((total, row) => total + (name ? row[name] : row), 0);
 
 // What a state or an outcome looks like everywhere; the word is always there, colour is never alone.
 const TONES = {
-  completed: "good", cached: "accent", shed: "warn", rejected: "warn", cancelled: "muted", upstream_failed: "bad", upstream_timeout: "bad", failed: "bad",
-  ready: "good", draining: "warn", ejected: "bad", down: "bad", starting: "calm", hit_exact: "accent", hit_semantic: "calm",
-  running: "calm", promoted: "good", rolled_back: "bad", active: "good", expiring: "warn", expired: "muted", revoked: "muted", right: "good", wrong: "bad",
+  good: "completed ready promoted active right", accent: "cached hit_exact", calm: "starting hit_semantic running",
+  warn: "shed rejected draining expiring", bad: "upstream_failed upstream_timeout failed ejected down rolled_back wrong",
 };
-export const state = (word) => h("span", { class: `dot ${TONES[word] ?? "muted"}` }, String(word).replaceAll("_", " "));
-export const meter = (share, { warn = 0.8, bad = 0.95, wide = false } = {}) =>
-  h("span", { class: `meter${wide ? " wide" : ""}${share >= bad ? " bad" : share >= warn ? " warn" : ""}`, "aria-hidden": "true" },
-    h("i", { width: `${Math.min(100, Math.max(0, share * 100))}%` }));
-export const empty = (title, text) => h("div", { class: "empty" }, h("b", {}, title), text);
-export const facts = (...pairs) => h("dl", {}, pairs.filter((pair) => pair && pair[1] != null && pair[1] !== false && pair[1] !== "").map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
+const toneOf = (word) => Object.keys(TONES).find((tone) => TONES[tone].split(" ").includes(word)) ?? "muted";
+export const state = (word) => h(`span.dot.${toneOf(word)}`, words(word));
+export const dot = (tone, text) => h(`span.dot.${tone}`, text);
+export const meter = (share, { warn = 0.8, bad = 0.95 } = {}) =>
+  h("span.meter", { class: share >= bad ? "bad" : share >= warn ? "warn" : "", "aria-hidden": "true" }, h("i", { width: `${Math.min(100, Math.max(0, share * 100))}%` }));
+export const level = (share) => meter(share, { warn: 2, bad: 2 }); // much of it is nothing bad
+export const empty = (title, text) => h("div.empty", h("b", title), text);
+// The text that a card of the page has for when there is nothing to show.
+export const none = (box) => $("[data-none]", $(box).closest(".card")).content.cloneNode(true);
+export const facts = (...pairs) => h("dl", pairs.filter((pair) => !["", false, null, undefined].includes(pair[1])).map(([name, value]) => [h("dt", name), h("dd", value)]));
+export const tile = (label, value, note) => h("div.tile", h("span.sub", label), h("b", value), h("span.sub", note));
 
 // ── API ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 export class ApiError extends Error {
   constructor(status, error) {
     super(error?.message ?? `The gateway answered ${status}.`);
-    this.status = status;
-    this.code = error?.code ?? "";
-    this.error = error ?? {};
+    Object.assign(this, { status, error: error ?? {} });
   }
 }
 export const session = { mode: "open", role: null, csrf_token: null, admin: null };
 let token = null; // of this page only: never stored
 
-export async function api(path, { method = "GET", body, headers = {}, text = false } = {}) {
+export const here = () => location.pathname + location.search;
+const logIn = () => location.pathname === "/admin/login" || location.assign(`/admin/login?next=${segment(here())}`);
+
+export async function api(path, { method, body, headers = {}, text = false } = {}) {
+  method ??= body === undefined ? "GET" : "POST";
   const own = { accept: "application/json", ...headers };
   if (body !== undefined) own["content-type"] = "application/json";
   if (token) own.authorization = `Bearer ${token}`;
   else if (method !== "GET" && session.csrf_token) own["x-csrf-token"] = session.csrf_token;
   let response;
   try {
-    response = await fetch(path, { method, headers: own, body: body === undefined ? undefined : JSON.stringify(body), signal: AbortSignal.timeout(30_000) });
+    response = await fetch(`/admin/api/${path}`, { method, headers: own, body: body && JSON.stringify(body), signal: AbortSignal.timeout(30_000) });
   } catch {
-    throw new ApiError(0, { message: "The gateway cannot be reached. It is tried again by itself.", code: "unreachable" });
+    throw new ApiError(0, { message: "The gateway cannot be reached. It is tried again by itself." });
   }
-  if (response.status === 401 && session.mode !== "open" && document.documentElement.dataset.page !== "login") location.assign(`/admin/login?next=${encodeURIComponent(location.pathname + location.search)}`);
+  if (response.status === 401 && session.mode !== "open") logIn();
   if (!response.ok) throw new ApiError(response.status, (await response.json().catch(() => ({}))).error);
   return text ? response.text() : response.json();
 }
-export const absent = (error) => error instanceof ApiError && error.status === 404;
 
 // A write: asks for the token where the page may only read, and says how it ended.
 export async function act(path, options, done) {
   try {
-    const answer = await api(path, { method: "POST", body: {}, ...options });
+    const answer = await api(path, { body: {}, ...options });
     if (done) say(done, "good");
     return answer;
   } catch (error) {
@@ -94,53 +116,51 @@ export async function act(path, options, done) {
   }
 }
 async function askToken() {
-  const given = await ask("Changes need the admin token", "It is in the file admin.token in the gateway's runtime directory. It is kept by this page only, until you leave it.",
-    [{ name: "token", label: "Token", type: "password" }], "Unlock");
+  const given = await ask("token");
   token = given?.token || token;
   return Boolean(given);
 }
+export const quietly = (work) => work.catch(() => {}); // what went wrong was said already
 
 // ── Dialogs and messages ─────────────────────────────────────────────────────────────────────────────────────────
-export function ask(title, text, fields, button, { danger = false } = {}) {
-  return new Promise((resolve) => {
-    const form = h("form", { method: "dialog" },
-      fields.map((f) => h("label", { class: "field" }, f.label, f.options
-        ? h("select", { name: f.name }, f.options.map((o) => h("option", { value: o }, o)))
-        : h("input", { name: f.name, type: f.type ?? "text", value: f.value ?? "", required: f.required !== false, maxlength: 500, autocomplete: "off", ...f.more }))),
-      h("menu", {}, h("button", { type: "button", onclick: () => dialog.close("") }, "Cancel"), h("button", { class: danger ? "danger" : "main", value: "ok" }, button)));
-    const dialog = h("dialog", { "aria-label": title }, h("h2", {}, title), text && h("p", { class: "sub" }, text), form);
-    dialog.addEventListener("close", () => {
-      resolve(dialog.returnValue === "ok" ? Object.fromEntries(new FormData(form)) : null);
-      dialog.remove();
-    });
-    document.body.append(dialog);
-    dialog.showModal();
-  });
+// Shows a dialog of the page's templates and gives what was filled in, null when it was left; `subject` is in its title.
+export function ask(name, subject = "", note) {
+  const dialog = $(`#ask-${name}`).content.firstElementChild.cloneNode(true);
+  const form = $("form", dialog);
+  $("[data-subject]", dialog)?.replaceWith(subject);
+  $("h2", dialog).after(note ? sub(note) : "");
+  dialog.ariaLabel = $("h2", dialog).textContent;
+  $("[type=button]", form).addEventListener("click", () => dialog.close(""));
+  document.body.append(dialog);
+  dialog.showModal();
+  return new Promise((resolve) => dialog.addEventListener("close", () => {
+    resolve(dialog.returnValue === "ok" ? Object.fromEntries(new FormData(form)) : null);
+    dialog.remove();
+  }));
 }
 let saidTimer;
 export function say(text, tone = "") {
-  fill("#said", h("div", { class: `banner ${tone}` }, text));
+  fill("#said", h("div.banner", { class: tone }, text));
   clearTimeout(saidTimer);
   saidTimer = setTimeout(() => fill("#said"), 8000);
 }
 const banners = new Map();
 export function banner(id, text, tone = "warn") {
   if (banners.get(id) === text) return;
-  if (text) banners.set(id, text); else banners.delete(id);
-  const box = $("#banners");
-  box.querySelector(`[data-id="${id}"]`)?.remove();
-  if (text) box.append(h("div", { class: `banner ${tone}`, "data-id": id }, text));
+  banners.set(id, text);
+  $(`[data-id="${id}"]`, $("#banners"))?.remove();
+  if (text) $("#banners").append(h("div.banner", { class: tone, "data-id": id }, text));
 }
 
 // What every document says of the gateway itself.
-export function frame(document_) {
-  const { policy, store, replicas } = document_;
-  banner("policy", policy && !policy.is_current && `The policy file is not in force; revision ${policy.revision} serves on. ${policy.error}`, "bad");
-  banner("store", (replicas?.is_store_lost || store?.is_up === false) &&
-    `The store (${store?.where}) cannot be used: these numbers are of this process alone, and limits are kept by estimate.`);
-  banner("draining", document_.is_draining && "This process is going down: it finishes what it has and takes nothing new.");
-  const n = replicas?.names.length ?? 1;
-  fill("#scope", replicas?.is_alone ? "this process" : `${n} replica${n > 1 ? "s" : ""}`, h("br"), `policy ${policy?.revision ?? "–"}`);
+export function frame({ policy, store, replicas, is_draining }) {
+  if (policy) banner("policy", !policy.is_current && `The policy file is not in force; revision ${policy.revision} serves on. ${policy.error}`, "bad");
+  banner("store", (replicas.is_store_lost || store?.is_up === false) &&
+    `The store (${store?.where ?? "shared"}) cannot be used: these numbers are of this process alone, and limits are kept by estimate.`);
+  banner("lost", replicas.lost.length > 0 && `${replicas.lost.map((one) => `Replica ${one.name} has been silent for ${num(one.silent_s)} s`).join(". ")}. What it served lately is not in these numbers.`, "bad");
+  banner("draining", is_draining && "This process is going down: it finishes what it has and takes nothing new.");
+  const n = replicas.names.length;
+  fill("#scope", replicas.is_alone ? "this process" : `${n} replica${n > 1 ? "s" : ""}`, policy && [h("br"), `policy ${policy.revision}`]);
 }
 
 // ── Live ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -161,9 +181,11 @@ export class Live {
       banner("live", null);
       this.onData(JSON.parse(event.data));
     });
+    source.addEventListener("over", () => this.open()); // it is asked anew who this is
     source.onerror = () => {
       this.close("reconnecting");
       banner("live", "The live feed broke off. What you see is as of then; it is tried again by itself.");
+      quietly(api("session").then(knowing)); // who was logged out meanwhile is told so
       this.timer = setTimeout(() => this.open(), this.wait * (0.75 + Math.random() / 2));
       this.wait = Math.min(this.wait * 2, 30_000);
     };
@@ -175,64 +197,102 @@ export class Live {
     if (word) live(word, "warn");
   }
 }
-const live = (word, tone) => fill("#live", h("span", { class: `dot ${tone}` }, word));
+const live = (word, tone) => fill("#live", dot(tone, word));
+
+// A page of one document over a stretch of time that can be chosen; the answer asks for it anew.
+export function livePage(topic, show) {
+  const choice = $("#window");
+  const reload = () => load(async () => show(await api(`${topic}?window=${choice.value}`)));
+  choice.value = param("window");
+  if (!choice.value) choice.value = "300";
+  choice.addEventListener("change", () => {
+    setParams({ window: choice.value === "300" ? "" : choice.value });
+    reload();
+    feed.open();
+  });
+  reload();
+  const feed = new Live(topic, () => ({ window: choice.value }), show);
+  return reload;
+}
+// A page's document; says so on the page when there is none, and tries again where nobody answered.
+export async function load(work) {
+  try {
+    await work();
+    banner("first", null);
+  } catch (error) {
+    banner("first", error.message, "bad");
+    if (error.status === 0) setTimeout(() => load(work), 3000);
+  }
+}
 
 // ── Tables ───────────────────────────────────────────────────────────────────────────────────────────────────────
-// columns: [{id, label, value(row) (sorted and exported), show(row) (what is seen), num}]
+// What a column's format in the template stands for.
+const FORMATS = {
+  num, short, ms, pct, money, exact, ago, day, words, state, mono: (text) => mono(text), pct0: (value) => pct(value, 0), pct2: (value) => pct(value, 2), yes: (value) => (value ? "yes" : "no"), dash: (value) => value || "–",
+  deployment: (id) => h("a", { href: `/admin/deployments#${segment(id)}` }, id),
+};
+export const read = (row, path) => path.split(".").reduce((value, key) => value?.[key], row);
+
+// A small table that is only read: the first cell of a row is its heading, from column `from` on there are numbers.
+export const grid = (name, heads, rows, from = 1) => h("div.scroll", { tabindex: 0, role: "group", "aria-label": name }, h("table", h("thead", h("tr", heads.map((head, i) => h("th", { scope: "col", class: i >= from ? "num" : "" }, head)))),
+  h("tbody", rows.map((cells) => h("tr", cells.map((cell, i) => (i ? h("td", { class: i >= from ? "num" : "" }, cell) : h("th", { scope: "row" }, cell))))))));
+
+// The table whose head is in the template of its card. `cells`: by path, what is more than a format: (value, row) → content.
 export class Table {
-  constructor(target, { columns, name, none, key = (row) => row.id, open, sort }) {
-    this.box = typeof target === "string" ? $(target) : target;
-    Object.assign(this, { columns, name, none, key, open, sort });
-    this.rows = [];
-    this.body = h("tbody");
-    this.heads = columns.map((c) => h("th", { scope: "col", class: c.num && "num" }, c.value ? h("button", { type: "button", onclick: () => this.by(c.id) }, c.label) : h("span", { class: "sr" }, c.label)));
-    const tools = this.box.closest(".card")?.querySelector(":scope > header");
-    tools?.append(h("span", { class: "tools" }, ["csv", "json"].map((kind) =>
-      h("button", { class: "plain", type: "button", "aria-label": `Export ${name} as ${kind.toUpperCase()}`, onclick: () => this.export(kind) }, kind.toUpperCase()))));
-    this.table = h("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": name }, h("table", {}, h("thead", {}, h("tr", {}, this.heads)), this.body));
+  constructor(target, cells = {}, { key = (row) => row.id, open } = {}) {
+    this.box = $(target);
+    const card = this.box.closest(".card");
+    this.table = $("[data-table]", card).content.firstElementChild.cloneNode(true);
+    Object.assign(this, { target, key, open, body: $("tbody", this.table), name: this.table.ariaLabel, rows: [] });
+    this.columns = [...this.table.querySelectorAll("th")].map((head) => {
+      const { path, as } = head.dataset;
+      $("button", head)?.addEventListener("click", () => this.by(path));
+      return { head, path, look: `${head.className} ${as === "wrap" ? as : ""}`, show: cells[path] ?? FORMATS[as] ?? ((value) => value ?? "–"), isData: as !== "action" };
+    });
+    $("header", card).append(h("span.tools", ["csv", "json"].map((kind) => plainButton(kind.toUpperCase(), () => this.export(kind), { "aria-label": `Export ${this.name} as ${kind.toUpperCase()}` }))));
   }
-  by(id) {
-    this.sort = { id, down: this.sort?.id === id ? !this.sort.down : Boolean(this.columns.find((c) => c.id === id).num) };
+  by(path) {
+    this.sort = { path, way: this.sort?.path === path ? -this.sort.way : 1 };
     this.show(this.rows);
   }
   sorted() {
-    const column = this.sort && this.columns.find((c) => c.id === this.sort.id);
-    if (!column) return this.rows;
-    const way = this.sort.down ? -1 : 1;
+    if (!this.sort) return this.rows;
+    const { path, way } = this.sort;
     return [...this.rows].sort((a, b) => {
-      const [x, y] = [column.value(a), column.value(b)];
+      const [x, y] = [read(a, path), read(b, path)];
       return x == null ? 1 : y == null ? -1 : (x < y ? -1 : x > y ? 1 : 0) * way;
     });
   }
+  row(row) {
+    const key = this.key(row);
+    return h("tr", { class: this.open ? "link" : "", "data-key": key, "aria-selected": this.open && String(key === this.selected), onclick: this.open && ((event) => event.target.closest("a,button") || this.open(row)) },
+      this.columns.map((c) => h("td", { class: c.look }, c.show(read(row, c.path), row))));
+  }
   show(rows) {
     this.rows = rows;
-    if (!rows.length) return fill(this.box, this.none);
+    if (!rows.length) return fill(this.box, none(this.target));
     const selected = getSelection();
     if (!selected.isCollapsed && this.body.contains(selected.anchorNode)) return; // somebody is copying
     const focused = this.body.contains(document.activeElement) && document.activeElement.closest("tr")?.dataset.key;
-    this.heads.forEach((head, i) => {
-      const on = this.sort?.id === this.columns[i].id;
-      if (on) head.setAttribute("aria-sort", this.sort.down ? "descending" : "ascending"); else head.removeAttribute("aria-sort");
-    });
-    this.body.replaceChildren(...this.sorted().map((row) => h("tr", { class: this.open && "link", "data-key": this.key(row), "aria-selected": this.open && (this.key(row) === this.selected ? "true" : null),
-      onclick: this.open && ((event) => event.target.closest("a,button") || this.open(row)) },
-    this.columns.map((c) => h("td", { class: [c.num && "num", c.wrap && "wrap"].filter(Boolean).join(" ") || null }, c.show ? c.show(row) : c.num ? num(c.value(row)) : c.value(row) ?? "–")))));
+    for (const { head, path } of this.columns) head.ariaSort = this.sort?.path !== path ? null : this.sort.way < 0 ? "descending" : "ascending";
+    fill(this.body, this.sorted().map((row) => this.row(row)));
     if (!this.table.isConnected) fill(this.box, this.table);
-    if (focused) this.body.querySelector(`tr[data-key="${CSS.escape(focused)}"]`)?.querySelector("a,button")?.focus();
+    if (focused) $(`tr[data-key="${CSS.escape(focused)}"] :is(a,button)`, this.body)?.focus();
   }
   export(kind) {
-    const [rows, columns] = [this.sorted(), this.columns.filter((c) => c.value)];
+    const [rows, paths] = [this.sorted(), this.columns.filter((c) => c.isData).map((c) => c.path)];
     const cell = (value) => {
       const text = value == null ? "" : String(value);
       const safe = /^[=+\-@\t\r]/.test(text) && typeof value !== "number" ? `'${text}` : text; // no formulas in spreadsheets
       return /[",\n\r]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
     };
-    const text = kind === "json" ? JSON.stringify(rows, null, 1)
-      : [columns.map((c) => c.id), ...rows.map((row) => columns.map((c) => c.value(row)))].map((line) => line.map(cell).join(",")).join("\r\n");
-    save(`${this.name.toLowerCase().replaceAll(" ", "-")}.${kind}`, text, kind === "json" ? "application/json" : "text/csv");
+    const lines = () => [paths, ...rows.map((row) => paths.map((path) => read(row, path)))];
+    const [text, type] = kind === "json" ? [JSON.stringify(rows, null, 1), "application/json"] : [lines().map((line) => line.map(cell).join(",")).join("\r\n"), "text/csv"];
+    save(`${this.name.toLowerCase().replaceAll(" ", "-")}.${kind}`, text, type);
   }
 }
-export function save(name, text, type = "text/plain") {
+export const copy = (text) => navigator.clipboard?.writeText(text).then(() => say("Copied.", "good"), () => say("The browser did not let the page copy."));
+export function save(name, text, type) {
   const url = URL.createObjectURL(new Blob([text], { type }));
   h("a", { href: url, download: name }).click();
   setTimeout(() => URL.revokeObjectURL(url), 10_000);
@@ -245,24 +305,14 @@ export function setParams(values) {
   for (const [name, value] of Object.entries(values)) if (value) query.set(name, value); else query.delete(name);
   history.replaceState(null, "", `${location.pathname}${query.size ? `?${query}` : ""}`);
 }
-export const windowS = () => $("#window")?.value ?? "300";
-export function onWindow(callback) {
-  const choice = $("#window");
-  choice.value = param("window") || "300";
-  if (!choice.value) choice.value = "300";
-  choice.addEventListener("change", () => {
-    setParams({ window: choice.value === "300" ? "" : choice.value });
-    callback();
-  });
-}
 function nextTheme() {
   const root = document.documentElement;
   const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-  root.dataset.theme = dark ? "light" : "dark";
-  localStorage.setItem("penstock-theme", root.dataset.theme);
+  localStorage.setItem("penstock-theme", (root.dataset.theme = dark ? "light" : "dark"));
   document.dispatchEvent(new Event("theme"));
 }
-export const keys = new Map([["?", () => $("#help").showModal()], ["t", nextTheme], ["/", () => $("[data-find]")?.focus()]]);
+const help = () => $("#help").showModal();
+export const keys = new Map([["?", help], ["t", nextTheme], ["/", () => $("[data-find]")?.focus()]]);
 let leader = -Infinity;
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input,textarea,select,dialog")) return;
@@ -276,23 +326,14 @@ document.addEventListener("keydown", (event) => {
     action(event);
   }
 });
-$("#theme")?.addEventListener("click", nextTheme);
-$("#keys")?.addEventListener("click", () => $("#help").showModal());
+onClick("#theme", nextTheme);
+onClick("#keys", help);
 
-// Who looks. A gateway without logins has no such endpoint: then everybody may do what the page offers.
-export const known = api("/admin/api/session").then((found) => Object.assign(session, found), (error) => absent(error) || console.warn(error.message)).then(() => {
-  if (session.admin) fill("#who", `${session.admin.name} (${session.role}) `, h("button", { class: "plain", onclick: () => act("/admin/api/logout").then(() => location.assign("/admin/login")) }, "Log out"));
-});
-export const may = (role) => session.mode === "open" || ["viewer", "editor", "admin"].indexOf(session.role) >= ["viewer", "editor", "admin"].indexOf(role);
-
-// A page's first document; says so on the page when there is none.
-export async function first(path, show) {
-  try {
-    show(await api(path));
-  } catch (error) {
-    banner("first", error.message, "bad");
-    if (error.status === 0) setTimeout(() => first(path, show), 3000);
-    return;
-  }
-  banner("first", null);
+// Who looks.
+function knowing(found) {
+  const wasIn = session.mode === "session";
+  Object.assign(session, found);
+  if (wasIn && session.mode === "none") logIn();
+  if (session.admin) fill("#who", `${session.admin.name} (${session.role}) `, plainButton("Log out", () => act("logout").then(() => location.assign("/admin/login"))));
 }
+export const known = api("session").then(knowing, (error) => console.warn(error.message));

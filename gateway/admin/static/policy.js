@@ -1,43 +1,38 @@
-import { $, h, fill, num, pct, ms, day, ago, money, state, empty, facts, banner, Table, api, act, ask, say, save, known, param, setParams, absent, keys } from "./core.js";
+import { $, onClick, h, fill, num, pct, ms, day, ago, words, money, state, dot, empty, facts, sub, mono, button, plainButton, grid, none, banner, load, Table, api, act, ask, say, save, read, known, param, setParams, keys } from "./core.js";
 
 const editor = $("#yaml");
 let inForce; // the answer of GET /admin/api/policy
 let serial = 0;
 const dirty = () => inForce && editor.value !== inForce.document;
 
-// ── The form: numbers people change often, each a path of the document ───────────────────────────────────────────
-const FIELDS = {
-  routes: [["cache.mode", "Cache"], ["cache.ttl_s", "Kept for, s"], ["cache.max_error_ratio", "Wrong answers at most"], ["cache.audit_ratio", "Audited"], ["select.policy", "Selection"], ["select.min_quality", "Quality at least"], ["timeouts.first_token_ms", "First token within, ms"]],
-  lanes: [["weight", "Weight"], ["max_queue", "Queue"], ["slo.ttft_p95_ms", "TTFT p95, ms"], ["slo.tpot_p95_ms", "Per token p95, ms"]],
-  deployments: [["limits.max_in_flight", "In flight"], ["cost_per_mtok.prompt", "Price in"], ["cost_per_mtok.completion", "Price out"]],
-  tenants: [["limits.requests_per_min", "Requests a minute"], ["limits.tokens_per_min", "Tokens a minute"], ["limits.max_in_flight", "In flight"]],
-};
-const CHOICES = { "cache.mode": ["off", "exact", "exact_then_semantic"] };
-const at = (object, path) => path.split(".").reduce((value, key) => value?.[key], object);
+// ── The form: numbers people change often, each a path of the document; the template says which ──────────────────
 const inputs = new Map(); // "routes.faq.cache.ttl_s" → input
 
+function field(label, kind, item, index) {
+  const { path } = label.dataset;
+  const [input, value] = [$("input,select", label), read(item, path)];
+  input.value = input.dataset.was = value;
+  input.addEventListener("change", () => set(`${kind}[${index}].${path}`, input, typeof value));
+  inputs.set(`${kind}.${item.id}.${path}`, input);
+  return label;
+}
 function buildForm() {
   inputs.clear();
-  fill("#form", Object.entries(FIELDS).map(([kind, fields]) => (inForce.policy[kind] ?? []).some((item) => fields.some(([path]) => at(item, path) != null)) && [h("h3", {}, kind[0].toUpperCase() + kind.slice(1)),
-    (inForce.policy[kind] ?? []).map((item, index) => {
-      const shown = fields.filter(([path]) => at(item, path) != null);
-      return shown.length > 0 && h("details", { open: kind === "routes" && index < 2 }, h("summary", {}, item.id),
-        h("div", { class: "fields" }, shown.map(([path, label]) => {
-          const value = at(item, path);
-          const props = { onchange: () => set(`${kind}[${index}].${path}`, input, typeof value) };
-          const input = CHOICES[path] ? h("select", props, CHOICES[path].map((one) => h("option", { selected: one === value }, one))) : h("input", { ...props, value, inputmode: typeof value === "number" ? "decimal" : null });
-          inputs.set(`${kind}.${item.id}.${path}`, input);
-          input.dataset.was = value;
-          return h("label", { class: "field" }, label, input);
-        })));
-    })]));
+  fill("#form", [...$("#fields").content.children].map((group) => {
+    const { kind } = group.dataset;
+    const items = (inForce.policy[kind] ?? []).map((item, index) => {
+      const labels = [...group.cloneNode(true).querySelectorAll("label")].filter((label) => read(item, label.dataset.path) != null);
+      return labels.length > 0 && h("details", { open: kind === "routes" && index < 2 }, h("summary", item.id), h("div.fields", labels.map((label) => field(label, kind, item, index))));
+    });
+    return items.some(Boolean) && [h("h3", group.title), items];
+  }));
 }
 async function set(path, input, kind) {
   const text = input.value.trim();
   const value = kind === "number" ? Number(text) : text;
   if (kind === "number" && (text === "" || Number.isNaN(value))) return say(`${path}: a number is wanted.`, "bad");
   try {
-    editor.value = (await api("/admin/api/policy/edit", { method: "POST", body: { document: editor.value, set: [{ path, value }] } })).document;
+    editor.value = (await api("policy/edit", { body: { document: editor.value, set: [{ path, value }] } })).document;
     judge();
   } catch (error) {
     say(error.message, "bad");
@@ -47,150 +42,136 @@ async function set(path, input, kind) {
 function follow(changes) { // the form shows the draft
   for (const input of inputs.values()) input.value = input.dataset.was;
   for (const change of changes) {
-    const input = inputs.get(change.path) ?? inputs.get(`${change.what}s.${change.id}.${change.path.split(".").slice(2).join(".")}`);
+    const input = inputs.get(change.path);
     if (input && change.new != null) input.value = change.new;
   }
 }
 
 // ── Checking as one types ────────────────────────────────────────────────────────────────────────────────────────
-function jump(line, column = 1) {
-  const before = editor.value.split("\n").slice(0, line - 1).join("\n").length + (line > 1 ? 1 : 0);
+function jump(line, column) {
+  const lines = editor.value.split("\n");
+  const before = lines.slice(0, line - 1).reduce((total, one) => total + one.length + 1, 0);
   editor.focus();
-  editor.setSelectionRange(before + column - 1, before + (editor.value.split("\n")[line - 1] ?? "").length);
+  editor.setSelectionRange(before + column - 1, before + (lines[line - 1] ?? "").length);
   editor.scrollTop = (line - 6) * 19;
 }
-const problems = (list) => h("ul", {}, list.map((p) => h("li", {}, p.line > 0 && [h("button", { class: "plain mono", type: "button", onclick: () => jump(p.line, p.column) }, `${p.line}:${p.column}`), " "], h("code", {}, p.path), p.path && ": ", p.message)));
-const unified = (text) => h("pre", { tabindex: 0, role: "group", "aria-label": "Text diff" }, text.split("\n").map((line) => h("span", { class: line.startsWith("+") ? "add" : line.startsWith("-") ? "del" : line.startsWith("@") ? "at" : null }, `${line}\n`)));
-const changeList = (list) => h("ul", {}, list.map((c) => h("li", {}, c.text)));
+const problems = (list) => h("ul", list.map((p) => h("li", p.line > 0 && [plainButton(`${p.line}:${p.column}`, () => jump(p.line, p.column), { class: "plain mono" }), " "], h("code", p.path), p.path && ": ", p.message)));
+const MARKS = { "+": "add", "-": "del", "@": "at" };
+const unified = (text) => h("pre", { tabindex: 0, role: "group", "aria-label": "Text diff" }, text.split("\n").map((line) => h("span", { class: MARKS[line[0]] }, `${line}\n`)));
+const changeList = (list) => h("ul", list.map((c) => h("li", c.text)));
 
 async function judge() {
   const mine = ++serial;
-  buttons();
+  for (const id of ["plan", "reset", "patch", "apply", "try"]) $(`#${id}`).disabled = !dirty() || (inForce.read_only && ["apply", "try"].includes(id));
+  $("#patch").hidden = !inForce.read_only;
   if (!dirty()) {
-    fill("#verdict", h("span", { class: "dot good" }, `As in force, revision ${inForce.revision.revision}`));
-    fill("#diff", empty("No changes", "Edit the form or the text; both are checked as you type and nothing applies before you say so."));
+    fill("#verdict", dot("good", `As in force, revision ${inForce.revision.revision}`));
+    fill("#diff", none("#diff"));
     return follow([]);
   }
   const body = { document: editor.value };
   try {
-    const found = await api("/admin/api/policy/check", { method: "POST", body });
+    const found = await api("policy/check", { body });
     if (mine !== serial) return;
-    if (!found.ok) return fill("#verdict", h("span", { class: "dot bad" }, `${found.problems.length} problem${found.problems.length > 1 ? "s" : ""}`), problems(found.problems));
-    fill("#verdict", h("span", { class: "dot good" }, `Good; ${found.num_tests} test${found.num_tests === 1 ? "" : "s"} of its own passed`));
-    const diff = await api("/admin/api/policy/diff", { method: "POST", body });
+    const many = (n, what) => `${n} ${what}${n === 1 ? "" : "s"}`;
+    if (!found.ok) return fill("#verdict", dot("bad", many(found.problems.length, "problem")), problems(found.problems));
+    fill("#verdict", dot("good", `Good; ${many(found.num_tests, "test")} of its own passed`));
+    const diff = await api("policy/diff", { body });
     if (mine !== serial) return;
     follow(diff.changes);
-    fill("#diff", diff.changes.length ? changeList(diff.changes) : h("p", { class: "sub" }, "Nothing that has an effect; comments or layout only."), h("details", {}, h("summary", {}, "Text"), unified(diff.unified)));
+    fill("#diff", diff.changes.length ? changeList(diff.changes) : sub("Nothing that has an effect; comments or layout only."), h("details", h("summary", "Text"), unified(diff.unified)));
   } catch (error) {
-    if (mine === serial) fill("#verdict", h("span", { class: "dot bad" }, error.message));
+    if (mine === serial) fill("#verdict", dot("bad", error.message));
   }
 }
 let typing;
+const draft = (text) => ((editor.value = text), judge());
 editor.addEventListener("input", () => (clearTimeout(typing), (typing = setTimeout(judge, 300))));
 addEventListener("beforeunload", (event) => dirty() && event.preventDefault());
 
-// ── Plan, apply, canary ──────────────────────────────────────────────────────────────────────────────────────────
-function buttons() {
-  const changed = dirty();
-  for (const id of ["plan", "reset", "patch"]) $(`#${id}`).disabled = !changed;
-  for (const id of ["apply", "try"]) $(`#${id}`).disabled = !changed || inForce.read_only;
-  $("#patch").hidden = !inForce.read_only;
-}
-const share = (value) => (value == null ? "–" : pct(value));
-function blast(b) {
-  return b && facts(["Reaches", `${b.tenants === "all" ? "all tenants" : b.tenants.join(", ") || "no tenant"}; ${b.routes.length ? `routes ${b.routes.join(", ")}` : "no route"}`],
-    ["Of the last day", b.share_of_last_day == null ? "not known yet" : `${pct(b.share_of_last_day)} of ${num(b.requests_last_day)} requests (${b.hours_known.toFixed(1)} h known)`]);
-}
-function replay(r) {
-  const rows = [["Cache hits", (s) => share(s.hit_ratio)], ["of them wrong", (s) => share(s.hit_ratio_error)], ["Cost of 1,000", (s) => money(s.cost_per_1k)], ["Shed", (s) => share(s.shed_ratio)], ["TTFT p50", (s) => ms(s.ttft_p50_ms)], ["TTFT p95", (s) => ms(s.ttft_p95_ms)],
-    ["Deployments", (s) => Object.entries(s.deployments).map(([id, v]) => `${id} ${pct(v, 0)}`).join(", ")]];
-  return [h("h3", {}, `${num(r.num_requests)} recorded requests, decided again in ${r.took_s.toFixed(1)} s`),
-    h("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": "Replay" }, h("table", {}, h("thead", {}, h("tr", {}, ["", "In force", "Draft"].map((n) => h("th", { scope: "col" }, n)))),
-      h("tbody", {}, rows.map(([label, of]) => h("tr", {}, h("th", { scope: "row" }, label), h("td", {}, of(r.old)), h("td", {}, of(r.new))))))),
-    r.moved.length > 0 && h("p", {}, r.moved.map((m) => `${num(m.count)} from ${m.route_from} to ${m.route_to}`).join("; ")), r.notes.map((note) => h("p", { class: "sub" }, note))];
-}
+// ── Plan, apply ──────────────────────────────────────────────────────────────────────────────────────────────────
+const blast = (b) => facts(["Reaches", `${b.tenants === "all" ? "all tenants" : b.tenants.join(", ") || "no tenant"}; ${b.routes.length ? `routes ${b.routes.join(", ")}` : "no route"}`],
+  ["Of the last day", b.share_of_last_day == null ? "not known yet" : `${pct(b.share_of_last_day)} of ${num(b.requests_last_day)} requests (${b.hours_known.toFixed(1)} h known)`]);
+const REPLAYED = [["Cache hits", (s) => pct(s.hit_ratio)], ["of them wrong", (s) => pct(s.hit_ratio_error)], ["Cost of 1,000", (s) => money(s.cost_per_1k)], ["Shed", (s) => pct(s.shed_ratio)], ["TTFT p50", (s) => ms(s.ttft_p50_ms)], ["TTFT p95", (s) => ms(s.ttft_p95_ms)],
+  ["Deployments", (s) => Object.entries(s.deployments).map(([id, v]) => `${id} ${pct(v, 0)}`).join(", ")]];
+const replay = (r) => [h("h3", `${num(r.num_requests)} recorded requests, decided again in ${r.took_s.toFixed(1)} s`), grid("Replay", ["", "In force", "Draft"], REPLAYED.map(([label, of]) => [label, of(r.old), of(r.new)]), 9),
+  r.moved.length > 0 && h("p", r.moved.map((m) => `${num(m.count)} from ${m.route_from} to ${m.route_to}`).join("; ")), r.notes.map((note) => sub(note))];
 async function plan() {
-  fill("#planned", h("p", { class: "sub" }, "Replaying what was asked lately…"));
+  fill("#planned", sub("Replaying what was asked lately…"));
   try {
-    const p = await api("/admin/api/policy/plan", { method: "POST", body: { document: editor.value, replay: true } });
-    fill("#planned", p.ok ? [blast(p.blast_radius), p.replay ? replay(p.replay) : h("p", { class: "sub" }, `No replay: ${p.replay_why_not ?? "nothing was recorded"}`)] : problems(p.problems));
+    const p = await api("policy/plan", { body: { document: editor.value, replay: true } });
+    fill("#planned", p.ok ? [p.blast_radius && blast(p.blast_radius), p.replay ? replay(p.replay) : sub(`No replay: ${p.replay_why_not ?? "nothing was recorded"}`)] : problems(p.problems));
   } catch (error) {
     fill("#planned", empty("No plan", error.message));
   }
 }
-async function commit(path, options, done) {
+async function commit(path, body, done, method) {
   try {
-    await act(path, options, done);
-    await load();
-  } catch (error) {
-    const conflict = error.error?.conflict;
-    if (conflict) fill("#planned", h("h3", {}, "Somebody else applied a revision meanwhile"), facts(["Theirs", `${conflict.theirs.number} by ${conflict.theirs.author}: ${conflict.theirs.reason}`]), changeList(conflict.changes ?? []),
-      h("button", { type: "button", onclick: () => load({ keep: true }) }, "Put my draft on top of theirs"));
-    else if (error.error?.problems) fill("#verdict", problems(error.error.problems));
+    await act(`policy${path}`, { method, headers: { "if-match": inForce.etag }, body }, done);
+    await refresh();
+  } catch ({ error }) {
+    const { conflict, problems: found } = error ?? {};
+    if (conflict) fill("#planned", h("h3", "Somebody else applied a revision meanwhile"), facts(["Theirs", `${conflict.theirs.number} by ${conflict.theirs.author}: ${conflict.theirs.reason}`]), changeList(conflict.changes ?? []),
+      button("Put my draft on top of theirs", () => refresh(editor.value)));
+    else if (found) fill("#verdict", problems(found));
   }
 }
-const why = (title, text, button, fields = []) => ask(title, text, [...fields, { name: "reason", label: "Reason, for the history" }], button);
 async function apply() {
-  const given = await why("Apply this policy?", "It is in force on every replica within a second.", "Apply");
-  if (given) await commit("/admin/api/policy", { method: "PUT", headers: { "if-match": inForce.etag }, body: { document: editor.value, reason: given.reason } }, "Applied.");
-}
-async function tryOut() {
-  const given = await why("Try it on a part of the traffic?", "It ends by itself when it does measurably worse.", "Start canary", [{ name: "percent", label: "Percent of requests", value: "10", type: "number", more: { min: 1, max: 100 } }]);
-  if (given) await commit("/admin/api/policy/canary", { headers: { "if-match": inForce.etag }, body: { document: editor.value, reason: given.reason, percent: Number(given.percent) } }, "The canary runs.");
-}
-function canary(c) {
-  const end = async (verb, text) => {
-    const given = await why(`${text} the canary?`, null, text);
-    if (given) await commit(`/admin/api/policy/canary/${verb}`, { body: { reason: given.reason } }, "Done.");
-  };
-  const arm = (a) => `${pct(a.ratio, 2)} of ${num(a.count)} (${pct(a.low, 2)} to ${pct(a.high, 2)})`;
-  return [facts(["State", state(c.state)], ["Gets", `${c.percent} % of requests${c.tenants ? ` of ${c.tenants.join(", ")}` : ""}`], ["By", `${c.author}, ${ago(c.at)}: ${c.reason}`], ["Ended", c.ended_at && `${day(c.ended_at)}: ${c.why ?? ""}`]),
-    h("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": "Evidence" }, h("table", {}, h("thead", {}, h("tr", {}, ["", "In force", "Canary", "May rise by", ""].map((n) => h("th", { scope: "col" }, n)))),
-      h("tbody", {}, c.evidence.metrics.map((m) => h("tr", {}, h("th", { scope: "row" }, m.name), h("td", {}, arm(m.old)), h("td", {}, arm(m.new)), h("td", {}, pct(m.limit)), h("td", { class: m.verdict === "worse" ? "bad" : "" }, m.verdict)))))),
-    c.state === "running" && h("div", { class: "bar-of-tools" }, h("button", { class: "main", type: "button", onclick: () => end("promote", "Promote") }, "Promote"), h("button", { class: "danger", type: "button", onclick: () => end("stop", "Stop") }, "Stop"))];
+  const given = await ask("apply");
+  if (given) commit("", { document: editor.value, reason: given.reason }, "Applied.", "PUT");
 }
 
+// ── Canary ───────────────────────────────────────────────────────────────────────────────────────────────────────
+async function tryOut() {
+  const given = await ask("try");
+  if (given) commit("/canary", { document: editor.value, reason: given.reason, percent: Number(given.percent) }, "The canary runs.");
+}
+async function end(verb) {
+  const given = await ask(verb);
+  if (given) commit(`/canary/${verb}`, { reason: given.reason }, "Done.");
+}
+const arm = (a) => `${pct(a.ratio, 2)} of ${num(a.count)} (${pct(a.low, 2)} to ${pct(a.high, 2)})`;
+const canary = (c) => [facts(["State", state(c.state)], ["Gets", `${c.percent} % of requests${c.tenants ? ` of ${c.tenants.join(", ")}` : ""}`], ["By", `${c.author}, ${ago(c.at)}: ${c.reason}`], ["Ended", c.ended_at && `${day(c.ended_at)} by ${c.ended_by}: ${c.why ?? ""}`]),
+  grid("Evidence", ["", "In force", "Canary", "May rise by", "Verdict"], c.evidence.metrics.map((m) => [m.name, arm(m.old), arm(m.new), pct(m.limit), h(m.verdict === "worse" ? "b.bad" : "span", m.verdict)]), 9),
+  c.state === "running" && h("div.bar-of-tools", button("Promote", () => end("promote"), { class: "main" }), button("Stop", () => end("stop"), { class: "danger" }))];
+let watched; // the canary that ran when somebody last looked
+async function watch() {
+  const { canary: c, past } = await api("policy/canary");
+  const shown = c ?? past[0];
+  fill("#canary", shown ? canary(shown) : none("#canary"), past.length > 1 && h("details", h("summary", "Earlier ones"), h("ul", past.slice(c ? 0 : 1).map((one) => h("li", `${day(one.at)} by ${one.author}, ${words(one.state)}: ${one.reason}; ${one.why}`)))));
+  if (watched && !c && past[0]?.id === watched) say(`The canary has ended (${words(past[0].state)}): ${past[0].why ?? ""}`, past[0].state === "promoted" ? "good" : "bad");
+  watched = c?.id;
+}
+setInterval(() => document.hidden || !watched || $("#canary :focus, dialog[open]") || watch().catch((error) => banner("first", error.message)), 2000);
+
 // ── History ──────────────────────────────────────────────────────────────────────────────────────────────────────
-const history_ = new Table("#history", { name: "Policy history", key: (r) => r.revision, none: empty("No history yet", "Each change that is applied appears here, with who made it and why."), columns: [
-  { id: "number", label: "No.", num: true, value: (r) => r.number },
-  { id: "revision", label: "Revision", value: (r) => r.revision, show: (r) => (r.number > 0 ? h("a", { class: "mono", href: `?revision=${r.number}`, onclick: (e) => (e.preventDefault(), look(r.number)) }, r.revision) : h("span", { class: "mono" }, r.revision)) },
-  { id: "kind", label: "Kind", value: (r) => (r.of ? `${r.kind} of ${r.of}` : r.kind) },
-  { id: "author", label: "By", value: (r) => r.author },
-  { id: "at", label: "When", value: (r) => r.at, show: (r) => day(r.at) },
-  { id: "reason", label: "Why", wrap: true, value: (r) => r.reason },
-  { id: "back", label: "Action", show: (r) => r.number > 0 && r.revision !== inForce.revision.revision && h("button", { class: "plain", type: "button", "aria-label": `Roll back to ${r.number}`, onclick: () => back(r) }, "Roll back") },
-] });
+const link = (revision, r) => (r.number > 0 ? h("a.mono", { href: `?revision=${r.number}`, onclick: (e) => (e.preventDefault(), look(r.number)) }, revision) : mono(revision));
+const history_ = new Table("#history", { revision: link, kind: (kind, r) => (r.of ? `${kind} of ${r.of}` : kind), do: (_, r) => r.number > 0 && r.revision !== inForce.revision.revision && plainButton("Roll back", () => back(r), { "aria-label": `Roll back to ${r.number}` }) }, { key: (r) => r.revision });
 async function look(number) {
   setParams({ revision: number });
   try {
-    const r = await api(`/admin/api/policy/revisions/${number}`);
-    fill("#planned", h("h3", {}, `Revision ${number} by ${r.revision.author}: ${r.revision.reason}`), changeList(r.changes), unified(r.unified), h("button", { type: "button", onclick: () => ((editor.value = r.document), judge()) }, "Take its text as draft"));
+    const { revision: r, document: text, changes, unified: lines } = await api(`policy/revisions/${number}`);
+    fill("#planned", h("h3", `Revision ${number} by ${r.author}: ${r.reason}`), changeList(changes), unified(lines), button("Take its text as draft", () => draft(text)));
     $("#planned").scrollIntoView({ block: "nearest" });
   } catch (error) {
     fill("#planned", empty("Not known", error.message));
   }
 }
 async function back(r) {
-  const given = await why(`Roll back to revision ${r.number}?`, `By ${r.author}: ${r.reason}`, "Roll back");
-  if (given) await commit("/admin/api/policy/rollback", { headers: { "if-match": inForce.etag }, body: { revision: r.number, reason: given.reason } }, "Rolled back.");
+  const given = await ask("rollback", r.number, `By ${r.author}: ${r.reason}`);
+  if (given) commit("/rollback", { revision: r.number, reason: given.reason }, "Rolled back.");
 }
 
-async function load({ keep = false } = {}) {
-  const draft = editor.value;
-  inForce = await api("/admin/api/policy");
-  editor.value = keep ? draft : inForce.document;
+const refresh = (text) => load(async () => {
+  inForce = await api("policy");
   banner("readonly", inForce.read_only && `${(inForce.read_only_why ?? "This policy is read only").replace(/^t/, "T")}.`, "calm");
   banner("bad", !inForce.status.is_current && `What is written is not in force: ${inForce.status.error}`, "bad");
   buildForm();
-  judge();
-  history_.show((await api("/admin/api/policy/revisions?limit=50")).revisions);
-  await api("/admin/api/policy/canary").then(({ canary: c, past }) => fill("#canary", c || past.length ? canary(c ?? past[0]) : empty("No canary", "A draft can be tried on a part of the traffic first; it ends by itself when it does measurably worse.")),
-    (error) => fill("#canary", absent(error) ? empty("Not in this version", "This gateway has no canaries.") : empty("Not known", error.message)));
-}
-$("#plan").addEventListener("click", plan);
-$("#apply").addEventListener("click", apply);
-$("#try").addEventListener("click", tryOut);
-$("#reset").addEventListener("click", () => ((editor.value = inForce.document), judge()));
-$("#patch").addEventListener("click", async () => save("policy.patch", await api("/admin/api/policy/patch", { method: "POST", body: { document: editor.value }, text: true }), "text/x-diff"));
-keys.set("p", () => $("#plan").click());
-known.then(() => load()).then(() => param("revision") && look(param("revision")), (error) => banner("first", error.message, "bad"));
+  draft(text ?? inForce.document);
+  history_.show((await api("policy/revisions?limit=50")).revisions);
+  await watch();
+});
+for (const [id, action] of Object.entries({ plan, apply, try: tryOut, reset: () => draft(inForce.document) })) onClick(`#${id}`, action);
+onClick("#patch", async () => save("policy.patch", await api("policy/patch", { body: { document: editor.value }, text: true }), "text/x-diff"));
+keys.set("p", plan);
+known.then(() => refresh()).then(() => param("revision") && look(param("revision")));

@@ -165,12 +165,34 @@ async def test_the_feed_of_the_overview_brings_charts_first_and_counts_always(st
     await stack.ask(chat())
     reader, writer = await _subscribe(stack, "topic=overview&window=60")
     try:
-        first, second = await _event(reader), await _event(reader)
+        first, *more = [await _event(reader) for _ in range(3)]
         assert first["series"][-1]["completed"] > 0
-        assert "series" not in second
-        assert second["requests"]["count"] == 1
+        assert not all("series" in event for event in more)  # only when a step of theirs is over
+        assert {event["requests"]["count"] for event in more} == {1}
     finally:
         writer.close()
+
+
+async def test_a_document_is_made_once_a_second_however_many_pages_want_it(
+    stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    feed = stack.gateway.room.feed
+    made = list[tuple[int, bool]]()
+
+    def counted(topic: str, window_s: int, *, is_whole: bool) -> bytes:
+        made.append((feed.period, is_whole))
+        return b"data: {}\n\n"
+
+    monkeypatch.setattr(feed, "document", counted)
+    pages = [await _subscribe(stack, "topic=load") for _ in range(10)]
+    try:
+        for reader, _ in pages:
+            for _ in range(3):
+                await _event(reader)
+    finally:
+        for _, writer in pages:
+            writer.close()
+    assert len(made) == len(set(made))  # once in a period, and once more for those that come new in it
 
 
 async def test_nothing_is_left_of_a_page_that_closed(stack: Stack) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from gateway.admin.query import Query
 from tests.gateway.stack import Stack, chat, policy_text, running
 from tests.gateway.store.redis_server import RedisServer
 
@@ -79,3 +81,86 @@ async def test_nothing_is_reported_while_nobody_looks(tmp_path: Path, redis: Red
                 return
             await asyncio.sleep(0.1)
         raise AssertionError("a viewer did not make the process report")
+
+
+async def requests_of(stack: Stack, query: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = (await stack.get(f"/admin/api/requests{query}", admin=True)).json
+    return found
+
+
+async def until_listed(stack: Stack, count: int, query: str = "") -> dict[str, Any]:
+    for _ in range(300):
+        found = await requests_of(stack, query)
+        if len(found["requests"]) == count:
+            return found
+        await asyncio.sleep(0.1)
+    raise AssertionError(found)
+
+
+async def test_requests_of_all_replicas_are_listed_filtered_and_explained_with_who_served_them(
+    tmp_path: Path, redis: RedisServer
+) -> None:
+    async with replica(tmp_path, "a", redis.url) as one, replica(tmp_path, "b", redis.url) as other:
+        mine = (await one.ask(chat())).headers["x-request-id"]
+        theirs = (await other.ask(chat())).headers["x-request-id"]
+        await other.ask(chat("nobody-serves-this"))
+        found = await until_listed(one, 3)
+        assert [row["at"] for row in found["requests"]] == sorted((r["at"] for r in found["requests"]), reverse=True)
+        names = {row["id"]: row["replica"] for row in found["requests"]}
+        assert (names[mine], names[theirs]) == (one.gateway.recent.name, other.gateway.recent.name)
+        assert names[mine] != names[theirs]
+        (rejected,) = (await until_listed(one, 1, "?outcome=rejected"))["requests"]
+        assert rejected["replica"] == other.gateway.recent.name
+        told = (await one.get(f"/admin/api/requests/{theirs}", admin=True)).json["request"]
+        assert (told["id"], told["replica"]) == (theirs, other.gateway.recent.name)
+        assert told["decisions"][0]["deployment"] == "small"
+        assert (await one.get("/admin/api/requests/req_nobody", admin=True)).status == 404
+
+
+async def test_the_live_feed_tells_of_requests_that_another_replica_served(tmp_path: Path, redis: RedisServer) -> None:
+    async with replica(tmp_path, "a", redis.url) as one, replica(tmp_path, "b", redis.url) as other:
+        feed = one.gateway.room.feed._feed(Query({"query_string": b"topic=requests"}))
+        told: list[str] = []
+        for count in (1, 2):
+            served = (await other.ask(chat())).headers["x-request-id"]
+            for _ in range(300):
+                event = json.loads(feed.event().partition(b"data: ")[2])
+                told += [row["id"] for row in event["requests"]]
+                if len(told) >= count:
+                    break
+                await asyncio.sleep(0.1)
+            assert told[-1] == served
+        assert len(told) == 2  # each of them once
+
+
+async def test_a_replica_that_died_is_named_and_not_counted(tmp_path: Path, redis: RedisServer) -> None:
+    async with replica(tmp_path, "a", redis.url) as one, replica(tmp_path, "b", redis.url) as other:
+        await other.ask(chat())
+        await until(one, lambda seen: seen["requests"]["count"] == 1)
+        await other.gateway._tasks.cancel()  # as if it was killed: it reports no more, and takes no leave
+        found = await until(one, lambda seen: bool(seen["replicas"]["lost"]))
+        (lost,) = found["replicas"]["lost"]
+        assert lost["name"] == other.gateway.recent.name
+        assert lost["silent_s"] >= 4
+        assert found["replicas"]["names"] == [one.gateway.recent.name]
+        assert found["requests"]["count"] == 0
+        assert [one_["name"] for one_ in (await requests_of(one))["replicas"]["lost"]] == [lost["name"]]
+
+
+async def test_requests_are_told_to_nobody_while_nobody_looks(tmp_path: Path, redis: RedisServer) -> None:
+    async with replica(tmp_path, "a", redis.url) as one, replica(tmp_path, "b", redis.url) as other:
+        await other.ask(chat())
+        assert await one.gateway._stores.control.keys("requests") == ()
+        await until_listed(one, 1)
+
+
+async def test_a_lost_store_leaves_the_requests_of_the_own_process(tmp_path: Path, redis: RedisServer) -> None:
+    async with replica(tmp_path, "a", redis.url) as one, replica(tmp_path, "b", redis.url) as other:
+        mine = (await one.ask(chat())).headers["x-request-id"]
+        await other.ask(chat())
+        await until_listed(one, 2)
+        redis.kill()
+        (row,) = (await until_listed(one, 1))["requests"]
+        assert row["id"] == mine
+        assert (await one.get(f"/admin/api/requests/{mine}", admin=True)).status == 200
+        assert (await one.get("/admin/api/requests/req_nobody", admin=True)).status == 404
