@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 import time
 from collections.abc import Callable
+
+import msgspec
 
 from gateway.routing.load_report import LaneReport, LoadReport
 from gateway.upstreams.client import UpstreamClient
@@ -31,7 +32,7 @@ _LANES = ("interactive", "long", "batch")
 def _event(delta: dict[str, str], finish_reason: str | None = None, **more: object) -> bytes:
     choice = {"index": 0, "delta": delta, "finish_reason": finish_reason}
     event = {"id": "chatcmpl-simulated", "object": "chat.completion.chunk", "created": 0, "model": "scripted"}
-    return b"data: " + json.dumps({**event, "choices": [choice], **more}, separators=(",", ":")).encode() + b"\n\n"
+    return b"data: " + msgspec.json.encode({**event, "choices": [choice], **more}) + b"\n\n"
 
 
 _FIRST = _event({"role": "assistant", "content": "x "})

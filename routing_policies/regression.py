@@ -12,6 +12,7 @@ _SWEEPS: Final = 3
 _OUTLIER_RATIO: Final = 3.0
 """A target counts as so many times its prediction at most: one hiccup is not a new speed."""
 _TINY: Final = 1e-9
+_MAX_WEIGHT: Final = 1e9
 
 
 class NonNegativeRegression:
@@ -21,11 +22,11 @@ class NonNegativeRegression:
     say little. Solved by coordinate descent from the last solution, every `refit_every` samples.
     """
 
-    __slots__ = ("_decay", "_gram", "_moments", "_num", "_num_samples", "_prior", "_refit_every", "_ridge", "terms")
+    __slots__ = ("_decay", "_gram", "_moments", "_num_samples", "_prior", "_refit_every", "_ridge", "_weight", "terms")
 
     def __init__(self, prior: Sequence[float], scales: Sequence[float], *, decay: float, refit_every: int = 4) -> None:
         """`scales`: a usual size of each feature, so that the prior holds all of them with equal strength."""
-        num = self._num = len(prior)
+        num = len(prior)
         self._decay = decay
         self._refit_every = refit_every
         self._prior = list(prior)
@@ -33,6 +34,8 @@ class NonNegativeRegression:
         self._ridge = [_RIDGE * (scale / unit) ** 2 for scale in scales]
         self._gram = [[0.0] * num for _ in range(num)]
         self._moments = [0.0] * num
+        self._weight = 1.0
+        """Of the last sample, beside which those before it count less and less."""
         self._num_samples = 0
         self.terms = list(prior)
 
@@ -52,28 +55,42 @@ class NonNegativeRegression:
         predicted = self.predict(features)
         target = min(target, _OUTLIER_RATIO * predicted) if self._num_samples >= _MIN_SAMPLES else target
         unit = 1.0 / max(predicted, target, _TINY)
-        decay, moments = self._decay, self._moments
-        scaled = [feature * unit for feature in features]
+        gram, moments = self._gram, self._moments
+        # Instead of fading every sum, new samples weigh more: a feature that is 0 then costs nothing.
+        weight = self._weight = self._weight / self._decay
+        scaled = [(row, feature * unit) for row, feature in enumerate(features) if feature]
         aim = target * unit
-        for row, left in enumerate(scaled):
-            moments[row] = decay * moments[row] + left * aim
-            line = self._gram[row]
-            for column, right in enumerate(scaled):
-                line[column] = decay * line[column] + left * right
+        for place, (row, feature) in enumerate(scaled, 1):
+            left = weight * feature
+            moments[row] += left * aim
+            line = gram[row]
+            for column, right in scaled[:place]:
+                line[column] += left * right
+        if weight > _MAX_WEIGHT:
+            self._bring_back()
         self._num_samples += 1
         if self._num_samples % self._refit_every == 0 or self._num_samples < _MIN_SAMPLES:
             self._refit()
 
     def _refit(self) -> None:
-        terms, gram, moments, ridge, prior = self.terms, self._gram, self._moments, self._ridge, self._prior
+        terms, gram, moments, weight = self.terms, self._gram, self._moments, self._weight
+        held = [weight * strength for strength in self._ridge]
+        wanted = [moment + strength * term for moment, strength, term in zip(moments, held, self._prior, strict=True)]
+        for row, line in enumerate(gram):  # only one half of the symmetric sums is kept up to date
+            for column in range(row):
+                gram[column][row] = line[column]
         for _ in range(_SWEEPS):
-            for row in range(self._num):
-                line = gram[row]
-                rest = moments[row] + ridge[row] * prior[row]
-                for column, term in enumerate(terms):
-                    rest -= line[column] * term
-                pull = line[row] + ridge[row]
-                terms[row] = max(0.0, (rest + line[row] * terms[row]) / pull)
+            for row, line in enumerate(gram):
+                own = line[row]
+                found = (wanted[row] - sum(map(mul, line, terms)) + own * terms[row]) / (own + held[row])
+                terms[row] = found if found > 0.0 else 0.0
+
+    def _bring_back(self) -> None:
+        """Before the numbers grow out of hand."""
+        weight = self._weight
+        self._moments = [moment / weight for moment in self._moments]
+        self._gram = [[cell / weight for cell in line] for line in self._gram]
+        self._weight = 1.0
 
 
 _MIN_SAMPLES: Final = 16

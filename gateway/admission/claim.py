@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from gateway.admission.lane import Lane
+from gateway.routing.forecast import LONG_PROMPT_TOKENS
 
 NEVER: Final = math.inf
 
@@ -30,6 +31,11 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     """Of the time up to `ttft_by` or `deadline_at`, what the deployment itself is forecast to need."""
     prompt_tokens: int = 0
     """What the deployment has to read before the first token, where that token will be seen; 0: not to be paced."""
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it stands in the deployment's lane of long prompts."""
+        return self.prompt_tokens > LONG_PROMPT_TOKENS
 
     def with_service(self, service_s: float, prompt_tokens: int = 0) -> Claim:
         """The same, knowing what the deployment will need."""

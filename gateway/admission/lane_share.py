@@ -109,7 +109,7 @@ class LaneShare:
         "limit",
         "opened_at",
         "overrun",
-        "pace",
+        "paces",
         "queue",
         "reserve",
         "sparse",
@@ -138,7 +138,8 @@ class LaneShare:
         """By how much more than it seems a queue is taken to delay, as experience has it."""
         self._cautioned_at = 0.0
         self.overrun = Overrun()
-        self.pace = Pace()
+        self.paces = (Pace(), Pace())
+        """Of short prompts and of long ones: in the deployment they do not wait for each other."""
         self.opened_at = -math.inf
         """When the last permit went out."""
         self._shared_until = -math.inf
@@ -159,10 +160,11 @@ class LaneShare:
         if len(self.by_tenant) > 1:
             self._shared_until = now + SHARED_S
         self._load = 1.0 / (1.0 - SPARSE_MARGIN) if now < self._shared_until else 1.0
+        pace = self.paces[claim.is_long]
         if claim.prompt_tokens <= 0:
-            self.pace.sent_at = now
+            pace.sent_at = now
             return 0
-        return self.pace.send(now, claim.prompt_tokens)
+        return pace.send(now, claim.prompt_tokens)
 
     def close(self, claim: Claim, tokens: int) -> None:
         """One came back."""
@@ -194,13 +196,21 @@ class LaneShare:
             return True
         return self.limit is not None and self.limit.allows(self.in_flight, self.tokens) and self.is_sparse(tenant)
 
-    def is_paced(self, tenant: str, now: float) -> bool:
-        """Whether the tenant's next prompt has to wait until others were read."""
-        pace = self.pace
-        if pace.room is None or pace.num_unread == 0:
+    @property
+    def has_unread(self) -> bool:
+        """Whether anything is out that others may have to wait for."""
+        short, long = self.paces
+        return short.room is not None and (short.num_unread > 0 or long.num_unread > 0)
+
+    def is_paced(self, tenant: str, is_long: bool, now: float) -> bool:
+        """Whether the tenant's next prompt of the kind has to wait until others were read: of its own kind, or, for a
+        tenant above a fair part of a lane that others use as well, of either."""
+        if not self.has_unread:
             return False
-        is_crowding = now < self._shared_until and not self.is_sparse(tenant)
-        return not pace.is_open(now, is_crowding=is_crowding)
+        if now >= self._shared_until or self.is_sparse(tenant):
+            return not self.paces[is_long].is_open(now, is_crowding=False)
+        short, long = self.paces
+        return not (short.is_open(now, is_crowding=True) and long.is_open(now, is_crowding=True))
 
     def note_ttft(self, now: float, claim: Claim, measured_s: float, expected_s: float) -> None:
         """A first token came: learn whether forecasts hold, and whether those that ask rarely notice the others."""

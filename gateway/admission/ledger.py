@@ -7,19 +7,15 @@ tenants that hold less than a fair part. How many are kept is learned from waits
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import Final
 
 from gateway.admission.adaptive_limit import SLACK_S, AdaptiveLimit
 from gateway.admission.claim import Claim
+from gateway.admission.fair_queue import MayGo
 from gateway.admission.lane import Lane
 from gateway.admission.lane_share import LaneShare
 from gateway.admission.limit import Limit
 from gateway.admission.waiter import Waiter
-
-MayGo = Callable[[str], bool]
-"""Whether a tenant may start one more."""
 
 _STALLED_RATIO: Final = 3.0
 """So many times the usual gap between permits that come back, and the usual gap is not believed any more."""
@@ -92,12 +88,13 @@ class Ledger:
         is_more = step_tokens is None or (self._room is not None and step_tokens > self._room)
         self._room = step_tokens
         for share in self.shares.values():
-            share.pace.room = self._room_of(share.lane)
+            self._set_room(share)
         return is_more
 
-    def _room_of(self, lane: Lane) -> int | None:
+    def _set_room(self, share: LaneShare) -> None:
         """Only where somebody wants first tokens soon."""
-        return None if lane.rules.ttft_slo_s is None else self._room
+        for pace in share.paces:
+            pace.room = None if share.lane.rules.ttft_slo_s is None else self._room
 
     def share_of(self, lane: Lane) -> LaneShare:
         """The books of one lane, opened when there are none."""
@@ -105,21 +102,22 @@ class Ledger:
 
     # Who may start
 
-    def may_start(self, share: LaneShare, tenant: str, now: float) -> bool:
-        """Whether a permit is free for this lane and tenant."""
+    def may_start(self, share: LaneShare, tenant: str, is_long: bool, now: float) -> bool:
+        """Whether a permit is free for this lane and tenant, and such a prompt may be sent."""
         free = self.cap - self.in_flight
         if free <= 0 or (share.limit is not None and not share.has_room_for(tenant)):
             return False
-        if share.pace.room is not None and share.is_paced(tenant, now):
+        if share.is_paced(tenant, is_long, now):
             return False
         if free > self._kept or not self.in_flight:  # where nothing is out, nothing would end a wait
             return True
         free -= self._kept_for_other_lanes(share, now)
         return free > 0 and (free > share.sparse.level(now) or share.is_sparse(tenant))
 
-    def may_pass(self, share: LaneShare, tenant: str) -> bool:
-        """Whether a newcomer need not stand behind those of its lane that wait: permits are kept free for its like."""
-        return share.queue.num_waiting == 0 or share.is_sparse(tenant)
+    def may_pass(self, share: LaneShare, tenant: str, is_long: bool) -> bool:
+        """Whether a newcomer need not stand behind those of its lane that wait: they are of the other kind, or permits
+        are kept free for its like."""
+        return not share.queue.has_waiting(is_long=is_long) or share.is_sparse(tenant)
 
     def next_waiter(self, now: float) -> tuple[LaneShare, Waiter] | None:
         """The next who may start, taken out of its queue; of the lanes, the one that has spent least for its weight."""
@@ -128,15 +126,13 @@ class Ledger:
             free = self.cap - self.in_flight
             if free <= 0:
                 return None
-            may_go = None if share.has_room else share.has_room_for
-            if share.pace.room is not None and share.pace.num_unread:
-                may_go = partial(_may_send, share, now, may_go)
+            is_for_sparse = False
             if free <= self._kept and self.in_flight:
                 free -= self._kept_for_other_lanes(share, now)
                 if free <= 0:
                     continue
-                if free <= share.sparse.level(now) and share.has_room:
-                    may_go = share.is_sparse if may_go is None else partial(_may_all, share.is_sparse, may_go)
+                is_for_sparse = free <= share.sparse.level(now) and share.has_room
+            may_go = _may_go(share, now, is_for_sparse=is_for_sparse)
             waiter = share.queue.pop(newest_first=self._is_saturated(share, now), may_go=may_go)
             if waiter is not None:
                 return share, waiter
@@ -196,22 +192,34 @@ class Ledger:
     # What is forecast
 
     def wait_s(
-        self, now: float, claim: Claim, hold_s: float | None = None, *, is_newcomer: bool = False
+        self,
+        now: float,
+        claim: Claim,
+        hold_s: float | None = None,
+        *,
+        is_newcomer: bool = False,
+        is_long: bool = False,
     ) -> float | None:
         """Seconds until this claim may start, 0 when it may now; None when nothing is known.
 
         `hold_s` is how long a request is held, for as long as none was seen to end; `is_newcomer` forecasts for a
-        tenant of which nothing waits.
+        tenant of which nothing waits, `is_long` for a claim that does not say how long its prompt is.
         """
         share = self.shares.get(claim.lane) or self._adopt(claim.lane)
-        if self.may_pass(share, claim.tenant) and self.may_start(share, claim.tenant, now):
+        is_long = is_long or claim.is_long
+        if self.may_pass(share, claim.tenant, is_long) and self.may_start(share, claim.tenant, is_long, now):
             return 0.0
-        rate = self._start_rate(now, share, claim.tenant, hold_s)
-        if rate is None:
-            return None
         queue, num_ahead = share.queue, 0.0
         if queue.num_waiting:
             num_ahead = queue.tokens_ahead("" if is_newcomer else claim.tenant) * queue.num_waiting / queue.tokens
+        rate = self._release_rate(now, share, hold_s)
+        if share.has_room and self.in_flight < self.cap and share.is_paced(claim.tenant, is_long, now):
+            # There are permits: what is waited for is that prompts of the kind are read.
+            rate = max(rate or 0.0, share.paces[is_long].per_s or 0.0) or None
+            num_kind = queue.num_long if is_long else queue.num_waiting - queue.num_long
+            num_ahead *= num_kind / max(queue.num_waiting, 1)
+        if rate is None:
+            return None
         ahead = share.caution * num_ahead + 1.0
         return (ahead if share.limit is None else ahead + share.limit.excess(share.tokens)) / rate
 
@@ -222,14 +230,6 @@ class Ledger:
             return False
         rate = self._release_rate(now, share, None)
         return rate is not None and num_waiting > rate * slo_s
-
-    def _start_rate(self, now: float, share: LaneShare, tenant: str, hold_s: float | None) -> float | None:
-        """Waiters of this lane that start in a second; None when nothing is known yet."""
-        rate = self._release_rate(now, share, hold_s)
-        if not share.has_room or self.in_flight >= self.cap or not share.is_paced(tenant, now):
-            return rate
-        read_per_s = share.pace.per_s  # there are permits: what is waited for is that prompts are read
-        return rate if read_per_s is None else max(rate or 0.0, read_per_s)
 
     def _release_rate(self, now: float, share: LaneShare, hold_s: float | None) -> float | None:
         """Permits a second that come back to this lane's waiters; None when nothing is known yet."""
@@ -278,7 +278,7 @@ class Ledger:
                 kept: share for kept, share in self.shares.items() if share.in_flight or kept in self.waiting
             }
         share = self.shares[lane] = LaneShare(lane, self._adaptive(lane, None))
-        share.pace.room = self._room_of(lane)
+        self._set_room(share)
         self.refresh_limit()
         return share
 
@@ -298,12 +298,20 @@ class Ledger:
             share.check_integrity()
 
 
-def _may_send(share: LaneShare, now: float, may_go: MayGo | None, tenant: str) -> bool:
-    return not share.is_paced(tenant, now) and (may_go is None or may_go(tenant))
+def _may_go(share: LaneShare, now: float, *, is_for_sparse: bool) -> MayGo | None:
+    """Who of those that wait in a lane may have its next permit; None: anybody."""
+    is_full, is_paced = not share.has_room, share.has_unread
+    if not (is_full or is_paced or is_for_sparse):
+        return None
 
+    def may_go(tenant: str, is_long: bool) -> bool:
+        return (
+            not (is_paced and share.is_paced(tenant, is_long, now))
+            and not (is_full and not share.has_room_for(tenant))
+            and not (is_for_sparse and not share.is_sparse(tenant))
+        )
 
-def _may_all(one: MayGo, other: MayGo, tenant: str) -> bool:
-    return one(tenant) and other(tenant)
+    return may_go
 
 
 def _spent(share: LaneShare) -> float:

@@ -59,7 +59,7 @@ class Limiter:
     @property
     def num_unread(self) -> int:
         """Permits whose first token is awaited, of those whose prompt counts."""
-        return sum([share.pace.num_unread for share in self._ledger.shares.values()])
+        return sum([pace.num_unread for share in self._ledger.shares.values() for pace in share.paces])
 
     def set_limit(self, limit: Limit, *, start: int | None = None, is_adaptive: bool = False) -> None:
         """Use another Limit from now on; permits already out stay valid."""
@@ -76,13 +76,21 @@ class Limiter:
         if self._ledger.set_room(step_tokens):
             self._grant_waiting()
 
-    def wait_s(self, now: float, claim: Claim, hold_s: float | None = None, *, is_newcomer: bool = False) -> float:
+    def wait_s(
+        self,
+        now: float,
+        claim: Claim,
+        hold_s: float | None = None,
+        *,
+        is_newcomer: bool = False,
+        is_long: bool = False,
+    ) -> float:
         """Seconds this claim is forecast to wait here for a permit; 0 when it may start, or when nothing is known.
 
         `hold_s` is how long a request is held, for as long as none was seen to end; `is_newcomer` forecasts for a
-        tenant of which nothing waits.
+        tenant of which nothing waits, `is_long` for a claim that does not say yet how long its prompt is.
         """
-        return self._ledger.wait_s(now, claim, hold_s, is_newcomer=is_newcomer) or 0.0
+        return self._ledger.wait_s(now, claim, hold_s, is_newcomer=is_newcomer, is_long=is_long) or 0.0
 
     def demand_ratio(self, now: float, claim: Claim) -> float:
         """By what factor a forecast for this claim has to fit into its time: by how much forecasts are exceeded, and
@@ -104,9 +112,9 @@ class Limiter:
         share = ledger.shares.get(claim.lane) or ledger.share_of(claim.lane)
         if ledger.waiting:
             self._grant_waiting()  # a reserve may have shrunk with time
-            if not ledger.may_pass(share, claim.tenant):
+            if not ledger.may_pass(share, claim.tenant, claim.is_long):
                 return None
-        if not ledger.may_start(share, claim.tenant, now):
+        if not ledger.may_start(share, claim.tenant, claim.is_long, now):
             return None
         unread = ledger.open(share, claim, now)
         return Permit(self, claim, granted_at=now, unread=unread)
@@ -224,7 +232,7 @@ class Limiter:
 
     def _close(self, share: LaneShare, claim: Claim, tokens: int, unread: int) -> None:
         if unread:
-            share.pace.drop(unread)
+            share.paces[claim.is_long].drop(unread)
         self._ledger.close(share, claim, tokens)
         if self._ledger.waiting:
             self._grant_waiting()
@@ -239,7 +247,7 @@ class Limiter:
         ledger.note_held(share, now, now - permit.granted_at, claim.tokens)
         claim.lane.drained.add(now)
         if permit.unread:
-            share.pace.drop(permit.unread)
+            share.paces[claim.is_long].drop(permit.unread)
         ledger.close(share, claim, permit.tokens)
         if ledger.waiting:
             self._grant_waiting()
@@ -255,7 +263,7 @@ class Limiter:
         """A permit's first token came; what it takes without a queue is `expected_s`."""
         share = self._ledger.shares[permit.claim.lane]
         if permit.unread:
-            share.pace.read(self._clock(), permit.unread)
+            share.paces[permit.claim.is_long].read(self._clock(), permit.unread)
             permit.unread = 0
         self._ledger.note_ttft(share, permit.claim, self._clock(), measured_s, expected_s)
         self._grant_waiting()

@@ -11,6 +11,7 @@ from gateway.admission.claim import Claim
 from gateway.admission.row_bound import rows_within
 from gateway.routing.ask import Ask
 from gateway.routing.candidate import Candidate, Seen
+from gateway.routing.forecast import LONG_PROMPT_TOKENS
 from gateway.routing.live import LiveDeployment
 from gateway.routing.planned_route import PlannedRoute
 
@@ -153,7 +154,8 @@ class Lookout:
         ttft_s = forecast.ttft_s(now, price.uncached_tokens, lane)
         tpot_s: float | None = None
         if is_stream and ask.tpot_slo_s is None:
-            wait_s, service_s = live.limiter.wait_s(now, claim, ttft_s), ttft_s
+            is_long = price.uncached_tokens > LONG_PROMPT_TOKENS
+            wait_s, service_s = live.limiter.wait_s(now, claim, ttft_s, is_long=is_long), ttft_s
         else:
             tpot_s = forecast.tpot_s(now)
             total_s = ttft_s + max(price.output_tokens - 1, 0) * tpot_s

@@ -1,9 +1,10 @@
 """Pace: how much of a lane's prompts a deployment may hold unread.
 
 What was sent stands in the deployment's own queue, where nobody is fair: a tenant's backlog is read before the one
-request of another, a long prompt before a short one. So a lane sends about what one step can read, and the rest waits
-here, where turns and targets count. Each first token lets the next ones go. Of that, a tenant above a fair part of a
-lane that others use as well has a part only, so that whoever asks rarely finds next to nothing ahead.
+request of another. So a lane sends about what one step can read, and the rest waits here, where turns and targets
+count. Each first token lets the next ones go. Short prompts and long ones are counted apart, as they stand apart in an
+engine with lanes. A tenant above a fair part of a lane that others use as well has a part of the room only, and sends
+neither kind while it is used, so that whoever asks rarely finds next to nothing ahead.
 
 It never stops a lane: one request may always be unread, and one that shows no first token for long is not waited for.
 """

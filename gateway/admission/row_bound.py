@@ -9,6 +9,8 @@ from gateway.routing.forecast import DeploymentForecast
 
 REFRESH_S: Final = 0.25
 MAX_ROWS: Final = 1024
+KEPT_ROWS_DIVISOR: Final = 16
+"""One of so many rows the bundled engine keeps for short prompts."""
 
 
 class RowBound:
@@ -31,8 +33,20 @@ class RowBound:
 
 
 def rows_within(forecast: DeploymentForecast, now: float, tpot_s: float) -> int | None:
-    """The most rows beside which tokens come within `tpot_s`; None for any number, and where not even one does, for
-    then no bound would help."""
+    """The most requests that get a row at once and beside which tokens come within `tpot_s`; None for any number.
+
+    More than there are rows would stand in the engine's own queue, where targets do not count; and the few that it
+    keeps for short prompts would, if we filled them, let none of the long ones start.
+    """
+    paced, there = _rows_in_pace(forecast, now, tpot_s), forecast.max_num_rows
+    if not there:
+        return paced
+    there -= there // KEPT_ROWS_DIVISOR
+    return there if paced is None else min(paced, there)
+
+
+def _rows_in_pace(forecast: DeploymentForecast, now: float, tpot_s: float) -> int | None:
+    """None where not even one row is, for then no bound would help."""
     if forecast.tpot_s(now, 1) > tpot_s or forecast.tpot_s(now, MAX_ROWS) <= tpot_s:
         return None
     fits, misses = 1, MAX_ROWS

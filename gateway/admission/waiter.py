@@ -16,6 +16,7 @@ class Waiter:
         "due_at",
         "granted",
         "is_lane_short",
+        "is_long",
         "is_tenant_short",
         "is_waiting",
         "since",
@@ -26,6 +27,7 @@ class Waiter:
     def __init__(self, claim: Claim, since: float, granted: asyncio.Future[Shed | None]) -> None:
         self.claim = claim
         self.tokens = claim.tokens
+        self.is_long = claim.is_long
         self.since = since
         self.due_at = claim.start_by
         """After this it is no longer worth starting; `claim.NEVER` when it always is."""

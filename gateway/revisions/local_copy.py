@@ -5,14 +5,10 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
 
 import msgspec
 
 from gateway.revisions.revision import Revision
-
-COPY_FILE: Final = "policy.last.json"
-"""In `runtime_dir`."""
 
 
 class LocalCopy:

@@ -18,8 +18,16 @@ LANE = Lane("a")
 NO_FUTURE = cast("asyncio.Future[Any]", None)
 
 
-def waiter(tenant: str = "t", tokens: int = 100, *, ttft_by: float | None = None, is_retry: bool = False) -> Waiter:
-    return Waiter(Claim(LANE, tenant, tokens, None, ttft_by, is_retry), 0.0, NO_FUTURE)
+def waiter(
+    tenant: str = "t",
+    tokens: int = 100,
+    *,
+    ttft_by: float | None = None,
+    is_retry: bool = False,
+    prompt: int = 0,
+    since: float = 0.0,
+) -> Waiter:
+    return Waiter(Claim(LANE, tenant, tokens, None, ttft_by, is_retry, prompt_tokens=prompt), since, NO_FUTURE)
 
 
 def filled(*waiters: Waiter) -> FairQueue:
@@ -53,6 +61,22 @@ def test_the_newest_goes_first_when_time_does_not_suffice_for_all() -> None:
     waiters = [waiter(ttft_by=float(number)) for number in range(5)]
 
     assert drained(filled(*waiters), newest_first=True) == waiters[::-1]
+
+
+def test_short_prompts_of_a_tenant_pass_its_long_ones_where_those_may_not_go() -> None:
+    long, short = waiter(ttft_by=3.0, prompt=5000), waiter(ttft_by=9.0, prompt=100)
+    queue = filled(long, short)
+
+    assert queue.pop(may_go=lambda _, is_long: not is_long) is short
+    assert queue.pop(may_go=lambda _, is_long: not is_long) is None
+    assert queue.pop() is long
+
+
+def test_both_kinds_of_a_tenant_share_one_order() -> None:
+    long, short = waiter(ttft_by=3.0, prompt=5000, since=1.0), waiter(ttft_by=9.0, prompt=100, since=2.0)
+
+    assert drained(filled(short, long)) == [long, short]
+    assert drained(filled(short, long), newest_first=True) == [short, long]
 
 
 def test_tenants_share_in_tokens_not_in_requests() -> None:
@@ -129,10 +153,10 @@ def test_with_very_many_tenants_what_is_ahead_is_bounded_from_above() -> None:
 def test_a_filter_leaves_tenants_out_and_in_place() -> None:
     queue = filled(*(waiter("a") for _ in range(3)), waiter("b"))
 
-    one = queue.pop(may_go=lambda tenant: tenant == "b")
+    one = queue.pop(may_go=lambda tenant, _: tenant == "b")
     assert one is not None
     assert one.claim.tenant == "b"
-    assert queue.pop(may_go=lambda tenant: tenant == "b") is None
+    assert queue.pop(may_go=lambda tenant, _: tenant == "b") is None
     assert len(drained(queue)) == 3
 
 
@@ -150,9 +174,10 @@ class FairQueueMachine(RuleBasedStateMachine):
         tokens=st.integers(1, 5000),
         ttft_by=st.none() | st.floats(0, 100),
         is_retry=st.booleans(),
+        prompt=st.sampled_from([10, 5000]),
     )
-    def push(self, tenant: str, tokens: int, ttft_by: float | None, is_retry: bool) -> None:
-        one = waiter(tenant, tokens, ttft_by=ttft_by, is_retry=is_retry)
+    def push(self, tenant: str, tokens: int, ttft_by: float | None, is_retry: bool, prompt: int) -> None:
+        one = waiter(tenant, tokens, ttft_by=ttft_by, is_retry=is_retry, prompt=prompt, since=float(len(self.inside)))
         self.queue.push(one)
         self.inside[one] = None
 
@@ -163,13 +188,13 @@ class FairQueueMachine(RuleBasedStateMachine):
         if one is not None:
             del self.inside[one]
 
-    @rule(allowed=st.sets(st.sampled_from("abcdef")))
-    def pop_some(self, allowed: set[str]) -> None:
-        one = self.queue.pop(may_go=allowed.__contains__)
-        waiting = {other.claim.tenant for other in self.inside} & allowed
+    @rule(allowed=st.sets(st.tuples(st.sampled_from("abcdef"), st.booleans())))
+    def pop_some(self, allowed: set[tuple[str, bool]]) -> None:
+        one = self.queue.pop(may_go=lambda tenant, is_long: (tenant, is_long) in allowed)
+        waiting = {(other.claim.tenant, other.is_long) for other in self.inside} & allowed
         assert (one is None) == (not waiting)
         if one is not None:
-            assert one.claim.tenant in allowed
+            assert (one.claim.tenant, one.is_long) in allowed
             del self.inside[one]
 
     @precondition(lambda self: self.inside)
@@ -209,6 +234,8 @@ class FairQueueMachine(RuleBasedStateMachine):
         self.queue.check_integrity()
         assert self.queue.num_waiting == len(self.inside)
         assert self.queue.tokens == sum(one.tokens for one in self.inside)
+        for is_long in (False, True):
+            assert self.queue.has_waiting(is_long=is_long) == any(one.is_long is is_long for one in self.inside)
 
 
 TestFairQueueMachine = FairQueueMachine.TestCase

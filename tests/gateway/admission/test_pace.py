@@ -85,6 +85,30 @@ def test_lanes_do_not_wait_for_what_another_has_sent(clock: Clock) -> None:
     assert send(limiter, lane(), 100) is not None
 
 
+def test_short_prompts_of_a_lane_do_not_wait_for_its_long_ones(clock: Clock) -> None:
+    async def main() -> None:
+        limiter, mixed = paced(clock), lane()
+        while send(limiter, mixed, 3000) is not None:
+            pass
+        waiting = asyncio.ensure_future(limiter.acquire(claim(mixed, 3000)))
+        await asyncio.sleep(0)
+        assert limiter.wait_s(clock.now, claim(mixed, 100)) == 0.0
+        assert send(limiter, mixed, 100) is not None
+        assert limiter.num_waiting == 1
+        waiting.cancel()
+
+    asyncio.run(main())
+
+
+def test_a_tenant_with_much_sends_neither_kind_while_it_has_either_unread(clock: Clock) -> None:
+    limiter, mixed = paced(clock), lane()
+    assert send(limiter, mixed, 100, "quiet") is not None
+    while send(limiter, mixed, 3000, "greedy") is not None:
+        pass
+    assert send(limiter, mixed, 100, "greedy") is None
+    assert send(limiter, mixed, 100, "another") is not None
+
+
 def test_a_tenant_with_much_leaves_room_for_one_with_little(clock: Clock) -> None:
     limiter, short = paced(clock), lane()
     assert send(limiter, short, 100, "quiet") is not None
