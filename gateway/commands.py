@@ -48,6 +48,7 @@ def up(options: argparse.Namespace) -> int:
     from gateway.console import Console
     from gateway.launch import LaunchError, available_cores, plan_launch
     from gateway.policy_file import PolicyFileError, read_policy
+    from gateway.revisions.starting import starting_policy
     from gateway.routing.quality_files import load_predictors
     from gateway.runtime_lock import RuntimeDirError, RuntimeLock
     from gateway.supervisor import Supervisor, supervise
@@ -57,8 +58,12 @@ def up(options: argparse.Namespace) -> int:
         predictors = load_predictors(config.quality_dir)
         found = read_policy(config.policy, config.policy_variables, _accept(config), predictors)
         with RuntimeLock(config.runtime_dir):
-            plan = plan_launch(config, found.policy, _passed_on(options, config), num_cores=available_cores())
-            supervisor = Supervisor(plan, console=Console(sys.stdout), probe=probe.get, needs_key=found.policy.has_keys)
+            policy, note = starting_policy(config, found.policy)
+            plan = plan_launch(config, policy, _passed_on(options, config), num_cores=available_cores())
+            console = Console(sys.stdout)
+            if note is not None:
+                console.say(note)
+            supervisor = Supervisor(plan, console=console, probe=probe.get, needs_key=policy.has_keys)
             return asyncio.run(supervise(supervisor))
     except (ConfigError, PolicyFileError) as error:
         raise UsageError(str(error)) from error

@@ -36,7 +36,7 @@ from gateway.revisions.book import PolicyBook
 from gateway.revisions.canaries import Canaries, OnTrial
 from gateway.revisions.canary import Canary
 from gateway.revisions.last_day import LastDay
-from gateway.revisions.local_copy import LocalCopy
+from gateway.revisions.local_copy import COPY_FILE, LocalCopy
 from gateway.revisions.reading import DocumentReader
 from gateway.revisions.seed import Seed
 from gateway.revisions.stored import StoredPolicy
@@ -102,7 +102,7 @@ class ControlPlane:
                 store,
                 reader=reader,
                 seed=Seed(path=config.policy, is_bundled=config.has_bundled_policy),
-                copy=LocalCopy(config.runtime_dir / "policy.last.json"),
+                copy=LocalCopy(config.runtime_dir / COPY_FILE),
                 on_revision=on_revision,
                 on_status=on_status,
                 wall=wall,

@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
 from gateway.revisions.revision import Revision
+
+COPY_FILE: Final = "policy.last.json"
+"""In `runtime_dir`."""
 
 
 class LocalCopy:

@@ -1,0 +1,79 @@
+"""`penstock up` starts the engines of the policy that the gateway will serve."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from gateway.config import GatewayConfig, bundled_policy_path
+from gateway.launch import plan_launch
+from gateway.policy_file import read_policy
+from gateway.revisions.starting import Starting, starting_policy
+from routing_policies.document import Policy
+from tests.gateway.admin.test_policy_life import apply, in_force, stored
+
+ONE_ENGINE = """
+schema_version: 1
+deployments:
+  - {id: small, url: "unix:${runtime_dir}/small.sock", model: penstock-small}
+"""
+
+
+def config_of(folder: Path, **changed: object) -> GatewayConfig:
+    given: dict[str, object] = {"public_listen": "127.0.0.1:0", "admin_listen": "127.0.0.1:0"}
+    return GatewayConfig(runtime_dir=folder, **{**given, **changed})  # type: ignore[arg-type]
+
+
+def started(config: GatewayConfig) -> Starting:
+    in_file = read_policy(config.policy, config.policy_variables, lambda policy: None).policy
+    return starting_policy(config, in_file)
+
+
+def engines_of(config: GatewayConfig, policy: Policy) -> list[str]:
+    return [engine.child.name for engine in plan_launch(config, policy, [], num_cores=2).engines]
+
+
+async def revise(folder: Path, document: str) -> None:
+    """As an admin would have done while the gateway ran."""
+    async with stored(folder) as stack:
+        seed = await in_force(stack)
+        assert (await apply(stack, document, etag=seed["etag"])).status == 200
+    (folder / "policy.yaml").write_text(bundled_policy_path().read_text())
+
+
+def test_without_a_revision_the_file_is_what_will_be_served(tmp_path: Path) -> None:
+    config = config_of(tmp_path)
+    found = started(config)
+    assert (engines_of(config, found.policy), found.note) == (["small", "large"], None)
+
+
+async def test_a_revision_of_the_store_decides_which_engines_start_and_it_is_said(tmp_path: Path) -> None:
+    await revise(tmp_path, ONE_ENGINE)
+    config = config_of(tmp_path, policy=tmp_path / "policy.yaml", policy_source="store")
+    found = await asyncio.to_thread(started, config)
+    assert engines_of(config, found.policy) == ["small"]
+    assert found.note is not None
+    assert found.note.startswith("engines are those of revision 2 (")
+    as_file = await asyncio.to_thread(
+        started, config_of(tmp_path, policy=tmp_path / "policy.yaml", policy_source="file")
+    )
+    assert (engines_of(config, as_file.policy), as_file.note) == (["small", "large"], None)
+
+
+async def test_while_the_store_is_lost_the_revision_seen_last_decides(tmp_path: Path) -> None:
+    await revise(tmp_path, ONE_ENGINE)
+    config = config_of(tmp_path, policy=tmp_path / "policy.yaml", policy_source="store", store="redis://127.0.0.1:1/0")
+    found = await asyncio.to_thread(started, config)
+    assert engines_of(config, found.policy) == ["small"]
+    assert "the store cannot be used" in (found.note or "")
+
+
+async def test_a_revision_that_cannot_be_read_is_said_and_the_file_decides(tmp_path: Path) -> None:
+    await revise(tmp_path, ONE_ENGINE)
+    lost = "redis://127.0.0.1:1/0"
+    config = config_of(tmp_path, policy=tmp_path / "policy.yaml", policy_source="store", store=lost)
+    path = tmp_path / "policy.last.json"
+    path.write_text(path.read_text().replace("schema_version: 1", "schema_version: 99"))
+    found = await asyncio.to_thread(started, config)
+    assert engines_of(config, found.policy) == ["small", "large"]
+    assert "cannot be read" in (found.note or "")
