@@ -6,7 +6,7 @@ import difflib
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from ipaddress import ip_address
 from pathlib import Path
@@ -24,6 +24,7 @@ DEFAULT_FILE = "penstock.toml"
 ENV_PREFIX = "PENSTOCK_"
 EMBEDDED = "embedded:"
 DEFAULT_STORE = "store.sqlite3"
+ANSWERS_SUFFIX = ".answers"
 CONFIG_ENV = "PENSTOCK_CONFIG"
 MAX_CONFIG_BYTES = 256 * 1024
 
@@ -106,7 +107,8 @@ class GatewayConfig:
     cache_max_mb: int = 64
     """Memory for answers that are kept; which are, the policy says."""
     cache_shared: bool | None = None
-    """Whether kept answers are shared through the store; None: where the store is a Redis."""
+    """Whether gateways with the same store share kept answers; None: where it is a Redis, else only later starts of
+    this one find them; false: they are kept in memory alone."""
     memory_limit_mb: int | None = None
     """Above it new requests are refused, near it the least urgent ones; None is 90 % of the control group's limit."""
     log_level: LogLevel = "info"
@@ -195,8 +197,16 @@ class GatewayConfig:
 
     @property
     def shares_cache(self) -> bool:
-        """Whether kept answers are shared through the store."""
+        """Whether other gateways find kept answers."""
         return self.store_address.kind != "embedded" if self.cache_shared is None else self.cache_shared
+
+    @property
+    def answers_address(self) -> StoreAddress:
+        """Where kept answers are: beside an embedded store, so that nothing else waits for its file."""
+        address = self.store_address
+        if address.kind != "embedded" or address.path is None:
+            return address
+        return replace(address, path=address.path.with_name(address.path.name + ANSWERS_SUFFIX))
 
     @property
     def policy_variables(self) -> dict[str, str]:

@@ -73,7 +73,7 @@ class KeptAnswers:
         self._log = log
         self.books = RouteBooks(judges.first)
         self.audits = AuditBook(self.books, bound_of=self._bound_of, on_level=self._note_level)
-        tier = ExactTier(max_bytes=max_bytes, on_removed=self._removed)
+        tier = ExactTier(max_bytes=max_bytes, on_removed=self._removed, on_evicted=self._evicted)
         self.exact = ExactCache(
             tier, wall=time.time, on_taken=self._taken, on_wrong=self._wrong, on_purged=self._purged
         )
@@ -201,6 +201,9 @@ class KeptAnswers:
 
     def _removed(self, entry: CacheEntry) -> None:
         self.semantic.removed(entry)
+
+    def _evicted(self, entry: CacheEntry) -> None:
+        self.exact.evicted(entry)
 
     def _taken(self, entry: CacheEntry) -> None:
         self.semantic.taken(entry)

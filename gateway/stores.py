@@ -12,6 +12,7 @@ from gateway.admission.quotas import Quotas
 from gateway.cache.exact_cache import ExactCache
 from gateway.cache.sharing import Sharing
 from gateway.config import GatewayConfig
+from gateway.store.address import StoreAddress
 from gateway.store.base import StoreUnavailable
 from gateway.store.guarded import GuardedStore
 from gateway.store.opening import open_store
@@ -49,17 +50,19 @@ class Stores:
             count_refusal=lambda tenant, limit: metrics.quota_refused.labels(tenant, limit).inc(),
         )
         self.sharing: Sharing | None = None
-        """None where the cache stays in this process."""
+        """None where the cache stays in memory."""
         self._entries: GuardedStore | None = None
-        if config.shares_cache:
+        if config.cache_shared is not False:
             # On connections and with a breaker of its own: however much of the cache travels, limits do not wait.
-            self._entries = self._open(_SHARING_TIMEOUT_S, is_side=True)
+            self._entries = self._open(_SHARING_TIMEOUT_S, is_side=True, address=config.answers_address)
             self.sharing = Sharing(
                 cache,
                 self._entries,
                 wall=time.time,
                 new_name=lambda: secrets.token_hex(8),
                 count=lambda event: metrics.cache_sharing.labels(event).inc(),
+                is_mirror=config.store_address.kind == "embedded",
+                is_alone=not config.shares_cache,
             )
             cache.share_with(self.sharing)
 
@@ -91,8 +94,8 @@ class Stores:
         yield self.control
         yield self.limits
 
-    def _open(self, timeout_s: float, *, is_side: bool) -> GuardedStore:
-        address = self._config.store_address
+    def _open(self, timeout_s: float, *, is_side: bool, address: StoreAddress | None = None) -> GuardedStore:
+        address = address or self._config.store_address
         watch = StoreWatch(self._metrics, self._log, address.shown, is_side=is_side)
         raw = open_store(address, timeout_s=timeout_s, clock=time.monotonic, wall=time.time, on_damage=watch.damaged)
         return GuardedStore(raw, timeout_s=timeout_s, clock=time.monotonic, observer=watch)

@@ -27,6 +27,7 @@ BENCHES = {
     "replay": "a recorded trace through the gateway: goodput, and how good the forecast of first tokens was",
     "admission_cost": "CPU time of pricing, quota, admission and routing with many deployments and tenants",
     "cache": "exact hits, what a miss costs, and that no answer crosses a scope",
+    "replicas": "gateways that share a Redis: how soon a write is a hit elsewhere, what a kill of either loses",
     "encoder": "the text encoder: time of one text in both precisions, and whether int8 decides as fp32 does",
     "index": "the vector index with very many entries: lookup time, recall, memory, start from a snapshot",
     "routing": "small or large: quality and calls of the shipped predictor, cascade, attacks; public outcomes",

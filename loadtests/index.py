@@ -3,7 +3,8 @@
 The index is called as the cache calls it, in this process, which is why this bench imports the gateway. Entries come in
 blocks, each of which moves into the graph before the next; then every query is looked up alone, first once to warm up.
 What a lookup should have found is known from comparing each query with every entry in float32. Memory is what the
-process grew by from the empty index to the full one; the start is a load of the snapshot, checksum included.
+process grew by from the empty index to the full one; the start is a load of the snapshot, checksum included. Last, the
+index is loaded, grown and saved once more beside an event loop, whose pauses are told.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import csv
 import gc
 import gzip
 import os
+import sys
 import tempfile
 import time
 from dataclasses import dataclass
@@ -25,14 +27,17 @@ import numpy as np
 from gateway.cache.vector_index import VectorIndex
 from gateway.cache.vector_snapshot import SnapshotUnusable, load, save
 from loadtests.card import Card
+from loadtests.index_pauses import measured_pauses
 from loadtests.measures import percentile
 from loadtests.vector_source import Drawn, Jittered, Matrix, Source, unit
 
 _CONTEXT: Final = b"the context"
-_ENCODER: Final = "bench"
 _DIMENSIONS: Final = 384
 _BLOCK: Final = 10_000
 _MOVE_ROWS: Final = 256
+_GROWN_ROWS: Final = 4000
+"""After the lookups, to see what growth costs the event loop; more than may wait beside a graph."""
+_SAVE_BLOCKS: Final = 10
 _ROWS_PER_TOPIC: Final = 20
 _QUESTIONS: Final = "cache/qqp_calibration_questions.csv.gz"
 _MEGABYTE: Final = 1e6
@@ -45,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=1, help="of all draws (default %(default)s)")
     real = "folder of evaluation data: entries are its questions' vectors with jitter, instead of drawn ones"
     parser.add_argument("--data", type=Path, help=real)
-    kept = "keep the snapshot here, and start from it when it is there"
+    kept = "keep the snapshot here, every 100,000 entries, and go on from it when it is there"
     parser.add_argument("--snapshot", type=Path, help=kept)
 
 
@@ -54,7 +59,7 @@ async def run(options: argparse.Namespace) -> Card:
     if options.data is not None and not (options.data / _QUESTIONS).is_file():
         raise OSError(f"{options.data / _QUESTIONS} is missing; leave --data out to use drawn vectors")
     source = _source(options)
-    questions = _questions(options, source)
+    name, questions = _name(options), _questions(options, source)
     with tempfile.TemporaryDirectory() as folder:
         path = options.snapshot or Path(folder) / "vectors"
         before = _resident_bytes()
@@ -64,9 +69,11 @@ async def run(options: argparse.Namespace) -> Card:
         del index
         gc.collect()
         begun = time.perf_counter()
-        num_loaded = len(load(path, _ENCODER, _DIMENSIONS))
+        num_loaded = len(load(path, name, _DIMENSIONS))
         load_s = time.perf_counter() - begun
         snapshot_bytes = path.stat().st_size
+        grown = source.block(len(_blocks(options)), _GROWN_ROWS)
+        pauses = await measured_pauses(path, name, _DIMENSIONS, _CONTEXT, grown)
     recall = float(np.mean([got == best for got, best in zip(found.best, questions.best, strict=True)]))
     return Card(
         bench="index",
@@ -80,9 +87,10 @@ async def run(options: argparse.Namespace) -> Card:
             "memory_mb": memory / _MEGABYTE,
             "load_s": load_s,
             "snapshot_mb": snapshot_bytes / _MEGABYTE,
-            "build_s": build_s,
+            "build_cpu_s": build_s,
             "vectors": "drawn" if options.data is None else "questions with jitter",
             "query_similarity_p50": float(np.median(questions.similarities)),
+            **pauses,
         },
         notes=("recall: the id found first is that of the entry with the highest cosine, in float32, of all",),
         failed=None if num_loaded == options.entries else f"{num_loaded} entries came back from the snapshot",
@@ -138,26 +146,41 @@ def _questions(options: argparse.Namespace, source: Source) -> _Questions:
 
 
 async def _filled(options: argparse.Namespace, source: Source, path: Path) -> tuple[VectorIndex, float | None]:
-    """The full index and how long it was built; not at all when there is a snapshot of it."""
-    try:
-        index = load(path, _ENCODER, _DIMENSIONS)
-        if len(index) == options.entries:
-            return index, None
-    except SnapshotUnusable:
-        pass  # it is made now
-    index = VectorIndex(_DIMENSIONS, _ENCODER)
+    """The full index and the CPU seconds that it took; None where part of it was there from an earlier run."""
+    name = _name(options)
+    index = _begun(path, name)
+    num_before = len(index)
     build_s = 0.0
     for number, rows in _blocks(options):
+        if (number + 1) * _BLOCK <= num_before:
+            continue
         block = source.block(number, rows)
-        begun = time.perf_counter()
+        begun = time.process_time()
         for place, vector in enumerate(block, number * _BLOCK):
             index.add(_CONTEXT, _exact(place), vector)
         while index.move(_MOVE_ROWS):
             pass
-        build_s += time.perf_counter() - begun
+        build_s += time.process_time() - begun
         await asyncio.sleep(0)  # where a signal to stop is taken
-    save(index, path)
-    return index, build_s
+        if options.snapshot is not None and (number + 1) % _SAVE_BLOCKS == 0:
+            save(index, path)
+            print(f"{len(index)} entries after {build_s:.0f} s of CPU", file=sys.stderr, flush=True)
+    if len(index) > num_before:
+        save(index, path)
+    return index, None if num_before else build_s
+
+
+def _name(options: argparse.Namespace) -> str:
+    """In the place of an encoder's: only a snapshot of the same entries is gone on from."""
+    return f"bench {options.entries} {options.seed} {'drawn' if options.data is None else 'questions'}"
+
+
+def _begun(path: Path, name: str) -> VectorIndex:
+    """What an earlier run left, else an empty one."""
+    try:
+        return load(path, name, _DIMENSIONS)
+    except SnapshotUnusable:
+        return VectorIndex(_DIMENSIONS, name)
 
 
 def _look_up(index: VectorIndex, queries: Matrix) -> _Found:

@@ -77,6 +77,12 @@ class Process:
             os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
 
+    async def kill(self) -> None:
+        """End it without a word, and its children."""
+        assert self._process is not None
+        os.killpg(self._process.pid, signal.SIGKILL)
+        await self._process.wait()
+
     async def wait_until(self, is_ready: Callable[[], Awaitable[bool]], timeout_s: float) -> None:
         """Returns once `is_ready` says so. Raises ProcessFailed when the process ends first, or at the limit."""
         deadline = asyncio.get_running_loop().time() + timeout_s

@@ -96,17 +96,23 @@ async def start_gateway_with(
     *,
     settings: Mapping[str, object] = MappingProxyType({}),
     cores: set[int] | None = None,
+    name: str = "",
 ) -> Server:
-    """A gateway under the given policy document; `settings` are further keys of its penstock.toml."""
-    path = bench.folder / "policy.yaml"
+    """A gateway under the given policy document; `settings` are further keys of its penstock.toml, `name` is for one of
+    several, which has a folder of its own."""
+    folder = bench.folder / name
+    folder.mkdir(exist_ok=True)
+    path = folder / "policy.yaml"
     path.write_text(json.dumps(policy))  # JSON is YAML, and needs no writer of our own
-    file = bench.folder / "penstock.toml"
+    file = folder / "penstock.toml"
     further = "".join(f"{key} = {json.dumps(value)}\n" for key, value in settings.items())
     file.write_text(
-        f'policy = "{path}"\nruntime_dir = "{bench.folder}"\nlog_level = "warning"\n'
+        f'policy = "{path}"\nruntime_dir = "{folder}"\nlog_level = "warning"\n'
         f'public_listen = "127.0.0.1:0"\nadmin_listen = "127.0.0.1:0"\n{further}'
     )
-    process = await bench.start("gateway", "gateway", ["gateway", "--config", str(file), "--log-level", "info"], cores)
+    process = await bench.start(
+        name or "gateway", "gateway", ["gateway", "--config", str(file), "--log-level", "info"], cores
+    )
     listening: dict[str, int] = {}
 
     async def is_listening() -> bool:

@@ -33,6 +33,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "loadtests.cascade": frozenset({"gateway", "routing_policies"}),
     "loadtests.encoder": frozenset({"gateway"}),
     "loadtests.index": frozenset({"gateway"}),
+    "loadtests.index_pauses": frozenset({"gateway"}),
     "loadtests.routing": frozenset({"gateway", "routing_policies"}),
     "loadtests.routing_public": frozenset({"gateway", "routing_policies"}),
     # Tens of thousands of questions are asked for each bound.

@@ -60,13 +60,19 @@ class ExactTier:
     """
 
     def __init__(
-        self, *, max_bytes: int = DEFAULT_MAX_BYTES, on_removed: Callable[[CacheEntry], None] = lambda entry: None
+        self,
+        *,
+        max_bytes: int = DEFAULT_MAX_BYTES,
+        on_removed: Callable[[CacheEntry], None] = lambda entry: None,
+        on_evicted: Callable[[CacheEntry], None] = lambda entry: None,
     ) -> None:
-        """`on_removed` hears of every entry that leaves, whatever the reason; ValueError below 1 byte."""
+        """`on_removed` hears of every entry that leaves, whatever the reason, `on_evicted` of those that make room;
+        ValueError below 1 byte."""
         if max_bytes < 1:
             raise ValueError(f"max_bytes: expected a positive number, got {max_bytes}")
         self._max_bytes = max_bytes
         self._on_removed = on_removed
+        self._on_evicted = on_evicted
         self._held: dict[bytes, _Held] = {}
         self._by_id: dict[str, bytes] = {}
         self._heap: list[tuple[float, int, bytes]] = []
@@ -178,6 +184,7 @@ class ExactTier:
             if held is not None and held.worth == worth:
                 self._clock = worth
                 self._remove(exact)
+                self._on_evicted(held.entry)
 
     def _remove(self, exact: bytes) -> None:
         held = self._held.pop(exact)

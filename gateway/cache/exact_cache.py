@@ -39,12 +39,16 @@ class Others(Protocol):
         """An answer is wrong."""
         ...
 
+    def evicted(self, exact: bytes) -> None:
+        """There is no room for it here any more."""
+        ...
+
     def purged(self, selection: Selection) -> None:
         """Operators threw something out."""
         ...
 
-    def doubted(self, request_id: str, tenant: str) -> None:
-        """Feedback on an answer that this process does not know."""
+    def doubted(self, request_id: str, tenant: str) -> bool:
+        """Feedback on an answer that this process does not know; False: there is nobody to tell."""
         ...
 
 
@@ -185,10 +189,7 @@ class ExactCache:
 
     def pass_on_doubt(self, request_id: str, tenant: str) -> bool:
         """Ask the other processes to do what `note_wrong` could not; False where there are none."""
-        if self._others is None:
-            return False
-        self._others.doubted(request_id, tenant)
-        return True
+        return self._others is not None and self._others.doubted(request_id, tenant)
 
     def purge(self, selection: Selection, *, dry_run: bool) -> list[CacheEntry]:
         """What the selection covers here; removed, here and everywhere, unless it is a dry run."""
@@ -198,6 +199,11 @@ class ExactCache:
         if not dry_run and self._others is not None:
             self._others.purged(selection)
         return covered
+
+    def evicted(self, entry: CacheEntry) -> None:
+        """The tier had no room for it any more."""
+        if self._others is not None:
+            self._others.evicted(entry.exact)
 
     # What other processes tell.
 

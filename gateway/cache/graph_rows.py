@@ -7,7 +7,7 @@ ones to a new one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import islice
 from time import sleep
 from typing import Any, Final
@@ -17,14 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gateway.cache.flat_rows import Match
+from gateway.cache.id_map import IdMap
 
 faiss: Any = untyped_faiss
 """Its stubs know half of it."""
 
-LINKS: Final = 32
+LINKS: Final = 16
 """Neighbours of a row on the upper levels; on the lowest it has twice as many."""
-BUILD_BREADTH: Final = 100
-SEARCH_BREADTH: Final = 96
+BUILD_BREADTH: Final = 160
+SEARCH_BREADTH: Final = 256
 _BROADEN: Final = 4
 
 _FIRST_BYTES: Final = 1024
@@ -32,7 +33,11 @@ _PLACES_AT_ONCE: Final = 1000
 
 
 class GraphRows:
-    """Ids and their vectors; rows are only ever added at the end. Not thread-safe."""
+    """Ids and their vectors; rows are only ever added at the end.
+
+    Not thread-safe, but for this: `settle`, `remove`, `last` and questions about ids may be called while another thread
+    is in `append`, `nearest` or `write`, which are for one thread at a time.
+    """
 
     def __init__(self, dimensions: int) -> None:
         index = faiss.IndexHNSWSQ(dimensions, faiss.ScalarQuantizer.QT_fp16, LINKS, faiss.METRIC_INNER_PRODUCT)
@@ -47,10 +52,12 @@ class GraphRows:
         self._exacts = exacts
         self._living = living
         """One bit for each row, from the lowest bit of a byte up."""
-        self._places: dict[bytes, int] = {}
+        self._places = IdMap[int]()
         rows = enumerate(exacts)
         while some := list(islice(rows, _PLACES_AT_ONCE)):
-            self._places.update((exact, place) for place, exact in some if self._lives(place))
+            for place, exact in some:
+                if self._lives(place):
+                    self._places[exact] = place
             sleep(0)  # a million take most of a second, in which the event loop wants its turns
         self._untaken = len(exacts)
 
@@ -73,51 +80,54 @@ class GraphRows:
 
     @property
     def num_dead(self) -> int:
-        """Rows that only take up room."""
+        """Rows that only take up room, for the moment or for good."""
         return len(self._exacts) - len(self._places)
 
-    def ids(self) -> list[bytes]:
-        """All that live here."""
-        return list(self._places)
+    def ids(self) -> Iterable[bytes]:
+        """All that live here; nothing may change meanwhile."""
+        return iter(self._places)
 
     def vector(self, exact: bytes) -> NDArray[np.float32] | None:
         """The id's vector, as it came but for the precision."""
         place = self._places.get(exact)
         return None if place is None else self._vectors([place])[0]
 
-    def extend(self, exacts: list[bytes], rows: NDArray[np.float32]) -> None:
-        """Add ids that do not live here yet; a millisecond or two each where they are many."""
+    def append(self, exacts: list[bytes], rows: NDArray[np.float32]) -> int:
+        """Add rows, of which none lives before `settle` says so; the place of the first. A millisecond or so each where
+        they are many, and now and then far more."""
         faiss.omp_set_num_threads(1)
-        begin, end = len(self._exacts), len(self._exacts) + len(exacts)
+        begin = len(self._exacts)
         self._index.add(np.ascontiguousarray(rows))
-        if end > 8 * len(self._living):
-            self._living = np.concatenate([self._living, np.zeros(max(len(self._living), end // 8), np.uint8)])
-        for place, exact in zip(range(begin, end), exacts, strict=True):
-            self._living[place >> 3] |= 1 << (place & 7)
-            self._places[exact] = place
         self._exacts += exacts
-        self._untaken = end
+        return begin
+
+    def settle(self, exact: bytes, place: int) -> None:
+        """The id, which does not live here yet, lives in this place from now on."""
+        if place >= 8 * len(self._living):
+            self._living = np.concatenate([self._living, np.zeros(max(len(self._living), place >> 3), np.uint8)])
+        self._living[place >> 3] |= 1 << (place & 7)
+        self._places[exact] = place
+        self._untaken = max(self._untaken, place + 1)
 
     def remove(self, exact: bytes) -> bool:
         """Whether it was there."""
-        place = self._places.pop(exact, None)
+        place = self._places.pop(exact)
         if place is None:
             return False
         self._living[place >> 3] &= 255 ^ (1 << (place & 7))
         return True
 
-    def take(self, num_rows: int) -> tuple[list[bytes], NDArray[np.float32]]:
-        """Remove up to so many ids and return them with their vectors; all of them once it is asked often enough."""
-        places: list[int] = []
-        while self._untaken > 0 and len(places) < num_rows:
+    def last(self, num_rows: int) -> tuple[list[bytes], NDArray[np.float32]]:
+        """Up to so many of the ids that live here, with their vectors; others once those have been removed."""
+        while self._untaken > 0 and not self._lives(self._untaken - 1):
             self._untaken -= 1
-            if self._lives(self._untaken):
-                places.append(self._untaken)
-        taken = [self._exacts[place] for place in places]
-        rows = self._vectors(places)
-        for exact in taken:
-            self.remove(exact)
-        return taken, rows
+        places: list[int] = []
+        place = self._untaken
+        while place > 0 and len(places) < num_rows:
+            place -= 1
+            if self._lives(place):
+                places.append(place)
+        return [self._exacts[place] for place in places], self._vectors(places)
 
     def nearest(self, vector: NDArray[np.float32], count: int) -> list[Match]:
         """Up to `count` matches, best first; a near one is rarely missed."""
@@ -156,7 +166,8 @@ class GraphRows:
 
     def _lives(self, place: int) -> bool:
         """-1, which a search that found too little fills up with, does not."""
-        return place >= 0 and bool(self._living[place >> 3] >> (place & 7) & 1)
+        living = self._living
+        return 0 <= place < 8 * len(living) and bool(living[place >> 3] >> (place & 7) & 1)
 
     def _vectors(self, places: list[int]) -> NDArray[np.float32]:
         rows = [self._index.reconstruct(place) for place in places]

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 SAVE_S: Final = 300.0
 """Between two snapshots of an index that changes."""
-_ROWS_AT_ONCE: Final = 2
+_ROWS_AT_ONCE: Final = 1
+"""The event loop may have to wait for one handful."""
 _MOVE_S: Final = 0.2
 """How long one stretch of moving rows into a graph may take; searches go on between two rows."""
 

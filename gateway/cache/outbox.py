@@ -18,11 +18,16 @@ MAX_ENTRY_BYTES: Final = 256 * 1024
 """Of one shared entry; a longer one stays with its process."""
 MAX_WAITING_BYTES: Final = 8 * 1024 * 1024
 MAX_NOTICES: Final = 1000
+MAX_REMOVALS: Final = 10_000
 BATCH: Final = 16
 """Written at the same time."""
 MAX_TRIES: Final = 3
 """Of an entry that the store was sent and did not take."""
 _MAX_KNOWN: Final = 4096
+
+
+_GONE: Final = 0
+"""In place of a version: this process removed it."""
 
 
 class _Letter:
@@ -39,7 +44,7 @@ class _Letter:
 
 
 class Outbox:
-    """Entries may be dropped, oldest first; notices wait for as long as it takes."""
+    """Entries and removals may be dropped, oldest first; notices wait for as long as it takes."""
 
     def __init__(self, store: Store, *, wall: Callable[[], float], count: Callable[[SharingEvent], None]) -> None:
         self._store = store
@@ -47,6 +52,7 @@ class Outbox:
         self._count = count
         self._entries: OrderedDict[str, _Letter] = OrderedDict()
         self._notices: OrderedDict[str, _Letter] = OrderedDict()
+        self._removals: OrderedDict[str, None] = OrderedDict()
         self._num_bytes = 0
         self._versions: OrderedDict[str, int] = OrderedDict()
         self._has_work = asyncio.Event()
@@ -54,7 +60,7 @@ class Outbox:
     @property
     def num_waiting(self) -> int:
         """Writes that were not made yet."""
-        return len(self._entries) + len(self._notices)
+        return len(self._entries) + len(self._notices) + len(self._removals)
 
     def put_entry(self, entry: CacheEntry, ends_at: float) -> None:
         """Have it written; in place of an older one that still waits."""
@@ -63,6 +69,7 @@ class Outbox:
             return
         letter = _Letter(entry_key(entry.exact), ends_at, entry=entry)
         self.take_back(letter.key)
+        self._removals.pop(letter.key, None)
         self._entries[letter.key] = letter
         self._num_bytes += entry.num_bytes
         while self._num_bytes > MAX_WAITING_BYTES:
@@ -76,6 +83,14 @@ class Outbox:
         if len(self._notices) > MAX_NOTICES:
             self._notices.popitem(last=False)
             self._count("dropped")
+        self._has_work.set()
+
+    def put_removal(self, key: str) -> None:
+        """Have an entry removed."""
+        self.take_back(key)
+        self._removals[key] = None
+        if len(self._removals) > MAX_REMOVALS:
+            self._removals.popitem(last=False)
         self._has_work.set()
 
     def take_back(self, key: str) -> None:
@@ -92,6 +107,10 @@ class Outbox:
         """Whether this process made that write, as far as it remembers."""
         return self._versions.get(key) == version
 
+    def removed(self, key: str) -> bool:
+        """Whether the last thing that this process did to it, as far as it remembers, was to remove it."""
+        return self._versions.get(key) == _GONE
+
     async def work(self) -> None:
         """Return once something waits."""
         if not self.num_waiting:
@@ -105,7 +124,8 @@ class Outbox:
             key, letter = next(iter(self._entries.items()))
             self.take_back(key)
             batch.append(letter)
-        return all(await asyncio.gather(*map(self._send, batch)))
+        removals = [self._removals.popitem(last=False)[0] for _ in range(min(BATCH, len(self._removals)))]
+        return all(await asyncio.gather(*map(self._send, batch), *map(self._remove, removals)))
 
     async def _send(self, letter: _Letter) -> bool:
         ttl_s = letter.ends_at - self._wall()
@@ -122,12 +142,23 @@ class Outbox:
             self._return(letter)
             raise
         if version is not None:
-            self._versions[letter.key] = version
-            self._versions.move_to_end(letter.key)
-            if len(self._versions) > _MAX_KNOWN:
-                self._versions.popitem(last=False)
+            self._remember(letter.key, version)
         self._count("written")
         return True
+
+    async def _remove(self, key: str) -> bool:
+        self._remember(key, _GONE)
+        try:
+            await self._store.delete(SPACE, key)
+        except StoreUnavailable:  # it ends by itself, at its time
+            return False
+        return True
+
+    def _remember(self, key: str, version: int) -> None:
+        self._versions[key] = version
+        self._versions.move_to_end(key)
+        if len(self._versions) > _MAX_KNOWN:
+            self._versions.popitem(last=False)
 
     def _return(self, letter: _Letter) -> None:
         """Back where it was, unless a newer one has come or the store will not have it."""

@@ -77,13 +77,18 @@ class Sharing:
         wall: Callable[[], float],
         new_name: Callable[[], str],
         count: Callable[[SharingEvent], None],
+        is_mirror: bool = False,
+        is_alone: bool = False,
     ) -> None:
-        """`new_name` makes names that no other process makes; the caller closes `store`."""
+        """`new_name` makes names that no other process makes; `is_mirror`: what has no room here is not to stay in the
+        store, either; `is_alone`: nobody else writes there; the caller closes `store`."""
         self._local = local
         self._store = store
         self._wall = wall
         self._new_name = new_name
         self._count = count
+        self._is_mirror = is_mirror
+        self._is_alone = is_alone
         self._outbox = Outbox(store, wall=wall, count=count)
         self._cursor: int | None = None
         self._purges: deque[Selection] = deque(maxlen=_MAX_PURGES)
@@ -101,6 +106,11 @@ class Sharing:
         """A new answer."""
         self._outbox.put_entry(entry, fresh_until)
 
+    def evicted(self, exact: bytes) -> None:
+        """There is no room for it here any more."""
+        if self._is_mirror:
+            self._outbox.put_removal(notices.entry_key(exact))
+
     def quarantined(self, exact: bytes, digest: bytes, until: float) -> None:
         """An answer is wrong."""
         quarantine = Quarantine(exact, digest, until)
@@ -116,10 +126,13 @@ class Sharing:
         key = notices.PURGE + self._new_name()
         self._outbox.put_notice(key, notices.encode_notice(purge), self._wall() + notices.PURGE_S)
 
-    def doubted(self, request_id: str, tenant: str) -> None:
-        """Feedback on an answer that this process does not know."""
+    def doubted(self, request_id: str, tenant: str) -> bool:
+        """Feedback on an answer that this process does not know; False: there is nobody to tell."""
+        if self._is_alone:
+            return False
         key, doubt = notices.DOUBT + self._new_name(), Doubt(request_id, tenant)
         self._outbox.put_notice(key, notices.encode_notice(doubt), self._wall() + notices.DOUBT_S)
+        return True
 
     # In the background.
 
@@ -171,6 +184,8 @@ class Sharing:
         while True:
             with suppress(StoreUnavailable):  # the store's observer was told; what was missed is read later
                 await self.catch_up()
+                if self._is_alone:
+                    return
             await asyncio.sleep(FOLLOW_S)
 
     async def _sweep_all(self) -> None:
@@ -187,14 +202,20 @@ class Sharing:
     # Reading.
 
     async def _read_everything(self) -> None:
-        """Purges and quarantines first, so that nothing they cover is taken; entries while there is room."""
+        """Purges and quarantines first, so that nothing they cover is taken; entries while there is room. A mirror
+        drops the others, so that its store does not grow from start to start."""
         for prefix in (notices.PURGE, notices.QUARANTINE, notices.DOUBT):
             async for page in self._pages(prefix):
                 await self._take_keys(page)
         async for page in self._pages(notices.ENTRY):
-            if self._local.is_full:
+            unknown = [key for key in page if not self._has(key)]
+            if not self._local.is_full:
+                await self._take_keys(unknown)
+            elif self._is_mirror:
+                for key in unknown:
+                    self._outbox.put_removal(key)
+            else:
                 return
-            await self._take_keys([key for key in page if not self._has(key)])
 
     async def _pages(self, prefix: str) -> AsyncIterator[list[str]]:
         """All keys that begin so, some at a time."""
@@ -216,11 +237,13 @@ class Sharing:
         return self._outbox.wrote(change.key, change.version)
 
     async def _take_keys(self, keys: Sequence[str]) -> None:
-        for key, stored in zip(keys, await self._read(keys), strict=True):
-            if stored is not None:
-                await self._take(key, stored)
-            elif (exact := notices.exact_of(key)) is not None:
-                self._local.forget(exact)
+        for begin in range(0, len(keys), READS):  # a few at a time: others want the event loop, too
+            some = keys[begin : begin + READS]
+            for key, stored in zip(some, await self._read(some), strict=True):
+                if stored is not None:
+                    await self._take(key, stored)
+                elif (exact := notices.exact_of(key)) is not None and not self._outbox.removed(key):
+                    self._local.forget(exact)
 
     async def _read(self, keys: Sequence[str]) -> list[Entry | None]:
         found: list[Entry | None] = []

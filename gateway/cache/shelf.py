@@ -2,8 +2,9 @@
 
     add ──▶ flat ──a handful at a time──▶ graph ──when a quarter of it is dead──▶ next graph
 
-Rows change places under a lock that is held for one handful, and a search looks in all places: so an index grows from
-flat to graph, and a graph sheds its removed rows, while it is searched and changed.
+Rows change places under a lock, and a search looks in all places: so an index grows from flat to graph, and a graph
+sheds its removed rows, while it is searched and changed. What takes long in a graph, to search it and to add to it, has
+a lock of its own, for which nobody waits who only adds or removes an id.
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ class Shelf:
         self.graphs: list[GraphRows] = []
         """The last one takes rows; one before it is being emptied into it."""
         self.lock = Lock()
+        """Held for as long as a flat search takes, at most."""
+        self._graphs_lock = Lock()
+        """Of searches in graphs and additions to them. Never waited for with `lock` in hand."""
         self._dimensions = dimensions
         self._graph_from = graph_from
         self._tail_rows = tail_rows
@@ -88,22 +92,39 @@ class Shelf:
         """Up to `count` matches, nearest first."""
         with self.lock:
             found = self.flat.nearest(vector, count)
-            for graph in self.graphs:
+        if not self.graphs:
+            return found
+        # In the order in which rows change places: one that does so meanwhile is met again, and never missed.
+        searched: list[GraphRows] = []
+        while (graph := next((each for each in self.graphs if each not in searched), None)) is not None:
+            with self._graphs_lock:
                 found += graph.nearest(vector, count)
-        found.sort(reverse=True)
-        return found[:count]
+            searched.append(graph)
+        best: dict[bytes, float] = {}
+        for cosine, exact in sorted(found, reverse=True):
+            best.setdefault(exact, cosine)
+        return [(cosine, exact) for exact, cosine in best.items()][:count]
 
     def move(self, num_rows: int) -> int:
         """Move up to so many rows to where they belong; how many that were, 0 when all is well."""
-        with self.moving, self.lock:
-            if not self.needs_moving:
-                return 0
-            source = self._source()
-            exacts, rows = source.take(num_rows)
+        with self.moving:
+            with self.lock:
+                if not self.needs_moving:
+                    return 0
+                source = self._source()
+                exacts, rows = source.last(num_rows)
+            target, place = self.graphs[-1], 0
             if exacts:
-                self.graphs[-1].extend(exacts, rows)
-            if not source:
-                self._close(source)
+                with self._graphs_lock:
+                    place = target.append(exacts, rows)
+            with self.lock:
+                for exact, row in zip(exacts, rows, strict=True):
+                    if _is_same(source.vector(exact), row):
+                        source.remove(exact)
+                        target.settle(exact, place)
+                    place += 1
+                if not source:
+                    self._close(source)
             return max(1, len(exacts))
 
     def _source(self) -> FlatRows | GraphRows:
@@ -131,3 +152,8 @@ class Shelf:
 
     def _size(self) -> int:
         return len(self.flat) + sum(map(len, self.graphs))
+
+
+def _is_same(vector: NDArray[np.float32] | None, before: NDArray[np.float32]) -> bool:
+    """Whether the id is still there, and stands for what it stood for."""
+    return vector is not None and np.array_equal(vector, before)

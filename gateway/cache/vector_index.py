@@ -11,9 +11,11 @@ from threading import Lock
 from time import sleep
 from typing import Final, NamedTuple
 
+from gateway.cache.id_map import IdMap
 from gateway.cache.shelf import GRAPH_FROM, TAIL_ROWS, Shelf
 from gateway.embedding.encoder import Vector
 
+_IDS_AT_ONCE: Final = 1000
 _BREATH_S: Final = 5e-5
 """After each move: a lock is not fair, and who moves on at once may take it again before those who wait for it."""
 
@@ -28,8 +30,8 @@ class Neighbour(NamedTuple):
 class VectorIndex:
     """Ids (`exact`) in contexts. Every method may be called from any thread at any time.
 
-    On an event loop: `add`, `remove`, `in` and `len` always (they wait for at most one search or one `move` of the
-    same context); `nearest` where `is_quick` says so; `move` never.
+    On an event loop: `add`, `remove`, `in` and `len` always (they wait for a search among what is in no graph, at
+    most); `nearest` where `is_quick` says so; `move` never.
     """
 
     def __init__(
@@ -41,7 +43,7 @@ class VectorIndex:
         self._graph_from = graph_from
         self._tail_rows = tail_rows
         self._lock = Lock()
-        self._contexts: dict[bytes, bytes] = {}
+        self._contexts = IdMap[bytes]()
         """Of each id."""
         self._shelves: dict[bytes, Shelf] = {}
         self._unsettled: dict[bytes, Shelf] = {}
@@ -74,7 +76,7 @@ class VectorIndex:
         if vector.shape != (self.dimensions,):
             raise ValueError(f"expected a vector of {self.dimensions} dimensions, got shape {vector.shape}")
         with self._lock:
-            if self._contexts.get(exact, context) != context:
+            if self._contexts.get(exact) not in (None, context):
                 self._remove(exact)
             shelf = self._shelves.get(context)
             if shelf is None:
@@ -109,7 +111,7 @@ class VectorIndex:
     def move(self, num_rows: int) -> int:
         """Background work: move up to so many rows into or between graphs; how many that were, 0 when none need be.
 
-        Searches of the same context wait while it runs, a millisecond or two for each row of a large graph.
+        Searches of the same context wait while it runs, a millisecond or so for each row of a large graph.
         """
         while True:
             with self._lock:
@@ -137,17 +139,22 @@ class VectorIndex:
         """Take a shelf of a context that is not here yet, as a snapshot has it; ids that are here already leave it."""
         with self._lock:
             for rows in shelf.places:
-                for exact in rows.ids():
+                known = []
+                for number, exact in enumerate(rows.ids()):
                     if exact in self._contexts:
-                        rows.remove(exact)
+                        known.append(exact)
                     else:
                         self._contexts[exact] = context
+                    if number % _IDS_AT_ONCE == 0:
+                        sleep(0)  # the event loop wants its turns
+                for exact in known:
+                    rows.remove(exact)
             if len(shelf) > 0:
                 self._shelves[context] = shelf
                 self._note_change(context, shelf)
 
     def _remove(self, exact: bytes) -> None:
-        context = self._contexts.pop(exact, None)
+        context = self._contexts.pop(exact)
         if context is None:
             return
         shelf = self._shelves[context]

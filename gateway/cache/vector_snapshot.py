@@ -27,6 +27,7 @@ _LENGTH_BYTES: Final = 8
 _DIGEST_BYTES: Final = 32
 _PIECE_BYTES: Final = 1 << 20
 _IDS_AT_ONCE: Final = 1000
+_ROWS_AT_ONCE: Final = 250
 
 
 class SnapshotUnusable(Exception):
@@ -84,16 +85,33 @@ def load(path: Path, encoder_id: str, dimensions: int) -> VectorIndex:
 
 def _write_shelf(writer: _Writer, context: bytes, shelf: Shelf) -> None:
     with shelf.moving:
+        exacts, pieces = _flat_rows(shelf)
         with shelf.lock:
-            exacts, rows = list(shelf.flat.exacts), shelf.flat.rows.copy()
             graphs = [(graph, graph.living.tobytes()) for graph in shelf.graphs]
         writer.head(_Context(context, len(exacts), len(graphs)))
         writer.ids(exacts)
-        writer.write(rows.tobytes())
+        for piece in pieces:
+            writer.write(piece)
         for graph, living in graphs:
             writer.head(_Graph(len(graph.exacts), living))
             writer.ids(graph.exacts)
             graph.write(writer.write)
+
+
+def _flat_rows(shelf: Shelf) -> tuple[list[bytes], list[bytes]]:
+    """Ids and the bytes of their vectors. Copied a few at a time, so that nobody waits for it: of what is removed or
+    added meanwhile some may be missing."""
+    seen: dict[bytes, None] = {}
+    pieces: list[bytes] = []
+    begin = 0
+    while begin < len(shelf.flat):
+        with shelf.lock:
+            exacts, rows = shelf.flat.stretch(begin, begin + _ROWS_AT_ONCE)
+        is_new = [exact not in seen for exact in exacts]
+        pieces.append(rows[is_new].tobytes())
+        seen.update(dict.fromkeys(exacts))
+        begin += _ROWS_AT_ONCE
+    return list(seen), pieces
 
 
 def _read(reader: _Reader, encoder_id: str, dimensions: int) -> VectorIndex:

@@ -48,8 +48,8 @@ def entry(number: int, text: str = "yes", **more: Any) -> CacheEntry:
 class Process:
     """One gateway's cache and its end of the sharing; its background is run by hand."""
 
-    def __init__(self, store: Store) -> None:
-        self.tier = ExactTier()
+    def __init__(self, store: Store, *, max_bytes: int = 1_000_000, is_mirror: bool = False) -> None:
+        self.tier = ExactTier(max_bytes=max_bytes, on_evicted=lambda entry: self.cache.evicted(entry))
         self.cache = ExactCache(self.tier, wall=self.wall)
         self.counts: Counter[str] = Counter()
         self.sharing = Sharing(
@@ -58,6 +58,7 @@ class Process:
             wall=self.wall,
             new_name=lambda: f"n{next(_NAMES)}",
             count=lambda event: self.counts.update([event]),
+            is_mirror=is_mirror,
         )
         self.cache.share_with(self.sharing)
 
@@ -65,8 +66,8 @@ class Process:
         return NOW + 1
 
     def keep(self, kept: CacheEntry) -> None:
-        self.tier.keep(kept, NOW)
-        self.sharing.kept(kept, kept.expires_at)
+        if self.tier.keep(kept, NOW):
+            self.sharing.kept(kept, kept.expires_at)
 
     async def tell(self) -> None:
         """Write what waits."""
@@ -262,6 +263,53 @@ async def test_a_store_that_began_anew_is_followed_from_its_beginning(tmp_path: 
 
     assert process.has(99)
     assert process.has(5), "what is in memory stays"
+
+
+async def stored(store: Store) -> int:
+    """Entries in the store."""
+    return len([key for key in await store.keys(SPACE) if key.startswith("e.")])
+
+
+@pytest.mark.parametrize(("is_mirror", "num_stored"), [(True, 10), (False, 40)])
+async def test_what_makes_room_leaves_a_mirrors_store_too(store: Store, is_mirror: bool, num_stored: int) -> None:
+    process = Process(store, max_bytes=10 * entry(10).num_bytes, is_mirror=is_mirror)
+    for number in range(10, 50):
+        process.keep(entry(number))
+        await process.tell()
+    await process.sharing.catch_up()
+    assert (len(process.tier), await stored(store)) == (10, num_stored)
+
+
+async def test_a_start_with_less_room_leaves_no_more_in_the_store_than_it_takes(store: Store) -> None:
+    before = Process(store, is_mirror=True)
+    for number in range(40):
+        before.keep(entry(number))
+    await before.tell()
+    after = Process(store, max_bytes=10 * entry(0).num_bytes, is_mirror=True)
+    await after.sharing.catch_up()
+    await after.tell()
+    assert 0 < await stored(store) <= 10
+    assert len(after.tier) == await stored(store)
+
+
+async def test_an_answer_that_comes_again_is_not_removed_for_having_left(store: Store) -> None:
+    process = Process(store, is_mirror=True)
+    await process.sharing.catch_up()
+    process.keep(entry(1))
+    await process.tell()
+    process.sharing.evicted(entry(1).exact)
+    process.keep(entry(1))
+    await process.tell()
+    assert await stored(store) == 1
+
+    process.sharing.evicted(entry(1).exact)
+    await process.tell()
+    process.keep(entry(1, id="again", created_at=NOW + 1))
+    await process.sharing.catch_up()  # it reads of the removal before the answer is written again
+    await process.tell()
+    await process.sharing.catch_up()
+    assert process.has(1)
+    assert await stored(store) == 1
 
 
 async def test_waiting_writes_are_bounded_and_the_oldest_go(store: Store) -> None:
