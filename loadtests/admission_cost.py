@@ -10,6 +10,7 @@ targets or limits, which is what a first installation has.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import gc
 import json
 import random
@@ -157,6 +158,8 @@ class _Bench:
             assert quota is not None, "only who has limits runs dry"
             (await quota.reserve(_DRAWN_TOKENS, 0, self.now)).cancel()
         self.dry.clear()
+        if drawing := asyncio.all_tasks() - {asyncio.current_task()}:  # ahead of need, while requests are served
+            await asyncio.wait(drawing)
         for quota in self._quotas:
             await quota.flush(self.now)
 

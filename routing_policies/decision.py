@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -15,7 +15,38 @@ Cause = Literal[
 DropReason = Literal["not_ready", "ejected", "full", "already_tried", "too_late"]
 
 
-class Decision(msgspec.Struct, frozen=True, kw_only=True):
+class ScoreTable(Mapping[str, Mapping[str, float]]):
+    """Candidate → scorer → score, put together when somebody looks: of most decisions nobody does."""
+
+    __slots__ = ("_candidates", "_columns", "_scorers")
+
+    def __init__(self, candidates: Sequence[str], scorers: Sequence[str], columns: Sequence[Sequence[float]]) -> None:
+        """`columns`: of each scorer, its scores in the order of the candidates."""
+        self._candidates = candidates
+        self._scorers = scorers
+        self._columns = columns
+
+    def __getitem__(self, candidate: str) -> Mapping[str, float]:
+        try:
+            row = self._candidates.index(candidate)
+        except ValueError:
+            raise KeyError(candidate) from None
+        return {name: column[row] for name, column in zip(self._scorers, self._columns, strict=True)}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._candidates)
+
+    def __len__(self) -> int:
+        return len(self._candidates)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+
+NO_SCORES = ScoreTable((), (), ())
+
+
+class Decision(msgspec.Struct, frozen=True):
     """Which deployment answers, and why. Every candidate that was looked at is either in `dropped` or in `scores`."""
 
     deployment: str | None

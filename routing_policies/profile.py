@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from operator import mul
 from typing import Final
 
-from routing_policies.decision import Cause, Decision, DropReason
+from routing_policies.decision import NO_SCORES, Cause, Decision, DropReason, ScoreTable
 from routing_policies.document import Cascade, ScorerName, Select, SelectPolicy
 from routing_policies.filters.base import Filter
 from routing_policies.filters.capacity import Capacity
@@ -50,6 +50,9 @@ _AHEAD: Final = (Latency, Pace, Cost, CostWithinSlo, CostCap, QualityWithinSlo)
 _BACK: Final = (Latency, Affinity, Session, CostWithinSlo, QualityWithinSlo)
 _BY_KEY: Final = (Rendezvous, CanaryShare)
 _BY_QUALITY: Final = (Quality, CostCap, QualityWithinSlo, WorthTrying)
+
+
+_NONE_DROPPED: Final[Mapping[str, DropReason]] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,19 +112,33 @@ class Profile:
                 kept.append(view)
             else:
                 dropped[view.id] = reason
-        scores: dict[str, dict[str, float]] = {}
+        if not kept:
+            return Decision(deployment=None, policy=self.name, dropped=dropped, scores=NO_SCORES, totals={})
+        return self._choose(kept, dropped, attempt, rng)
+
+    def decide_among(self, views: Sequence[DeploymentView], attempt: Attempt, rng: random.Random) -> Decision:
+        """The same for candidates that no filter would drop; there is at least one."""
+        return self._choose(views, _NONE_DROPPED, attempt, rng)
+
+    def _choose(
+        self,
+        views: Sequence[DeploymentView],
+        dropped: Mapping[str, DropReason],
+        attempt: Attempt,
+        rng: random.Random,
+    ) -> Decision:
+        """By each candidate's scores, and their weighted mean."""
+        weights, whole = self.weights, self.whole_weight
+        columns = [weighted.scorer.scores(views, attempt) for weighted in self.scorers]
+        candidates = [view.id for view in views]
         totals: dict[str, float] = {}
-        if kept:
-            self._score(kept, attempt, scores, totals)
-        chosen = self.picker.pick(totals, rng) if totals else None
-        return Decision(
-            deployment=chosen,
-            policy=self.name,
-            dropped=dropped,
-            scores=scores,
-            totals=totals,
-            cause="first" if chosen is None or self.explaining is None else self._cause(chosen, kept, attempt),
-        )
+        for candidate, row in zip(candidates, zip(*columns, strict=True), strict=True):
+            total = sum(map(mul, weights, row)) / whole
+            assert 0.0 <= total <= 1.0001, f"a score of {candidate} is out of range: {row}"
+            totals[candidate] = total if total < 1.0 else 1.0  # rounding may leave a crumb above a whole
+        chosen = self.picker.pick(totals, rng)
+        cause: Cause = "first" if self.explaining is None else self._cause(chosen, views, attempt)
+        return Decision(chosen, self.name, dropped, ScoreTable(candidates, self.names, columns), totals, cause)
 
     def _cause(self, chosen: str, views: Sequence[DeploymentView], attempt: Attempt) -> Cause:
         """What the scorer that counts most says of the one that was chosen."""
@@ -134,22 +151,6 @@ class Profile:
             if reason is not None:
                 return reason
         return None
-
-    def _score(
-        self,
-        views: Sequence[DeploymentView],
-        attempt: Attempt,
-        scores: dict[str, dict[str, float]],
-        totals: dict[str, float],
-    ) -> None:
-        """Fills both: each candidate's scores, and their weighted mean."""
-        names, weights, whole = self.names, self.weights, self.whole_weight
-        columns = [weighted.scorer.scores(views, attempt) for weighted in self.scorers]
-        for view, row in zip(views, zip(*columns, strict=True), strict=True):
-            assert 0.0 <= min(row) <= max(row) <= 1.0, f"a score of {view.id} is out of range: {row}"
-            scores[view.id] = dict(zip(names, row, strict=True))
-            # Rounding may leave a crumb above a whole.
-            totals[view.id] = min(sum(map(mul, weights, row)) / whole, 1.0)
 
 
 def profile_of(select: Select) -> Profile:

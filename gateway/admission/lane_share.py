@@ -225,8 +225,10 @@ class LaneShare:
 
     def is_sparse(self, tenant: str) -> bool:
         """Whether a tenant holds less than a fair part of what the lane holds here."""
-        num_tenants = max(len(self.by_tenant), self.queue.num_tenants, 2)
-        return self.by_tenant.get(tenant, 0) * num_tenants < self.in_flight
+        num_held = self.by_tenant.get(tenant)
+        if num_held is None:
+            return self.in_flight > 0
+        return num_held * max(len(self.by_tenant), self.queue.num_tenants, 2) < self.in_flight
 
     def note_granted(self, now: float) -> None:
         """A waiter was served in time."""

@@ -92,11 +92,13 @@ class Limiter:
         """
         return self._ledger.wait_s(now, claim, hold_s, is_newcomer=is_newcomer, is_long=is_long) or 0.0
 
-    def demand_ratio(self, now: float, claim: Claim) -> float:
-        """By what factor a forecast for this claim has to fit into its time: by how much forecasts are exceeded, and
-        what is kept of the time for tenants below a fair part."""
-        share = self._ledger.share_of(claim.lane)
-        return share.overrun.ratio / share.part_of_time(claim.tenant, now)
+    def prospect(self, now: float, claim: Claim, hold_s: float, *, is_long: bool) -> tuple[float, float]:
+        """`wait_s`, and by what factor a forecast for this claim has to fit into its time: by how much forecasts are
+        exceeded, and what is kept of the time for tenants below a fair part."""
+        ledger = self._ledger
+        share = ledger.shares.get(claim.lane) or ledger.share_of(claim.lane)
+        wait_s = ledger.wait_s(now, claim, hold_s, is_long=is_long) or 0.0
+        return wait_s, share.overrun.ratio / share.part_of_time(claim.tenant, now)
 
     def is_crowding(self, now: float, claim: Claim) -> bool:
         """Whether the tenant holds more than a fair part of a lane that others use as well."""

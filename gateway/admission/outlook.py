@@ -14,6 +14,7 @@ from gateway.routing.candidate import Candidate, Seen
 from gateway.routing.forecast import LONG_PROMPT_TOKENS
 from gateway.routing.live import LiveDeployment
 from gateway.routing.planned_route import PlannedRoute
+from gateway.routing.shortlist import NUM_DRAWN
 
 MAX_LOOKS: Final = 8
 """Candidates that are looked at for one request; with more, where to begin goes round."""
@@ -27,21 +28,19 @@ TRIED_RATIO: Final = 10.0
 """Unless it is late by more than this factor: there is no hope in that."""
 
 
-class Outlook(msgspec.Struct, frozen=True, gc=False):
+class Outlook(Seen, frozen=True, gc=False):
     """One candidate's forecast; seconds from now."""
 
-    live: LiveDeployment
-    wait_s: float
-    """For a permit."""
-    ttft_s: float
-    """From there to the first token."""
     service_s: float
-    """From there to the first byte that the client sees: the first token of a stream, all of a plain answer."""
+    """From the permit to the first byte that the client sees: the first token of a stream, all of a plain answer."""
     is_in_time: bool
-    tpot_s: float | None = None
-    """Seconds a token; None where it does not matter."""
     start_s: float = 0.0
     """Of the wait, what passes until it is ready: it is still starting."""
+
+    @property
+    def live(self) -> LiveDeployment:
+        """The candidate."""
+        return self.option.live
 
     @property
     def total_s(self) -> float:
@@ -50,7 +49,9 @@ class Outlook(msgspec.Struct, frozen=True, gc=False):
 
     def is_better_than(self, other: Outlook) -> bool:
         """Sooner, but first of all in time."""
-        return (self.is_in_time, -self.total_s) > (other.is_in_time, -other.total_s)
+        if self.is_in_time is not other.is_in_time:
+            return self.is_in_time
+        return self.wait_s + self.service_s < other.wait_s + other.service_s
 
 
 class Outlooks(msgspec.Struct, frozen=True):
@@ -97,12 +98,10 @@ class Lookout:
         start = planned.next_start(now)
         if start is None:
             return None
-        found = self._outlook(now, start.live, ask, is_stream=is_stream)
+        found = self._outlook(now, start.option, ask, is_stream=is_stream)
         wait_s = start.left_s + found.wait_s
         ratio = lateness(now, ask.claim, wait_s, wait_s + found.ttft_s, wait_s + found.service_s)
-        return Outlook(
-            found.live, wait_s, found.ttft_s, found.service_s, ratio <= 1.0, found.tpot_s, start_s=start.left_s
-        )
+        return msgspec.structs.replace(found, wait_s=wait_s, is_in_time=ratio <= 1.0, start_s=start.left_s)
 
     def _look_at_few(
         self, now: float, planned: PlannedRoute, few: list[Candidate], ask: Ask, *, is_stream: bool
@@ -112,9 +111,11 @@ class Lookout:
         late: list[str] = []
         seen: list[Seen] = []
         for option in few:
-            found = self._outlook(now, option.live, ask, is_stream=is_stream)
+            if len(few) > NUM_DRAWN and option is few[-1] and best is not None and _is_enough(best, few):
+                break
+            found = self._outlook(now, option, ask, is_stream=is_stream)
             if found.is_in_time:
-                seen.append(Seen(option, found.wait_s, found.ttft_s, found.tpot_s))
+                seen.append(found)
             else:
                 late.append(option.live.id)
             if best is None or found.is_better_than(best):
@@ -123,18 +124,19 @@ class Lookout:
 
     def _look_around(self, now: float, planned: PlannedRoute, ask: Ask, *, is_stream: bool) -> Outlooks:
         """At one after the other, up to a bound; with many the router looks again."""
-        candidates = planned.candidates
-        num = len(candidates)
+        options = planned.options
+        num = len(options)
         first = 0
         if num > ENOUGH_LOOKS and not planned.profile.takes_first:
             self._turn = first = (self._turn + 1) % num
         best: Outlook | None = None
         late: list[str] = []
         for step in range(min(num, MAX_LOOKS)):
-            live, _ = candidates[(first + step) % num]
+            option = options[(first + step) % num]
+            live = option.live
             if not live.is_ready or not live.health.is_fit:
                 continue
-            found = self._outlook(now, live, ask, is_stream=is_stream)
+            found = self._outlook(now, option, ask, is_stream=is_stream)
             if not found.is_in_time:
                 late.append(live.id)
             if best is None or found.is_better_than(best):
@@ -143,29 +145,35 @@ class Lookout:
                 break
         return Outlooks(best, frozenset(late) if late else _NOBODY, planned)
 
-    def _outlook(self, now: float, live: LiveDeployment, ask: Ask, *, is_stream: bool) -> Outlook:
-        claim, price, forecast = ask.claim, ask.price_at(live.id), live.forecast
-        lane = claim.lane.engine_lane
-        if (lane_tpot_s := claim.lane.rules.tpot_slo_s) is not None:
+    def _outlook(self, now: float, option: Candidate, ask: Ask, *, is_stream: bool) -> Outlook:
+        live, claim = option.live, ask.claim
+        lane, forecast, limiter, price = claim.lane, live.forecast, live.limiter, ask.price_at(live.id)
+        if (lane_tpot_s := lane.rules.tpot_slo_s) is not None:
             target_s = live.row_bound.target_due(now, lane_tpot_s)
             if target_s is not None:
-                live.limiter.bound_rows(rows_within(forecast, now, target_s))
-                live.limiter.set_room(forecast.step_tokens(now))
-        ttft_s = forecast.ttft_s(now, price.uncached_tokens, lane)
+                limiter.bound_rows(rows_within(forecast, now, target_s))
+                limiter.set_room(forecast.step_tokens(now))
+        ttft_s = service_s = hold_s = forecast.ttft_s(now, price.uncached_tokens, lane.engine_lane)
         tpot_s: float | None = None
-        if is_stream and ask.tpot_slo_s is None:
-            is_long = price.uncached_tokens > LONG_PROMPT_TOKENS
-            wait_s, service_s = live.limiter.wait_s(now, claim, ttft_s, is_long=is_long), ttft_s
-        else:
+        is_too_slow = False
+        if not is_stream or ask.tpot_slo_s is not None:
             tpot_s = forecast.tpot_s(now)
-            total_s = ttft_s + max(price.output_tokens - 1, 0) * tpot_s
-            wait_s, service_s = live.limiter.wait_s(now, claim, total_s), ttft_s if is_stream else total_s
-            if _is_too_slow(tpot_s, ask):
-                return Outlook(live, wait_s, ttft_s, service_s, False, tpot_s)
-        ratio = lateness(now, claim, wait_s, wait_s + ttft_s, wait_s + service_s)
-        ratio *= live.limiter.demand_ratio(now, claim)
-        in_time = ratio <= 1.0 or (ratio <= TRIED_RATIO and live.limiter.idle_s(now, claim.lane) >= UNTRIED_S)
-        return Outlook(live, wait_s, ttft_s, service_s, in_time, tpot_s)
+            hold_s = ttft_s + (price.output_tokens - 1 if price.output_tokens > 1 else 0) * tpot_s
+            if not is_stream:
+                service_s = hold_s
+            is_too_slow = _is_too_slow(tpot_s, ask)
+        is_long = is_stream and price.uncached_tokens > LONG_PROMPT_TOKENS
+        wait_s, demand_ratio = limiter.prospect(now, claim, hold_s, is_long=is_long)
+        in_time = False
+        if not is_too_slow:
+            ratio = lateness(now, claim, wait_s, wait_s + ttft_s, wait_s + service_s) * demand_ratio
+            in_time = ratio <= 1.0 or (ratio <= TRIED_RATIO and limiter.idle_s(now, lane) >= UNTRIED_S)
+        return Outlook(option, price, wait_s, ttft_s, tpot_s, service_s, in_time)
+
+
+def _is_enough(best: Outlook, few: list[Candidate]) -> bool:
+    """Whether the last one drawn need not be looked at: who is preferred for what it holds was better than another."""
+    return best.is_in_time and best.option is not few[-2]
 
 
 def lateness(now: float, claim: Claim, wait_s: float, ttft_s: float, first_byte_s: float) -> float:
@@ -174,7 +182,8 @@ def lateness(now: float, claim: Claim, wait_s: float, ttft_s: float, first_byte_
     ratio = ttft_s / left_s if left_s > 0.0 else math.inf
     if claim.deadline_at is not None:
         left_s = claim.deadline_at - now
-        ratio = max(ratio, first_byte_s / left_s if left_s > 0.0 else math.inf)
+        other = first_byte_s / left_s if left_s > 0.0 else math.inf
+        ratio = other if other > ratio else ratio
     return ratio / RETRY_SHARE if claim.is_retry and wait_s > 0.0 else ratio
 
 

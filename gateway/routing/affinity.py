@@ -10,10 +10,10 @@ cuts of a new request the longest one that was sent somewhere before says who ha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from gateway.chat_fields import ImagePart, Message, TextPart
+from gateway.chat_fields import ImagePart, TextPart
 from gateway.request import ChatRequest
 
 MAX_CUTS: Final = 24
@@ -35,8 +35,14 @@ def prefix_of(request: ChatRequest, tenant: str) -> Prefix:
     chain, size = hash((tenant, len(request.fields.tools or ()))), 0
     cuts: list[tuple[int, int]] = []
     for message in request.messages:
+        content = message.content
+        if type(content) is str and len(content) <= _SLICE_CHARS:  # nearly all of them
+            chain = hash((chain, type(message), content))
+            size += len(content)
+            cuts.append((chain, size))
+            continue
         chain = hash((chain, type(message)))
-        for piece, num_chars in _pieces(message):
+        for piece, num_chars in _pieces(content):
             chain = hash((chain, piece))
             size += num_chars
             cuts.append((chain, size))
@@ -45,11 +51,10 @@ def prefix_of(request: ChatRequest, tenant: str) -> Prefix:
     return tuple(cuts)
 
 
-def _pieces(message: Message) -> list[tuple[object, int]]:
-    """What is hashed of a message, one after the other, with the characters it stands for."""
-    content = message.content
+def _pieces(content: str | Sequence[object] | None) -> list[tuple[object, int]]:
+    """What is hashed of a message's content, one after the other, with the characters it stands for."""
     if isinstance(content, str):
-        return [(content, len(content))] if len(content) <= _SLICE_CHARS else _slices(content)
+        return _slices(content)
     pieces: list[tuple[object, int]] = []
     for part in content or ():
         if isinstance(part, TextPart):

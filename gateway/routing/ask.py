@@ -47,8 +47,9 @@ class Ask(msgspec.Struct, frozen=True):
 
     def price_at(self, deployment: str) -> Price:
         """What it costs there: less of the prompt where its beginning is cached."""
-        held = self.held_tokens.get(deployment)
-        price = self.price
+        price, held_tokens = self.price, self.held_tokens
+        held = held_tokens.get(deployment) if held_tokens else None
         if not held:
             return price
-        return Price(price.prompt_tokens, max(price.prompt_tokens - held, 1), price.output_tokens)
+        left = price.prompt_tokens - held
+        return Price(price.prompt_tokens, left if left > 1 else 1, price.output_tokens)

@@ -81,7 +81,8 @@ class PromptQueue:
         rate = self._drain.per_s
         if rate is None:
             return float(self.tokens)
-        return max(self.tokens - rate * (now - self._head_since), _LEAST_LEFT * self.tokens)
+        left, least = self.tokens - rate * (now - self._head_since), _LEAST_LEFT * self.tokens
+        return left if left > least else least
 
 
 class Books:
@@ -154,7 +155,8 @@ class Books:
 
     def left_tokens(self, now: float, lane: str) -> tuple[float, float]:
         """Prompt tokens that were sent and are not computed yet: in the lane, and in all others."""
-        self._assume(now)
+        if self._plain:
+            self._assume(now)
         if not self.num_pending:
             return 0.0, 0.0
         own = others = 0.0

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import msgspec
 
 from gateway.routing.ask import Ask
 from gateway.routing.live import LiveDeployment
 from routing_policies.document import Deployment
-from routing_policies.price import cost_of
+from routing_policies.price import Price, cost_of
 from routing_policies.views import DeploymentView
 
 
@@ -36,44 +36,53 @@ class Candidate:
             zone=rule.zone,
         )
 
-    def view(self, now: float, ask: Ask, *, is_ejected: bool = False, seen: Seen | None = None) -> DeploymentView:
-        """With what it would take and cost to answer this request here: as it was `seen` just now, if it was."""
-        live, rule = self.live, self._rule
-        limiter, forecast, verdict = live.limiter, live.forecast, ask.verdict
+    def view(self, now: float, ask: Ask, *, is_ejected: bool = False) -> DeploymentView:
+        """With what it would take and cost to answer this request here."""
+        live = self.live
         price = ask.price_at(live.id)
-        tpot_s: float | None = None
-        if seen is None:
-            wait_s = limiter.wait_s(now, ask.claim)
-            ttft_s = forecast.ttft_s(now, price.uncached_tokens, ask.claim.lane.engine_lane)
-        else:
-            _, wait_s, ttft_s, tpot_s = seen
+        wait_s = live.limiter.wait_s(now, ask.claim)
+        ttft_s = live.forecast.ttft_s(now, price.uncached_tokens, ask.claim.lane.engine_lane)
+        return self._view(now, ask, Seen(self, price, wait_s, ttft_s, None), is_ejected=is_ejected)
+
+    def seen_view(self, now: float, ask: Ask, seen: Seen) -> DeploymentView:
+        """The same as it was seen just now."""
+        return self._view(now, ask, seen, is_ejected=False)
+
+    def _view(self, now: float, ask: Ask, seen: Seen, *, is_ejected: bool) -> DeploymentView:
+        live, rule, price, verdict = self.live, self._rule, seen.price, ask.verdict
+        limiter, forecast, rates = live.limiter, live.forecast, rule.cost_per_mtok
+        is_known, quality = True, rule.quality
+        if verdict is not None:
+            is_known, quality = verdict.is_known, verdict.quality.get(live.id, quality)
         return DeploymentView(
-            id=live.id,
-            model=live.model,
-            is_ready=live.is_ready,
-            is_ejected=is_ejected,
-            in_flight=limiter.in_flight,
-            max_in_flight=limiter.limit,
-            weight=self.weight,
-            forecast_ttft_s=wait_s + ttft_s * forecast.caution(now),
-            tpot_s=forecast.tpot_s(now) if tpot_s is None else tpot_s,
-            cost=cost_of(rule.cost_per_mtok, price),
-            quality=rule.quality if verdict is None else verdict.quality.get(live.id, rule.quality),
-            is_known_prompt=verdict is None or verdict.is_known,
-            affinity_tokens=price.prompt_tokens - price.uncached_tokens,
-            prompt_tokens=price.prompt_tokens,
-            zone=rule.zone,
-            is_same_session=ask.last_deployment == live.id,
+            live.id,
+            live.model,
+            live.is_ready,
+            is_ejected,
+            limiter.in_flight,
+            limiter.limit,
+            self.weight,
+            seen.wait_s + seen.ttft_s * forecast.caution(now),
+            forecast.tpot_s(now) if seen.tpot_s is None else seen.tpot_s,
+            None if rates is None else cost_of(rates, price),
+            quality,
+            is_known,
+            price.prompt_tokens - price.uncached_tokens,
+            price.prompt_tokens,
+            rule.zone,
+            ask.last_deployment == live.id,
         )
 
 
-class Seen(NamedTuple):
-    """Who was looked at for a request just now, and what was forecast."""
+class Seen(msgspec.Struct, frozen=True, gc=False):
+    """A candidate that was looked at for a request just now, and what was forecast; seconds."""
 
     option: Candidate
+    price: Price
+    """Of the request there."""
     wait_s: float
     """For a permit."""
     ttft_s: float
     """From there to the first token."""
     tpot_s: float | None
-    """None where nobody asked."""
+    """A token; None where nobody asked."""

@@ -36,7 +36,7 @@ _NOBODY: Final[frozenset[str]] = frozenset()
 class NextStart(NamedTuple):
     """A deployment that is starting."""
 
-    live: LiveDeployment
+    option: Candidate
     left_s: float
     """Until it is forecast to be ready."""
 
@@ -49,7 +49,6 @@ class PlannedRoute:
         "_first",
         "_foregone",
         "_members",
-        "_options",
         "_rng",
         "_shortlist",
         "_strongest",
@@ -62,6 +61,7 @@ class PlannedRoute:
         "hedges",
         "is_panicking",
         "judges",
+        "options",
         "plain_timeouts",
         "profile",
         "route",
@@ -98,9 +98,9 @@ class PlannedRoute:
         self._strongest = strongest_of(members).id if self.judges else None
         self.candidates = tuple((deployments[item.id], item.weight) for item in route.select.resolved())
         self._members = tuple(live for live, _ in self.candidates)
-        self._options = tuple(Candidate(rules[live.id], live, weight) for live, weight in self.candidates)
-        is_sampled = len(self._options) > MANY and self.profile.looks_ahead
-        self._shortlist = Shortlist(self._options) if is_sampled else None
+        self.options = tuple(Candidate(rules[live.id], live, weight) for live, weight in self.candidates)
+        is_sampled = len(self.options) > MANY and self.profile.looks_ahead
+        self._shortlist = Shortlist(self.options) if is_sampled else None
         self.deployment_ids = tuple(live.id for live, _ in self.candidates)
         self.cache_candidates = "\n".join(sorted({live.model for live, _ in self.candidates})).encode()
         """The models that may answer: what they said may be given again wherever the same ones may."""
@@ -142,14 +142,14 @@ class PlannedRoute:
         now = self._clock()
         attempt = self._attempt(now, already_tried, avoid, ask)
         if seen and ask is not None:
-            self.is_panicking = False
-            views = [one.option.view(now, ask, seen=one) for one in seen]
-            decision = self.profile.decide(views, attempt, rng)
-            return decision if decision.is_possible else self.decide(already_tried, rng, ask, avoid)
+            views = [one.option.seen_view(now, ask, one) for one in seen if one.option.live.is_ready]
+            if views:
+                self.is_panicking = False
+                return self.profile.decide_among(views, attempt, rng)
         few = None if ask is None or self._shortlist is None else self._shortlist.draw(ask, attempt, now, rng)
         out = NOBODY if few is not None else kept_out(self._members, now, already_tried)
         self.is_panicking = out.is_panic
-        views = self._views(few or self._options, now, ask, out)
+        views = self._views(few or self.options, now, ask, out)
         decision = self.profile.decide(views, attempt, rng)
         if avoid and not decision.is_possible:
             return self.decide(already_tried, rng, ask)
@@ -162,7 +162,7 @@ class PlannedRoute:
     def views(self, now: float, ask: Ask) -> list[DeploymentView]:
         """Every candidate as it looks to this request, in the route's order."""
         out = kept_out(self._members, now)
-        return [option.view(now, ask, is_ejected=option.live.id in out.ids) for option in self._options]
+        return [option.view(now, ask, is_ejected=option.live.id in out.ids) for option in self.options]
 
     def _views(self, options: Sequence[Candidate], now: float, ask: Ask | None, out: KeptOut) -> list[DeploymentView]:
         """With forecasts where the profile looks at them."""
@@ -178,14 +178,8 @@ class PlannedRoute:
                 return self._first
             return Attempt(already_tried=already_tried, avoid=avoid, zone=self._zone, key=key)
         ttft_by = ask.claim.ttft_by
-        return Attempt(
-            already_tried=already_tried,
-            avoid=avoid,
-            ttft_slo_s=None if ttft_by is None else ttft_by - now,
-            tpot_slo_s=ask.tpot_slo_s,
-            zone=self._zone,
-            key=ask.key,
-        )
+        ttft_slo_s = None if ttft_by is None else ttft_by - now
+        return Attempt(already_tried, avoid, ttft_slo_s, ask.tpot_slo_s, self._zone, ask.key)
 
     def inquiry(self, live: LiveDeployment, ask: Ask | None) -> Inquiry | None:
         """What the beginning of this deployment's answer is to be asked; None: it is passed on whatever it is like."""
@@ -243,8 +237,8 @@ class PlannedRoute:
         nobody says that it is starting."""
         if self.has_ready:
             return None
-        members = [live for planned in (self, *self.fallbacks) for live in planned._members]
-        starts = [NextStart(live, left_s) for live in members if (left_s := live.ready_in_s(now)) is not None]
+        options = [option for planned in (self, *self.fallbacks) for option in planned.options]
+        starts = [NextStart(one, left_s) for one in options if (left_s := one.live.ready_in_s(now)) is not None]
         return min(starts, key=_left_s, default=None)
 
     def returns_in_s(self) -> float:

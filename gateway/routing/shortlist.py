@@ -30,28 +30,31 @@ class Shortlist:
         self._by_id = {option.live.id: option for option in options}
 
     def draw(self, ask: Ask, attempt: Attempt, now: float, rng: random.Random) -> list[Candidate] | None:
-        """Fit ones only, in no order; None when so few are fit that all should be looked at."""
-        found: dict[str, Candidate] = {}
+        """Fit ones only: those that are preferred for what they hold, then the drawn; None when so few are fit that all
+        should be looked at."""
+        found: list[Candidate] = []
         options, num = self._options, len(self._options)
         for _ in range(_MAX_DRAWS):
             option = options[int(rng.random() * num)]
-            if _is_fit(option, attempt, now):
-                found[option.live.id] = option
+            if option not in found and _is_fit(option, attempt, now):
+                found.append(option)
                 if len(found) == NUM_DRAWN:
                     break
         else:
             return None
         for name in self._favourites(ask):
             favourite = self._by_id.get(name)
-            if favourite is not None and _is_fit(favourite, attempt, now):
-                found[name] = favourite
-        return list(found.values())
+            if favourite is not None and favourite not in found and _is_fit(favourite, attempt, now):
+                found.insert(0, favourite)
+        return found
 
     def _favourites(self, ask: Ask) -> list[str]:
-        """Whoever holds most, and whoever answered last."""
+        """Whoever answered last, and whoever holds most."""
         held = ask.held_tokens
-        names = [max(held, key=held.__getitem__)] if held else []
-        return names if ask.last_deployment is None else [*names, ask.last_deployment]
+        if not held:
+            return [] if ask.last_deployment is None else [ask.last_deployment]
+        most = max(held, key=held.__getitem__) if len(held) > 1 else next(iter(held))
+        return [most] if ask.last_deployment is None else [ask.last_deployment, most]
 
 
 def _is_fit(option: Candidate, attempt: Attempt, now: float) -> bool:

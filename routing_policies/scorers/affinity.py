@@ -20,4 +20,11 @@ class Affinity:
 
     def scores(self, views: Sequence[DeploymentView], attempt: Attempt = FIRST_ATTEMPT) -> list[float]:
         """affinity tokens / prompt tokens."""
-        return [min(view.affinity_tokens / view.prompt_tokens, 1.0) if view.prompt_tokens else 0.0 for view in views]
+        return [
+            view.affinity_tokens / view.prompt_tokens if view.affinity_tokens < view.prompt_tokens else _all_of(view)
+            for view in views
+        ]
+
+
+def _all_of(view: DeploymentView) -> float:
+    return 1.0 if view.prompt_tokens else 0.0

@@ -16,4 +16,6 @@ class Headroom:
 
     def scores(self, views: Sequence[DeploymentView], attempt: Attempt = FIRST_ATTEMPT) -> list[float]:
         """1 - in_flight / max_in_flight, never below 0."""
-        return [max(0.0, 1.0 - view.in_flight / view.max_in_flight) for view in views]
+        return [
+            1.0 - view.in_flight / view.max_in_flight if view.in_flight < view.max_in_flight else 0.0 for view in views
+        ]

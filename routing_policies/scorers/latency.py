@@ -22,12 +22,15 @@ class Latency:
 
     def scores(self, views: Sequence[DeploymentView], attempt: Attempt = FIRST_ATTEMPT) -> list[float]:
         """shortest forecast / forecast; 0 without one, unless nobody has one."""
-        forecasts = [_or_floor(view.forecast_ttft_s) for view in views]
-        shortest = min((found for found in forecasts if found is not None), default=None)
-        if shortest is None:
-            return [1.0] * len(views)
-        return [0.0 if found is None else shortest / found for found in forecasts]
+        return relative([view.forecast_ttft_s for view in views], FLOOR_S)
 
 
-def _or_floor(seconds: float | None) -> float | None:
-    return None if seconds is None else max(seconds, FLOOR_S)
+def relative(seconds: Sequence[float | None], floor_s: float) -> list[float]:
+    """Of each its part of the least; 0 for what is not known, unless nothing is. Below the floor they are equal."""
+    known = [floor_s if found < floor_s else found for found in seconds if found is not None]
+    if not known:
+        return [1.0] * len(seconds)
+    least = min(known)
+    if len(known) == len(seconds):
+        return [least / found for found in known]
+    return [0.0 if found is None else least / max(found, floor_s) for found in seconds]

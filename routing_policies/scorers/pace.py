@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from routing_policies.scorers.latency import relative
 from routing_policies.views import FIRST_ATTEMPT, Attempt, DeploymentView
 
 _FLOOR_S: Final = 1e-5
@@ -19,8 +20,4 @@ class Pace:
 
     def scores(self, views: Sequence[DeploymentView], attempt: Attempt = FIRST_ATTEMPT) -> list[float]:
         """fastest / own; 0 where it is not known, unless it is known of nobody."""
-        paces = [None if view.tpot_s is None else max(view.tpot_s, _FLOOR_S) for view in views]
-        fastest = min((found for found in paces if found is not None), default=None)
-        if fastest is None:
-            return [1.0] * len(views)
-        return [0.0 if found is None else fastest / found for found in paces]
+        return relative([view.tpot_s for view in views], _FLOOR_S)

@@ -17,4 +17,6 @@ class Zone:
     def scores(self, views: Sequence[DeploymentView], attempt: Attempt = FIRST_ATTEMPT) -> list[float]:
         """1 in the same zone, 0 in another."""
         here = attempt.zone
-        return [1.0 if here is None or view.zone is None or view.zone == here else 0.0 for view in views]
+        if here is None:
+            return [1.0] * len(views)
+        return [1.0 if view.zone is None or view.zone == here else 0.0 for view in views]
