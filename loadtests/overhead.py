@@ -18,6 +18,7 @@ from loadtests.client import Address, LoadConnection, clock
 from loadtests.closed_loop import LoopResult, run_closed_loop
 from loadtests.measures import Latencies
 from loadtests.open_loop import OpenLoop, OpenLoopResult, poisson_arrivals
+from loadtests.open_pages import measure_pages
 from loadtests.processes import Workbench, raise_fd_limit, split_cores
 from loadtests.stack import Script, Server, chat_body, start_gateway, start_upstream
 from loadtests.tracing_cost import measure_tracing
@@ -32,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=float, default=20.0, help="length of the whole run (default %(default)s)")
     parser.add_argument("--connections", type=int, default=64, help="of the closed loop (default %(default)s)")
     parser.add_argument("--tracing", action="store_true", help="only what log lines and traces cost, beside none")
+    parser.add_argument("--pages", type=int, metavar="N", help="only what N open admin pages cost, beside none")
     parser.add_argument("--seed", type=int, default=1, help="of the arrivals (default %(default)s)")
 
 
@@ -47,6 +49,8 @@ async def run(options: argparse.Namespace) -> Card:
         if other_cores is not None:
             os.sched_setaffinity(0, other_cores)
         request = request_bytes("POST", "/v1/chat/completions", chat_body("scripted", "x" * _PROMPT_CHARS))
+        if options.pages is not None:
+            return await _pages(gateway, request, options)
         await run_closed_loop(gateway.address, request, num_connections=8, seconds=min(1.0, options.seconds / 10))
         paired = await _alternate(upstream.address, gateway.address, request, options.seconds * 0.4)
         busy = await _throughput(gateway, request, options.connections, options.seconds * 0.25)
@@ -56,6 +60,25 @@ async def run(options: argparse.Namespace) -> Card:
         rate = max(10.0, busy.loop.requests_per_s / 2)
         open_loop = await _offer(gateway.address, request, rate, options)
         return _card(options, paired, busy, straight, open_loop, rate)
+
+
+async def _pages(gateway: Server, request: bytes, options: argparse.Namespace) -> Card:
+    alone, watched = await measure_pages(
+        gateway, request, num_pages=options.pages, num_connections=options.connections, seconds=options.seconds
+    )
+    return Card(
+        bench="overhead",
+        arrivals=f"closed loop, {options.connections} connections, without and with {options.pages} pages in turn",
+        results={
+            "pages_throughput_cost_ratio": 1.0 - watched.requests_per_s / alone.requests_per_s,
+            "pages_cpu_cost_ratio": watched.cpu_us / alone.cpu_us - 1.0,
+            "pages_added_p50_ms": watched.p50_ms - alone.p50_ms,
+            "pages_added_p99_ms": watched.p99_ms - alone.p99_ms,
+            "requests_per_s": alone.requests_per_s,
+            "cpu_us_per_request": alone.cpu_us,
+        },
+        notes=("a page: one stream of server-sent events, of the four live topics in turn",),
+    )
 
 
 async def _tracing(upstream_url: str, options: argparse.Namespace, cores: set[int] | None) -> Card:

@@ -1,6 +1,7 @@
 """LiveFeed: server-sent events for open pages, one a second. Nothing runs and nothing is kept while no page is open.
 
-All pages are sent their events at the same moments, so that each document is made once for all that want it.
+All pages of a topic are sent their events at the same moments, so that each document is made once for all that want
+it; the topics have their moments one after another, so that the loop is never kept for long.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ T = TypeVar("T")
 LIVE_PATH: Final = "/admin/api/live"
 MAX_SUBSCRIBERS: Final = 32
 PERIOD_S: Final = 1.0
+_PHASES: Final = {"overview": 0.0, "deployments": 0.25, "load": 0.5, "requests": 0.75}
+"""When in a period each topic has its moment."""
 _MAX_NEW: Final = 100
 """Requests in one event; of more, the newest."""
 _RETRY_MS: Final = 2000
@@ -52,8 +55,8 @@ class LiveFeed:
         self._requests = requests
         self._ids = ids
         self._clock = clock
-        self._made: dict[Hashable, Any] = {}
-        self._made_in = -1
+        self._made: dict[str, tuple[int, dict[Hashable, Any]]] = {}
+        """What was made for each topic in which period."""
         self.num_subscribers = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -86,7 +89,7 @@ class LiveFeed:
             over_at = self._clock() + MAX_STREAM_S
             while self._clock() < over_at and not any(end.done() for end in ending):
                 await send({"type": "http.response.body", "body": feed.event(), "more_body": True})
-                wait_s = PERIOD_S - self._clock() % PERIOD_S + _SLACK_S
+                wait_s = PERIOD_S - (self._clock() + feed.phase_s) % PERIOD_S + _SLACK_S
                 await asyncio.wait(ending, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for end in ending:
@@ -104,20 +107,20 @@ class LiveFeed:
             raise InvalidRequest("topic: expected overview, requests, deployments or load.", param="topic")
         return _Documents(self, topic, window_s)
 
-    @property
-    def period(self) -> int:
-        """Counts up once in PERIOD_S."""
-        return int(self._clock() / PERIOD_S)
+    def period(self, topic: str) -> int:
+        """Counts up once in PERIOD_S, at the topic's moment."""
+        return int((self._clock() + _PHASES[topic] * PERIOD_S) / PERIOD_S)
 
-    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+    def once(self, topic: str, key: Hashable, make: Callable[[], T]) -> T:
         """What `make` gives, made once in a period for all pages that want the same."""
-        if self._made_in != self.period:
-            self._made.clear()
-            self._made_in = self.period
-        if key not in self._made:
-            self._made[key] = make()
-        made: T = self._made[key]
-        return made
+        period, (made_in, made) = self.period(topic), self._made.get(topic, (-1, {}))
+        if made_in != period:
+            made = {}
+            self._made[topic] = period, made
+        if key not in made:
+            made[key] = make()
+        found: T = made[key]
+        return found
 
     def document(self, topic: str, window_s: int, *, is_whole: bool) -> bytes:
         """The event of one topic."""
@@ -134,6 +137,11 @@ class LiveFeed:
 class _Feed:
     """What one page is sent."""
 
+    def __init__(self, owner: LiveFeed, topic: str) -> None:
+        self._owner = owner
+        self._topic = topic
+        self.phase_s = _PHASES[topic] * PERIOD_S
+
     def event(self) -> bytes:
         """The next event."""
         raise NotImplementedError
@@ -143,24 +151,23 @@ class _Documents(_Feed):
     """A whole document each time; charts only when a step of theirs is over."""
 
     def __init__(self, owner: LiveFeed, topic: str, window_s: int) -> None:
-        self._owner = owner
-        self._topic = topic
+        super().__init__(owner, topic)
         self._window_s = window_s
         self._is_first = True
 
     def event(self) -> bytes:
         """As _Feed."""
-        is_whole = self._is_first or self._owner.period % int(STEP_S / PERIOD_S) == 0
+        is_whole = self._is_first or self._owner.period(self._topic) % int(STEP_S / PERIOD_S) == 0
         self._is_first = False
         made = partial(self._owner.document, self._topic, self._window_s, is_whole=is_whole)
-        return self._owner.once((self._topic, self._window_s, is_whole), made)
+        return self._owner.once(self._topic, (self._window_s, is_whole), made)
 
 
 class _NewRequests(_Feed):
     """Requests that finished since the last event."""
 
     def __init__(self, owner: LiveFeed, desk: RequestDesk, after: int, query: Query) -> None:
-        self._owner = owner
+        super().__init__(owner, "requests")
         self._desk = desk
         self._after = Position(after, {})
         self._where = filters(query)
@@ -168,7 +175,7 @@ class _NewRequests(_Feed):
     def event(self) -> bytes:
         """As _Feed."""
         key = tuple(self._where.items()), self._after.own, tuple(self._after.others.items())
-        event, self._after = self._owner.once(key, self._make)
+        event, self._after = self._owner.once(self._topic, key, self._make)
         return event
 
     def _make(self) -> tuple[bytes, Position]:

@@ -59,6 +59,14 @@ def test_memory_fits_a_slope() -> None:
 
 
 @pytest.mark.e2e
+def test_overhead_says_what_open_pages_cost() -> None:
+    record = bench("overhead", "--pages", "10", "--seconds", "4", "--connections", "8")
+    assert -10 < record["pages_throughput_cost_ratio"] < 1
+    assert record["requests_per_s"] > 10
+    assert record["cpu_us_per_request"] > 1
+
+
+@pytest.mark.e2e
 def test_cancel_leaks_nothing() -> None:
     record = bench("cancel", "--seconds", "3", "--probes", "9", "--model", SMALL)
     assert (record["leaked"], record["stuck"]) == (0, 0)

@@ -166,8 +166,8 @@ export function frame({ policy, store, replicas, is_draining }) {
 // ── Live ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 // One stream a page; when it breaks it is opened again, later each time, and a page nobody looks at lets go of it.
 export class Live {
-  constructor(topic, params, onData) {
-    Object.assign(this, { topic, params, onData, wait: 1000 });
+  constructor(topic, params, onData, instead) {
+    Object.assign(this, { topic, params, onData, instead, wait: 1000 });
     document.addEventListener("visibilitychange", () => (document.hidden ? this.close("paused") : this.open()));
     this.open();
   }
@@ -178,7 +178,7 @@ export class Live {
     source.addEventListener(this.topic, (event) => {
       this.wait = 1000;
       live("live", "good");
-      banner("live", null);
+      for (const id of ["live", "first"]) banner(id);
       this.onData(JSON.parse(event.data));
     });
     source.addEventListener("over", () => this.open()); // it is asked anew who this is
@@ -186,6 +186,7 @@ export class Live {
       this.close("reconnecting");
       banner("live", "The live feed broke off. What you see is as of then; it is tried again by itself.");
       quietly(api("session").then(knowing)); // who was logged out meanwhile is told so
+      this.instead?.();
       this.timer = setTimeout(() => this.open(), this.wait * (0.75 + Math.random() / 2));
       this.wait = Math.min(this.wait * 2, 30_000);
     };
@@ -207,11 +208,9 @@ export function livePage(topic, show) {
   if (!choice.value) choice.value = "300";
   choice.addEventListener("change", () => {
     setParams({ window: choice.value === "300" ? "" : choice.value });
-    reload();
     feed.open();
   });
-  reload();
-  const feed = new Live(topic, () => ({ window: choice.value }), show);
+  const feed = new Live(topic, () => ({ window: choice.value }), show, reload);
   return reload;
 }
 // A page's document; says so on the page when there is none, and tries again where nobody answered.

@@ -180,7 +180,7 @@ async def test_a_document_is_made_once_a_second_however_many_pages_want_it(
     made = list[tuple[int, bool]]()
 
     def counted(topic: str, window_s: int, *, is_whole: bool) -> bytes:
-        made.append((feed.period, is_whole))
+        made.append((feed.period("load"), is_whole))
         return b"data: {}\n\n"
 
     monkeypatch.setattr(feed, "document", counted)
