@@ -39,14 +39,18 @@ class BytesPerToken:
     def tokens(self, num_bytes: int) -> int:
         """Prompt tokens that a request of `num_bytes` probably has, at least 1."""
         if self._num == 0:
-            return max(1, round(num_bytes / self.PRIOR))
+            return round(num_bytes / self.PRIOR) or 1
         mean_bytes, mean_tokens = self._bytes / self._weight, self._tokens / self._weight
         spread = self._squares / self._weight - mean_bytes**2
         slope = mean_tokens / mean_bytes
         if spread > (0.05 * mean_bytes) ** 2:  # sizes differ enough for a template's fixed tokens to show
             fitted = (self._cross / self._weight - mean_bytes * mean_tokens) / spread
-            slope = min(max(fitted, slope / 4), slope * 4)
-        return max(1, round(mean_tokens + slope * (num_bytes - mean_bytes)))
+            if fitted > 4 * slope:
+                slope *= 4
+            else:
+                slope = fitted if fitted > slope / 4 else slope / 4
+        tokens = round(mean_tokens + slope * (num_bytes - mean_bytes))
+        return tokens if tokens > 1 else 1
 
 
 class OutputForecast:

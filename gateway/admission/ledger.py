@@ -107,7 +107,7 @@ class Ledger:
         free = self.cap - self.in_flight
         if free <= 0 or (share.limit is not None and not share.has_room_for(tenant)):
             return False
-        if share.is_paced(tenant, is_long, now):
+        if self._room is not None and share.is_paced(tenant, is_long, now):
             return False
         if free > self._kept or not self.in_flight:  # where nothing is out, nothing would end a wait
             return True
@@ -117,7 +117,8 @@ class Ledger:
     def may_pass(self, share: LaneShare, tenant: str, is_long: bool) -> bool:
         """Whether a newcomer need not stand behind those of its lane that wait: they are of the other kind, or permits
         are kept free for its like."""
-        return not share.queue.has_waiting(is_long=is_long) or share.is_sparse(tenant)
+        queue = share.queue
+        return queue.num_waiting == 0 or not queue.has_waiting(is_long=is_long) or share.is_sparse(tenant)
 
     def next_waiter(self, now: float) -> tuple[LaneShare, Waiter] | None:
         """The next who may start, taken out of its queue; of the lanes, the one that has spent least for its weight."""

@@ -73,6 +73,9 @@ class Tariff:
         rates = self._dearest.get(key)
         if rates is None:
             rates = self._dearest[key] = _undominated({self._nano.get(deployment, _FREE) for deployment in key})
+        if len(rates) == 1:
+            ((prompt, completion),) = rates
+            return round(prompt_tokens * prompt + completion_tokens * completion)
         return round(max([prompt_tokens * prompt + completion_tokens * completion for prompt, completion in rates]))
 
 

@@ -24,7 +24,8 @@ class RowBound:
 
     def target_due(self, now: float, tpot_slo_s: float) -> float | None:
         """The target for which to work out the bound now, None when it is too soon."""
-        self._tightest_s = min(self._tightest_s, tpot_slo_s)
+        if tpot_slo_s < self._tightest_s:
+            self._tightest_s = tpot_slo_s
         if now < self._due_at:
             return None
         self._due_at = now + REFRESH_S

@@ -111,9 +111,12 @@ class AffinityIndex:
     def held_chars(self, prefix: Prefix) -> Mapping[str, int]:
         """By deployment, the characters of the longest beginning that was sent there."""
         held: dict[str, int] = {}
+        holders = self._holders
         for cut, num_chars in reversed(prefix):
-            for deployment in self._holders.get(cut, ()):
-                held.setdefault(deployment, num_chars)
+            if cut in holders:
+                for deployment in holders[cut]:
+                    if deployment not in held:
+                        held[deployment] = num_chars
         return held
 
     def last_of(self, session: int | None) -> str | None:

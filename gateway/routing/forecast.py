@@ -124,7 +124,8 @@ class DeploymentForecast:
         ratio = self._peak.value(now, floor=1.0)
         if self._books.num_pending:
             for flight in self._books.oldest():
-                ratio = max(ratio, _overdue_ratio(flight, now))
+                overdue = _overdue_ratio(flight, now)
+                ratio = overdue if overdue > ratio else ratio
         return ratio if ratio > _OVERDUE_RATIO else 1.0
 
     def num_rows(self, now: float) -> int:
@@ -356,7 +357,10 @@ _IDLE: Final = (1.0, *[0.0] * (len(_OWN_PRIOR) - 1))
 
 def _overdue_ratio(flight: Flight, now: float) -> float:
     """Time waited over time forecast; of a plain answer nobody knows."""
-    return (now - flight.sent_at) / max(flight.forecast_ttft_s, _TINY_S) if flight.is_stream else 0.0
+    if not flight.is_stream:
+        return 0.0
+    forecast_s = flight.forecast_ttft_s
+    return (now - flight.sent_at) / (forecast_s if forecast_s > _TINY_S else _TINY_S)
 
 
 def _lane_of(uncached_tokens: int, lane: str) -> str:

@@ -113,10 +113,11 @@ class Router:
         held = self._affinity.held_chars(prefix)
         if held:
             per_char = price.prompt_tokens / max(prefix[-1][1], 1)
+            known = self._deployments
             held = {
-                name: int(num_chars * per_char * self._deployments[name].forecast.cache_trust)
+                name: int(num_chars * per_char * live.forecast.cache_trust)
                 for name, num_chars in held.items()
-                if name in self._deployments
+                if (live := known.get(name)) is not None
             }
         last = self._affinity.last_of(session)
         return Ask(price, ask.claim, held, prefix, session, last, ask.tpot_slo_s, ask.key, ask.verdict)

@@ -12,7 +12,7 @@ from typing import Final
 
 from gateway.routing.ask import Ask
 from gateway.routing.candidate import Candidate
-from routing_policies.views import Attempt
+from routing_policies.views import FIRST_ATTEMPT, Attempt
 
 MANY: Final = 4
 """Up to so many candidates all are looked at."""
@@ -60,6 +60,8 @@ class Shortlist:
 def _is_fit(option: Candidate, attempt: Attempt, now: float) -> bool:
     """Nothing speaks against it; somebody who is due to be tried again counts as well."""
     live = option.live
-    if not live.is_ready or live.id in attempt.already_tried or live.id in attempt.avoid:
+    if not live.is_ready:
+        return False
+    if attempt is not FIRST_ATTEMPT and (live.id in attempt.already_tried or live.id in attempt.avoid):
         return False
     return live.health.is_fit or live.health.may_probe(now)
