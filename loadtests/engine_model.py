@@ -20,6 +20,8 @@ LONG_WEIGHT: Final = 3
 """How this project's engine weighs its lanes of short and of long prompts."""
 KEPT_ROWS_DIVISOR: Final = 16
 """One row in so many is kept for short prompts, there as here."""
+USUAL_OUTPUT_TOKENS: Final = 64
+"""What an engine takes for the length of an answer that nobody has seen."""
 _MIN_CHUNK_TOKENS: Final = 8
 """Prompts go on however slow the engine is."""
 
@@ -61,6 +63,29 @@ class EngineShape:
     def tokens_per_s(self) -> float:
         """Decode rate with every row taken and no prompt to read."""
         return self.max_rows / self.step_s(self.max_rows, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class LaneWork:
+    """What an engine says of one lane: how long until its backlog is read, and how fast it reads it."""
+
+    wait_s: float
+    prefill_tokens_per_s: float
+
+
+def lane_work(
+    shape: EngineShape, num_running: int, num_waiting: int, unread: tuple[int, int], slowdown: float
+) -> tuple[LaneWork, LaneWork]:
+    """Of short prompts and of long ones, of which `unread` tokens are not read yet."""
+    row_wait_s = 0.0
+    if num_waiting and num_running:
+        row_wait_s = num_waiting * USUAL_OUTPUT_TOKENS * shape.step_s(num_running, 0) * slowdown / num_running
+    found = []
+    for is_urgent, tokens in zip((True, False), unread, strict=True):
+        room = max(1, shape.prompt_room(num_running, is_urgent=is_urgent))
+        per_s = room / (shape.step_s(num_running, room) * slowdown)
+        found.append(LaneWork(tokens / per_s + row_wait_s, per_s))
+    return found[0], found[1] if shape.long_prompt_tokens else found[0]
 
 
 class RowTurns:
@@ -158,10 +183,12 @@ class EngineModel:
         return len(self._waiting) + len(self._waiting_long)
 
     @property
-    def waiting_prompt_tokens(self) -> int:
-        """Prompt tokens that nobody has read yet, rows included."""
-        jobs = (*self._rows, *self._waiting, *self._waiting_long)
-        return sum(job.prompt_tokens - job.num_read for job in jobs)
+    def unread_tokens(self) -> tuple[int, int]:
+        """Of short prompts and of long ones, the tokens that are not read yet, rows included."""
+        unread, is_long = [0, 0], self.shape.is_long
+        for job in (*self._rows, *self._waiting, *self._waiting_long):
+            unread[is_long(job.prompt_tokens)] += job.prompt_tokens - job.num_read
+        return unread[0], unread[1]
 
     def add(self, job: Job) -> None:
         """Take a job into the queue; it gets a row with the next step that has one."""

@@ -87,10 +87,13 @@ class FastEngine:
         return len(self._waiting) + len(self._waiting_long) - self._num_gone_waiting
 
     @property
-    def waiting_prompt_tokens(self) -> int:
-        """Prompt tokens that nobody has read yet."""
-        waiting = sum(job.prompt_tokens for job in (*self._waiting, *self._waiting_long) if not job.is_gone)
-        return waiting + sum(job.prompt_tokens - job.num_read for job in self._reading)
+    def unread_tokens(self) -> tuple[int, int]:
+        """Of short prompts and of long ones, the tokens that are not read yet."""
+        unread, is_long = [0, 0], self.shape.is_long
+        for job in (*self._waiting, *self._waiting_long, *self._reading):
+            if not job.is_gone:
+                unread[is_long(job.prompt_tokens)] += job.prompt_tokens - job.num_read
+        return unread[0], unread[1]
 
     @property
     def stepped_at(self) -> float:

@@ -21,14 +21,13 @@ from collections.abc import Sequence
 
 import uvloop
 
-from loadtests.engine_model import EngineModel, EngineShape, Job, Step
+from loadtests.engine_model import USUAL_OUTPUT_TOKENS, EngineModel, EngineShape, Job, Step, lane_work
 from loadtests.tiny_server import TinyConnection, chunk, plain_response
 
 BYTES_PER_TOKEN = 4
 _SCRIPT = re.compile(rb'"user"\s*:\s*"script:output_tokens=(\d+)(?:,id=(\d+))?"')
 _MAX_TOKENS = re.compile(rb'"max_(?:completion_)?tokens"\s*:\s*(\d+)')
 _STREAM_MARKS = (b'"stream": true', b'"stream":true')
-_DEFAULT_OUTPUT_TOKENS = 64
 _LOAD_PERIOD_S = 0.1
 _RATE_WINDOW_STEPS = 200
 
@@ -130,24 +129,21 @@ class Engine:
     def load(self) -> dict[str, object]:
         """What `/engine/load` says: the fields of this project's engine that a model has."""
         model, shape = self.model, self.model.shape
-        jobs = self._owners
-        slow = model.slowdown
-        busy_s = shape.step_s(model.num_running, 0) * slow
-        room = max(1, shape.step_tokens - model.num_running)
-        waiting = model.waiting_prompt_tokens
-        prefill_tokens_per_s = room / (shape.step_s(model.num_running, room) * slow)
-        ends_per_s = model.num_running / (_DEFAULT_OUTPUT_TOKENS * busy_s) if model.num_running else 0.0
-        wait_s = waiting / prefill_tokens_per_s
-        if model.num_waiting and ends_per_s:
-            wait_s += model.num_waiting / ends_per_s
-        lane = {
-            "num_running": model.num_running,
-            "num_waiting": model.num_waiting,
-            "waiting_prompt_tokens": waiting,
-            "expected_output_tokens": _DEFAULT_OUTPUT_TOKENS * len(jobs),
-            "forecast_wait_s": wait_s,
-            "prefill_tokens_per_s": prefill_tokens_per_s,
-        }
+        jobs, slow, unread = self._owners, model.slowdown, model.unread_tokens
+        expected = USUAL_OUTPUT_TOKENS * len(jobs)
+        short, long = (
+            {
+                "num_running": model.num_running,
+                "num_waiting": model.num_waiting,
+                "waiting_prompt_tokens": tokens,
+                "expected_output_tokens": expected,
+                "forecast_wait_s": work.wait_s,
+                "prefill_tokens_per_s": work.prefill_tokens_per_s,
+            }
+            for work, tokens in zip(
+                lane_work(shape, model.num_running, model.num_waiting, unread, slow), unread, strict=True
+            )
+        )
         return {
             "state": "ready",
             "ready": True,
@@ -165,10 +161,10 @@ class Engine:
             "num_kv_tokens": 0,
             "step_s": self._step_s,
             "num_step_tokens": model.num_running,
-            "waiting_prompt_tokens": waiting,
-            "expected_output_tokens": _DEFAULT_OUTPUT_TOKENS * len(jobs),
+            "waiting_prompt_tokens": sum(unread),
+            "expected_output_tokens": expected,
             "drain_tokens_per_s": self._drain_tokens_per_s,
-            "forecast_wait_s": wait_s,
+            "forecast_wait_s": short["forecast_wait_s"],
             "step_time": {
                 "fixed_s": shape.step_fixed_ms * slow / 1e3,
                 "row_s": shape.row_us * slow / 1e6,
@@ -177,7 +173,7 @@ class Engine:
                 "pair_s": 0.0,
                 "chunk_s": 0.0,
             },
-            "lanes": {"interactive": lane, "long": lane, "batch": lane},
+            "lanes": {"interactive": short, "long": long, "batch": long},
         }
 
     def metrics(self) -> bytes:
@@ -244,7 +240,7 @@ class ModelConnection(TinyConnection):
 
     def _chat(self, body: bytes) -> None:
         script, limit = _SCRIPT.search(body), _MAX_TOKENS.search(body)
-        output = int(script.group(1)) if script else _DEFAULT_OUTPUT_TOKENS
+        output = int(script.group(1)) if script else USUAL_OUTPUT_TOKENS
         self._request_id = int(script.group(2) or 0) if script else 0
         output = max(1, min(output, int(limit.group(1)) if limit else output))
         self._is_stream = any(mark in body for mark in _STREAM_MARKS)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from loadtests.card import Card, Value
 from loadtests.client import Address, fetch
+from loadtests.engine_model import EngineShape
 from loadtests.model_engine import add_shape_arguments, shape_of
 from loadtests.offered import OfferClient, Slo, Tally
 from loadtests.overload import overload_policy
@@ -47,11 +48,9 @@ async def run(options: argparse.Namespace) -> Card:
     raise_fd_limit()
     slo = Slo(ttft_s=options.ttft_ms / 1e3, tpot_s=options.tpot_ms / 1e3)
     shape = shape_of(options)
-    trace = read_trace(options.trace, options.data, random.Random(options.seed))
-    whole = scaled(trace, seconds=1.0, rate_per_s=min(2000, len(trace)), context_tokens=_CONTEXT_TOKENS)
-    work_s = sum(one.output_tokens / shape.tokens_per_s() + one.prompt_tokens * shape.prefill_us / 1e6 for one in whole)
-    rate = options.load * options.engines * len(whole) / work_s
-    offers = scaled(trace, seconds=options.seconds, rate_per_s=rate, context_tokens=_CONTEXT_TOKENS)
+    offers, rate = offers_of(
+        options.trace, options.data, shape, options.load * options.engines, options.seconds, options.seed
+    )
     gateway_cores, other_cores = split_cores()
     async with Workbench() as bench:
         engines = await start_model_engines(bench, shape, options.engines, is_silent=options.silent, cores=other_cores)
@@ -60,8 +59,7 @@ async def run(options: argparse.Namespace) -> Card:
         if other_cores is not None:
             os.sched_setaffinity(0, other_cores)
         client = OfferClient(gateway.address, max_tokens=2048)
-        warm = [Offer(at_s=number / rate, prompt_tokens=200, output_tokens=30) for number in range(40)]
-        await client.run(warm, first_number=len(offers))
+        await client.run(warm_up(rate), first_number=len(offers))
         served = await client.run(offers)
         errors = await _forecast_errors(gateway.admin)
     if options.requests_out is not None:
@@ -83,6 +81,22 @@ async def run(options: argparse.Namespace) -> Card:
         results=results,
         notes=(str(tally), f"engine: modelled, {shape}{', silent' if options.silent else ''}"),
     )
+
+
+def offers_of(
+    trace: str, data: Path, shape: EngineShape, load: float, seconds: float, seed: int
+) -> tuple[list[Offer], float]:
+    """(the trace's requests at `load` times one engine's capacity, their rate). Raises TraceMissing."""
+    recorded = read_trace(trace, data, random.Random(seed))
+    whole = scaled(recorded, seconds=1.0, rate_per_s=min(2000, len(recorded)), context_tokens=_CONTEXT_TOKENS)
+    work_s = sum(one.output_tokens / shape.tokens_per_s() + one.prompt_tokens * shape.prefill_us / 1e6 for one in whole)
+    rate = load * len(whole) / work_s
+    return scaled(recorded, seconds=seconds, rate_per_s=rate, context_tokens=_CONTEXT_TOKENS), rate
+
+
+def warm_up(rate_per_s: float) -> list[Offer]:
+    """A few small requests beforehand, so that nothing is the very first."""
+    return [Offer(at_s=number / rate_per_s, prompt_tokens=200, output_tokens=30) for number in range(40)]
 
 
 async def _forecast_errors(admin: Address) -> dict[str, Value]:

@@ -24,11 +24,12 @@ from loadtests.offered import OfferClient, Slo, Tally
 from loadtests.overload import first_guess, overload_policy
 from loadtests.processes import Workbench, raise_fd_limit, split_cores
 from loadtests.simulated_overload import run_overload
+from loadtests.simulated_replay import run_replay
 from loadtests.simulated_troubles import SCENARIOS, run_scenario
 from loadtests.simulation import Outcome, Simulation
 from loadtests.stack import start_gateway_with, start_model_engines
 from loadtests.virtual_loop import VirtualLoop
-from loadtests.workload import Lengths, Offer, poisson_offers
+from loadtests.workload import TRACES, Lengths, Offer, poisson_offers
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,6 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=1, help="of everything (default %(default)s)")
     parser.add_argument("--silent", action="store_true", help="engines that do not publish their load")
     parser.add_argument("--scenario", choices=("overload", *SCENARIOS), help="for one engine, instead of a load")
+    parser.add_argument("--replay", choices=tuple(TRACES), help="a recorded trace, instead of a load (with --data)")
+    parser.add_argument("--data", type=Path, default=Path(), help="folder with the traces")
     parser.add_argument("--seconds", type=float, default=60.0, help="each part of a scenario (default %(default)s)")
     parser.add_argument("--seeds", type=int, default=3, help="of a scenario, which gives medians (default %(default)s)")
     parser.add_argument("--against-real", action="store_true", help="offer the same to real processes as well")
@@ -87,6 +90,8 @@ async def run(options: argparse.Namespace) -> Card:
     slo = Slo(ttft_s=options.ttft_ms / 1e3, tpot_s=options.tpot_ms / 1e3)
     shape = shape_of(options)
     capacity = options.capacity or 0.8 * first_guess(shape)
+    if options.replay is not None:
+        return await asyncio.to_thread(run_replay, options, shape, slo)
     if options.scenario == "overload":
         return await asyncio.to_thread(run_overload, options, shape, slo, capacity)
     if options.scenario is not None:

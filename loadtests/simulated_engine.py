@@ -17,16 +17,14 @@ from gateway.upstreams.request import UpstreamRequest
 from gateway.upstreams.response import UpstreamResponse
 from gateway.upstreams.target import Target
 from gateway.upstreams.timeouts import Timeouts
-from loadtests.engine_model import EngineShape
+from loadtests.engine_model import USUAL_OUTPUT_TOKENS, EngineShape, lane_work
 from loadtests.fast_engine import FastEngine, FastJob
 from loadtests.model_engine import usage_of
 
 _BYTES_PER_TOKEN = 4
 _OUTPUT = re.compile(rb"script:output_tokens=(\d+)")
-_DEFAULT_OUTPUT_TOKENS = 64
 _MAX_BUFFER_BYTES = 64 * 1024
 _HEADERS = [(b"content-type", b"text/event-stream; charset=utf-8")]
-_LANES = ("interactive", "long", "batch")
 
 
 def _event(delta: dict[str, str], finish_reason: str | None = None, **more: object) -> bytes:
@@ -93,7 +91,7 @@ class SimulatedClient(UpstreamClient):
         body = request.body
         found = _OUTPUT.search(body, max(0, len(body) - 200)) or _OUTPUT.search(body)
         prompt = max(1, len(body) // _BYTES_PER_TOKEN)
-        output = int(found.group(1)) if found else _DEFAULT_OUTPUT_TOKENS
+        output = int(found.group(1)) if found else USUAL_OUTPUT_TOKENS
         if on_sent is not None:
             on_sent(response)
 
@@ -117,19 +115,17 @@ class SimulatedClient(UpstreamClient):
 
 def load_report(engine: FastEngine, shape: EngineShape) -> LoadReport:
     """What the engine would publish now."""
-    running, waiting = engine.num_running, engine.waiting_prompt_tokens
-    room = max(1, shape.step_tokens - running)
-    prefill_tokens_per_s = room / (shape.step_s(running, room) * engine.slowdown)
-    wait_s = waiting / prefill_tokens_per_s
-    if engine.num_waiting and running:
-        wait_s += engine.num_waiting * _DEFAULT_OUTPUT_TOKENS * shape.step_s(running, 0) * engine.slowdown / running
-    lane = LaneReport(forecast_wait_s=wait_s, prefill_tokens_per_s=prefill_tokens_per_s)
+    unread = engine.unread_tokens
+    short, long = (
+        LaneReport(forecast_wait_s=work.wait_s, prefill_tokens_per_s=work.prefill_tokens_per_s)
+        for work in lane_work(shape, engine.num_running, engine.num_waiting, unread, engine.slowdown)
+    )
     return LoadReport(
-        num_running=running,
+        num_running=engine.num_running,
         num_waiting=engine.num_waiting,
         max_num_rows=shape.max_rows,
         step_token_budget=shape.step_tokens,
-        waiting_prompt_tokens=waiting,
-        forecast_wait_s=wait_s,
-        lanes=dict.fromkeys(_LANES, lane),
+        waiting_prompt_tokens=sum(unread),
+        forecast_wait_s=short.forecast_wait_s,
+        lanes={"interactive": short, "long": long, "batch": long},
     )

@@ -8,7 +8,7 @@ import json
 import random
 import time
 from array import array
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -199,6 +199,11 @@ class Simulation:
         self._gateway.log.close()
         lines = self._log.getvalue().decode("utf-8", "replace").splitlines()
         return next((line for line in lines if "failed" in line), None)
+
+    def forecast_errors(self, shares: Sequence[float]) -> list[tuple[float, float]]:
+        """(share, the relative error that it of the last forecasts of first tokens stayed within); of several engines
+        the worst."""
+        return [(share, max(live.forecast.error.quantile(share) or 0.0 for live in self._lives)) for share in shares]
 
     def publish_loads(self) -> None:
         """Every engine reports now, and again and again."""

@@ -77,6 +77,11 @@ class TtftModel:
         """The forecast."""
         return self._regression.predict(features) * self._gain.value(now)
 
+    @property
+    def terms(self) -> Sequence[float]:
+        """Seconds for each feature's unit."""
+        return self._regression.terms
+
     def plain_s(self, features: Sequence[float]) -> float:
         """The forecast at the machine's usual speed."""
         return self._regression.predict(features)

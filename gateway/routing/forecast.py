@@ -46,6 +46,8 @@ Nothing that becomes of a request has a say in whether it is."""
 SAMPLE_BURST: Final = 64.0
 """What was not used of that is saved up to so many, so that requests which are sent together, as when a step of the
 engine sets several permits free, are learned from like those that are sent alone: they wait for each other."""
+_OWN_PROMPT: Final = 2
+_STEP_TOKENS: Final = 1024
 _SAME_S: Final = 0.001
 """For so long a forecast holds for whatever is like it, while nothing was sent there and nothing came."""
 
@@ -306,7 +308,9 @@ class DeploymentForecast:
         books = self._books
         ahead, others = books.left_tokens(now, lane)
         work, rows, num_pending = uncached_tokens + ahead, float(books.rows), books.num_pending
-        step_left_s = self._step_left_s(now) if rows or num_pending else 0.0
+        own_model = self._by_books[lane]
+        in_step_s = own_model.terms[_OWN_PROMPT] * min(ahead + others, _STEP_TOKENS) if num_pending else 0.0
+        step_left_s = self._step_left_s(now, in_step_s) if rows or num_pending else 0.0
         features = (
             *(1.0, rows, float(uncached_tokens), ahead, others),
             *(
@@ -317,7 +321,6 @@ class DeploymentForecast:
                 step_left_s,
             ),
         )
-        own_model = self._by_books[lane]
         seconds, reported = own_model.predict_s(now, features), None
         name, found = _reported_lane(self._fresh_report(now), lane)
         if found is not None and found.prefill_tokens_per_s > 0.0:
@@ -329,11 +332,12 @@ class DeploymentForecast:
             seconds = self._no_less_than_overdue(now, seconds, lane)
         return TtftForecast(now, lane, uncached_tokens, num_pending, seconds, features, reported)
 
-    def _step_left_s(self, now: float) -> float:
-        """Of the engine's step under way: whatever is heard of any answer shows when it began."""
-        step_s = self._tpot.plain_s(max(self._books.rows, 1))  # how slow it is now, the models know
+    def _step_left_s(self, now: float, in_step_s: float) -> float:
+        """Of the engine's step under way, which whatever is heard of any answer shows the beginning of; less the time
+        for the prompts in it, which are counted apart."""
+        step_s = self._tpot.plain_s(max(self._books.rows, 1)) + in_step_s
         gone_s = max(now - self._pulse.at, 0.0)  # an event loop may read its clock a moment later than we ours
-        return step_s - gone_s if gone_s <= step_s else step_s / 2
+        return (step_s - gone_s if gone_s <= step_s else step_s / 2) - in_step_s
 
     def _no_less_than_overdue(self, now: float, forecast_s: float, lane: str) -> float:
         """When the oldest of our requests in the lane waits far longer than was forecast, this one will too."""

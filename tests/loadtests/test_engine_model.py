@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadtests.engine_model import EngineModel, EngineShape, Job
+from loadtests.engine_model import EngineModel, EngineShape, Job, lane_work
 
 SHAPE = EngineShape(max_rows=2, step_fixed_ms=10.0, row_us=1000.0, prefill_us=100.0, step_tokens=50)
 
@@ -66,3 +66,17 @@ def test_every_job_gets_each_of_its_tokens_once(sizes: list[tuple[int, int]]) ->
     assert len(run(model, jobs)) == len(jobs)
     assert model.num_read == sum(prompt for prompt, _ in sizes)
     assert model.num_made == sum(output for _, output in sizes)
+
+
+def test_an_engine_says_of_each_lane_what_waits_in_it() -> None:
+    short, long = lane_work(EngineShape(), 0, 0, (1000, 4000), 1.0)
+    assert (short.wait_s, long.wait_s) == pytest.approx(
+        (1000 / short.prefill_tokens_per_s, 4000 / long.prefill_tokens_per_s)
+    )
+
+    beside, behind = lane_work(EngineShape(), 32, 0, (0, 4000), 2.0)
+    assert beside.wait_s == 0.0
+    assert behind.prefill_tokens_per_s < beside.prefill_tokens_per_s, "long prompts lengthen a step little"
+
+    one, other = lane_work(EngineShape(long_prompt_tokens=0), 32, 4, (500, 0), 1.0)
+    assert one == other, "a server without lanes"

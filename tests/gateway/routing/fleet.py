@@ -172,7 +172,7 @@ class _Run:
             slow = self.fleet.slowdown(name, self.fleet.now)
             room = max(1, shape.step_tokens - engine.num_running)
             rate = room / (shape.step_s(engine.num_running, room) * slow)
-            lane = LaneReport(engine.waiting_prompt_tokens / rate, rate, engine.num_running, engine.num_waiting)
+            lane = LaneReport(sum(engine.unread_tokens) / rate, rate, engine.num_running, engine.num_waiting)
             self.made.deployments[name].forecast.note_report(
                 self.fleet.now, LoadReport(num_running=engine.num_running, lanes={"interactive": lane})
             )
