@@ -107,6 +107,7 @@ class Gateway:
             holder=holder,
         )
         self._cache = self._answers.exact
+        self._cache.on_doubt = self._note_wrong
         self._stores = Stores(config, self.metrics, self.log, self._cache, holder=holder)
         self._quotas = self._stores.quotas
         self.recent = RecentRequests(clock=clock, wall=time.time, name=f"{platform.node()}-{holder[:-12]}")

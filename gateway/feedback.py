@@ -58,7 +58,9 @@ class FeedbackDesk:
             raise InvalidRequest(f"The feedback is not what it should be: {error}.") from None
         is_wanted = self._note_wrong(feedback.request_id, caller.tenant)
         is_known = self._cache.note_wrong(feedback.request_id, caller.tenant)
-        if not is_known and not is_wanted and not self._cache.pass_on_doubt(feedback.request_id, caller.tenant):
+        # Where the answer is kept says nothing of who gave it, and that one may wait for such a verdict.
+        is_passed_on = not is_wanted and self._cache.pass_on_doubt(feedback.request_id, caller.tenant)
+        if not (is_known or is_wanted or is_passed_on):
             raise NotFound(
                 "No kept answer of this key belongs to that request id. Send the x-request-id of the answer that was "
                 "wrong; answers are known as long as they are in the cache.",

@@ -76,6 +76,8 @@ class ExactCache:
         self._others: Others | None = None
         self._hits: OrderedDict[str, str] = OrderedDict()
         """The request that was answered from the cache → the entry that answered it."""
+        self.on_doubt: Callable[[str, str], object] = lambda request_id, tenant: None
+        """Told of feedback that came to another process; the answer may be one that nobody keeps."""
 
     @property
     def num_entries(self) -> int:
@@ -186,6 +188,11 @@ class ExactCache:
             self._others.quarantined(entry.exact, digest, until)
         self._on_wrong(request_id)
         return True
+
+    def take_doubt(self, request_id: str, tenant: str) -> None:
+        """Feedback came to another process, which may not know the answer."""
+        self.note_wrong(request_id, tenant)
+        self.on_doubt(request_id, tenant)
 
     def pass_on_doubt(self, request_id: str, tenant: str) -> bool:
         """Ask the other processes to do what `note_wrong` could not; False where there are none."""

@@ -61,7 +61,7 @@ class Local(Protocol):
         """Another process was told that this answer is wrong."""
         ...
 
-    def note_wrong(self, request_id: str, tenant: str) -> bool:
+    def take_doubt(self, request_id: str, tenant: str) -> None:
         """Another process was told of an answer that it does not know."""
         ...
 
@@ -280,7 +280,7 @@ class Sharing:
             self._local.take_quarantine(notice.exact, notice.digest, notice.until)
             self._count("quarantined")
         else:
-            self._local.note_wrong(notice.request_id, notice.tenant)
+            self._local.take_doubt(notice.request_id, notice.tenant)
 
     def _remember(self, purge: Selection) -> None:
         self._purges.append(purge)

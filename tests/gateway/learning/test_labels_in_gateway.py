@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.gateway.cache.similar_stack import ask, cache_of, keep, similar
 from tests.gateway.cache.test_audit import Deployment
 from tests.gateway.stack import Stack, running
-from tests.gateway.test_shadows import POLICY, counted, saying
+from tests.gateway.test_shadows import EASY, POLICY, counted, saying
 from tests.routing_policies.quality.labels import labels
 from tests.routing_policies.quality.prompts import prompt
 
@@ -66,3 +66,21 @@ async def test_an_audit_asks_both_models_of_a_pair_and_labels_the_smaller_one(tm
             ((pair, ((_, label),)),) = stack.gateway._path.learner.labels().items()
             assert pair == ("penstock-small", "penstock-large")
             assert (label.source, label.encoder, len(label.vector)) == ("audit", "words", 384)
+
+
+async def test_feedback_at_one_replica_labels_what_another_one_answered(tmp_path: Path) -> None:
+    settings = {"store": f"embedded:{tmp_path / 'shared.sqlite3'}", "cache_shared": True, "store_timeout_s": 0.5}
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+    async with (
+        running(tmp_path / "one", policy=POLICY.format(folder=tmp_path / "one", ratio=0.0), settings=settings) as one,
+        running(
+            tmp_path / "other", policy=POLICY.format(folder=tmp_path / "other", ratio=0.0), settings=settings
+        ) as other,
+    ):
+        reply = await one.ask(EASY)
+        assert reply.headers["x-penstock-deployment"] == "small"
+        told = {"request_id": reply.headers["x-request-id"], "verdict": "wrong"}
+        assert (await other.ask(told, path="/v1/feedback")).status == 200
+        (found,) = await counted(one, "routing_labels_total")
+        assert 'deployment="small",source="feedback",verdict="lost"} 1.0' in found
