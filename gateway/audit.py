@@ -17,11 +17,11 @@ from gateway.admission.guard import Guard
 from gateway.background import BackgroundTasks
 from gateway.background_ask import BackgroundAsk, Question
 from gateway.cache.audit_book import AuditBook
+from gateway.cache.audit_choice import AuditChoice
 from gateway.cache.audit_record import AuditRecord, By, Texts, clipped
 from gateway.cache.comparison import Verdict, judge_document, judge_said, says_the_same, text_of, verdict_of
 from gateway.cache.differences import Differences, differences
 from gateway.cache.entry import CacheEntry
-from gateway.cache.error_budget import audit_probability
 from gateway.cache.quest import Quest
 from gateway.cache.route_book import Whose
 from gateway.cache.semantic import Embeds, Finding
@@ -33,12 +33,6 @@ from routing_policies.document import Cache
 MAX_RUNNING: Final = 4
 MAX_SERVED: Final = 10_000
 """Similar answers that feedback may still be about."""
-MAX_EXPOSURES: Final = 3
-"""Of one question to the same answer; from then on it is audited at once, for what is asked often goes wrong often."""
-MANY: Final = 100
-"""Exposures after an audit, until it is one of those again."""
-COMPARED_RATIO: Final = 5.0
-"""Of `audit_ratio`: the share of answers compared that cost no upstream call."""
 
 OnPair = Callable[[Question, tuple[str, str], bool], Awaitable[None]]
 """Told of two deployments that answered one question, and whether they said the same."""
@@ -91,28 +85,21 @@ class Auditor:
         self._rng = rng
         self._wall = wall
         self._served: OrderedDict[str, _Case] = OrderedDict()
-        self._exposures: OrderedDict[tuple[bytes, bytes], int] = OrderedDict()
-        """How often a question was given the same similar answer since it was last audited."""
+        self._choice = AuditChoice()
 
     def served(self, turn: Turn, request: ChatRequest, planned: PlannedRoute, quest: Quest) -> None:
         """A similar answer is given: draw whether it is audited."""
         finding = quest.finding
         assert finding is not None, "what is served was found"
         assert finding.entry is not None, "and kept"
-        doubt = 1.0 - finding.chance
-        probability = audit_probability(quest.wanted.rule.audit_ratio, doubt, quest.book.usual_doubt(doubt))
+        pair = quest.key.exact, finding.entry.exact
+        probability = self._choice.of_served(*pair, finding.chance, quest.wanted.rule.audit_ratio, quest.book)
         case = _case(turn.record.request_id, quest, finding, finding.entry, was_served=True)
         self._served[case.request_id] = case
         if len(self._served) > MAX_SERVED:
             self._served.popitem(last=False)
-        pair = quest.key.exact, finding.entry.exact
-        exposures = self._exposures[pair] = self._exposures.pop(pair, 0) + 1
-        if len(self._exposures) > MAX_SERVED:
-            self._exposures.popitem(last=False)
-        if exposures >= MAX_EXPOSURES and probability > 0.0:
-            probability = 1.0
         if self._draw(probability):
-            self._exposures[pair] = -MANY
+            self._choice.audited(*pair)
             question = Question(request, request.document, turn.snapshot, planned, turn.record.tenant, turn.cache_salt)
             case = msgspec.structs.replace(case, weight=1.0 / probability, question=question)
             self._begin(self._audit(case, question))
@@ -128,9 +115,10 @@ class Auditor:
     def compare(self, request_id: str, quest: Quest, finding: Finding, fresh: CacheEntry) -> None:
         """A deployment has answered what a kept answer might have: compare some, where that can prove anything."""
         rule = quest.wanted.rule
-        if finding.entry is None or finding.chance < quest.book.lowest(rule.max_error_ratio):
+        if finding.entry is None:
             return
-        probability = min(1.0, COMPARED_RATIO * rule.audit_ratio)
+        lowest = quest.book.lowest(rule.max_error_ratio)
+        probability = self._choice.of_other(finding.chance, rule.audit_ratio, lowest)
         if self._draw(probability):
             case = _case(request_id, quest, finding, finding.entry, was_served=False)
             self._begin(self._conclude(msgspec.structs.replace(case, weight=1.0 / probability), fresh.answer))

@@ -21,7 +21,7 @@ from gateway.cache.error_budget import state_of
 from gateway.cache.exact import ExactTier, Selection
 from gateway.cache.exact_cache import ExactCache
 from gateway.cache.index_file import SAVE_S, IndexFile
-from gateway.cache.judges import Judges
+from gateway.cache.judges import LEARN_S, MIN_NEWS, Judges
 from gateway.cache.route_book import RouteBook, RouteBooks, Whose
 from gateway.cache.semantic import SemanticTier
 from gateway.cache.sharing import Sharing
@@ -41,9 +41,6 @@ DIMENSIONS: Final = 384
 INDEX_FILE: Final = "similar.index"
 _READY_POLL_S: Final = 0.1
 _SETTLE_S: Final = 0.5
-_LEARN_S: Final = 2.0
-MIN_NEWS: Final = 16
-"""Audits of one route after which its chances are worked out again."""
 
 
 class KeptAnswers:
@@ -175,7 +172,7 @@ class KeptAnswers:
     async def _learn(self) -> None:
         """Judge by what audits found about each tenant's route, besides what was known before."""
         while True:
-            await asyncio.sleep(_LEARN_S)
+            await asyncio.sleep(LEARN_S)
             for _, book in self.books:
                 if book.num_news >= MIN_NEWS:
                     book.recalibrated(await asyncio.to_thread(self._judges.learn, tuple(book.evidence.samples)))

@@ -10,22 +10,32 @@ from __future__ import annotations
 import argparse
 import asyncio
 import tempfile
-from itertools import islice
+from collections.abc import Sequence
+from itertools import islice, product
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gateway.cache.decision import Judge
-from gateway.cache.fitting.questions import Questions, read_questions
+from gateway.cache.fitting.questions import Questions, read_intents, read_questions
 from gateway.cache.fitting.stream import best_threshold_hits, play
+from gateway.cache.judges import Judges
 from gateway.embedding.encoder import TextEncoder
 from gateway.embedding.graph import build_graph
 from gateway.embedding.make import encoder_id, graph_file
 from gateway.embedding.model_files import installed_model
 from gateway.embedding.onnx_encoder import OnnxEncoder
+from loadtests.audited_stream import Audits, play_audited, streams_of, told
 from loadtests.card import Card, Value
 from loadtests.changed_meaning import KINDS, Kind, Pair, pairs
+from loadtests.crafted_suffix import FAMILIES, served_ratio
 from loadtests.made_questions import made_questions
+from loadtests.other_context import play_alone, read_conversations
+
+Vectors = NDArray[np.float32]
+Measured = tuple[dict[str, Value], list[str]]
+"""Results, and lines for people."""
 
 MIN_COSINE = 0.8
 _MOST_TRIED = 20
@@ -45,7 +55,19 @@ def add_quality_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-error-ratio", type=float, action="append", help="bound; may be given several times (default 0.01)"
     )
+    parser.add_argument(
+        "--audit-ratio",
+        type=float,
+        action="append",
+        help="also play streams with repeats and with a change of domain with so many audited; may be given several "
+        "times (needs --data)",
+    )
+    parser.add_argument("--audit-noise", type=float, default=0.0, help="share of false verdicts (default %(default)s)")
+    parser.add_argument(
+        "--vectors", type=Path, help="folder with questions.npy and intents.npy, kept there when they are made"
+    )
     parser.add_argument("--pairs", type=int, default=100, help="of each changed meaning (default %(default)s)")
+    parser.add_argument("--crafted", type=int, default=20, help="attempts of each family (default %(default)s)")
     parser.add_argument("--encoder-folder", type=Path, help="where the encoder's graph is kept (default: made anew)")
 
 
@@ -59,41 +81,104 @@ def measure(options: argparse.Namespace) -> Card:
     with tempfile.TemporaryDirectory() as folder:
         encoder = _encoder(options.encoder_folder or Path(folder))
     questions = made_questions(options.seed) if options.data is None else read_questions(options.data)
-    questions = _first(questions, options.questions)
-    vectors = np.concatenate(
-        [encoder.encode(questions.texts[at : at + _AT_ONCE]) for at in range(0, len(questions), _AT_ONCE)]
-    )
+    vectors = _vectors(encoder, questions, options, "questions")
+    questions, vectors = _first(questions, options.questions), vectors[: options.questions]
     judge = Judge.shipped()
+    bounds = options.max_error_ratio or [0.01]
     results: dict[str, Value] = {"questions": len(questions)}
-    notes = []
-    for number, bound in enumerate(options.max_error_ratio or [0.01]):
-        played = play(questions, vectors, judge, judge.floor(bound), encoder.id)
-        low, high = played.error_limits(options.seed)
-        plain = best_threshold_hits(questions, vectors, played.error_ratio)
+    notes: list[str] = []
+    for number, bound in enumerate(bounds):
+        found, told = _played(questions, vectors, judge, bound, options.seed)
         suffix = "" if number == 0 else f"_at_{bound:g}"
-        results |= {
-            f"max_error_ratio{suffix}": bound,
-            f"hit_ratio{suffix}": played.hit_ratio,
-            f"error_ratio{suffix}": played.error_ratio,
-            f"error_high{suffix}": high,
-            f"threshold_hit_ratio{suffix}": plain,
-        }
-        notes.append(
-            f"bound {bound:g}: {played.hits.sum():.0f} hits, {played.wrong.sum():.0f} wrong, "
-            f"error {low:.4f} to {high:.4f}"
-        )
-    served, shown = changed_meaning(encoder, judge, judge.floor((options.max_error_ratio or [0.01])[0]), options)
+        results |= {f"{name}{suffix}": value for name, value in found.items()}
+        notes.append(told)
+    floor = judge.floor(bounds[0])
+    parts = [changed_meaning(encoder, judge, floor, options), _crafted(encoder, judge, floor, options)]
+    if options.data is not None:
+        parts.append(_elsewhere(encoder, judge, floor, options))
+        if options.audit_ratio:
+            parts.append(_audited(encoder, (questions, vectors), bounds, options))
+    for found, shown in parts:
+        results |= found
+        notes += shown
     return Card(
         bench="cache_quality",
         arrivals=f"{len(questions)} questions in sequence ({'made' if options.data is None else 'QQP calibration'})",
-        results=results | served,
-        notes=(*notes, *shown),
+        results=results,
+        notes=tuple(notes),
     )
 
 
-def changed_meaning(
-    encoder: TextEncoder, judge: Judge, floor: float, options: argparse.Namespace
-) -> tuple[dict[str, Value], list[str]]:
+def _played(
+    questions: Questions, vectors: Vectors, judge: Judge, bound: float, seed: int
+) -> tuple[dict[str, Value], str]:
+    """One bound, without audits."""
+    played = play(questions, vectors, judge, judge.floor(bound))
+    low, high = played.error_limits(seed)
+    found: dict[str, Value] = {
+        "max_error_ratio": bound,
+        "hit_ratio": played.hit_ratio,
+        "error_ratio": played.error_ratio,
+        "error_high": high,
+        "threshold_hit_ratio": best_threshold_hits(questions, vectors, played.error_ratio),
+    }
+    told = f"bound {bound:g}: {played.hits.sum()} hits, {played.wrong.sum()} wrong, error {low:.4f} to {high:.4f}"
+    return found, told
+
+
+def _audited(
+    encoder: TextEncoder, asked: tuple[Questions, Vectors], bounds: Sequence[float], options: argparse.Namespace
+) -> Measured:
+    """Streams with repeats, and with a change of domain in either direction, with the gateway's audits."""
+    intents = read_intents(options.data)
+    intent_vectors = _vectors(encoder, intents, options, "intents")
+    judges = Judges.shipped()
+    found: dict[str, Value] = {}
+    notes = []
+    for stream in streams_of(asked, (intents, intent_vectors), options.seed):
+        for bound, ratio in product(bounds, options.audit_ratio):
+            audits = Audits(audit_ratio=ratio, noise=options.audit_noise, seed=options.seed)
+            audited = play_audited(stream, judges, bound, audits)
+            name = f"{stream.name}_at_{bound:g}_audited_{ratio:g}"
+            found[f"{name}_hit_ratio"] = audited.played.hit_ratio
+            found[f"{name}_error_ratio"] = audited.played.error_ratio
+            found[f"{name}_error_high"] = audited.played.error_limits(options.seed)[1]
+            notes.append(f"{stream.name}, bound {bound:g}, audited {ratio:g}: {', '.join(told(audited))}")
+    return found, notes
+
+
+def _crafted(encoder: TextEncoder, judge: Judge, floor: float, options: argparse.Namespace) -> Measured:
+    found: dict[str, Value] = {}
+    notes = []
+    for family in FAMILIES:
+        served, near = served_ratio(encoder, judge, floor, family, options.crafted, options.seed)
+        found[f"crafted_{family}_served"] = served
+        notes.append(f"crafted by {family}: {served:.1%} served; a threshold of 0.9 would serve {near:.1%}")
+    return found, notes
+
+
+def _elsewhere(encoder: TextEncoder, judge: Judge, floor: float, options: argparse.Namespace) -> Measured:
+    """What questions that stand alone get from other conversations, where the policy allows that."""
+    asked = read_conversations(options.data)
+    alone = asked.standing_alone
+    vectors = np.zeros((len(alone), encoder.dimensions), np.float32)
+    vectors[alone] = _encoded(
+        encoder, [text for text, is_alone in zip(asked.questions.texts, alone, strict=True) if is_alone]
+    )
+    played = play_alone(asked, vectors, judge, floor)
+    equal = asked.equal_elsewhere
+    found: dict[str, Value] = {
+        "standalone_ratio": float(alone.mean()),
+        "standalone_of_equal_elsewhere": int((alone & equal).sum()),
+        "history_wrong": int(played.wrong.sum()),
+    }
+    return found, [
+        f"conversations: {alone.sum()} of {len(alone)} questions stand alone, {(alone & equal).sum()} of the "
+        f"{equal.sum()} that mean something else elsewhere; {played.hits.sum()} served, {played.wrong.sum()} wrong"
+    ]
+
+
+def changed_meaning(encoder: TextEncoder, judge: Judge, floor: float, options: argparse.Namespace) -> Measured:
     """Shares of the pairs of changed meaning that would be served: with words of our lists, and with others."""
     shares: dict[str, Value] = {}
     notes = []
@@ -132,6 +217,22 @@ def _encoder(folder: Path) -> OnnxEncoder:
     files = installed_model()
     graph = graph_file(folder, files, "int8").make(lambda: build_graph(files, "int8"))
     return OnnxEncoder(graph, files, encoder_id(files, "int8"))
+
+
+def _vectors(encoder: TextEncoder, questions: Questions, options: argparse.Namespace, name: str) -> Vectors:
+    """Of every question; read where a run before this one kept them."""
+    file = None if options.vectors is None else options.vectors / f"{name}.npy"
+    if file is not None and file.exists() and options.data is not None:
+        return np.asarray(np.load(file), np.float32)
+    vectors = _encoded(encoder, questions.texts)
+    if file is not None and options.data is not None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        np.save(file, vectors)
+    return vectors
+
+
+def _encoded(encoder: TextEncoder, texts: Sequence[str]) -> Vectors:
+    return np.concatenate([encoder.encode(texts[at : at + _AT_ONCE]) for at in range(0, len(texts), _AT_ONCE)])
 
 
 def _first(questions: Questions, count: int) -> Questions:

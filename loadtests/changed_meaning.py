@@ -67,15 +67,24 @@ _NEGATED: Final = (
     ("What happens if I {do} {thing} {when}?", "What happens if I do not {do} {thing} {when}?"),
     ("How do I remember {doing} {thing} {when}?", "How do I avoid {doing} {thing} {when}?"),
     ("Which tools are needed for {doing} {thing}?", "Which tools are not needed for {doing} {thing}?"),
+    ("Can I {do} {thing} {when} using gloves?", "Can I {do} {thing} {when} in lieu of gloves?"),
+    ("How do I remember {doing} {thing} {when}?", "How do I steer clear of {doing} {thing} {when}?"),
+    ("Is {doing} {thing} {when} a good idea?", "Is {doing} {thing} {when} anything but a good idea?"),
+    ("What do I gain by {doing} {thing} {when}?", "What do I gain by everything but {doing} {thing} {when}?"),
+    ("Is {doing} {thing} {when} a good idea?", "Is {doing} {thing} {when} far from a good idea?"),
+    ("Which tools does {doing} {thing} call for?", "Which tools other than oil does {doing} {thing} call for?"),
 )
 _NEGATED_UNLISTED: Final = (
     ("Should I {do} {thing} {when}?", "Should I desist from {doing} {thing} {when}?"),
     ("Is it wise to keep {doing} {thing} {when}?", "Is it wise to shun {doing} {thing} {when}?"),
     ("What happens if I {do} {thing} {when}?", "What happens if I eschew {doing} {thing} {when}?"),
-    ("Can I {do} {thing} {when} using gloves?", "Can I {do} {thing} {when} in lieu of gloves?"),
-    ("How do I remember {doing} {thing} {when}?", "How do I steer clear of {doing} {thing} {when}?"),
-    ("Is {doing} {thing} {when} a good idea?", "Is {doing} {thing} {when} anything but a good idea?"),
     ("Which tools does {doing} {thing} call for?", "Which tools does {doing} {thing} dispense with?"),
+    ("How do I {do} {thing} {when}?", "How do I get out of {doing} {thing} {when}?"),
+    ("Should we {do} {thing} {when}?", "Should we put off {doing} {thing} {when}?"),
+    ("Is {doing} {thing} {when} a good idea?", "Is {doing} {thing} {when} the reverse of a good idea?"),
+    ("Is it wise to {do} {thing} {when}?", "Is it wise to leave {thing} be {when}?"),
+    ("What happens if I {do} {thing} {when}?", "What happens if I give {doing} {thing} {when} a miss?"),
+    ("Which tools are needed for {doing} {thing}?", "Which tools are superfluous for {doing} {thing}?"),
 )
 
 

@@ -84,6 +84,7 @@ TrimStrategy = Literal["minify", "dedupe", "cap_tool_outputs", "drop_old_turns",
 StickyBy = Literal["conversation", "tenant"]
 CacheMode = Literal["off", "exact", "exact_then_semantic"]
 CacheScope = Literal["user", "tenant", "shared"]
+CacheHistory = Literal["exact", "standalone"]
 OverloadStep = Literal["trim", "small_model", "max_tokens", "stale_cache", "shed"]
 EnginePriority = Literal["interactive", "batch"]
 NoRouteCode = Literal["model_not_found", "model_not_allowed"]
@@ -269,6 +270,9 @@ class Cache(_Strict, frozen=True, kw_only=True):
     """Of the answers that the semantic tier gives, those that are also asked upstream to see whether they are right."""
     max_temperature: Temperature = 1.0
     """Requests above it get exact answers only; one that names none counts as 1."""
+    history: CacheHistory = "exact"
+    """`exact`: similar questions share answers only after equal conversations. `standalone`: also after others, where
+    the question by its words depends on none."""
     judge: Id | None = None
     """A deployment that is asked whether two answers in other words say the same; None: the encoder decides alone."""
     review_texts: bool = False

@@ -181,6 +181,8 @@ def _route_problems(policy: Policy, route: Route, path: Path) -> Iterator[Findin
         yield from _unknown_one(route.cache.judge, deployments, where, "deployment")
         if route.cache.mode != "exact_then_semantic":
             yield Finding(path=where, message="has an effect only with mode exact_then_semantic")
+    if route.cache.history != "exact" and route.cache.mode != "exact_then_semantic":
+        yield Finding(path=(*path, "cache", "history"), message="has an effect only with mode exact_then_semantic")
     if route.select.hedge is not None and len(ids) == 1:
         yield Finding(path=(*path, "select", "hedge"), message="has no effect with a single candidate; remove it")
 

@@ -37,7 +37,10 @@ ALLOWED: dict[str, frozenset[str]] = {
     "loadtests.routing": frozenset({"gateway", "routing_policies"}),
     "loadtests.routing_public": frozenset({"gateway", "routing_policies"}),
     # Tens of thousands of questions are asked for each bound.
+    "loadtests.audited_stream": frozenset({"gateway", "routing_policies"}),
     "loadtests.cache_quality": frozenset({"gateway"}),
+    "loadtests.crafted_suffix": frozenset({"gateway"}),
+    "loadtests.other_context": frozenset({"gateway"}),
     "loadtests.made_questions": frozenset({"gateway"}),
     "loadtests.simulation": frozenset({"gateway"}),
     "loadtests.simulated_engine": frozenset({"gateway"}),

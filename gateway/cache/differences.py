@@ -8,17 +8,30 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final, Literal, NamedTuple
 
 import msgspec
 
+from gateway.cache.additions import is_addition
 from gateway.cache.lexicon import SAME_MEANING
 from gateway.cache.opposites import are_opposites
 from gateway.cache.stems import are_variants
 from gateway.cache.wording import Word, Wording
 
 Veto = Literal[
-    "number", "unit", "date", "negation", "opposite", "direction", "identifier", "name", "word", "verb", "too_long"
+    "number",
+    "unit",
+    "date",
+    "negation",
+    "opposite",
+    "direction",
+    "identifier",
+    "name",
+    "word",
+    "verb",
+    "addition",
+    "too_long",
 ]
 
 _SYMMETRIC: Final = frozenset({"and", "or", "vs", "versus", "between", "among", "&", "/", "v", "nor", "plus", "with"})
@@ -26,6 +39,7 @@ _SYMMETRIC: Final = frozenset({"and", "or", "vs", "versus", "between", "among", 
 _BOTH_WAYS: Final = frozenset({"far", "distanc", "between", "differenc", "versus", "vs"})
 """With these it is all one which comes first."""
 _GOVERNING: Final = frozenset({"from", "of", "on", "about", "against", "up", "with", "off"})
+_AVERTING: Final = frozenset({"off", "out", "up", "from", "away", "against"})
 _MAX_TURNED: Final = 24
 MAX_SLOT: Final = 3
 """Words between equal beginnings and ends that count as one thing put in another's place."""
@@ -191,7 +205,13 @@ def _veto(
             return "word"
     if _is_governed(only_asked, asked.words, kept.words) or _is_governed(only_kept, kept.words, asked.words):
         return "verb"
-    return "direction" if slot.is_turned() else None
+    if _averted(asked.words) != _averted(kept.words):
+        return "negation"
+    if _is_headed(only_asked, asked.words) or _is_headed(only_kept, kept.words):
+        return "word"
+    if slot.is_turned():
+        return "direction"
+    return "addition" if is_addition(asked, only_asked, kept) or is_addition(kept, only_kept, asked) else None
 
 
 def _veto_of_facts(asked: Wording, kept: Wording) -> Veto | None:
@@ -207,7 +227,8 @@ def _veto_of_facts(asked: Wording, kept: Wording) -> Veto | None:
         return "unit"
     if asked.dates - kept.dates and kept.dates - asked.dates:
         return "date"
-    return "negation" if asked.num_negations != kept.num_negations else None
+    denied = asked.num_negations, asked.num_exceptions
+    return "negation" if denied != (kept.num_negations, kept.num_exceptions) else None
 
 
 def _are_opposed(one: Word, other: Word, asked: Wording, kept: Wording) -> bool:
@@ -232,16 +253,40 @@ def _is_governed(extra: Sequence[Word], words: Sequence[Word], others: Sequence[
     """Whether one text does what the other says something about doing: `water it`, `refrain from watering it`."""
     theirs: dict[str, str] | None = None
     for word in extra:
-        if word.rarity < 1.0:
+        if not word.rarity:
             continue
         at = next(number for number, known in enumerate(words) if known is word) + 1
-        if at < len(words) and words[at].text in _GOVERNING:
+        if word.rarity == 1.0 and at < len(words) and words[at].text in _GOVERNING:  # not `the best way of watering`
             at += 1
         if at < len(words) and words[at].text.endswith("ing"):
             theirs = {other.stem: other.text for other in others} if theirs is None else theirs
             if not theirs.get(words[at].stem, "ing").endswith("ing"):
                 return True
     return False
+
+
+def _is_headed(extra: Sequence[Word], words: Sequence[Word]) -> bool:
+    """Whether one text asks about something of what the other asks about: `the reverse of a good idea`."""
+    if not any(word.text == "of" for word in extra):
+        return False
+    return any(
+        following.text == "of" and any(word is one for one in extra)
+        for word, following in pairwise(words)
+        if word.rarity == 1.0
+    )
+
+
+def _averted(words: Sequence[Word]) -> set[str]:
+    """What is not done, whichever verb says so: `put off watering`, `get out of watering`, `keep from watering`."""
+    found = set()
+    for at, word in enumerate(words[2:], start=2):
+        if word.text.endswith("ing") and word.rarity:
+            before = words[at - 1].text
+            if before in ("of", "on") and at > 2:
+                before = words[at - 2].text
+            if before in _AVERTING:
+                found.add(word.stem)
+    return found
 
 
 def _shared_ends(asked: Sequence[Word], kept: Sequence[Word]) -> tuple[int, int]:

@@ -249,7 +249,9 @@ class ExactCache:
 
     def _key(self, request: ChatRequest, wanted: Wanted) -> Fingerprint | None:
         scope = scope_of(wanted.rule.scope, tenant=wanted.tenant, user=request.fields.user)
-        return None if scope is None else fingerprint(request, scope=scope, candidates=wanted.candidates)
+        if scope is None:
+            return None
+        return fingerprint(request, scope=scope, candidates=wanted.candidates, history=wanted.rule.history)
 
     def _hit(self, entry: CacheEntry, now: float) -> Lookup:
         age_s = max(0.0, now - entry.created_at)

@@ -7,9 +7,10 @@ from typing import Any, Final
 
 import msgspec
 
+from gateway.cache.standalone import is_standalone
 from gateway.chat_fields import TextPart, UserMessage
 from gateway.request import ChatRequest
-from routing_policies.document import CacheScope
+from routing_policies.document import CacheHistory, CacheScope
 
 DIGEST_BYTES: Final = 20
 
@@ -21,6 +22,9 @@ SHAPELESS: Final = frozenset(
 `model` is in the fingerprint as the route's candidates: two aliases of one route get the same answers.
 """
 
+INSTRUCTING: Final = frozenset({"system", "developer"})
+"""Roles whose messages hold for whatever is asked."""
+
 _encoder: Final = msgspec.json.Encoder(order="deterministic")
 
 
@@ -30,12 +34,17 @@ class Fingerprint(msgspec.Struct, frozen=True, gc=False):
     exact: bytes
     """Equal for requests that mean the same to the last character."""
     context: bytes
-    """Equal for requests that differ in their last user text only: system prompt, history, tools and all are equal."""
+    """Equal for requests that differ in their last user text only: system prompt, history, tools and all are equal.
+
+    Where the policy relaxes history, texts that stand alone are in a context of instructions without history.
+    """
     text: str | None
     """That last user text; None where there is none alone: an image, an audio, a tool's result."""
 
 
-def fingerprint(request: ChatRequest, *, scope: bytes, candidates: bytes) -> Fingerprint | None:
+def fingerprint(
+    request: ChatRequest, *, scope: bytes, candidates: bytes, history: CacheHistory = "exact"
+) -> Fingerprint | None:
     """The request's fingerprint; None for one whose numbers JSON cannot carry exactly.
 
     `scope` keeps apart who may not share answers (see `scope_of`), `candidates` which models may give them.
@@ -52,7 +61,12 @@ def fingerprint(request: ChatRequest, *, scope: bytes, candidates: bytes) -> Fin
     if text is None:
         return Fingerprint(exact, exact, None)
     around = {name: value for name, value in messages[-1].items() if name != "content"}
-    return Fingerprint(exact, _digest(frame, b"text", _encoder.encode(around)), text)
+    kind = b"text"
+    if history == "standalone" and _is_all_text(messages[:-1]) and is_standalone(text):
+        instructions = [message for message in messages if message["role"] in INSTRUCTING]
+        frame = _digest(scope, candidates, _encoder.encode(shaping), _encoder.encode(instructions))
+        kind = b"standalone"
+    return Fingerprint(exact, _digest(frame, kind, _encoder.encode(around)), text)
 
 
 def last_user_text(request: ChatRequest) -> str | None:
@@ -85,6 +99,12 @@ def stream_shape(request: ChatRequest) -> bytes:
 
 def _is_text(parts: list[Any]) -> bool:
     return all(type(part) is TextPart for part in parts)
+
+
+def _is_all_text(messages: list[Any]) -> bool:
+    """Nothing in the history that a question could be about without a word of it: no image, no sound, no file."""
+    contents = (message.get("content") for message in messages)
+    return not any(part["type"] != "text" for parts in contents if isinstance(parts, list) for part in parts)
 
 
 def _digest(*parts: bytes) -> bytes:

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from gateway.cache.calibration import Verdict, recalibrate
 from gateway.cache.decision import Judge
 from gateway.cache.evidence import Sample
 from gateway.cache.route_book import Judging
+
+LEARN_S: Final = 2.0
+"""Between two looks at which judges have something to learn."""
+MIN_NEWS: Final = 16
+"""Audits of one route after which its chances are worked out again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,16 +1,25 @@
 """Texts that are not what they look like: hidden characters, turned directions, letters of several scripts in a word.
 
-An encoder sees other tokens than a reader sees letters, so such a text can be made to lie near any stored one.
+An encoder sees other tokens than a reader sees letters, so such a text can be made to lie near any stored one. Plain
+letters do that too when a search strings tokens together that nobody would write (Zou et al., 2023).
 """
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from typing import Final
 
 MAX_MARKS: Final = 2
 """Combining marks on one letter; writing needs no more, towers of them do."""
 
+MAX_ODD: Final = 1
+MAX_ODD_RATIO: Final = 0.15
+"""Of the words of a text, those that are no words; a question about code may have a few."""
+_odd: Final = re.compile(
+    r"[a-z]{4}[A-Z]|[A-Za-z][\]\[(){}<>|\\^~@#*=+]+[A-Za-z]|([^\w\s])(?!\1)[^\w\s]{2}|[b-df-hj-np-tv-xz]{6}"
+).search
+"""A capital inside (`similarlyNow`), letters around brackets (`Me(giving`), three signs, letters without a vowel."""
 _HIDDEN: Final = frozenset({"Cf", "Co", "Cs", "Cn"})
 _PLAIN_CONTROLS: Final = frozenset("\t\n\r")
 _DISGUISES: Final = ((0xFF01, 0xFF5E), (0x1D400, 0x1D7FF), (0x2460, 0x24FF), (0x1F130, 0x1F189), (0xFE00, 0xFE0F))
@@ -21,9 +30,11 @@ _LOOK_ALIKES: Final = frozenset({"CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "C
 
 
 def is_suspicious(text: str) -> bool:
-    """Whether a reader and an encoder would see different texts."""
+    """Whether a reader and an encoder would see different texts, or only an encoder makes sense of it."""
     if text.isascii():
-        return not text.isprintable() and any(not (char.isprintable() or char in _PLAIN_CONTROLS) for char in text)
+        if not text.isprintable() and any(not (char.isprintable() or char in _PLAIN_CONTROLS) for char in text):
+            return True
+        return _is_garbled(text)
     marks, scripts = 0, set[str]()
     for char in text:
         kind = unicodedata.category(char)
@@ -45,6 +56,13 @@ def is_latin(text: str) -> bool:
         return True
     letters = [char for char in text if char.isalpha()]
     return sum(not char.isascii() and _script(char) != _LATIN for char in letters) <= len(letters) // 10
+
+
+def _is_garbled(text: str) -> bool:
+    """Of plain letters and signs: whether so many words are none that nobody wrote it."""
+    words = text.split()
+    num_odd = sum([_odd(word) is not None for word in words])
+    return num_odd > MAX_ODD and num_odd > MAX_ODD_RATIO * len(words)
 
 
 def _is_hidden(char: str, kind: str) -> bool:

@@ -9,13 +9,13 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from gateway.cache.denials import is_denial, is_exception, num_excepted
 from gateway.cache.lexicon import (
     ALSO_VERBS,
     AMOUNTS,
     COMMON_WORDS,
     DATES,
     FUNCTION_WORDS,
-    NEGATIONS,
     QUESTION_WORDS,
     YES_OR_NO,
 )
@@ -29,6 +29,7 @@ MAX_WORDS: Final = 128
 _tokens: Final = re.compile(
     r"\d+(?:[.,:/-]\d+)*\w*|\.?[^\W\d_](?:[\w']|[.@](?=[^\W\d]))*(?:\+\+|#)?|[%$€£¥₹°]|[^\w\s'\".,;:!?()*`~|_-]"
 ).findall
+_breaks: Final = re.compile(r"[.?!;:](?=\s)|[()\[\]{}\n]").split
 _CONTRACTED: Final = re.compile(r"(?:n't|'(?:s|re|ve|ll|d|m))$")
 _CODE: Final = re.compile(r"\w.*[\d_@+#.]|\d.*\w")
 _OPERATORS: Final = frozenset("+=<>^×÷√≤≥≠±")
@@ -62,14 +63,19 @@ class Wording(msgspec.Struct, frozen=True, gc=False):
     operators: frozenset[str]
     """Of arithmetic; what they are between is in the numbers."""
     num_negations: int
+    num_exceptions: int
+    """What narrows the question or leaves something out: `only`, `other than`, `-less`."""
     question: str
     """What kind of answer is asked for; empty when no word tells."""
+    sentences: tuple[frozenset[str], ...]
+    """The stems of each, without grammar; empty where there is one sentence only."""
     is_whole: bool
 
     @classmethod
     def of(cls, text: str) -> Wording:
         """Never raises, whatever the text."""
-        tokens = _tokens(normal_form(text))
+        text = normal_form(text)
+        tokens = _tokens(text)
         is_whole = len(tokens) <= MAX_WORDS
         reader = _Reader(tokens if is_whole else tokens[:MAX_WORDS])
         reader.read()
@@ -81,7 +87,9 @@ class Wording(msgspec.Struct, frozen=True, gc=False):
             frozenset(reader.dates),
             _OPERATORS.intersection(reader.lowered),
             reader.num_negations,
+            reader.num_exceptions + num_excepted(reader.lowered),
             _question(reader.lowered),
+            _sentences(text),
             is_whole,
         )
 
@@ -93,6 +101,7 @@ class _Known(NamedTuple):
     unit: str | None
     date: str | None
     is_negation: bool
+    is_exception: bool
     may_be_number: bool
 
 
@@ -104,7 +113,8 @@ def _known(text: str) -> _Known:
         _word_of(text, bare),
         unit_of(text, after_number=False),
         text[:3] if text in DATES else None,
-        text in NEGATIONS or text.endswith("n't"),
+        is_denial(text),
+        is_exception(text),
         text in NUMBER_WORDS or text[0].isdigit(),
     )
 
@@ -124,7 +134,10 @@ _COMMON_STEMS: Final = frozenset(stem_of(word) for word in COMMON_WORDS)
 class _Reader:
     """Goes through the tokens once."""
 
-    __slots__ = ("_has_names", "_tokens", "dates", "lowered", "num_negations", "numbers", "units", "words")
+    __slots__ = (
+        *("_has_names", "_tokens", "dates", "lowered"),
+        *("num_exceptions", "num_negations", "numbers", "units", "words"),
+    )
 
     def __init__(self, tokens: Sequence[str]) -> None:
         self._tokens = tokens
@@ -134,7 +147,7 @@ class _Reader:
         self.numbers: list[str] = []
         self.units: set[str] = set()
         self.dates: set[str] = set()
-        self.num_negations = 0
+        self.num_negations = self.num_exceptions = 0
 
     def read(self) -> None:
         at, end = 0, len(self.lowered)
@@ -174,9 +187,10 @@ class _Reader:
         return self.lowered[at] if at < len(self.lowered) else ""
 
     def _word(self, at: int, known: _Known) -> None:
-        word, unit, date, is_negation, _ = known
+        word, unit, date, is_negation, is_exception, _ = known
         has_capital = self._tokens[at][0].isupper()
         self.num_negations += is_negation
+        self.num_exceptions += is_exception
         if unit is not None:
             self.units.add(unit)
         if date is not None and (has_capital or word.text not in ALSO_VERBS):
@@ -184,6 +198,15 @@ class _Reader:
         if has_capital and at and self._has_names and word.rarity:
             word = word._replace(is_name=True)
         self.words.append(word)
+
+
+def _sentences(text: str) -> tuple[frozenset[str], ...]:
+    found = []
+    parts = [part for part in _breaks(text) if part and not part.isspace()]
+    for part in parts if len(parts) > 1 else ():
+        words = [_known(token.lower()).word for token in _tokens(part)]
+        found.append(frozenset([word.stem for word in words if word.rarity]))
+    return tuple(found)
 
 
 def _tells_names(tokens: Sequence[str]) -> bool:

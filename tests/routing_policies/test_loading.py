@@ -106,6 +106,11 @@ def test_the_whole_design_is_a_policy() -> None:
         ("routes: [{id: r, select: {candidates: [small]}, match: {headers: {Up: x}}}]", "a header's name in lower case"),
         ("routes: [{id: r, select: {candidates: [small]}, match: {headers: {cookie: x}}}]", "cannot depend on a credential"),
         ("routes: [{id: r, select: {candidates: [small]}, timeouts: {total_ms: 5}}]", "connect_ms (1000) is longer than"),
+        (
+            "routes: [{id: r, select: {candidates: [small]}, cache: {mode: exact, history: standalone}}]",
+            "cache.history: has an effect only with mode exact_then_semantic",
+        ),
+        ("routes: [{id: r, select: {candidates: [small]}, cache: {history: exakt}}]", 'did you mean "exact"?'),
         ("routes: [{id: implied-auto, select: {candidates: [small]}}]", "is the name of a built-in route"),
         ("tests: [{name: t, expect: {}}]", "expects nothing; name at least one of route, candidates"),
         ("tests: [{name: t, expect: {error: model_not_found, route: r}}]", "has no route, candidates or deployment"),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gateway.admission.guard import Strain
-from gateway.audit import MAX_EXPOSURES
+from gateway.cache.audit_choice import MAX_EXPOSURES
 from gateway.cache.error_budget import CLOSED
 from tests.gateway.cache.similar_stack import ask, book_of, cache_of, completion, keep, similar, until
 from tests.gateway.scripted import Script, Wire

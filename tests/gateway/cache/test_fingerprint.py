@@ -9,6 +9,7 @@ import pytest
 
 from gateway.cache.fingerprint import Fingerprint, fingerprint, scope_of
 from gateway.request import ChatRequestParser
+from routing_policies.document import CacheHistory
 
 BASE: dict[str, Any] = {
     "model": "auto",
@@ -86,3 +87,51 @@ def test_a_scope_of_users_needs_a_user() -> None:
     assert scope_of("user", tenant="a", user="u") != scope_of("user", tenant="b", user="u")
     assert scope_of("tenant", tenant="a", user="u") == scope_of("tenant", tenant="a", user=None)
     assert scope_of("shared", tenant="a", user=None) == scope_of("shared", tenant="b", user=None)
+
+
+ALONE = "How do herons catch fish in muddy rivers?"
+LEANING = "How do they catch fish in muddy rivers?"
+
+
+def after(history: list[dict[str, Any]], text: str, history_rule: CacheHistory = "standalone") -> Fingerprint:
+    messages = [BASE["messages"][0], *history, {"role": "user", "content": text}]
+    request = ChatRequestParser().parse(json.dumps({**BASE, "messages": messages}).encode())
+    found = fingerprint(request, scope=b"tenant\0a", candidates=b"small", history=history_rule)
+    assert found is not None
+    return found
+
+
+TALK = [{"role": "user", "content": "Tell me of the lake."}, {"role": "assistant", "content": "Gladly."}]
+
+
+def test_a_question_that_stands_alone_leaves_its_history_only_where_the_policy_says_so() -> None:
+    assert after(TALK, ALONE).context == after([], ALONE).context
+    assert after(TALK, ALONE).exact != after([], ALONE).exact, "exact answers know the whole conversation"
+    assert after(TALK, ALONE, "exact").context != after([], ALONE, "exact").context
+    assert after([], ALONE, "exact").context != after([], ALONE).context, "the two rules never meet"
+
+
+def test_a_question_that_leans_on_its_history_stays_with_it() -> None:
+    assert after(TALK, LEANING).context != after([], LEANING).context
+    assert after(TALK, LEANING) == after(TALK, LEANING, "exact")
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        [{"role": "system", "content": "Answer in Dutch."}],
+        [{"role": "developer", "content": "Answer in Dutch."}],
+        [
+            {
+                "role": "user",
+                "content": [
+                    {"type": "text", "text": "Look."},
+                    {"type": "image_url", "image_url": {"url": "data:image/png,x"}},
+                ],
+            },
+            {"role": "assistant", "content": "A heron."},
+        ],
+    ],
+)
+def test_instructions_and_pictures_count_whatever_the_policy_says(history: list[dict[str, Any]]) -> None:
+    assert after(history, ALONE).context != after([], ALONE).context

@@ -1,0 +1,313 @@
+"""Streams with audits: the semantic tier, its books and its judge as the gateway puts them together, on virtual time.
+
+What a deployment would say is known by its meaning, so an audit finds whether the kept answer was right; `noise` is the
+share of verdicts that are turned around. What lies near is worked out beforehand, once for all bounds. Everything else
+is the gateway's own code: the choice among neighbours, what is audited and how that weighs, the running error,
+tightening, closing and opening, and what the judge learns. Nothing expires, and no guard keeps a question out: every
+one takes part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
+from random import Random
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gateway.cache.audit_book import AuditBook
+from gateway.cache.audit_choice import AuditChoice
+from gateway.cache.audit_record import AuditRecord
+from gateway.cache.entry import CacheEntry
+from gateway.cache.error_budget import CLOSED
+from gateway.cache.exact import ExactTier
+from gateway.cache.fingerprint import DIGEST_BYTES, Fingerprint
+from gateway.cache.fitting.neighbours import Neighbours
+from gateway.cache.fitting.questions import Questions
+from gateway.cache.fitting.stream import Played
+from gateway.cache.judges import LEARN_S, MIN_NEWS, Judges
+from gateway.cache.route_book import RouteBook, RouteBooks, Whose
+from gateway.cache.semantic import NUM_NEIGHBOURS, Finding, Near, SemanticTier
+from gateway.cache.wanted import Wanted
+from routing_policies.document import Cache
+
+Vectors = NDArray[np.float32]
+
+REQUESTS_PER_S: Final = 10.0
+EXPONENTS: Final = (0.8, 1.0)
+ZIPF_REQUESTS: Final = 60_000
+EACH_DOMAIN: Final = 20_000
+_WHOSE: Final = Whose("tenant", "route")
+_CONTEXT: Final = b"context"
+_BEGIN: Final = 1_000_000.0
+_FOR_EVER: Final = 1e12
+_NEIGHBOURS: Final = 48
+_BLOCK: Final = 512
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stream:
+    """Places in `questions`, in the order in which they are asked; errors count from `counted_from` on."""
+
+    name: str
+    questions: Questions
+    vectors: Vectors
+    order: NDArray[np.int64]
+    counted_from: int = 0
+
+    @cached_property
+    def neighbours(self) -> Neighbours:
+        """Of every question, among those that are asked at all."""
+        return neighbours_among(self.vectors, np.unique(self.order), _NEIGHBOURS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audits:
+    """How much is audited, and how well."""
+
+    audit_ratio: float
+    noise: float = 0.0
+    """Share of verdicts that are wrong."""
+    seed: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audited:
+    """What came of a stream."""
+
+    played: Played
+    """Of the part that counts."""
+    exact_ratio: float
+    num_audits: int
+    """Upstream calls that they cost."""
+    num_compared: int
+    """Comparisons that cost none."""
+    levels: tuple[int, ...]
+    """Requests at each level, from open to closed."""
+    is_recalibrated: bool
+
+
+def streams_of(questions: tuple[Questions, Vectors], intents: tuple[Questions, Vectors], seed: int) -> Iterator[Stream]:
+    """With repeats, and with a change of domain in either direction."""
+    for exponent in EXPONENTS:
+        yield zipf_stream(*questions, exponent=exponent, count=ZIPF_REQUESTS, seed=seed)
+    mixed = shuffled(intents, seed)  # in their own order they come intent by intent
+    yield changed_stream("to_intents", questions, mixed, count=EACH_DOMAIN)
+    yield changed_stream("from_intents", mixed, questions, count=EACH_DOMAIN)
+
+
+def zipf_stream(questions: Questions, vectors: Vectors, *, exponent: float, count: int, seed: int) -> Stream:
+    """Draws with replacement; which questions are popular is decided by the seed."""
+    rng = np.random.default_rng(seed)
+    popularity = 1.0 / np.arange(1, len(questions) + 1) ** exponent
+    ranks = rng.choice(len(questions), count, p=popularity / popularity.sum())
+    order = rng.permutation(len(questions))[ranks].astype(np.int64)
+    return Stream(name=f"zipf_{exponent:g}", questions=questions, vectors=vectors, order=order)
+
+
+def changed_stream(
+    name: str, before: tuple[Questions, Vectors], after: tuple[Questions, Vectors], *, count: int
+) -> Stream:
+    """The first so many of one domain, then as many of another; only the latter count."""
+    (first, first_vectors), (second, second_vectors) = before, after
+    away = int(first.meanings.max()) + int(first.components.max()) + 1
+    questions = Questions(
+        texts=[*first.texts[:count], *second.texts[:count]],
+        meanings=np.concatenate([first.meanings[:count], second.meanings[:count] + away]),
+        components=np.concatenate([first.components[:count], second.components[:count] + away]),
+    )
+    return Stream(
+        name=name,
+        questions=questions,
+        vectors=np.concatenate([first_vectors[:count], second_vectors[:count]]),
+        order=np.arange(len(questions)),
+        counted_from=min(count, len(first)),
+    )
+
+
+def shuffled(asked: tuple[Questions, Vectors], seed: int) -> tuple[Questions, Vectors]:
+    """In an order that the seed decides."""
+    questions, vectors = asked
+    order = np.random.default_rng(seed).permutation(len(questions))
+    texts = [questions.texts[place] for place in order.tolist()]
+    meanings, components = questions.meanings[order], questions.components[order]
+    return Questions(texts=texts, meanings=meanings, components=components), vectors[order]
+
+
+def neighbours_among(vectors: Vectors, places: NDArray[np.int64], count: int) -> Neighbours:
+    """For each row of `vectors` that is in `places`, the nearest others there, closest first."""
+    among = vectors[places]
+    count = min(count, len(places) - 1)
+    found = np.full((len(vectors), count), -1, np.int64)
+    similarities = np.full((len(vectors), count), -1.0, np.float32)
+    for start in range(0, len(places), _BLOCK):
+        rows = places[start : start + _BLOCK]
+        cosines = vectors[rows] @ among.T
+        cosines[np.arange(len(rows)), np.arange(start, start + len(rows))] = -2.0
+        best = np.argpartition(-cosines, count - 1, axis=1)[:, :count]
+        values = np.take_along_axis(cosines, best, axis=1)
+        order = np.argsort(-values, axis=1, kind="stable")
+        found[rows] = places[np.take_along_axis(best, order, axis=1)]
+        similarities[rows] = np.take_along_axis(values, order, axis=1)
+    return Neighbours(places=found, similarities=similarities)
+
+
+def play_audited(stream: Stream, judges: Judges, max_error_ratio: float, audits: Audits) -> Audited:
+    """Ask everything."""
+    cache = _AuditedCache(stream, judges, Cache(mode="exact_then_semantic", max_error_ratio=max_error_ratio), audits)
+    asked = [cache.ask(place, number) for number, place in enumerate(stream.order.tolist())]
+    counted = asked[stream.counted_from :]
+    return Audited(
+        played=Played(
+            np.array([outcome == "wrong" or outcome == "right" for outcome in counted]),
+            np.array([outcome == "wrong" for outcome in counted]),
+            stream.questions.components[stream.order[stream.counted_from :]],
+        ),
+        exact_ratio=counted.count("exact") / len(counted),
+        num_audits=cache.num_audits,
+        num_compared=cache.num_compared,
+        levels=tuple(cache.levels),
+        is_recalibrated=cache.book.is_recalibrated,
+    )
+
+
+class _Neighbour(NamedTuple):
+    exact: bytes
+    similarity: float
+
+
+class _AuditedCache:
+    """One tenant on one route."""
+
+    def __init__(self, stream: Stream, judges: Judges, rule: Cache, audits: Audits) -> None:
+        self._stream = stream
+        self._judges = judges
+        self._audits = audits
+        self._wanted = Wanted(rule, _WHOSE.route, _WHOSE.tenant, b"")
+        self._now = _BEGIN
+        self._learnt_at = _BEGIN
+        self._rng = Random(audits.seed)
+        self._choice = AuditChoice()
+        books = RouteBooks(judges.first)
+        self._audit_book = AuditBook(books, bound_of=lambda route: rule.max_error_ratio)
+        self._tier = ExactTier(max_bytes=2**40)
+        self._semantic = SemanticTier(
+            self._tier, track_of=self._audit_book.track_of, is_barred=self._audit_book.is_barred, wall=lambda: self._now
+        )
+        self._kept: dict[int, bytes] = {}
+        self._place_of: dict[bytes, int] = {}
+        self.book: RouteBook = books.of(_WHOSE)
+        self.num_audits = self.num_compared = 0
+        self.levels = [0] * (CLOSED + 1)
+
+    def ask(self, place: int, number: int) -> str:
+        """`exact`, `right` or `wrong` for an answer that was kept, else `new`."""
+        self._tick(number)
+        text = self._stream.questions.texts[place]
+        exact = blake2b(text.encode(), digest_size=DIGEST_BYTES).digest()
+        if self._tier.find(exact, self._now) is not None:
+            return "exact"
+        near = self._near(place)
+        finding = self._semantic.find(near, Fingerprint(exact, _CONTEXT, text), self._wanted, self.book)
+        entry = finding.entry
+        is_wrong = entry is not None and self._means_other(entry.exact, place)
+        if entry is not None and finding.is_hit:
+            self.book.evidence.note_hit(self._now)
+            self._served(exact, finding, entry, number, is_wrong=is_wrong)
+            return "wrong" if is_wrong else "right"
+        self._keep(exact, text, place, number)
+        if entry is not None:
+            self._compared(finding, entry, number, is_wrong=is_wrong)
+        return "new"
+
+    def _near(self, place: int) -> list[Near]:
+        """As the index would say it."""
+        table = self._stream.neighbours
+        found: list[Near] = []
+        for other, similarity in zip(table.places[place].tolist(), table.similarities[place].tolist(), strict=True):
+            exact = self._kept.get(other)
+            if exact is not None:
+                found.append(_Neighbour(exact, similarity))
+                if len(found) == NUM_NEIGHBOURS:
+                    break
+        return found
+
+    def _tick(self, number: int) -> None:
+        self._now = _BEGIN + number / REQUESTS_PER_S
+        self.book.evidence.note_request(self._now)
+        self.levels[self.book.level] += 1
+        if self._now >= self._learnt_at + LEARN_S:
+            self._learnt_at = self._now
+            if self.book.num_news >= MIN_NEWS:
+                self.book.recalibrated(self._judges.learn(tuple(self.book.evidence.samples)))
+
+    def _means_other(self, kept: bytes, place: int) -> bool:
+        meanings = self._stream.questions.meanings
+        return bool(meanings[self._place_of[kept]] != meanings[place])
+
+    def _served(self, exact: bytes, finding: Finding, entry: CacheEntry, number: int, *, is_wrong: bool) -> None:
+        ratio = self._audits.audit_ratio
+        probability = self._choice.of_served(exact, entry.exact, finding.chance, ratio, self.book)
+        if probability > 0.0 and self._rng.random() < probability:
+            self._choice.audited(exact, entry.exact)
+            self.num_audits += 1
+            self._settle(finding, entry, number, 1.0 / probability, is_wrong=is_wrong, was_served=True)
+
+    def _compared(self, finding: Finding, entry: CacheEntry, number: int, *, is_wrong: bool) -> None:
+        lowest = self.book.lowest(self._wanted.rule.max_error_ratio)
+        probability = self._choice.of_other(finding.chance, self._audits.audit_ratio, lowest)
+        if probability > 0.0 and self._rng.random() < probability:
+            self.num_compared += 1
+            self._settle(finding, entry, number, 1.0 / probability, is_wrong=is_wrong, was_served=False)
+
+    def _settle(
+        self, finding: Finding, entry: CacheEntry, number: int, weight: float, *, is_wrong: bool, was_served: bool
+    ) -> None:
+        is_called_wrong = is_wrong != (self._rng.random() < self._audits.noise)
+        record = AuditRecord(
+            id=str(number),
+            at=self._now,
+            tenant=_WHOSE.tenant,
+            route=_WHOSE.route,
+            exact=entry.exact,
+            entry_id=entry.id,
+            similarity=finding.similarity,
+            runner_up=finding.runner_up,
+            chance=finding.chance,
+            shipped_chance=finding.shipped_chance,
+            weight=weight,
+            verdict="wrong" if is_called_wrong else "right",
+            by="words",
+            was_served=was_served,
+        )
+        self._audit_book.add(record, self._now)
+
+    def _keep(self, exact: bytes, text: str, place: int, number: int) -> None:
+        entry = CacheEntry(
+            id=str(number),
+            exact=exact,
+            context=_CONTEXT,
+            text=text,
+            answer=b"{}",
+            tenant=_WHOSE.tenant,
+            route=_WHOSE.route,
+            deployment="",
+            created_at=self._now,
+            expires_at=_FOR_EVER,
+        )
+        self._place_of[exact] = place
+        self._tier.keep(entry, self._now)
+        self._kept[place] = exact
+
+
+def told(audited: Audited) -> Iterator[str]:
+    """For people."""
+    played = audited.played
+    low, high = played.error_limits()
+    yield f"{played.hits.sum()} similar of {len(played.hits)}, {played.wrong.sum()} wrong, {low:.4f} to {high:.4f}"
+    yield f"{audited.num_audits} audits, {audited.num_compared} compared"
+    yield f"requests by level {'/'.join(map(str, audited.levels))}"
