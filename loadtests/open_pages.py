@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from statistics import median
-from typing import Final
+from typing import Any, Final
 
 from loadtests.client import Address
 from loadtests.closed_loop import run_closed_loop
@@ -71,7 +71,8 @@ async def open_pages(admin: Address, count: int) -> AsyncIterator[Pages]:
     ]
     try:
         ready = asyncio.gather(*(is_open.wait() for is_open in opened))
-        await asyncio.wait([ready, *watching], timeout=_PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
+        waited: set[asyncio.Future[Any]] = {ready, *watching}
+        await asyncio.wait(waited, timeout=_PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
         if not ready.done():
             ready.cancel()
             raise ProcessFailed("not every page was sent an event")

@@ -13,7 +13,7 @@ from typing import Any
 
 from gateway.app import Gateway
 from gateway.config import GatewayConfig
-from tests.gateway.scripted import ScriptedUpstream
+from tests.gateway.scripted import Script, ScriptedUpstream
 
 START_TIMEOUT_S = 60.0
 _POLICY = """
@@ -31,14 +31,17 @@ class Addresses:
 
 
 @contextmanager
-def scripted_gateway(folder: Path, more_policy: str = "", **settings: Any) -> Iterator[Addresses]:
-    """Answers every good request at once, whatever it asks for; `more_policy` goes below the deployments."""
+def scripted_gateway(
+    folder: Path, more_policy: str = "", script: Script | None = None, **settings: Any
+) -> Iterator[Addresses]:
+    """Answers every good request at once, whatever it asks for, or as `script` does; `more_policy` goes below the
+    deployments."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="scripted gateway")
     thread.start()
     stop = asyncio.Event()
     started: asyncio.Future[Addresses] = loop.create_future()
-    running = asyncio.run_coroutine_threadsafe(_serve(folder, more_policy, settings, started, stop), loop)
+    running = asyncio.run_coroutine_threadsafe(_serve(folder, more_policy, script, settings, started, stop), loop)
     try:
         yield asyncio.run_coroutine_threadsafe(_within(started), loop).result(START_TIMEOUT_S)
     finally:
@@ -56,7 +59,12 @@ async def _within(started: asyncio.Future[Addresses]) -> Addresses:
 
 
 async def _serve(
-    folder: Path, more_policy: str, settings: dict[str, Any], started: asyncio.Future[Addresses], stop: asyncio.Event
+    folder: Path,
+    more_policy: str,
+    script: Script | None,
+    settings: dict[str, Any],
+    started: asyncio.Future[Addresses],
+    stop: asyncio.Event,
 ) -> None:
     policy = folder / "policy.yaml"
     policy.write_text(_POLICY.format(folder=folder) + more_policy)
@@ -69,7 +77,8 @@ async def _serve(
         **settings,
     )
     try:
-        async with ScriptedUpstream(folder / "only.sock"):
+        async with ScriptedUpstream(folder / "only.sock") as upstream:
+            upstream.otherwise = script or upstream.otherwise
             gateway = Gateway(config, log_stream=io.BytesIO())
             await gateway.start()
             try:
