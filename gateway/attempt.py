@@ -128,9 +128,8 @@ class OpenAnswer:
         if self.flight is not None:  # sent once more, on a new connection
             self.flight.ended(now, None)
         if self.ask is not None:
-            self.flight = self.live.forecast.note_sent(
-                now, self.ask.price, lane=self.ask.claim.lane.engine_lane, is_stream=self.is_stream
-            )
+            price, lane = self.ask.price_at(self.live.id), self.ask.claim.lane.engine_lane
+            self.flight = self.live.forecast.note_sent(now, price, lane=lane, is_stream=self.is_stream)
         usual_s = self.live.first_bytes.late_s(now) if self.is_stream else None
         if usual_s is not None:  # of a plain answer there is no sign before its end, of a stranger nothing is usual
             self.vigil.expect(usual_s if self.flight is None else max(usual_s, self.flight.forecast_ttft_s))

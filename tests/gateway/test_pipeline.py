@@ -10,7 +10,7 @@ import pytest
 
 from gateway.keys import Caller
 from tests.gateway.scripted import COMPLETION, Wire, chunk, hang
-from tests.gateway.stack import chat, encode, running
+from tests.gateway.stack import chat, encode, policy_text, running
 
 
 async def test_a_plain_answer_comes_back_byte_for_byte(tmp_path: Path) -> None:
@@ -289,3 +289,21 @@ async def test_the_lane_is_the_one_asked_for_when_it_exists(tmp_path: Path) -> N
         await stack.ask(chat(), headers={"x-penstock-priority": "root"})
 
         assert [line["lane"] for line in stack.lines()] == ["batch", "interactive"]
+
+
+async def test_what_a_deployment_is_believed_to_hold_is_learned_from_what_it_says_it_held(tmp_path: Path) -> None:
+    usage = {"prompt_tokens": 400, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 0}}
+
+    async def forgetful(wire: Wire) -> None:
+        await wire.answer(json.dumps({**json.loads(COMPLETION), "usage": usage}).encode())
+
+    policy = policy_text(tmp_path).replace("weight: 8,", "weight: 8, slo: {ttft_p95_ms: 60000},")
+    async with running(tmp_path, policy=policy) as stack:
+        stack.small.otherwise = forgetful
+        forecast = stack.gateway._current().deployments["small"].forecast
+        trust = forecast.cache_trust
+        messages = [{"role": "user", "content": "a long story " * 120}]
+        for _ in range(6):
+            assert (await stack.ask(chat(messages=messages))).status == 200
+            messages += [{"role": "assistant", "content": "hello"}, {"role": "user", "content": "and then?"}]
+        assert forecast.cache_trust < trust, "it held nothing of what it was sent a moment ago"
