@@ -354,12 +354,7 @@ class Attempts:
                 raise too_late(work.admitted.lane)
             first_byte_s = min(first_byte_s, left_s)
             total_s = total_s if is_stream and not work.is_assembled else min(total_s, left_s)
-        return Timeouts(
-            connect_s=timeouts.connect_s,
-            first_byte_s=first_byte_s,
-            inter_chunk_s=timeouts.inter_chunk_s,
-            total_s=total_s,
-        )
+        return Timeouts(timeouts.connect_s, first_byte_s, timeouts.inter_chunk_s, total_s)
 
 
 def _fixed_headers(live: LiveDeployment, accept: bytes, priority: bytes) -> tuple[Header, ...]:

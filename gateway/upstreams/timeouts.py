@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import inf
+
+import msgspec
 
 from gateway.upstreams.errors import FirstByteTimeout, InterChunkTimeout, TotalTimeout, UpstreamTimeout
 
 
-@dataclass(frozen=True, slots=True)
-class Timeouts:
+class Timeouts(msgspec.Struct, frozen=True, gc=False):
     """Limits in seconds; None switches one off."""
 
     connect_s: float | None = None
@@ -22,10 +22,14 @@ class Timeouts:
     """From `send` to the last byte."""
 
     def __post_init__(self) -> None:
-        for name in self.__slots__:
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ValueError(f"{name}: expected a positive number or None, got {value!r}")
+        # Written out, for one is made for every request of a client with a timeout.
+        if not (
+            (self.connect_s is None or self.connect_s > 0)
+            and (self.first_byte_s is None or self.first_byte_s > 0)
+            and (self.inter_chunk_s is None or self.inter_chunk_s > 0)
+            and (self.total_s is None or self.total_s > 0)
+        ):
+            raise ValueError(f"expected positive numbers or None, got {self!r}")
 
 
 class Deadlines:
