@@ -334,7 +334,7 @@ def _placed(found: Mapping[str, _Found], prefix: str, error: ValueError) -> Conf
 
 def _typed(kind: Any, value: object, place: str, *, strict: bool) -> Any:
     """The value in its setting's type; `strict` refuses text where a number is meant, which variables cannot avoid."""
-    if kind is Path:
+    if kind in (Path, Path | None):
         if not isinstance(value, str) or not value:
             raise ConfigError(f"{place}: expected a path, got {value!r}")
         return Path(value).expanduser()

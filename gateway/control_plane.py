@@ -121,7 +121,7 @@ class ControlPlane:
                 new_id=lambda: f"c{secrets.token_hex(5)}",
             )
         self.tape = _tape(config, holder, wall)
-        self.sampler = None if self.tape is None else Sampler(self.tape)
+        self.sampler = None if self.tape is None else Sampler(self.tape, predictors)
         """For the pipeline; None where nothing is recorded."""
         self.book = PolicyBook(self.stored or self.file, reader=reader, in_force=in_force)
 

@@ -35,7 +35,7 @@ from gateway.request import ChatRequest, ChatRequestParser, require_json
 from gateway.routing.ask import Ask
 from gateway.routing.planned_route import PlannedRoute
 from gateway.routing.price import Pricer
-from gateway.routing.sampling import Sampler
+from gateway.routing.sampling import Sampler, note_verdict
 from gateway.routing.snapshot import PolicySnapshot
 from gateway.routing.trial import Trial
 from gateway.shadowing import Shadower
@@ -197,6 +197,8 @@ class ChatPipeline:
         record.lane = claim.lane.id
         vector = await self._meanings.of(turn, planned, request) if planned.judges and planned.encoders else None
         ask = planned.weighed(Ask(price, claim, tpot_slo_s=tpot_slo_s), request, caller.tenant, vector)
+        if record.sample is not None and ask.verdict is not None:
+            note_verdict(record.sample, ask.verdict)
         ask = router.with_history(ask, request)
         record.ignored_headers = head.ignored
         admitted = self._gate.decide(turn, request, planned, ask)

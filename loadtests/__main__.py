@@ -32,6 +32,7 @@ BENCHES = {
     "index": "the vector index with very many entries: lookup time, recall, memory, start from a snapshot",
     "routing": "small or large: quality and calls of the shipped predictor, cascade, attacks; public outcomes",
     "cascade": "small first, live: share of large calls beside the simulated one, added first token, cost of both",
+    "policy_change": "how soon a revision is in force at three replicas, with requests under way; none may fail",
     "cache_quality": "similar answers: hits, wrong ones beside the bound, and changed meanings that are served",
     "trim": "answers and tokens with long prompts cut to a budget, prefix hits of a chat that is cut, CPU time",
     "diagnose": "causes of slowness injected one by one: whether the diagnosis names the right stage, and no other",

@@ -22,13 +22,15 @@ from routing_policies.document import Deployment, Policy, Route
 from routing_policies.matching import NoRoute, RequestView, RouteTable
 from routing_policies.price import Price, cost_of
 from routing_policies.profile import Profile, profile_of
+from routing_policies.quality.pairs import strongest_of
 from routing_policies.views import Attempt, DeploymentView
 
 MAX_REMEMBERED: Final = 500_000
 """Questions that the replayed cache remembers."""
 SIZES: Final = (256, 1_024, 4_096, 16_384)
 _Z: Final = 1.96
-_BY_QUALITY: Final = frozenset({"quality_then_latency", "cost_cap", "scored"})
+BY_QUALITY: Final = frozenset({"quality_then_latency", "cost_cap", "scored"})
+"""Policies of `select` that look at how good answers would be."""
 
 Ended = Literal["answered", "shed", "failed"]
 
@@ -53,6 +55,8 @@ class RecordedRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     stream: bool = False
     text: str | None = None
     """Only where text is recorded."""
+    chances: dict[str, float | None] = {}
+    """By `pair_key`, that the weaker model's answer was as good as the stronger one's; None: nothing was known."""
     lane: str = ""
     route: str = ""
     deployment: str = ""
@@ -187,7 +191,8 @@ class Replay:
 
     def _deployment(self, route: Route, request: RecordedRequest) -> str:
         ids = [item.id for item in route.select.resolved()]
-        if request.deployment in ids and (route.id in self._trusts or route.select.policy in _BY_QUALITY):
+        stands = route.id in self._trusts or (route.select.policy in BY_QUALITY and not request.chances)
+        if request.deployment in ids and (stands or route.select.policy == "cascade"):
             return request.deployment
         if len(ids) == 1:
             return ids[0]
@@ -198,8 +203,10 @@ class Replay:
         profile = self._profiles.get(route.id)
         if profile is None:
             profile = self._profiles[route.id] = profile_of(route.select)
+        members = [self._rules[item.id] for item in route.select.resolved() if item.id in self._rules]
+        strongest = strongest_of(members) if profile.looks_at_quality and members else None
         views = [
-            self._view(self._rules[item.id], item.weight, request)
+            self._view(self._rules[item.id], item.weight, request, strongest)
             for item in route.select.resolved()
             if item.id in self._rules
         ]
@@ -208,7 +215,10 @@ class Replay:
         key = crc32(f"{request.tenant}\0{request.question}".encode())
         return profile.decide(views, Attempt(ttft_slo_s=slo, key=key), self._rng)
 
-    def _view(self, deployment: Deployment, weight: float, request: RecordedRequest) -> DeploymentView:
+    def _view(
+        self, deployment: Deployment, weight: float, request: RecordedRequest, strongest: Deployment | None
+    ) -> DeploymentView:
+        quality, is_known = _foretold(deployment, strongest, request)
         return DeploymentView(
             id=deployment.id,
             model=deployment.model,
@@ -219,10 +229,16 @@ class Replay:
             cost=cost_of(
                 deployment.cost_per_mtok, Price(request.prompt_tokens, request.prompt_tokens, request.output_tokens)
             ),
-            quality=deployment.quality,
+            quality=quality,
+            is_known_prompt=is_known,
             prompt_tokens=request.prompt_tokens,
             zone=deployment.zone,
         )
+
+
+def pair_key(weak: str, strong: str) -> str:
+    """Names a pair of models in a recording."""
+    return f"{weak} > {strong}"
 
 
 def summarize(outcomes: Sequence[Outcome]) -> Side:
@@ -277,6 +293,17 @@ def _cache_key(route: Route, request: RecordedRequest) -> tuple[str, str, str] |
     if cache.scope == "user" and not request.user:
         return None
     return ",".join(sorted(item.id for item in route.select.resolved())), owner, request.question
+
+
+def _foretold(deployment: Deployment, strongest: Deployment | None, request: RecordedRequest) -> tuple[float, bool]:
+    """How good its answer would be, and whether that was to be relied on; without a prediction what the policy says."""
+    if strongest is None:
+        return deployment.quality, True
+    key = pair_key(deployment.model, strongest.model)
+    if key not in request.chances:
+        return deployment.quality, True
+    chance = request.chances[key]
+    return (0.0, False) if chance is None else (chance * strongest.quality, True)
 
 
 def _bucket(tokens: int) -> int:

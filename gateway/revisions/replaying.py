@@ -18,7 +18,7 @@ from gateway.launch import module_argv, python_env
 from gateway.telemetry.tape import read_tape
 from routing_policies.document import Policy
 from routing_policies.loading import load_policy
-from routing_policies.replay import Measured, Replay, moves, summarize, unchanged_routes
+from routing_policies.replay import BY_QUALITY, Measured, Replay, moves, summarize, unchanged_routes
 
 MAX_REQUESTS: Final = 100_000
 TIMEOUT_S: Final = 90.0
@@ -84,16 +84,22 @@ def compare(old: Policy, new: Policy, folder: Path) -> dict[str, Any]:
             {"from": pair[0], "to": pair[1], "count": count}
             for pair, count in list(moves(was, would_be, "deployment").items())[:_MAX_MOVES]
         ],
-        "notes": _notes(new, has_text=any(request.text is not None for request in requests)),
+        "notes": _notes(
+            new,
+            has_text=any(request.text is not None for request in requests),
+            has_chances=all(request.chances for request in requests),
+        ),
     }
 
 
-def _notes(new: Policy, *, has_text: bool) -> list[str]:
+def _notes(new: Policy, *, has_text: bool, has_chances: bool) -> list[str]:
     """What the model cannot know, where this policy needs it."""
     notes = []
     if any(route.cache.mode == "exact_then_semantic" for route in new.routes):
         notes.append("semantic hits are those that were recorded as such: digests do not tell what means the same")
-    if any(route.select.policy in ("quality_then_latency", "cost_cap", "scored") for route in new.routes):
+    if any(route.select.policy == "cascade" for route in new.routes):
+        notes.append("who answers in a cascade stays as recorded: its hand-overs depend on first tokens")
+    if not has_chances and any(route.select.policy in BY_QUALITY for route in new.routes):
         notes.append("routes that choose by quality keep their recorded choice where it is still a candidate")
     if not has_text and any("request.text" in (route.match.when or "") for route in new.routes):
         notes.append('a condition reads request.text, which was not recorded (recorder = "text" does)')

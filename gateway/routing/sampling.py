@@ -8,7 +8,12 @@ from gateway.cache.fingerprint import fingerprint
 from gateway.chat_head import ChatHead
 from gateway.request import ChatRequest
 from gateway.routing.facts import RequestFacts
+from gateway.routing.prompt_of import prompt_of
 from gateway.telemetry.tape import Tape
+from routing_policies.quality.model import Prediction
+from routing_policies.quality.pairs import Verdict
+from routing_policies.quality.predictor import Predictors
+from routing_policies.replay import pair_key
 
 _FACTS = ("turns", "prompt_bytes", "has_tools", "has_images")
 
@@ -16,8 +21,10 @@ _FACTS = ("turns", "prompt_bytes", "has_tools", "has_images")
 class Sampler:
     """Beside the pipeline, where the settings ask for a recording."""
 
-    def __init__(self, tape: Tape) -> None:
+    def __init__(self, tape: Tape, predictors: Predictors) -> None:
+        """`predictors`: what they say of a prompt is recorded, for policies that would ask them."""
         self._tape = tape
+        self._predictors = predictors
 
     def sample(self, request: ChatRequest, head: ChatHead, header_names: tuple[str, ...]) -> dict[str, Any] | None:
         """Features and digests; None for a request that no digest can be made of."""
@@ -28,9 +35,24 @@ class Sampler:
         sample: dict[str, Any] = {name: facts.fact(name) for name in _FACTS}
         sample["question"] = found.exact.hex()
         sample["user"] = self._tape.digest(request.fields.user)
+        prompt = prompt_of(request) if len(self._predictors) else None
+        if prompt is not None:
+            sample["chances"] = {
+                pair_key(*predictor.pair): _chance(predictor.judge(prompt).prediction) for predictor in self._predictors
+            }
         if header_names:
             headers = head.all()
             sample["headers"] = {name: headers[name] for name in header_names if name in headers}
         if self._tape.keeps_text:
             sample["text"] = facts.fact("text")
         return sample
+
+
+def note_verdict(sample: dict[str, Any], verdict: Verdict) -> None:
+    """What was predicted for the request's own route, by its embedding and what trimming left of it, counts more."""
+    for judge, judged in verdict.judged:
+        sample["chances"][pair_key(*judge.predictor.pair)] = _chance(judged.prediction)
+
+
+def _chance(prediction: Prediction) -> float | None:
+    return round(prediction.chance, 4) if prediction.is_known else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -79,6 +79,9 @@ class Predictors:
 
     def __len__(self) -> int:
         return len(self._by_pair)
+
+    def __iter__(self) -> Iterator[Predictor]:
+        return iter(self._by_pair.values())
 
     def find(self, weak: str, strong: str) -> Predictor | None:
         """The predictor of a pair, None where nothing was learned of it."""

@@ -43,6 +43,14 @@ def test_without_any_source_the_gateway_serves_this_machine_only(tmp_path: Path)
     assert config.edge == EdgeLimits()
 
 
+def test_settings_that_may_be_no_path_at_all_take_one_from_each_source(tmp_path: Path) -> None:
+    write(tmp_path, 'quality_dir = "models"\nstore_ca_file = "/etc/ca.pem"\nstore = "rediss://store:1/0"\n')
+    config = load_config(None, {}, cwd=tmp_path)
+    assert (config.quality_dir, config.store_ca_file) == (tmp_path / "models", Path("/etc/ca.pem"))
+    assert load_config(None, {"PENSTOCK_QUALITY_DIR": "/m"}, cwd=tmp_path).quality_dir == Path("/m")
+    assert "quality_dir: expected a path" in message_of(tmp_path, "quality_dir = 3\n")
+
+
 def test_later_sources_win_key_by_key(tmp_path: Path) -> None:
     write(tmp_path, 'drain_timeout_s = 1\nlog_level = "debug"\n[edge]\nmax_header_fields = 7\nmax_uri_bytes = 99\n')
     env = {"PENSTOCK_DRAIN_TIMEOUT_S": "2", "PENSTOCK_EDGE_MAX_URI_BYTES": "100", "PENSTOCK_PUBLIC_LISTEN": "[::1]:1"}

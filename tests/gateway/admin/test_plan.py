@@ -125,3 +125,68 @@ def test_a_line_that_was_cut_off_is_passed_over(tmp_path: Path) -> None:
 def test_equal_words_have_other_digests_on_another_machine(tmp_path: Path) -> None:
     one, two = tape(tmp_path / "one", [0.0]), tape(tmp_path / "two", [0.0])
     assert one.digest("anna") == one.digest("anna") != two.digest("anna")
+
+
+BY_QUALITY = """
+schema_version: 1
+deployments:
+  - {{id: small, url: "unix:{folder}/small.sock", model: penstock-small, cost_per_mtok: {{prompt: 1, completion: 1}}}}
+  - {{id: large, url: "unix:{folder}/large.sock", model: penstock-large, cost_per_mtok: {{prompt: 9, completion: 9}}}}
+routes:
+  - id: main
+    match: {{models: [auto]}}
+    select: {select}
+"""
+WAYS = (
+    "{policy: first_available, candidates: [small, large]}",
+    "{policy: quality_then_latency, min_quality: 0.02, candidates: [small, large]}",
+    "{policy: quality_then_latency, min_quality: 0.97, candidates: [small, large]}",
+)
+
+
+def prompts() -> list[str]:
+    rng = random.Random(8)
+    goods, places = ("lamps", "books", "pens", "coats"), ("Croatia", "Hungary", "Malta", "Norway", "Ireland")
+    asked = []
+    for _ in range(NUM):
+        first, second = rng.sample(places, 2)
+        asked += [
+            rng.choice(
+                (
+                    f"What is {rng.randrange(90)} plus {rng.randrange(9)}?",
+                    f"Which of {first} or {second} has the lowest shipping price?",
+                    f"How much do {rng.randrange(2, 9)} {rng.choice(goods)} cost?",
+                    f"Prove that {rng.choice(goods)} are countable.",
+                )
+            )
+        ]
+    return asked
+
+
+async def shares(stack: Stack) -> Counter[str]:
+    """Who answers the prompts."""
+    told: Counter[str] = Counter()
+    for text in prompts():
+        reply = await stack.ask({**chat(), "messages": [{"role": "user", "content": text}]})
+        told[reply.headers["x-penstock-deployment"]] += 1
+    return told
+
+
+async def test_a_plan_tells_how_many_prompts_another_bound_of_quality_sends_where(tmp_path: Path) -> None:
+    documents = [BY_QUALITY.format(folder=tmp_path, select=way) for way in WAYS]
+    settings = {"policy_source": "store", "recorder": "features"}
+    async with running(tmp_path, policy=documents[0], settings=settings) as stack:
+        await shares(stack)
+        found = []
+        for document in documents[1:]:
+            await asyncio.to_thread(stack.gateway.control.tape.flush)  # type: ignore[union-attr]
+            plan = (await stack.ask({"document": document}, admin=True, path=f"{POLICY}/plan")).json["replay"]
+            now = await in_force(stack)
+            assert (await apply(stack, document, etag=now["etag"])).status == 200
+            happened = await shares(stack)
+            for deployment in ("small", "large"):
+                foretold = plan["new"]["deployments"].get(deployment, 0.0)
+                assert abs(foretold - happened[deployment] / NUM) <= 0.02, (deployment, plan["new"]["deployments"])
+            assert plan["notes"] == []
+            found.append(happened["small"] / NUM)
+        assert found[0] > found[1] + 0.1, "the bounds make a difference"

@@ -8,11 +8,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from gateway.cli import main
 from gateway.label_training import train_from_labels
 from gateway.quality_training import TrainingError
+from tests.gateway.admin.test_policy_life import POLICY as POLICY_PATH
+from tests.gateway.admin.test_policy_life import in_force
 from tests.gateway.cache.similar_stack import question
 from tests.gateway.stack import Stack, running
 from tests.gateway.test_shadows import POLICY
@@ -60,6 +63,45 @@ async def test_what_a_gateway_was_told_becomes_a_file_that_it_routes_by(
         for text, expected in ((EASY, "small"), (HARD, "large")):
             reply = await stack.ask(question(text))
             assert reply.headers["x-penstock-deployment"] == expected
+
+
+async def test_check_plan_and_canary_know_what_was_trained(tmp_path: Path) -> None:
+    models = tmp_path / "models"
+    models.mkdir()
+    model, _ = train_from_labels(labels(5, 460, pair=MINE), MINE, None)
+    (models / "mine.json").write_bytes(msgspec.json.encode(model))
+    strict = (
+        policy_text(tmp_path)
+        + f"""
+tests:
+  - {{name: sums are for the small model, request: {{text: "{EASY}"}}, expect: {{deployment: small}}}}
+  - {{name: stories are not, request: {{text: "{HARD}"}}, expect: {{deployment: large}}}}
+"""
+    )
+    loose = strict.replace("min_quality: 0.8", "min_quality: 0.0001").replace("deployment: large", "deployment: small")
+    wrong = loose.replace("not, request", "large, request").replace("deployment: small", "deployment: large")
+    (tmp_path / "penstock.toml").write_text(f'quality_dir = "{models}"\n')
+    for name, document, wanted in (("strict", strict, 0), ("loose", loose, 0), ("wrong", wrong, 1)):
+        file = tmp_path / f"{name}.yaml"
+        file.write_text(document)
+        arguments = ["policy", "check", str(file), "--config", str(tmp_path / "penstock.toml")]
+        assert await asyncio.to_thread(main, arguments) == wanted, name
+
+    settings = {"quality_dir": models, "policy_source": "store", "recorder": "features"}
+    async with running(tmp_path, policy=strict, settings=settings) as stack:
+        for text in (EASY, HARD):
+            await stack.ask(question(text))
+        await asyncio.to_thread(stack.gateway.control.tape.flush)  # type: ignore[union-attr]
+        plan = (await stack.ask({"document": loose}, admin=True, path=f"{POLICY_PATH}/plan")).json["replay"]
+        assert plan["old"]["deployments"] == {"large": 0.5, "small": 0.5}
+        assert plan["new"]["deployments"] == {"small": 1.0}
+        body = {"document": loose, "reason": "a trial", "percent": 100}
+        headers = {"if-match": (await in_force(stack))["etag"]}
+        begun = await stack.ask(body, admin=True, path=f"{POLICY_PATH}/canary", headers=headers)
+        assert begun.status == 201, begun.body
+        async with asyncio.timeout(60):
+            while (await stack.ask(question(HARD))).headers["x-penstock-deployment"] != "small":
+                await asyncio.sleep(0.02)
 
 
 async def test_it_says_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
