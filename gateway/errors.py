@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -100,7 +100,16 @@ class GatewayError(Exception):
 
     def detail(self) -> ErrorDetail:
         """The error as it stands inside the envelope."""
-        return ErrorDetail(message=self.message, type=self.type, param=self.param, code=self.code)
+        return ErrorDetail(**self.common())
+
+    def common(self) -> dict[str, Any]:
+        """What every envelope says, for those that say more."""
+        return {"message": self.message, "type": self.type, "param": self.param, "code": self.code}
+
+
+def retry_after(wait_s: float) -> tuple[Header, Header]:
+    """When to come back, in whole seconds as HTTP has it and in milliseconds for clients that read those."""
+    return (b"retry-after", b"%d" % math.ceil(wait_s)), (b"retry-after-ms", b"%d" % math.ceil(wait_s * 1000))
 
 
 class RejectedRequest(GatewayError):
@@ -204,16 +213,13 @@ class Shed(GatewayError):
     def headers(self) -> Sequence[Header]:
         should_retry = b"false" if self.reason in RETRY_CANNOT_HELP else b"true"
         return (
-            (b"retry-after", b"%d" % math.ceil(self.retry_after_s)),
-            (b"retry-after-ms", b"%d" % math.ceil(self.retry_after_s * 1000)),
+            *retry_after(self.retry_after_s),
             (b"x-should-retry", should_retry),
             (b"x-penstock-shed-reason", self.reason.encode("ascii")),
         )
 
     def detail(self) -> ErrorDetail:
-        return ErrorDetail(
-            message=self.message, type=self.type, param=self.param, code=self.code, degraded=self.degraded
-        )
+        return ErrorDetail(**self.common(), degraded=self.degraded)
 
 
 class QuotaExceeded(GatewayError):
@@ -240,11 +246,7 @@ class RateLimited(QuotaExceeded):
         if self.wait_s is None:
             return ((b"x-should-retry", b"false"),)
         wait_s = min(max(self.wait_s, MIN_RETRY_AFTER_S), MAX_RETRY_AFTER_S)
-        return (
-            (b"retry-after", b"%d" % math.ceil(wait_s)),
-            (b"retry-after-ms", b"%d" % math.ceil(wait_s * 1000)),
-            (b"x-should-retry", b"true"),
-        )
+        return (*retry_after(wait_s), (b"x-should-retry", b"true"))
 
 
 class BudgetSpent(QuotaExceeded):

@@ -51,14 +51,17 @@ class Case:
     chars: int = _BASELINE_CHARS
     base_chars: int = _BASELINE_CHARS
     permits: int = 64
+    slo_ms: int | None = None
+    """The lane's target for the first token, and what cannot keep it is refused."""
     act: str = ""
-    """What else happens: `restart`, `latency`, `stall`, `store`."""
+    """What else happens: `restart`, `stop`, `latency`, `stall`, `store`."""
 
 
 CASES = (
     Case(name="limit", stage="queue", permits=4, loads=(12, 12)),
     Case(name="engine_full", stage="queue", base_knobs={"max_rows": 4}, loads=(12, 12)),
     Case(name="one_tenant", stage="queue", permits=8, loads=(1, 40)),
+    Case(name="admission", stage="queue", chars=40_000, slo_ms=60),
     Case(name="prompt_size", stage="preprocessing", chars=3_000_000, base_knobs={"prefill_us": 0.0}, loads=(1, 0)),
     Case(name="tokenizer", stage="preprocessing", knobs={"tokenize_ms": 120.0}),
     Case(name="long_prompts", stage="prefill", chars=40_000),
@@ -66,12 +69,15 @@ CASES = (
         name="prefix_misses", stage="prefill",
         chars=_LONG_CHARS, base_chars=_LONG_CHARS, base_knobs={"prefix_ratio": 0.9}, knobs={"prefix_ratio": 0.05},
     ),
+    Case(name="slow_prefill", stage="prefill", knobs={"prefill_us": 600.0}),
     Case(name="kv_headroom", stage="prefill", knobs={"kv_tokens": 900}, loads=(8, 8)),
     Case(name="cold_start", stage="prefill", act="restart"),
+    Case(name="slow_decode", stage="decode", knobs={"step_ms": 24.0}),
     Case(name="rows", stage="decode", base_knobs={"max_rows": 20, "row_ms": 1.0}, loads=(9, 9)),
     Case(name="output_length", stage="decode", knobs={"output_tokens": 60}),
     Case(name="preemption", stage="decode", knobs={"preempt_ratio": 0.6}),
     Case(name="speculation", stage="decode", knobs={"drafts": 4, "accept_ratio": 0.05, "draft_ms": 4.0}),
+    Case(name="deployment_down", stage="network", act="stop"),
     Case(name="path", stage="network", act="latency"),
     Case(name="loop_lag", stage="gateway", act="stall"),
     Case(name="store", stage="gateway", act="store"),
@@ -127,6 +133,7 @@ async def _said_of(case: Case, options: argparse.Namespace) -> list[tuple[str, s
         await _load(gateway.address, (2, 2), case.base_chars, options.baseline_seconds)
         acts: dict[str, Callable[[], Awaitable[None]]] = {
             "restart": lambda: _restart(bench, case, engine),
+            "stop": engine.stop,
             "latency": lambda: _delay(path),
             "stall": lambda: _stall(gateway, options.seconds),
             "store": lambda: _lose(store),
@@ -157,10 +164,14 @@ def _policy(case: Case, url: str) -> dict[str, object]:
     return {
         "schema_version": 1,
         "deployments": [{"id": "engine", "url": url, "model": "staged", "limits": {"max_in_flight": case.permits}}],
-        "lanes": [{"id": "interactive", "max_queue": 1000}],
+        "lanes": [{"id": "interactive", "max_queue": 1000, **_targets(case)}],
         "tenants": keys,
         "routes": [{"id": "all", "select": {"candidates": ["engine"]}}],
     }
+
+
+def _targets(case: Case) -> dict[str, object]:
+    return {} if case.slo_ms is None else {"slo": {"ttft_p95_ms": case.slo_ms}, "on_overload": ["shed"]}
 
 
 async def _load(address: Address, connections: tuple[int, int], chars: int, seconds: float) -> None:

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
-from gateway.errors import ErrorDetail, ErrorType, GatewayError, Header, RejectedRequest
+from gateway.errors import (
+    MIN_RETRY_AFTER_S,
+    ErrorDetail,
+    ErrorType,
+    GatewayError,
+    Header,
+    RejectedRequest,
+    retry_after,
+)
 from routing_policies.problems import Problem
+
+_STORE_WAIT_S: Final = 2.0
 
 
 class _Explained(ErrorDetail, frozen=True, kw_only=True):
@@ -66,7 +75,7 @@ class TooManyLogins(GatewayError):
         self.wait_s = wait_s
 
     def headers(self) -> Sequence[Header]:
-        return ((b"retry-after", b"%d" % max(math.ceil(self.wait_s), 1)),)
+        return retry_after(max(self.wait_s, MIN_RETRY_AFTER_S))
 
 
 class IfMatchRequired(RejectedRequest):
@@ -99,7 +108,7 @@ class Outdated(RejectedRequest):
         self.conflict = conflict
 
     def detail(self) -> ErrorDetail:
-        return _Explained(**_common(self), conflict=self.conflict)
+        return _Explained(**self.common(), conflict=self.conflict)
 
 
 class BadPolicy(RejectedRequest):
@@ -114,7 +123,7 @@ class BadPolicy(RejectedRequest):
         self.problems = tuple(problems)
 
     def detail(self) -> ErrorDetail:
-        return _Explained(**_common(self), problems=self.problems)
+        return _Explained(**self.common(), problems=self.problems)
 
 
 class StoreLost(GatewayError):
@@ -128,8 +137,4 @@ class StoreLost(GatewayError):
         super().__init__("The store cannot be used right now, so this was not done. Try again when it is back.")
 
     def headers(self) -> Sequence[Header]:
-        return ((b"retry-after", b"2"),)
-
-
-def _common(error: GatewayError) -> dict[str, Any]:
-    return {"message": error.message, "type": error.type, "param": error.param, "code": error.code}
+        return retry_after(_STORE_WAIT_S)

@@ -57,9 +57,11 @@ def diagnose(window: Window, policy: Policy) -> Diagnosis:
 def _findings(window: Window, place: Place, now: Budget, before: Budget) -> tuple[Finding, ...]:
     if window.late_ratio >= _LATE_LOOP_RATIO and _reading_ratio(window) < window.late_ratio / 2:
         return (_late_loop(window),)  # everything else waits for the loop, too
-    found = [_store(window), _down(window, place)]
+    down = _down(window, place)
     first = _late_first_token(window, place, now, before)
-    found.append(first)
+    if down is not None and first is not None and first.cause == "admission":
+        first = None  # refused because nobody answers, not because the lane is given too little
+    found = [_store(window), down, first]
     if _is_slow(window, place):
         found.append(explain_decode(window, place))
     elif first is None:

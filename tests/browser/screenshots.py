@@ -73,7 +73,7 @@ def product(folder: Path) -> Iterator[tuple[str, str]]:
     policy, log = folder / "policy.yaml", folder / "up.log"
     policy.write_text(_POLICY)
     flags = ("--port", "0", "--admin-port", "0", "--runtime-dir", "run", "--policy", str(policy))
-    environment = {"PENSTOCK_POLICY_SOURCE": "store"}
+    environment = {"PENSTOCK_POLICY_SOURCE": "store", "PENSTOCK_RECORDER": "features"}
     with log.open("wb") as sink:
         command = ["env", *(f"{key}={value}" for key, value in environment.items()), sys.executable, "-m", "gateway"]
         process = subprocess.Popen([*command, "up", *flags], cwd=folder, stdout=sink, stderr=subprocess.STDOUT)
@@ -141,8 +141,11 @@ def photograph(page: Page, admin: str, name: str, target: Path) -> None:
         page.locator("#diff li").first.wait_for()
         page.locator("#plan").click()
         page.locator("#planned dl").wait_for(timeout=60_000)
-    if name in ("overview", "deployments", "cache"):
-        page.wait_for_timeout(4000)  # let the charts and the engines' own counters come in
+    if name in ("overview", "cache"):
+        page.locator("figure .main-svg").last.wait_for(timeout=60_000)
+    if name == "cache":
+        page.locator("#bound input").wait_for(timeout=60_000)
+    page.wait_for_timeout(2000)  # let charts be drawn to their end, and the engines' own counters come in
     raw = page.screenshot(full_page=name in ("overview", "deployments", "policy"))
     path = target / f"{name}-{page.evaluate('document.documentElement.dataset.theme') or 'light'}.png"
     path.write_bytes(raw)

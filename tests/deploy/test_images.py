@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -9,10 +10,14 @@ from pathlib import Path
 import pytest
 
 from deploy.docker.requirements import main, requirements
+from gateway.cli import build_parser
 from tests.deploy.promql import DEPLOY
 
 ROOT = DEPLOY.parent
-DEPENDENCIES = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+DEPENDENCIES = PROJECT["dependencies"]
+SERVED_BY = {"gateway": "gateway/public.py", "engine": "engine/front/app.py"}
+"""Where each listener's paths are written down."""
 
 
 @pytest.mark.parametrize("name", ["gateway", "engine"])
@@ -34,6 +39,29 @@ def test_whatever_a_recipe_copies_is_there_and_not_ignored(name: str) -> None:
     for path in copied:
         assert (ROOT / path).exists(), path
         assert any(path == entry or path.startswith(f"{entry}/") for entry in allowed), path
+
+
+@pytest.mark.parametrize("name", ["gateway", "engine"])
+def test_a_recipe_asks_for_a_probe_that_is_served_on_a_port_that_it_exposes(name: str) -> None:
+    text = (DEPLOY / "docker" / f"{name}.Dockerfile").read_text()
+    ((port, path),) = re.findall(r"urlopen\('http://127\.0\.0\.1:(\d+)(/\w+)'", text)
+    assert f'"{path}": ' in (ROOT / SERVED_BY[name]).read_text()
+    (exposed,) = re.findall(r"^EXPOSE (.+)$", text, re.MULTILINE)
+    assert port in exposed.split()
+    assert re.search(rf":{port}\b", text.partition("HEALTHCHECK")[0] + text.rpartition("CMD [")[2])  # it listens there
+
+
+@pytest.mark.parametrize("name", ["gateway", "engine"])
+def test_what_a_recipe_starts_and_asks_pip_for_exists(name: str) -> None:
+    text = (DEPLOY / "docker" / f"{name}.Dockerfile").read_text()
+    extras = {extra for found in re.findall(r"EXTRAS=\[([\w,-]+)\]", text) for extra in found.split(",")}
+    assert extras <= PROJECT["optional-dependencies"].keys()
+    entry = json.loads(re.findall(r"^ENTRYPOINT (\[.+\])$", text, re.MULTILINE)[-1])
+    command = json.loads(re.findall(r"^CMD (\[.+\])$", text, re.MULTILINE)[-1])
+    assert entry[0] in PROJECT["scripts"]
+    subcommand = [*entry[1:], *command][0]
+    assert subcommand == name
+    build_parser().parse_known_args([subcommand])  # exits on one that there is not
 
 
 def test_the_gateways_image_has_no_torch_and_the_engines_has_all() -> None:

@@ -4,11 +4,11 @@ const PAGE = 100;
 const MAX = 2000; // rows that a page keeps
 let rows = [];
 const find = $("#find");
-const table = new Table("#entries", { seq: (seq, e) => plainButton(seq, () => show(e)), author: (author, e) => `${author} (${e.role})`, hash: (hash) => h("span.mono.muted", hash.slice(0, 12)) }, { key: (e) => e.seq, open: (e) => show(e) });
+const table = new Table("#entries", { seq: (seq, e) => plainButton(seq, () => show(e)), author: (author, e) => `${author} (${e.role})`, hash: (hash) => h("span.mono.muted", hash.slice(0, 8)) }, { key: (e) => e.seq, open: (e) => show(e) });
 const draw = () => table.show(rows.filter((e) => [e.author, e.action, e.target, e.reason].some((text) => String(text ?? "").toLowerCase().includes(find.value.toLowerCase()))));
 const show = (e) => fill("#one", facts(["No.", num(e.seq)], ["When", day(e.at)], ["Who", `${e.author} (${e.role})`], ["What", e.action], ["Of", e.target], ["Why", e.reason], ["Hash", mono(e.hash)], ["Before", mono(e.previous)]), h("h3", "Detail"), h("pre", JSON.stringify(e.detail ?? {}, null, 1)));
 async function load(before) {
-  const found = await api(`audit?limit=${PAGE}&newest=true${before ? `&after=${Math.max(0, before - PAGE - 1)}` : ""}`);
+  const found = await api(`audit?limit=${PAGE}&newest=true` + (before ? `&after=${Math.max(0, before - PAGE - 1)}` : ""));
   rows = [...(before ? rows : []), ...found.entries.filter((e) => !before || e.seq < before)].slice(0, MAX);
   $("#older").hidden = !rows.length || rows.at(-1).seq <= 1 || rows.length >= MAX;
   draw();

@@ -157,7 +157,7 @@ export function frame({ policy, store, replicas, is_draining }) {
   if (policy) banner("policy", !policy.is_current && `The policy file is not in force; revision ${policy.revision} serves on. ${policy.error}`, "bad");
   banner("store", (replicas.is_store_lost || store?.is_up === false) &&
     `The store (${store?.where ?? "shared"}) cannot be used: these numbers are of this process alone, and limits are kept by estimate.`);
-  banner("lost", replicas.lost.length > 0 && `${replicas.lost.map((one) => `Replica ${one.name} has been silent for ${num(one.silent_s)} s`).join(". ")}. What it served lately is not in these numbers.`, "bad");
+  banner("lost", replicas.lost.length > 0 && replicas.lost.map((one) => `Replica ${one.name} has been silent for ${num(one.silent_s)} s; `).join("") + "what it served lately is not in these numbers.", "bad");
   banner("draining", is_draining && "This process is going down: it finishes what it has and takes nothing new.");
   const n = replicas.names.length;
   fill("#scope", replicas.is_alone ? "this process" : `${n} replica${n > 1 ? "s" : ""}`, policy && [h("br"), `policy ${policy.revision}`]);
@@ -302,7 +302,7 @@ export const param = (name) => new URLSearchParams(location.search).get(name) ??
 export function setParams(values) {
   const query = new URLSearchParams(location.search);
   for (const [name, value] of Object.entries(values)) if (value) query.set(name, value); else query.delete(name);
-  history.replaceState(null, "", `${location.pathname}${query.size ? `?${query}` : ""}`);
+  history.replaceState(null, "", location.pathname + (query.size ? `?${query}` : ""));
 }
 function nextTheme() {
   const root = document.documentElement;

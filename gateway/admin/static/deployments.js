@@ -18,7 +18,7 @@ function engine(d) {
   if (!r) return sub("It publishes no load of its own; what is known of it comes from its answers.");
   const [used, hits, drafts] = [kvUsed(d), prefix(d), accepted(d)];
   return facts(
-    ["Rows", [r.max_rows > 0 && meter(r.running / r.max_rows, { warn: 0.9, bad: 1.1 }), `${num(r.running)}${r.max_rows ? ` of ${r.max_rows}` : ""} running, ${num(r.waiting)} waiting`]],
+    ["Rows", [r.max_rows > 0 && meter(r.running / r.max_rows, { warn: 0.9, bad: 1.1 }), num(r.running) + (r.max_rows ? ` of ${r.max_rows}` : "") + ` running, ${num(r.waiting)} waiting`]],
     ["KV in use", used != null && [meter(used), `${whole(used)} of ${num(r.kv_total)} blocks, ${num(r.kv_cached)} hold prefixes`]],
     ["Step", `${ms(r.step_ms)}, ${short(r.tokens_per_s)} tokens/s`],
     ...(e ? [["Prefix hits", hits == null ? "no prompt yet" : [level(hits), `${pct(hits)} of ${short(e.prefix_queried_tokens)} prompt tokens`]],

@@ -43,14 +43,14 @@ function cache({ cache: c }) {
 function saved({ saved: s, requests, tokens }) {
   const sources = Object.entries(s.tokens);
   if (!sources.length) return fill("#saved", none("#saved"), requests.answered > 0 && !tokens.prompt && sub("Tokens of a stream are known only where its client asks for usage (stream_options.include_usage)."));
-  fill("#saved", facts(...sources.map(([source, n]) => [words(source), `${short(n)} tokens${s.has_prices ? ` · ${money(s.cost[source] ?? 0)}` : ""}`]),
+  fill("#saved", facts(...sources.map(([source, n]) => [words(source), `${short(n)} tokens` + (s.has_prices ? ` · ${money(s.cost[source] ?? 0)}` : "")]),
     ...(s.has_prices ? [["smaller model", money(s.cost.routing ?? 0)], ["spent", money(s.spent)]] : [])), !s.has_prices && sub("Give deployments a cost_per_mtok to see money."));
 }
 
 // Watches for some seconds, then says which stage is slow and which lever to pull.
 const measured = (value, measure) => (measure === "s" ? ms(value * 1000) : measure === "ratio" ? pct(value) : short(value));
 const finding = (f) => [h("h3", `${f.stage}: ${words(f.cause)}`), h("p", f.summary), h("p", h("b", "Lever: "), f.lever), f.policy_path && h("p", h("a", { href: "/admin/policy" }, f.policy_path)),
-  sub(f.evidence.map((e) => `${e.name} ${measured(e.now, e.measure)}${e.expected == null ? "" : `, ${e.expected_is} ${measured(e.expected, e.measure)}`}`).join("; "))];
+  sub(f.evidence.map((e) => `${e.name} ${measured(e.now, e.measure)}` + (e.expected == null ? "" : `, ${e.expected_is} ${measured(e.expected, e.measure)}`)).join("; "))];
 async function diagnose({ target }) {
   target.disabled = true;
   fill("#diagnosis", sub("Watching the next 10 seconds…"));

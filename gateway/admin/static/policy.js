@@ -90,7 +90,7 @@ editor.addEventListener("input", () => (clearTimeout(typing), (typing = setTimeo
 addEventListener("beforeunload", (event) => dirty() && event.preventDefault());
 
 // ── Plan, apply ──────────────────────────────────────────────────────────────────────────────────────────────────
-const blast = (b) => facts(["Reaches", `${b.tenants === "all" ? "all tenants" : b.tenants.join(", ") || "no tenant"}; ${b.routes.length ? `routes ${b.routes.join(", ")}` : "no route"}`],
+const blast = (b) => facts(["Reaches", (b.tenants === "all" ? "all tenants; " : `${b.tenants.join(", ") || "no tenant"}; `) + (b.routes.length ? `routes ${b.routes.join(", ")}` : "no route")],
   ["Of the last day", b.share_of_last_day == null ? "not known yet" : `${pct(b.share_of_last_day)} of ${num(b.requests_last_day)} requests (${b.hours_known.toFixed(1)} h known)`]);
 const REPLAYED = [["Cache hits", (s) => pct(s.hit_ratio)], ["of them wrong", (s) => pct(s.hit_ratio_error)], ["Cost of 1,000", (s) => money(s.cost_per_1k)], ["Shed", (s) => pct(s.shed_ratio)], ["TTFT p50", (s) => ms(s.ttft_p50_ms)], ["TTFT p95", (s) => ms(s.ttft_p95_ms)],
   ["Deployments", (s) => Object.entries(s.deployments).map(([id, v]) => `${id} ${pct(v, 0)}`).join(", ")]];
@@ -131,7 +131,7 @@ async function end(verb) {
   if (given) commit(`/canary/${verb}`, { reason: given.reason }, "Done.");
 }
 const arm = (a) => `${pct(a.ratio, 2)} of ${num(a.count)} (${pct(a.low, 2)} to ${pct(a.high, 2)})`;
-const canary = (c) => [facts(["State", state(c.state)], ["Gets", `${c.percent} % of requests${c.tenants ? ` of ${c.tenants.join(", ")}` : ""}`], ["By", `${c.author}, ${ago(c.at)}: ${c.reason}`], ["Ended", c.ended_at && `${day(c.ended_at)} by ${c.ended_by}: ${c.why ?? ""}`]),
+const canary = (c) => [facts(["State", state(c.state)], ["Gets", `${c.percent} % of requests` + (c.tenants ? ` of ${c.tenants.join(", ")}` : "")], ["By", `${c.author}, ${ago(c.at)}: ${c.reason}`], ["Ended", c.ended_at && `${day(c.ended_at)} by ${c.ended_by}: ${c.why ?? ""}`]),
   grid("Evidence", ["", "In force", "Canary", "May rise by", "Verdict"], c.evidence.metrics.map((m) => [m.name, arm(m.old), arm(m.new), pct(m.limit), h(m.verdict === "worse" ? "b.bad" : "span", m.verdict)]), 9),
   c.state === "running" && h("div.bar-of-tools", button("Promote", () => end("promote"), { class: "main" }), button("Stop", () => end("stop"), { class: "danger" }))];
 let watched; // the canary that ran when somebody last looked

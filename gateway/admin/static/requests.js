@@ -68,9 +68,9 @@ function stages(r) {
 function decision(d, i, all) {
   const scorers = [...new Set(Object.values(d.scores).flatMap(Object.keys))];
   const names = Object.keys(d.totals).sort((a, b) => d.totals[b] - d.totals[a]);
-  return [h("h3", all.length > 1 ? `Decision ${i + 1} of ${all.length}` : "Decision"), sub(`${d.policy}: ${d.reason}${d.deployment ? ` → ${d.deployment}` : ""}`),
+  return [h("h3", all.length > 1 ? `Decision ${i + 1} of ${all.length}` : "Decision"), sub(`${d.policy}: ${d.reason}` + (d.deployment ? ` → ${d.deployment}` : "")),
     names.length > 0 && grid("Scores", ["Candidate", "Total", ...scorers.map(words)], names.map((name) => [name === d.deployment ? h("b", name) : name, exact(d.totals[name]), ...scorers.map((s) => exact(d.scores[name]?.[s]))])),
-    Object.keys(d.dropped).length > 0 && sub(`Left out: ${Object.entries(d.dropped).map(([name, why]) => `${name} (${words(why)})`).join(", ")}`)];
+    Object.keys(d.dropped).length > 0 && sub("Left out: " + Object.entries(d.dropped).map(([name, why]) => `${name} (${words(why)})`).join(", "))];
 }
 function neighbour({ neighbour: n, cache_entry }) {
   if (!n) return cache_entry && [h("h3", "Kept answer"), facts(["Entry", mono(cache_entry)])];
@@ -81,11 +81,11 @@ function explained(r) {
   const [slowest] = [...r.stages].sort((a, b) => b.ms - a.ms);
   return [heading(r.id),
     facts(["Outcome", [state(r.outcome), ` ${r.status}`, r.code && ` ${r.code}`]], ["What happened", r.detail], ["Refused because", r.shed_reason && words(r.shed_reason)], ["Left while", r.cancelled_while],
-      ["Came", day(r.at)], ["Total", `${ms(r.total_ms)}${slowest ? `, most of it ${words(slowest.stage)}` : ""}`], ["First token", r.ttft_ms != null && ms(r.ttft_ms)], ["Per token", r.tpot_ms != null && ms(r.tpot_ms)]),
+      ["Came", day(r.at)], ["Total", ms(r.total_ms) + (slowest ? `, most of it ${words(slowest.stage)}` : "")], ["First token", r.ttft_ms != null && ms(r.ttft_ms)], ["Per token", r.tpot_ms != null && ms(r.tpot_ms)]),
     h("h3", "Stages"), stages(r), r.decisions.map(decision), neighbour(r), h("h3", "Request"),
     facts(["Model asked for", r.model], ["Route", r.route], ["Deployment", r.deployment], ["Tenant", r.tenant], ["Lane", r.lane], ["Policy", mono(r.policy)], ["Cache", `${cacheWord(r)}, ${words(r.cache_reason)}`],
       ["Degraded", r.degraded.join(", ")], ["Trimmed", Object.entries(r.trimmed).map(([s, n]) => `${words(s)} ${num(n)} tokens`).join(", ")],
-      ["Tokens", r.prompt_tokens != null && `${num(r.prompt_tokens)} in (${r.cached_tokens == null ? "cached: not said" : `${num(r.cached_tokens)} cached`}), ${num(r.completion_tokens)} out`],
+      ["Tokens", r.prompt_tokens != null && num(r.prompt_tokens) + (r.cached_tokens == null ? " in (cached: not said), " : ` in (${num(r.cached_tokens)} cached), `) + `${num(r.completion_tokens)} out`],
       ["Bytes", `${num(r.bytes_in)} in, ${num(r.bytes_out)} out`], ["Attempts", r.attempts], ["Stream", r.stream ? "yes" : "no"], ["Client's retry", r.is_retry && "yes"], ["Client's id", r.client_request_id], ["Served by", mono(r.replica)])];
 }
 

@@ -61,6 +61,12 @@ def test_sources_are_readable_and_lose_only_comments_and_white_space(tmp_path: P
     assert served["a.css"].plain == b".a>b{color:light-dark(#fff,#000)}"
 
 
+@pytest.mark.parametrize("path", sorted(STATIC.glob("*.js")), ids=lambda path: path.name)
+def test_no_template_literal_is_inside_another_where_white_space_would_be_lost(path: Path) -> None:
+    """What takes the white space away reads them flat: a nested one's text would pass for code."""
+    assert re.findall(r"\$\{[^{}`]*(?:\{[^{}`]*\}[^{}`]*)*`", path.read_text()) == []
+
+
 async def test_assets_are_kept_for_ever_and_compressed_where_asked(stack: Stack) -> None:
     base = stack.gateway.room.assets.base
     plain = await stack.get(f"{base}/core.js", admin=True)

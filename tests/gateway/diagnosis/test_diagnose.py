@@ -141,6 +141,11 @@ def store(scene: Scene) -> None:
     scene.gateway = {"penstock_store_up": [({}, 0.0)], "penstock_store_failures_total": [({"operation": "get"}, 5.0)]}
 
 
+def down_and_refused(scene: Scene) -> None:
+    admission(scene)
+    scene.state = {"is_ready": False}
+
+
 CAUSES: list[tuple[Callable[[Scene], None], str, str | None]] = [
     (limit, "queue/limit", "deployments.large.limits.max_in_flight"),
     (engine_full, "queue/engine_full", "routes.all.select.candidates"),
@@ -164,6 +169,7 @@ CAUSES: list[tuple[Callable[[Scene], None], str, str | None]] = [
     (path, "network/path", "routes.all.select.hedge"),
     (slow_bandwidth, "network/path", "routes.all.select.candidates"),
     (down, "network/deployment_down", "routes.all.select.fallback"),
+    (down_and_refused, "network/deployment_down", "routes.all.select.fallback"),
     (loop_lag, "gateway/loop_lag", None),
     (store, "gateway/store", "tenants.one.limits.on_store_loss"),
 ]
