@@ -57,7 +57,7 @@ class SimilarAnswers:
 
     def note_request(self, turn: Turn, planned: PlannedRoute) -> None:
         """One of those whose wrong answers are bounded."""
-        self._book(turn, planned).evidence.note_request(self._wall())
+        self._book(turn, planned).note_request(self._wall())
 
     async def look(self, turn: Turn, request: ChatRequest, planned: PlannedRoute, lookup: Lookup) -> Lookup | None:
         """A similar answer, if that is worth waiting for; if not, the search has begun and is `turn.quest`."""
@@ -127,7 +127,7 @@ class SimilarAnswers:
         self._tier.use(entry)
         turn.record.cache, turn.record.cache_reason = CacheResult.HIT_SEMANTIC, "similar"
         self._note_neighbour(turn, quest)
-        quest.book.evidence.note_hit(now)
+        quest.book.note_hit(now, quest.key.exact, entry.exact, finding.careful_chance)
         self._audits.served(turn, request, planned, quest)
         age_s = max(0.0, now - entry.created_at)
         return Lookup(CacheResult.HIT_SEMANTIC, "similar", answer=entry.answer, age_s=age_s, entry_id=entry.id)

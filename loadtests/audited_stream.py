@@ -216,7 +216,7 @@ class _AuditedCache:
         entry = finding.entry
         is_wrong = entry is not None and self._means_other(entry.exact, place)
         if entry is not None and finding.is_hit:
-            self.book.evidence.note_hit(self._now)
+            self.book.note_hit(self._now, exact, entry.exact, finding.careful_chance)
             self._served(exact, finding, entry, number, is_wrong=is_wrong)
             return "wrong" if is_wrong else "right"
         self._keep(exact, text, place, number)
@@ -238,7 +238,7 @@ class _AuditedCache:
 
     def _tick(self, number: int) -> None:
         self._now = _BEGIN + number / REQUESTS_PER_S
-        self.book.evidence.note_request(self._now)
+        self.book.note_request(self._now)
         self.levels[self.book.level] += 1
         if self._now >= self._learnt_at + LEARN_S:
             self._learnt_at = self._now

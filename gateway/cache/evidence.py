@@ -123,13 +123,8 @@ class Evidence:
 
     def above(self, floor: float) -> Estimate:
         """Of what would have been served with every answer of at least that chance."""
-        gap = self._gap()
-        samples = [
-            msgspec.structs.replace(sample, weight=sample.weight * gap) if sample.was_served and gap != 1.0 else sample
-            for sample in self._samples.values()
-            if sample.chance >= floor
-        ]
-        return _estimate(samples, sum(sample.weight for sample in samples), self.num_requests)
+        samples = [sample for sample in self._samples.values() if sample.chance >= floor]
+        return _estimate(samples, None, self.num_requests, self._gap())
 
     def _gap(self) -> float:
         """Hits for each hit that audits stand for; at least 1."""
@@ -147,10 +142,14 @@ def wilson(ratio: float, count: float) -> tuple[float, float]:
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
-def _estimate(samples: list[Sample], num_hits: float, num_requests: int) -> Estimate:
-    total = sum(sample.weight for sample in samples)
-    wrong = sum(sample.weight for sample in samples if sample.is_wrong)
-    squares = sum(sample.weight * sample.weight for sample in samples)
+def _estimate(samples: list[Sample], num_hits: float | None, num_requests: int, gap: float = 1.0) -> Estimate:
+    """Each served sample stands for `gap` times its weight; None: there are as many hits as the samples stand for."""
+    weights = [sample.weight * gap if sample.was_served else sample.weight for sample in samples]
+    total = sum(weights)
+    wrong = sum([weight for weight, sample in zip(weights, samples, strict=True) if sample.is_wrong])
+    squares = sum([weight * weight for weight in weights])
+    if num_hits is None:
+        num_hits = total
     share = min(1.0, num_hits / num_requests) if num_requests else 0.0
     ratio = wrong / total if total else 0.0
     low, high = wilson(ratio, total * total / squares if squares else 0.0)
@@ -159,7 +158,7 @@ def _estimate(samples: list[Sample], num_hits: float, num_requests: int) -> Esti
         low=low * share,
         high=high * share,
         num_audited=len(samples),
-        num_wrong=sum(sample.is_wrong for sample in samples),
+        num_wrong=sum([sample.is_wrong for sample in samples]),
         num_requests=num_requests,
         num_hits=round(num_hits),
     )

@@ -25,7 +25,8 @@ somebody else."""
 
 SimilarReason = Literal["similar", "alone", "doubtful", "closed", "no_vector", "late"]
 """What became of a lookup of similar answers: served; nothing near; something near that is not right often enough;
-right often enough, had audits not closed the tier; no vector of the text was to be had; a deployment was faster."""
+right often enough, had audits or what the promise has left not raised the floor; no vector of the text was to be had;
+a deployment was faster."""
 
 ExactReason = Literal["policy", "no_store", "no_scope", "no_cache", "exact", "new", "stale", "shared"]
 """Switched off; what the client asked for (`no_store`, `no_cache`); nobody to keep it for; an answer of its own, none

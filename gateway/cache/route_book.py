@@ -11,6 +11,7 @@ from gateway.cache.error_budget import CLOSED, TIGHTENINGS, next_level, tighteni
 from gateway.cache.evidence import Evidence, Sample
 from gateway.cache.lookup_order import LookupOrder
 from gateway.cache.similarities import Similarities
+from gateway.cache.spending import Spending
 
 MAX_BOOKS: Final = 4096
 _DOUBT_SMOOTHING: Final = 0.02
@@ -44,7 +45,7 @@ class RouteBook:
 
     __slots__ = (
         *("_floors", "_usual_doubt", "evidence", "judge", "level"),
-        *("num_news", "order", "shipped", "similarities", "since"),
+        *("num_news", "order", "shipped", "similarities", "since", "spending"),
     )
 
     def __init__(self, judge: Judging) -> None:
@@ -54,6 +55,7 @@ class RouteBook:
         self.num_news = 0
         """Samples that the judge has not learnt from."""
         self.evidence = Evidence()
+        self.spending = Spending()
         self.level = 0
         self.since = 0.0
         """When the level became what it is, seconds since 1970; 0: it never was another."""
@@ -73,6 +75,21 @@ class RouteBook:
                 found = self.judge.floor(max_error_ratio, tightening=tightening)
             self._floors[max_error_ratio, level] = found
         return found
+
+    def note_request(self, now: float) -> None:
+        """One of those whose wrong answers are bounded."""
+        self.evidence.note_request(now)
+        self.spending.note_request()
+
+    def note_hit(self, now: float, asked: bytes, kept: bytes, chance: float) -> None:
+        """The answer of `kept` is given to `asked`."""
+        self.evidence.note_hit(now)
+        self.spending.note_served(asked, kept, chance)
+
+    def floor_for(self, asked: bytes, kept: bytes, max_error_ratio: float) -> float:
+        """The same for one question and one answer: higher as the promise is used up, but for what was given before."""
+        floor = self.floor(max_error_ratio)
+        return floor if self.spending.is_given(asked, kept) else self.spending.raised(floor, max_error_ratio)
 
     def lowest(self, max_error_ratio: float) -> float:
         """The least chance that is worth comparing: what the next lower level would serve."""

@@ -100,6 +100,11 @@ class Finding(msgspec.Struct, frozen=True, gc=False):
         """Whether it is to be served."""
         return self.reason == "similar"
 
+    @property
+    def careful_chance(self) -> float:
+        """The lower of both: what was learnt may be of questions that are no longer asked."""
+        return min(self.chance, self.shipped_chance)
+
 
 class _Fit(NamedTuple):
     entry: CacheEntry
@@ -165,7 +170,7 @@ class SemanticTier:
             shipped_chance = book.shipped.chance_right(
                 asked, kept, similarity=similarity, runner_up=runner_up, track=None
             )
-        floor = book.floor(bound)
+        floor = book.floor_for(key.exact, entry.exact, bound)
         reason: SimilarReason = "similar" if chance >= floor else "doubtful"
         if reason == "doubtful" and chance >= book.floor(bound, 0):
             reason = "closed"

@@ -34,7 +34,7 @@ def in_order(asked: tuple[Questions, Vectors]) -> Stream:
 
 
 def test_right_answers_are_given_and_wrong_ones_close_the_tier() -> None:
-    right = play_audited(in_order(pairs_of(300, is_right=True)), JUDGES, BOUND, Audits(audit_ratio=0.1))
+    right = play_audited(in_order(pairs_of(300, is_right=True)), JUDGES, 0.05, Audits(audit_ratio=0.1))
     assert right.played.hit_ratio == pytest.approx(0.5, abs=0.01)
     assert right.played.error_ratio == 0.0
     assert right.levels[0] == 600
@@ -42,14 +42,14 @@ def test_right_answers_are_given_and_wrong_ones_close_the_tier() -> None:
     assert wrong.levels[CLOSED] > 400
     assert wrong.num_audits < 40
     assert wrong.played.error_ratio < 0.1
-    unaudited = play_audited(in_order(pairs_of(300, is_right=False)), JUDGES, BOUND, Audits(audit_ratio=0.0))
+    unaudited = play_audited(in_order(pairs_of(300, is_right=False)), JUDGES, 0.05, Audits(audit_ratio=0.0))
     assert (unaudited.num_audits, unaudited.played.error_ratio) == (0, unaudited.played.hit_ratio)
     assert unaudited.played.error_ratio == pytest.approx(0.5, abs=0.01)
 
 
 def test_only_what_comes_after_a_change_of_domain_counts() -> None:
     stream = changed_stream("x", pairs_of(50, is_right=True), pairs_of(60, is_right=False), count=80)
-    audited = play_audited(stream, JUDGES, BOUND, Audits(audit_ratio=0.0))
+    audited = play_audited(stream, JUDGES, 0.05, Audits(audit_ratio=0.0))
     assert len(audited.played.hits) == 80
     assert audited.played.error_ratio == audited.played.hit_ratio > 0.3
 

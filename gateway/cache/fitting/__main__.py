@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from gateway.cache.fitting.check import check
+from gateway.cache.fitting.check import check, growth
 from gateway.cache.fitting.fit import Fit
 from gateway.cache.fitting.questions import read_questions
 
@@ -29,6 +29,9 @@ def main() -> int:
     parser.add_argument(
         "--check", type=int, metavar="N", help="write nothing: N times fit without 40 %% and measure there"
     )
+    parser.add_argument(
+        "--growth", action="store_true", help="write nothing: fit on a quarter and play ever longer streams of the rest"
+    )
     options = parser.parse_args()
     try:
         questions, vectors = read_questions(options.data), np.load(options.vectors)
@@ -37,6 +40,8 @@ def main() -> int:
         return 2
     if options.check is not None:
         return 1 if check(questions, vectors, range(options.seed, options.seed + options.check), print) else 0
+    if options.growth:
+        return 1 if growth(questions, vectors, options.seed, print) else 0
     coefficients = Fit(encoder=options.encoder, seed=options.seed, note=print).run(questions, vectors)
     options.out.write_bytes(msgspec.json.format(msgspec.json.encode(coefficients), indent=0) + b"\n")
     return 0

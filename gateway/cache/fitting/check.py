@@ -16,6 +16,8 @@ from gateway.cache.fitting.stream import best_threshold_hits, play
 
 BOUNDS: Final = (0.005, 0.01, 0.02, 0.05)
 _SHARE: Final = 0.4
+_REST: Final = 0.75
+_SHARES: Final = (0.25, 0.5, 1.0)
 
 
 def check(questions: Questions, vectors: Vectors, seeds: Sequence[int], note: Callable[[str], None]) -> int:
@@ -35,6 +37,26 @@ def check(questions: Questions, vectors: Vectors, seeds: Sequence[int], note: Ca
                 f"seed {seed}, {len(unseen)} unseen questions, bound {bound}: hits {played.hit_ratio:.4f}, error "
                 f"{played.error_ratio:.5f}, upper limit {high:.5f}; a threshold with that error hits {plain:.4f}, "
                 f"{played.hit_ratio / max(plain, 1e-9):.3f} times as many here"
+            )
+    return num_broken
+
+
+def growth(questions: Questions, vectors: Vectors, seed: int, note: Callable[[str], None]) -> int:
+    """Fit on a quarter and play ever longer streams of the rest, at the same floors; how often a bound was broken."""
+    is_out = held_out(questions, seed, _REST)
+    fit = Fit(encoder="", seed=seed, note=lambda text: None)
+    judge = Judge(fit.run(_part(questions, ~is_out), vectors[~is_out]))
+    num_broken = 0
+    for share in _SHARES:
+        mask = is_out & held_out(questions, seed + 1, share)
+        unseen = _part(questions, mask)
+        for bound in BOUNDS:
+            played = play(unseen, vectors[mask], judge, judge.floor(bound))
+            high = played.error_limits(seed)[1]
+            num_broken += high >= bound
+            note(
+                f"{len(unseen)} unseen questions after {(~is_out).sum()} fitted ones, bound {bound}: hits "
+                f"{played.hit_ratio:.4f}, error {played.error_ratio:.5f}, upper limit {high:.5f}"
             )
     return num_broken
 
