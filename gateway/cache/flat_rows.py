@@ -13,7 +13,7 @@ Match = tuple[float, bytes]
 
 _FIRST_ROWS: Final = 1
 """Most contexts have one entry or two, and there may be thousands of them."""
-_BLOCK_ROWS: Final = 2048
+_BLOCK_ROWS: Final = 4096
 """Of a matrix, above which another one is begun: to copy a large one into a larger one would take too long."""
 _SHRINK_AT: Final = 4
 

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gateway.cache.flat_rows import Match
+from gateway.cache.graph_links import Evening
 from gateway.cache.id_map import IdMap
 
 faiss: Any = untyped_faiss
@@ -26,6 +27,12 @@ LINKS: Final = 16
 """Neighbours of a row on the upper levels; on the lowest it has twice as many."""
 BUILD_BREADTH: Final = 160
 SEARCH_BREADTH: Final = 256
+LARGE: Final = 250_000
+"""Rows above which a search has to be broader."""
+LARGE_BREADTH: Final = 384
+_EVEN_AGAIN: Final = 1.2
+"""So many times the rows that a graph had when its links were made even."""
+_FEW_ROWS: Final = 1000
 _BROADEN: Final = 4
 
 _FIRST_BYTES: Final = 1024
@@ -36,7 +43,7 @@ class GraphRows:
     """Ids and their vectors; rows are only ever added at the end.
 
     Not thread-safe, but for this: `settle`, `remove`, `last` and questions about ids may be called while another thread
-    is in `append`, `nearest` or `write`, which are for one thread at a time.
+    is in `append`, `even_out`, `nearest` or `write`, which are for one thread at a time.
     """
 
     def __init__(self, dimensions: int) -> None:
@@ -60,6 +67,9 @@ class GraphRows:
                     self._places[exact] = place
             sleep(0)  # a million take most of a second, in which the event loop wants its turns
         self._untaken = len(exacts)
+        self._num_even = 0
+        """Rows when the last evening began."""
+        self._evening: Evening | None = None
 
     def __len__(self) -> int:
         """How many live."""
@@ -83,6 +93,11 @@ class GraphRows:
         """Rows that only take up room, for the moment or for good."""
         return len(self._exacts) - len(self._places)
 
+    @property
+    def is_uneven(self) -> bool:
+        """Whether `even_out` has something to do."""
+        return self._evening is not None or len(self._exacts) > max(_FEW_ROWS, _EVEN_AGAIN * self._num_even)
+
     def ids(self) -> Iterable[bytes]:
         """All that live here; nothing may change meanwhile."""
         return iter(self._places)
@@ -100,6 +115,13 @@ class GraphRows:
         self._index.add(np.ascontiguousarray(rows))
         self._exacts += exacts
         return begin
+
+    def even_out(self, num_rows: int) -> None:
+        """Background work: go on making links even, for a tenth of a millisecond for each of so many rows."""
+        if self._evening is None:
+            self._evening, self._num_even = Evening(self._index), len(self._exacts)
+        elif not self._evening.step(num_rows):
+            self._evening = None
 
     def settle(self, exact: bytes, place: int) -> None:
         """The id, which does not live here yet, lives in this place from now on."""
@@ -132,7 +154,7 @@ class GraphRows:
     def nearest(self, vector: NDArray[np.float32], count: int) -> list[Match]:
         """Up to `count` matches, best first; a near one is rarely missed."""
         faiss.omp_set_num_threads(1)
-        breadth = max(SEARCH_BREADTH, count)
+        breadth = max(SEARCH_BREADTH if len(self._exacts) < LARGE else LARGE_BREADTH, count)
         while True:
             # With removed rows about, all that the search has seen is asked for: what it merely passed on its way to a
             # crowd of them is not the nearest that lives.

@@ -60,6 +60,10 @@ class Shelf:
     @property
     def needs_moving(self) -> bool:
         """Whether `move` has something to do."""
+        return self._has_rows_to_move or (bool(self.graphs) and self.graphs[-1].is_uneven)
+
+    @property
+    def _has_rows_to_move(self) -> bool:
         if self._is_moving_tail or len(self.graphs) > 1:
             return True
         if not self.graphs:
@@ -106,14 +110,20 @@ class Shelf:
         return [(cosine, exact) for exact, cosine in best.items()][:count]
 
     def move(self, num_rows: int) -> int:
-        """Move up to so many rows to where they belong; how many that were, 0 when all is well."""
+        """Move up to so many rows to where they belong, or do some of the work that makes them be found; about how many
+        rows that were, 0 when all is well."""
         with self.moving:
             with self.lock:
                 if not self.needs_moving:
                     return 0
-                source = self._source()
-                exacts, rows = source.last(num_rows)
+                has_rows = self._has_rows_to_move
+                source = self._source() if has_rows else self.flat
+                exacts, rows = source.last(num_rows if has_rows else 0)
             target, place = self.graphs[-1], 0
+            if not has_rows:
+                with self._graphs_lock:
+                    target.even_out(num_rows)
+                return num_rows
             if exacts:
                 with self._graphs_lock:
                     place = target.append(exacts, rows)
