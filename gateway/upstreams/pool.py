@@ -16,8 +16,9 @@ from gateway.upstreams.errors import PoolFull, UpstreamError
 
 _CROWD: Final = 8
 """Below so many busy connections one more is made when it is needed."""
-_BUSY_PER_SPARE: Final = 32
-_MAX_SPARES: Final = 4
+_BUSY_PER_SPARE: Final = 8
+_MAX_SPARES: Final = 8
+"""As many as come while one is made, when a thousand streams begin in a second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,12 +85,12 @@ class ConnectionPool:
 
     @property
     def num_wanted(self) -> int:
-        """Idle connections worth having ahead of need: some while many are busy and none is idle, none near the limit,
-        where a place belongs to whoever has a request."""
+        """Connections worth making ahead of need: while many are busy a few should be idle, for the next requests may
+        come before a connection is made; none near the limit, where a place belongs to whoever has a request."""
         num_busy = len(self._busy)
-        if self._idle or num_busy < _CROWD or 2 * self.num_connections > self._limits.max_connections:
+        if num_busy < _CROWD or 2 * self.num_connections > self._limits.max_connections:
             return 0
-        return min(1 + num_busy // _BUSY_PER_SPARE, _MAX_SPARES)
+        return max(min(1 + num_busy // _BUSY_PER_SPARE, _MAX_SPARES) - len(self._idle), 0)
 
     def snapshot(self) -> PoolSnapshot:
         """Counts as of now."""

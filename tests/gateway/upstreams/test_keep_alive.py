@@ -220,6 +220,22 @@ async def test_while_many_are_busy_the_next_connection_is_made_before_it_is_need
         one.close()
 
 
+async def test_the_stock_is_kept_up_before_it_is_used_up(serve: Serve) -> None:
+    _, client = await serve(sending_then_waiting(CHUNKED_HEAD), limits=PoolLimits(max_connections=128))
+    responses = [await client.send(POST, NO_TIMEOUTS) for _ in range(16)]
+    async with asyncio.timeout(30):
+        for _ in range(3):
+            while client.snapshot().num_idle < 3:
+                await asyncio.sleep(0)
+            for _ in range(10):  # what made them has ended
+                await asyncio.sleep(0)
+            responses.append(await client.send(POST, NO_TIMEOUTS))
+            assert responses[-1].reused
+    client.check_integrity()
+    for one in responses:
+        one.close()
+
+
 async def test_no_connection_is_made_ahead_where_places_are_scarce(serve: Serve) -> None:
     upstream, client = await serve(sending_then_waiting(CHUNKED_HEAD), limits=PoolLimits(max_connections=10))
     responses = [await client.send(POST, NO_TIMEOUTS) for _ in range(10)]
