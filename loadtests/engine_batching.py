@@ -20,6 +20,7 @@ _NUM_WAYS = 3
 _NO_GAP_TARGET = ("--itl-target-ms", "60000", "--prefill-slack-ratio", "1000")
 """Static batches promise nobody an even flow of tokens, so neither side holds prompts back for one here."""
 _MIN_BATCHES, _MAX_BATCHES = 2, 16
+_ROUNDS = 3
 
 Pairs = Sequence[tuple[int, int]]
 
@@ -34,13 +35,13 @@ async def measure_batching(setting: Setting) -> Finding:
         engine = (await start_engine(bench, setting.model, *setting.flags(*flags))).address
         await _continuous(engine, prompts, lengths.pairs[:_ROWS])
         batch_s = await _padded(engine, prompts, lengths.pairs[:_ROWS])
-        num_batches = max(_MIN_BATCHES, min(_MAX_BATCHES, int(setting.seconds / (_NUM_WAYS * batch_s))))
+        num_batches = max(_MIN_BATCHES, min(_MAX_BATCHES, int(setting.seconds / (_ROUNDS * _NUM_WAYS * batch_s))))
         pairs = lengths.pairs[: num_batches * _ROWS]
         sides = {
             name: partial(way, engine, prompts, pairs)
             for name, way in (("continuous", _continuous), ("static", _padded), ("early", _leaving))
         }
-        rounds = await Rounds(sides).run(0.0, at_least=1)
+        rounds = await Rounds(sides).run(0.0, at_least=_ROUNDS)
     num_tokens = sum(output for _, output in pairs)
     return Finding(
         results={

@@ -16,7 +16,7 @@ _LONG_TOKENS = 3500
 _NUM_CHATS = 8
 _CHAT_TOKENS = 32
 _ALONE_S = 1.0
-_MIN_ROUNDS = 2
+_MIN_ROUNDS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,10 @@ _MAX_FREE_RATIO = 0.02
 """With less than this free the pool is full: no sequence of usual length fits in."""
 _MIN_REQUESTS = 96
 _INTERVAL_S = 0.02
+_MIN_FULL_READINGS = 24
+"""So many make a median; the load goes on for them, however little time it was given."""
+_LONGEST_S = 90.0
+"""Then it ends all the same: a machine that never fills its pool says so with null."""
 
 
 async def measure_kv_use(setting: Setting) -> Finding:
@@ -33,7 +37,7 @@ async def measure_kv_use(setting: Setting) -> Finding:
         readings = await _readings_under_load(engine, prompts, setting.seconds)
         preemptions = await metric(engine, "engine_preemptions_total")
     short = [load for load in readings if load.num_waiting and load.num_running < _MAX_ROWS]
-    full = [load for load in short if load.num_blocks_free <= _MAX_FREE_RATIO * load.num_blocks_total]
+    full = [load for load in short if _is_full(load)]
     return Finding(
         results={
             "kv_use": _median_use(full),
@@ -51,6 +55,12 @@ async def measure_kv_use(setting: Setting) -> Finding:
     )
 
 
+def _is_full(load: EngineLoad) -> bool:
+    """Whether requests wait for blocks, and hardly one is free."""
+    is_short = load.num_waiting > 0 and load.num_running < _MAX_ROWS
+    return is_short and load.num_blocks_free <= _MAX_FREE_RATIO * load.num_blocks_total
+
+
 def _median_use(loads: Sequence[EngineLoad]) -> float | None:
     """None of no readings: then nothing was found out."""
     if not loads:
@@ -60,12 +70,16 @@ def _median_use(loads: Sequence[EngineLoad]) -> float | None:
 
 async def _readings_under_load(engine: Address, prompts: Prompts, seconds: float) -> list[EngineLoad]:
     """The load every few milliseconds while more requests are in flight than the pool can hold."""
-    end_at = clock() + seconds
-    num_sent = 0
+    begun_at = clock()
+    num_sent = num_full = 0
+
+    def is_over() -> bool:
+        spent_s = clock() - begun_at
+        return spent_s >= seconds and (num_full >= _MIN_FULL_READINGS or spent_s >= _LONGEST_S)
 
     async def client() -> None:
         nonlocal num_sent
-        while clock() < end_at or num_sent < _MIN_REQUESTS:
+        while not is_over() or num_sent < _MIN_REQUESTS:
             num_sent += 1
             num_prompt, num_output = prompts.rng.randint(*_PROMPT_TOKENS), prompts.rng.randint(*_OUTPUT_TOKENS)
             await complete_tokens(engine, prompts.of(num_prompt), num_output)
@@ -73,8 +87,9 @@ async def _readings_under_load(engine: Address, prompts: Prompts, seconds: float
     readings: list[EngineLoad] = []
     load = asyncio.gather(*(client() for _ in range(2 * _MAX_ROWS)))
     try:
-        while not load.done() and (clock() < end_at or not readings):
+        while not load.done() and (not is_over() or not readings):
             readings.append(await read_load(engine))
+            num_full += _is_full(readings[-1])
             await asyncio.sleep(_INTERVAL_S)
         await load
     finally:

@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from engine.core.batch import ScheduledRow
 from engine.core.block_manager import BlockManager
 from engine.core.drafting import Drafter, DraftRequest
 from engine.core.plan import Plan
-from engine.core.sequence import Sequence
 
 
-def add_drafts(drafter: Drafter, plan: Plan, blocks: BlockManager, growth_tokens: Callable[[Sequence], int]) -> None:
+def add_drafts(drafter: Drafter, plan: Plan, blocks: BlockManager) -> None:
     """Let the rows of a pure decode step verify drafts, in the budget and the blocks that nobody else wants.
 
-    `growth_tokens` forecasts how many tokens a sequence will still add.
     Beside a prompt's chunk there are none: it fills the step, and the time of drafts could not be told from its.
     """
     rows = list(plan.rows.values())
     if not rows or plan.budget <= 0 or any(row.num_tokens != 1 or not row.samples for row in rows):
         return
-    requests = [
-        DraftRequest(
-            seq=row.seq,
-            max_drafts=_make_room(row, drafter.max_drafts, blocks),
-            num_expected_tokens=growth_tokens(row.seq),
-        )
-        for row in rows
-    ]
+    if not drafter.wants([row.seq for row in rows]):
+        return
+    requests = [DraftRequest(row.seq, _make_room(row, drafter.max_drafts, blocks)) for row in rows]
     for row, draft_token_ids in zip(rows, drafter.draft(requests, plan.budget), strict=True):
         if draft_token_ids:
             plan.extend(row, tuple(draft_token_ids))

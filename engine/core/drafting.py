@@ -17,8 +17,6 @@ class DraftRequest:
     seq: Sequence
     max_drafts: int
     """Drafts that the sequence's limits and blocks have room for, possibly 0; its block table reaches that far."""
-    num_expected_tokens: int
-    """Tokens the sequence is expected to say yet."""
 
 
 class Drafter(Protocol):
@@ -27,8 +25,12 @@ class Drafter(Protocol):
     max_drafts: int
     """Most drafts a row ever gets."""
 
+    def wants(self, seqs: SequenceOf[Sequence]) -> bool:
+        """Whether it would think about a pure decode step of these rows; asked once before each."""
+        ...
+
     def draft(self, requests: SequenceOf[DraftRequest], budget: int) -> list[tuple[int, ...]]:
-        """Drafts for each row of a pure decode step, at most `budget` in all; empty where they would not pay."""
+        """Drafts for each row of the step asked about, at most `budget` in all; empty where they would not pay."""
         ...
 
     def observe(self, batch: ScheduledBatch, results: SequenceOf[RowResult], seconds: float) -> None:

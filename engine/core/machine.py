@@ -42,6 +42,12 @@ class Machine:
         """Bytes of one number in the KV pool."""
         return (self.kv_dtype or self.dtype).itemsize
 
+    def backend_of_its_own(self) -> AttentionBackend:
+        """For a second model whose steps come between the first one's, where the backend keeps something of a step."""
+        if isinstance(self.backend, TorchAttention):
+            return TorchAttention(self.device, has_int8_kv=self.kv_dtype is not None)
+        return self.backend
+
     def allocate_pool(self, specs: Sequence[AttentionSpec], num_blocks: int, block_size: int) -> list[KVCache]:
         """An empty KV pool: one cache for each layer."""
         return [self.backend.allocate(num_blocks, block_size, spec, self.dtype) for spec in specs]

@@ -141,7 +141,7 @@ class Scheduler:
         self._share_out(plan, now)
         self.outlook.is_short_of_blocks = plan.is_short_of_blocks
         if self._drafter is not None:
-            add_drafts(self._drafter, plan, self._blocks, self._admission.growth_tokens)
+            add_drafts(self._drafter, plan, self._blocks)
         return ScheduledBatch(list(plan.rows.values()))
 
     def complete(self, batch: ScheduledBatch, results: SequenceOf[RowResult], now: float) -> None:

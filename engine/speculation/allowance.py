@@ -13,7 +13,8 @@ class Allowance:
         self._ratio = ratio
         self._limit_s = limit_s
         self.left_s = 0.0
-        """Below 0 when more was spent than there was."""
+        """Below 0 when more was spent than there was, by as much as can be saved up at most: a hiccup of the machine
+        must not be paid off for minutes."""
 
     def earn(self, seconds: float, gained_s: float = 0.0) -> None:
         """So much time passed; what was gained in it is earned as well."""
@@ -21,4 +22,4 @@ class Allowance:
 
     def spend(self, seconds: float) -> None:
         """So much was spent."""
-        self.left_s -= seconds
+        self.left_s = max(self.left_s - seconds, -self._limit_s)

@@ -12,7 +12,9 @@ _HICCUP_RATIO = 4.0
 class Guard:
     """Gain of recent speculative steps over plain ones; pauses double as long as trying again does not pay."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, longest_pause: int = _LONGEST_PAUSE) -> None:
+        """`longest_pause`: most steps until speculation is tried again."""
+        self._longest_pause = longest_pause
         self._worth_s = 0.0
         self._spent_s = 0.0
         self._weight = 0.0
@@ -38,5 +40,5 @@ class Guard:
             self._pause = _FIRST_PAUSE
             return
         self._num_left = self._pause
-        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+        self._pause = min(2 * self._pause, self._longest_pause)
         self._worth_s = self._spent_s = self._weight = 0.0

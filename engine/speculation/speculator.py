@@ -12,6 +12,7 @@ from engine.core.batch import RowResult, ScheduledBatch
 from engine.core.drafting import DraftRequest
 from engine.core.sequence import Sequence
 from engine.speculation.allowance import Allowance
+from engine.speculation.answer_kinds import AnswerKinds
 from engine.speculation.answer_lengths import AnswerLengths
 from engine.speculation.answer_memory import SIZES, AnswerMemory
 from engine.speculation.guard import Guard
@@ -49,6 +50,10 @@ _LENGTH_MARGIN = 1.5
 class _Step:
     """What was thought of the step that is being computed."""
 
+    is_open: list[bool] = field(default_factory=list)
+    """For which rows looking for drafts may pay; empty: nothing was thought about."""
+    may_look_up: bool = False
+    may_ask: bool = False
     walks: list[Walk] = field(default_factory=list)
     drafting_s: float = 0.0
     with_model: bool = False
@@ -82,6 +87,7 @@ class Speculator:
         self._model = None if model is None else ModelDrafting(model, self._record, costs, clock, reach=model_reach)
         self._memory = AnswerMemory()
         self._lengths = AnswerLengths()
+        self._kinds = AnswerKinds()
         self._indexes: WeakKeyDictionary[Sequence, TextIndex] = WeakKeyDictionary()
         self._guards: dict[tuple[bool, int], Guard] = {}
         # What came of promised gains, as a share of them.
@@ -91,27 +97,40 @@ class Speculator:
         self._probing = Allowance(_PROBE_RATIO, math.inf)
         self._step = _Step()
 
+    def wants(self, seqs: SequenceOf[Sequence]) -> bool:
+        """Whether drafts may pay in a pure decode step of these rows."""
+        num_rows, step = len(seqs), self._step
+        step.is_open = []
+        if self._num_since_plain.get(num_rows, 0) >= _PLAIN_EVERY:
+            return False
+        if self._thinking.left_s < 0.0 or self._costs.plain_s(num_rows) <= 0.0:
+            return False
+        step.may_look_up = self._has_lookup and self._guard(num_rows, with_model=False).allows()
+        step.may_ask = self._has_model and self._guard(num_rows, with_model=True).allows()
+        if not (step.may_look_up or step.may_ask):
+            return False
+        is_open = [self._kinds.allows(_first_token(seq)) for seq in seqs]
+        if not any(is_open):
+            return False
+        step.is_open = is_open
+        return True
+
     def draft(self, requests: SequenceOf[DraftRequest], budget: int) -> list[tuple[int, ...]]:
-        """Drafts for each row of a pure decode step, at most `budget` in all; empty where they would not pay."""
-        num_rows = len(requests)
-        may_look_up = self._has_lookup and self._guard(num_rows, with_model=False).allows()
-        may_ask = self._has_model and self._guard(num_rows, with_model=True).allows()
-        is_plain = self._num_since_plain.get(num_rows, 0) >= _PLAIN_EVERY
-        may_think = self._thinking.left_s >= 0.0 and self._costs.plain_s(num_rows) > 0.0
-        if is_plain or not may_think or not (may_look_up or may_ask):
-            return [()] * num_rows
+        """Drafts for each row of the step asked about, at most `budget` in all; empty where they would not pay."""
+        step = self._step
         started_at = self._clock()
-        walks, counts = self._choose(requests, budget, may_look_up=may_look_up, may_ask=may_ask)
-        self._step.walks = walks
-        self._step.drafting_s = self._clock() - started_at
+        walks, counts = self._choose(requests, budget, may_look_up=step.may_look_up, may_ask=step.may_ask)
+        step.walks = walks
+        step.drafting_s = self._clock() - started_at
         if not any(counts):
-            return [()] * num_rows
+            return [()] * len(requests)
         return [tuple(walk.token_ids[:count]) for walk, count in zip(walks, counts, strict=True)]
 
     def observe(self, batch: ScheduledBatch, results: SequenceOf[RowResult], seconds: float) -> None:
         """Learn from a step that took `seconds`, drafting included."""
         step, self._step = self._step, _Step()
-        self._probing.earn(seconds)
+        if self._model is not None:
+            self._probing.earn(seconds)
         for row, result in zip(batch.rows, results, strict=True):
             if result.token_ids:
                 self._learn(row.seq, result.token_ids, follows_output=row.num_tokens == 1)
@@ -119,7 +138,7 @@ class Speculator:
             return
         for walk, result in zip(step.walks, results, strict=False):
             self._judge(walk, result.token_ids)
-        self._account(batch, step, sum(len(result.token_ids) for result in results), seconds)
+        self._account(batch, step, [len(result.token_ids) for result in results], seconds)
 
     @property
     def _has_model(self) -> bool:
@@ -132,8 +151,8 @@ class Speculator:
         num_rows = len(requests)
         expected = [self._num_expected(request.seq) for request in requests]
         limits = [
-            min(request.max_drafts, budget // num_rows, int(_LENGTH_MARGIN * num_tokens) - 1)
-            for request, num_tokens in zip(requests, expected, strict=True)
+            min(request.max_drafts, budget // num_rows, int(_LENGTH_MARGIN * num_tokens) - 1) if is_open else 0
+            for request, num_tokens, is_open in zip(requests, expected, self._step.is_open, strict=True)
         ]
         asking = self._asking(requests, limits) if may_ask else []
         if not asking and not (may_look_up and max(limits) > 0):
@@ -249,7 +268,7 @@ class Speculator:
                 return count
         return min(len(guesses), len(token_ids))
 
-    def _account(self, batch: ScheduledBatch, step: _Step, num_tokens: int, seconds: float) -> None:
+    def _account(self, batch: ScheduledBatch, step: _Step, num_tokens: SequenceOf[int], seconds: float) -> None:
         """Enter what a pure decode step cost and what it was worth."""
         num_rows = len(batch.rows)
         num_drafts = sum(len(row.draft_token_ids) for row in batch.rows)
@@ -259,23 +278,41 @@ class Speculator:
         else:
             self._costs.observe_plain(num_rows, seconds - step.drafting_s)
             self._num_since_plain[num_rows] = 0
-        plain_s = self._costs.plain_s(num_rows)
         gained_s = 0.0
-        if plain_s > 0.0 and (num_drafts or step.with_model):
+        if step.is_open and (plain_s := self._costs.plain_s(num_rows)) > 0.0:
             # A step without drafts is worth itself; thinking about them in vain is what it lost.
-            worth_s = plain_s * num_tokens / num_rows
+            token_s = plain_s / num_rows
             spent_s = seconds if num_drafts else plain_s + step.drafting_s
-            self._guard(num_rows, with_model=step.with_model).observe(worth_s, spent_s)
-            gained_s = worth_s - spent_s
-            share = min(worth_s / spent_s / step.gain, _MOST_KEPT)
-            key = step.with_model, num_rows.bit_length()
-            self._kept[key] = _KEPT_DECAY * self._kept.get(key, 1.0) + (1.0 - _KEPT_DECAY) * share
-        elif step.walks:
-            self._thinking.spend(step.drafting_s)
+            self._judge_kinds(batch, step, num_tokens, token_s=token_s, spent_s=spent_s / num_rows)
+            if num_drafts or step.with_model:
+                gained_s = self._judge_step(step, num_rows, token_s * sum(num_tokens), spent_s)
+            else:
+                self._thinking.spend(step.drafting_s)
         self._thinking.earn(seconds, gained_s)
+
+    def _judge_kinds(
+        self, batch: ScheduledBatch, step: _Step, num_tokens: SequenceOf[int], *, token_s: float, spent_s: float
+    ) -> None:
+        """What thinking was worth for each row that was thought about; `spent_s` for each of them."""
+        for row, is_open, count in zip(batch.rows, step.is_open, num_tokens, strict=True):
+            if is_open:
+                self._kinds.observe(_first_token(row.seq), token_s * count, spent_s)
+
+    def _judge_step(self, step: _Step, num_rows: int, worth_s: float, spent_s: float) -> float:
+        """Learn from a step with drafts; the seconds that it gained."""
+        self._guard(num_rows, with_model=step.with_model).observe(worth_s, spent_s)
+        share = min(worth_s / spent_s / step.gain, _MOST_KEPT)
+        key = step.with_model, num_rows.bit_length()
+        self._kept[key] = _KEPT_DECAY * self._kept.get(key, 1.0) + (1.0 - _KEPT_DECAY) * share
+        return worth_s - spent_s
 
     def _kept_share(self, num_rows: int, *, with_model: bool = False) -> float:
         return self._kept.get((with_model, num_rows.bit_length()), 1.0)
 
     def _guard(self, num_rows: int, *, with_model: bool) -> Guard:
         return self._guards.setdefault((with_model, num_rows.bit_length()), Guard())
+
+
+def _first_token(seq: Sequence) -> int:
+    """How a sequence's answer began; its last prompt token while there is none."""
+    return seq.token_ids[min(seq.num_prompt_tokens, seq.num_tokens - 1)]

@@ -8,6 +8,7 @@ from collections.abc import Sequence as SequenceOf
 
 from engine.core.batch import RowResult, ScheduledBatch
 from engine.core.drafting import DraftRequest
+from engine.core.sequence import Sequence
 
 Oracle = Callable[[DraftRequest], list[int]]
 """What a sequence will really say next, at least as far as asked."""
@@ -22,6 +23,10 @@ class RandomDrafter:
         self._rng = rng
         self._vocab_size = vocab_size
         self.num_steps = 0
+
+    def wants(self, seqs: SequenceOf[Sequence]) -> bool:
+        """Always."""
+        return True
 
     def draft(self, requests: SequenceOf[DraftRequest], budget: int) -> list[tuple[int, ...]]:
         """Some right tokens, then random ones."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 from array import array
 from dataclasses import dataclass, field
@@ -21,6 +20,12 @@ def sequence(token_ids: list[int]) -> Sequence:
     return Sequence.from_add(add, arrival_index=0, received_at=0.0)
 
 
+def answer_that_begins_with(token_id: int) -> Sequence:
+    seq = sequence([1, 2, 3])
+    seq.token_ids.append(token_id)
+    return seq
+
+
 def costs(fixed: float, each: float) -> StepCosts:
     found = StepCosts()
     found.observe_plain(1, 1.0)
@@ -29,23 +34,40 @@ def costs(fixed: float, each: float) -> StepCosts:
     return found
 
 
+class Clock:
+    """Goes on by as much with every look."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.each = 0.01
+
+    def __call__(self) -> float:
+        self.now += self.each
+        return self.now
+
+
 @dataclass
 class World:
     """A sequence that says what it is told to, on a machine of known speed."""
 
     speculator: Speculator
+    clock: Clock
     fixed: float
     each: float
     seq: Sequence = field(default_factory=lambda: sequence([1, 2, 3]))
     seconds: float = 0.0
     num_drafted: int = 0
+    num_thought: int = 0
+    """Steps in which drafts were looked for."""
 
     def say(self, text: list[int]) -> None:
         """Steps until the text is said."""
         said = 0
         while said < len(text):
-            request = DraftRequest(self.seq, 6, 100)
-            (drafts,) = self.speculator.draft([request], 64)
+            drafts: tuple[int, ...] = ()
+            if self.speculator.wants([self.seq]):
+                self.num_thought += 1
+                (drafts,) = self.speculator.draft([DraftRequest(self.seq, 6)], 64)
             num_right = 0
             while num_right < min(len(drafts), len(text) - said - 1) and drafts[num_right] == text[said + num_right]:
                 num_right += 1
@@ -60,13 +82,14 @@ class World:
 
 
 def world(fixed: float = 0.2, each: float = 0.05, *, believed: tuple[float, float] | None = None) -> World:
+    clock = Clock()
     speculator = Speculator(
         costs(*(believed or (fixed, each))),
         max_drafts=6,
-        clock=itertools.count(0.0, 0.01).__next__,
+        clock=clock,
         has_lookup=True,
     )
-    return World(speculator, fixed, each)
+    return World(speculator, clock, fixed, each)
 
 
 def test_repeated_text_is_said_much_faster() -> None:
@@ -100,3 +123,34 @@ def test_speculation_starts_when_a_text_begins_to_repeat() -> None:
     assert found.num_drafted == 0
     found.say([5, 6, 7, 8, 9, 10, 11] * 40)
     assert found.num_drafted > 100
+
+
+def test_a_hiccup_while_looking_for_drafts_is_soon_forgotten() -> None:
+    found = world()
+    found.say([5, 6, 7, 8, 9, 10, 11] * 20)
+    found.clock.each = 500.0
+    found.say([50, 51])
+    found.clock.each = 0.01
+    before = found.num_drafted
+    found.say([5, 6, 7, 8, 9, 10, 11] * 60)
+    assert found.num_drafted - before > 100
+
+
+def test_answers_in_which_nothing_is_ever_found_are_hardly_thought_about() -> None:
+    found = world()
+    for number in range(300):
+        found.seq = answer_that_begins_with(50)
+        found.say([1000 + 3 * number, 1001 + 3 * number, 1002 + 3 * number])
+    assert found.num_thought < 0.15 * 900
+
+
+def test_answers_that_begin_otherwise_go_on_being_thought_about() -> None:
+    found = world()
+    for number in range(100):
+        found.seq = answer_that_begins_with(50)
+        found.say([1000 + 3 * number, 1001 + 3 * number, 1002 + 3 * number])
+    before = found.num_drafted
+    for _ in range(30):
+        found.seq = answer_that_begins_with(60)
+        found.say([5, 6, 7, 8, 9, 10, 11, 12, 13, 14])
+    assert found.num_drafted - before > 100

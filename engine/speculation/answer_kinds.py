@@ -1,0 +1,30 @@
+"""Whether looking for drafts pays, told by how an answer began: numbers are hardly found, an object's keys often."""
+
+from __future__ import annotations
+
+from engine.speculation.guard import Guard
+
+_CAPACITY = 1024
+_LONGEST_PAUSE = 64
+"""Short beside a long answer, which may come to repeat itself; yet few steps in a hundred are then thought about."""
+
+
+class AnswerKinds:
+    """A guard for the answers that begin with the same token; steps in which nothing was found count as well."""
+
+    def __init__(self) -> None:
+        self._guards: dict[int, Guard] = {}
+
+    def allows(self, first_token_id: int) -> bool:
+        """Whether the next step of such an answer may be thought about; asked once a step, it counts a pause down."""
+        guard = self._guards.get(first_token_id)
+        return guard is None or guard.allows()
+
+    def observe(self, first_token_id: int, worth_s: float, spent_s: float) -> None:
+        """A step that was thought about took `spent_s`; a plain one would have taken `worth_s` for its tokens."""
+        guard = self._guards.get(first_token_id)
+        if guard is None:
+            if len(self._guards) >= _CAPACITY:
+                self._guards.clear()
+            guard = self._guards[first_token_id] = Guard(longest_pause=_LONGEST_PAUSE)
+        guard.observe(worth_s, spent_s)
