@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from loadtests.client import Address, clock
-from loadtests.offered import Slo
+from loadtests.offered import Slo, prompt_text
 from loadtests.pacer import Pacer
 from loadtests.workload import Lengths, Offer, poisson_offers
 
@@ -29,6 +29,8 @@ class RetryTally:
     num_good: int = 0
     """Answered, and within both targets counted from the call."""
     errors: dict[str, int] = field(default_factory=dict)
+    late_s: list[float] = field(default_factory=list)
+    """How much later than due each call was made: believe nothing when that is more than a little."""
 
     def __str__(self) -> str:
         said = ", ".join(f"{count} {name}" for name, count in sorted(self.errors.items()))
@@ -60,12 +62,14 @@ async def _call(client: AsyncOpenAI, offer: Offer, number: int, due_at: float, s
     from openai import OpenAIError
 
     tally.num_offered += 1
+    tally.late_s.append(clock() - due_at)
     first_at = last_at = 0.0
     num_tokens = 0
+    text = prompt_text(offer, max(1, offer.prompt_tokens * _BYTES_PER_TOKEN - 200), number)
     try:
         stream = await client.chat.completions.create(
             model="scripted",
-            messages=[{"role": "user", "content": "q" * max(1, offer.prompt_tokens * _BYTES_PER_TOKEN - 200)}],
+            messages=[{"role": "user", "content": text}],
             max_tokens=512,
             stream=True,
             user=f"script:output_tokens={offer.output_tokens},id={number}",

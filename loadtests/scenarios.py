@@ -13,7 +13,7 @@ import json
 import os
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from loadtests import troubles
 from loadtests.card import Card, Value
@@ -33,6 +33,7 @@ from loadtests.workload import Lengths, Offer, leaving, poisson_offers
 _WARM_UP_S = 5.0
 _BROWN_OUT = 10.0
 _SETTLE_S = 2.0
+_SDK_ROWS_DIVISOR = 16
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,6 +59,12 @@ class Scene:
     cores: tuple[set[int] | None, set[int] | None]
     notes: list[str] = field(default_factory=list)
     num_offered: int = 0
+
+    def with_rows(self, max_rows: int) -> Scene:
+        """The same in front of a smaller engine, at a capacity that has shrunk as the engine's first guess did."""
+        shape = replace(self.shape, max_rows=max_rows)
+        part = first_guess(shape) / first_guess(self.shape)
+        return replace(self, shape=shape, capacity_per_s=part * self.capacity_per_s)
 
     def rng(self) -> random.Random:
         """The same arrivals for the part with the trouble and the part without."""
@@ -95,9 +102,9 @@ class Scene:
         client.keys = keys or {}
         return await client.run(offers, first_number=self._take(len(offers)), drain_s=20.0)
 
-    def tally(self, name: str, served: Sequence[Served]) -> Tally:
-        """The numbers of one part; kept as a note."""
-        tally = Tally.of(served, self.slo, self.seconds)
+    def tally(self, name: str, served: Sequence[Served], slo: Slo | None = None) -> Tally:
+        """The numbers of one part, by its own targets or the scene's; kept as a note."""
+        tally = Tally.of(served, slo or self.slo, self.seconds)
         self.notes.append(f"{name:<26} {tally}")
         return tally
 
@@ -108,26 +115,28 @@ class Scene:
 
 async def greedy_tenant(scene: Scene) -> dict[str, Value]:
     """One tenant brings 85 % of twice the capacity; the others must not notice."""
-    trouble = troubles.greedy_tenant(scene.capacity_per_s, scene.seconds, scene.seed)
-    alone, beside = await _with_and_without(scene, trouble, "quiet tenants")
+    trouble = troubles.greedy_tenant(scene.capacity_per_s, scene.seconds, scene.seed, scene.slo)
+    alone, beside, loud = await _with_and_without(scene, trouble, "quiet tenants")
     return {
         "greedy_quiet_goodput": beside.good_share,
         "greedy_quiet_ttft_p99_ratio": beside.admitted_ttft_p99_ms / max(1e-9, alone.admitted_ttft_p99_ms),
+        "greedy_loud_goodput": loud.good_share,
     }
 
 
 async def long_flood(scene: Scene) -> dict[str, Value]:
     """Short requests at a third of the capacity while prompts of 3,000 tokens come in at more than the engine reads."""
     trouble = troubles.long_flood(scene.capacity_per_s, scene.seconds, scene.seed, scene.shape, scene.slo)
-    alone, flooded = await _with_and_without(scene, trouble, "short requests")
+    alone, flooded, long = await _with_and_without(scene, trouble, "short requests")
     return {
         "flood_short_ttft_p99_ratio": flooded.admitted_ttft_p99_ms / max(1e-9, alone.admitted_ttft_p99_ms),
         "flood_short_goodput": flooded.good_share,
+        "flood_long_goodput": long.good_share,
     }
 
 
-async def _with_and_without(scene: Scene, trouble: Trouble, whose: str) -> tuple[Tally, Tally]:
-    """How those fare who are not the trouble: alone, and beside it."""
+async def _with_and_without(scene: Scene, trouble: Trouble, whose: str) -> tuple[Tally, Tally, Tally]:
+    """How those fare who are not the trouble: alone, and beside it; and how the trouble fares, by its own target."""
     tallies = []
     for name, offers in ((f"{whose} alone", trouble.alone), (f"{whose} in trouble", trouble.beside)):
         async with Workbench() as bench:
@@ -135,8 +144,11 @@ async def _with_and_without(scene: Scene, trouble: Trouble, whose: str) -> tuple
             served = await scene.offer(gateway.address, offers, keys=trouble.keys)
         tallies.append(scene.tally(name, [one for one in served if one.offer.tenant != trouble.loud]))
         if offers is trouble.beside:
-            scene.tally("the trouble itself", [one for one in served if one.offer.tenant == trouble.loud])
-    return tallies[0], tallies[1]
+            own = replace(scene.slo, ttft_s=trouble.loud_ttft_s)
+            tallies.append(
+                scene.tally("the trouble itself", [one for one in served if one.offer.tenant == trouble.loud], own)
+            )
+    return tallies[0], tallies[1], tallies[2]
 
 
 async def brown_out(scene: Scene) -> dict[str, Value]:
@@ -188,7 +200,12 @@ async def leaving_clients(scene: Scene) -> dict[str, Value]:
 
 
 async def retry_storm(scene: Scene) -> dict[str, Value]:
-    """Real SDK clients that retry twice, at three times the capacity: what is asked of the engine, what is answered."""
+    """Real SDK clients that retry twice, at three times the capacity: what is asked of the engine, what is answered.
+
+    The engine is a small one: an SDK takes many times what this project's clients take to read a stream, and three
+    times the capacity of a large one is more than it can ask for.
+    """
+    scene = scene.with_rows(max(1, scene.shape.max_rows // _SDK_ROWS_DIVISOR))
     rate = 3.0 * scene.capacity_per_s
     async with Workbench() as bench:
         engines, gateway = await scene.build(bench)
@@ -204,8 +221,10 @@ async def retry_storm(scene: Scene) -> dict[str, Value]:
     )
     return {
         "retry_goodput": tally.num_good / scene.seconds / scene.capacity_per_s,
+        "retry_good_share": tally.num_good / max(1, tally.num_offered),
         "retry_upstream_ratio": asked / max(1, tally.num_offered),
         "retry_gateway_ratio": seen / max(1, tally.num_offered),
+        "retry_client_late_p99_ms": percentile(tally.late_s, 0.99) * 1e3,
     }
 
 

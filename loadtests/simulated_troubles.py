@@ -41,7 +41,7 @@ class Fares:
 def trouble_of(name: str, shape: EngineShape, slo: Slo, capacity_per_s: float, seconds: float, seed: int) -> Trouble:
     """The workload of a scenario."""
     if name == "greedy":
-        return troubles.greedy_tenant(capacity_per_s, seconds, seed)
+        return troubles.greedy_tenant(capacity_per_s, seconds, seed, slo)
     return troubles.long_flood(capacity_per_s, seconds, seed, shape, slo)
 
 
@@ -55,7 +55,7 @@ def fares(trouble: Trouble, shape: EngineShape, slo: Slo, seed: int, *, is_silen
         ttft_p99_ratio=then_ms / max(1e-9, first_ms),
         note=(
             f"seed {seed}: {beside.num_offered} requests, p99 {first_ms:.0f} ms alone, {then_ms:.0f} ms beside; of the "
-            f"{loud.num_offered} loud ones {loud.num_good} good, {loud.num_refused} refused"
+            f"{loud.num_offered} loud ones {loud.num_good} good by their own target, {loud.num_refused} refused"
         ),
     )
 
@@ -92,7 +92,7 @@ def _run(
             simulation.publish_loads()
         early = [offer for offer in offers if offer.at_s < _WARM_UP_S]
         await simulation.run(early[:: max(1, len(early) // _WARM_UP_REQUESTS)])
-        loud = Outcome()
+        loud = Outcome(ttft_slo_s=trouble.loud_ttft_s)
         quiet = await simulation.run(offers, by_tenant={trouble.loud: loud})
         if (failure := simulation.close()) is not None:
             raise RuntimeError(failure)

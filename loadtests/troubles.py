@@ -41,9 +41,11 @@ class Trouble:
     """Top-level entries of the policy that take the place of the bench's own."""
     keys: Mapping[int, str]
     """API keys by tenant; empty: nobody authenticates."""
+    loud_ttft_s: float
+    """First-token target of the trouble's own lane."""
 
 
-def greedy_tenant(capacity_per_s: float, seconds: float, seed: int) -> Trouble:
+def greedy_tenant(capacity_per_s: float, seconds: float, seed: int, slo: Slo) -> Trouble:
     """One tenant brings 85 % of twice the capacity."""
     tenants = [*range(QUIET_TENANTS), GREEDY]
     keys = {tenant: f"psk-bench-{tenant}" for tenant in tenants}
@@ -56,7 +58,8 @@ def greedy_tenant(capacity_per_s: float, seconds: float, seed: int) -> Trouble:
 
     quiet = merged(*(stream(_QUIET_LOAD / QUIET_TENANTS, tenant) for tenant in range(QUIET_TENANTS)))
     beside = merged(quiet, stream(_GREEDY_LOAD, GREEDY))
-    return Trouble(alone=quiet, beside=beside, loud=GREEDY, policy={"tenants": entries}, keys=keys)
+    policy = {"tenants": entries}
+    return Trouble(alone=quiet, beside=beside, loud=GREEDY, policy=policy, keys=keys, loud_ttft_s=slo.ttft_s)
 
 
 def long_flood(capacity_per_s: float, seconds: float, seed: int, shape: EngineShape, slo: Slo) -> Trouble:
@@ -73,4 +76,7 @@ def long_flood(capacity_per_s: float, seconds: float, seed: int, shape: EngineSh
         {"id": "interactive-long", "weight": 4, "slo": {"ttft_p95_ms": _LONG_TTFT_MS}, "on_overload": ["shed"]},
         {"id": "batch", "weight": 1, "slo": {"ttft_p95_ms": 20_000}, "on_overload": ["shed"]},
     ]
-    return Trouble(alone=short, beside=merged(short, flood), loud=FLOOD, policy={"lanes": lanes}, keys={})
+    beside = merged(short, flood)
+    return Trouble(
+        alone=short, beside=beside, loud=FLOOD, policy={"lanes": lanes}, keys={}, loud_ttft_s=_LONG_TTFT_MS / 1e3
+    )
