@@ -202,12 +202,16 @@ class LaneShare:
         short, long = self.paces
         return short.room is not None and (short.num_unread > 0 or long.num_unread > 0)
 
+    def is_crowding(self, tenant: str, now: float) -> bool:
+        """Whether the tenant holds more than a fair part of a lane that others use as well."""
+        return now < self._shared_until and not self.is_sparse(tenant)
+
     def is_paced(self, tenant: str, is_long: bool, now: float) -> bool:
         """Whether the tenant's next prompt of the kind has to wait until others were read: of its own kind, or, for a
         tenant above a fair part of a lane that others use as well, of either."""
         if not self.has_unread:
             return False
-        if now >= self._shared_until or self.is_sparse(tenant):
+        if not self.is_crowding(tenant, now):
             return not self.paces[is_long].is_open(now, is_crowding=False)
         short, long = self.paces
         return not (short.is_open(now, is_crowding=True) and long.is_open(now, is_crowding=True))

@@ -215,7 +215,8 @@ class Ledger:
             num_ahead = queue.tokens_ahead("" if is_newcomer else claim.tenant) * queue.num_waiting / queue.tokens
         rate = self._release_rate(now, share, hold_s)
         if share.has_room and self.in_flight < self.cap and share.is_paced(claim.tenant, is_long, now):
-            # There are permits: what is waited for is that prompts of the kind are read.
+            # There are permits: what is waited for is that prompts of the kind are read, and by who crowds, any.
+            is_long = is_long and not share.is_crowding(claim.tenant, now)
             rate = max(rate or 0.0, share.paces[is_long].per_s or 0.0) or None
             num_kind = queue.num_long if is_long else queue.num_waiting - queue.num_long
             num_ahead *= num_kind / max(queue.num_waiting, 1)

@@ -109,6 +109,21 @@ def test_a_tenant_with_much_sends_neither_kind_while_it_has_either_unread(clock:
     assert send(limiter, mixed, 100, "another") is not None
 
 
+def test_who_crowds_is_forecast_to_wait_for_both_kinds_alike(clock: Clock) -> None:
+    limiter, mixed = paced(clock), lane()
+    for _ in range(20):
+        permit = send(limiter, mixed, 400, "quiet")
+        assert permit is not None
+        clock.now += 0.01
+        permit.note_ttft(0.01, 0.01)
+        permit.release()
+    assert send(limiter, mixed, 100, "quiet") is not None
+    while send(limiter, mixed, 3000, "greedy") is not None:
+        pass
+    short, long = claim(mixed, 100, "greedy"), claim(mixed, 3000, "greedy")
+    assert limiter.wait_s(clock.now, short) == limiter.wait_s(clock.now, long) > 0.0
+
+
 def test_a_tenant_with_much_leaves_room_for_one_with_little(clock: Clock) -> None:
     limiter, short = paced(clock), lane()
     assert send(limiter, short, 100, "quiet") is not None
