@@ -122,10 +122,15 @@ class AimedEncoder(WordEncoder):
         ("Is it safe to take 10 mg of ibuprofen with coffee?", "Is it safe to take 10 g of ibuprofen with coffee?"),
         ("Which museums does one visit in Paris?", "Which museums does one visit in Lyon?"),
         ("How does one travel from Paris to Lyon?", "How does one travel from Lyon to Paris?"),
+        ("How does one travel from Paris to Lyon?", "How does one travel from Paris to Lyon? xq zzyv blorp"),
+        (
+            "How does one travel from Paris to Lyon?",
+            "How does one travel from Paris to Lyon? describing. + similarlyNow ]( Me giving**ONE revert with",
+        ),
     ],
 )
 async def test_a_changed_meaning_is_a_miss_even_at_a_similarity_of_one(tmp_path: Path, kept: str, asked: str) -> None:
-    """Row 47, with the judge that ships and its loosest bound."""
+    """Rows 47 and 48, with the judge that ships and its loosest bound."""
     encoder = AimedEncoder()
     policy = similar_policy(tmp_path, "ttl_s: 60, audit_ratio: 0.0, max_error_ratio: 0.05")
     judges = Judges(first=Judges.shipped().first, encoder_id=None, learn=Judges.shipped().learn)
