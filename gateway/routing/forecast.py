@@ -309,20 +309,27 @@ class DeploymentForecast:
         ahead, others = books.left_tokens(now, lane)
         work, rows, num_pending = uncached_tokens + ahead, float(books.rows), books.num_pending
         own_model = self._by_books[lane]
-        in_step_s = own_model.terms[_OWN_PROMPT] * min(ahead + others, _STEP_TOKENS) if num_pending else 0.0
+        in_step_s = 0.0
+        if num_pending:
+            unread = ahead + others
+            in_step_s = own_model.terms[_OWN_PROMPT] * (unread if unread < _STEP_TOKENS else _STEP_TOKENS)
         step_left_s = self._step_left_s(now, in_step_s) if rows or num_pending else 0.0
+        beyond = rows + num_pending + 1.0 - books.most_rows
         features = (
-            *(1.0, rows, float(uncached_tokens), ahead, others),
-            *(
-                work * rows,
-                work if rows else 0.0,
-                1.0 if others else 0.0,
-                max(0.0, rows + num_pending + 1.0 - books.most_rows),
-                step_left_s,
-            ),
+            1.0,
+            rows,
+            float(uncached_tokens),
+            ahead,
+            others,
+            work * rows,
+            work if rows else 0.0,
+            1.0 if others else 0.0,
+            beyond if beyond > 0.0 else 0.0,
+            step_left_s,
         )
         seconds, reported = own_model.predict_s(now, features), None
-        name, found = _reported_lane(self._fresh_report(now), lane)
+        report = self._fresh_report(now)
+        name, found = (lane, None) if report is None else _reported_lane(report, lane)
         if found is not None and found.prefill_tokens_per_s > 0.0:
             wait_s = max(self._lane_free_at.get(name, now) - now, 0.0)
             reported = (1.0, rows, wait_s, uncached_tokens / found.prefill_tokens_per_s, step_left_s)
@@ -335,8 +342,10 @@ class DeploymentForecast:
     def _step_left_s(self, now: float, in_step_s: float) -> float:
         """Of the engine's step under way, which whatever is heard of any answer shows the beginning of; less the time
         for the prompts in it, which are counted apart."""
-        step_s = self._tpot.plain_s(max(self._books.rows, 1)) + in_step_s
-        gone_s = max(now - self._pulse.at, 0.0)  # an event loop may read its clock a moment later than we ours
+        step_s = self._tpot.plain_s(self._books.rows or 1) + in_step_s
+        gone_s = now - self._pulse.at
+        if gone_s < 0.0:  # an event loop may read its clock a moment later than we ours
+            gone_s = 0.0
         return (step_s - gone_s if gone_s <= step_s else step_s / 2) - in_step_s
 
     def _no_less_than_overdue(self, now: float, forecast_s: float, lane: str) -> float:
@@ -374,8 +383,8 @@ def _lane_of(uncached_tokens: int, lane: str) -> str:
     return lane if lane in ENGINE_LANES else DEFAULT_LANE
 
 
-def _reported_lane(report: LoadReport | None, lane: str) -> tuple[str, LaneReport | None]:
+def _reported_lane(report: LoadReport, lane: str) -> tuple[str, LaneReport | None]:
     """What is said of the lane; of an engine with fewer lanes, what is said of its first."""
-    lanes = {} if report is None else report.lanes
+    lanes = report.lanes
     name = lane if lane in lanes else DEFAULT_LANE
     return name, lanes.get(name)
