@@ -13,8 +13,8 @@ from gateway.cache.wording import Word, Wording
 
 MAX_ADDED: Final = 4
 """Words of weight that one text may have and the other not."""
-MIN_SENTENCE: Final = 3
-"""Words other than grammar, none of which the other text has: a sentence about something else."""
+MIN_SENTENCE: Final = 2
+"""Words other than grammar, one of weight, none of which the other text has: a sentence about something else."""
 MAX_REPEATED: Final = 1
 """Words that one text says once more than the other."""
 
@@ -27,8 +27,11 @@ def is_addition(text: Wording, only: Sequence[Word], other: Wording) -> bool:
     if any(word.is_code for word in said) or sum([word.rarity == 1.0 for word in said]) > MAX_ADDED:
         return True
     if text.sentences:
-        left = {word.stem for word in said}
-        if any(len(sentence) >= MIN_SENTENCE and sentence <= left for sentence in text.sentences):
+        left, rare = {word.stem for word in said}, {word.stem for word in said if word.rarity == 1.0}
+        if any(
+            len(sentence) >= MIN_SENTENCE and sentence <= left and not rare.isdisjoint(sentence)
+            for sentence in text.sentences
+        ):
             return True
     if len(said) <= MAX_REPEATED:
         return False
