@@ -39,6 +39,7 @@ class Line(msgspec.Struct, frozen=True):
     messages: tuple[_Message, ...] = ()
     prompt: str = ""
     category: str = ""
+    """What kind of work it is, if anybody knows: learned from, never needed afterwards."""
     logprobs: dict[str, list[float]] = {}
     """Of the first tokens of each model's answer; for cascades."""
     margins: dict[str, list[float]] = {}
@@ -61,7 +62,8 @@ class Line(msgspec.Struct, frozen=True):
         logprobs, margins = self.logprobs.get(weak, []), self.margins.get(weak, [])
         odds = tuple(TokenOdds(*pair) for pair in zip(logprobs, margins, strict=True))
         scores = self.outcomes[weak], self.outcomes[strong]
-        return outcome_of(self.as_prompt(), *scores, odds=odds, num_tokens=self.tokens.get(weak, len(odds)))
+        num_tokens = self.tokens.get(weak, len(odds))
+        return outcome_of(self.as_prompt(), *scores, category=self.category, odds=odds, num_tokens=num_tokens)
 
 
 def read_lines(paths: Sequence[Path]) -> Iterator[Line]:

@@ -1,16 +1,15 @@
 """Routing between a small and a large model: how much of the large one's quality, for how few of its calls.
 
-On the bundled pair's own tasks both models answer held-out prompts (other seeds than the shipped predictor was trained
-on), and the shipped predictor, its cascade and fifty fixed preambles are judged by what came of it. With `--data` two
-public sets of outcomes are split at random and by leaving out one category at a time, and the predictor is compared
-with simple routers fitted on the same rows. APGR is that of RouteLLM (2024): 0.5 is a random order.
+On the bundled pair's own tasks both models answer prompts in wordings that the shipped predictor never saw, and it, its
+cascade and fifty fixed preambles are judged by what came of it. With `--data` two public sets of outcomes are split at
+random and by leaving out one category at a time, and the predictor is compared with simple routers fitted on the same
+rows; then it learns in place on a mix of both. APGR is that of RouteLLM (2024): 0.5 is a random order.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import sys
 import tempfile
 import time
@@ -26,23 +25,20 @@ from gateway.routing.quality_files import bundled_models
 from loadtests import routing_public as public
 from loadtests.card import Card, Value
 from loadtests.preambles import preambles
+from loadtests.routing_cascade import cascade_results, cases_of
+from loadtests.routing_compared import embedded_decision_us, left_out, random_splits
 from loadtests.routing_curve import Scores
-from routing_policies.quality.cascade import Inquiry
-from routing_policies.quality.features import features_of
-from routing_policies.quality.model import PairModel, Prediction
+from loadtests.routing_in_place import in_place_results
+from routing_policies.quality.model import PairModel
 from routing_policies.quality.predictor import Predictor
 from routing_policies.quality.prompt import Prompt
-from routing_policies.quality.training import Trainer
 
 _SMALL: Final = "penstock-small"
 _LARGE: Final = "penstock-large"
 _SEED: Final = 977
-"""Not one of those that the shipped predictor was trained on."""
-MIN_QUALITY: Final = 0.9
-CASCADE_QUALITY: Final = 0.93
-FIRST_TOKENS: Final = 16
-SKIP_BELOW: Final = 0.3
+MIN_QUALITY: Final = 0.95
 """As in the preset `small-first`."""
+_PARTS: Final = ("bundled", "random", "left_out", "in_place")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,20 +48,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--outcomes", type=Path, help="file of the pair's outcomes: used if it is there, else written")
     parser.add_argument("--data", type=Path, help="folder of evaluation data: judge its public outcomes too")
     parser.add_argument("--vectors", type=Path, help="folder that keeps the embeddings of --data between runs")
-    parser.add_argument("--splits", type=int, default=3, help="random splits of each public set (default %(default)s)")
-    parser.add_argument("--quick", action="store_true", help="of the public sets only the random splits")
+    parser.add_argument("--splits", type=int, default=5, help="random splits, streams in place (default %(default)s)")
+    parser.add_argument("--parts", nargs="+", choices=_PARTS, default=_PARTS, help="only these (default: all)")
+    parser.add_argument("--sets", nargs="+", choices=public.SETS, default=public.SETS, help="only these public sets")
 
 
 async def run(options: argparse.Namespace) -> Card:
     """Measure."""
     if options.data is not None and not (options.data / "routing").is_dir():
         raise SystemExit(f"{options.data}: has no folder routing; --data names the folder of evaluation data")
+    results: dict[str, Value] = {}
+    notes: list[str] = []
+    (model,) = (one for one in bundled_models() if (one.weak, one.strong) == (_SMALL, _LARGE))
     with tempfile.TemporaryDirectory() as folder:
-        path = options.outcomes or Path(folder) / "outcomes.jsonl"
-        if not path.exists():
-            await _make_outcomes(path, options.samples, options.seed)
-        (model,) = (one for one in bundled_models() if (one.weak, one.strong) == (_SMALL, _LARGE))
-        results, notes = _bundled(model, list(read_lines([path])))
+        if "bundled" in options.parts:
+            path = options.outcomes or Path(folder) / "outcomes.jsonl"
+            if not path.exists():
+                await _make_outcomes(path, options.samples, options.seed)
+            results |= _bundled(model, list(read_lines([path])), notes)
         if options.data is not None:
             results |= await asyncio.to_thread(_public, options, Path(folder), model, notes)
     return Card(bench="routing", arrivals="offline, one prompt after the other", results=results, notes=tuple(notes))
@@ -78,7 +78,7 @@ async def _make_outcomes(path: Path, samples: int, seed: int) -> None:
         raise SystemExit("the bundled models' outcomes could not be made; see above")
 
 
-def _bundled(model: PairModel, lines: Sequence[Line]) -> tuple[dict[str, Value], list[str]]:
+def _bundled(model: PairModel, lines: Sequence[Line], notes: list[str]) -> dict[str, Value]:
     scores = Scores(*(np.array([line.outcomes[name] for line in lines]) for name in (_SMALL, _LARGE)))
     predictor = Predictor(model)
     prompts = [line.as_prompt() for line in lines]
@@ -86,7 +86,9 @@ def _bundled(model: PairModel, lines: Sequence[Line]) -> tuple[dict[str, Value],
     chances = np.array([found.chance for found in predictions])
     is_large = chances < MIN_QUALITY
     lengths = np.array([float(prompt.num_chars) for prompt in prompts])
-    results: dict[str, Value] = {
+    cascade, told = cascade_results(model, cases_of(lines, predictions, _SMALL), scores)
+    notes += [*(f"{category}: {line}" for category, line in _by_task(lines, is_large).items()), told]
+    return {
         "num_prompts": len(lines),
         "small_accuracy": float(scores.small.mean()),
         "large_accuracy": float(scores.large.mean()),
@@ -96,45 +98,10 @@ def _bundled(model: PairModel, lines: Sequence[Line]) -> tuple[dict[str, Value],
         "accuracy_ratio": scores.ratio_of(is_large),
         "large_share": float(is_large.mean()),
         "accuracy_ratio_at_half": scores.ratio_at(-chances, 0.5),
-        **_cascade(model, lines, predictions, scores),
+        **cascade,
         **_attacks(model, prompts),
         "decision_us_p50": _decision_us(predictor, prompts),
     }
-    return results, [f"{category}: {line}" for category, line in _by_task(lines, is_large).items()]
-
-
-def _cascade(
-    model: PairModel, lines: Sequence[Line], predictions: Sequence[Prediction], scores: Scores
-) -> dict[str, Value]:
-    """What the preset's cascade would do, token by token."""
-    is_large, waited, small_tokens = [], [], 0
-    for line, found in zip(lines, predictions, strict=True):
-        if found.chance < SKIP_BELOW:
-            is_large.append(True)
-            waited.append(0)
-            continue
-        num_read, answer = _inquire(model, line, found)
-        is_large.append(answer == "hand_over")
-        waited.append(num_read - 1)  # the first token is waited for in any case
-        small_tokens += num_read if answer == "hand_over" else 0
-    chosen = np.array(is_large)
-    return {
-        "cascade_accuracy_ratio": scores.ratio_of(chosen),
-        "cascade_large_share": float(chosen.mean()),
-        "cascade_tokens_waited_p50": float(np.median(waited)),
-        "cascade_tokens_waited_p90": float(np.quantile(waited, 0.9)),
-        "cascade_tokens_left_per_request": small_tokens / len(lines),
-    }
-
-
-def _inquire(model: PairModel, line: Line, found: Prediction) -> tuple[int, str]:
-    inquiry = Inquiry(CASCADE_QUALITY, FIRST_TOKENS, found.logit, model.checkpoints)
-    outcome = line.as_outcome(_SMALL, _LARGE)
-    for num_read in range(1, len(outcome.odds) + 1):
-        answer = inquiry.ask(outcome.odds[:num_read], is_whole=num_read >= outcome.num_tokens)
-        if answer is not None:
-            return num_read, answer
-    return len(outcome.odds), "hand_over"
 
 
 def _attacks(model: PairModel, prompts: Sequence[Prompt]) -> dict[str, Value]:
@@ -187,58 +154,10 @@ def _public(options: argparse.Namespace, folder: Path, base: PairModel, notes: l
     results: dict[str, Value] = {}
     sets = list(public.read_sets(options.data / "routing", folder / "encoder", options.vectors))
     for data in sets:
-        results |= _random_splits(data, options.splits, notes)
-        if not options.quick:
-            results |= _left_out(data, notes)
-    in_place, whole = public.learned_in_place(sets, base, seed=1)
-    results |= {"in_place_apgr": in_place, "in_place_apgr_whole": whole, "in_place_labels": public.AUDITED}
-    results["embedded_decision_us_p50"] = _embedded_us(sets[0])
-    return results
-
-
-def _random_splits(data: public.DataSet, num_splits: int, notes: list[str]) -> dict[str, Value]:
-    found: dict[str, list[float]] = {}
-    for seed in range(num_splits):
-        train, test = public.random_split(data, seed)
-        scores = data.scores.take(test)
-        for router, need in public.needs(data, train, test).items():
-            found.setdefault(router, []).append(scores.apgr(need))
-    return _summary(f"{data.name}_random", found, notes)
-
-
-def _left_out(data: public.DataSet, notes: list[str]) -> dict[str, Value]:
-    found: dict[str, list[float]] = {}
-    worst = 1.0
-    for category, train, test in public.categories_left_out(data):
-        scores = data.scores.take(test)
-        apgrs = {router: scores.apgr(need) for router, need in public.needs(data, train, test).items()}
-        worst = min(worst, apgrs["penstock"] - (0.5 - scores.interval()))
-        shown = ", ".join(f"{router} {value:.3f}" for router, value in apgrs.items())
-        notes.append(f"{data.name} without {category} (random 0.5 ± {scores.interval():.3f}): {shown}")
-        for router, value in apgrs.items():
-            found.setdefault(router, []).append(value)
-    results = _summary(f"{data.name}_left_out", found, notes)
-    results[f"{data.name}_left_out_worst_above_random_low"] = worst
-    return results
-
-
-def _summary(name: str, found: dict[str, list[float]], notes: list[str]) -> dict[str, Value]:
-    means = {router: float(np.mean(values)) for router, values in found.items()}
-    notes.append(f"{name}: " + json.dumps({router: round(value, 4) for router, value in means.items()}))
-    own = means.pop("penstock")
-    best = max(means, key=lambda router: means[router])
-    return {f"{name}_apgr": own, f"{name}_best_baseline": best, f"{name}_best_baseline_apgr": means[best]}
-
-
-def _embedded_us(data: public.DataSet) -> float:
-    """CPU time of one decision with the embedding at hand."""
-    rows = np.arange(min(2000, len(data.texts)))
-    model = Trainer(data.outcomes(rows), vectors=data.vectors[rows]).fit(
-        weak="s", strong="l", trained_on=data.name, encoder="e"
-    )
-    took = []
-    for row in rows[:500]:
-        began = time.process_time_ns()
-        model.predict(features_of(Prompt(data.texts[row], num_chars=len(data.texts[row]))), data.vectors[row])
-        took.append(time.process_time_ns() - began)
-    return float(np.median(took)) / 1000
+        if data.name in options.sets and "random" in options.parts:
+            results |= random_splits(data, options.splits, notes)
+        if data.name in options.sets and "left_out" in options.parts:
+            results |= left_out(data, notes)
+    if "in_place" in options.parts:
+        results |= in_place_results(sets, base, options.splits)
+    return results | {"embedded_decision_us_p50": embedded_decision_us(sets[0])}

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+
+_T_95 = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26)
+"""Student's quantile, for one degree of freedom and more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,3 +57,11 @@ class Scores:
         _, place, counts = np.unique(-need, return_inverse=True, return_counts=True)
         means = np.bincount(place, weights=self.large - self.small) / counts
         return np.asarray(np.repeat(means, counts), dtype=np.float64)
+
+
+def mean_and_half_width(values: Sequence[float]) -> tuple[float, float]:
+    """And of the mean's 95 % interval, as if the values were independent; 0 for a single one."""
+    if len(values) < 2:
+        return float(np.mean(values)), 0.0
+    quantile = _T_95[min(len(values) - 1, len(_T_95)) - 1]
+    return float(np.mean(values)), quantile * float(np.std(values, ddof=1)) / math.sqrt(len(values))

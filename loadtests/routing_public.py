@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,18 +15,19 @@ from numpy.typing import NDArray
 from gateway.quality_training import embedded
 from loadtests.routing_curve import Floats, Scores
 from routing_policies.quality.features import Features, features_of
-from routing_policies.quality.learning import fit_labels
 from routing_policies.quality.logistic import fit_logistic
 from routing_policies.quality.model import PairModel
+from routing_policies.quality.preamble import opening_of
 from routing_policies.quality.prompt import Prompt
 from routing_policies.quality.training import Outcome, Trainer
 
 Rows = NDArray[np.int64]
 
+SETS = ("mmlu_pro", "llmrouter")
+
 MIN_CATEGORY = 100
 MIN_GAP = 0.02
 """Where the models are equally good there is nothing to recover."""
-AUDITED = 1000
 TRAIN_SHARE = 0.7
 
 
@@ -46,10 +47,18 @@ class DataSet:
         """In characters."""
         return np.array([len(text) for text in self.texts], dtype=np.float64)
 
-    def outcomes(self, rows: Rows) -> list[Outcome]:
+    def outcomes(self, rows: Rows, *, with_categories: bool = True) -> list[Outcome]:
         """For training."""
         lost = self.scores.large - self.scores.small
-        return [Outcome(features=self.features[row], lost=float(lost[row])) for row in rows]
+        return [
+            Outcome(
+                features=self.features[row],
+                lost=float(lost[row]),
+                opening=opening_of(self.texts[row][:200].split()),
+                category=str(self.categories[row]) if with_categories else "",
+            )
+            for row in rows
+        ]
 
 
 def read_sets(folder: Path, encoder_folder: Path, kept: Path | None) -> Iterator[DataSet]:
@@ -71,7 +80,8 @@ def read_sets(folder: Path, encoder_folder: Path, kept: Path | None) -> Iterator
 
 
 def needs(data: DataSet, train: Rows, test: Rows) -> dict[str, Floats]:
-    """How much each router wants the large model for each test prompt; all are fitted on the same rows."""
+    """How much each router wants the large model for each test prompt; all are fitted on the same rows. Only the
+    category table and `penstock` are told the test prompts' categories."""
     gains = data.scores.large - data.scores.small
     known, asked = data.vectors[train], data.vectors[test]
     table = {name: gains[train][data.categories[train] == name].mean() for name in set(data.categories[train])}
@@ -85,13 +95,25 @@ def needs(data: DataSet, train: Rows, test: Rows) -> dict[str, Floats]:
     for count in (20, 100):
         nearest = np.argpartition(-similar, count, axis=1)[:, :count]
         found[f"knn_{count}"] = gains[train][nearest].mean(axis=1)
-    model = Trainer(data.outcomes(train), vectors=known).fit(weak="s", strong="l", trained_on=data.name, encoder="e")
-    return {"penstock": need_of(model, data, test), **found}
+    model = trained_on(data, train)
+    return {
+        "penstock": need_of(model, data, test, is_told=True),
+        "penstock_untold": need_of(model, data, test),
+        **found,
+    }
 
 
-def need_of(model: PairModel, data: DataSet, rows: Rows) -> Floats:
-    """By the embedding and the features."""
-    return -np.array([model.predict(data.features[row], data.vectors[row]).logit for row in rows])
+def trained_on(data: DataSet, rows: Rows) -> PairModel:
+    """With embeddings and categories."""
+    trainer = Trainer(data.outcomes(rows), vectors=data.vectors[rows])
+    return trainer.fit(weak="s", strong="l", trained_on=data.name, encoder="e")
+
+
+def need_of(model: PairModel, data: DataSet, rows: Rows, *, is_told: bool = False) -> Floats:
+    """By the embedding and the features; and by the category, as the category table is told it."""
+    kinds = [str(data.categories[row]) if is_told else "" for row in rows]
+    asked = zip(rows, kinds, strict=True)
+    return -np.array([model.predict(data.features[row], data.vectors[row], kind=kind).logit for row, kind in asked])
 
 
 def random_split(data: DataSet, seed: int) -> tuple[Rows, Rows]:
@@ -109,23 +131,8 @@ def categories_left_out(data: DataSet) -> Iterator[tuple[str, Rows, Rows]]:
             yield name, np.flatnonzero(data.categories != name), test
 
 
-def learned_in_place(sets: list[DataSet], base: PairModel, seed: int) -> tuple[float, float]:
-    """On a mix of all sets: APGR with the labels that audits of 2 % of 50,000 requests give, and with every outcome."""
-    rng = np.random.default_rng(seed)
-    mix = _joined(sets)
-    train, test = random_split(mix, seed)
-    stream = rng.choice(train, 50_000)
-    audited = stream[rng.random(50_000) < AUDITED / 50_000]
-    labels = tuple(mix.outcomes(audited))
-    in_place = fit_labels(labels, [mix.vectors[row] for row in audited], base)
-    whole = Trainer(mix.outcomes(train), vectors=mix.vectors[train]).fit(
-        weak="s", strong="l", trained_on="mix", encoder="e"
-    )
-    scores = mix.scores.take(test)
-    return scores.apgr(need_of(in_place, mix, test)), scores.apgr(need_of(whole, mix, test))
-
-
-def _joined(sets: list[DataSet]) -> DataSet:
+def joined(sets: Sequence[DataSet]) -> DataSet:
+    """One mix of all of them."""
     return DataSet(
         "mix",
         [text for data in sets for text in data.texts],

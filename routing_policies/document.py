@@ -336,6 +336,9 @@ class Select(_Strict, frozen=True, kw_only=True):
     """How much each scorer counts with policy `scored`."""
     min_quality: Ratio | None = None
     """How sure it must be that an answer is good enough, with policies `quality_then_latency` and `cascade`."""
+    kind: Annotated[str, Meta(max_length=64)] = ""
+    """What kind of work this route's prompts are, as the data names it that a predictor was trained on. With policies
+    `quality_then_latency` and `cascade`, and predictors that use the embedding."""
     max_request_cost: Money | None = None
     """In the currency of `cost_per_mtok`, with policy `cost_cap`."""
     sticky_by: StickyBy | None = None
@@ -352,6 +355,8 @@ class Select(_Strict, frozen=True, kw_only=True):
             raise ValueError("policy scored and weights belong together: the one chooses by the other")
         if (self.policy in ("quality_then_latency", "cascade")) != (self.min_quality is not None):
             raise ValueError("min_quality belongs to the policies quality_then_latency and cascade, which choose by it")
+        if self.kind and self.min_quality is None:
+            raise ValueError("kind belongs to the policies quality_then_latency and cascade, which predict by it")
         if self.cascade is not None and self.policy != "cascade":
             raise ValueError("cascade has an effect with policy cascade only")
         self._check("cost_cap", "max_request_cost")

@@ -35,6 +35,9 @@ ALLOWED: dict[str, frozenset[str]] = {
     "loadtests.index": frozenset({"gateway"}),
     "loadtests.index_pauses": frozenset({"gateway"}),
     "loadtests.routing": frozenset({"gateway", "routing_policies"}),
+    "loadtests.routing_cascade": frozenset({"gateway", "routing_policies"}),
+    "loadtests.routing_compared": frozenset({"gateway", "routing_policies"}),
+    "loadtests.routing_in_place": frozenset({"gateway", "routing_policies"}),
     "loadtests.routing_public": frozenset({"gateway", "routing_policies"}),
     # Tens of thousands of questions are asked for each bound.
     "loadtests.audited_stream": frozenset({"gateway", "routing_policies"}),

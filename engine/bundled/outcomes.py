@@ -9,6 +9,7 @@ import json
 import random
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from engine.bundled import model_dir
@@ -23,14 +24,18 @@ FIRST_TOKENS = 24
 """Of each answer, how many tokens' log-probabilities are written."""
 
 
-def training_set(seed: int, samples: int) -> list[Example]:
-    """So many prompts of every task and difficulty in the training's wordings; some end a longer conversation."""
+def training_set(seed: int, samples: int, tasks: Sequence[str] = tuple(MAKERS)) -> list[Example]:
+    """So many prompts of every task and difficulty in the training's wordings; some end a longer conversation, and of
+    those about a passage half ask their first question in the same breath."""
     rng = random.Random(f"outcomes:{seed}")
     found: dict[str, Example] = {}
-    for task, make in MAKERS.items():
+    for task in tasks:
+        make = MAKERS[task]
         for difficulty in DIFFICULTIES[:1] if task in EASY_ONLY else DIFFICULTIES:
             for _ in range(samples):
                 example = make(rng, "train", difficulty)
+                if task == "passage" and rng.random() < 0.5:
+                    example = _first_question(example)
                 if rng.random() < 0.1 and len(example.prompt) < 400:
                     other = rng.choice(list(MAKERS.values()))(rng, "train", "easy")
                     example = join([other], example)
@@ -38,6 +43,14 @@ def training_set(seed: int, samples: int) -> list[Example]:
                     example = with_system(rng, "train", example)
                 found.setdefault(repr(example.messages), example)
     return list(found.values())
+
+
+def _first_question(example: Example) -> Example:
+    """Without what was asked after it."""
+    if len(example.messages) < 3:
+        return example
+    asked, answered = example.messages[:2]
+    return replace(example, messages=(asked,), answer=answered["content"])
 
 
 def outcomes(examples: Sequence[Example], decoders: dict[str, Decoder]) -> Iterator[dict[str, object]]:
@@ -52,8 +65,7 @@ def outcomes(examples: Sequence[Example], decoders: dict[str, Decoder]) -> Itera
 def _outcome(example: Example, replies: dict[str, Reply]) -> dict[str, object]:
     return {
         "messages": list(example.messages),
-        "category": example.task,
-        "difficulty": example.difficulty,
+        "category": f"{example.task} {example.difficulty}",
         "outcomes": {name: float(is_right(reply.text, example.answer)) for name, reply in replies.items()},
         "tokens": {name: len(reply.logprobs) for name, reply in replies.items()},
         "logprobs": {name: _rounded(reply.logprobs) for name, reply in replies.items()},
@@ -69,6 +81,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--split", choices=("train", "test"), default="train", help="whose wordings")
     parser.add_argument("--samples", type=int, default=150, help="prompts per task and difficulty")
+    parser.add_argument("--tasks", nargs="+", choices=MAKERS, default=list(MAKERS), help="only these; training only")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, required=True, help="a file that is there already is continued")
     return parser.parse_args()
@@ -78,7 +91,10 @@ def main() -> None:
     """Command line."""
     options = _options()
     split: Split = options.split
-    examples = (training_set if split == "train" else test_set)(options.seed, options.samples)
+    if split == "train":
+        examples = training_set(options.seed, options.samples, options.tasks)
+    else:
+        examples = test_set(options.seed, options.samples)
     num_done = len(options.out.read_bytes().splitlines()) if options.out.exists() else 0
     order = random.Random(options.seed)
     order.shuffle(examples)

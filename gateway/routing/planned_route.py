@@ -209,7 +209,8 @@ class PlannedRoute:
         """The same, with what is predicted of the prompt and what tells the conversation apart, where the choice
         depends on it; `vector` is the prompt's, of `encoders`."""
         if self.judges:
-            return msgspec.structs.replace(ask, verdict=verdict_of(self.judges, prompt_of(request), vector))
+            prompt = prompt_of(request, kind=self.route.select.kind)
+            return msgspec.structs.replace(ask, verdict=verdict_of(self.judges, prompt, vector))
         if not self.profile.looks_at_key:
             return ask
         by = self.route.select.sticky_by or "conversation"

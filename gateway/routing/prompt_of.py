@@ -7,8 +7,8 @@ from gateway.request import ChatRequest
 from routing_policies.quality.prompt import Prompt
 
 
-def prompt_of(request: ChatRequest) -> Prompt:
-    """The last two user messages as text, and the size of the rest."""
+def prompt_of(request: ChatRequest, *, kind: str = "") -> Prompt:
+    """The last two user messages as text, and the size of the rest; `kind` is the route's."""
     messages = request.messages
     asked = [message for message in messages if isinstance(message, UserMessage)]
     return Prompt(
@@ -18,6 +18,7 @@ def prompt_of(request: ChatRequest) -> Prompt:
         sum([len(message.content) for message in messages if isinstance(message.content, str)]),
         isinstance(messages[0], SystemMessage),
         bool(request.fields.tools),
+        kind,
     )
 
 

@@ -4,9 +4,9 @@ Asked at every checkpoint. A clear yes or no ends it early; at the last checkpoi
 answer's end, the chance is compared with what the route wants.
 
     tokens   1    2    4         8                16
-    yes  ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─   ▸ go on     sure_ratio of the way from min_quality to certainty
+    yes  ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─   ▸ go on     `sure` of the way from min_quality to certainty
              (wait)                               ▸ go on from min_quality, else hand over
-    no   ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─   ▸ hand over below give_up_ratio of min_quality
+    no   ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─   ▸ hand over below `give_up` of min_quality
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ class Inquiry(msgspec.Struct, frozen=True):
     """Logit of the chance by the prompt alone."""
     checkpoints: tuple[Checkpoint, ...] = ()
     """Learned; without any the least likely token speaks for all."""
+    sure: float = SURE_RATIO
+    give_up: float = GIVE_UP_RATIO
 
     def ask(self, odds: Sequence[TokenOdds], *, is_whole: bool) -> Answer | None:
         """What to do after these tokens; None: wait for more."""
@@ -43,9 +45,9 @@ class Inquiry(msgspec.Struct, frozen=True):
             return "go_on" if chance is not None and chance >= self.min_quality else "hand_over"
         if chance is None:
             return None
-        if chance >= self.min_quality + SURE_RATIO * (1.0 - self.min_quality):
+        if chance >= self.min_quality + self.sure * (1.0 - self.min_quality):
             return "go_on"
-        return "hand_over" if chance < GIVE_UP_RATIO * self.min_quality else None
+        return "hand_over" if chance < self.give_up * self.min_quality else None
 
     def chance(self, odds: Sequence[TokenOdds], *, is_whole: bool) -> float | None:
         """That the answer is good enough; None before there is anything to go by."""

@@ -11,19 +11,30 @@ from itertools import pairwise
 from math import log2
 from typing import Final, NamedTuple
 
+from routing_policies.quality.cues import CUES, cues_in
 from routing_policies.quality.prompt import EARLIER_CHARS, TAIL_CHARS, Prompt
 
 NUMBERS: Final = (
     *("chars", "all_chars", "turns", "system", "tools", "earlier_chars", "lines", "words", "sentences", "last_words"),
     *("numbers", "longest_number", "digits", "decimals", "operators", "questions", "commas", "colons", "quotes"),
     *("code", "capitals", "foreign", "word_chars", "repeats", "options", "singles"),
+    *("listed", "named", "echoed", "distance", *CUES),
 )
 """What `Features.numbers` holds, in this order."""
+LENGTH: Final = NUMBERS.index("all_chars")
+NUM_BOUNDED: Final = len(NUMBERS) - len(CUES) - 3
+"""So many of the first ones tell where nothing was learned; a kind of work that was never asked for does not."""
 
 _TOKEN: Final = re.compile(r"\d+(?:[.,]\d+)*|[^\W\d_]+|[-+*/=^%×÷<>]")
 _SENTENCE_END: Final = re.compile(r"[.!?:](?=\s)|\n")
 _OPTION: Final = re.compile(r"(?:^|\n)\s*\(?[A-J][).]\s")
 _CODE: Final = frozenset("{}[]();")
+_MARKS: Final = ".,:;!?\"'()"
+MAX_ASKED: Final = 24
+"""Words of the last sentence that are looked for before it."""
+CONTEXT_CHARS: Final = 8192
+"""As far back."""
+MAX_FIGURES: Final = 3
 _SQUASH: Final = tuple(min(log2(1 + number) / 12, 1.0) for number in range(4097))
 
 
@@ -43,10 +54,15 @@ def features_of(prompt: Prompt) -> Features:
     tokens = _TOKEN.findall(tail)
     shapes = _shapes(tokens)
     words = set(shapes)
+    cues = cues_in(words)
     words.update([f"{first} {second}" for first, second in pairwise(shapes)])
+    if shapes:
+        figures = _figures(shapes)
+        words.add(figures)
+        words.update([f"{kind} {figures}" for kind, is_asked in zip(CUES, cues, strict=True) if is_asked])
     if prompt.earlier:
         words.update([f"before {shape}" for shape in _shapes(_TOKEN.findall(prompt.earlier[-EARLIER_CHARS:]))])
-    return Features(_numbers(prompt, tail, tokens), words, shapes)
+    return Features(_numbers(prompt, tail, tokens) + cues, words, shapes)
 
 
 def _numbers(prompt: Prompt, tail: str, tokens: list[str]) -> list[float]:
@@ -83,7 +99,31 @@ def _numbers(prompt: Prompt, tail: str, tokens: list[str]) -> list[float]:
         1.0 - len(set(words)) / num_words,
         _squash(256 * len(_OPTION.findall(tail))) if ")" in tail or "." in tail else 0.0,
         _squash(64 * lengths.count(1)),
+        _squash(16 * len(tail.rpartition(":")[2].split())) if ":" in tail else 0.0,
+        *_needle(prompt.text, last),
     ]
+
+
+def _needle(text: str, last: str) -> tuple[float, float, float]:
+    """Of the last sentence's names and of its other long words: the share that the text before it has; and how far
+    back the furthest of the names is."""
+    end = len(text) - len(last)
+    start = max(end - CONTEXT_CHARS, 0)
+    asked = [word.strip(_MARKS) for word in last.split()[1 : MAX_ASKED + 1]]
+    names = [word for word in asked if word[:1].isupper()]
+    others = [word for word in asked if len(word) > 3 and word.islower()]
+    if end <= start or not asked:
+        return (0.25 if names else 0.0), 0.0, 0.0
+    places = [text.rfind(name, start, end) for name in names]
+    found = [place for place in places if place >= 0]
+    echoed = sum([text.find(word, start, end) >= 0 for word in others]) / (len(others) or 1)
+    named = 0.25 + 0.75 * len(found) / len(names) if names else 0.0
+    return named, echoed, _squash(end - min(found)) if found else 0.0
+
+
+def _figures(shapes: list[str]) -> str:
+    """The last few figures together, whatever stands between them."""
+    return " ".join(["all", *[shape for shape in shapes if shape[0] == "<" and len(shape) > 1][-MAX_FIGURES:]])
 
 
 def _squash(count: int) -> float:

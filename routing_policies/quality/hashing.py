@@ -46,10 +46,12 @@ class WordHasher:
         if model.hashes_words:
             return model
         guard = msgspec.structs.replace(model.guard, words=frozenset(map(self.word, model.guard.words)))
-        embedded = None if model.embedded is None else self._head(model.embedded)
-        return msgspec.structs.replace(
-            model, hashes_words=True, text=self._head(model.text), embedded=embedded, guard=guard
-        )
+        heads = {name: self._head(getattr(model, name)) for name in ("text", "embedded", "told", "away")}
+        return msgspec.structs.replace(model, hashes_words=True, guard=guard, **heads)
 
-    def _head(self, head: Head) -> Head:
-        return msgspec.structs.replace(head, words={self.word(word): value for word, value in head.words.items()})
+    def _head(self, head: Head | None) -> Head | None:
+        return (
+            None
+            if head is None
+            else msgspec.structs.replace(head, words={self.word(word): value for word, value in head.words.items()})
+        )

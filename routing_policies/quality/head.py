@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from routing_policies.quality.features import Features
+from routing_policies.quality.features import LENGTH, Features
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,6 +21,8 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     the embedding where it uses that."""
 
     bias: float
+    length: float = 0.0
+    """For all characters, squashed as in the features."""
     knots: tuple[tuple[float, ...], ...]
     """For each number where its steps are, ascending."""
     levels: tuple[tuple[float, ...], ...]
@@ -31,7 +33,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
 
     def logit(self, features: Features, vector: NDArray[np.float32] | None = None) -> float:
         """Of the features, and of the embedding where the head has weights for it (then it must be given)."""
-        total = self.bias
+        total = self.bias + self.length * features.numbers[LENGTH]
         for value, knots, levels in zip(features.numbers, self.knots, self.levels, strict=True):
             total += levels[bisect_left(knots, value)]
         weights = self.words

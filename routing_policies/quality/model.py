@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from routing_policies.quality.confidence import Checkpoint
-from routing_policies.quality.features import Features
+from routing_policies.quality.features import LENGTH, Features
 from routing_policies.quality.guard import Guard
 from routing_policies.quality.head import Head, chance_of
+from routing_policies.quality.memory import Memory
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 
 
 class Prediction(msgspec.Struct, frozen=True, gc=False):
@@ -32,6 +33,15 @@ class Prediction(msgspec.Struct, frozen=True, gc=False):
         return chance_of(self.logit) if self.is_known else 0.0
 
 
+class Kind(msgspec.Struct, frozen=True, kw_only=True):
+    """A kind of work that was told in training."""
+
+    level: float
+    """Logit that is common to its prompts."""
+    length: float
+    """What the squashed length adds; negative where longer prompts are harder, beyond what holds for all kinds."""
+
+
 class PairModel(msgspec.Struct, frozen=True, kw_only=True):
     """For an ordered pair: the chance that `weak` answers a prompt as well as `strong` does."""
 
@@ -46,6 +56,13 @@ class PairModel(msgspec.Struct, frozen=True, kw_only=True):
     """From the features alone."""
     embedded: Head | None = None
     """From the features and the embedding."""
+    memory: Memory | None = None
+    """Its values are a part of that."""
+    kinds: dict[str, Kind] = {}
+    told: Head | None = None
+    """Which of a kind's own prompts are easier; added to what `kinds` has of it."""
+    away: Head | None = None
+    """For a kind of work that was told and never seen: what held within every other kind."""
     encoder: str = ""
     """Whose embedding."""
     guard: Guard
@@ -56,8 +73,16 @@ class PairModel(msgspec.Struct, frozen=True, kw_only=True):
     checkpoints: tuple[Checkpoint, ...] = ()
     """What the weaker model's first tokens add, for cascades; fewest tokens first."""
 
-    def predict(self, features: Features, vector: NDArray[np.float32] | None = None) -> Prediction:
-        """With an embedding of `encoder`'s, or without one."""
+    def predict(self, features: Features, vector: NDArray[np.float32] | None = None, *, kind: str = "") -> Prediction:
+        """With an embedding of `encoder`'s, or without one; `kind` is the kind of work, where somebody tells it."""
+        is_known = self.guard.is_known(features)
         if vector is None or self.embedded is None:
-            return Prediction(self.text.logit(features), self.guard.is_known(features))
-        return Prediction(self.embedded.logit(features, vector), self.guard.is_known(features, vector))
+            return Prediction(self.text.logit(features), is_known)
+        if kind and self.away is not None and kind not in self.kinds:
+            return Prediction(self.away.logit(features, vector), is_known)
+        untold, told = (0.0, 0.0) if self.memory is None else self.memory.recall(vector)
+        if kind and self.told is not None:
+            own = self.kinds[kind]
+            level = own.level + own.length * features.numbers[LENGTH]
+            return Prediction(self.told.logit(features, vector) + told + level, is_known)
+        return Prediction(self.embedded.logit(features, vector) + untold, is_known)

@@ -66,7 +66,7 @@ class Predictor:
             vector = None
         features = features_of(prompt)
         asked = self._hasher.features(features) if self.model.hashes_words else features
-        return Judged(self.model.predict(asked, vector), features)
+        return Judged(self.model.predict(asked, vector, kind=prompt.kind), features)
 
 
 class Predictors:

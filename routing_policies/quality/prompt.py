@@ -24,3 +24,5 @@ class Prompt(msgspec.Struct, frozen=True, gc=False):
     """Of all messages together."""
     has_system: bool = False
     has_tools: bool = False
+    kind: str = ""
+    """What kind of work it is, where the route tells: as the data named it that a predictor was trained on."""

@@ -13,27 +13,40 @@ from numpy.typing import NDArray
 
 from routing_policies.quality.confidence import Checkpoint, TokenOdds, signs_of
 from routing_policies.quality.features import Features, features_of
-from routing_policies.quality.guard import Guard
+from routing_policies.quality.guarding import guard_of
 from routing_policies.quality.head import Head
-from routing_policies.quality.logistic import Floats, Matrix, fit_logistic
-from routing_policies.quality.model import PairModel
+from routing_policies.quality.logistic import Floats, fit_logistic
+from routing_policies.quality.members import (
+    NUM_FOLDS,
+    Blend,
+    Fold,
+    Member,
+    across_groups,
+    centred,
+    fitted,
+    fitted_within,
+    holds_everywhere,
+    slopes_of,
+    within_groups,
+)
+from routing_policies.quality.memory import Memory
+from routing_policies.quality.model import Kind, PairModel
+from routing_policies.quality.nearest import Space
 from routing_policies.quality.preamble import opening_of
 from routing_policies.quality.prompt import Prompt
+from routing_policies.quality.table import Columns, Table
 
 CHECKPOINTS: Final = (1, 2, 4, 8, 16, 24)
-MAX_WORDS: Final = 1200
-MAX_KNOTS: Final = 5
-NUM_FOLDS: Final = 4
-_FEW_WORDS: Final = 6
-"""Prompts that must have a word before it gets a weight."""
 _FEW_OPENINGS: Final = 2
-_STEP_RIDGE: Final = 4.0
-_WORD_RIDGE: Final = 8.0
-_VECTOR_RIDGE: Final = 64.0
-_RIDGE_SCALES: Final = (1.0, 8.0)
-"""The stronger one is for prompts that tell little of their outcomes."""
-_VECTOR_SCALE: Final = 8.0
-"""A part of a unit vector of 384 is about 0.05; so scaled, steps and parts are of a size."""
+_SAME_OPENING: Final = 40
+"""So many prompts that open alike are left out together."""
+_FEW_CATEGORIES: Final = 3
+_CATEGORY_PULL: Final = 10.0
+"""So many prompts like the average are added to each category."""
+_KIND_RIDGE: Final = 0.125
+"""What a category comes to is no single prompt's chance: there is little to be careful of."""
+_RIDGE_SCALES: Final = (1.0, 8.0, 64.0)
+"""The stronger ones are for prompts that tell little of their outcomes."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +57,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """What asking the weaker model lost, in [-1, 1]: the stronger one's score less its own."""
     opening: str = ""
     """How the prompt begins; see `preamble`."""
+    category: str = ""
+    """What kind of work it is, where the data says so; learned from, and never needed for a prediction."""
     odds: tuple[TokenOdds, ...] = ()
     """Of the weaker model's first tokens, where they were kept."""
     num_tokens: int = 0
@@ -57,16 +72,33 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def outcome_of(
-    prompt: Prompt, weak: float, strong: float, *, odds: tuple[TokenOdds, ...] = (), num_tokens: int = 0
+    prompt: Prompt,
+    weak: float,
+    strong: float,
+    *,
+    category: str = "",
+    odds: tuple[TokenOdds, ...] = (),
+    num_tokens: int = 0,
 ) -> Outcome:
     """From the scores in [0, 1] of the two models' answers."""
     return Outcome(
         features=features_of(prompt),
         lost=strong - weak,
         opening=opening_of(prompt.text[:200].split()),
+        category=category,
         odds=odds,
         num_tokens=num_tokens,
     )
+
+
+class _Embedded(NamedTuple):
+    """What is made with embeddings at hand."""
+
+    head: Head
+    memory: Memory
+    told: Head | None
+    kinds: dict[str, Kind]
+    away: Head | None
 
 
 class Trainer:
@@ -76,68 +108,159 @@ class Trainer:
         self, outcomes: Sequence[Outcome], *, vectors: NDArray[np.float32] | None = None, seed: int = 7
     ) -> None:
         self._outcomes = outcomes
-        self._features = [outcome.features for outcome in outcomes]
         self._vectors = vectors
         self._rng = random.Random(seed)
+        features = [outcome.features for outcome in outcomes]
+        self._features = features
         self._targets = np.array([outcome.good for outcome in outcomes])
+        self._kept = np.array([1.0 - outcome.lost for outcome in outcomes])
+        """Where the weaker model is the better one too: above 1 there. What matters in the end, and noisier."""
         self._weights = np.array([outcome.weight for outcome in outcomes])
-        self._folds = np.array([self._rng.randrange(NUM_FOLDS) for _ in outcomes])
+        self._table = Table(features, vectors)
+        self._rows = self._table.rows(features, vectors)
+        self._folds = self._wording_folds()
+        self._groups = _numbered([outcome.category for outcome in outcomes])
+        self._expected = self._by_category()
 
     def fit(self, *, weak: str, strong: str, trained_on: str, encoder: str = "") -> PairModel:
         """The model of the pair."""
-        table = Table(self._features)
-        text = self._text(table)
-        head, priors = self._calibrated(table, text, None)
-        embedded = None
-        if self._vectors is not None:
-            embedded = self._calibrated(table, text, self._vector_part(self._vectors))[0]
+        members = self._text_members()
+        text = self._blended(members, is_faint=False)
+        embedded = None if self._vectors is None else self._embedded(members, self._vectors)
         return PairModel(
             weak=weak,
             strong=strong,
             trained_on=trained_on,
             num_prompts=len(self._outcomes),
-            text=head,
-            embedded=embedded,
-            encoder=encoder if embedded is not None else "",
-            guard=guard_of(self._features, self._vectors, self._rng),
+            text=self._table.head(text.found),
+            embedded=None if embedded is None else embedded.head,
+            memory=None if embedded is None else embedded.memory,
+            kinds={} if embedded is None else embedded.kinds,
+            told=None if embedded is None else embedded.told,
+            away=None if embedded is None else embedded.away,
+            encoder="" if embedded is None else encoder,
+            guard=guard_of(self._features, self._folds),
             openings=self._openings(),
-            checkpoints=self._checkpoints(priors),
+            checkpoints=self._checkpoints(text.unseen),
         )
+
+    def _wording_folds(self) -> Fold:
+        """Prompts that open alike are left out together, so that what is unseen is worded otherwise too."""
+        seen: Counter[str] = Counter()
+        fold_of: dict[tuple[str, int], int] = {}
+        found: list[int] = []
+        for outcome in self._outcomes:
+            block = (outcome.opening, seen[outcome.opening] // _SAME_OPENING if outcome.opening else len(found))
+            seen[outcome.opening] += 1
+            found.append(fold_of.setdefault(block, self._rng.randrange(NUM_FOLDS)))
+        return Fold(np.array(found))
+
+    def _group_folds(self) -> Fold:
+        """Whole categories are left out together."""
+        order = list(range(int(self._groups.max()) + 1))
+        self._rng.shuffle(order)
+        return Fold(np.array([order[group] % NUM_FOLDS for group in self._groups]))
+
+    def _by_category(self) -> Floats | None:
+        """Of each prompt what its category comes to, where there are some."""
+        num_groups = int(self._groups.max()) + 1
+        if num_groups < _FEW_CATEGORIES:
+            return None
+        mean = float(np.average(self._kept, weights=self._weights))
+        sums = np.bincount(self._groups, self._weights * self._kept) + _CATEGORY_PULL * mean
+        counts = np.bincount(self._groups, self._weights) + _CATEGORY_PULL
+        return np.asarray(np.clip(sums / counts, 0.0, 1.0)[self._groups], dtype=np.float64)
 
     def _openings(self) -> tuple[str, ...]:
         counts = Counter(outcome.opening for outcome in self._outcomes)
         return tuple(sorted(opening for opening, count in counts.items() if opening and count >= _FEW_OPENINGS))
 
-    def _text(self, table: Table) -> _Part:
-        """From the features, with the ridge that tells most of prompts it was not fitted on."""
-        rows = table.rows(self._features)
-        parts = [self._part(rows, table.ridge() * scale) for scale in _RIDGE_SCALES]
-        return min(parts, key=lambda part: self._loss(part.unseen))
+    def _columns(self, *kinds: Columns) -> Columns:
+        return np.concatenate((self._table.intercept, *kinds))
 
-    def _vector_part(self, vectors: NDArray[np.float32]) -> _Part:
-        """From the embedding alone: fitted apart, the two err in different places."""
-        ones = np.ones((len(vectors), 1), dtype=np.float32)
-        rows = np.concatenate((ones, vectors * _VECTOR_SCALE), axis=1, dtype=np.float32)
-        return self._part(rows, np.array([0.0] + [_VECTOR_RIDGE] * vectors.shape[1]))
+    def _fitted(self, columns: Columns, targets: Floats, scale: float = 1.0) -> Member:
+        return fitted(self._rows, columns, self._table.ridge() * scale, targets, self._weights, self._folds)
 
-    def _part(self, rows: Matrix, ridge: Floats) -> _Part:
-        unseen = np.zeros(len(rows))
-        for fold in range(NUM_FOLDS):
-            kept, out = self._folds != fold, self._folds == fold
-            unseen[out] = rows[out] @ fit_logistic(rows[kept], self._targets[kept], ridge, self._weights[kept])
-        return _Part(fit_logistic(rows, self._targets, ridge, self._weights), unseen)
+    def _text_members(self) -> list[Member]:
+        """From the features alone."""
+        table = self._table
+        columns = self._columns(table.length, table.steps, table.words)
+        tried = [self._fitted(columns, self._targets, scale) for scale in _RIDGE_SCALES]
+        members = [min(tried, key=lambda member: self._loss(member.unseen))]
+        members.append(self._fitted(self._columns(table.steps), self._targets, 8.0))
+        if self._expected is not None:
+            members.append(self._fitted(columns, self._expected, _KIND_RIDGE))
+        return members
 
-    def _calibrated(self, table: Table, text: _Part, vector: _Part | None) -> tuple[Head, Floats]:
-        """The head whose logits are right on average for prompts it was not fitted on (Platt, 1999), and those."""
-        parts = [text.unseen] if vector is None else [text.unseen, vector.unseen]
-        rows = np.stack((np.ones_like(text.unseen), *parts), axis=1).astype(np.float32)
-        ridge = np.array([0.0] + [1e-3] * len(parts))
-        offset, *scales = fit_logistic(rows, self._targets, ridge, self._weights)
-        scales = [max(float(scale), 0.0) for scale in scales]
-        found = np.array([]) if vector is None else vector.found * scales[1]
-        head = table.head(text.found * scales[0], float(offset), found)
-        logits: Floats = float(offset) + sum(scale * part for scale, part in zip(scales, parts, strict=True))
-        return head, logits
+    def _embedded(self, text: list[Member], vectors: NDArray[np.float32]) -> _Embedded:
+        table, expected = self._table, self._expected
+        within = np.concatenate((table.steps, table.parts))
+        space = Space(vectors)
+        neighbours = space.neighbours(self._folds)
+        own = [
+            *text[:2],
+            self._fitted(self._columns(table.parts), self._targets),
+            fitted_within(self._rows, within, self._targets, self._groups, self._folds),
+            self._shortness(),
+            self._recalled(neighbours, self._targets),
+        ]
+        if expected is None:
+            untold = self._blended(own)
+            values = np.stack([untold.weights[-1] * self._targets] * 2, axis=1)
+            return _Embedded(table.head(untold.found), space.memory(values, self._rng), None, {}, None)
+        both = self._columns(table.length, table.steps, table.words, table.parts)
+        by_kind = [text[-1], self._fitted(both, expected, _KIND_RIDGE), self._recalled(neighbours, expected)]
+        untold = self._blended([*own, *by_kind])
+        told = within_groups(own, self._targets, self._weights, self._groups)
+        values = untold.weights[len(own) - 1] * self._targets + untold.weights[-1] * expected
+        memory = space.memory(np.stack([values, told.weights[-1] * self._targets], axis=1), self._rng)
+        kinds, away = self._kinds(told), self._away(within)
+        return _Embedded(table.head(untold.found), memory, table.head(told.found), kinds, away)
+
+    def _recalled(self, neighbours: NDArray[np.int64], values: Floats) -> Member:
+        """What became of the nearest; no sum of columns."""
+        return Member(values[neighbours].mean(axis=1), np.zeros(self._table.num_columns))
+
+    def _kinds(self, told: Blend) -> dict[str, Kind]:
+        """Of each kind of work: what its chance comes to, less what its prompts come to without it; and whether long
+        prompts of this kind are harder than those of others, as far as that is not chance."""
+        assert self._expected is not None, "there are kinds"
+        chances = np.clip(self._expected, 0.02, 0.98)
+        spread = chances * (1.0 - chances)
+        left = self._kept - self._expected - centred(told.unseen, self._groups) * spread
+        lengths = centred(np.asarray(self._rows[:, 1], dtype=np.float64), self._groups)
+        slopes = slopes_of(lengths, left, self._groups) / np.bincount(self._groups, spread) * np.bincount(self._groups)
+        levels = np.log(chances / (1.0 - chances)) - told.unseen
+        found = {}
+        for group, name in enumerate(np.unique([outcome.category for outcome in self._outcomes])):
+            members = self._groups == group
+            slope = float(slopes[group])
+            level = float(levels[members].mean()) - slope * float(self._rows[members, 1].mean())
+            found[str(name)] = Kind(level=round(level, 4), length=round(slope, 4))
+        return found
+
+    def _away(self, columns: Columns) -> Head:
+        """For prompts of a kind that was never seen, and is judged by all kinds alike."""
+        folds = self._group_folds()
+        tried = [fitted_within(self._rows, columns, self._targets, self._groups, folds), self._shortness()]
+        nothing = Member(np.zeros(len(self._rows)), np.zeros(self._table.num_columns))
+        members = [
+            member if holds_everywhere(member.unseen, self._targets, self._groups) else nothing for member in tried
+        ]
+        blend = within_groups(members, self._targets, self._weights, self._groups)
+        mean = float(np.clip(np.average(self._kept, weights=self._weights), 0.01, 0.99))
+        blend.found[0] += np.log(mean / (1.0 - mean)) - blend.unseen.mean()
+        return self._table.head(blend.found)
+
+    def _shortness(self) -> Member:
+        """What is longer is harder: needs no fitting."""
+        found = np.zeros(self._table.num_columns)
+        found[self._table.length] = -1.0
+        return Member(self._rows @ found, found)
+
+    def _blended(self, members: Sequence[Member], *, is_faint: bool = True) -> Blend:
+        """Right on average for prompts that the members were not fitted on."""
+        return across_groups(members, self._targets, self._kept, self._weights, is_faint=is_faint)
 
     def _loss(self, logits: Floats) -> float:
         chances = np.clip(1.0 / (1.0 + np.exp(-np.clip(logits, -30.0, 30.0))), 1e-6, 1.0 - 1e-6)
@@ -161,98 +284,6 @@ class Trainer:
         return Checkpoint(num_tokens=num_tokens, head=table.head(found))
 
 
-class _Part(NamedTuple):
-    """Coefficients, and what they make of each prompt when they were fitted without it."""
-
-    found: Floats
-    unseen: Floats
-
-
-class Table:
-    """Columns: one for the intercept, steps of the numbers, words."""
-
-    def __init__(self, features: Sequence[Features], *, max_knots: int = MAX_KNOTS) -> None:
-        numbers = np.array([one.numbers for one in features])
-        shares = np.linspace(0.0, 1.0, max_knots + 2)[1:-1]
-        self._knots = [_knots(numbers[:, column], shares) for column in range(numbers.shape[1])]
-        counts = Counter(word for one in features for word in one.words)
-        usual = [word for word, count in counts.most_common(MAX_WORDS) if count >= _FEW_WORDS]
-        self._words = {word: position for position, word in enumerate(sorted(usual))}
-        self._num_steps = sum(map(len, self._knots))
-
-    def rows(self, features: Sequence[Features]) -> Matrix:
-        """A row for each prompt."""
-        numbers = np.array([one.numbers for one in features])
-        steps = [numbers[:, column, None] > knots for column, knots in enumerate(self._knots) if len(knots)]
-        words = np.zeros((len(features), len(self._words)), dtype=np.float32)
-        for row, one in enumerate(features):
-            words[row, [self._words[word] for word in one.words if word in self._words]] = 1.0
-        ones = np.ones((len(features), 1), dtype=np.float32)
-        return np.concatenate([ones, *steps, words], axis=1, dtype=np.float32)
-
-    def ridge(self) -> Floats:
-        """Of each column; none for the intercept."""
-        return np.array([0.0] + [_STEP_RIDGE] * self._num_steps + [_WORD_RIDGE] * len(self._words))
-
-    def head(self, found: Floats, offset: float = 0.0, vector: Floats | None = None) -> Head:
-        """The coefficients as a head; `vector` has an intercept of its own."""
-        place, levels = 1, []
-        for knots in self._knots:
-            steps = np.concatenate(([0.0], np.cumsum(found[place : place + len(knots)])))
-            levels.append(tuple(_rounded(steps)))
-            place += len(knots)
-        has_vector = vector is not None and len(vector) > 0
-        bias = float(found[0]) + offset + (float(vector[0]) if vector is not None and has_vector else 0.0)
-        return Head(
-            bias=round(bias, 4),
-            knots=tuple(tuple(_rounded(knots, 6)) for knots in self._knots),
-            levels=tuple(levels),
-            words={word: value for word, value in zip(self._words, _rounded(found[place:]), strict=True) if value},
-            vector=tuple(_rounded(vector[1:] * _VECTOR_SCALE)) if vector is not None and has_vector else (),
-        )
-
-
-def guard_of(
-    features: Sequence[Features], vectors: NDArray[np.float32] | None, rng: random.Random, *, num_centres: int = 48
-) -> Guard:
-    """What nearly all of these prompts have in common."""
-    counts = Counter(shape for one in features for shape in set(one.shapes))
-    words = frozenset(word for word, count in counts.items() if count >= 2)
-    numbers = np.array([one.numbers for one in features])
-    margin = 0.02 + 0.05 * (numbers.max(0) - numbers.min(0))
-    plain = Guard(words=words, max_unknown=1.0, lowest=(), highest=())
-    unknown = np.quantile([plain.unknown_share(one) for one in features], 0.99)
-    centres, nearest = _centres(vectors, rng, num_centres) if vectors is not None else ((), -1.0)
-    return Guard(
-        words=words,
-        max_unknown=round(float(unknown), 3),
-        lowest=tuple(_rounded(numbers.min(0) - margin)),
-        highest=tuple(_rounded(numbers.max(0) + margin)),
-        centres=centres,
-        min_similarity=nearest,
-    )
-
-
-def _centres(
-    vectors: NDArray[np.float32], rng: random.Random, num_centres: int
-) -> tuple[tuple[tuple[float, ...], ...], float]:
-    """Spherical k-means, and the similarity that all but one in a hundred have to their centre."""
-    centres = vectors[rng.sample(range(len(vectors)), min(num_centres, len(vectors)))].astype(np.float64)
-    for _ in range(12):
-        home = (vectors @ centres.T).argmax(1)
-        for number in range(len(centres)):
-            members = vectors[home == number]
-            if len(members):
-                mean = members.mean(0)
-                centres[number] = mean / (np.linalg.norm(mean) + 1e-9)
-    nearest = float(np.quantile((vectors @ centres.T).max(1), 0.01))
-    return tuple(tuple(_rounded(centre, 3)) for centre in centres), round(nearest, 4)
-
-
-def _knots(values: Floats, shares: Floats) -> Floats:
-    found: Floats = np.unique(np.quantile(values, shares, method="lower"))
-    return np.array([knot for knot in found if knot < values.max()])
-
-
-def _rounded(values: Floats, digits: int = 4) -> list[float]:
-    return [round(float(value), digits) for value in values]
+def _numbered(names: Sequence[str]) -> NDArray[np.int64]:
+    """A number for each name, from 0."""
+    return np.unique(np.array(names), return_inverse=True)[1]

@@ -162,3 +162,8 @@ def test_coefficients_from_a_file_say_the_same_as_those_that_were_trained(tmp_pa
     assert found is not None
     one = Prompt("Please add 17 and 45.", num_chars=21)
     assert found.judge(one).prediction == Predictor(model).judge(one).prediction
+
+
+def test_a_route_tells_the_kind_of_work_of_its_prompts() -> None:
+    request = ChatRequestParser().parse(json.dumps(asked("hi")).encode())
+    assert (prompt_of(request).kind, prompt_of(request, kind="sums").kind) == ("", "sums")

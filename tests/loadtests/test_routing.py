@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 
 from loadtests.preambles import preambles
-from loadtests.routing_curve import Scores
+from loadtests.routing_cascade import Case, Ratios, chosen, played
+from loadtests.routing_curve import Scores, mean_and_half_width
+from routing_policies.quality.confidence import TokenOdds
+from routing_policies.quality.model import Prediction
 
 SMALL = np.array([1.0, 0.0, 1.0, 0.0])
 LARGE = np.array([1.0, 1.0, 1.0, 1.0])
@@ -45,3 +48,29 @@ def test_there_are_fifty_preambles_and_each_ends_where_a_prompt_may_begin() -> N
     assert len(set(found)) == 50
     assert all(text[-1].isspace() for text in found)
     assert found == preambles()
+
+
+def test_a_mean_comes_with_the_interval_of_few_values() -> None:
+    assert list(mean_and_half_width([0.4, 0.6])) == pytest.approx([0.5, 12.71 * 0.1])
+    assert mean_and_half_width([0.4]) == (0.4, 0.0)
+    mean, width = mean_and_half_width([0.5] * 20)
+    assert (mean, width) == (0.5, 0.0)
+
+
+def case(logprob: float, logit: float = 3.0) -> Case:
+    return Case((TokenOdds(logprob, 1.0),) * 3, 3, Prediction(logit, is_known=True))
+
+
+def test_a_cascade_passes_on_what_is_sure_and_counts_the_tokens_of_what_is_not() -> None:
+    found = played([case(-0.001), case(-3.0), case(-0.001, logit=-3.0)], (), Ratios())
+    assert found.is_large.tolist() == [False, True, True]
+    assert found.waited.tolist() == [0, 0, 0]
+    assert found.num_left == 1  # of the one that was unlikely; the last was never asked
+
+
+def test_ratios_are_chosen_for_the_fewest_large_calls_that_keep_the_accuracy() -> None:
+    sure, unsure = [case(-0.065)] * 50, [case(-0.3)] * 50
+    right = np.array([1.0] * 50 + [0.0] * 50)
+    found = chosen([*sure, *unsure], (), Scores(right, np.ones(100)))
+    assert found.min_quality < 0.94  # so that the sure ones are passed on, and only those
+    assert played([*sure, *unsure], (), found).is_large.tolist() == [False] * 50 + [True] * 50

@@ -218,3 +218,9 @@ def test_tests_inside_a_policy_run_the_same_choices() -> None:
 def test_what_cannot_work_is_refused_with_its_remedy(old: str, new: str, message: str) -> None:
     with pytest.raises(PolicyError, match=message):
         load_policy(POLICY.replace(old, new), source="policy.yaml")
+
+
+def test_a_kind_of_work_is_told_only_where_something_is_predicted() -> None:
+    assert Select(candidates=("small", "large"), policy="cascade", min_quality=0.9, kind="sums").kind == "sums"
+    with pytest.raises(ValueError, match="kind belongs to"):
+        Select(candidates=("small", "large"), kind="sums")

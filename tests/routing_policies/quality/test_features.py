@@ -37,6 +37,12 @@ def test_every_number_is_between_nothing_and_one(text: str, earlier: str, size: 
         ("sentences", "a b", "A. B. C"),
         ("repeats", "a b c", "a a a"),
         ("capitals", "ann lee", "Ann Lee"),
+        ("listed", "Sort: a b", "Sort: a b c d e"),
+        ("named", "Bo ran. Where is Ann?", "Ann ran. Where is Ann?"),
+        ("echoed", "It rained. What was the colour?", "The colour was red. What was the colour?"),
+        ("distance", "So Ann ran. Where is Ann?", "Ann ran far away to the sea. It rained. Where is Ann?"),
+        ("reversing", "Say it: a b", "Say it backwards: a b"),
+        ("adding", "3 4", "3 + 4"),
     ],
 )
 def test_each_figure_tells_less_from_more(name: str, less: str, more: str) -> None:
@@ -46,7 +52,16 @@ def test_each_figure_tells_less_from_more(name: str, less: str, more: str) -> No
 
 def test_words_are_those_of_the_end_with_numbers_by_their_shape() -> None:
     found = features_of(Prompt("far away " + "x" * TAIL_CHARS + " Add 12 and 3.5", earlier="And books?"))
-    assert {"add", "<2>", "<1.1>", "add <2>", "<2> and", "before books"} <= found.words
+    assert {
+        "add",
+        "<2>",
+        "<1.1>",
+        "add <2>",
+        "<2> and",
+        "before books",
+        "all <2> <1.1>",
+        "adding all <2> <1.1>",
+    } <= found.words
     assert "far" not in found.words
     assert found.shapes[-4:] == ["add", "<2>", "and", "<1.1>"]
 

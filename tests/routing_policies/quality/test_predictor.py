@@ -9,10 +9,12 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from gateway.routing.quality_files import bundled_models
 from routing_policies.document import CostPerMtok, Deployment
 from routing_policies.quality.confidence import TokenOdds, checkpoint_for
+from routing_policies.quality.hashing import WordHasher
 from routing_policies.quality.head import chance_of
 from routing_policies.quality.logistic import fit_logistic
 from routing_policies.quality.model import PairModel
@@ -20,7 +22,7 @@ from routing_policies.quality.pairs import judges_of, verdict_of
 from routing_policies.quality.preamble import MIN_QUESTIONS, PreambleMemory
 from routing_policies.quality.predictor import BadModel, Predictor, Predictors, decode_model
 from routing_policies.quality.prompt import Prompt
-from routing_policies.quality.training import Trainer, outcome_of
+from routing_policies.quality.training import Outcome, Trainer, outcome_of
 from tests.routing_policies.quality.prompts import outcomes, prompt
 
 
@@ -64,23 +66,57 @@ def test_what_is_unlike_all_that_was_learned_is_said_to_be_unknown(name: str, te
     assert is_known or found.chance == 0.0
 
 
-def test_an_embedding_far_from_all_others_is_unknown_and_a_near_one_is_used() -> None:
+def with_vectors(num: int = 400) -> tuple[list[Outcome], NDArray[np.float32]]:
+    """Outcomes of eight kinds of work, and embeddings of which one axis tells what the features do not."""
     rng = np.random.default_rng(1)
-    learned = outcomes(1, 400)
-    side = np.array([1.0 if outcome.good else -1.0 for _, outcome in learned])
-    vectors = rng.normal(size=(400, 8)) * 0.1
+    learned = [outcome for _, outcome in outcomes(1, num)]
+    side = rng.normal(size=num)
+    kinds = np.arange(num) % 8
+    chances = 1 / (1 + np.exp(-2 * side - kinds / 2))
+    known = [
+        msgspec.structs.replace(outcome, lost=float(rng.random() > chance), category=f"kind {kind}")
+        for outcome, chance, kind in zip(learned, chances, kinds, strict=True)
+    ]
+    vectors = rng.normal(size=(num, 16)) * 0.2
     vectors[:, 0] += 1.0
     vectors[:, 1] += side * 0.3
-    vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
-    model = Trainer([outcome for _, outcome in learned], vectors=vectors).fit(
-        weak="s", strong="l", trained_on="test", encoder="e"
-    )
-    assert (model.encoder, len(model.guard.centres)) == ("e", 48)
-    asked = Predictor(model).judge(learned[0][0])
-    good, bad = vectors[side > 0].mean(0), vectors[side < 0].mean(0)
-    assert model.predict(asked.features, good).logit > model.predict(asked.features, bad).logit
-    assert model.guard.similarity(good / np.linalg.norm(good)) > model.guard.min_similarity
-    assert model.guard.similarity(-good) < model.guard.min_similarity
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    return known, vectors.astype(np.float32)
+
+
+def test_the_embedding_tells_what_words_do_not_and_a_told_kind_of_work_more() -> None:
+    known, vectors = with_vectors()
+    model = Trainer(known, vectors=vectors).fit(weak="s", strong="l", trained_on="test", encoder="e")
+    assert sorted(model.kinds) == [f"kind {number}" for number in range(8)]
+    features = known[0].features
+    by_side = vectors[np.argsort(vectors[:, 1])]
+    bad, good = (part.mean(0) / np.linalg.norm(part.mean(0)) for part in (by_side[:80], by_side[-80:]))
+    for kind in ("", "kind 0", "kind 7", "a new one"):
+        assert model.predict(features, good, kind=kind).logit > model.predict(features, bad, kind=kind).logit + 0.1, (
+            kind
+        )
+    easy, hard = (model.predict(features, good, kind=kind).logit for kind in ("kind 7", "kind 0"))
+    assert easy > model.predict(features, good, kind="a new one").logit > hard
+    assert model.predict(features, None, kind="kind 0") == model.predict(features)  # kinds go with the embedding
+    assert decode_model(msgspec.json.encode(model), "m.json").predict(features, good) == model.predict(features, good)
+
+
+def test_what_a_hashed_model_says_of_a_kind_is_what_it_said_before() -> None:
+    known, vectors = with_vectors()
+    model = Trainer(known, vectors=vectors).fit(weak="s", strong="l", trained_on="test", encoder="e")
+    hasher, features = WordHasher(), known[7].features
+    for kind in ("", "kind 1", "a new one"):
+        plain = model.predict(features, vectors[7], kind=kind)
+        hashed = hasher.model(model).predict(hasher.features(features), vectors[7], kind=kind)
+        assert hashed.logit == pytest.approx(plain.logit), kind
+
+
+def test_a_few_labels_with_embeddings_are_enough_to_fit() -> None:
+    known, vectors = with_vectors(num=40)
+    untold = [msgspec.structs.replace(outcome, category="") for outcome in known]
+    model = Trainer(untold, vectors=vectors).fit(weak="s", strong="l", trained_on="test", encoder="e")
+    assert (model.kinds, model.told, model.away) == ({}, None, None)
+    assert 0.0 < model.predict(known[0].features, vectors[0], kind="kind 0").chance < 1.0
 
 
 def test_a_fixed_preamble_is_taken_off_once_it_has_stood_before_different_questions() -> None:
@@ -122,7 +158,7 @@ def test_coefficients_survive_their_file_and_a_damaged_one_is_named() -> None:
     model = trained()
     content = msgspec.json.encode(model)
     assert decode_model(content, "m.json") == model
-    for broken in (content[:-9], b"{}", b"\xff", content.replace(b'"format":1', b'"format":9')):
+    for broken in (content[:-9], b"{}", b"\xff", content.replace(b'"format":2', b'"format":9')):
         with pytest.raises(BadModel, match=r"m\.json: .*train it again"):
             decode_model(broken, "m.json")
 
