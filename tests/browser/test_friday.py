@@ -167,7 +167,7 @@ async def _lower_the_bound_and_look_at_it(page: Page) -> None:
     planned = page.locator("#planned")
     await expect(planned).to_contain_text("all tenants; routes good", timeout=PATIENCE_MS)
     await expect(planned).to_contain_text("20 recorded requests, decided again", timeout=PATIENCE_MS)
-    await expect(planned).to_contain_text("routes that choose by quality keep their recorded choice")
+    await expect(planned.locator("tr", has_text="Deployments")).to_contain_text("small 100 %")
 
 
 async def _fill_and_send(page: Page, **fields: str) -> None:
