@@ -72,6 +72,18 @@ MIXES: Mapping[str, Mix] = {
         ),
         joined_ratio=0.25,
     ),
+    # Finished weights are trained further on what they are weakest at, among some of everything.
+    "finish": Mix(
+        cells=_cells(
+            _ADVANCED
+            | {"copying": 2.0, "counting": 5.0, "extraction": 9.0, "strings": 7.0, "units": 5.0, "unknown": 4.0},
+            (0.55, 0.2, 0.25),
+            easy=12.0,
+            medium=5.0,
+            hard=3.0,
+        ),
+        joined_ratio=0.2,
+    ),
     # The small model is the cheap one: it ends on hardly any hard examples, so that it is reliable on the easy ones.
     "small": Mix(cells=_cells(_TASKS, (0.78, 0.20, 0.02), hard=0.0)),
 }

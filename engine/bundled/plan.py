@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from engine.bundled.generator import MIXES, Mix
 
+MATRIX_LR = 0.012
+OTHER_LR = 3e-3
 PHASES = (("warmup", 1950), ("shared", 5000))
 
 
@@ -17,18 +19,17 @@ class Plan:
     steps: int = 10_000
     hours: float | None = None
     step_tokens: int = 4096
-    matrix_lr: float = 0.012
-    other_lr: float = 3e-3
+    rate_ratio: float = 1.0
     warmup_steps: int = 100
     decay_ratio: float = 0.3
 
     def lr_factor(self, step: int, elapsed_s: float) -> float:
-        """Warm-up, then flat, then linear to zero; with a time limit the clock may start the decline earlier."""
+        """Warm-up to `rate_ratio`, then linear to zero; with a time limit the clock may start the decline earlier."""
         progress = step / self.steps
         if self.hours is not None:
             progress = max(progress, elapsed_s / (self.hours * 3600))
         decline = max(0.0, 1.0 - progress) / self.decay_ratio
-        return min(1.0, (step + 1) / self.warmup_steps, decline)
+        return self.rate_ratio * min(1.0, (step + 1) / self.warmup_steps, decline)
 
     def mix_at(self, step: int) -> Mix:
         """The mix of the phase that the step is in, after the last one the model's own."""

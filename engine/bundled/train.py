@@ -53,12 +53,15 @@ def _work(rank: int, options: argparse.Namespace) -> None:
         hours=options.hours,
         step_tokens=options.step_tokens,
         decay_ratio=options.decay_ratio,
+        rate_ratio=options.rate_ratio,
     )
     trainer = Trainer(plan, team)
     if options.resume and (options.out / "state.pt").exists():
         trainer.restore(options.out)
     elif options.grow_from is not None:
         trainer.grow_from(options.grow_from)
+    elif options.start_from is not None:
+        trainer.start_from(options.start_from)
     run(trainer, options.out, options.save_every_s, is_first=rank == 0)
 
 
@@ -81,6 +84,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--save-every-s", type=float, default=240)
     parser.add_argument("--resume", action="store_true", help="continue from the checkpoint in --out, if there is one")
     parser.add_argument("--grow-from", type=Path, help="folder of a small model's checkpoint to start from")
+    parser.add_argument("--start-from", type=Path, help="folder of finished weights to train further, without a state")
+    parser.add_argument("--rate-ratio", type=float, default=1.0, help="learning rates times this, below 1 for weights")
     return parser.parse_args()
 
 

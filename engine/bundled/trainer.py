@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file
 from torch.nn import functional
 
 from engine.bundled import model_dir, tokenizer
@@ -14,7 +15,7 @@ from engine.bundled.batches import Batches, Encoder, MicroBatch
 from engine.bundled.export import export
 from engine.bundled.forward import hidden_states
 from engine.bundled.grow import grow
-from engine.bundled.plan import Plan
+from engine.bundled.plan import MATRIX_LR, OTHER_LR, Plan
 from engine.bundled.team import Team
 
 
@@ -36,15 +37,15 @@ class Trainer:
         hidden = [p for n, p in self.model.named_parameters() if p.ndim == 2 and "embed" not in n]
         rest = [p for n, p in self.model.named_parameters() if p.ndim != 2 or "embed" in n]
         self._optimizers: list[torch.optim.Optimizer] = [
-            torch.optim.Muon(hidden, lr=plan.matrix_lr, momentum=0.95, weight_decay=0.01),
-            torch.optim.AdamW(rest, lr=plan.other_lr, betas=(0.9, 0.98), weight_decay=0.0),
+            torch.optim.Muon(hidden, lr=MATRIX_LR, momentum=0.95, weight_decay=0.01),
+            torch.optim.AdamW(rest, lr=OTHER_LR, betas=(0.9, 0.98), weight_decay=0.0),
         ]
 
     def advance(self, *, wants_stop: bool = False) -> float:
         """One optimizer step; returns the mean loss per assistant token; any process of the team may ask to stop."""
         started_at = time.monotonic()
         factor = self.plan.lr_factor(self.step, self.elapsed_s)
-        for optimizer, lr in zip(self._optimizers, (self.plan.matrix_lr, self.plan.other_lr), strict=True):
+        for optimizer, lr in zip(self._optimizers, (MATRIX_LR, OTHER_LR), strict=True):
             optimizer.param_groups[0]["lr"] = lr * factor
         batches = self._batches.at(self.step)
         self.num_tokens += sum(batch.ids.numel() for batch in batches)
@@ -90,6 +91,12 @@ class Trainer:
         source = build(SHAPES["small"], tokenizer.token_id(self.tokenizer, tokenizer.IM_END), 0)
         source.load_state_dict(torch.load(folder / "state.pt", weights_only=True)["model"])
         grow(source, self.model)
+
+    def start_from(self, folder: Path) -> None:
+        """Start from finished weights of the same shape; the optimizers start empty."""
+        weights = {name: value.float() for name, value in load_file(folder / "model.safetensors").items()}
+        # The output layer shares the embedding's tensor and is not stored twice.
+        self.model.load_state_dict({"lm_head.weight": weights["model.embed_tokens.weight"], **weights})
 
     def _accumulate(self, batches: list[MicroBatch], num_targets: int) -> float:
         """Gradients of the mean loss, summed over the team; returns this process's part of the loss."""

@@ -29,6 +29,18 @@ def test_training_continues_from_a_checkpoint_as_if_it_had_not_stopped(tmp_path:
     assert torch.equal(weights(second), weights(through))
 
 
+def test_finished_weights_are_trained_further_from_where_they_are(tmp_path: Path) -> None:
+    first = Trainer(PLAN)
+    first.advance()
+    first.save(tmp_path)
+    further = Trainer(PLAN)
+    further.start_from(tmp_path / "model")
+    assert torch.equal(weights(further), weights(first).bfloat16().float())
+    assert further.step == 0
+    further.advance()
+    assert not torch.equal(weights(further), weights(first).bfloat16().float())
+
+
 def test_training_lowers_the_loss() -> None:
     trainer = Trainer(PLAN)
     first = trainer.advance()
@@ -57,6 +69,11 @@ def test_the_gradients_agree_with_transformers() -> None:
         torch.autograd.backward((hidden * torch.linspace(-1, 1, hidden.shape[-1])).sum())
         gradients.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
     assert (gradients[0] - gradients[1]).norm() / gradients[1].norm() < 0.03
+
+
+def test_a_plan_can_ask_for_lower_rates() -> None:
+    plan = Plan(model="tiny", steps=100, warmup_steps=10, rate_ratio=0.3)
+    assert plan.lr_factor(50, 0.0) == pytest.approx(0.3)
 
 
 @pytest.mark.parametrize(
