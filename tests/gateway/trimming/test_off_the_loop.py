@@ -25,7 +25,7 @@ async def test_only_long_prompts_leave_the_event_loop(
             threads.append(threading.current_thread())
             return super().trim(request, rule, bytes_per_token)
 
-    monkeypatch.setattr("gateway.app.PolicyTrimmer", Watched)
+    monkeypatch.setattr("gateway.request_path.PolicyTrimmer", Watched)
     rule = "    trim: {strategies: [minify]}\n    select:"
     async with running(tmp_path, policy=policy_text(tmp_path).replace("    select:", rule, 1)) as stack:
         content = "x " * (num_bytes // 2) + "    \n\n\n\nend"
