@@ -144,6 +144,8 @@ class _Bench:
         self.reading: deque[_UnderWay] = deque()
         """Without a first token."""
         self.under_way: deque[_UnderWay] = deque()
+        self._others = asyncio.all_tasks()
+        """Not the quotas': whoever runs the bench."""
         self.dry: set[str] = set()
         """Tenants that had to ask the store: those requests wait, and are not counted."""
 
@@ -158,7 +160,7 @@ class _Bench:
             assert quota is not None, "only who has limits runs dry"
             (await quota.reserve(_DRAWN_TOKENS, 0, self.now)).cancel()
         self.dry.clear()
-        if drawing := asyncio.all_tasks() - {asyncio.current_task()}:  # ahead of need, while requests are served
+        if drawing := asyncio.all_tasks() - self._others:  # ahead of need, while requests are served
             await asyncio.wait(drawing)
         for quota in self._quotas:
             await quota.flush(self.now)
