@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
@@ -106,7 +107,7 @@ async def run_scopes(
 ) -> ScopeResult:
     """Ask so many questions, the frequent ones often, each checked. `secrets` are the tenants' keys; with `is_similar`
     on the routes whose answers similar questions may get, in several wordings."""
-    result, asked = ScopeResult(), set[tuple[object, ...]]()
+    result, asked = ScopeResult(), Counter[tuple[object, ...]]()
     names = list(secrets)
 
     async def ask_some() -> None:
@@ -114,8 +115,7 @@ async def run_scopes(
         while result.num_lookups < num_lookups:
             result.num_lookups += 1
             question = _drawn(rng, names, is_similar=is_similar)
-            is_new = question.meaning not in asked
-            asked.add(question.meaning)
+            asked[question.meaning] += 1
             headers = (("authorization", f"Bearer {secrets[question.tenant]}"),)
             exchange = await connection.exchange(
                 request_bytes("POST", "/v1/chat/completions", question.body(), headers)
@@ -123,7 +123,7 @@ async def run_scopes(
             if not exchange.is_ok:
                 result.num_failed += 1
             else:
-                _judge(result, question, connection, is_new=is_new)
+                _judge(result, question, connection, is_first=asked[question.meaning] == 1)
             if not connection.is_open:
                 connection = await LoadConnection.open(address, keep_body=True)
         connection.close()
@@ -151,12 +151,15 @@ def _drawn(rng: Random, tenants: list[str], *, is_similar: bool) -> Question:
     )
 
 
-def _judge(result: ScopeResult, question: Question, connection: LoadConnection, *, is_new: bool) -> None:
+def _judge(result: ScopeResult, question: Question, connection: LoadConnection, *, is_first: bool) -> None:
+    """`is_first`: nobody else has asked it until now. Whoever asks at the same time may be answered first."""
     is_similar = b"\r\nx-penstock-cache: hit-semantic" in connection.scanner.head
     is_hit = is_similar or b"\r\nx-penstock-cache: hit-exact" in connection.scanner.head
     result.num_hits += is_hit
     result.num_similar += is_similar
     answer = json.loads(connection.scanner.content)["choices"][0]["message"]["content"]
-    if len(answer) != question.num_chunks * _CHUNK_CHARS or (is_hit and is_new):
+    is_other = len(answer) != question.num_chunks * _CHUNK_CHARS
+    if is_other or (is_hit and is_first):
         result.num_wrong += 1
-        result.first_wrong = result.first_wrong or repr(question)
+        why = f"an answer of {len(answer)} characters" if is_other else "a hit before anybody had asked"
+        result.first_wrong = result.first_wrong or f"{why} for {question!r}"
