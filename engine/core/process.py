@@ -85,7 +85,7 @@ def _serve(
     standby = Standby(inbox, outbox) if is_standby else None
     loop, ready = build_core(config, inbox, outbox, clock, standby)
     outbox.send(ready)
-    logger.info("ready: %s", ready)
+    logger.debug("ready: %s", ready)
     loop.run()
 
 

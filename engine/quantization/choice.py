@@ -96,7 +96,7 @@ class KernelTable:
         many = min(many_s, key=lambda name: many_s[name])
         if many_s[few] < many_s[many] * _WORTHWHILE:
             many = few
-        logger.info("kernels for %s: %s (%s), many rows: %s (%s)", weight.shape, few, few_s, many, many_s)
+        logger.debug("kernels for %s: %s (%s), many rows: %s (%s)", weight.shape, few, few_s, many, many_s)
         return few, many
 
     def _measure(self, kernels: dict[str, Kernel], weight: Weight, num_rows: int) -> dict[str, float]:
