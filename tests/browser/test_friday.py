@@ -18,7 +18,7 @@ from playwright.async_api import Page, async_playwright, expect
 from tests.browser.conftest import find_chromium
 from tests.e2e.test_admins_friday import answers_nonsense
 from tests.gateway.scripted import Wire, chunk
-from tests.gateway.stack import Stack, running
+from tests.gateway.stack import PRICED_PAIR, Stack, running
 from tests.gateway.store.redis_server import RedisServer
 
 pytestmark = pytest.mark.e2e
@@ -28,16 +28,15 @@ PATIENCE_MS = 60_000.0
 PASSWORD = "correct horse battery"
 QUESTION = "Which of Croatia or Hungary has the lowest shipping price?"
 """Too hard for the small model, which says so: it is given to the large one at 0.8."""
-POLICY = """\
-schema_version: 1
-deployments:
-  - {{id: small, url: "unix:{folder}/small.sock", model: penstock-small, cost_per_mtok: {{prompt: 1, completion: 1}}}}
-  - {{id: large, url: "unix:{folder}/large.sock", model: penstock-large, cost_per_mtok: {{prompt: 9, completion: 9}}}}
+POLICY = (
+    PRICED_PAIR
+    + """\
 routes:
   - id: good
     match: {{models: [auto]}}
     select: {{policy: quality_then_latency, min_quality: 0.8, candidates: [small, large]}}
 """
+)
 _people = itertools.count()
 
 

@@ -22,6 +22,13 @@ from tests.gateway.scripted import ScriptedUpstream
 NO_EJECTION = EjectionRules(consecutive_failures=1_000_000, min_exchanges=1_000_000)
 """For tests of what happens before a deployment is taken out."""
 
+PRICED_PAIR = """
+schema_version: 1
+deployments:
+  - {{id: small, url: "unix:{folder}/small.sock", model: penstock-small, cost_per_mtok: {{prompt: 1, completion: 1}}}}
+  - {{id: large, url: "unix:{folder}/large.sock", model: penstock-large, cost_per_mtok: {{prompt: 9, completion: 9}}}}
+"""
+"""Where the small model costs a ninth; to be formatted with what follows it."""
 POLICY = """
 schema_version: 1
 deployments:

@@ -19,20 +19,19 @@ from routing_policies.quality.model import PairModel
 from routing_policies.quality.training import Trainer
 from tests.gateway.cache.similar_stack import question, until
 from tests.gateway.cache.word_encoder import DIMENSIONS, NearJudge, WordEncoder
-from tests.gateway.stack import Stack, running
+from tests.gateway.stack import PRICED_PAIR, Stack, running
 from tests.routing_policies.quality.prompts import outcomes
 
-POLICY = """
-schema_version: 1
-deployments:
-  - {{id: small, url: "unix:{folder}/small.sock", model: penstock-small, cost_per_mtok: {{prompt: 1, completion: 1}}}}
-  - {{id: large, url: "unix:{folder}/large.sock", model: penstock-large, cost_per_mtok: {{prompt: 9, completion: 9}}}}
+POLICY = (
+    PRICED_PAIR
+    + """\
 routes:
   - id: main
     match: {{models: [auto]}}
     select: {{policy: quality_then_latency, min_quality: 0.5, candidates: [small, large]}}
 {cache}
 """
+)
 EASY = "Please add 17 and 45."
 """For the small model by its features; the embedding of `add` says otherwise."""
 PLENTY_S = 30.0

@@ -18,19 +18,18 @@ from gateway.routing.prompt_of import prompt_of
 from gateway.routing.quality_files import load_predictors
 from routing_policies.quality.predictor import Predictor
 from routing_policies.quality.prompt import Prompt
-from tests.gateway.stack import running
+from tests.gateway.stack import PRICED_PAIR, running
 from tests.routing_policies.quality.prompts import prompt
 
-POLICY = """
-schema_version: 1
-deployments:
-  - {{id: small, url: "unix:{folder}/small.sock", model: penstock-small, cost_per_mtok: {{prompt: 1, completion: 1}}}}
-  - {{id: large, url: "unix:{folder}/large.sock", model: penstock-large, cost_per_mtok: {{prompt: 9, completion: 9}}}}
+POLICY = (
+    PRICED_PAIR
+    + """\
 routes:
   - id: good
     match: {{models: [auto]}}
     select: {{policy: quality_then_latency, min_quality: 0.8, candidates: [small, large]}}
 """
+)
 EASY = "What is 7 plus 5?"
 HARD = "Which of Croatia or Hungary has the lowest shipping price?"
 STRANGE = "Prove that every bounded entire function is constant."

@@ -10,13 +10,11 @@ from typing import Any
 import pytest
 
 from tests.gateway.scripted import Wire, complete, hang
-from tests.gateway.stack import Stack, chat, running
+from tests.gateway.stack import PRICED_PAIR, Stack, chat, running
 
-POLICY = """
-schema_version: 1
-deployments:
-  - {{id: small, url: "unix:{folder}/small.sock", model: penstock-small, cost_per_mtok: {{prompt: 1, completion: 1}}}}
-  - {{id: large, url: "unix:{folder}/large.sock", model: penstock-large, cost_per_mtok: {{prompt: 9, completion: 9}}}}
+POLICY = (
+    PRICED_PAIR
+    + """\
 routes:
   - id: main
     match: {{models: [auto]}}
@@ -26,6 +24,7 @@ routes:
       candidates: [small, large]
       shadow: {{id: large, ratio: {ratio}, max_in_flight: 1}}
 """
+)
 EASY = {"model": "auto", "messages": [{"role": "user", "content": "What is 7 plus 5?"}]}
 
 

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 
 import pytest
 
 from gateway.access.guesses import MAX_GUESSES, SPACE, WINDOW_S, Guesses
-from gateway.store.address import parse_store
 from gateway.store.base import Store
-from gateway.store.opening import open_store
-from tests.gateway.store.redis_server import RedisServer
 
 
 class Wall:
@@ -23,28 +18,9 @@ class Wall:
         return self.now
 
 
-@pytest.fixture(scope="module")
-def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path_factory.mktemp("redis")).start()
-    yield server
-    server.kill()
-
-
 @pytest.fixture
 def wall() -> Wall:
     return Wall()
-
-
-@pytest.fixture(params=["embedded", "redis"])
-async def store(request: pytest.FixtureRequest, tmp_path: Path, wall: Wall) -> AsyncIterator[Store]:
-    url = f"embedded:{tmp_path / 'store.sqlite3'}"
-    if request.param == "redis":
-        server: RedisServer = request.getfixturevalue("redis")
-        server.admin.flushall()
-        url = server.url
-    opened = open_store(parse_store(url), timeout_s=5.0, clock=asyncio.get_running_loop().time, wall=wall)
-    yield opened
-    await opened.aclose()
 
 
 async def test_replicas_allow_no_more_guesses_together_than_one_does(store: Store, wall: Wall) -> None:

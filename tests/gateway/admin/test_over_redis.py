@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
-
-import pytest
 
 from tests.gateway.admin.test_canary import CANARY, ask, start
 from tests.gateway.admin.test_policy_life import apply, in_force, slower, stored
@@ -15,13 +12,6 @@ from tests.gateway.stack import Stack, chat
 from tests.gateway.store.redis_server import RedisServer
 
 PATIENCE_S = 60.0
-
-
-@pytest.fixture(scope="module")
-def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path_factory.mktemp("redis")).start()
-    yield server
-    server.kill()
 
 
 async def replicas(exits: AsyncExitStack, folder: Path, url: str, num: int = 2) -> list[Stack]:

@@ -11,7 +11,7 @@ from typing import Any
 from gateway.telemetry.tape import Tape, read_tape
 from routing_policies.replay import RecordedRequest
 from tests.gateway.admin.test_policy_life import POLICY, apply, in_force, stored
-from tests.gateway.stack import Stack, chat, policy_text, running
+from tests.gateway.stack import PRICED_PAIR, Stack, chat, policy_text, running
 
 NUM = 240
 
@@ -127,16 +127,15 @@ def test_equal_words_have_other_digests_on_another_machine(tmp_path: Path) -> No
     assert one.digest("anna") == one.digest("anna") != two.digest("anna")
 
 
-BY_QUALITY = """
-schema_version: 1
-deployments:
-  - {{id: small, url: "unix:{folder}/small.sock", model: penstock-small, cost_per_mtok: {{prompt: 1, completion: 1}}}}
-  - {{id: large, url: "unix:{folder}/large.sock", model: penstock-large, cost_per_mtok: {{prompt: 9, completion: 9}}}}
+BY_QUALITY = (
+    PRICED_PAIR
+    + """\
 routes:
   - id: main
     match: {{models: [auto]}}
     select: {select}
 """
+)
 WAYS = (
     "{policy: first_available, candidates: [small, large]}",
     "{policy: quality_then_latency, min_quality: 0.02, candidates: [small, large]}",

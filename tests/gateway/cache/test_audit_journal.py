@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
-
-import pytest
-
 from gateway.cache.audit_book import AuditBook
 from gateway.cache.audit_journal import SPACE, AuditJournal
 from gateway.cache.audit_record import AuditRecord, Texts, decode_record, encode_record
 from gateway.cache.error_budget import CLOSED
 from gateway.cache.evidence import BUCKET_S
 from gateway.cache.route_book import RouteBooks, Whose
-from gateway.store.address import parse_store
 from gateway.store.base import Store
-from gateway.store.opening import open_store
 from tests.gateway.cache.word_encoder import NearJudge
-from tests.gateway.store.redis_server import RedisServer
 
 MINE = Whose("acme", "faq")
 
@@ -62,18 +53,6 @@ class Process:
     async def tell(self) -> None:
         self.journal.count_traffic()
         await self.journal.flush()
-
-
-@pytest.fixture(params=["embedded", "redis"])
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    url = f"embedded:{tmp_path / 'store.sqlite3'}"
-    if request.param == "redis":
-        server: RedisServer = request.getfixturevalue("redis")
-        server.admin.flushall()
-        url = server.url
-    opened = open_store(parse_store(url), timeout_s=5.0, clock=asyncio.get_running_loop().time, wall=lambda: 1000.0)
-    yield opened
-    await opened.aclose()
 
 
 async def test_what_one_process_found_another_one_knows_after_its_death(store: Store) -> None:

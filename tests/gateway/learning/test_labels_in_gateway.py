@@ -9,22 +9,21 @@ from pathlib import Path
 
 from tests.gateway.cache.similar_stack import ask, cache_of, keep, similar
 from tests.gateway.cache.test_audit import Deployment
-from tests.gateway.stack import Stack, running
+from tests.gateway.stack import PRICED_PAIR, Stack, running
 from tests.gateway.test_shadows import EASY, POLICY, counted, saying
 from tests.routing_policies.quality.labels import labels
 from tests.routing_policies.quality.prompts import prompt
 
-CACHED = """
-schema_version: 1
-deployments:
-  - {{id: small, url: "unix:{folder}/small.sock", model: penstock-small, cost_per_mtok: {{prompt: 1, completion: 1}}}}
-  - {{id: large, url: "unix:{folder}/large.sock", model: penstock-large, cost_per_mtok: {{prompt: 9, completion: 9}}}}
+CACHED = (
+    PRICED_PAIR
+    + """\
 routes:
   - id: main
     match: {{models: [auto]}}
     select: {{policy: quality_then_latency, min_quality: 0.8, candidates: [small, large]}}
     cache: {{mode: exact_then_semantic, ttl_s: 60, audit_ratio: 1.0}}
 """
+)
 ASKED = "How do I reset the password of a mailbox?"
 
 

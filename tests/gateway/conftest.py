@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from gateway.store.address import parse_store
+from gateway.store.base import Store
+from gateway.store.opening import open_store
 from tests.gateway.store.redis_server import RedisServer
 
 
@@ -25,3 +29,17 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     redis: RedisServer = request.getfixturevalue("redis")
     redis.admin.flushall()
     return redis.url
+
+
+@pytest.fixture
+def wall() -> Callable[[], float]:
+    """The store's wall clock."""
+    return lambda: 1000.0
+
+
+@pytest.fixture
+async def store(url: str, wall: Callable[[], float]) -> AsyncIterator[Store]:
+    """An open store of each kind."""
+    opened = open_store(parse_store(url), timeout_s=5.0, clock=asyncio.get_running_loop().time, wall=wall)
+    yield opened
+    await opened.aclose()
