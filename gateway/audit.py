@@ -7,7 +7,6 @@ deployment's answer is there anyway. Nothing is asked under load: what could not
 from __future__ import annotations
 
 import random
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, Literal
 
@@ -25,6 +24,7 @@ from gateway.cache.entry import CacheEntry
 from gateway.cache.quest import Quest
 from gateway.cache.route_book import Whose
 from gateway.cache.semantic import Embeds, Finding
+from gateway.recent import Recent
 from gateway.request import ChatRequest
 from gateway.routing.planned_route import PlannedRoute
 from gateway.turn import Turn
@@ -84,7 +84,7 @@ class Auditor:
         self._tasks = tasks
         self._rng = rng
         self._wall = wall
-        self._served: OrderedDict[str, _Case] = OrderedDict()
+        self._served: Recent[str, _Case] = Recent(MAX_SERVED)
         self._choice = AuditChoice()
 
     def served(self, turn: Turn, request: ChatRequest, planned: PlannedRoute, quest: Quest) -> None:
@@ -96,8 +96,6 @@ class Auditor:
         probability = self._choice.of_served(*pair, finding.chance, quest.wanted.rule.audit_ratio, quest.book)
         case = _case(turn.record.request_id, quest, finding, finding.entry, was_served=True)
         self._served[case.request_id] = case
-        if len(self._served) > MAX_SERVED:
-            self._served.popitem(last=False)
         if self._draw(probability):
             self._choice.audited(*pair)
             question = Question(request, request.document, turn.snapshot, planned, turn.record.tenant, turn.cache_salt)

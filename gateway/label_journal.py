@@ -6,12 +6,12 @@ A key is the time of its label in milliseconds, the process and a number, so tha
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, Protocol
 
 from gateway.cache.sealed import seal, unseal
+from gateway.recent import Recent
 from gateway.store.base import Store, StoreUnavailable
 from gateway.store.follower import Follower
 from routing_policies.quality.label import Label, decode_label, encode_label
@@ -47,7 +47,7 @@ class LabelJournal:
         self._retention_s = retention_s
         self._wall = wall
         self._num = 0
-        self._waiting: OrderedDict[str, Label | None] = OrderedDict()
+        self._waiting: Recent[str, Label | None] = Recent(MAX_WAITING)
         self._follower = Follower(store, SPACE, self._take)
         self._is_wanted = asyncio.Event()
 
@@ -95,8 +95,6 @@ class LabelJournal:
 
     def _put(self, key: str, label: Label | None) -> None:
         self._waiting[key] = label
-        if len(self._waiting) > MAX_WAITING:
-            self._waiting.popitem(last=False)
 
     async def _take(self, key: str, value: bytes | None) -> None:
         if value is None:

@@ -7,7 +7,6 @@ take the place of those that came from a file, as long as they predict labels be
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -15,6 +14,7 @@ from gateway.background import BackgroundTasks
 from gateway.background_ask import Question
 from gateway.cache.semantic import Vector
 from gateway.embedding.embedder import Embedder
+from gateway.recent import Recent
 from gateway.routing.prompt_of import asked_text, prompt_of
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.turn import Turn
@@ -63,7 +63,7 @@ class Learner:
         self._wall = wall
         self._hasher = WordHasher()
         self._books: dict[Pair, LabelBook] = {}
-        self._answers: OrderedDict[tuple[str, str], _Given] = OrderedDict()
+        self._answers: Recent[tuple[str, str], _Given] = Recent(MAX_ANSWERS)
         self.keep: Callable[[Label], None] = lambda label: None
         """Makes a label last, and has it taken here and elsewhere."""
 
@@ -74,8 +74,6 @@ class Learner:
             if judge.deployment == record.deployment:
                 given = _Given(judge.deployment, judge.predictor.pair, judged.features, turn.known_vector)
                 self._answers[record.tenant, record.request_id] = given
-                if len(self._answers) > MAX_ANSWERS:
-                    self._answers.popitem(last=False)
 
     def note_wrong(self, request_id: str, tenant: str) -> bool:
         """A product says that the answer was wrong; whether a prediction let it be given."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import Final
 
 from gateway.cache.error_budget import audit_probability
 from gateway.cache.route_book import RouteBook
+from gateway.recent import Recent
 
 MAX_EXPOSURES: Final = 3
 """Of one question to the same answer; from then on it is audited at once, for what is asked often goes wrong often."""
@@ -24,7 +24,7 @@ class AuditChoice:
     __slots__ = ("_exposures",)
 
     def __init__(self) -> None:
-        self._exposures: OrderedDict[tuple[bytes, bytes], int] = OrderedDict()
+        self._exposures: Recent[tuple[bytes, bytes], int] = Recent(MAX_PAIRS)
         """How often a question was given the same similar answer since it was last audited."""
 
     def of_served(self, asked: bytes, kept: bytes, chance: float, audit_ratio: float, book: RouteBook) -> float:
@@ -32,9 +32,7 @@ class AuditChoice:
         doubt = 1.0 - chance
         probability = audit_probability(audit_ratio, doubt, book.usual_doubt(doubt))
         pair = asked, kept
-        exposures = self._exposures[pair] = self._exposures.pop(pair, 0) + 1
-        if len(self._exposures) > MAX_PAIRS:
-            self._exposures.popitem(last=False)
+        exposures = self._exposures[pair] = self._exposures.get(pair, 0) + 1
         return 1.0 if exposures >= MAX_EXPOSURES and probability > 0.0 else probability
 
     def audited(self, asked: bytes, kept: bytes) -> None:

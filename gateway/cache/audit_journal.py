@@ -8,7 +8,6 @@ s.TENANT/ROUTE         how much is dared there
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
@@ -21,6 +20,7 @@ from gateway.cache.error_budget import CLOSED
 from gateway.cache.evidence import BUCKET_S, WINDOW_S, Traffic
 from gateway.cache.route_book import RouteBook, RouteBooks, Whose
 from gateway.cache.sealed import seal, unseal
+from gateway.recent import Recent
 from gateway.store.base import Entry, Store, StoreUnavailable
 
 SPACE: Final = "cache.audits"
@@ -57,7 +57,7 @@ class AuditJournal:
         self._books = books
         self._holder = holder
         self._wall = wall
-        self._waiting: OrderedDict[str, tuple[bytes, float]] = OrderedDict()
+        self._waiting: Recent[str, tuple[bytes, float]] = Recent(MAX_WAITING)
         self._written: dict[str, _Counts] = {}
         self._cursor: int | None = None
         self._has_news = asyncio.Event()
@@ -127,9 +127,6 @@ class AuditJournal:
 
     def _put(self, key: str, value: bytes, ttl_s: float) -> None:
         self._waiting[key] = (value, ttl_s)
-        self._waiting.move_to_end(key)
-        if len(self._waiting) > MAX_WAITING:
-            self._waiting.popitem(last=False)
         if not key.startswith(_TRAFFIC):
             self._has_news.set()
 

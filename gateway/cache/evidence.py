@@ -8,11 +8,12 @@ The interval is Wilson's (1927), for as many audits as the weights are worth (Ki
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Final
 
 import msgspec
+
+from gateway.recent import Recent
 
 WINDOW_S: Final = 24 * 3600.0
 MAX_SAMPLES: Final = 4096
@@ -64,7 +65,7 @@ class Evidence:
     __slots__ = ("_samples", "_traffic")
 
     def __init__(self) -> None:
-        self._samples: OrderedDict[str, Sample] = OrderedDict()
+        self._samples: Recent[str, Sample] = Recent(MAX_SAMPLES)
         self._traffic: dict[tuple[str, int], Traffic] = {}
 
     def note_request(self, now: float, *, source: str = "") -> None:
@@ -90,8 +91,6 @@ class Evidence:
     def add(self, sample: Sample) -> None:
         """In place of what was known under its id."""
         self._samples[sample.id] = sample
-        if len(self._samples) > MAX_SAMPLES:
-            self._samples.popitem(last=False)
 
     def expire(self, now: float) -> None:
         """Forget what is older than the window."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol
@@ -16,6 +15,7 @@ from gateway.cache.fingerprint import Fingerprint, fingerprint, scope_of, stream
 from gateway.cache.quarantine import QUARANTINE_S, Quarantines, digest_of
 from gateway.cache.shared_answer import SharedAnswers
 from gateway.cache.wanted import Wanted
+from gateway.recent import Recent
 from gateway.request import ChatRequest
 from gateway.telemetry.record import CacheResult, Usage
 
@@ -74,7 +74,7 @@ class ExactCache:
         self._wall = wall
         self._wrong = Quarantines()
         self._others: Others | None = None
-        self._hits: OrderedDict[str, str] = OrderedDict()
+        self._hits: Recent[str, str] = Recent(_MAX_HITS_KNOWN)
         """The request that was answered from the cache → the entry that answered it."""
         self.on_doubt: Callable[[str, str], object] = lambda request_id, tenant: None
         """Told of feedback that came to another process; the answer may be one that nobody keeps."""
@@ -173,8 +173,6 @@ class ExactCache:
     def note_hit(self, request_id: str, entry_id: str) -> None:
         """Remember which entry answered this request, so that feedback can name it."""
         self._hits[request_id] = entry_id
-        if len(self._hits) > _MAX_HITS_KNOWN:
-            self._hits.popitem(last=False)
 
     def note_wrong(self, request_id: str, tenant: str) -> bool:
         """The answer of this request was wrong: quarantine the entry behind it, its own or the one that it was given,

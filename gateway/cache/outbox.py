@@ -9,6 +9,7 @@ from typing import Final, Literal
 
 from gateway.cache.entry import CacheEntry, encode_entry
 from gateway.cache.notices import SPACE, entry_key
+from gateway.recent import Recent
 from gateway.store.base import Loss, Store, StoreUnavailable
 
 SharingEvent = Literal["written", "taken", "purged", "quarantined", "dropped", "corrupt"]
@@ -52,9 +53,9 @@ class Outbox:
         self._count = count
         self._entries: OrderedDict[str, _Letter] = OrderedDict()
         self._notices: OrderedDict[str, _Letter] = OrderedDict()
-        self._removals: OrderedDict[str, None] = OrderedDict()
+        self._removals: Recent[str, None] = Recent(MAX_REMOVALS)
         self._num_bytes = 0
-        self._versions: OrderedDict[str, int] = OrderedDict()
+        self._versions: Recent[str, int] = Recent(_MAX_KNOWN)
         self._has_work = asyncio.Event()
 
     @property
@@ -89,8 +90,6 @@ class Outbox:
         """Have an entry removed."""
         self.take_back(key)
         self._removals[key] = None
-        if len(self._removals) > MAX_REMOVALS:
-            self._removals.popitem(last=False)
         self._has_work.set()
 
     def take_back(self, key: str) -> None:
@@ -156,9 +155,6 @@ class Outbox:
 
     def _remember(self, key: str, version: int) -> None:
         self._versions[key] = version
-        self._versions.move_to_end(key)
-        if len(self._versions) > _MAX_KNOWN:
-            self._versions.popitem(last=False)
 
     def _return(self, letter: _Letter) -> None:
         """Back where it was, unless a newer one has come or the store will not have it."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from hashlib import blake2b
 from typing import Any, Final
 
 import msgspec
+
+from gateway.recent import Recent
 
 QUARANTINE_S: Final = 30 * 24 * 3600.0
 """How long the same answer to the same request is not kept again."""
@@ -37,21 +38,15 @@ class Quarantines:
     __slots__ = ("_wrong",)
 
     def __init__(self) -> None:
-        self._wrong: OrderedDict[bytes, OrderedDict[bytes, float]] = OrderedDict()
+        self._wrong: Recent[bytes, Recent[bytes, float]] = Recent(MAX_QUESTIONS)
 
     def __len__(self) -> int:
         return len(self._wrong)
 
     def add(self, exact: bytes, digest: bytes, until: float) -> None:
         """This answer to that question is wrong."""
-        answers = self._wrong.setdefault(exact, OrderedDict())
+        answers = self._wrong[exact] = self._wrong.get(exact) or Recent(MAX_ANSWERS)
         answers[digest] = until
-        answers.move_to_end(digest)
-        self._wrong.move_to_end(exact)
-        if len(answers) > MAX_ANSWERS:
-            answers.popitem(last=False)
-        if len(self._wrong) > MAX_QUESTIONS:
-            self._wrong.popitem(last=False)
 
     def covers(self, exact: bytes, answer: bytes, now: float) -> bool:
         """Whether the answer was called wrong; costs nothing for questions that nobody complained about."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Final, NamedTuple, Protocol
 
@@ -12,6 +11,7 @@ from gateway.cache.evidence import Evidence, Sample
 from gateway.cache.lookup_order import LookupOrder
 from gateway.cache.similarities import Similarities
 from gateway.cache.spending import Spending
+from gateway.recent import Recent
 
 MAX_BOOKS: Final = 4096
 _DOUBT_SMOOTHING: Final = 0.02
@@ -135,15 +135,13 @@ class RouteBooks:
     def __init__(self, judge: Judging) -> None:
         """`judge` is the one that is shipped."""
         self._judge = judge
-        self._books: OrderedDict[Whose, RouteBook] = OrderedDict()
+        self._books: Recent[Whose, RouteBook] = Recent(MAX_BOOKS)
 
     def of(self, whose: Whose) -> RouteBook:
         """Its book, new and empty if there was none."""
         book = self._books.get(whose)
         if book is None:
             book = self._books[whose] = RouteBook(self._judge)
-            if len(self._books) > MAX_BOOKS:
-                self._books.popitem(last=False)
         else:
             self._books.move_to_end(whose)
         return book

@@ -7,8 +7,9 @@ requests, and as their sum nears its share of the bound only surer answers are g
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import Final
+
+from gateway.recent import Recent
 
 MEMORY: Final = 10_000
 """Requests over which it is reckoned; older ones fade."""
@@ -32,7 +33,7 @@ class Spending:
     def __init__(self) -> None:
         self._doubt = 0.0
         self._requests = float(BEGINNING)
-        self._given: OrderedDict[tuple[bytes, bytes], None] = OrderedDict()
+        self._given: Recent[tuple[bytes, bytes], None] = Recent(MAX_PAIRS)
         """Who was given what: once more of the same is no new risk, and audited soon."""
 
     def note_request(self) -> None:
@@ -45,8 +46,6 @@ class Spending:
         if not self.is_given(asked, kept):
             self._doubt += 1.0 - chance
             self._given[asked, kept] = None
-            if len(self._given) > MAX_PAIRS:
-                self._given.popitem(last=False)
 
     def is_given(self, asked: bytes, kept: bytes) -> bool:
         """Whether the same was given before."""
