@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 Message = dict[str, Any]
 Edit = Callable[[str], str]
 
 _INSTRUCTING: Final = frozenset({"system", "developer"})
-_FENCED: Final = re.compile(r"(^```.*?^```[^\n]*$|^~~~.*?^~~~[^\n]*$)", re.MULTILINE | re.DOTALL)
+# As in CommonMark: indented in a list or not, closed by as many marks at least, or else by the text's end.
+_FENCED: Final = re.compile(
+    r"^[ \t]*(?P<fence>`{3,}(?=[^`\n]*$)|~{3,})[^\n]*(?:$.*?^[ \t]*(?P=fence)[`~]*[ \t\r]*$|.*\Z)",
+    re.MULTILINE | re.DOTALL,
+)
 
 
 class Conversation:
@@ -44,8 +48,16 @@ class Conversation:
         turns = self.turns()
         return turns[-1].start if len(turns) > 1 else len(self.messages)
 
+    def only(self, indexes: Iterable[int]) -> Conversation:
+        """The messages at these places."""
+        return Conversation([self.messages[index] for index in indexes])
+
+    def instructs(self, index: int) -> bool:
+        """Whether the message is a system or developer message, wherever it stands."""
+        return self.messages[index]["role"] in _INSTRUCTING
+
     def old_messages(self) -> range:
-        """Indexes between the instructions and the last turn: what strategies may work on freely."""
+        """Indexes between the first instructions and the last turn: what strategies may work on."""
         return range(self.turns()[0].stop, self.last_turn_begins())
 
 
@@ -79,8 +91,11 @@ def outside_code(text: str, edit: Edit) -> str:
     """`edit` applied to everything but fenced code, which stays as it is."""
     if "```" not in text and "~~~" not in text:
         return edit(text)
-    pieces = _FENCED.split(text)
-    return "".join(piece if index % 2 else edit(piece) for index, piece in enumerate(pieces))
+    pieces, end = [], 0
+    for code in _FENCED.finditer(text):
+        pieces += [edit(text[end : code.start()]), code.group()]
+        end = code.end()
+    return "".join([*pieces, edit(text[end:])])
 
 
 def has_code(text: str) -> bool:

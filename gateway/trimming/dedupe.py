@@ -20,7 +20,7 @@ def dedupe(conversation: Conversation) -> Conversation:
     """
     seen: set[str] = set()
     messages = list(conversation.messages)
-    old = conversation.old_messages()
+    old = {index for index in conversation.old_messages() if not conversation.instructs(index)}
     for index, message in enumerate(messages):
 
         def drop(text: str, *, is_old: bool = index in old) -> str:

@@ -58,7 +58,10 @@ def _smaller(url: str, max_side_px: int, where: str) -> tuple[str, int] | None:
                 return None
             smaller = _scaled(image, max_side_px)
             encoded = _encoded(smaller, image.format)
-    except (UnidentifiedImageError, Image.DecompressionBombError, OSError, SyntaxError, ValueError) as error:
+    except Image.DecompressionBombError as error:  # so many that Pillow would not even open it
+        reason = f"the image unpacks to far too many pixels; send at most {MAX_PIXELS}"
+        raise InvalidRequest(f"{where}: {reason}.", param=where) from error
+    except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
         raise InvalidRequest(
             f"{where}: this is no image that can be read. Send a JPEG, PNG or WebP.", param=where
         ) from error

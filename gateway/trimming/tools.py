@@ -7,7 +7,8 @@ from typing import Final
 from gateway.trimming.conversation import Conversation, Message, edited
 
 CAP_BYTES: Final = 2048
-"""Of one old tool output."""
+"""Of one old tool output, besides the note."""
+_NOTE_BYTES: Final = 64
 
 _OUTPUTS: Final = frozenset({"tool", "function"})
 
@@ -26,8 +27,12 @@ def _capped(message: Message) -> Message:
 
 
 def cap_text(text: str) -> str:
-    """At most about CAP_BYTES characters, cut in the middle, with a note of how much is missing."""
-    if len(text) <= CAP_BYTES:
+    """CAP_BYTES of its beginning and its end, with a note of how much is missing; a little more is not worth a cut."""
+    if len(text) <= CAP_BYTES // 4:  # four bytes a character are the most
         return text
-    head, tail = CAP_BYTES * 3 // 4, CAP_BYTES // 4
-    return f"{text[:head]}\n[{len(text) - head - tail} characters left out]\n{text[-tail:]}"
+    data = text.encode()
+    if len(data) <= CAP_BYTES + _NOTE_BYTES:
+        return text
+    head = data[: CAP_BYTES * 3 // 4].decode(errors="ignore")  # half a character is left out
+    tail = data[-(CAP_BYTES // 4) :].decode(errors="ignore")
+    return f"{head}\n[{len(text) - len(head) - len(tail)} characters left out]\n{tail}"

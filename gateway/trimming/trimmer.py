@@ -12,7 +12,7 @@ from gateway.trimming.dedupe import dedupe
 from gateway.trimming.minify import minify
 from gateway.trimming.passages import extract_passages
 from gateway.trimming.tools import cap_tool_outputs
-from gateway.trimming.turns import drop_old_turns
+from gateway.trimming.turns import recent_turns
 from routing_policies.document import Trim, TrimStrategy
 
 DEFAULT_BYTES_PER_TOKEN: Final = 4.0
@@ -68,12 +68,17 @@ class PolicyTrimmer:
 
 
 def _trimmed(request: ChatRequest, strategies: tuple[TrimStrategy, ...], budget_bytes: int | None) -> Trimmed:
-    before = conversation = Conversation(request.document["messages"])
+    before = conversation = repeating = Conversation(request.document["messages"])
     cuts: list[tuple[TrimStrategy, int]] = []
     for strategy in _ORDER:
         if strategy not in strategies:
             continue
-        shorter = _apply(strategy, conversation, budget_bytes)
+        if strategy == "dedupe":
+            repeating = conversation
+        if strategy == "drop_old_turns" and "dedupe" in strategies:
+            shorter = conversation if budget_bytes is None else _recent(conversation, repeating, budget_bytes)
+        else:
+            shorter = _apply(strategy, conversation, budget_bytes)
         gain = conversation.num_bytes - shorter.num_bytes
         if gain > 0:
             cuts.append((strategy, gain))
@@ -83,7 +88,19 @@ def _trimmed(request: ChatRequest, strategies: tuple[TrimStrategy, ...], budget_
     return Trimmed(request.with_messages(conversation.messages), tuple(cuts))
 
 
-_ORDER: Final[tuple[TrimStrategy, ...]] = ("minify", "dedupe", "cap_tool_outputs", "drop_old_turns", "extract_passages")
+def _recent(conversation: Conversation, repeating: Conversation, budget_bytes: int) -> Conversation:
+    """Without its oldest turns. What a later turn repeats of one that goes, it says itself again (`repeating` is the
+    conversation before repetitions were dropped), and where that is too much, more turns go."""
+    while True:
+        kept = recent_turns(conversation, budget_bytes)
+        if len(kept) == len(conversation.messages):
+            return conversation
+        repeating = repeating.only(kept)
+        conversation = dedupe(repeating)
+
+
+_ORDER: Final[tuple[TrimStrategy, ...]] = ("minify", "cap_tool_outputs", "dedupe", "drop_old_turns", "extract_passages")
+"""Capped before deduped: what an output lost in its middle, nothing later may refer to."""
 
 
 def _apply(strategy: TrimStrategy, conversation: Conversation, budget_bytes: int | None) -> Conversation:
@@ -96,5 +113,5 @@ def _apply(strategy: TrimStrategy, conversation: Conversation, budget_bytes: int
     if budget_bytes is None:
         return conversation
     if strategy == "drop_old_turns":
-        return drop_old_turns(conversation, budget_bytes)
+        return conversation.only(recent_turns(conversation, budget_bytes))
     return extract_passages(conversation, budget_bytes)

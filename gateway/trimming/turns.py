@@ -11,24 +11,31 @@ STEP_RATIO: Final = 0.8
 turns it falls in the same place, and the prompts of those turns share their beginning."""
 
 
-def drop_old_turns(conversation: Conversation, budget_bytes: int) -> Conversation:
-    """Without as many of the oldest turns as it takes; whole turns, so that no tool call loses its answer.
+def recent_turns(conversation: Conversation, budget_bytes: int) -> list[int]:
+    """Indexes of what stays when as many of the oldest turns go as it takes; whole turns, so that no tool call loses
+    its answer.
 
-    Instructions and the last turn stay, whatever the budget.
+    Instructions, wherever they stand, and the last turn stay, whatever the budget.
     """
     turns = conversation.turns()
-    sizes = [sum(size_of(conversation.messages[index]) for index in turn) for turn in turns]
-    missing = sum(sizes) - budget_bytes
+    sizes = [sum(_sizes(conversation, turn)) for turn in turns]
+    missing = conversation.num_bytes - budget_bytes
+    everything = range(len(conversation.messages))
     if missing <= 0 or len(turns) <= 2:
-        return conversation
-    step = _step(budget_bytes - sizes[0])
+        return [*everything]
+    step = _step(sum(sizes) - missing)
     goal = -(-missing // step) * step  # the next step at which enough is gone
     dropped, count = 0, 1
     while count < len(turns) - 1 and dropped < goal:
         dropped += sizes[count]
         count += 1
-    kept = [*turns[0], *(index for turn in turns[count:] for index in turn)]
-    return Conversation([conversation.messages[index] for index in kept])
+    first = turns[count].start
+    return [index for index in everything if index >= first or conversation.instructs(index)]
+
+
+def _sizes(conversation: Conversation, turn: range) -> list[int]:
+    """Of the messages that may go."""
+    return [size_of(conversation.messages[index]) for index in turn if not conversation.instructs(index)]
 
 
 def _step(room_bytes: int) -> int:

@@ -87,11 +87,13 @@ def test_a_picture_that_lies_on_its_side_is_turned_before_the_note_about_it_is_l
 
 def test_a_bomb_is_refused_from_its_header() -> None:
     header = struct.pack(">IIBBBBB", 60_000, 60_000, 8, 2, 0, 0, 0)
-    chunk = b"IHDR" + header
-    bomb = b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + chunk + struct.pack(">I", zlib.crc32(chunk))
+    chunks = (b"IHDR" + header, b"IDAT" + zlib.compress(bytes(1000)))
+    packed = (struct.pack(">I", len(chunk) - 4) + chunk + struct.pack(">I", zlib.crc32(chunk)) for chunk in chunks)
+    bomb = b"\x89PNG\r\n\x1a\n" + b"".join(packed)
     with pytest.raises(InvalidRequest) as caught:
         shrunk(asking(picture(10, 10), data_url(bomb)), 100)
     assert caught.value.param == "messages[0].content[2].image_url.url"
+    assert "pixels" in caught.value.message, "it is a PNG, and only too large"
 
 
 @pytest.mark.parametrize(

@@ -128,6 +128,77 @@ def test_a_tool_call_never_loses_its_answer() -> None:
     assert all(len(message["content"]) < 2200 for message in after if message["role"] == "tool")
 
 
+@pytest.mark.parametrize("role", ["system", "developer"])
+@pytest.mark.parametrize("budget", [200, 600])
+def test_instructions_given_in_the_middle_outlive_the_turns_around_them(role: str, budget: int) -> None:
+    order = {"role": role, "content": "From here on answer in French. " * 8}
+    messages = [SYSTEM, *turn(1), *turn(2), order, *turn(3), order, *turn(4), {"role": "user", "content": "Last?"}]
+    after = trimmed(messages, budget)
+    assert [message for message in after if message["role"] in ("system", "developer")] == [
+        {**message, "content": message["content"].rstrip()} for message in (SYSTEM, order, order)
+    ], "minify takes the white space at their end, and nobody takes more"
+    assert len(after) < len(messages)
+
+
+def test_what_was_said_before_is_said_again_when_the_turn_that_said_it_goes() -> None:
+    terms = "The terms of the contract are these. " * 20
+    messages = [SYSTEM, *turn(0), {"role": "user", "content": f"Read this.\n\n{terms}"}, turn(1)[1]]
+    for number in range(2, 12):
+        messages += [{"role": "user", "content": f"{terms}\n\nAnd {number}?"}, turn(number, words=10)[1]]
+    messages.append({"role": "user", "content": "Last?"})
+    after = trimmed(messages, 600, "dedupe", "drop_old_turns")
+    texts = [message["content"] for message in after]
+    assert len(after) < len(messages)
+    assert any("[said before]" in text for text in texts)
+    first = next(number for number, text in enumerate(texts) if "[said before]" in text)
+    assert any(terms.strip() in text for text in texts[:first]), "what is referred to is still there"
+
+
+def test_what_an_output_lost_in_its_middle_is_not_referred_to() -> None:
+    rows = "\n\n".join(f"row {number} " + "of many columns " * 20 for number in range(40))
+    messages: list[dict[str, Any]] = []
+    for name in ("a", "b"):
+        call = {"id": name, "type": "function", "function": {"name": "look", "arguments": "{}"}}
+        messages += [
+            {"role": "user", "content": f"look at {name}"},
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": name, "content": rows},
+        ]
+    quoted = rows.split("\n\n")[20]
+    messages += [{"role": "user", "content": f"{quoted}\n\nWhat is in it?"}, {"role": "assistant", "content": "Much."}]
+    messages.append({"role": "user", "content": "Last?"})
+    after = trimmed(messages, None, "dedupe", "cap_tool_outputs")
+    assert after[-3] == messages[-3]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "```python\nx   =   1   \n\n\n\ny = 2",
+        "1. Like this:\n\n   ```python\n   x   =   1   \n   ```",
+        "````md\n```\nx   =   1   \n```\n\n\n\n````",
+        "~~~\nx   =   1   \n~~~~",
+        "```\r\nx   =   1   \r\n```",
+    ],
+    ids=["never closed", "in a list", "around another fence", "tildes", "CRLF"],
+)
+def test_code_stays_however_it_is_fenced(code: str) -> None:
+    assert minify_text(f"See:\n{code}") == f"See:\n{code}"
+
+
+def test_what_stands_behind_a_fence_is_text_again() -> None:
+    assert minify_text("```\na   b\n```\na   b\n```x``` y   z") == "```\na   b\n```\na  b\n```x``` y  z"
+
+
+def test_a_capped_output_is_measured_in_bytes_and_cut_between_characters() -> None:
+    text = "begin " + "é😀x" * 3000 + " end"
+    capped = cap_text(text)
+    assert len(capped.encode()) <= 2048 + 64
+    assert capped.startswith("begin é😀")
+    assert capped.endswith(" end")
+    assert cap_text(capped) == capped
+
+
 def test_a_capped_output_says_how_much_is_missing() -> None:
     text = "a" * 3000 + "z" * 3000
     capped = cap_text(text)
