@@ -6,7 +6,7 @@ A field may be null where OpenAI allows it. Unknown fields are not listed here a
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, Struct
 
@@ -18,12 +18,22 @@ MAX_LOGIT_BIAS = 1024
 MAX_TOOLS = 128
 
 # In Python `$` also matches before a final line feed; the look-ahead says what JSON Schema means by it.
-Name = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_-]+(?!\n)$")]
+_NAME: Final = r"^[A-Za-z0-9_-]+(?!\n)$"
+_TOKEN_ID: Final = r"^[0-9]{1,9}(?!\n)$"
+_IMAGE: Final = r"^data:image/"
+IN_WORDS: Final = {
+    repr(_NAME): "letters, digits, _ and - only",
+    repr(_TOKEN_ID): "a token id, 1 to 9 digits",
+    repr(_IMAGE): "the image itself as data:image/png;base64,…; addresses are not fetched",
+}
+"""What each pattern asks for, by the pattern as messages quote it."""
+
+Name = Annotated[str, Meta(min_length=1, max_length=64, pattern=_NAME)]
 TokenCount = Annotated[int, Meta(ge=1, le=MAX_OUTPUT_TOKENS)]
 Penalty = Annotated[float, Meta(ge=-2, le=2)]
 Ratio = Annotated[float, Meta(ge=0, le=1)]
 StopString = Annotated[str, Meta(min_length=1, max_length=1024)]
-TokenId = Annotated[str, Meta(pattern=r"^[0-9]{1,9}(?!\n)$")]
+TokenId = Annotated[str, Meta(pattern=_TOKEN_ID)]
 Bias = Annotated[float, Meta(ge=-100, le=100)]
 Label = Annotated[str, Meta(max_length=512)]
 
@@ -50,7 +60,7 @@ class RefusalPart(Struct, frozen=True, tag_field="type", tag="refusal"):
 class ImageUrl(Struct, frozen=True):
     """Where the image is: always inside the request, as a `data:` URL."""
 
-    url: Annotated[str, Meta(pattern=r"^data:image/")]
+    url: Annotated[str, Meta(pattern=_IMAGE)]
     detail: Literal["auto", "low", "high"] | None = None
 
 

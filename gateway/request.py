@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from gateway.chat_fields import (
+    IN_WORDS,
     PRIVILEGED_FIELDS,
     AssistantMessage,
     AudioPart,
@@ -189,11 +190,18 @@ def _invalid_field(text: str) -> InvalidRequest:
     """Translate msgspec's "Expected … - at `$.a[0].b`" into a message and a `param` path."""
     reason, _, where = text.partition(" - at `")
     path = where.removeprefix("key` in `").rstrip("`").lstrip("$.")
+    reason = _in_words(reason)
     missing = _MISSING_FIELD.search(reason)
     if missing is not None:
         path = f"{path}.{missing.group(1)}" if path else missing.group(1)
         return InvalidRequest(f"{path}: this field is required.", param=path)
     return InvalidRequest(f"{path}: {reason[:1].lower()}{reason[1:]}.", param=path or None)
+
+
+def _in_words(reason: str) -> str:
+    """A regular expression is no help to whoever has to change a request."""
+    pattern = reason.partition(" matching regex ")[2]
+    return f"Expected {IN_WORDS[pattern]}" if pattern in IN_WORDS else reason
 
 
 def _check_relations(fields: ChatFields) -> None:

@@ -135,6 +135,12 @@ def test_refuses_images_that_would_have_to_be_fetched(url: str) -> None:
     error = refusal(messages=[{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}])
 
     assert error.param == "messages[0].content[0].image_url.url"
+    assert "addresses are not fetched" in error.message, "a pattern tells nobody what to send"
+
+
+def test_a_name_with_other_characters_is_refused_in_words() -> None:
+    error = refusal(tools=[{"type": "function", "function": {"name": "a b"}}])
+    assert error.message == "tools[0].function.name: expected letters, digits, _ and - only."
 
 
 REPEATED: list[tuple[bytes, str]] = [
