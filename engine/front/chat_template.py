@@ -55,7 +55,7 @@ class ChatTemplate:
     ) -> None:
         """`special_texts`: every text that the tokenizer turns into one special token. Raises EngineConfigError."""
         try:
-            self._template = BoundedEnvironment(now).from_string(source)
+            self._template = BoundedEnvironment(now).bounded_template(source)
         except jinja2.TemplateError as error:
             raise EngineConfigError(f"chat template: {error}") from error
         self.source = source
