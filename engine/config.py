@@ -33,7 +33,7 @@ class CoreConfig:
     kv_dtype: KVDtype = "auto"
     """What the KV pool holds; `auto`: the model's own numbers."""
     max_model_len: int = 0
-    """0: what the model's config says."""
+    """0: what the model's config says; of a model with two sets of rope frequencies, as far as the first reaches."""
     block_size: int = 16
     num_blocks: int = 0
     """0: sized from measured memory."""

@@ -137,6 +137,7 @@ def _model(config: CoreConfig, machine: Machine) -> Model:
         backend=machine.backend,
         quantization=config.quantization,
         split=None if team is None else team.split,
+        max_model_len=config.max_model_len,
     )
     if team is not None:
         model = team.lead(model)
@@ -214,7 +215,7 @@ def _model_len(config: CoreConfig, model: Model) -> int:
     longest = model.config.max_position_embeddings
     if config.max_model_len > longest:
         raise EngineConfigError(f"max_model_len: the model reaches {longest} tokens, got {config.max_model_len}")
-    return config.max_model_len or longest
+    return config.max_model_len or model.config.usual_model_len
 
 
 def _max_rows(config: CoreConfig) -> int:

@@ -38,7 +38,10 @@ def load_draft_model(config: CoreConfig, model: Model, machine: Machine) -> Mode
     if not folder.is_dir():
         raise EngineConfigError(f"draft_model_dir: {folder}: no such folder")
     backend = machine.backend_of_its_own()
-    draft_model = load_model(folder, dtype=machine.dtype, device=machine.device, backend=backend)
+    max_model_len = config.max_model_len or model.config.usual_model_len
+    draft_model = load_model(
+        folder, dtype=machine.dtype, device=machine.device, backend=backend, max_model_len=max_model_len
+    )
     ours, theirs = model.config.vocab_size, draft_model.config.vocab_size
     if ours != theirs or _vocabulary(config.model_dir) != _vocabulary(folder):
         raise EngineConfigError(f"draft_model_dir: {folder.name} has another tokenizer than {config.model_dir.name}")

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import torch
 
 from engine.models.config_reader import ConfigReader, ModelConfigError
-from engine.models.rope import RopeConfig, read_global_and_local_rope, read_rope_config
+from engine.models.rope import DivisorScaling, RopeConfig, read_global_and_local_rope, read_rope_config
 from engine.quantization.published import PublishedQuantization, read_published
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -108,6 +108,11 @@ class ModelConfig:
     published: PublishedQuantization | None = None
     """How the checkpoint's own weights are quantized; None: they are plain."""
 
+    @property
+    def usual_model_len(self) -> int:
+        """Longest sequence unless a longer one is asked for, which would change what short ones compute."""
+        return min(self.rope.original_max_positions or self.max_position_embeddings, self.max_position_embeddings)
+
 
 def read_json_object(path: Path) -> dict[str, Any]:
     """The JSON object in a file. Raises ModelConfigError naming the file."""
@@ -142,6 +147,10 @@ def read_base_config(reader: ConfigReader, traits: ModelTraits) -> ModelConfig:
         rope = read_rope_config(reader, max_positions, can_be_partial=traits.can_rotate_partly)
     if rope.rotated_size(head_dim) % 2:
         raise reader.error("partial_rotary_factor", f"{rope.rotated_share} of {head_dim} is not an even number")
+    for scaling in (rope.scaling, rope.long_scaling):
+        if isinstance(scaling, DivisorScaling) and 2 * len(scaling.divisors) != rope.rotated_size(head_dim):
+            expected = f"expected {rope.rotated_size(head_dim) // 2} short and as many long factors"
+            raise reader.error("rope_scaling", f"{expected}, got {len(scaling.divisors)}")
     return ModelConfig(
         model_type=reader.string("model_type"),
         vocab_size=reader.positive_integer("vocab_size"),

@@ -65,9 +65,16 @@ class ConfigReader:
     def positive_number(self, key: str, *, default: float | None = None) -> float:
         """A finite number above zero. Raises ModelConfigError."""
         value = self._get(key, default)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
+        if not _is_positive(value):
             raise self._wrong_type(key, "a number above 0", value)
         return float(value)
+
+    def positive_numbers(self, key: str) -> tuple[float, ...]:
+        """A list of finite numbers above zero. Raises ModelConfigError."""
+        value = self._get(key, None)
+        if not isinstance(value, list) or not all(_is_positive(item) for item in value):
+            raise self._wrong_type(key, "a list of numbers above 0", value)
+        return tuple(map(float, value))
 
     def boolean(self, key: str, *, default: bool | None = None) -> bool:
         """True or false. Raises ModelConfigError."""
@@ -116,6 +123,10 @@ class ConfigReader:
     def _wrong_type(self, key: str, expected: str, value: object) -> ModelConfigError:
         shown = repr(value)
         return self.error(key, f"expected {expected}, got {shown if len(shown) <= 80 else shown[:77] + '...'}")
+
+
+def _is_positive(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value > 0
 
 
 def _is_count(value: object) -> bool:

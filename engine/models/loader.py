@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -48,8 +49,12 @@ def load_model(
     kernels: KernelTable | None = None,
     ops: LayerOps | None = None,
     split: Split | None = None,
+    max_model_len: int = 0,
 ) -> Decoder:
     """The model of a Hugging Face directory (config.json, safetensors), ready to run.
+
+    `max_model_len`: the longest sequence it is for, which decides between two sets of rope frequencies where the model
+    has them; 0: what is usual for it.
 
     Quantizes plain weights on the way when asked to; `kernels` chooses how they are multiplied by (None: by measuring),
     `ops` how the rest of a layer is computed (None: as the device likes it); `split` says which part of the model this
@@ -59,6 +64,7 @@ def load_model(
     """
     split = split or Whole()
     whole = read_model_config(model_dir)
+    whole = replace(whole, rope=whole.rope.reaching(max_model_len))
     config, checkpoint = split.config(whole), split.checkpoint(model_dir, whole)
     maker = LinearMaker(quantization, kernels or KernelTable(time.perf_counter))
     model = _Assembler(config, checkpoint, dtype, device, maker, ops or layer_ops(device), split).decoder(backend)

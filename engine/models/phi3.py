@@ -10,10 +10,6 @@ ARCHITECTURE = "Phi3ForCausalLM"
 
 def read_traits(reader: ConfigReader) -> ModelTraits:
     """What a Phi-3 config adds to the shared fields. Raises ModelConfigError."""
-    scaling = reader.child("rope_scaling") or reader.child("rope_parameters")
-    if scaling is not None and scaling.has("short_factor"):
-        # Whatever its type is called: the frequencies would change with a sequence's length under keys already stored.
-        raise scaling.error("short_factor", "longrope, two sets of rope frequencies by length, is not supported")
     window = reader.positive_integer("sliding_window") if reader.has("sliding_window") else None
     return ModelTraits(
         has_fused_projections=True,

@@ -67,15 +67,39 @@ class YarnScaling:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DivisorScaling:
+    """Each pair's frequency divided by a number of its own (LongRoPE, arXiv 2402.13753)."""
+
+    divisors: tuple[float, ...]
+
+    def apply(self, inverse: torch.Tensor, base: float) -> torch.Tensor:
+        """Scaled inverse frequencies [head_dim / 2]."""
+        return inverse / torch.tensor(self.divisors, dtype=torch.float32)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RopeConfig:
     """How positions turn into rotations."""
 
     theta: float
-    scaling: LinearScaling | Llama3Scaling | YarnScaling | None = None
+    scaling: LinearScaling | Llama3Scaling | YarnScaling | DivisorScaling | None = None
     attention_factor: float = 1.0
     """Multiplies the rotated queries and keys."""
     rotated_share: float = 1.0
     """Of each head, from its first number on; the rest stays as it is."""
+    original_max_positions: int | None = None
+    """Where the scaling for a longer reach begins; None: there is only one."""
+    long_scaling: DivisorScaling | None = None
+    """Of a model that is to reach further than that."""
+
+    def reaching(self, num_positions: int) -> RopeConfig:
+        """The settings for sequences of up to that many positions, the same for all of them.
+
+        transformers changes over in the middle of a sequence, under keys that were rotated the other way.
+        """
+        if self.original_max_positions is None or num_positions <= self.original_max_positions:
+            return self
+        return replace(self, scaling=self.long_scaling)
 
     def rotated_size(self, head_dim: int) -> int:
         """How many numbers of a head rotate."""
@@ -106,7 +130,10 @@ def read_rope_config(reader: ConfigReader, max_positions: int, *, can_be_partial
     for holder in (reader, section):
         if holder is not None and holder.has("partial_rotary_factor"):
             share = _read_rotated_share(holder, can_be_partial=can_be_partial)
-    rope = RopeConfig(theta=theta) if section is None else _read_section(section, theta, max_positions)
+    original = max_positions
+    if reader.has("original_max_position_embeddings"):
+        original = reader.positive_integer("original_max_position_embeddings")
+    rope = RopeConfig(theta=theta) if section is None else _read_section(section, theta, max_positions, original)
     return replace(rope, rotated_share=share)
 
 
@@ -140,13 +167,22 @@ def _read_rotated_share(reader: ConfigReader, *, can_be_partial: bool) -> float:
     return share
 
 
-def _read_section(section: ConfigReader, theta: float, max_positions: int) -> RopeConfig:
+def _read_section(
+    section: ConfigReader, theta: float, max_positions: int, original_max_positions: int | None = None
+) -> RopeConfig:
     for kind in ("full_attention", "sliding_attention"):
         if section.has(kind):
             raise section.error(kind, "rope settings that differ between layers are not supported")
     theta = section.positive_number("rope_theta", default=theta)
     kind = section.string("rope_type", default=section.string("type", default="default"))
+    # Phi-3's first checkpoints call it su, or yarn.
+    if kind in ("longrope", "su") or section.has("short_factor"):
+        return _read_longrope(section, theta, max_positions, original_max_positions or max_positions)
     if kind == "default":
+        return RopeConfig(theta=theta)
+    if kind == "dynamic":
+        # It begins to scale beyond the model's own length, which is never exceeded here.
+        section.positive_number("factor")
         return RopeConfig(theta=theta)
     if kind == "linear":
         return RopeConfig(theta=theta, scaling=LinearScaling(factor=section.positive_number("factor")))
@@ -154,7 +190,8 @@ def _read_section(section: ConfigReader, theta: float, max_positions: int) -> Ro
         return RopeConfig(theta=theta, scaling=_read_llama3(section))
     if kind == "yarn":
         return _read_yarn(section, theta, max_positions)
-    raise section.error("rope_type", f"{kind!r} is not supported; expected default, linear, llama3 or yarn")
+    known = "default, linear, dynamic, llama3, yarn or longrope"
+    raise section.error("rope_type", f"{kind!r} is not supported; expected {known}")
 
 
 def _read_llama3(section: ConfigReader) -> Llama3Scaling:
@@ -169,11 +206,22 @@ def _read_llama3(section: ConfigReader) -> Llama3Scaling:
     )
 
 
+def _read_longrope(section: ConfigReader, theta: float, max_positions: int, original_max_positions: int) -> RopeConfig:
+    original = section.positive_integer("original_max_position_embeddings", default=original_max_positions)
+    factor = section.positive_number("factor", default=max_positions / original)
+    sharpening = 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(original))
+    return RopeConfig(
+        theta=theta,
+        scaling=DivisorScaling(divisors=section.positive_numbers("short_factor")),
+        attention_factor=section.positive_number("attention_factor", default=sharpening),
+        original_max_positions=original,
+        long_scaling=DivisorScaling(divisors=section.positive_numbers("long_factor")),
+    )
+
+
 def _read_yarn(section: ConfigReader, theta: float, max_positions: int) -> RopeConfig:
     original = section.positive_integer("original_max_position_embeddings", default=max_positions)
     factor = section.positive_number("factor", default=max_positions / original)
-    if section.has("mscale") or section.has("mscale_all_dim"):
-        raise section.error("mscale", "this variant of yarn is not supported")
     scaling = YarnScaling(
         factor=factor,
         beta_fast=section.positive_number("beta_fast", default=32.0),
@@ -181,6 +229,13 @@ def _read_yarn(section: ConfigReader, theta: float, max_positions: int) -> RopeC
         original_max_positions=original,
         is_truncated=section.boolean("truncate", default=True),
     )
-    sharpening = 1.0 if factor <= 1 else 0.1 * math.log(factor) + 1.0
+    sharpening = _yarn_sharpening(factor)
+    if section.has("mscale") and section.has("mscale_all_dim"):
+        scales = section.positive_number("mscale"), section.positive_number("mscale_all_dim")
+        sharpening = _yarn_sharpening(factor, scales[0]) / _yarn_sharpening(factor, scales[1])
     attention_factor = section.positive_number("attention_factor", default=sharpening)
     return RopeConfig(theta=theta, scaling=scaling, attention_factor=attention_factor)
+
+
+def _yarn_sharpening(factor: float, scale: float = 1.0) -> float:
+    return 1.0 if factor <= 1 else 0.1 * scale * math.log(factor) + 1.0

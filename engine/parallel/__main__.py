@@ -60,6 +60,7 @@ def _join(config: CoreConfig, rank: int, rendezvous: Path) -> Follower:
         backend=machine.backend,
         quantization=config.quantization,
         split=Shard(group),
+        max_model_len=config.max_model_len,
     )
     return Follower(model, machine, group, config.block_size)
 

@@ -32,6 +32,13 @@ LLAMA3_ROPE = {
 
 YARN_ROPE = {"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0, "original_max_position_embeddings": 64}
 
+LONGROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 500.0,
+    "short_factor": [1.0, 1.1, 1.2, 1.3],
+    "long_factor": [1.5, 2.0, 4.0, 8.0],
+}
+
 VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "llama2": {"model_type": "llama", "num_key_value_heads": 6, "tie_word_embeddings": False},
     "llama3": {"model_type": "llama", "num_key_value_heads": 2, "rope_parameters": LLAMA3_ROPE},
@@ -40,6 +47,11 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
         "model_type": "llama",
         "num_key_value_heads": 2,
         "rope_parameters": {"rope_type": "linear", "rope_theta": 500.0, "factor": 2.0},
+    },
+    "llama_dynamic_rope": {
+        "model_type": "llama",
+        "num_key_value_heads": 2,
+        "rope_parameters": {"rope_type": "dynamic", "rope_theta": 500.0, "factor": 2.0},
     },
     "llama_yarn": {"model_type": "llama", "num_key_value_heads": 2, "rope_parameters": YARN_ROPE},
     "mistral": {"model_type": "mistral", "num_key_value_heads": 2, "sliding_window": 24, "head_dim": 16},
@@ -104,6 +116,12 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
     },
     "olmo2": {"model_type": "olmo2", "num_key_value_heads": 2},
     "phi3": {"model_type": "phi3", "num_key_value_heads": 2, "sliding_window": 24},
+    "phi3_longrope": {
+        "model_type": "phi3",
+        "num_key_value_heads": 2,
+        "rope_parameters": LONGROPE,
+        "original_max_position_embeddings": 64,
+    },
     "phi3_partial": {
         "model_type": "phi3",
         "num_key_value_heads": 3,

@@ -40,9 +40,12 @@ class PagedRunner:
         dtype: torch.dtype = torch.float32,
         backend: AttentionBackend | None = None,
         ops: LayerOps | None = None,
+        max_model_len: int = 0,
     ) -> None:
         backend = backend or TorchAttention(CPU)
-        self.model: Model = load_model(model_dir, dtype=dtype, device=CPU, backend=backend, ops=ops)
+        self.model: Model = load_model(
+            model_dir, dtype=dtype, device=CPU, backend=backend, ops=ops, max_model_len=max_model_len
+        )
         self.caches = [backend.allocate(num_blocks, block_size, spec, dtype) for spec in self.model.attention_specs]
         self.block_size = block_size
         self._free = list(range(num_blocks))

@@ -72,6 +72,30 @@ def test_yarn_sharpens_attention_unless_told_how_much(tmp_path: Path) -> None:
     assert read(tmp_path, rope_scaling={**yarn, "attention_factor": 1.0}).rope.attention_factor == 1.0
 
 
+def test_yarn_may_weigh_its_sharpening(tmp_path: Path) -> None:
+    yarn = {"type": "yarn", "factor": 4.0, "mscale": 1.0, "mscale_all_dim": 0.5}
+
+    assert read(tmp_path, rope_scaling=yarn).rope.attention_factor == pytest.approx(1.1386294 / 1.0693147)
+    assert read(tmp_path, rope_scaling={**yarn, "mscale_all_dim": None}).rope.attention_factor == pytest.approx(
+        1.1386294
+    )
+
+
+def test_dynamic_scaling_changes_nothing_within_the_models_own_length(tmp_path: Path) -> None:
+    assert read(tmp_path, rope_scaling={"type": "dynamic", "factor": 2.0}).rope == read(tmp_path).rope
+
+
+@pytest.mark.parametrize("kind", ["longrope", "su", "yarn"])
+def test_longrope_is_told_by_how_far_sequences_reach(kind: str, tmp_path: Path) -> None:
+    config = read(tmp_path, **PHI3, rope_scaling={**LONGROPE, "type": kind}, original_max_position_embeddings=64)
+
+    plain = read(tmp_path, **PHI3).rope.inverse_frequencies(8)
+    assert torch.equal(config.rope.reaching(64).inverse_frequencies(8), plain)
+    assert torch.allclose(config.rope.reaching(65).inverse_frequencies(8), plain / torch.tensor([2.0, 3.0, 4.0, 5.0]))
+    assert (config.usual_model_len, config.max_position_embeddings) == (64, 256)
+    assert config.rope.attention_factor == pytest.approx((1 + 1 / 3) ** 0.5)
+
+
 def test_absent_fields_take_the_usual_defaults(tmp_path: Path) -> None:
     config = read(tmp_path, num_key_value_heads="absent", rms_norm_eps="absent", architectures=None)
 
@@ -92,6 +116,7 @@ def test_the_checkpoint_dtype_is_read_from_either_key(key: str, tmp_path: Path) 
 
 QWEN: dict[str, Any] = {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "sliding_window": 32}
 PHI3: dict[str, Any] = {"model_type": "phi3", "architectures": ["Phi3ForCausalLM"]}
+LONGROPE: dict[str, Any] = {"type": "longrope", "short_factor": [1.0] * 4, "long_factor": [2.0, 3.0, 4.0, 5.0]}
 QWEN_MOE: dict[str, Any] = {
     "model_type": "qwen3_moe",
     "architectures": ["Qwen3MoeForCausalLM"],
@@ -199,8 +224,12 @@ def test_phi3_is_served_without_the_code_its_checkpoints_name(tmp_path: Path) ->
         ({**GEMMA2, "hidden_activation": "relu"}, "hidden_activation: 'relu' is not supported; expected 'gelu_pyt"),
         ({**GEMMA2, "use_bidirectional_attention": True}, "use_bidirectional_attention: attention to later tokens"),
         ({**GEMMA3, "partial_rotary_factor": 0.5}, "partial_rotary_factor: rotating a part"),
-        ({**PHI3, "rope_scaling": {"type": "su", "short_factor": [1.0]}}, "rope_scaling.short_factor: longrope"),
-        ({**PHI3, "rope_scaling": {"type": "longrope"}}, "rope_scaling.rope_type: 'longrope' is not supported"),
+        ({**PHI3, "rope_scaling": {"type": "longrope"}}, "rope_scaling.short_factor: is required"),
+        (
+            {**PHI3, "rope_scaling": {**LONGROPE, "long_factor": [1.0, 0.0]}},
+            "rope_scaling.long_factor: expected a list",
+        ),
+        ({**PHI3, "rope_scaling": {**LONGROPE, "short_factor": [1.0]}}, "rope_scaling: expected 4 short and as many"),
         ({**PHI3, "partial_rotary_factor": 2.0}, "partial_rotary_factor: expected at most 1.0"),
         ({**PHI3, "partial_rotary_factor": 0.4}, "partial_rotary_factor: 0.4 of 8 is not an even number"),
         ({"architectures": ["LlamaForSequenceClassification"]}, "architectures: expected LlamaForCausalLM"),
@@ -220,13 +249,13 @@ def test_phi3_is_served_without_the_code_its_checkpoints_name(tmp_path: Path) ->
         ({"eos_token_id": -1}, "eos_token_id: expected a token id"),
         ({"tie_word_embeddings": "yes"}, "tie_word_embeddings: expected true or false"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor: rotating a part"),
-        ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "rope_scaling.rope_type: 'dynamic' is not supported"),
+        ({"rope_scaling": {"type": "mrope"}}, "rope_scaling.rope_type: 'mrope' is not supported"),
+        ({"rope_scaling": {"type": "dynamic"}}, "rope_scaling.factor: is required"),
         ({"rope_scaling": {"type": "linear"}}, "rope_scaling.factor: is required"),
         ({"rope_scaling": [1]}, "rope_scaling: expected an object"),
         ({"rope_parameters": {**LLAMA3_ROPE, "high_freq_factor": 0.5}}, "rope_parameters.high_freq_factor: expected"),
         ({"rope_parameters": {"full_attention": {"rope_type": "default"}}}, "rope_parameters.full_attention: rope"),
         ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "rope_parameters.partial_rotary_factor: rotating"),
-        ({"rope_scaling": {"type": "yarn", "factor": 2.0, "mscale": 1.0}}, "rope_scaling.mscale: this variant"),
         ({**QWEN, "layer_types": MIXED}, "layer_types: has sliding_attention although use_sliding_window is false"),
         ({**QWEN, "layer_types": MIXED[:3]}, "layer_types: has 3 entries for 4 layers"),
         ({**QWEN, "layer_types": ["linear_attention"] * 4}, "layer_types: 'linear_attention' is not supported"),

@@ -108,6 +108,16 @@ def test_bfloat16_stays_close_to_transformers_in_bfloat16(variant: str, tmp_path
     assert torch.nn.functional.cosine_similarity(logits, expected).min() > 0.99
 
 
+def test_longrope_beyond_its_original_length_takes_the_long_factors_from_the_start(tmp_path: Path) -> None:
+    reference = make_reference("phi3_longrope")
+    runner = PagedRunner(save_checkpoint(reference, tmp_path), max_model_len=512)
+    tokens = [(token * 31) % 97 for token in range(200)]
+
+    logits = runner.prefill(Row(tokens), [70])
+
+    assert (logits - reference_logits(reference, tokens)).abs().max() < TOLERANCE
+
+
 def test_positions_beyond_the_first_rope_table_are_right(tmp_path: Path) -> None:
     reference = make_reference("llama2", max_position_embeddings=8192, num_hidden_layers=1)
     runner = PagedRunner(save_checkpoint(reference, tmp_path), num_blocks=80, block_size=64)
