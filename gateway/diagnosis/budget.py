@@ -13,6 +13,7 @@ Spread = Callable[..., Distribution]
 
 _FETCHED: Final = ("miss", "bypass")
 _DECIDING: Final = ("admit", "route")
+_SENT: Final = ("connect", "upstream_first_byte")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +27,7 @@ class Budget:
     read_s: float
     """Reading and trimming: both grow with the prompt."""
     embed_s: float
+    """As far as it kept the request: a lookup beside the deployment delays nothing."""
     deciding_s: float
     front_s: float
     """In the engine before its queue: template and tokenizer."""
@@ -67,7 +69,10 @@ def _budget(spread: Spread, engine: Spread) -> Budget:
 
     wait = spread("penstock_stage_seconds", stage="queue")
     wait_s, deciding_s = wait.mean, stages(*_DECIDING)
-    read_s, embed_s = stages("read", "trim", "cache"), stages("embed")
+    read_s = stages("read", "trim", "cache")
+    sent_s = sum(spread("penstock_stage_seconds", stage=name).mean for name in _SENT)
+    unexplained_s = max(0.0, ttft.mean - wait_s - deciding_s - read_s - sent_s)
+    embed_s = min(spread("penstock_stage_seconds", stage="embed").mean, unexplained_s)
     engine_ttft, queue_s, prefill_s = (engine(f"engine_{name}_seconds").mean for name in ("ttft", "queue", "prefill"))
     upstream_s = max(0.0, ttft.mean - wait_s - deciding_s - read_s - embed_s)
     return Budget(

@@ -12,7 +12,9 @@ from typing import Final
 from gateway.diagnosis.budget import Budget, budget_before, budget_now, first_tokens
 from gateway.diagnosis.compare import compare_deployments, compare_prompts, compare_tenants
 from gateway.diagnosis.decoding import explain_decode, find_longer_answers
+from gateway.diagnosis.encoding import find_slow_encoder
 from gateway.diagnosis.finding import Diagnosis, Evidence, Finding, StageTime
+from gateway.diagnosis.late import LEAST_PACE_S, LEAST_S, MIN_BASELINE, MIN_REQUESTS, is_late
 from gateway.diagnosis.place import Place, place_of
 from gateway.diagnosis.prefilling import (
     KV_FULL_RATIO,
@@ -21,18 +23,10 @@ from gateway.diagnosis.prefilling import (
     explain_prefill,
     explain_preprocessing,
 )
-from gateway.diagnosis.samples import Distribution
 from gateway.diagnosis.waiting import explain_waiting
 from gateway.diagnosis.window import Window
 from routing_policies.document import Policy
 
-MIN_REQUESTS: Final = 5
-"""Fewer prove nothing."""
-MIN_BASELINE: Final = 20
-_GREW: Final = 1.5
-_LEAST_S: Final = 0.03
-"""A first token that is later by less than this is nobody's trouble."""
-_LEAST_PACE_S: Final = 0.004
 _LATE_LOOP_RATIO: Final = 0.15
 _SHED_RATIO: Final = 0.02
 _EXPLAINED: Final = 0.3
@@ -58,7 +52,8 @@ def _findings(window: Window, place: Place, now: Budget, before: Budget) -> tupl
     if window.late_ratio >= _LATE_LOOP_RATIO and _reading_ratio(window) < window.late_ratio / 2:
         return (_late_loop(window),)  # everything else waits for the loop, too
     down = _down(window, place)
-    first = _late_first_token(window, place, now, before)
+    # Deployments that get what the cache used to answer are late, too: the encoder is asked about first.
+    first = find_slow_encoder(window, place) or _late_first_token(window, place, now, before)
     if down is not None and first is not None and first.cause == "admission":
         first = None  # refused because nobody answers, not because the lane is given too little
     found = [_store(window), down, first]
@@ -140,15 +135,15 @@ def _down(window: Window, place: Place) -> Finding | None:
 def _late_first_token(window: Window, place: Place, now: Budget, before: Budget) -> Finding | None:
     asked = window.counted("penstock_requests_total")
     sheds = asked >= MIN_REQUESTS and window.counted("penstock_shed_total") / asked > _SHED_RATIO
-    is_late = _is_late(first_tokens(window.spread), first_tokens(window.spread_before), place.ttft_target_s, _LEAST_S)
-    if not (is_late or sheds):
+    are_late = is_late(first_tokens(window.spread), first_tokens(window.spread_before), place.ttft_target_s, LEAST_S)
+    if not (are_late or sheds):
         return None
     if window.restarted():
         return explain_cold_start(window, place, now, before)
     _, used = window.engine_peak("engine_kv_utilization")
     is_kv_short = used >= KV_FULL_RATIO and now.engine_queue_s > before.engine_queue_s
     excess = _excess(now, before, is_kv_short=is_kv_short)
-    stage = "queue" if not is_late else max(excess, key=lambda name: excess[name])
+    stage = "queue" if not are_late else max(excess, key=lambda name: excess[name])
     if stage == "queue":
         return explain_waiting(window, place, now, before)
     if stage == "preprocessing":
@@ -181,18 +176,9 @@ def _parts(budget: Budget, *, is_kv_short: bool) -> dict[str, float]:
     }
 
 
-def _is_late(now: Distribution, before: Distribution, target_s: float | None, least_s: float) -> bool:
-    if now.count < MIN_REQUESTS:
-        return False
-    if target_s is not None and now.quantile(0.95) > target_s and now.mean > target_s / 2:
-        return True
-    has_grown = now.mean > _GREW * before.mean and now.mean - before.mean > least_s
-    return before.count >= MIN_BASELINE and has_grown
-
-
 def _is_slow(window: Window, place: Place) -> bool:
     name = "penstock_tpot_seconds"
-    return _is_late(window.spread(name), window.spread_before(name), place.tpot_target_s, _LEAST_PACE_S)
+    return is_late(window.spread(name), window.spread_before(name), place.tpot_target_s, LEAST_PACE_S)
 
 
 # Beside the findings

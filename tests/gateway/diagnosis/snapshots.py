@@ -14,6 +14,7 @@ SECONDS = 10.0
 
 _ENGINE: dict[str, float] = {"ttft": 0.022, "queue": 0.001, "prefill": 0.02, "decode": 0.3, "tpot": 0.01}
 _STAGES: dict[str, float] = {"read": 0.001, "admit": 0.0, "trim": 0.0, "embed": 0.0, "cache": 0.0, "route": 0.0}
+_FIRST_BYTE = 0.029
 _FIRST = 0.03
 
 
@@ -21,7 +22,11 @@ class Scene:
     """Means of each stage in the window; everything before it was healthy."""
 
     def __init__(self, **engine: float) -> None:
-        self.stages: dict[str, float] = {**_STAGES, "queue": 0.0, "connect": 0.0}
+        self.stages: dict[str, float] = {**_STAGES, "queue": 0.0, "connect": 0.0, "upstream_first_byte": _FIRST_BYTE}
+        self.stages_before: dict[str, float] = {}
+        """Where the past was not `_STAGES`."""
+        self.hit_ttft: tuple[float, float] | None = None
+        """Of similar answers, before the window and in it."""
         self.engine = {**_ENGINE, **engine}
         self.ttft = _FIRST
         self.tpot = 0.01
@@ -47,6 +52,7 @@ class Scene:
     def window(self) -> Window:
         """The two snapshots."""
         healthy = Scene()
+        healthy.stages |= self.stages_before
         first = Snapshot(
             at=0.0,
             gateway=self._gateway([(healthy, self.num_before)], self.gateway_before),
@@ -76,6 +82,10 @@ class Scene:
             f"penstock_{name}_seconds": ((where, _sum((getattr(scene, name), num) for scene, num in parts)),)
             for name in ("ttft", "tpot", "total")
         }
+        if self.hit_ttft is not None:
+            hits = {"deployment": "cache", "prompt_bucket": "0-256", "cache": "hit_semantic"}
+            found = _sum((mean, num) for mean, (_, num) in zip(self.hit_ttft, parts, strict=False))
+            spreads["penstock_ttft_seconds"] += ((hits, found),)
         spreads["penstock_stage_seconds"] = tuple(
             ({"stage": stage}, _sum((scene.stages[stage], num) for scene, num in parts)) for stage in parts[0][0].stages
         )

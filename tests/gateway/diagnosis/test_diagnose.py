@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pytest
 
@@ -56,6 +56,27 @@ def prompt_size(scene: Scene) -> None:
 
 def encoder(scene: Scene) -> None:
     scene.ttft, scene.stages["embed"] = 0.13, 0.1
+
+
+def late_hits(scene: Scene) -> None:
+    scene.stages_before["embed"], scene.stages["embed"] = 0.008, 0.2
+    scene.stages["upstream_first_byte"] = 0.0  # deployments are not asked
+    scene.hit_ttft = (0.01, 0.21)
+
+
+def lost_hits(scene: Scene) -> None:
+    """Deployments are asked for what the cache used to answer, and do not keep up with it."""
+    limit(scene)
+    scene.stages_before["embed"], scene.stages["embed"] = 0.008, 0.3
+    scene.gateway_before = lookups(similar=80.0, alone=20.0)
+    scene.gateway |= lookups(similar=85.0, alone=25.0, late=90.0)
+
+
+def lookups(**counts: float) -> dict[str, list[tuple[Mapping[str, str], float]]]:
+    rows: list[tuple[Mapping[str, str], float]] = [
+        ({"result": "miss", "reason": reason}, count) for reason, count in counts.items()
+    ]
+    return {"penstock_cache_lookups_total": rows}
 
 
 def tokenizer(scene: Scene) -> None:
@@ -154,6 +175,8 @@ CAUSES: list[tuple[Callable[[Scene], None], str, str | None]] = [
     (admission, "queue/admission", "lanes.interactive.on_overload"),
     (prompt_size, "preprocessing/prompt_size", "routes.all.trim.budget_tokens"),
     (encoder, "preprocessing/encoder", "routes.all.cache.mode"),
+    (late_hits, "preprocessing/encoder", "routes.all.cache.mode"),
+    (lost_hits, "preprocessing/encoder", "routes.all.cache.mode"),
     (tokenizer, "preprocessing/tokenizer", "routes.all.trim.budget_tokens"),
     (slow_prefill, "prefill/slow_prefill", "routes.all.select.candidates"),
     (long_prompts, "prefill/long_prompts", "routes.all.trim.budget_tokens"),
@@ -223,6 +246,23 @@ def test_a_loop_that_is_late_for_trimming_is_not_blamed() -> None:
     scene.ttft, scene.stages["trim"] = 0.13, 0.1
     scene.num = 40.0
     assert [finding.cause for finding in said(scene).findings] == ["prompt_size"]
+
+
+def test_an_encoder_that_is_slow_beside_a_slower_deployment_is_not_blamed() -> None:
+    scene = Scene()
+    slow_prefill(scene)
+    scene.stages["upstream_first_byte"], scene.stages["embed"] = 0.229, 0.4
+    found = said(scene)
+    assert [finding.cause for finding in found.findings] == ["slow_prefill"]
+    assert found.stages["preprocessing"].now_s < 0.01
+
+
+def test_deployments_that_become_faster_than_an_unchanged_encoder_are_no_trouble() -> None:
+    scene = Scene()
+    lost_hits(scene)
+    scene.ttft, scene.state, scene.stages["queue"] = 0.01, {}, 0.0
+    scene.stages["embed"] = 0.008
+    assert said(scene).findings == ()
 
 
 def test_an_upstream_without_metrics_is_named_as_such() -> None:
