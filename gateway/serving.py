@@ -9,7 +9,7 @@ import signal
 import sys
 from typing import BinaryIO
 
-from gateway.app import Gateway
+from gateway.app import Gateway, LoadEncoder
 from gateway.config import GatewayConfig
 from gateway.http.descriptors import raise_open_file_limit
 from gateway.telemetry.bridge import LoggingBridge
@@ -17,14 +17,16 @@ from gateway.telemetry.bridge import LoggingBridge
 _GC_THRESHOLDS = (20_000, 20, 50)
 
 
-async def serve(config: GatewayConfig, *, log_stream: BinaryIO | None = None) -> int:
+async def serve(
+    config: GatewayConfig, *, log_stream: BinaryIO | None = None, load_encoder: LoadEncoder | None = None
+) -> int:
     """Run until SIGTERM or SIGINT, drain, and return the exit status. SIGHUP looks at the policy file at once.
 
     Raises PolicyFileError, ConfigError or OSError when it cannot start.
     """
     raise_open_file_limit()
     loop = asyncio.get_running_loop()
-    gateway = Gateway(config, log_stream=log_stream or sys.stderr.buffer)
+    gateway = Gateway(config, log_stream=log_stream or sys.stderr.buffer, load_encoder=load_encoder)
     bridge = LoggingBridge(gateway.log)
     logging.getLogger("penstock").addHandler(bridge)
     stopping = asyncio.Event()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from loadtests.client import Address, LoadConnection, clock
@@ -25,17 +27,19 @@ class LoopResult:
 
 async def run_closed_loop(
     address: Address,
-    request: bytes,
+    request: bytes | Sequence[bytes],
     *,
     num_connections: int,
     seconds: float | None = None,
     num_requests: int | None = None,
 ) -> LoopResult:
-    """Until the time or the number of requests is up; at least one of them is given."""
+    """Until the time or the number of requests is up; at least one of them is given. Of several requests each is sent
+    in turn."""
     assert seconds is not None or num_requests is not None
     connections = [await LoadConnection.open(address) for _ in range(num_connections)]
     latencies: list[float] = []
     failures: list[str] = []
+    requests = itertools.cycle([request] if isinstance(request, bytes) else request)
     remaining = num_requests if num_requests is not None else 1 << 62
     started_at = clock()
     stop_at = started_at + seconds if seconds is not None else float("inf")
@@ -44,7 +48,7 @@ async def run_closed_loop(
         nonlocal remaining
         while remaining > 0 and clock() < stop_at:
             remaining -= 1
-            exchange = await connection.exchange(request)
+            exchange = await connection.exchange(next(requests))
             if exchange.is_ok:
                 latencies.append(exchange.ended_at - exchange.sent_at)
             else:

@@ -16,7 +16,7 @@ import os
 import shutil
 import signal
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +25,7 @@ from loadtests.card import Card
 from loadtests.client import Address, LoadConnection
 from loadtests.closed_loop import run_closed_loop
 from loadtests.processes import Process, ProcessFailed, Workbench
+from loadtests.similar import NUM_WORDINGS, questions, until_encoding
 from loadtests.slow_path import SlowPath
 from loadtests.stack import Server, chat_body, start_gateway_with
 from loadtests.wire import request_bytes
@@ -33,6 +34,8 @@ _TENANTS = ("one", "two")
 _BASELINE_CHARS = 800
 _LONG_CHARS = 24_000
 _ENGINE_TIMEOUT_S = 30.0
+_ENCODER_PAUSE_MS = 400.0
+_PAUSE_FILE = "encoder.pause"  # as loadtests.slow_encoder looks for it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +57,9 @@ class Case:
     slo_ms: int | None = None
     """The lane's target for the first token, and what cannot keep it is refused."""
     act: str = ""
-    """What else happens: `restart`, `stop`, `latency`, `stall`, `store`."""
+    """What else happens: `restart`, `stop`, `latency`, `stall`, `store`, `encoder`."""
+    asks_alike: bool = False
+    """Tenants ask kept questions in other words, and the route gives similar answers."""
 
 
 CASES = (
@@ -64,6 +69,7 @@ CASES = (
     Case(name="admission", stage="queue", chars=40_000, slo_ms=60),
     Case(name="prompt_size", stage="preprocessing", chars=3_000_000, base_knobs={"prefill_us": 0.0}, loads=(1, 0)),
     Case(name="tokenizer", stage="preprocessing", knobs={"tokenize_ms": 120.0}),
+    Case(name="encoder", stage="preprocessing", act="encoder", base_knobs={"tokenize_ms": 150.0}, asks_alike=True),
     Case(name="long_prompts", stage="prefill", chars=40_000),
     Case(
         name="prefix_misses", stage="prefill",
@@ -128,18 +134,26 @@ async def _said_of(case: Case, options: argparse.Namespace) -> list[tuple[str, s
         engine = await _start_engine(bench, case)
         path = await stack.enter_async_context(SlowPath(str(bench.folder / "engine.sock")))
         gateway = await start_gateway_with(
-            bench, _policy(case, path.url), settings={} if store is None else {"store": store.url}
+            bench,
+            _policy(case, path.url),
+            settings={} if store is None else {"store": store.url},
+            module="loadtests.slow_encoder" if case.act == "encoder" else "gateway",
         )
-        await _load(gateway.address, (2, 2), case.base_chars, options.baseline_seconds)
+        if case.asks_alike:
+            await _keep_questions(gateway)
+        await _load(gateway.address, (2, 2), _requests(case, case.base_chars), options.baseline_seconds)
         acts: dict[str, Callable[[], Awaitable[None]]] = {
             "restart": lambda: _restart(bench, case, engine),
             "stop": engine.stop,
             "latency": lambda: _delay(path),
             "stall": lambda: _stall(gateway, options.seconds),
             "store": lambda: _lose(store),
+            "encoder": lambda: _hold_encoder(bench.folder),
             "": lambda: _control(bench.folder, case.knobs),
         }
-        load = asyncio.create_task(_load(gateway.address, case.loads, case.chars, options.seconds + 2.0))
+        load = asyncio.create_task(
+            _load(gateway.address, case.loads, _requests(case, case.chars), options.seconds + 2.0)
+        )
         act = asyncio.create_task(_run(acts[case.act]))
         await asyncio.sleep(0.5 if case.act != "restart" else 0.0)
         token = (bench.folder / "admin.token").read_text().strip()
@@ -166,24 +180,53 @@ def _policy(case: Case, url: str) -> dict[str, object]:
         "deployments": [{"id": "engine", "url": url, "model": "staged", "limits": {"max_in_flight": case.permits}}],
         "lanes": [{"id": "interactive", "max_queue": 1000, **_targets(case)}],
         "tenants": keys,
-        "routes": [{"id": "all", "select": {"candidates": ["engine"]}}],
+        "routes": [{"id": "all", "select": {"candidates": ["engine"]}, **_cache(case)}],
     }
+
+
+def _cache(case: Case) -> dict[str, object]:
+    similar = {"mode": "exact_then_semantic", "max_error_ratio": 0.05, "audit_ratio": 0.0, "ttl_s": 600}
+    return {"cache": similar} if case.asks_alike else {}
 
 
 def _targets(case: Case) -> dict[str, object]:
     return {} if case.slo_ms is None else {"slo": {"ttft_p95_ms": case.slo_ms}, "on_overload": ["shed"]}
 
 
-async def _load(address: Address, connections: tuple[int, int], chars: int, seconds: float) -> None:
-    loops = []
-    text = " ".join(f"word{number}" for number in range(chars // 8))[:chars]
-    for tenant, count in zip(_TENANTS, connections, strict=True):
-        body = chat_body("auto", text, stream=True, stream_options={"include_usage": True})
-        request = request_bytes(
-            "POST", "/v1/chat/completions", body, headers=(("authorization", f"Bearer {_key(tenant)}"),)
-        )
-        loops.append(run_closed_loop(address, request, num_connections=count, seconds=seconds))
+async def _load(
+    address: Address, connections: tuple[int, int], requests: Mapping[str, Sequence[bytes]], seconds: float
+) -> None:
+    loops = [
+        run_closed_loop(address, requests[tenant], num_connections=count, seconds=seconds)
+        for tenant, count in zip(_TENANTS, connections, strict=True)
+    ]
     await asyncio.gather(*loops)
+
+
+def _requests(case: Case, chars: int) -> dict[str, list[bytes]]:
+    """What each tenant asks, in turn."""
+    if case.asks_alike:
+        texts = [text for wording in range(1, NUM_WORDINGS) for text in questions(wording)]
+    else:
+        texts = [" ".join(f"word{number}" for number in range(chars // 8))[:chars]]
+    return {tenant: [_request(tenant, text) for text in texts] for tenant in _TENANTS}
+
+
+def _request(tenant: str, text: str) -> bytes:
+    body = chat_body("auto", text, stream=True, stream_options={"include_usage": True})
+    return request_bytes("POST", "/v1/chat/completions", body, headers=_authorization(tenant))
+
+
+def _authorization(tenant: str) -> tuple[tuple[str, str], ...]:
+    return (("authorization", f"Bearer {_key(tenant)}"),)
+
+
+async def _keep_questions(gateway: Server) -> None:
+    """In their first wording, of each tenant; once the encoder is there."""
+    for tenant in _TENANTS:
+        await until_encoding(gateway.address, gateway.admin, "auto", _authorization(tenant), stream=True)
+        requests = [_request(tenant, text) for text in questions(0)]
+        await run_closed_loop(gateway.address, requests, num_connections=1, num_requests=len(requests))
 
 
 async def _start_engine(bench: Workbench, case: Case, *, cold_requests: int = 0) -> Process:
@@ -219,6 +262,10 @@ async def _control(folder: Path, knobs: Mapping[str, float]) -> None:
         connection = await LoadConnection.open(Address(path=str(folder / "engine.sock")))
         await connection.exchange(request_bytes("POST", "/control", json.dumps(knobs).encode()))
         connection.close()
+
+
+async def _hold_encoder(folder: Path) -> None:
+    (folder / _PAUSE_FILE).write_text(str(_ENCODER_PAUSE_MS))
 
 
 async def _restart(bench: Workbench, case: Case, engine: Process) -> None:

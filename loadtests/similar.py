@@ -54,12 +54,14 @@ def questions(wording: int) -> list[str]:
     return [_WORDINGS[wording].format(deed) for deed in _DEEDS]
 
 
-async def until_encoding(address: Address, admin: Address, model: str, headers: tuple[tuple[str, str], ...]) -> None:
+async def until_encoding(
+    address: Address, admin: Address, model: str, headers: tuple[tuple[str, str], ...], **fields: object
+) -> None:
     """Return once a question was encoded; the first start makes the encoder's graph. Raises OSError when it does not
-    come."""
+    come. `fields` are more of the request."""
     connection = await LoadConnection.open(address)
     for number in itertools.count():
-        body = chat_body(model, f"Is anybody there at door number {number} of it?")
+        body = chat_body(model, f"Is anybody there at door number {number} of it?", **fields)
         await connection.exchange(request_bytes("POST", "/v1/chat/completions", body, headers))
         if await metric(admin, 'penstock_embeddings_total{result="encoded"}') > 0:
             break

@@ -97,9 +97,10 @@ async def start_gateway_with(
     settings: Mapping[str, object] = MappingProxyType({}),
     cores: set[int] | None = None,
     name: str = "",
+    module: str = "gateway",
 ) -> Server:
     """A gateway under the given policy document; `settings` are further keys of its penstock.toml, `name` is for one of
-    several, which has a folder of its own."""
+    several, which has a folder of its own; `module` is what takes the command line."""
     folder = bench.folder / name
     folder.mkdir(exist_ok=True)
     path = folder / "policy.yaml"
@@ -111,7 +112,7 @@ async def start_gateway_with(
         f'public_listen = "127.0.0.1:0"\nadmin_listen = "127.0.0.1:0"\n{further}'
     )
     process = await bench.start(
-        name or "gateway", "gateway", ["gateway", "--config", str(file), "--log-level", "info"], cores
+        name or "gateway", module, ["gateway", "--config", str(file), "--log-level", "info"], cores
     )
     listening: dict[str, int] = {}
 

@@ -26,8 +26,9 @@ FORBIDDEN: dict[str, frozenset[str]] = {
     "engine.config": frozenset({"torch"}),
 }
 
-# The simulator runs the gateway's own request path on a virtual clock, and the cost of a decision, of a vector or of a
-# lookup among a million is that of its parts alone: none can be had over HTTP.
+# The simulator runs the gateway's own request path on a virtual clock, the cost of a decision, of a vector or of a
+# lookup among a million is that of its parts alone, and an encoder is held up from inside only: none can be had over
+# HTTP.
 ALLOWED: dict[str, frozenset[str]] = {
     "loadtests.admission_cost": frozenset({"gateway", "routing_policies"}),
     "loadtests.cascade": frozenset({"gateway", "routing_policies"}),
@@ -46,6 +47,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "loadtests.other_context": frozenset({"gateway"}),
     "loadtests.made_questions": frozenset({"gateway"}),
     "loadtests.simulation": frozenset({"gateway"}),
+    "loadtests.slow_encoder": frozenset({"gateway"}),
     "loadtests.simulated_engine": frozenset({"gateway"}),
 }
 
