@@ -11,7 +11,8 @@ from engine.front.errors import ApiError, invalid_json
 
 MAX_DEPTH = 64
 MAX_MEMBERS = 100_000
-_MAX_BRACKETS = 400_000
+MAX_ELEMENTS = 400_000
+"""Of all lists together; a prompt may be a list of token ids."""
 
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
@@ -26,6 +27,9 @@ def parse_object(body: bytes) -> dict[str, Any]:
     """
     # A cheap look before the real count: in valid JSON a quote and a colon end a key unless the quote is escaped.
     if body.count(b'":') - body.count(b'\\":') > MAX_MEMBERS:
+        raise _too_many()
+    # Every text has two quotes that are not escaped: its key's or its own.
+    if body.count(b'"') - body.count(b'\\"') > 4 * MAX_ELEMENTS:
         raise _too_many()
     try:
         value = msgspec.json.decode(body)
@@ -46,7 +50,7 @@ def _check_shape(body: bytes, value: dict[str, Any]) -> None:
     skeleton = _STRING.sub(b"", body)
     num_members = skeleton.count(b":")
     brackets = skeleton.translate(None, _NOT_BRACKETS)
-    if num_members > MAX_MEMBERS or len(brackets) > _MAX_BRACKETS:
+    if num_members > MAX_MEMBERS or max(len(brackets), skeleton.count(b",")) > MAX_ELEMENTS:
         raise _too_many()
     brackets = brackets.translate(_SQUARE)
     for _ in range(MAX_DEPTH):  # each round takes one level away, from the inside
@@ -77,4 +81,5 @@ def _too_deep() -> ApiError:
 
 
 def _too_many() -> ApiError:
-    return invalid_json(f"The body has too many values; the limit is {MAX_MEMBERS} object members.")
+    limits = f"{MAX_MEMBERS} object members and {MAX_ELEMENTS} list elements"
+    return invalid_json(f"The body has too many values; the limits are {limits}.")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.front.errors import ApiError
-from engine.front.strict_json import MAX_DEPTH, MAX_MEMBERS, parse_object
+from engine.front.strict_json import MAX_DEPTH, MAX_ELEMENTS, MAX_MEMBERS, parse_object
 
 VALUES = st.recursive(
     st.none()
@@ -85,3 +85,23 @@ def test_too_many_members_are_refused(member: bytes) -> None:
     body = b'{"x":[' + b",".join([b"{" + member + b"}"] * (MAX_MEMBERS + 1)) + b"]}"
     with pytest.raises(ApiError, match="too many values"):
         parse_object(body)
+
+
+@pytest.mark.parametrize("element", [b'"a"', b'"\\""', b"1", b"[]", b"null"])
+def test_too_many_elements_are_refused(element: bytes) -> None:
+    body = b'{"x":[' + b",".join([element] * (MAX_ELEMENTS + 2)) + b"]}"
+    with pytest.raises(ApiError, match="too many values"):
+        parse_object(body)
+
+
+def test_a_body_full_of_short_texts_is_answered_in_a_fraction_of_a_second() -> None:
+    body = b'{"stop":[' + b",".join([b'"a"'] * 3_000_000) + b"]}"
+    started_at = time.thread_time()
+    with pytest.raises(ApiError, match="too many values"):
+        parse_object(body)
+    assert time.thread_time() - started_at < 0.2
+
+
+def test_a_prompt_of_very_many_token_ids_is_read() -> None:
+    token_ids = list(range(300_000))
+    assert parse_object(json.dumps({"prompt": token_ids}).encode()) == {"prompt": token_ids}
