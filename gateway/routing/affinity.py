@@ -10,6 +10,7 @@ cuts of a new request the longest one that was sent somewhere before says who ha
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -81,9 +82,10 @@ class AffinityIndex:
 
     def __init__(self, *, max_entries: int = MAX_ENTRIES) -> None:
         self._max_entries = max_entries
-        self._holders: dict[int, tuple[str, ...]] = {}
+        # A plain dict would look for its first entry behind all the places that forgotten ones left.
+        self._holders: OrderedDict[int, tuple[str, ...]] = OrderedDict()
         """By a cut's hash, the latest first; least recently sent cuts first."""
-        self._sessions: dict[int, str] = {}
+        self._sessions: OrderedDict[int, str] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._holders)
@@ -91,32 +93,32 @@ class AffinityIndex:
     def note(self, prefix: Prefix, session: int | None, deployment: str) -> None:
         """The request was sent there."""
         holders = self._holders
+        alone = (deployment,)
         for cut, _ in prefix:
-            known = holders.pop(cut, None)
+            known = holders.get(cut)
             if known is None:
-                holders[cut] = (deployment,)
-            elif known[0] == deployment:
-                holders[cut] = known
-            else:
+                holders[cut] = alone
+                continue
+            holders.move_to_end(cut)
+            if known[0] != deployment:
                 others = [other for other in known if other != deployment]
                 holders[cut] = (deployment, *others[: MAX_HOLDERS - 1])
         while len(holders) > self._max_entries:
-            del holders[next(iter(holders))]
+            holders.popitem(last=False)
         if session is not None:
-            self._sessions.pop(session, None)
             self._sessions[session] = deployment
+            self._sessions.move_to_end(session)
             if len(self._sessions) > self._max_entries:
-                del self._sessions[next(iter(self._sessions))]
+                self._sessions.popitem(last=False)
 
     def held_chars(self, prefix: Prefix) -> Mapping[str, int]:
         """By deployment, the characters of the longest beginning that was sent there."""
         held: dict[str, int] = {}
         holders = self._holders
         for cut, num_chars in reversed(prefix):
-            if cut in holders:
-                for deployment in holders[cut]:
-                    if deployment not in held:
-                        held[deployment] = num_chars
+            for deployment in holders.get(cut, ()):
+                if deployment not in held:
+                    held[deployment] = num_chars
         return held
 
     def last_of(self, session: int | None) -> str | None:

@@ -88,6 +88,16 @@ def test_the_index_is_bounded_and_forgets_the_oldest() -> None:
     assert held(index, chat("system 0")) == {}
 
 
+def test_a_full_index_forgets_as_fast_as_it_remembers() -> None:
+    index = AffinityIndex(max_entries=100_000)
+    for cut in range(100_000):
+        index.note(((cut, 1),), cut, "a")
+    before = time.process_time()
+    for cut in range(100_000, 150_000):
+        index.note(((cut, 1),), cut, "a")
+    assert time.process_time() - before < 1.0, "20 µs each: looking for the oldest took 200"
+
+
 def test_a_session_is_what_the_client_calls_one() -> None:
     index = AffinityIndex()
     noted(index, chat("s", "u", prompt_cache_key="k"), "a")
