@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final, Literal
 
 MAX_CLIENT_ID_CHARS: Final = 128
@@ -132,6 +133,7 @@ class ChatHead:
         return {name.decode("latin-1"): value.decode("latin-1") for name, value in self._headers}
 
 
+@lru_cache(maxsize=256)  # nearly all clients send their library's default
 def _seconds(value: bytes | None) -> float | None:
     """A positive number of seconds that is worth acting on, else None."""
     if value is None or _SECONDS.fullmatch(value) is None:

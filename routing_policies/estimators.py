@@ -123,27 +123,28 @@ _MIDDLE: Final = 2 ** (-1 / 8)
 class PeakEwma:
     """Follows a rise at once and a fall slowly: who was slow a moment ago is not trusted again yet."""
 
-    __slots__ = ("_at", "_decay_s", "_value")
+    __slots__ = ("_at", "_decay_s", "peak")
 
     def __init__(self, *, decay_s: float, value: float = 0.0) -> None:
         self._decay_s = decay_s
-        self._value = value
+        self.peak = value
+        """As of the last measurement: `value` is never above it."""
         self._at = -math.inf
 
     def observe(self, now: float, value: float) -> None:
         """A new measurement: taken whole when it is above, else mixed in by the time since the last."""
-        if value >= self._value:
-            self._value = value
+        if value >= self.peak:
+            self.peak = value
         else:
             kept = math.exp((self._at - now) / self._decay_s)
-            self._value = kept * self._value + (1.0 - kept) * value
+            self.peak = kept * self.peak + (1.0 - kept) * value
         self._at = now
 
     def value(self, now: float, floor: float = 0.0) -> float:
         """The value, drawn towards `floor` while nobody measures."""
-        if self._value <= floor:
-            return self._value
-        return floor + (self._value - floor) * math.exp((self._at - now) / self._decay_s)
+        if self.peak <= floor:
+            return self.peak
+        return floor + (self.peak - floor) * math.exp((self._at - now) / self._decay_s)
 
 
 class DrainRate:

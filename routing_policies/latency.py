@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from operator import mul
 from typing import Final
 
 from routing_policies.regression import NonNegativeRegression
@@ -62,25 +63,23 @@ def _believed(log: float) -> float:
 class TtftModel:
     """Seconds to the first token as a non-negative sum over features, times how slow the machine is just now."""
 
-    __slots__ = ("_gain", "_regression", "error")
+    __slots__ = ("_gain", "_regression", "error", "terms")
 
     def __init__(
         self, prior: Sequence[float], scales: Sequence[float], *, gain: SpeedGain | None = None, decay: float = 0.995
     ) -> None:
         """`gain` may be shared between models of one machine: when it is slow, it is slow for all of them."""
         self._regression = NonNegativeRegression(prior, scales, decay=decay)
+        self.terms: Sequence[float] = self._regression.terms
+        """Seconds for each feature's unit, as learned so far: the regression changes them in place."""
         self._gain = gain or SpeedGain()
         self.error = _FIRST_ERROR
         """Recent mean of |log(forecast / measured)|."""
 
     def predict_s(self, now: float, features: Sequence[float]) -> float:
         """The forecast."""
-        return self._regression.predict(features) * self._gain.value(now)
-
-    @property
-    def terms(self) -> Sequence[float]:
-        """Seconds for each feature's unit."""
-        return self._regression.terms
+        plain_s: float = sum(map(mul, self.terms, features))
+        return plain_s * self._gain.value(now)
 
     def plain_s(self, features: Sequence[float]) -> float:
         """The forecast at the machine's usual speed."""

@@ -38,6 +38,7 @@ class NonNegativeRegression:
         """Of the last sample, beside which those before it count less and less."""
         self._num_samples = 0
         self.terms = list(prior)
+        """The coefficients; the list stays the same one."""
 
     @property
     def num_samples(self) -> int:

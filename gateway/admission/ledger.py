@@ -104,8 +104,10 @@ class Ledger:
 
     def may_start(self, share: LaneShare, tenant: str, is_long: bool, now: float) -> bool:
         """Whether a permit is free for this lane and tenant, and such a prompt may be sent."""
-        free = self.cap - self.in_flight
-        if free <= 0 or (share.limit is not None and not share.has_room_for(tenant)):
+        free, limit = self.cap - self.in_flight, share.limit
+        # Mostly no queue was ever seen in the lane, and nothing but the deployment's own limit holds.
+        is_limited = limit is not None and (limit.value is not None or limit.start is not None)
+        if free <= 0 or (is_limited and not share.has_room_for(tenant)):
             return False
         if self._room is not None and share.is_paced(tenant, is_long, now):
             return False

@@ -47,6 +47,12 @@ class Limiter:
         return self._ledger.in_flight
 
     @property
+    def permits(self) -> tuple[int, int]:
+        """`in_flight` and `limit`."""
+        ledger = self._ledger
+        return ledger.in_flight, ledger.limit
+
+    @property
     def has_free(self) -> bool:
         """Whether fewer permits are out than may be."""
         return self._ledger.in_flight < self._ledger.limit
@@ -95,10 +101,12 @@ class Limiter:
     def prospect(self, now: float, claim: Claim, hold_s: float, *, is_long: bool) -> tuple[float, float]:
         """`wait_s`, and by what factor a forecast for this claim has to fit into its time: by how much forecasts are
         exceeded, and what is kept of the time for tenants below a fair part."""
-        ledger = self._ledger
+        ledger, tenant = self._ledger, claim.tenant
         share = ledger.shares.get(claim.lane) or ledger.share_of(claim.lane)
-        wait_s = ledger.wait_s(now, claim, hold_s, is_long=is_long) or 0.0
-        return wait_s, share.overrun.ratio / share.part_of_time(claim.tenant, now)
+        wait_s = 0.0
+        if ledger.waiting or not ledger.may_start(share, tenant, is_long or claim.is_long, now):
+            wait_s = ledger.wait_s(now, claim, hold_s, is_long=is_long) or 0.0
+        return wait_s, share.overrun.ratio / share.part_of_time(tenant, now)
 
     def is_crowding(self, now: float, claim: Claim) -> bool:
         """Whether the tenant holds more than a fair part of a lane that others use as well."""

@@ -153,11 +153,10 @@ class Lookout:
             if target_s is not None:
                 limiter.bound_rows(rows_within(forecast, now, target_s))
                 limiter.set_room(forecast.step_tokens(now))
-        ttft_s = service_s = hold_s = forecast.ttft_s(now, price.uncached_tokens, lane.engine_lane)
-        tpot_s: float | None = None
-        is_too_slow = False
+        made = forecast.look(now, price.uncached_tokens, lane.engine_lane)
+        ttft_s = service_s = hold_s = made.seconds
+        tpot_s, is_too_slow = made.tpot_s, False
         if not is_stream or ask.tpot_slo_s is not None:
-            tpot_s = forecast.tpot_s(now)
             hold_s = ttft_s + (price.output_tokens - 1 if price.output_tokens > 1 else 0) * tpot_s
             if not is_stream:
                 service_s = hold_s

@@ -12,6 +12,8 @@ _RATE_WINDOW_S: Final = 5.0
 _MAX_OVERTAKEN: Final = 8
 _LEAST_LEFT: Final = 0.1
 """Of what waits, the share that is surely not computed yet."""
+TINY_S: Final = 1e-4
+"""What is forecast to take less is taken to take as long."""
 
 
 class PromptQueue:
@@ -74,15 +76,21 @@ class PromptQueue:
                 return None
         return None
 
-    def left_tokens(self, now: float) -> float:
-        """Prompt tokens that are not computed yet."""
-        if not self.flights:
-            return 0.0
-        rate = self._drain.per_s
+    def look(self, now: float) -> tuple[float, float]:
+        """Prompt tokens that are not computed yet, and how many times its forecast `next_up` waits already; 0 for a
+        plain answer, of which nobody knows."""
+        flights = self.flights
+        if not flights:
+            return 0.0, 0.0
+        oldest, late = self._next if self._is_next_known else self.next_up(), 0.0
+        if oldest is not None and oldest.is_stream:
+            forecast_s = oldest.forecast_ttft_s
+            late = (now - oldest.sent_at) / (forecast_s if forecast_s > TINY_S else TINY_S)
+        rate, tokens = self._drain.per_s, self.tokens
         if rate is None:
-            return float(self.tokens)
-        left, least = self.tokens - rate * (now - self._head_since), _LEAST_LEFT * self.tokens
-        return left if left > least else least
+            return float(tokens), late
+        left, least = tokens - rate * (now - self._head_since), _LEAST_LEFT * tokens
+        return left if left > least else least, late
 
 
 class Books:
@@ -103,15 +111,6 @@ class Books:
         """Answers that are being generated."""
         self.most_rows = 1
         """At any time so far: beyond it nobody knows whether there is room."""
-
-    def oldest(self) -> list[Flight]:
-        """Of each lane with requests that have no first token, the one that `next_up` says, if any."""
-        return [found for queue in self._queues.values() if queue.flights and (found := queue.next_up()) is not None]
-
-    def next_up(self, lane: str) -> Flight | None:
-        """Of those in the lane without a first token, the oldest that nobody has overtaken."""
-        queue = self._queues.get(lane)
-        return None if queue is None or not queue.flights else queue.next_up()
 
     def send(self, flight: Flight, now: float) -> None:
         """A request goes out."""
@@ -153,19 +152,22 @@ class Books:
             self._assumed.discard(flight)
             self.rows -= 1
 
-    def left_tokens(self, now: float, lane: str) -> tuple[float, float]:
-        """Prompt tokens that were sent and are not computed yet: in the lane, and in all others."""
+    def look(self, now: float, lane: str) -> tuple[float, float, float, float]:
+        """Prompt tokens that were sent and are not computed yet, in the lane and in all others; how many times its
+        forecast the next of the lane waits already, and the most of any lane."""
         if self._plain:
             self._assume(now)
-        if not self.num_pending:
-            return 0.0, 0.0
-        own = others = 0.0
-        for name, queue in self._queues.items():
-            if name == lane:
-                own = queue.left_tokens(now)
-            else:
-                others += queue.left_tokens(now)
-        return own, others
+        own = others = late = latest = 0.0
+        if self.num_pending:
+            for name, queue in self._queues.items():
+                left, waited = queue.look(now)
+                if name == lane:
+                    own, late = left, waited
+                else:
+                    others += left
+                if waited > latest:
+                    latest = waited
+        return own, others, late, latest
 
     def _assume(self, now: float) -> None:
         """Plain answers whose time has come have begun."""

@@ -41,16 +41,14 @@ class Candidate:
         live = self.live
         price = ask.price_at(live.id)
         wait_s = live.limiter.wait_s(now, ask.claim)
-        ttft_s = live.forecast.ttft_s(now, price.uncached_tokens, ask.claim.lane.engine_lane)
-        return self._view(now, ask, Seen(self, price, wait_s, ttft_s, None), is_ejected=is_ejected)
+        made = live.forecast.look(now, price.uncached_tokens, ask.claim.lane.engine_lane)
+        return self.seen_view(now, ask, Seen(self, price, wait_s, made.seconds, made.tpot_s), is_ejected=is_ejected)
 
-    def seen_view(self, now: float, ask: Ask, seen: Seen) -> DeploymentView:
+    def seen_view(self, now: float, ask: Ask, seen: Seen, *, is_ejected: bool = False) -> DeploymentView:
         """The same as it was seen just now."""
-        return self._view(now, ask, seen, is_ejected=False)
-
-    def _view(self, now: float, ask: Ask, seen: Seen, *, is_ejected: bool) -> DeploymentView:
         live, rule, price, verdict = self.live, self._rule, seen.price, ask.verdict
-        limiter, forecast, rates = live.limiter, live.forecast, rule.cost_per_mtok
+        num_taken, num_permits = live.limiter.permits
+        rates = rule.cost_per_mtok
         is_known, quality = True, rule.quality
         if verdict is not None:
             is_known, quality = verdict.is_known, verdict.quality.get(live.id, quality)
@@ -59,11 +57,11 @@ class Candidate:
             live.model,
             live.is_ready,
             is_ejected,
-            limiter.in_flight,
-            limiter.limit,
+            num_taken,
+            num_permits,
             self.weight,
-            seen.wait_s + seen.ttft_s * forecast.caution(now),
-            forecast.tpot_s(now) if seen.tpot_s is None else seen.tpot_s,
+            seen.wait_s + seen.ttft_s * live.forecast.caution(now),
+            seen.tpot_s,
             None if rates is None else cost_of(rates, price),
             quality,
             is_known,
@@ -84,5 +82,5 @@ class Seen(msgspec.Struct, frozen=True, gc=False):
     """For a permit."""
     ttft_s: float
     """From there to the first token."""
-    tpot_s: float | None
-    """A token; None where nobody asked."""
+    tpot_s: float
+    """A token."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+import msgspec
+
 from gateway.routing.ttft_forecast import TtftForecast
 from gateway.telemetry.record import Usage
 from routing_policies.price import Price
@@ -25,54 +27,28 @@ class FlightOwner(Protocol):
         ...
 
 
-class Flight:
+class Flight(msgspec.Struct, eq=False):
     """Ends exactly once, whatever happens."""
 
-    __slots__ = (
-        "_owner",
-        "first_token_at",
-        "forecast_ttft_s",
-        "is_ended",
-        "is_held_up",
-        "is_stream",
-        "lane",
-        "num_rows",
-        "price",
-        "rows_before",
-        "sample",
-        "sent_at",
-    )
-
-    def __init__(
-        self,
-        owner: FlightOwner,
-        now: float,
-        price: Price,
-        forecast_ttft_s: float,
-        sample: TtftForecast | None,
-        rows_before: int,
-        lane: str,
-        is_stream: bool,
-    ) -> None:
-        self._owner = owner
-        self.is_ended = False
-        self.sent_at = now
-        self.price = price
-        self.forecast_ttft_s = forecast_ttft_s
-        """As it was when the request was sent."""
-        self.sample = sample
-        """What the forecast was made from; None outside the sample that is learned from."""
-        self.rows_before = rows_before
-        """Answers that were being generated there when it was sent."""
-        self.lane = lane
-        """Of the engine's, the one it stands in."""
-        self.is_stream = is_stream
-        """A plain answer never shows its first token."""
-        self.is_held_up = False
-        """We stopped reading, because whoever reads from us is slow: the time it takes says nothing."""
-        self.first_token_at: float | None = None
-        self.num_rows = 0
-        """Answers that were being generated there when the first token came, this one included."""
+    owner: FlightOwner
+    sent_at: float
+    price: Price
+    forecast_ttft_s: float
+    """As it was when the request was sent."""
+    sample: TtftForecast | None
+    """What the forecast was made from; None outside the sample that is learned from."""
+    rows_before: int
+    """Answers that were being generated there when it was sent."""
+    lane: str
+    """Of the engine's, the one it stands in."""
+    is_stream: bool
+    """A plain answer never shows its first token."""
+    is_held_up: bool = False
+    """We stopped reading, because whoever reads from us is slow: the time it takes says nothing."""
+    first_token_at: float | None = None
+    num_rows: int = 0
+    """Answers that were being generated there when the first token came, this one included."""
+    is_ended: bool = False
 
     @property
     def measured_ttft_s(self) -> float | None:
@@ -82,16 +58,16 @@ class Flight:
     @property
     def unqueued_ttft_s(self) -> float:
         """What the first token takes beside the rows that ran, with nothing ahead of it, at the usual speed."""
-        return self._owner.unqueued_ttft_s(self)
+        return self.owner.unqueued_ttft_s(self)
 
     def first_token(self, now: float) -> None:
         """Text came; later calls do nothing."""
         if self.first_token_at is None and not self.is_ended:
             self.first_token_at = now
-            self._owner.note_first_token(self, now)
+            self.owner.note_first_token(self, now)
 
     def ended(self, now: float, usage: Usage | None) -> None:
         """It is over: whole, with what the upstream counted, or broken off or without a count (None). Idempotent."""
         if not self.is_ended:
             self.is_ended = True
-            self._owner.note_end(self, now, usage)
+            self.owner.note_end(self, now, usage)

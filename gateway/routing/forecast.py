@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from gateway.routing.books import Books
+from gateway.routing.books import TINY_S, Books
 from gateway.routing.flight import Flight
 from gateway.routing.load_report import LaneReport, LoadReport, parse_orca
 from gateway.routing.ttft_forecast import TtftForecast
@@ -39,7 +39,6 @@ _PEAK_DECAY_S: Final = 3.0
 _FIRST_TRUST: Final = 0.8
 _LEAST_TRUST: Final = 0.05
 _TRUST_STEP: Final = 0.1
-_TINY_S: Final = 1e-4
 SAMPLE_GAP_S: Final = 0.004
 """Learning from each of thousands of requests a second would cost more than it teaches: one in so long is learned from.
 Nothing that becomes of a request has a say in whether it is."""
@@ -104,13 +103,28 @@ class DeploymentForecast:
 
     # What is asked.
 
+    def look(self, now: float, uncached_tokens: int, lane: str = DEFAULT_LANE) -> TtftForecast:
+        """All that is forecast for a request that is sent now; the wait for a permit of this gateway is not in it. The
+        gate, the router and whoever sends ask for the same within microseconds: it is worked out once."""
+        lane, made = _lane_of(uncached_tokens, lane), self._last
+        if (
+            made is None
+            or made.uncached_tokens != uncached_tokens
+            or made.lane != lane
+            or not 0 <= now - made.at <= _SAME_S
+        ):
+            made = self._last = self._make(now, uncached_tokens, lane)
+        return made
+
     def ttft_s(self, now: float, uncached_tokens: int, lane: str = DEFAULT_LANE) -> float:
-        """Seconds from sending to the first token; the wait for a permit of this gateway is not in it."""
-        return self._forecast(now, uncached_tokens, _lane_of(uncached_tokens, lane)).seconds
+        """Seconds from sending to the first token."""
+        return self.look(now, uncached_tokens, lane).seconds
 
     def tpot_s(self, now: float, rows: int | None = None) -> float:
         """Seconds per output token beside `rows` rows, by default those that run and this one."""
-        return self._tpot.predict_s(now, self.num_rows(now) + 1 if rows is None else rows)
+        if rows is None:
+            rows = self.num_rows(now) + 1
+        return self._tpot.predict_s(now, rows)
 
     def total_s(self, now: float, price: Price, lane: str = DEFAULT_LANE) -> float:
         """Seconds from sending to the last token."""
@@ -123,11 +137,11 @@ class DeploymentForecast:
     def caution(self, now: float) -> float:
         """By what factor routing should distrust `ttft_s`, at least 1: a deployment that was, or is, far slower than
         forecast is avoided before the forecast has followed. Ordinary error does not count."""
-        ratio = self._peak.value(now, floor=1.0)
-        if self._books.num_pending:
-            for flight in self._books.oldest():
-                overdue = _overdue_ratio(flight, now)
-                ratio = overdue if overdue > ratio else ratio
+        made, peak = self._last, self._peak
+        is_new = made is not None and 0 <= now - made.at <= _SAME_S
+        ratio = made.latest_ratio if made is not None and is_new else self._books.look(now, DEFAULT_LANE)[3]
+        if peak.peak > _OVERDUE_RATIO:
+            ratio = max(ratio, peak.value(now, floor=1.0))
         return ratio if ratio > _OVERDUE_RATIO else 1.0
 
     def num_rows(self, now: float) -> int:
@@ -171,9 +185,9 @@ class DeploymentForecast:
         if is_sample or is_stream:
             lane = _lane_of(uncached, lane)
         if is_sample or made is None:
-            made = self._sampled = self._forecast(now, uncached, lane)
+            made = self._sampled = self.look(now, uncached, lane)
         elif is_stream and (made.lane != lane or not made.is_like(uncached, books.num_pending)):
-            made = self._forecast(now, uncached, lane)
+            made = self.look(now, uncached, lane)
         flight = Flight(self, now, price, made.seconds, made if is_sample else None, books.rows, lane, is_stream)
         if is_sample or is_stream:
             books.send(flight, now)
@@ -232,7 +246,7 @@ class DeploymentForecast:
         flight.num_rows = self.num_rows(now)
         seconds = now - flight.sent_at
         self.error.observe(flight.forecast_ttft_s, seconds)
-        self._peak.observe(now, seconds / max(flight.forecast_ttft_s, _TINY_S))
+        self._peak.observe(now, seconds / max(flight.forecast_ttft_s, TINY_S))
         self._learn_ttft(now, flight.lane, made, seconds)
 
     def note_end(self, flight: Flight, now: float, usage: Usage | None) -> None:
@@ -247,7 +261,7 @@ class DeploymentForecast:
         else:
             self._books.end(flight, now)
             if usage is None and flight.first_token_at is None and flight.is_stream:
-                waited = (now - flight.sent_at) / max(flight.forecast_ttft_s, _TINY_S)
+                waited = (now - flight.sent_at) / max(flight.forecast_ttft_s, TINY_S)
                 if waited > 1.0:  # it would have taken at least that long
                     self._peak.observe(now, waited)
         self._last = None
@@ -274,7 +288,7 @@ class DeploymentForecast:
         """A plain answer shows only the whole: what it took is divided as it would have been forecast."""
         rows = flight.rows_before + 1.0
         decode_s = num_gaps * self._tpot.predict_s(now, rows)
-        ratio = (now - flight.sent_at) / max(flight.forecast_ttft_s + decode_s, _TINY_S)
+        ratio = (now - flight.sent_at) / max(flight.forecast_ttft_s + decode_s, TINY_S)
         self._learn_ttft(now, flight.lane, made, ratio * flight.forecast_ttft_s)
         if num_gaps > 0:
             self._tpot.observe(now, rows, ratio * decode_s / num_gaps)
@@ -291,30 +305,27 @@ class DeploymentForecast:
 
     # How it is worked out.
 
-    def _forecast(self, now: float, uncached_tokens: int, lane: str) -> TtftForecast:
-        """The forecast for a request of this lane of the engine, and what led to it. The gate, the router and whoever
-        sends ask for the same within microseconds: it is worked out once."""
-        made = self._last
-        if (
-            made is None
-            or made.uncached_tokens != uncached_tokens
-            or made.lane != lane
-            or not 0 <= now - made.at <= _SAME_S
-        ):
-            made = self._last = self._make(now, uncached_tokens, lane)
-        return made
-
     def _make(self, now: float, uncached_tokens: int, lane: str) -> TtftForecast:
-        books = self._books
-        ahead, others = books.left_tokens(now, lane)
-        work, rows, num_pending = uncached_tokens + ahead, float(books.rows), books.num_pending
-        own_model = self._by_books[lane]
-        in_step_s = 0.0
-        if num_pending:
-            unread = ahead + others
-            in_step_s = own_model.terms[_OWN_PROMPT] * (unread if unread < _STEP_TOKENS else _STEP_TOKENS)
-        step_left_s = self._step_left_s(now, in_step_s) if rows or num_pending else 0.0
-        beyond = rows + num_pending + 1.0 - books.most_rows
+        # One function without helpers: it runs for every candidate that is looked at for a request, and is the larger
+        # part of what a decision costs.
+        books, own_model = self._books, self._by_books[lane]
+        ahead, others, late_ratio, latest_ratio = books.look(now, lane)  # first: it may find that answers have begun
+        num_rows, num_pending = books.rows, books.num_pending
+        rows, num_running = float(num_rows), num_rows
+        step_left_s = 0.0
+        if num_rows or num_pending:
+            # Of the engine's step under way, which whatever is heard of any answer shows the beginning of; less the
+            # time for the prompts in it, which are counted apart.
+            in_step_s = 0.0
+            if num_pending:
+                unread = ahead + others
+                in_step_s = own_model.terms[_OWN_PROMPT] * (unread if unread < _STEP_TOKENS else _STEP_TOKENS)
+            step_s = self._tpot.plain_s(num_rows or 1) + in_step_s
+            gone_s = now - self._pulse.at
+            if gone_s < 0.0:  # an event loop may read its clock a moment later than we ours
+                gone_s = 0.0
+            step_left_s = (step_s - gone_s if gone_s <= step_s else step_s / 2) - in_step_s
+        work, beyond = uncached_tokens + ahead, rows + num_pending + 1.0 - books.most_rows
         features = (
             1.0,
             rows,
@@ -328,35 +339,20 @@ class DeploymentForecast:
             step_left_s,
         )
         seconds, reported = own_model.predict_s(now, features), None
-        report = self._fresh_report(now)
-        name, found = (lane, None) if report is None else _reported_lane(report, lane)
-        if found is not None and found.prefill_tokens_per_s > 0.0:
-            wait_s = max(self._lane_free_at.get(name, now) - now, 0.0)
-            reported = (1.0, rows, wait_s, uncached_tokens / found.prefill_tokens_per_s, step_left_s)
-            model = self._by_report[lane]
-            seconds = blended((seconds, own_model.error), (model.predict_s(now, reported), model.error))
-        if num_pending:
-            seconds = self._no_less_than_overdue(now, seconds, lane)
-        return TtftForecast(now, lane, uncached_tokens, num_pending, seconds, features, reported)
-
-    def _step_left_s(self, now: float, in_step_s: float) -> float:
-        """Of the engine's step under way, which whatever is heard of any answer shows the beginning of; less the time
-        for the prompts in it, which are counted apart."""
-        step_s = self._tpot.plain_s(self._books.rows or 1) + in_step_s
-        gone_s = now - self._pulse.at
-        if gone_s < 0.0:  # an event loop may read its clock a moment later than we ours
-            gone_s = 0.0
-        return (step_s - gone_s if gone_s <= step_s else step_s / 2) - in_step_s
-
-    def _no_less_than_overdue(self, now: float, forecast_s: float, lane: str) -> float:
-        """When the oldest of our requests in the lane waits far longer than was forecast, this one will too."""
-        ratio = self._overdue_ratio(now, lane)
-        return forecast_s * ratio if ratio > _OVERDUE_RATIO else forecast_s
-
-    def _overdue_ratio(self, now: float, lane: str) -> float:
-        """Of who is next in the lane to get a first token: time waited over time forecast."""
-        oldest = self._books.next_up(lane)
-        return 0.0 if oldest is None else _overdue_ratio(oldest, now)
+        report = self._report
+        if report is not None and now - self._report_at <= REPORT_FRESH_S:
+            if report.num_running > num_rows:
+                num_running = report.num_running
+            name, found = _reported_lane(report, lane)
+            if found is not None and found.prefill_tokens_per_s > 0.0:
+                wait_s = max(self._lane_free_at.get(name, now) - now, 0.0)
+                reported = (1.0, rows, wait_s, uncached_tokens / found.prefill_tokens_per_s, step_left_s)
+                model = self._by_report[lane]
+                seconds = blended((seconds, own_model.error), (model.predict_s(now, reported), model.error))
+        if late_ratio > _OVERDUE_RATIO:  # who is next in the lane waits far longer than was forecast: this one will too
+            seconds *= late_ratio
+        tpot_s = self._tpot.predict_s(now, num_running + 1)
+        return TtftForecast(now, lane, uncached_tokens, num_pending, seconds, features, reported, tpot_s, latest_ratio)
 
     def _idle_ttft_s(self, now: float, lane: str) -> float:
         return self._by_books[lane].predict_s(now, _IDLE)
@@ -366,14 +362,6 @@ class DeploymentForecast:
 
 
 _IDLE: Final = (1.0, *[0.0] * (len(_OWN_PRIOR) - 1))
-
-
-def _overdue_ratio(flight: Flight, now: float) -> float:
-    """Time waited over time forecast; of a plain answer nobody knows."""
-    if not flight.is_stream:
-        return 0.0
-    forecast_s = flight.forecast_ttft_s
-    return (now - flight.sent_at) / (forecast_s if forecast_s > _TINY_S else _TINY_S)
 
 
 def _lane_of(uncached_tokens: int, lane: str) -> str:

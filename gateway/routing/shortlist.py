@@ -12,6 +12,7 @@ from typing import Final
 
 from gateway.routing.ask import Ask
 from gateway.routing.candidate import Candidate
+from gateway.routing.live import LiveDeployment
 from routing_policies.views import FIRST_ATTEMPT, Attempt
 
 MANY: Final = 4
@@ -36,7 +37,7 @@ class Shortlist:
         options, num = self._options, len(self._options)
         for _ in range(_MAX_DRAWS):
             option = options[int(rng.random() * num)]
-            if option not in found and _is_fit(option, attempt, now):
+            if option not in found and _is_fit(option.live, attempt, now):
                 found.append(option)
                 if len(found) == NUM_DRAWN:
                     break
@@ -44,7 +45,7 @@ class Shortlist:
             return None
         for name in self._favourites(ask):
             favourite = self._by_id.get(name)
-            if favourite is not None and favourite not in found and _is_fit(favourite, attempt, now):
+            if favourite is not None and favourite not in found and _is_fit(favourite.live, attempt, now):
                 found.insert(0, favourite)
         return found
 
@@ -57,9 +58,8 @@ class Shortlist:
         return [most] if ask.last_deployment is None else [ask.last_deployment, most]
 
 
-def _is_fit(option: Candidate, attempt: Attempt, now: float) -> bool:
+def _is_fit(live: LiveDeployment, attempt: Attempt, now: float) -> bool:
     """Nothing speaks against it; somebody who is due to be tried again counts as well."""
-    live = option.live
     if not live.is_ready:
         return False
     if attempt is not FIRST_ATTEMPT and (live.id in attempt.already_tried or live.id in attempt.avoid):

@@ -1,8 +1,10 @@
-"""TtftForecast: when a request's first token was expected, and what that was worked out from."""
+"""TtftForecast: when a request's first token was expected, what that was worked out from and what came with it."""
 
 from __future__ import annotations
 
 from typing import Final
+
+import msgspec
 
 Features = tuple[float, ...]
 
@@ -10,32 +12,24 @@ _ALIKE: Final = 0.125
 """The forecast is about the same for a prompt and a queue that differ by no larger share."""
 
 
-class TtftForecast:
-    """Made for one deployment at one instant; never changed."""
+class TtftForecast(msgspec.Struct, frozen=True, gc=False):
+    """Made for one deployment at one instant."""
 
-    __slots__ = ("at", "by_books", "by_report", "lane", "num_pending", "seconds", "uncached_tokens")
-
-    def __init__(
-        self,
-        at: float,
-        lane: str,
-        uncached_tokens: int,
-        num_pending: int,
-        seconds: float,
-        by_books: Features,
-        by_report: Features | None,
-    ) -> None:
-        self.at = at
-        self.lane = lane
-        self.uncached_tokens = uncached_tokens
-        self.num_pending = num_pending
-        """Requests that had no first token then."""
-        self.seconds = seconds
-        """From sending to the first token."""
-        self.by_books = by_books
-        """What our own books said."""
-        self.by_report = by_report
-        """What the engine's report said, if there was a fresh one that says enough."""
+    at: float
+    lane: str
+    uncached_tokens: int
+    num_pending: int
+    """Requests that had no first token then."""
+    seconds: float
+    """From sending to the first token."""
+    by_books: Features
+    """What our own books said."""
+    by_report: Features | None
+    """What the engine's report said, if there was a fresh one that says enough."""
+    tpot_s: float
+    """A token, beside those that run and this one."""
+    latest_ratio: float
+    """The most of any lane: how many times its forecast whoever is next there waits already."""
 
     def is_like(self, uncached_tokens: int, num_pending: int) -> bool:
         """Whether it would be about the same for such a request of the lane, behind so many others."""

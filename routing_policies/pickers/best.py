@@ -13,4 +13,4 @@ class Best:
 
     def pick(self, totals: Mapping[str, float], rng: random.Random) -> str:
         """The key with the highest total; draws nothing from `rng`."""
-        return max(totals, key=lambda candidate: totals[candidate])
+        return max(totals, key=totals.__getitem__)
