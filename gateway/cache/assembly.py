@@ -7,13 +7,15 @@ from typing import Any, Final
 import msgspec
 
 _ONLY_IN_EVENTS: Final = frozenset({"choices", "object", "usage"})
+_ENDED: Final = ("stop", "length", "tool_calls")
+"""Why a choice of an answer worth keeping ended; an aborted or filtered one is nobody else's answer."""
 _TEXTS: Final = ("content", "refusal", "reasoning_content", "reasoning")
 _decode: Final = msgspec.json.Decoder().decode
 
 
 def completion_of_stream(stream: bytes) -> bytes | None:
-    """The completion as JSON, or None when the stream is not whole: no `[DONE]`, a choice without a finish reason, an
-    error event, or anything that is no chat completion."""
+    """The completion as JSON, or None when the stream is not whole: no `[DONE]`, a choice that did not end by itself,
+    an error event, or anything that is no chat completion."""
     try:
         completion = _assemble(stream)
     except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError, IndexError):
@@ -25,9 +27,7 @@ def is_whole(completion: bytes) -> bool:
     """Whether a plain JSON answer is a completion in which every choice has ended by itself."""
     try:
         choices = _decode(completion)["choices"]
-        return bool(choices) and all(
-            choice["finish_reason"] in ("stop", "length", "tool_calls") and "message" in choice for choice in choices
-        )
+        return bool(choices) and all(choice["finish_reason"] in _ENDED and "message" in choice for choice in choices)
     except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError):
         return False
 
@@ -47,7 +47,7 @@ def _assemble(stream: bytes) -> dict[str, Any] | None:
         usage = event.get("usage") or usage
         for piece in event["choices"]:
             _add(choices.setdefault(piece["index"], _blank(piece["index"])), piece)
-    if not choices or any(choice["finish_reason"] is None for choice in choices.values()):
+    if not choices or any(choice["finish_reason"] not in _ENDED for choice in choices.values()):
         return None
     ordered = [choices[index] for index in sorted(choices)]
     whole = {**common, "object": "chat.completion", "choices": ordered}

@@ -53,6 +53,15 @@ def test_replayed_and_assembled_again_it_is_the_same_completion() -> None:
     assert json.loads(assembled) == COMPLETION
 
 
+@pytest.mark.parametrize("reason", ["abort", "error", "content_filter", None])
+def test_a_stream_that_did_not_end_by_itself_is_not_kept(reason: str | None) -> None:
+    pieces = [
+        event({"index": 0, "delta": {"role": "assistant", "content": "Hel"}, "finish_reason": None}),
+        event({"index": 0, "delta": {}, "finish_reason": reason}),
+    ]
+    assert completion_of_stream(b"".join([*pieces, b"data: [DONE]\n\n"])) is None
+
+
 def test_pieces_are_joined_in_order() -> None:
     pieces = [{"role": "assistant", "content": ""}, {"content": "Hel"}, {"content": "lo"}, {}]
     stream = b"".join(
