@@ -46,6 +46,8 @@ class ReadinessProber:
         self._clock = clock
         self._interval_s = interval_s
         self._on_probed = on_probed
+        self._known: set[LiveDeployment] = set()
+        """Those whose state is in the log: one that is not ready from the first is news, too."""
         self._down: set[LiveDeployment] = set()
         """Those that a probe found not ready: what answers there next is another process, or a warmed-up one."""
 
@@ -62,6 +64,7 @@ class ReadinessProber:
         """One round, all deployments at once."""
         deployments = tuple(self._deployments())
         self._down.intersection_update(deployments)
+        self._known.intersection_update(deployments)
         await self._probe_these(deployments)
 
     async def _probe_starting(self) -> None:
@@ -87,7 +90,8 @@ class ReadinessProber:
                 deployment.starting.note_gone()
         self._note_process(deployment, is_ready=is_ready)
         is_ready = is_ready and not deployment.is_draining
-        if is_ready != deployment.is_ready:
+        if is_ready != deployment.is_ready or deployment not in self._known:
+            self._known.add(deployment)
             deployment.is_ready = is_ready
             self._log.event(
                 "deployment_ready" if is_ready else "deployment_not_ready", deployment=deployment.id, reason=reason

@@ -51,6 +51,18 @@ async def test_not_ready_when_no_deployment_is_and_ready_again_when_one_comes_ba
         assert (await stack.ask(chat())).headers["x-penstock-deployment"] == "large"
 
 
+async def test_a_deployment_that_was_never_ready_is_in_the_log_with_the_reason(tmp_path: Path) -> None:
+    async with running(tmp_path) as stack:
+        probe = stack.gateway._prober
+        probe._known.clear()  # as at a start
+        stack.small.is_ready = stack.gateway._current().deployments["small"].is_ready = False
+        await probe.probe_all()
+        await probe.probe_all()
+
+        said = [line for line in stack.lines("deployment_not_ready") if line["deployment"] == "small"]
+        assert [line["reason"] for line in said] == ["status 503"]
+
+
 async def test_models_lists_aliases_and_deployments_own_models(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
         reply = await stack.get("/v1/models")
