@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import ast
+import inspect
 import logging
 import sys
+import textwrap
 import typing
 from collections.abc import Sequence
 from dataclasses import MISSING, fields
@@ -17,6 +20,10 @@ import uvloop
 from engine.config import CoreConfig, EngineConfigError, FrontConfig
 from engine.front.run import run_front
 
+_EPILOG = """\
+also:       penstock engine steps, selftest, quantize (each has its own --help)
+exit codes: 0 it ran until a signal, 2 a setting is wrong"""
+_UNITS = frozenset({"bytes", "dir", "endpoint", "ms", "ratio", "s"})
 _NAMED_APART = {"model_dir", "model_name", "listen"}
 _SHORT = {"num_threads": ("--threads",), "draft_model_dir": ("--draft-model",)}
 
@@ -65,23 +72,53 @@ def configs(options: dict[str, Any]) -> tuple[FrontConfig, CoreConfig]:
 
 def make_parser() -> argparse.ArgumentParser:
     """Flags of `penstock engine`, one for every setting of the two configurations."""
-    parser = argparse.ArgumentParser(prog="penstock engine", description="Serve one model over OpenAI's HTTP API.")
+    parser = argparse.ArgumentParser(
+        prog="penstock engine",
+        description="Serve one model over OpenAI's HTTP API.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--model", dest="model_dir", type=Path, required=True, metavar="DIR", help="model folder")
     parser.add_argument("--listen", default="127.0.0.1:8000", help="unix:/path or host:port (default %(default)s)")
     parser.add_argument("--name", dest="model_name", default=argparse.SUPPRESS, help="name clients ask for")
-    parser.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
+    parser.add_argument(
+        "--log-level",
+        default="info",
+        choices=["debug", "info", "warning", "error"],
+        help="least urgent line of the log that is written (default %(default)s)",
+    )
     for config in (FrontConfig, CoreConfig):
-        hints = typing.get_type_hints(config)
+        hints, said = typing.get_type_hints(config), _what_settings_say(config)
         for field in fields(config):
             if field.name not in _NAMED_APART and field.default is not MISSING:
-                _add_flag(parser, field.name, hints[field.name], field.default)
+                _add_flag(parser, field.name, hints[field.name], field.default, said.get(field.name, ""))
     return parser
 
 
-def _add_flag(parser: argparse.ArgumentParser, name: str, kind: Any, default: object) -> None:
+def _what_settings_say(config: type) -> dict[str, str]:
+    """The sentence below each field, in one line; empty where the source is not there."""
+    try:
+        (body,) = ast.parse(textwrap.dedent(inspect.getsource(config))).body
+    except (OSError, SyntaxError):
+        return {}
+    assert isinstance(body, ast.ClassDef), "the source of a class is a class"
+    said: dict[str, str] = {}
+    for field, below in zip(body.body, body.body[1:], strict=False):
+        match field, below:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(sentence))):
+                said[name] = " ".join(sentence.split())
+    return said
+
+
+def _add_flag(parser: argparse.ArgumentParser, name: str, kind: Any, default: object, said: str) -> None:
     """`--some-name` for a field; `--some-name/--no-some-name` for a boolean. Absent flags leave no option behind."""
     flags = (f"--{name.replace('_', '-')}", *_SHORT.get(name, ()))
-    common: dict[str, Any] = {"dest": name, "default": argparse.SUPPRESS, "help": f"default {default}"}
+    usual = f"default {'none' if default in ('', None) else default}"
+    text = f"{said.rstrip('.')} ({usual})" if said else usual
+    common: dict[str, Any] = {"dest": name, "default": argparse.SUPPRESS, "help": text.replace("%", "%%")}
+    if kind is not bool and typing.get_origin(kind) is not typing.Literal:
+        unit = name.rpartition("_")[2]
+        common["metavar"] = unit.upper() if unit in _UNITS else "N"
     if kind is bool:
         parser.add_argument(*flags, action=argparse.BooleanOptionalAction, **common)
     elif typing.get_origin(kind) is typing.Literal:

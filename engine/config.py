@@ -24,6 +24,7 @@ class CoreConfig:
 
     model_dir: Path
     device: Device = "auto"
+    """Where the model runs; `auto`: on the first GPU, if there is one."""
     dtype: DType = "auto"
     """`auto`: the checkpoint's dtype on CUDA, float32 on CPU."""
     num_threads: int = 0
@@ -33,10 +34,12 @@ class CoreConfig:
     kv_dtype: KVDtype = "auto"
     """What the KV pool holds; `auto`: the model's own numbers."""
     max_model_len: int = 0
-    """0: what the model's config says; of a model with two sets of rope frequencies, as far as the first reaches."""
+    """Most tokens of prompt and answer together; 0: what the model's config says, of a model with two sets of rope
+    frequencies as far as the first reaches."""
     block_size: int = 16
+    """Tokens in one block of the KV pool."""
     num_blocks: int = 0
-    """0: sized from measured memory."""
+    """Blocks in the KV pool; 0: sized from measured memory."""
     kv_memory_bytes: int = 0
     """Upper bound for the KV pool; 0: a share of what is free (see `memory_ratio`)."""
     memory_ratio: float = 0.25
@@ -56,6 +59,7 @@ class CoreConfig:
     prefill_slack_ratio: float = 1.75
     """How many times a plain decode step the chunks of long and batch prompts may make it, within the target."""
     enable_prefix_cache: bool = True
+    """Whether blocks of earlier prompts are found again by those that begin alike."""
     cuda_graphs: bool = True
     """Whether decode and verification steps are captured on a GPU and replayed as one launch each."""
     overlap: Overlap = "auto"
@@ -100,9 +104,13 @@ class FrontConfig:
     model_name: str
     """The name clients ask for; defaults to the model directory's own name."""
     drain_timeout_s: float = 30.0
+    """How long requests under way may take to finish once the process is asked to stop."""
     max_body_bytes: int = 16 * 1024 * 1024
+    """Longest request body that is read."""
     max_choices: int = 16
+    """Most answers (`n`) that one request may ask for."""
     max_top_logprobs: int = 20
+    """Most alternatives a token (`top_logprobs`) that one request may ask for."""
     otlp_endpoint: str = ""
     """Where spans of traced requests are posted in OTLP's JSON, such as http://127.0.0.1:4318/v1/traces."""
     warm: int = 0

@@ -57,7 +57,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     if name not in BENCHES:
         usage = "\n".join(f"  {known:<10} {text}" for known, text in BENCHES.items())
         print(f"usage: penstock bench NAME [options]\n\n{usage}", file=sys.stderr)
-        return 0 if name in ("-h", "--help") else 2
+        if name in ("-h", "--help"):
+            return 0
+        said = f"no benchmark is called {name}" if name else "which benchmark?"
+        print(f"\npenstock bench: {said}; choose one of those above", file=sys.stderr)
+        return 2
     bench = cast(Bench, importlib.import_module(f"loadtests.{name}"))
     parser = argparse.ArgumentParser(prog=f"penstock bench {name}", description=BENCHES[name])
     bench.add_arguments(parser)

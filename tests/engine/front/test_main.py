@@ -38,6 +38,12 @@ def test_every_setting_has_a_flag(model_dir: Path) -> None:
             assert f"--{field.name.replace('_', '-')}" in text
 
 
+def test_the_help_says_what_each_setting_does() -> None:
+    for action in make_parser()._actions:
+        said = (action.help or "").partition("(default")[0].strip()
+        assert len(said.split()) > 1, f"{action.option_strings[0]} says nothing but its default"
+
+
 def test_a_wrong_setting_is_named(model_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(EngineConfigError, match="block_size"):
         parse("--model", str(model_dir), "--block-size", "0")
