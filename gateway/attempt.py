@@ -31,11 +31,14 @@ from gateway.upstream_errors import (
     PASSED_BACK,
     RETRYABLE,
     TOO_MANY_REQUESTS,
+    enveloped,
     failure_of,
     failure_of_status,
     from_status,
     from_transport,
+    is_completion,
     is_retryable,
+    no_completion,
     overloaded,
     retry_after_s,
 )
@@ -262,7 +265,7 @@ class Attempts:
                 live.first_bytes.add(now, now - opened.sent_at)
                 opened.note_first_byte(now)
             else:
-                opened.body = await response.read(MAX_PLAIN_BYTES)
+                self._take_whole(work, opened, await response.read(MAX_PLAIN_BYTES))
         except UpstreamError as error:
             self._note_failure(work, opened, error)
             if is_leading:
@@ -276,6 +279,21 @@ class Attempts:
         finally:
             if is_leading:
                 turn.mark(Stage.UPSTREAM_FIRST_BYTE)
+
+    def _take_whole(self, work: Work, opened: OpenAnswer, body: bytes) -> None:
+        """A plain answer, or the upstream's own refusal. Raises TryAnother for a 200 that is neither what was asked for
+        nor an error: a deployment that gives such answers is as good as down."""
+        response, live = opened.response, opened.live
+        assert response is not None, "an answer is open once its request was sent"
+        if response.status != OK:
+            opened.body = enveloped(body, response.status, live.id)
+            if opened.body is not body:
+                opened.passed = [(b"content-type", _JSON), *opened.passed[1:]]
+        elif work.request.stream or not is_completion(body):
+            opened.vigil.failed(self._clock(), FailureKind.BROKEN)
+            raise TryAnother(no_completion(live.id))
+        else:
+            opened.body = body
 
     def _heed(self, live: LiveDeployment, response: UpstreamResponse) -> tuple[bytes, list[Header]]:
         """The content type, and the headers that the client sees of an answer that is passed on whole.
@@ -309,7 +327,7 @@ class Attempts:
             opened.vigil.failed(self._clock(), kind)
         if is_leading:
             work.turn.record.detail = f"upstream status {status}"
-        if status in RETRYABLE:
+        if status in RETRYABLE or status < 400:
             raise TryAnother(error)
         raise error
 

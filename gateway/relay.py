@@ -18,12 +18,14 @@ from gateway.timing_events import TimingEvents
 from gateway.token_odds import events_without_odds, without_odds
 from gateway.turn import Turn
 from gateway.upstreams.response import UpstreamResponse
-from gateway.whole_events import WholeEvents
+from gateway.whole_events import EVENT_ENDS, WholeEvents
 
 MAX_PLAIN_BYTES: Final = 32 * 1024 * 1024
 """Largest plain answer that is held to see whether it is whole."""
 
 EVENT_STREAM: Final = b"text/event-stream"
+
+DONE_EVENT: Final = b"data: [DONE]\n\n"
 
 FROM_CACHE: Final = "cache"
 """Who answered, when nobody had to."""
@@ -141,8 +143,16 @@ async def relay_stream(turn: Turn, response: UpstreamResponse) -> None:
             raise UpstreamFailed(
                 f"Deployment '{turn.record.deployment}' ended its answer without finishing it. Try again."
             )
-    await turn.end(relay.rest())
+        turn.close_after()
+    await turn.end(_ended(relay.rest(), has_done=summary.has_done or summary.has_error))
     turn.mark(Stage.RELAY)
+
+
+def _ended(rest: bytes, *, has_done: bool) -> bytes:
+    """The last bytes of a stream, with the blank line and the `[DONE]` that its upstream left out."""
+    if rest and not rest.endswith(EVENT_ENDS):
+        rest += b"\n\n"
+    return rest if has_done else rest + DONE_EVENT
 
 
 class _StreamRelay:

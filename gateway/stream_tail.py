@@ -84,8 +84,8 @@ class TailSummary:
     def __init__(self, tail: bytes) -> None:
         self.has_done = _DONE.search(tail, max(len(tail) - 64, 0)) is not None
         """The `[DONE]` marker came last."""
-        self.has_error = not self.has_done and _ERROR_EVENT.search(tail) is not None
-        """The upstream itself reported a failure inside the stream."""
+        self.has_error = b'{"error"' in tail and _ERROR_EVENT.search(tail) is not None
+        """The upstream itself reported a failure inside the stream; some say `[DONE]` after it."""
         self.has_finish = _FINISH.search(tail) is not None
         self.usage = _last_usage(tail)
 

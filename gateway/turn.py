@@ -177,6 +177,11 @@ class Turn:
         else:
             await respond(self.send, status, headers, body)
 
+    def close_after(self) -> None:
+        """The connection ends with this answer: what it says is not whole."""
+        if self.channel is not None:
+            self.channel.keep_alive = False
+
     async def fail(self, error: GatewayError) -> None:
         """Answer with the envelope, or end a stream that had begun with an error event and without `[DONE]`.
 
@@ -186,8 +191,7 @@ class Turn:
         self.record.code = error.code
         self.record.detail = self.record.detail or error.message
         if self.has_started:
-            if self.channel is not None:
-                self.channel.keep_alive = False
+            self.close_after()
             await self.end(error_event(error))
             return
         headers = [*error_headers(error), *self.answer_headers()]

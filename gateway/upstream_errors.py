@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 from gateway.errors import GatewayError, Shed, ShedReason, UpstreamFailed, UpstreamTimedOut
 from gateway.upstreams.ejection import FailureKind
@@ -33,6 +35,8 @@ RETRYABLE: Final = frozenset({500, 502, 503, 529, TOO_MANY_REQUESTS}) | _CREDENT
 """Nothing was answered, and another deployment may do better. Not 504: the time is spent."""
 _SHED_REASON: Final = b"x-penstock-shed-reason"
 _DEFAULT_RETRY_AFTER_S: Final = 1.0
+_KEYS: Final = frozenset({"message", "type", "param", "code"})
+_MAX_MESSAGE_CHARS: Final = 1000
 
 
 def from_transport(error: UpstreamError, deployment: str) -> GatewayError:
@@ -52,9 +56,52 @@ def from_status(status: int, headers: Headers, deployment: str, lane: str) -> Ga
         return UpstreamTimedOut(f"Deployment '{deployment}' timed out. Try again, or ask for a shorter answer.")
     if status in _CREDENTIALS:
         return UpstreamFailed(f"Deployment '{deployment}' refused the gateway's credentials. Tell the operator.")
-    if status >= 500 or status < 200 or 300 <= status < 400:
+    if not 400 <= status < 500:
         return UpstreamFailed(f"Deployment '{deployment}' answered with status {status}. Try again.")
     return None
+
+
+def no_completion(deployment: str) -> UpstreamFailed:
+    """The gateway's error for a 200 that holds something else than what was asked for."""
+    return UpstreamFailed(f"Deployment '{deployment}' answered with something that is no chat completion. Try again.")
+
+
+def is_completion(body: bytes) -> bool:
+    """Whether a plain answer looks like one: an object with choices. A web server's page, an empty body and an error
+    that came with status 200 do not."""
+    return body.lstrip()[:1] == b"{" and b'"choices"' in body
+
+
+def enveloped(body: bytes, status: int, deployment: str) -> bytes:
+    """A client error of the upstream in the one envelope: as it came where it has all four keys, else put into it."""
+    document = _object(body)
+    error = document.get("error")
+    if isinstance(error, dict) and error.keys() >= _KEYS:
+        return body
+    # Some servers leave keys out, some have them one level higher, and some say what was wrong in a string.
+    told = error if isinstance(error, dict) else document
+    message = told.get("message") if error is None or error is told else error
+    if not isinstance(message, str) or not message:
+        message = f"Deployment '{deployment}' refused the request with status {status}."
+    kind, usual = told.get("type"), "rate_limit_error" if status == TOO_MANY_REQUESTS else "invalid_request_error"
+    return msgspec.json.encode(
+        {
+            "error": {
+                "message": message[:_MAX_MESSAGE_CHARS],
+                "type": kind if isinstance(kind, str) else usual,
+                "param": told.get("param"),
+                "code": told.get("code"),
+            }
+        }
+    )
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    try:
+        document = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return {}
+    return document if isinstance(document, dict) else {}
 
 
 def is_retryable(error: UpstreamError) -> bool:
@@ -79,7 +126,7 @@ def failure_of(error: UpstreamError) -> FailureKind | None:
 def failure_of_status(status: int, headers: Headers) -> FailureKind | None:
     """What a status says about the deployment's health; None: nothing, as when it refused load and said so."""
     is_own_refusal = status in OVERLOADED and any(name == _SHED_REASON for name, _ in headers)
-    is_fault = status >= 500 or status in _CREDENTIALS
+    is_fault = not 400 <= status < 500 or status in _CREDENTIALS
     return FailureKind.STATUS if is_fault and not is_own_refusal else None
 
 

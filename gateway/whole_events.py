@@ -8,29 +8,41 @@ from __future__ import annotations
 
 from typing import Final
 
+from gateway.errors import UpstreamFailed
+
 MAX_HELD_BYTES: Final = 256 * 1024
 """An event larger than this is passed on in parts."""
 
-_ENDS: Final = (b"\n\n", b"\r\n\r\n", b"\r\r", b"\n\r\n")
+MAX_EVENT_BYTES: Final = 32 * 1024 * 1024
+"""No event of an answer is larger: a line that goes on beyond it never ends. As much as a plain answer may have."""
+
+EVENT_ENDS: Final = (b"\n\n", b"\r\n\r\n", b"\r\r", b"\n\r\n")
 
 
 class WholeEvents:
     """Feed pieces as they come, send what comes back; `rest` is the event that is not whole yet."""
 
-    __slots__ = ("rest",)
+    __slots__ = ("_num_passed", "rest")
 
     def __init__(self) -> None:
         self.rest = b""
+        self._num_passed = 0  # of an event that is passed on in parts
 
     def feed(self, piece: bytes) -> bytes:
-        """All that is whole now. A piece that ends with an event, as most do, is returned as it is."""
-        if not self.rest and piece.endswith(_ENDS):
+        """All that is whole now. A piece that ends with an event, as most do, is returned as it is. Raises
+        UpstreamFailed for an event without an end."""
+        if not self.rest and piece.endswith(EVENT_ENDS):
             return piece
         data = self.rest + piece
         # The seam may lie inside an end; what was searched before need not be searched again.
         searched = max(len(self.rest) - 3, 0)
-        end = max((found + len(mark) for mark in _ENDS if (found := data.rfind(mark, searched)) >= 0), default=0)
+        end = max((found + len(mark) for mark in EVENT_ENDS if (found := data.rfind(mark, searched)) >= 0), default=0)
+        if end:
+            self._num_passed = 0
         if len(data) - end > MAX_HELD_BYTES:
+            self._num_passed += len(data) - end
+            if self._num_passed > MAX_EVENT_BYTES:
+                raise UpstreamFailed(f"An event of the upstream's answer exceeds {MAX_EVENT_BYTES} bytes. Try again.")
             end = len(data)
         self.rest = data[end:]
         return data[:end]

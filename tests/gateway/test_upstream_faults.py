@@ -135,6 +135,85 @@ async def test_a_client_error_of_the_upstream_is_passed_on_as_it_is(tmp_path: Pa
         assert stack.lines()[0]["outcome"] == "rejected"
 
 
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"<html>nothing here</html>", "Deployment 'small' refused the request with status 404."),
+        (b"", "Deployment 'small' refused the request with status 404."),
+        (b'["odd"]', "Deployment 'small' refused the request with status 404."),
+        (b'{"error":{"message":"no such model","code":404}}', "no such model"),
+        (b'{"error":"no such model"}', "no such model"),
+        (b'{"object":"error","message":"no such model","type":"NotFoundError","code":404}', "no such model"),
+    ],
+)
+async def test_a_client_error_of_the_upstream_without_the_envelope_is_put_into_it(
+    tmp_path: Path, body: bytes, message: str
+) -> None:
+    async def refuse(wire: Wire) -> None:
+        await wire.answer(body, 404, {"content-type": "text/html"})
+
+    async with running(tmp_path) as stack:
+        stack.small.scripts = [refuse]
+        reply = await stack.ask(chat("solo"))
+
+        assert (reply.status, reply.headers["content-type"]) == (404, "application/json")
+        assert set(reply.error) == {"message", "type", "param", "code"}
+        assert reply.error["message"] == message
+        assert "x-penstock-error-code" not in reply.headers
+
+
+def answers(body: bytes, code: int = 200, kind: str = "application/json") -> Callable[[Wire], Any]:
+    async def script(wire: Wire) -> None:
+        await wire.answer(body, code, {"content-type": kind})
+
+    return script
+
+
+NO_COMPLETIONS = [
+    answers(b""),
+    answers(b"<html>a web server</html>", kind="text/html"),
+    answers(b"[]"),
+    answers(b'{"error":{"message":"out of memory","type":"x","param":null,"code":"y"}}'),
+    answers(b"", 204),
+    answers(b"", 302),
+]
+
+
+@pytest.mark.parametrize("script", NO_COMPLETIONS)
+@pytest.mark.parametrize("is_stream", [False, True])
+async def test_an_answer_that_is_no_completion_is_a_502(
+    tmp_path: Path, script: Callable[[Wire], Any], is_stream: bool
+) -> None:
+    async with running(tmp_path) as stack:
+        stack.small.scripts = [script]
+        reply = await stack.ask(chat("solo", stream=is_stream))
+
+        assert (reply.status, reply.error["code"], reply.error["type"]) == (502, "upstream_error", "api_error")
+        assert stack.lines()[0]["outcome"] == "upstream_failed"
+        assert (await stack.ask(chat("solo"))).status == 200
+
+
+async def test_a_whole_answer_where_a_stream_was_asked_for_is_a_502(tmp_path: Path) -> None:
+    async with running(tmp_path) as stack:
+        stack.small.scripts = [answers(COMPLETION)]
+        reply = await stack.ask(chat("solo", stream=True))
+
+        assert (reply.status, reply.error["code"]) == (502, "upstream_error")
+
+
+@pytest.mark.parametrize("script", NO_COMPLETIONS)
+async def test_another_deployment_answers_for_one_that_gives_no_completions(
+    tmp_path: Path, script: Callable[[Wire], Any]
+) -> None:
+    async with running(tmp_path) as stack:
+        stack.small.scripts, stack.large.scripts = [script], [script]
+        for stream in (False, True):
+            reply = await stack.ask(chat(stream=stream))
+
+            assert reply.status == (502 if not stream else 200)
+        assert len(stack.small.received) + len(stack.large.received) == 3
+
+
 async def test_an_overloaded_upstream_sheds_with_its_own_retry_after(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
         stack.small.scripts = [status(503, retry_after="9")]
@@ -186,6 +265,7 @@ async def test_an_unfinished_stream_is_flagged_incomplete(tmp_path: Path) -> Non
         reply = await stack.ask(chat("solo", stream=True))
 
         assert b"error" not in reply.body
+        assert reply.body.endswith(b"\n\ndata: [DONE]\n\n")  # it said why it ended, and left the mark out
         assert [line.get("is_incomplete") for line in stack.lines()] == [True, None]
 
 
@@ -219,6 +299,58 @@ async def test_a_stalled_stream_ends_with_a_timeout_event(tmp_path: Path, script
         assert reply.status == 200
         assert json.loads(reply.body.rstrip().split(b"data: ")[-1])["error"]["code"] == "upstream_timeout"
         await asyncio.wait_for(stack.small.gone.wait(), 1)
+
+
+async def error_event_and_done(wire: Wire) -> None:
+    await wire.start_stream()
+    await wire.event(chunk("hel"))
+    await wire.event(b'{"error":{"message":"engine died","type":"api_error","param":null,"code":"engine_error"}}')
+    await wire.event(b"[DONE]")
+    await wire.end()
+
+
+async def test_an_error_event_counts_whatever_comes_after_it(tmp_path: Path) -> None:
+    async with running(tmp_path) as stack:
+        stack.small.scripts = [error_event_and_done]
+        await stack.ask(chat("solo", stream=True))
+
+        line = stack.lines()[0]
+        assert (line["outcome"], line["is_incomplete"]) == ("upstream_failed", True)
+
+
+async def test_the_connection_is_closed_after_an_error_event_of_the_upstream(tmp_path: Path) -> None:
+    async with running(tmp_path) as stack:
+        stack.small.scripts = [error_event]
+        asked = encode(chat("solo", stream=True), headers={"connection": "keep-alive"})
+        reader, writer = await stack.connect()
+        writer.write(asked + asked)
+        raw = await asyncio.wait_for(reader.read(), 2)
+        writer.close()
+
+        assert raw.count(b"HTTP/1.1 ") == 1
+        assert b"[DONE]" not in raw
+
+
+async def test_a_line_that_never_ends_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fault row 21, in a stream: bounded, and an error event at its end."""
+    monkeypatch.setattr("gateway.whole_events.MAX_EVENT_BYTES", 1_000_000)
+    sent = 0
+
+    async def endless(wire: Wire) -> None:
+        nonlocal sent
+        await wire.start_stream()
+        await wire.event(chunk("hel"))
+        while sent < 100_000_000 and not wire.is_gone.is_set():
+            await wire.send(b"10000\r\n" + b"y" * 65_536 + b"\r\n")
+            sent += 65_536
+
+    async with running(tmp_path) as stack:
+        stack.small.scripts = [endless]
+        reply = await stack.ask(chat("solo", stream=True))
+
+        assert json.loads(reply.body.rstrip().split(b"data: ")[-1])["error"]["code"] == "upstream_error"
+        assert len(reply.body) < 2_000_000
+        await asyncio.wait_for(stack.small.gone.wait(), 2)
 
 
 async def test_the_connection_is_closed_after_an_error_event(tmp_path: Path) -> None:
