@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
+
+import msgspec
 
 from engine.front.detokenizer import Detokenizer
 from engine.front.stop import StopMatcher
@@ -72,6 +74,26 @@ class Choice:
         """Take what a step made. The core's `abort` and `error` are the caller's business, not given here."""
         assert self.finish is None, "an answer that ended got more tokens"
         self.stages = output.stages or self.stages
+        if self.tools is None or not self.tools.has_limit or len(output.token_ids) < 2:
+            return self._feed(output)
+        return self._feed_one_by_one(output)
+
+    def _feed_one_by_one(self, output: SeqOutput) -> Delta:
+        """A step's tokens apart: those behind the last call that is allowed do not count, however many came at once."""
+        deltas: list[Delta] = []
+        for part in _parts(output):
+            deltas.append(self._feed(part))
+            if self.finish is not None:
+                break
+        self.has_stopped_itself = self.has_stopped_itself and output.finish_reason is None
+        return Delta(
+            "".join(delta.text for delta in deltas),
+            tuple(entry for delta in deltas for entry in delta.entries),
+            self.finish,
+            _joined(call for delta in deltas for call in delta.calls),
+        )
+
+    def _feed(self, output: SeqOutput) -> Delta:
         token_ids = output.token_ids
         ends = output.finish_reason
         assert ends in (None, "stop", "length"), f"unexpected finish reason {ends}"
@@ -141,3 +163,26 @@ class Choice:
 def _entry(token_id: int, logprobs: TokenLogprobs, offset: int) -> TokenEntry:
     top = tuple((other, max(logprob, MIN_LOGPROB)) for other, logprob in logprobs.top)
     return TokenEntry(token_id, max(logprobs.logprob, MIN_LOGPROB), top, offset)
+
+
+def _parts(output: SeqOutput) -> Iterator[SeqOutput]:
+    """An output for each token; only the last one may end the answer."""
+    last = len(output.token_ids) - 1
+    for i, token_id in enumerate(output.token_ids):
+        yield msgspec.structs.replace(
+            output,
+            token_ids=[token_id],
+            logprobs=None if output.logprobs is None else [output.logprobs[i]],
+            finish_reason=output.finish_reason if i == last else None,
+        )
+
+
+def _joined(calls: Iterable[CallDelta]) -> tuple[CallDelta, ...]:
+    """The same with the pieces of each call's arguments in one."""
+    joined: list[CallDelta] = []
+    for call in calls:
+        if joined and joined[-1].index == call.index and joined[-1].name is None:
+            joined[-1] = replace(joined[-1], arguments=joined[-1].arguments + call.arguments)
+        else:
+            joined.append(call)
+    return tuple(joined)

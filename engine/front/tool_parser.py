@@ -71,6 +71,11 @@ class ToolParser:
         self.num_calls = 0
 
     @property
+    def has_limit(self) -> bool:
+        """Whether some call can be the last one."""
+        return self._max_calls is not None
+
+    @property
     def is_full(self) -> bool:
         """Whether the last call that is allowed is complete; nothing behind it counts."""
         return self.num_calls == self._max_calls and self._state in (_State.BETWEEN, _State.TEXT)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.front.choice import MIN_LOGPROB, Choice, Delta
+from engine.front.tool_format import choose_tool_format
+from engine.front.tool_parser import CallDelta, ToolParser
 from engine.messages import FinishReason, SeqOutput, TokenLogprobs
 
 END = 0
@@ -98,3 +101,33 @@ def test_steps_do_not_change_the_answer(steps: list[list[int]], stops: tuple[str
         assert [entry for delta in deltas for entry in delta.entries] == list(at_once[0].entries)
         assert deltas[-1].finish == at_once[-1].finish
     assert single.num_tokens == whole.num_tokens
+
+
+CALL = '<tool_call>{"name": "f", "arguments": {"a": 12}}'
+
+
+def calling_choice() -> Choice:
+    """An answer that may hold one call; its tokens are bytes."""
+    form = choose_tool_format("tools <tool_call>", {})
+    assert form is not None
+    parser = ToolParser(form, {"f"}, lambda: "id", max_calls=1)
+    return Choice(0, lambda token_id: bytes([token_id]), frozenset({END}), tools=parser)
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 1000])
+@pytest.mark.parametrize("finish", ["stop", "length"])
+def test_tokens_behind_the_only_call_do_not_count_whatever_step_made_them(size: int, finish: FinishReason) -> None:
+    answer = calling_choice()
+    tokens = [*f"{CALL}</tool_call> and so on".encode(), END]
+    deltas = feed(answer, [tokens[i : i + size] for i in range(0, len(tokens), size)], finish)
+
+    calls = [call for delta in deltas for call in delta.calls]
+    assert calls[0] == CallDelta(index=0, id="id", name="f")
+    assert "".join(call.arguments for call in calls) == '{"a": 12}'
+    assert (answer.finish, answer.num_tokens) == ("tool_calls", len(CALL))
+    assert answer.has_stopped_itself == (size < len(tokens))
+
+
+def test_a_step_with_a_whole_call_shows_its_arguments_in_one_piece() -> None:
+    (delta,) = feed(calling_choice(), [list(CALL.encode())], "length")
+    assert delta.calls == (CallDelta(index=0, id="id", name="f"), CallDelta(index=0, arguments='{"a": 12}'))
