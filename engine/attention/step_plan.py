@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -9,13 +10,12 @@ import numpy.typing as npt
 import torch
 
 from engine.attention.base import AttentionSpec, ForwardContext
-from engine.attention.kept_rows import HEADROOM_SLOTS, Decoded, KeptPlan, Span
+from engine.attention.buckets import buckets_of
+from engine.attention.decoded import Decoded
+from engine.attention.kept_layout import Layout
+from engine.attention.kept_prompt import KeptPrompt
+from engine.attention.kept_rows import Fill, KeptPlan, Span
 
-_MAX_PADDING_RATIO = 1.5
-"""Decode rows share a gather while the longest is at most this many times the shortest (or both are short)."""
-_SHORT_CONTEXT = 64
-_MAX_GROUP_SLOTS = 4096
-"""What one group gathers at most, unless a single row is longer: little enough to stay in the processor's cache."""
 _MIN_VIEW_LENGTH = 768
 """From here on a call of its own, over a view, costs a row less than the copy that a shared call needs."""
 
@@ -32,8 +32,11 @@ class RowPlan:
     slots: torch.Tensor | None
     """int64 [num_keys]; None when the keys lie in the pool one after the other."""
     mask: torch.Tensor | None
-    """Additive float32 [queries, num_keys]; None when nothing is masked, or exactly the causal triangle is."""
+    """Additive float32 [queries, num_keys], once for each query head of a key head; None when nothing is masked, or
+    exactly the causal triangle is."""
     is_causal: bool
+    prompt: KeptPrompt | None = None
+    """Set where what it reads is kept for the next step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +54,8 @@ class GroupPlan:
     """Leading slots of each row that are attended to."""
     mask: torch.Tensor | None
     """Additive float32 [rows, 1, 1, width]; None when every slot that is attended to counts."""
-    start: int = 0
-    """Slots of the groups before it, where what they gather is kept."""
-
-    @property
-    def span(self) -> Span:
-        """Its part of what is kept."""
-        return Span(self.start, self.rows, self.width)
+    span: Span | None = None
+    """Where what it reads is kept; None: it gathers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +65,19 @@ class StepPlan:
     rows: list[RowPlan]
     groups: list[GroupPlan]
     decoded: Decoded | None = None
-    """Set where the next step may be these rows' next tokens and nothing else."""
+    """The rows with one token, set where the next step may hold their next ones."""
     kept: KeptPlan | None = None
-    """Set where what the groups gather serves that step too."""
+    """Set where what was gathered for rows of this step serves that one too."""
+    is_settled: bool = False
+    """Whether all rows are kept that could be, should the next step hold the same."""
+
+    prompt: KeptPrompt | None = None
+    """The row with several tokens whose past is kept."""
+
+    @property
+    def has_room(self) -> bool:
+        """Whether every row that is kept can get one token more."""
+        return all(group.span is None or group.num_seen < group.width for group in self.groups)
 
 
 class StepPlanner:
@@ -83,41 +91,103 @@ class StepPlanner:
     def plan(self, spec: AttentionSpec, last: StepPlan | None = None, max_kept_slots: int = 0) -> StepPlan:
         """The plan for layers like this.
 
-        Where each row has just one token more than in the `last` step, groups go on with what they kept; if that was
-        nothing they are gathered to be kept, unless they take more than `max_kept_slots`. After any other step keeping
-        would not pay.
+        A row that has just one token more than in the `last` step goes on with what was kept for it then; if that was
+        nothing it is gathered to be kept, unless all such rows together take more than `max_kept_slots`. For the first
+        token of a row it would not pay if no other came. A prompt's chunk goes on likewise from the chunk before.
         """
+        plan = self._plan_decoding(spec, last, max_kept_slots)
+        prompts = [row for row in plan.rows if row.slots is not None and row.num_keys <= max_kept_slots]
+        prompts = [row for row in prompts if row.token_end - row.token_start > 1]
+        if spec.sliding_window is not None or not prompts:
+            return plan
+        longest = max(prompts, key=lambda row: row.num_keys)
+        prompt = self._prompt(longest).after(None if last is None else last.prompt, self._context.block_size)
+        rows = [replace(row, prompt=prompt) if row is longest else row for row in plan.rows]
+        return replace(plan, rows=rows, prompt=prompt)
+
+    def _prompt(self, plan: RowPlan) -> KeptPrompt:
+        """What is kept of a row without a window once this step is done."""
+        row = self._context.query_starts.index(plan.token_start)
+        num_blocks = -(-plan.num_keys // self._context.block_size)
+        start = plan.num_keys - (plan.token_end - plan.token_start)
+        return KeptPrompt(start, plan.num_keys, self._tables[row, :num_blocks].copy())
+
+    def _plan_decoding(self, spec: AttentionSpec, last: StepPlan | None, max_kept_slots: int) -> StepPlan:
+        """The plan, in which nothing is kept of prompts."""
         window = spec.sliding_window
         decoded = Decoded.of(self._context, self._tables) if window is None else None
-        before = None if last is None else last.decoded
-        if last and decoded and before and decoded.follows(before, self._context.block_size):
-            return self._next(last, decoded) or self._keep(spec, decoded, max_kept_slots)
-        groups = [self._plan_group(bucket, window) for bucket in self._bucket(self._rows_to_gather())]
-        return StepPlan(self._plan_rows(groups, window), groups, decoded)
+        if last is None or last.decoded is None or decoded is None:
+            return self._compose(spec, decoded)
+        predecessors = decoded.predecessors(last.decoded, self._context.block_size)
+        is_same = predecessors == list(range(len(last.decoded.rows))) and decoded.stands_like(last.decoded)
+        if is_same and last.kept is not None and last.is_settled and last.has_room:
+            groups = [self._grown(group) for group in last.groups if group.span is not None]
+            return self._compose(spec, decoded, groups, last.kept.go_on(decoded), is_settled=True)
+        return self._keep(spec, decoded, predecessors, last.kept, max_kept_slots)
 
-    def _next(self, last: StepPlan, decoded: Decoded) -> StepPlan | None:
-        """The last plan with one token more for each row; None where nothing was kept or there is no more room."""
-        if last.kept is None or any(group.num_seen == group.width for group in last.groups):
-            return None
-        groups = [_grown(group, decoded) for group in last.groups]
-        return StepPlan(self._plan_rows(groups, None), groups, decoded, last.kept.go_on(decoded))
+    def _keep(
+        self,
+        spec: AttentionSpec,
+        decoded: Decoded,
+        predecessors: list[int | None],
+        kept: KeptPlan | None,
+        max_slots: int,
+    ) -> StepPlan:
+        """A plan to keep the rows that go on: where they were, in the place of others, or in new ones."""
+        to_gather = self._rows_to_gather(set())
+        wanted = {index for index, row in enumerate(decoded.rows) if row in to_gather}
+        layout = (Layout() if kept is None else kept.layout).next(
+            {then: now for now, then in enumerate(predecessors) if then is not None},
+            decoded.context_lens,
+            [index for index in wanted if predecessors[index] is not None],
+            block_size=self._context.block_size,
+            max_slots=max_slots,
+        )
+        if layout is None:
+            return self._compose(spec, decoded)
+        groups, fills = self._plan_kept(layout, decoded)
+        plan = KeptPlan.of(layout, fills, spec, decoded, None if kept is None or layout.is_new else kept.state)
+        return self._compose(spec, decoded, groups, plan, is_settled=wanted <= layout.rows)
 
-    def _keep(self, spec: AttentionSpec, decoded: Decoded, max_slots: int) -> StepPlan:
-        """A plan whose groups have room for tokens to come, unless that takes too much."""
+    def _plan_kept(self, layout: Layout, decoded: Decoded) -> tuple[list[GroupPlan], list[Fill]]:
+        """Plans of the layout's groups, and what is still to be gathered for them."""
+        joined = dict(layout.joined)
         groups: list[GroupPlan] = []
-        start = 0
-        buckets = self._bucket(self._rows_to_gather())
-        for rows in buckets:
-            group = self._plan_group(rows, None, HEADROOM_SLOTS)
-            groups.append(replace(group, start=start))
-            start += len(rows) * group.width
-        if not 0 < start <= max_slots:
-            groups = [self._plan_group(rows, None) for rows in buckets]
-            return StepPlan(self._plan_rows(groups, None), groups, decoded)
-        kept = KeptPlan.begin(decoded, [group.span for group in groups], spec)
-        return StepPlan(self._plan_rows(groups, None), groups, decoded, kept)
+        fills: list[Fill] = []
+        for index, kept in enumerate(layout.groups):
+            if not kept.rows:
+                continue
+            group = self._plan_group([decoded.rows[row] for row in kept.rows], None, kept.width)
+            groups.append(replace(group, span=Span(kept.start, len(kept.rows), kept.width)))
+            if (first := joined.get(index)) is not None:
+                span = Span(kept.slot(first), len(kept.rows) - first, kept.width)
+                fills.append(Fill(span, group.blocks.view(len(kept.rows), -1)[first:].flatten()))
+        return groups, fills
 
-    def _plan_rows(self, groups: list[GroupPlan], sliding_window: int | None) -> list[RowPlan]:
+    def _grown(self, group: GroupPlan) -> GroupPlan:
+        """The kept group with one token more for each row; the group before is of no more use."""
+        if group.mask is not None:
+            lengths = self._context.context_lens
+            group.mask.numpy()[range(len(group.rows)), 0, 0, [lengths[row] - 1 for row in group.rows]] = 0.0
+        return replace(group, token_indices=self._token_indices(group.rows), num_seen=group.num_seen + 1)
+
+    def _compose(
+        self,
+        spec: AttentionSpec,
+        decoded: Decoded | None,
+        kept_groups: Sequence[GroupPlan] = (),
+        kept: KeptPlan | None = None,
+        *,
+        is_settled: bool = False,
+    ) -> StepPlan:
+        """The plan with these groups, in which the other rows are gathered or attended to by themselves."""
+        window = spec.sliding_window
+        to_gather = self._rows_to_gather({row for group in kept_groups for row in group.rows})
+        buckets = buckets_of(to_gather, self._context.context_lens)
+        groups = [*kept_groups, *(self._plan_group(bucket, window) for bucket in buckets)]
+        return StepPlan(self._plan_rows(groups, spec), groups, decoded, kept, is_settled)
+
+    def _plan_rows(self, groups: list[GroupPlan], spec: AttentionSpec) -> list[RowPlan]:
         """Plans of the rows that are in none of the groups."""
         starts = self._context.query_starts
         gathered = {row for group in groups for row in group.rows}
@@ -125,13 +195,13 @@ class StepPlanner:
         for row, num_context in enumerate(self._context.context_lens):
             num_queries = starts[row + 1] - starts[row]
             if num_queries and row not in gathered:
-                rows.append(self._plan_row(row, num_queries, num_context, sliding_window))
+                rows.append(self._plan_row(row, num_queries, num_context, spec))
         return rows
 
-    def _rows_to_gather(self) -> set[int]:
-        """Decode rows that share calls: scattered ones, and short ones when there are several."""
+    def _rows_to_gather(self, besides: set[int]) -> set[int]:
+        """Decode rows that share calls: scattered ones, and short ones when there are several `besides` these."""
         starts, lengths = self._context.query_starts, self._context.context_lens
-        decoding = [row for row in range(len(lengths)) if starts[row + 1] - starts[row] == 1]
+        decoding = [row for row in range(len(lengths)) if starts[row + 1] - starts[row] == 1 and row not in besides]
         short = {row for row in decoding if lengths[row] < _MIN_VIEW_LENGTH}
         together = short if len(short) > 1 else set()
         scattered = {row for row in decoding if row not in together and self._consecutive_start(row) is None}
@@ -153,7 +223,8 @@ class StepPlanner:
         blocks = context.block_tables[row].index_select(0, positions // context.block_size)
         return blocks * context.block_size + positions % context.block_size
 
-    def _plan_row(self, row: int, num_queries: int, num_context: int, sliding_window: int | None) -> RowPlan:
+    def _plan_row(self, row: int, num_queries: int, num_context: int, spec: AttentionSpec) -> RowPlan:
+        sliding_window = spec.sliding_window
         first_query = num_context - num_queries
         key_start = 0 if sliding_window is None else max(0, first_query - sliding_window + 1)
         num_keys = num_context - key_start
@@ -162,6 +233,7 @@ class StepPlanner:
         mask = None
         if num_queries > 1 and not is_causal:
             mask = _mask(num_queries, num_keys, sliding_window, self._context.positions.device)
+            mask = mask.repeat(spec.num_heads // spec.num_kv_heads, 1)
         block_start = self._consecutive_start(row)
         return RowPlan(
             token_start=self._context.query_starts[row],
@@ -173,26 +245,14 @@ class StepPlanner:
             is_causal=is_causal,
         )
 
-    def _bucket(self, rows: set[int]) -> list[list[int]]:
-        """Rows sorted by length and cut where padding would cost more than a call of its own, or a group is full."""
-        lengths = self._context.context_lens
-        buckets: list[list[int]] = []
-        for row in sorted(rows, key=lambda row: lengths[row]):
-            limit = max(_SHORT_CONTEXT, lengths[buckets[-1][0]] * _MAX_PADDING_RATIO) if buckets else 0
-            if lengths[row] <= limit and lengths[row] * (len(buckets[-1]) + 1) <= _MAX_GROUP_SLOTS:
-                buckets[-1].append(row)
-            else:
-                buckets.append([row])
-        return [sorted(bucket) for bucket in buckets]
-
-    def _plan_group(self, rows: list[int], sliding_window: int | None, headroom: int = 0) -> GroupPlan:
-        """`headroom`: slots that each row gets for tokens to come; only without a window."""
+    def _plan_group(self, rows: list[int], sliding_window: int | None, width: int | None = None) -> GroupPlan:
+        """`width`: slots that each row gets, in whole blocks, without a window; None: as many as it takes."""
         context, size = self._context, self._context.block_size
         device = context.block_tables.device
         ends = np.array([context.context_lens[row] for row in rows])[:, None]
         begins = np.zeros_like(ends) if sliding_window is None else np.maximum(ends - sliding_window, 0)
         first_blocks, last_blocks = begins // size, (ends - 1) // size
-        num_blocks = int((last_blocks - first_blocks).max()) + 1 + -(-headroom // size)
+        num_blocks = width // size if width else int((last_blocks - first_blocks).max()) + 1
         # Behind its own last block a row repeats it: another's numbers, which need not be finite, are never read.
         columns = np.minimum(first_blocks + np.arange(num_blocks), last_blocks)
         blocks = self._tables[np.array(rows)[:, None], columns]
@@ -203,24 +263,21 @@ class StepPlanner:
         if not is_seen[:, :num_seen].all():
             mask = torch.from_numpy(np.where(is_seen, np.float32(0), np.float32("-inf"))).to(device)
             mask = mask.view(len(rows), 1, 1, -1)
-        starts = [context.query_starts[row] for row in rows]
-        is_everything = starts == list(range(context.query_starts[-1]))
         return GroupPlan(
             rows=rows,
-            token_indices=None if is_everything else torch.tensor(starts, device=device),
+            token_indices=self._token_indices(rows),
             blocks=torch.from_numpy(blocks.ravel()).to(device),
             width=num_blocks * size,
             num_seen=num_seen,
             mask=mask,
         )
 
-
-def _grown(group: GroupPlan, decoded: Decoded) -> GroupPlan:
-    """The group with one token more for each row; the group before is of no more use."""
-    if group.mask is not None:
-        positions = [decoded.context_lens[row] - 1 for row in group.rows]
-        group.mask.numpy()[range(len(positions)), 0, 0, positions] = 0.0
-    return replace(group, num_seen=group.num_seen + 1)
+    def _token_indices(self, rows: list[int]) -> torch.Tensor | None:
+        """The tokens of decode rows; None: all of the step in order."""
+        starts = self._context.query_starts
+        tokens = [starts[row] for row in rows]
+        is_everything = tokens == list(range(starts[-1]))
+        return None if is_everything else torch.tensor(tokens, device=self._context.block_tables.device)
 
 
 def _mask(num_queries: int, num_keys: int, sliding_window: int | None, device: torch.device) -> torch.Tensor:

@@ -2,8 +2,8 @@
 
 A row whose blocks follow one another is read as a view of the pool, without a copy. Decode rows that are short or
 whose blocks are scattered are gathered together, padded to the longest of their bucket, and attended to in one call;
-scattered rows with several queries (prefill chunks, speculative drafts) are gathered one by one. While the same rows
-go on decoding, what was gathered is kept, and only their newest tokens are added to it.
+scattered rows with several queries (prefill chunks, speculative drafts) are gathered one by one. Of rows that go on
+decoding, and of the longest prompt that goes on in chunks, what was gathered is kept, and only what is new is added.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from engine.attention.base import AttentionSpec, ForwardContext, KVCache
+from engine.attention.kept_prompt import KeptPrompt
 from engine.attention.softcap import softcapped_attention
 from engine.attention.step_plan import GroupPlan, RowPlan, StepPlan, StepPlanner
 from engine.attention.torch_kv_cache import QuantizedKVCache, ReadableKVCache, Scratch, TorchKVCache
@@ -71,19 +72,19 @@ class TorchAttention:
         cache.write(keys, values, self._slot_mapping)
         plan = self._plan(cache, spec, queries.dtype)
         if len(plan.rows) == 1 and not plan.groups:
-            return self._attend_row(queries, cache, spec, plan.rows[0])
+            return self._attend_row(queries, keys, values, cache, spec, plan.rows[0])
         if plan.kept is not None:
             self._keep(keys, values, cache, spec, plan)
         if len(plan.groups) == 1 and plan.groups[0].token_indices is None:
-            return self._attend_group(queries, cache, spec, plan.groups[0], is_kept=plan.kept is not None)
+            return self._attend_group(queries, cache, spec, plan.groups[0])
         attended = torch.empty(queries.shape, dtype=queries.dtype, device=queries.device)
         for row in plan.rows:
             tokens = slice(row.token_start, row.token_end)
-            attended[tokens] = self._attend_row(queries[tokens], cache, spec, row)
+            attended[tokens] = self._attend_row(queries[tokens], keys[tokens], values[tokens], cache, spec, row)
         for group in plan.groups:
             assert group.token_indices is not None, "a group of all tokens is the only one"
             chosen = queries.index_select(0, group.token_indices)
-            found = self._attend_group(chosen, cache, spec, group, is_kept=plan.kept is not None)
+            found = self._attend_group(chosen, cache, spec, group)
             attended.index_copy_(0, group.token_indices, found)
         return attended
 
@@ -107,42 +108,62 @@ class TorchAttention:
         """Have all that the groups' rows hold, this step included, which was written to the cache."""
         kept, kept_plan = cache.kept, plan.kept
         assert kept_plan is not None
-        if kept_plan.before is None:
-            kept.reserve(kept_plan, spec)
-            for group in plan.groups:
-                kept.fill(group.span, *cache.gather_blocks(group.blocks, self._block_size, self._scratch), spec)
-        else:
-            slots = self._slot_mapping
-            if kept_plan.rows is not None:
-                keys, values, slots = (t.index_select(0, kept_plan.rows) for t in (keys, values, slots))
+        kept.begin(kept_plan, spec)
+        for fill in kept_plan.fills:
+            kept.fill(fill.span, *cache.gather_blocks(fill.blocks, self._block_size, self._scratch), spec)
+        if not kept_plan.layout.is_new:
+            slots, tokens = self._slot_mapping, kept_plan.tokens
+            if tokens.numel() != slots.numel():
+                keys, values, slots = (t.index_select(0, tokens) for t in (keys, values, slots))
             kept.add(*cache.stored(keys, values, slots, self._scratch), kept_plan)
         kept.state = kept_plan.state
 
     def _attend_row(
-        self, queries: torch.Tensor, cache: ReadableKVCache, spec: AttentionSpec, row: RowPlan
+        self,
+        queries: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        cache: ReadableKVCache,
+        spec: AttentionSpec,
+        row: RowPlan,
     ) -> torch.Tensor:
-        """[queries, heads, head_dim] of one row."""
-        if row.slots is None:
+        """[queries, heads, head_dim] of one row, given its tokens of this step alone."""
+        if row.prompt is not None:
+            keys, values = self._read_prompt(keys, values, cache, row, row.prompt)
+        elif row.slots is None:
             keys, values = cache.span(row.key_start, row.num_keys, self._scratch)
         else:
             keys, values = cache.gather(row.slots, self._scratch)
         if row.token_end - row.token_start == 1:
             return _attend_one_query(queries, keys, values, spec)
+        if row.mask is not None:
+            return _attend_chunk(queries, keys, values, spec, row.mask)
         attended = _attend(
             queries.transpose(0, 1).unsqueeze(0),
             keys.transpose(0, 1).unsqueeze(0),
             values.transpose(0, 1).unsqueeze(0),
             spec,
-            mask=row.mask,
             is_causal=row.is_causal,
         )
         return attended.squeeze(0).transpose(0, 1)
 
+    def _read_prompt(
+        self, keys: torch.Tensor, values: torch.Tensor, cache: ReadableKVCache, row: RowPlan, prompt: KeptPrompt
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """All keys and values of a row [positions, kv_heads, head_dim], kept for the next step."""
+        assert row.slots is not None
+        if not prompt.start or (prompt.before is not None and cache.prompt.state is prompt.before):
+            slots = self._slot_mapping[row.token_start : row.token_end]
+            cache.prompt.put(prompt, prompt.start, *cache.stored(keys, values, slots, self._scratch))
+        else:
+            cache.prompt.put(prompt, 0, *cache.gather(row.slots, self._scratch))
+        return cache.prompt.read(prompt.end)
+
     def _attend_group(
-        self, queries: torch.Tensor, cache: ReadableKVCache, spec: AttentionSpec, group: GroupPlan, *, is_kept: bool
+        self, queries: torch.Tensor, cache: ReadableKVCache, spec: AttentionSpec, group: GroupPlan
     ) -> torch.Tensor:
         """[rows, heads, head_dim] of the group's rows, each with one query, which are given alone."""
-        if is_kept:
+        if group.span is not None:
             return cache.kept.attend(queries, group.span, group.num_seen, group.mask, spec)
         shape = (-1, group.width, spec.num_kv_heads, spec.head_dim)
         gathered = cache.gather_blocks(group.blocks, self._block_size, self._scratch)
@@ -160,6 +181,21 @@ def _attend_one_query(
     grouped = queries.view(spec.num_kv_heads, 1, -1, spec.head_dim)
     attended = _attend(grouped, keys.transpose(0, 1).unsqueeze(1), values.transpose(0, 1).unsqueeze(1), spec)
     return attended.reshape(1, spec.num_heads, spec.head_dim)
+
+
+def _attend_chunk(
+    queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, spec: AttentionSpec, mask: torch.Tensor
+) -> torch.Tensor:
+    """[queries, heads, head_dim]; the heads that share keys are taken as more queries here too.
+
+    `mask`: additive float32 [heads that share keys * queries, keys].
+    """
+    num_queries = queries.shape[0]
+    by_head = queries.view(num_queries, spec.num_kv_heads, -1, spec.head_dim).permute(1, 2, 0, 3)
+    grouped = by_head.reshape(spec.num_kv_heads, 1, -1, spec.head_dim)
+    attended = _attend(grouped, keys.transpose(0, 1).unsqueeze(1), values.transpose(0, 1).unsqueeze(1), spec, mask=mask)
+    by_query = attended.view(by_head.shape).permute(2, 0, 1, 3)
+    return by_query.reshape(num_queries, spec.num_heads, spec.head_dim)
 
 
 def _attend(

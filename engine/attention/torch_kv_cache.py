@@ -6,6 +6,7 @@ from typing import Protocol
 
 import torch
 
+from engine.attention.kept_prompt import PromptRow
 from engine.attention.kept_rows import KeptRows
 
 INT8_MAX = 127.0
@@ -36,6 +37,8 @@ class ReadableKVCache(Protocol):
 
     kept: KeptRows
     """What decoding rows keep of what they gathered."""
+    prompt: PromptRow
+    """The same of a prompt in chunks."""
 
     def write(self, keys: torch.Tensor, values: torch.Tensor, slot_mapping: torch.Tensor) -> None:
         """Store keys and values [T, kv_heads, head_dim] at the given slots."""
@@ -69,10 +72,11 @@ class ReadableKVCache(Protocol):
 class TorchKVCache:
     """Keys and values of one layer, each [slots, kv_heads, head_dim]."""
 
-    __slots__ = ("kept", "keys", "values")
+    __slots__ = ("kept", "keys", "prompt", "values")
 
     def __init__(self, keys: torch.Tensor, values: torch.Tensor) -> None:
         self.kept = KeptRows()
+        self.prompt = PromptRow()
         self.keys = keys
         self.values = values
 
@@ -115,12 +119,13 @@ class QuantizedKVCache:
     No number moves by more than half its scale.
     """
 
-    __slots__ = ("_dtype", "kept", "key_scales", "keys", "value_scales", "values")
+    __slots__ = ("_dtype", "kept", "key_scales", "keys", "prompt", "value_scales", "values")
 
     def __init__(self, shape: tuple[int, int, int], dtype: torch.dtype, device: torch.device) -> None:
         """`shape`: slots, kv_heads, head_dim; `dtype`: of what is read."""
         self._dtype = dtype
         self.kept = KeptRows()
+        self.prompt = PromptRow()
         self.keys = torch.zeros(shape, dtype=torch.int8, device=device)
         self.values = torch.zeros_like(self.keys)
         self.key_scales = torch.zeros(shape[:2], dtype=torch.float32, device=device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -160,14 +161,21 @@ def test_what_a_block_held_before_is_never_seen(has_int8_kv: bool) -> None:
     assert torch.equal(found[0], found[1])
 
 
-def decode_context(lengths: list[int], tables: torch.Tensor, size: int) -> ForwardContext:
-    """One token for each row, the last of its length."""
-    slots = [int(tables[row, (n - 1) // size]) * size + (n - 1) % size for row, n in enumerate(lengths)]
+def row_context(rows: list[tuple[int, int]], tables: torch.Tensor, size: int) -> ForwardContext:
+    """Rows of (length, tokens of it that are new)."""
+    starts = [0]
+    positions: list[int] = []
+    slots: list[int] = []
+    for table, (length, num_tokens) in zip(tables.tolist(), rows, strict=True):
+        new = range(length - num_tokens, length)
+        starts.append(starts[-1] + num_tokens)
+        positions += new
+        slots += [table[position // size] * size + position % size for position in new]
     return ForwardContext(
-        positions=torch.tensor(lengths) - 1,
+        positions=torch.tensor(positions),
         slot_mapping=torch.tensor(slots),
-        query_starts=list(range(len(lengths) + 1)),
-        context_lens=lengths,
+        query_starts=starts,
+        context_lens=[length for length, _ in rows],
         block_tables=tables,
         block_size=size,
     )
@@ -197,18 +205,23 @@ class Steps:
         cache.write(keys, values, slots)
         return cache
 
-    def difference(self, cache: ReadableKVCache | None = None) -> float:
-        """Take one token more for each row: how far the result is from that of a backend that knows nothing yet."""
-        cache = cache or self.cache
-        self.lengths = [length + 1 for length in self.lengths]
-        context = decode_context(self.lengths, self.tables, 4)
-        queries = torch.randn(len(self.lengths), 4, 8, generator=self._generator)
-        keys, values = torch.randn(2, len(self.lengths), 2, 8, generator=self._generator)
+    def difference(self, cache: ReadableKVCache | None = None, chunks: dict[int, int] | None = None) -> float:
+        """Take one token more for each row: how far the result is from that of a backend that knows nothing yet.
+
+        `chunks`: rows that take so many tokens instead.
+        """
+        cache, chunks = cache or self.cache, chunks or {}
+        counts = [chunks.get(row, 1) for row in range(len(self.lengths))]
+        self.lengths = [length + count for length, count in zip(self.lengths, counts, strict=True)]
+        context = row_context(list(zip(self.lengths, counts, strict=True)), self.tables, 4)
+        queries = torch.randn(sum(counts), 4, 8, generator=self._generator)
+        keys, values = torch.randn(2, sum(counts), 2, 8, generator=self._generator)
         self.backend.prepare(context)
         found = self.backend.forward(queries, keys, values, cache, self.spec)
         other = TorchAttention(CPU, has_int8_kv=self._has_int8_kv)
         other.prepare(context)
-        return float((found - other.forward(queries, keys, values, cache, self.spec)).abs().max())
+        # A pool of its own: what the pool keeps belongs to one backend.
+        return float((found - other.forward(queries, keys, values, deepcopy(cache), self.spec)).abs().max())
 
 
 @given(
@@ -232,16 +245,56 @@ def test_steps_that_go_on_from_one_another_equal_steps_by_themselves(
         assert steps.difference() < 1e-5
 
 
+@given(
+    seed=st.integers(0, 1000),
+    is_short=st.booleans(),
+    changes=st.lists(
+        st.tuples(st.sampled_from(["leave", "join", "chunk", "swap", "go on"]), st.integers(0, 9)), max_size=30
+    ),
+    has_int8_kv=st.booleans(),
+)
+@settings(max_examples=60, deadline=None)
+def test_rows_that_come_and_go_beside_prompt_chunks_equal_steps_by_themselves(
+    seed: int, is_short: bool, changes: list[tuple[str, int]], has_int8_kv: bool
+) -> None:
+    lengths = [3, 60, 9, 30, 5, 58, 31, 7] if is_short else [3, 400, 9, 150, 5, 390, 770, 151]
+    steps = Steps(lengths, seed=seed, has_int8_kv=has_int8_kv)
+    away: list[tuple[int, torch.Tensor]] = []
+    for change, number in changes:
+        row = number % len(steps.lengths)
+        chunks: dict[int, int] = {}
+        if change == "leave" and len(steps.lengths) > 1:
+            away.append((steps.lengths.pop(row), steps.tables[row]))
+            steps.tables = torch.cat([steps.tables[:row], steps.tables[row + 1 :]])
+        elif change == "join" and away:
+            length, table = away.pop(0)
+            steps.lengths.append(length)
+            steps.tables = torch.cat([steps.tables, table.unsqueeze(0)])
+        elif change == "swap":
+            order = [row, *(other for other in range(len(steps.lengths)) if other != row)]
+            steps.lengths, steps.tables = [steps.lengths[other] for other in order], steps.tables[order]
+        elif change == "chunk":
+            chunks = {row: 2 + number}
+        assert steps.difference(chunks=chunks) < 1e-5
+
+
+class Gathers:
+    """How many blocks pools of plain numbers were asked for."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.num_calls = self.num_blocks = 0
+        gather_blocks = TorchKVCache.gather_blocks
+
+        def counted(cache: TorchKVCache, blocks: torch.Tensor, *arguments: Any) -> tuple[torch.Tensor, torch.Tensor]:
+            self.num_calls += 1
+            self.num_blocks += blocks.numel()
+            return gather_blocks(cache, blocks, *arguments)
+
+        monkeypatch.setattr(TorchKVCache, "gather_blocks", counted)
+
+
 def test_rows_that_go_on_are_not_gathered_again_until_their_room_is_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    num_gathers = 0
-    gather_blocks = TorchKVCache.gather_blocks
-
-    def counted(*arguments: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        nonlocal num_gathers
-        num_gathers += 1
-        return gather_blocks(*arguments)
-
-    monkeypatch.setattr(TorchKVCache, "gather_blocks", counted)
+    gathers = Gathers(monkeypatch)
     steps = Steps([3, 9], seed=1)
 
     for _ in range(150):
@@ -249,7 +302,69 @@ def test_rows_that_go_on_are_not_gathered_again_until_their_room_is_used_up(monk
 
     # The backend to compare with gathers in every step; the other one in the first, which does not know that more will
     # follow, in the second, and each time that room for 64 tokens is used up.
-    assert num_gathers == 150 + 1 + 3
+    assert gathers.num_calls == 150 + 1 + 3
+
+
+def test_a_prompt_in_chunks_is_gathered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    gathered: list[int] = []
+    gather = TorchKVCache.gather
+
+    def counted(cache: TorchKVCache, slots: torch.Tensor, *arguments: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        gathered.append(slots.numel())
+        return gather(cache, slots, *arguments)
+
+    monkeypatch.setattr(TorchKVCache, "gather", counted)
+    steps = Steps([40, 20], seed=6)
+
+    for _ in range(4):
+        assert steps.difference(chunks={0: 9, 1: 5}) < 1e-5
+
+    # The backend to compare with gathers both rows in every step; the other one the longer row in the first only.
+    assert sorted(gathered) == sorted([49, 49, 58, 67, 76, *(2 * [25, 30, 35, 40])])
+
+
+def test_drafts_that_were_rejected_are_not_kept_for_the_step_behind_them() -> None:
+    steps = Steps([40], seed=7)
+    for num_rejected in (0, 3, 1, 0, 4):
+        assert steps.difference(chunks={0: 5}) < 1e-5
+        steps.lengths[0] -= num_rejected
+
+
+def test_a_prompts_chunks_beside_decoding_rows_do_not_make_them_gathered_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = Steps([30, 31, 5], seed=4)
+    steps.lengths, prompt = steps.lengths[:2], steps.tables
+    steps.tables = prompt[:2]
+    for _ in range(2):
+        steps.difference()
+    steps.lengths, steps.tables = [*steps.lengths, 5], prompt
+    gathers = Gathers(monkeypatch)
+
+    for _ in range(6):
+        assert steps.difference(chunks={2: 7}) < 1e-5
+
+    assert gathers.num_calls == 6  # of the backend to compare with
+
+
+def test_a_row_that_joins_is_gathered_alone_and_takes_the_place_of_one_that_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    steps = Steps([30, 31, 32, 33, 34], seed=5)
+    *lengths, joining_length = steps.lengths
+    tables = steps.tables
+    steps.lengths, steps.tables = lengths, tables[:4]
+    for _ in range(2):
+        steps.difference()
+    steps.lengths, steps.tables = [*steps.lengths[1:], joining_length], tables[1:]
+    steps.difference()
+    gathers = Gathers(monkeypatch)
+
+    assert steps.difference() < 1e-5
+    theirs = -(-max(steps.lengths) // 4) * 4  # blocks of four rows, by the backend to compare with
+    assert gathers.num_calls == 2
+    assert gathers.num_blocks - theirs == (-(-35 // 4) * 4 + 64) // 4  # one place, as it was opened
+
+    assert steps.difference() < 1e-5
+    assert gathers.num_calls == 3
 
 
 def test_steps_over_another_pool_in_between_do_not_mix() -> None:
