@@ -2,7 +2,9 @@
 
 Most streams run through the gateway; at the same time a tenth as many run straight to the same upstream, so both see
 the same machine and the same load. Every stream is told to be equally long; starts are spread over one chunk interval
-times ten, so that chunks do not march in step.
+times ten, so that chunks do not march in step. That is a thousand new connections a second, and what their first tokens
+wait for is the crowd at the door. So, while all of them run, short streams on kept connections are asked for besides,
+both ways in turn: their first tokens wait for the chunks of the others and for nothing else.
 """
 
 from __future__ import annotations
@@ -22,6 +24,10 @@ from loadtests.wire import request_bytes
 
 _FIRST_BYTE_MS = 50.0
 _CONTENT_MARK = b'"content":"x'
+_NUM_ASKERS = 2
+"""Of short streams, each with one connection each way."""
+_SHORT_CHUNKS = 2
+_PAUSE_S = 0.05
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -90,18 +96,28 @@ async def run(options: argparse.Namespace) -> Card:
         request = request_bytes("POST", "/v1/chat/completions", chat_body("scripted", "hello", stream=True))
         chance = random.Random(options.seed)
         through, straight = _Group(), _Group()
+        late_through, late_straight = _Group(), _Group()
+        script_of = f"script:num_chunks={_SHORT_CHUNKS},first_byte_ms={_FIRST_BYTE_MS},chunks_per_s=0"
+        short = request_bytes(
+            "POST", "/v1/chat/completions", chat_body("scripted", "hello", stream=True, user=script_of)
+        )
+        spread_s = 10.0 / options.rate
+        asking_s = (spread_s, num_chunks / options.rate)  # all have begun; none has ended
         ways = [(gateway.address, through)] * options.streams
         ways += [(upstream.address, straight)] * max(4, options.streams // 10)
         cpu_before = gateway.process.cpu_s()
         await asyncio.gather(
+            *(_stream(address, request, group, num_chunks, chance.uniform(0.0, spread_s)) for address, group in ways),
             *(
-                _stream(address, request, group, num_chunks, chance.uniform(0.0, 10.0 / options.rate))
-                for address, group in ways
-            )
+                _ask_now_and_then(
+                    ((gateway.address, late_through), (upstream.address, late_straight)), short, *asking_s, number
+                )
+                for number in range(_NUM_ASKERS)
+            ),
         )
         cpu_s = gateway.process.cpu_s() - cpu_before
         num_left = int(await metric(upstream.admin, "scripted_open"))
-    return _card(options, through, straight, cpu_s, num_left)
+    return _card(options, (through, straight), (late_through, late_straight), cpu_s, num_left)
 
 
 async def _stream(address: Address, request: bytes, group: _Group, num_expected: int, delay_s: float) -> None:
@@ -117,10 +133,39 @@ async def _stream(address: Address, request: bytes, group: _Group, num_expected:
     stream.finish(exchange, num_expected)
 
 
-def _card(options: argparse.Namespace, through: _Group, straight: _Group, cpu_s: float, num_left: int) -> Card:
+async def _ask_now_and_then(
+    ways: tuple[tuple[Address, _Group], ...], request: bytes, begin_s: float, end_s: float, number: int
+) -> None:
+    """Short streams from `begin_s` to `end_s` from now, one at a time, on one kept connection each way; at least one."""
+    end_at = clock() + end_s
+    await asyncio.sleep(begin_s + number * _PAUSE_S / _NUM_ASKERS)
+    connections = [(await LoadConnection.open(address), group) for address, group in ways]
+    while all(connection.is_open for connection, _ in connections):  # what was lost is counted
+        for connection, group in connections:
+            stream = _Stream(group)
+            stream.finish(await connection.exchange(request, stream.on_piece), _SHORT_CHUNKS)
+        if clock() >= end_at:
+            break
+        await asyncio.sleep(_PAUSE_S)
+    for connection, _ in connections:
+        connection.close()
+
+
+def _card(
+    options: argparse.Namespace,
+    long: tuple[_Group, _Group],
+    short: tuple[_Group, _Group],
+    cpu_s: float,
+    num_left: int,
+) -> Card:
+    """Of the streams through the gateway and straight, and of the short ones beside them."""
+    through, straight = long
+    late, late_straight = (Latencies.of(group.ttft_s) for group in short)
+    was_asked = late.num_samples > 0 < late_straight.num_samples
+    num_lost = through.num_lost + short[0].num_lost
     ttft, ttft_straight = Latencies.of(through.ttft_s), Latencies.of(straight.ttft_s)
     gaps, gaps_straight = Latencies.of(through.gaps_s), Latencies.of(straight.gaps_s)
-    problem = f"{through.num_lost} streams lost ({through.first_loss})" if through.num_lost else None
+    problem = f"{num_lost} streams lost ({through.first_loss or short[0].first_loss})" if num_lost else None
     if num_left:
         problem = f"{num_left} streams are still open at the upstream"
     return Card(
@@ -128,9 +173,12 @@ def _card(options: argparse.Namespace, through: _Group, straight: _Group, cpu_s:
         arrivals=f"{options.streams} streams of {options.seconds:g} s, {options.rate:g} chunks per s each",
         results={
             "streams": options.streams,
-            "lost": through.num_lost,
+            "lost": num_lost,
             "added_ttft_p50_ms": ttft.p50_ms - ttft_straight.p50_ms,
             "added_ttft_p99_ms": ttft.p99_ms - ttft_straight.p99_ms,
+            "running_added_ttft_p50_ms": late.p50_ms - late_straight.p50_ms if was_asked else None,
+            "running_added_ttft_p99_ms": late.p99_ms - late_straight.p99_ms if was_asked else None,
+            "running_asked": len(short[0].ttft_s),
             "added_gap_p99_ms": gaps.p99_ms - gaps_straight.p99_ms,
             "cpu_us_per_chunk": cpu_s * 1e6 / max(1, through.num_chunks),
             "chunks": through.num_chunks,
@@ -138,6 +186,8 @@ def _card(options: argparse.Namespace, through: _Group, straight: _Group, cpu_s:
         notes=(
             f"first token, straight      {ttft_straight}",
             f"first token, through       {ttft}",
+            f"beside them, straight      {late_straight}",
+            f"beside them, through       {late}",
             f"gaps, straight             {gaps_straight}",
             f"gaps, through              {gaps}",
         ),

@@ -48,6 +48,8 @@ def test_streams_loses_none() -> None:
     record = bench("streams", "--seconds", "1", "--streams", "20")
     assert (record["streams"], record["lost"], record["chunks"]) == (20, 0, 400)
     assert record.keys() >= {"added_ttft_p50_ms", "added_gap_p99_ms", "cpu_us_per_chunk"}
+    assert record["running_asked"] > 0
+    assert -1e4 < record["running_added_ttft_p50_ms"] < 1e4
 
 
 @pytest.mark.e2e
