@@ -2,10 +2,12 @@
 
 A request brings `output` decode rows' worth of steps and its uncached prompt. In the steady state all of a step's work
 but its fixed part is in proportion to the step's own length, so that step = fixed / (1 - u) with u the share of time
-that requests' work takes. Rows follow by Little's law (a request holds one for `output` steps). The wait before the
-prefill is that of a queue with one server that is busy for u of the time; its 95th percentile is taken as three means,
-as of an exponential tail. Both are approximations on the safe side for arrivals no burstier than Poisson; what they
-give is a plan, and the load tests measure what it is worth.
+that requests' work takes. Rows follow by Little's law (a request holds one for `output` steps).
+
+Prompts are a queue of their own: one after the other, in chunks as large as the engine lets them be beside the rows
+that decode. A prompt's chunks make its steps longer than the average one by their own work. Of that queue (one server,
+equal prompts, Poisson arrivals) the wait has an exponential tail, of which the 95th percentile is taken; the step under
+way and the prompt's own steps come on top. What this gives is a plan; `penstock bench capacity` measures its worth.
 """
 
 from __future__ import annotations
@@ -19,7 +21,12 @@ from gateway.capacity.engine import EngineFigures
 
 Bound = Literal["ttft", "tpot", "rows", "kv_memory", "step_tokens", "time"]
 
-_P95_OF_MEAN: Final = 3.0
+_LATE: Final = 0.05
+"""Of first tokens: those beyond the 95th percentile."""
+_LEAST_CHUNK: Final = 8.0
+_LEAST_SLOWDOWN: Final = 1.25
+_LONG_PROMPT_TOKENS: Final = 1024
+"""All three as the engine has them: prompts go on however slow its steps are, and long ones hardly show in others'."""
 _MOST_BUSY: Final = 0.98
 _ROUNDS: Final = 60
 _HOURS_PER_DAY: Final = 24.0
@@ -142,7 +149,7 @@ def steady_state(requests_per_s: float, demand: Demand, engine: EngineFigures) -
         step_s=step_s,
         rows=rows,
         kv_tokens=rows * (demand.prompt_tokens + demand.output_tokens / 2),
-        ttft_p95_s=_ttft_p95_s(rows, busy, step_s, demand, engine),
+        ttft_p95_s=_ttft_p95_s(requests_per_s, rows, step_s, demand, engine),
     )
 
 
@@ -156,14 +163,36 @@ def work_s(demand: Demand, engine: EngineFigures) -> float:
     return decode_s + prompt * (steps.prefill_token_s + steps.pair_s * reach) + chunks * steps.chunk_s
 
 
-def _ttft_p95_s(rows: float, busy: float, step_s: float, demand: Demand, engine: EngineFigures) -> float:
-    """The prompt's own steps, and the wait behind those before it."""
-    room = engine.step_tokens - rows
-    if room <= 0:
+def _ttft_p95_s(requests_per_s: float, rows: float, step_s: float, demand: Demand, engine: EngineFigures) -> float:
+    """The step under way, the prompts before this one, and its own steps."""
+    steps, prompt = engine.steps, _uncached(demand)
+    alone_tokens = engine.step_tokens - rows
+    if alone_tokens <= 0:
         return math.inf
-    own_s = math.ceil(_uncached(demand) / room) * step_s
-    wait_s = busy / (1.0 - busy) * own_s / 2
-    return own_s + step_s / 2 + _P95_OF_MEAN * wait_s
+    positions = demand.prompt_tokens + demand.output_tokens / 2
+    plain_s = steps.fixed_s + rows * (steps.row_s + steps.kv_token_s * positions)
+    chunk_s = plain_s + steps.chunk_s
+    token_s = steps.prefill_token_s + steps.pair_s * (demand.prompt_tokens - prompt / 2)
+    beside_tokens = min(alone_tokens, _tokens_beside_rows(plain_s, token_s, demand, engine))
+    alone = math.exp(-rows)  # of the time: nobody decodes, so nobody is held up by a chunk
+    full_s = prompt * (token_s + chunk_s * (alone / alone_tokens + (1.0 - alone) / beside_tokens))
+    busy = requests_per_s * full_s
+    if busy >= 1.0:
+        return math.inf
+    wait_s = max(0.0, math.log(busy / _LATE)) * full_s / (2.0 * (1.0 - busy)) if busy > 0 else 0.0
+    num_steps = math.ceil(prompt / alone_tokens)
+    if 1.0 - alone > _LATE:  # rows that decode are there in more than the rarest cases, until they end
+        num_steps = min(math.ceil(prompt / beside_tokens), num_steps + demand.output_tokens)
+    return step_s + wait_s + prompt * token_s + num_steps * chunk_s
+
+
+def _tokens_beside_rows(plain_s: float, token_s: float, demand: Demand, engine: EngineFigures) -> float:
+    """Most prompt tokens in a step that others decode in."""
+    if token_s <= 0:
+        return math.inf
+    is_long = demand.prompt_tokens > _LONG_PROMPT_TOKENS
+    wanted_s = min(engine.itl_target_s, engine.prefill_slack_ratio * plain_s) if is_long else engine.itl_target_s
+    return max(_LEAST_CHUNK, (max(wanted_s, _LEAST_SLOWDOWN * plain_s) - plain_s) / token_s)
 
 
 def _uncached(demand: Demand) -> float:

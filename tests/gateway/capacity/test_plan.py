@@ -10,6 +10,7 @@ import pytest
 
 from gateway.capacity.engine import EngineFigures, FiguresMissing, StepTerms, figures_of_load, terms_of_steps
 from gateway.capacity.plan import Demand, Hardware, Impossible, Plan, Targets, plan, steady_state, work_s
+from tests.gateway.capacity.step_loop import mean_tpot_s, run_steps, ttft_p95_s
 
 STEPS = StepTerms(fixed_s=0.01, row_s=0.0001, prefill_token_s=0.00002)
 ENGINE = EngineFigures(steps=STEPS, max_rows=64, step_tokens=2048, kv_tokens=200_000)
@@ -44,7 +45,8 @@ def test_a_replica_is_full_when_its_first_bound_is_met_and_not_before() -> None:
     found = planned()
     assert found.bound == "rows"
     assert found.per_replica.rows == pytest.approx(64.0, rel=1e-6)
-    assert planned(engine=changed(ENGINE, max_rows=1000)).bound == "tpot"
+    paced = Targets(ttft_p95_s=1.0, tpot_s=0.03)
+    assert planned(targets=paced, engine=changed(ENGINE, max_rows=1000)).bound == "tpot"
 
 
 @pytest.mark.parametrize(
@@ -53,7 +55,7 @@ def test_a_replica_is_full_when_its_first_bound_is_met_and_not_before() -> None:
         ("rows", {"max_rows": 4}, TARGETS),
         ("kv_memory", {"kv_tokens": 5000}, TARGETS),
         ("tpot", {"max_rows": 10_000}, Targets(tpot_s=0.012)),
-        ("ttft", {"max_rows": 10_000}, Targets(ttft_p95_s=0.03)),
+        ("ttft", {"max_rows": 10_000}, Targets(ttft_p95_s=0.06)),
         ("time", {"max_rows": 10**9, "kv_tokens": 10**12, "step_tokens": 10**9}, Targets()),
     ],
 )
@@ -69,6 +71,47 @@ def test_the_plan_keeps_its_headroom_and_its_targets_at_the_peak() -> None:
         assert found.at_peak.step_s <= 0.05
         one_less = found.replicas - 1
         assert one_less == 0 or rate / one_less > found.per_replica.requests_per_s * 0.7
+
+
+def test_a_first_token_takes_no_less_than_its_prompts_own_work() -> None:
+    long = changed(DEMAND, prompt_tokens=16_000)
+    idle = steady_state(0.0, long, ENGINE)
+    assert idle.ttft_p95_s >= 16_000 * STEPS.prefill_token_s + 8 * STEPS.fixed_s
+    with pytest.raises(Impossible, match="ttft"):
+        planned(long, targets=Targets(ttft_p95_s=0.3))
+
+
+SLOW = changed(ENGINE, steps=StepTerms(fixed_s=0.004, row_s=0.0003, prefill_token_s=0.0001), step_tokens=512)
+QUICK = changed(ENGINE, steps=StepTerms(fixed_s=0.012, row_s=0.00005, prefill_token_s=0.00001))
+
+
+@pytest.mark.parametrize(
+    ("engine", "prompt", "output", "targets", "bound"),
+    [
+        (SLOW, 200, 60, Targets(ttft_p95_s=0.5, tpot_s=0.03), "tpot"),
+        (SLOW, 1000, 100, Targets(ttft_p95_s=2.0, tpot_s=0.08), "ttft"),
+        (SLOW, 2000, 20, Targets(ttft_p95_s=0.5, tpot_s=0.03), "ttft"),
+        (QUICK, 2000, 20, Targets(ttft_p95_s=0.5, tpot_s=0.03), "ttft"),
+        (QUICK, 1000, 100, Targets(ttft_p95_s=0.2, tpot_s=0.02), "tpot"),
+    ],
+    ids=["chat", "long prompts", "longer than a step's budget", "the same on a card", "a card's pace"],
+)
+def test_a_step_loop_keeps_the_targets_at_four_fifths_of_the_planned_rate_and_not_at_five_quarters(
+    engine: EngineFigures, prompt: int, output: int, targets: Targets, bound: str
+) -> None:
+    demand = Demand(requests_per_s=1.0, prompt_tokens=prompt, output_tokens=output)
+    found = planned(demand, targets, engine)
+    assert found.bound == bound
+    ttft_s, tpot_s = targets.ttft_p95_s, targets.tpot_s
+    assert ttft_s is not None
+    assert tpot_s is not None
+
+    def keeps(share: float) -> bool:
+        served = run_steps(share * found.per_replica.requests_per_s, demand, engine, num=600, seed=1)
+        return ttft_p95_s(served) <= ttft_s and mean_tpot_s(served) <= tpot_s
+
+    assert keeps(0.8)
+    assert not keeps(1.25)
 
 
 def test_caches_save_replicas() -> None:
