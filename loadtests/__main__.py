@@ -36,6 +36,7 @@ BENCHES = {
     "cache_quality": "similar answers: hits, wrong ones beside the bound, and changed meanings that are served",
     "trim": "answers and tokens with long prompts cut to a budget, prefix hits of a chat that is cut, CPU time",
     "diagnose": "causes of slowness injected one by one: whether the diagnosis names the right stage, and no other",
+    "capacity": "the rate `penstock capacity` gives one replica beside the rate that a real engine keeps",
     "memory": "growth of the gateway's memory over many requests",
 }
 

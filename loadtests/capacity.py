@@ -48,7 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output-tokens", type=int, default=60, help="of every answer (default %(default)s)")
     parser.add_argument("--ttft-p95-ms", type=float, default=500.0, help="target (default %(default)s)")
     parser.add_argument("--tpot-ms", type=float, default=30.0, help="target, of the mean (default %(default)s)")
-    parser.add_argument("--seconds", type=float, default=12.0, help="of one rate that is tried (default %(default)s)")
+    parser.add_argument("--seconds", type=float, default=12.0, help="of one rate, at least (default %(default)s)")
+    parser.add_argument("--requests", type=int, default=60, help="of one rate, about, at least (default %(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="of prediction and search (default %(default)s)")
     parser.add_argument("--precision", type=float, default=0.05, help="of the rate found (default %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of prompts and arrivals (default %(default)s)")
@@ -176,7 +177,7 @@ class Replica:
 
     async def offer(self, rate_per_s: float) -> Trial:
         """Requests at this rate for so many seconds, until each has been answered or given up."""
-        seconds = self._options.seconds
+        seconds = max(self._options.seconds, self._options.requests / rate_per_s)
         arrivals = list(poisson_arrivals(rate_per_s, seconds, self._prompts.rng)) or [0.0]
         prompts = self._prompts.batch(len(arrivals), self._options.prompt_tokens)  # before the clock runs
         started_at = clock()
@@ -236,7 +237,7 @@ async def run(options: argparse.Namespace) -> Card:
         if client_cores is not None:
             os.sched_setaffinity(0, client_cores)
         replica = Replica(engine.address, options)
-        await replica.offer(_TEACHING_RATE)
+        await replica.offer(_TEACHING_RATE)  # nothing is known of steps that were never run
         predicted = await replica.predict()
         rounds = [await _one_round(replica, predicted.rate_per_s, options.precision) for _ in range(options.rounds)]
     return card(options, rounds)
@@ -272,7 +273,7 @@ def card(options: argparse.Namespace, rounds: Sequence[Round]) -> Card:
     }
     return Card(
         bench="capacity",
-        arrivals=f"open loop, Poisson, {options.seconds:g} s a rate, around the predicted one",
+        arrivals=f"open loop, Poisson, {options.seconds:g} s or {options.requests} requests a rate",
         results=results,
         notes=tuple(line for one in rounds for line in one.lines()),
     )

@@ -209,3 +209,26 @@ def test_overhead_says_what_lines_and_traces_cost() -> None:
     for name in ("quiet", "told", "all"):
         assert record[f"{name}_requests_per_s"] > 10
         assert record[f"{name}_cpu_us_per_request"] > 1
+
+
+@pytest.mark.e2e
+def test_capacity_compares_what_is_predicted_with_what_is_kept() -> None:
+    targets = ("--ttft-p95-ms", "400", "--tpot-ms", "25", "--prompt-tokens", "64", "--output-tokens", "24")
+    record = bench(
+        "capacity",
+        "--seconds",
+        "1.5",
+        "--rounds",
+        "1",
+        "--precision",
+        "0.3",
+        "--requests",
+        "4",
+        "--model",
+        SMALL,
+        *targets,
+    )
+    assert record["predicted_per_s"] > 0.1
+    assert record["measured_per_s"] > 0.1
+    assert record["predicted_over_measured"] == pytest.approx(record["predicted_per_s"] / record["measured_per_s"])
+    assert record["bound"] in ("ttft", "tpot", "rows", "kv_memory", "step_tokens", "time")

@@ -84,7 +84,7 @@ def test_ratios_are_taken_within_a_round_and_the_worst_is_the_furthest_from_one(
         for measured in (20.0, 30.0, 60.0)
     ]
     options = argparse.Namespace(
-        prompt_tokens=200, output_tokens=60, ttft_p95_ms=500.0, tpot_ms=30.0, threads=1, seconds=12.0
+        prompt_tokens=200, output_tokens=60, ttft_p95_ms=500.0, tpot_ms=30.0, threads=1, seconds=12.0, requests=60
     )
     results = card(options, rounds).results
     assert results["predicted_over_measured"] == pytest.approx(1.0)
