@@ -280,6 +280,79 @@ def test_tables_are_exported_and_no_cell_is_a_formula(page: Page, site: Addresse
     assert {row["outcome"] for row in json.loads(download.value.path().read_text())} == {"rejected"}
 
 
+def test_what_is_more_than_text_is_json_in_a_csv(page: Page, site: Addresses) -> None:
+    open_page(page, "/admin/tenants")
+    expect(page.locator("#tenants tbody tr").first).to_be_visible(timeout=PATIENCE_MS)
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Export Tenants as CSV").click()
+    with open(download.value.path(), newline="") as stream:
+        (row,) = csv.DictReader(io.StringIO(stream.read()))
+    assert isinstance(json.loads(row["limits"]), dict)
+    assert "object" not in "".join(row.values())
+
+
+def test_a_filter_that_nothing_passes_does_not_say_that_nothing_ever_happened(
+    context: BrowserContext, site: Addresses, admin_token: str
+) -> None:
+    policy = f"{site.admin_url}/admin/api/policy"
+    with httpx.Client(headers={"authorization": f"Bearer {admin_token}"}) as client:
+        found = client.get(policy).json()
+        change = {"document": found["document"] + "\n# a word\n", "reason": "something to look for"}
+        client.put(policy, json=change, headers={"if-match": found["etag"]}).raise_for_status()
+    page = context.new_page()
+    page.goto("/admin/audit")
+    expect(page.locator("#entries")).to_contain_text("something to look for", timeout=PATIENCE_MS)
+    page.locator("#find").fill("nobody wrote this")
+    expect(page.locator("#entries")).to_contain_text("No change matches")
+    page.locator("#find").fill("something to look")
+    expect(page.locator("#entries tbody tr").first).to_be_visible()
+
+
+def test_a_token_that_is_not_the_one_is_said_to_be_wrong(context: BrowserContext, site: Addresses) -> None:
+    page = context.new_page()
+    open_page(page, "/admin/deployments")
+    page.get_by_role("button", name="Drain").click()
+    page.locator("dialog[open] button[value=ok]").click()
+    expect(page.locator("dialog[open]")).not_to_contain_text("wrong")
+    unlock(page, "not-this-one")
+    expect(page.locator("dialog[open]")).to_contain_text("That one was wrong", timeout=PATIENCE_MS)
+    page.keyboard.press("Escape")
+
+
+def test_times_on_an_axis_are_seconds_or_milliseconds(page: Page, site: Addresses) -> None:
+    ask(site, text="an axis")
+    open_page(page, "/admin/")
+    ticks = page.locator("#first .ytick text")
+    expect(ticks.first).to_be_visible(timeout=PATIENCE_MS)
+    assert all(re.fullmatch(r"0s|[\d.]+[mμµ]?s", text) for text in ticks.all_text_contents())
+
+
+OVERLAPS = """() => {
+  const names = "main :is(button, input, select, textarea, #verdict > *)";
+  const shown = [...document.querySelectorAll(names)].filter((one) => one.checkVisibility());
+  const shared = (a, b, from, to) => Math.min(a[to], b[to]) - Math.max(a[from], b[from]) > 1;
+  return shown.flatMap((one, i) => shown.slice(i + 1).filter((two) => {
+    const [a, b] = [one.getBoundingClientRect(), two.getBoundingClientRect()];
+    return !one.contains(two) && shared(a, b, "left", "right") && shared(a, b, "top", "bottom");
+  }).map((two) => `${one.outerHTML} / ${two.outerHTML}`));
+}"""
+
+
+@pytest.mark.parametrize("page_", PAGES, ids=lambda one: one.id)
+def test_nothing_lies_over_anything_on_a_telephone_and_the_page_is_marked_in_sight(
+    context: BrowserContext, site: Addresses, page_: AdminPage
+) -> None:
+    page = context.new_page()
+    page.set_viewport_size({"width": 360, "height": 740})
+    open_page(page, page_.path)
+    expect(page.locator("main")).not_to_contain_text("Loading…", timeout=PATIENCE_MS)
+    assert page.evaluate(OVERLAPS) == []
+    if page_.in_menu:
+        expect(page.locator("nav [aria-current]")).to_be_in_viewport(ratio=1)
+        heights = page.evaluate("[...document.querySelectorAll('nav a[data-key]')].map((one) => one.offsetHeight)")
+        assert max(heights) == min(heights)
+
+
 def test_a_feed_that_broke_off_is_taken_up_again(context: BrowserContext, site: Addresses) -> None:
     page = context.new_page()  # its console says that it was offline
     open_page(page, "/admin/load")

@@ -1,11 +1,14 @@
-import { $, h, fill, num, day, facts, sub, mono, dot, plainButton, banner, Table, api, onClick, param, setParams, known } from "./core.js";
+import { $, h, fill, num, day, none, facts, sub, mono, dot, plainButton, banner, Table, api, onClick, param, setParams, known } from "./core.js";
 
 const PAGE = 100;
 const MAX = 2000; // rows that a page keeps
 let rows = [];
 const find = $("#find");
 const table = new Table("#entries", { seq: (seq, e) => plainButton(seq, () => show(e)), author: (author, e) => `${author} (${e.role})`, hash: (hash) => h("span.mono.muted", hash.slice(0, 8)) }, { key: (e) => e.seq, open: (e) => show(e) });
-const draw = () => table.show(rows.filter((e) => [e.author, e.action, e.target, e.reason].some((text) => String(text ?? "").toLowerCase().includes(find.value.toLowerCase()))));
+function draw() {
+  table.show(rows.filter((e) => [e.author, e.action, e.target, e.reason].some((text) => String(text ?? "").toLowerCase().includes(find.value.toLowerCase()))));
+  if (rows.length && !table.rows.length) fill("#entries", none("#one"));
+}
 const show = (e) => fill("#one", facts(["No.", num(e.seq)], ["When", day(e.at)], ["Who", `${e.author} (${e.role})`], ["What", e.action], ["Of", e.target], ["Why", e.reason], ["Hash", mono(e.hash)], ["Before", mono(e.previous)]), h("h3", "Detail"), h("pre", JSON.stringify(e.detail ?? {}, null, 1)));
 async function load(before) {
   const found = await api(`audit?limit=${PAGE}&newest=true` + (before ? `&after=${Math.max(0, before - PAGE - 1)}` : ""));

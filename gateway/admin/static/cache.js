@@ -1,15 +1,15 @@
-import { $, h, fill, num, pct, bytes, words, state, level, empty, none, facts, sub, button, plainButton, load, Table, api, act, ask, quietly, known, param, setParams, segment } from "./core.js";
+import { $, h, fill, num, many, pct, bytes, words, state, level, empty, none, facts, sub, button, plainButton, load, Table, api, act, ask, quietly, known, param, setParams, segment } from "./core.js";
 import { Chart } from "./chart.js";
 
 let books = [];
 let chosen = param("book");
-const chart = new Chart("#histogram", "Similarity of the nearest kept question, for answers that were served and for those that were not; the table beside it has the counts.", "");
+const chart = new Chart("#histogram", "Similarity of the nearest kept question, for answers that were served and for those that were not; the table beside it has the counts.");
 const nameOf = (b) => `${b.tenant} / ${b.route}`;
 const isAudited = (show) => (value, b) => (b.error.audited ? show(value, b) : "–");
 const routes = new Table("#books", { route: (route, b) => plainButton(route, () => choose(b)), "error.ratio": isAudited((ratio, b) => h(`span.${ratio > b.max_error_ratio ? "bad" : "good"}`, pct(ratio, 2))), "error.high": isAudited((high, b) => `${pct(b.error.low, 2)} to ${pct(high, 2)}`) }, { key: nameOf, open: (b) => choose(b) });
-const texts = (a) => a.texts && h("details", h("summary", "Texts"), facts(...Object.entries(a.texts).map(([k, v]) => [words(k), String(v)])));
+const texts = (a) => a.texts && h("details", h("summary", "Texts"), facts(...Object.entries(a.texts).map(([k, v]) => [words(k), v])));
 const audits = new Table("#audits", {
-  verdict: (verdict, a) => [state(verdict), h("span.sub", ` ${a.reviewed_by ?? a.by}`)], differences: (list, a) => [list.join(", ") || "none", texts(a)], id: (id) => h("a.mono", { href: `/admin/requests/${segment(id)}` }, id.slice(4, 12)),
+  verdict: (verdict, a) => [state(verdict), h("span.sub", ` by ${a.reviewed_by ?? a.by}`)], differences: (list, a) => [list.join(", ") || "none", texts(a)], id: (id) => h("a.mono", { href: `/admin/requests/${segment(id)}` }, id.slice(4, 12)),
   do: (_, a) => ["right", "wrong"].map((v) => plainButton(v, () => review(a, v), { disabled: a.verdict === v, "aria-label": `${v}: audit ${a.id}` })),
 });
 const review = (a, verdict) => quietly(act(`cache/audits/${segment(a.id)}`, { body: { verdict } }, "Noted; the estimate follows it.").then(refresh));
@@ -23,7 +23,7 @@ function bound(b) {
   const show = (i) => {
     const s = steps[i];
     fill(out, facts(["At most wrong", pct(s.max_error_ratio, 2)], ["Served from a chance of", s.floor >= 1 ? "nothing is served" : pct(s.floor, 2)], ["Expected hits", [level(s.hit_ratio), `${pct(s.hit_ratio)} of requests`]],
-      ["Expected wrong", s.audited ? `${pct(s.ratio, 2)} (${pct(s.low, 2)} to ${pct(s.high, 2)}), by ${num(s.audited)} audits` : "no audit at this bound"]),
+      ["Expected wrong", s.audited ? `${pct(s.ratio, 2)} (${pct(s.low, 2)} to ${pct(s.high, 2)}), by ${many(s.audited, "audit")}` : "no audit at this bound"]),
     i === here ? sub("This is the bound in force.") : h("p", h("a", { href: "/admin/policy" }, "Change it in the policy"), `: routes.${b.route}.cache.max_error_ratio ${s.max_error_ratio}`));
   };
   fill("#bound", h("label", "stricter", h("input", { type: "range", min: 0, max: steps.length - 1, value: here, "aria-label": "Error bound", oninput: (e) => show(Number(e.target.value)) }), "looser"), out);
@@ -33,7 +33,7 @@ function histogram(b) {
   const s = b?.similarities;
   if (!s?.served.concat(s.refused).some(Boolean)) return chart.clear(none("#histogram"));
   const bar = (kind, name, tone) => ({ x: s.from, y: s[kind], name, type: "bar", tone, offset: 0, width: 0.018, hovertemplate: "%{y}" });
-  chart.draw([bar("served", "served", "accent"), bar("refused", "near misses", "warn")], { barmode: "stack", xaxis: { title: { text: "cosine similarity" }, range: [0.5, 1.005] } });
+  chart.draw([bar("served", "served", "accent"), bar("refused", "near misses", "warn")], { barmode: "stack", xaxis: { title: { text: `cosine similarity (first bar: all below ${s.from[1]})` }, range: [0.5, 1.005] } });
 }
 function choose(book) {
   chosen = nameOf(book);
@@ -51,7 +51,7 @@ function draw() {
 const refresh = () => load(async () => {
   const [found, queue] = await Promise.all([api("cache"), api("cache/audits?limit=200")]);
   books = found.routes;
-  fill("#kept", facts(["Answers kept", num(found.entries)], ["Memory", bytes(found.bytes)], ["In the index", num(found.index_entries)], ["Encoder", found.encoder_ready ? "ready" : "not loaded (no route wants it, or it is still loading)"]));
+  fill("#kept", facts(["Answers kept", num(found.entries)], ["Memory", bytes(found.bytes)], ["In the index", num(found.index_entries)], ["Encoder", found.encoder_ready ? "ready" : "not loaded (yet)"]));
   draw();
   audits.show(queue.audits);
 });

@@ -17,8 +17,8 @@ function colour(name) {
 
 const settled = () => new Promise((resolve) => (window.requestIdleCallback ?? setTimeout)(resolve, { timeout: 500 }));
 
-export class Chart {
-  constructor(selector, label, unit) {
+export class Chart { // `unit` "s": values are seconds, and shown as milliseconds where they are small
+  constructor(selector, label, unit = "") {
     this.box = $(selector);
     this.box.setAttribute("role", "img");
     this.box.setAttribute("aria-label", label);
@@ -45,7 +45,7 @@ export class Chart {
       await draw.react(this.box, this.traces.map(toned), {
         margin: { l: 8, r: 8, t: 4, b: 8 }, font: { color, size: 11, family: "system-ui, sans-serif" }, paper_bgcolor: "#0000", plot_bgcolor: "#0000", showlegend: true,
         legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 }, hovermode: "x unified", hoverlabel: { bgcolor: colour("surface"), bordercolor: line, font: { color: colour("text") } },
-        ...this.layout, xaxis: { ...axis, showgrid: false, ...this.layout.xaxis }, yaxis: { ...axis, rangemode: "tozero", ticksuffix: this.unit, nticks: 5 },
+        ...this.layout, xaxis: { ...axis, showgrid: false, tickangle: 0, ...this.layout.xaxis }, yaxis: { ...axis, rangemode: "tozero", ticksuffix: this.unit, tickformat: this.unit && "~s", nticks: 5 },
       }, { displayModeBar: false, responsive: true });
     } catch (error) {
       fill(this.box, sub(error.message));

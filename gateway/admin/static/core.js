@@ -33,18 +33,20 @@ export const fill = (target, ...children) => {
 };
 
 const plain = (digits) => new Intl.NumberFormat("en", { maximumFractionDigits: digits }).format;
-const [whole, one, two] = [plain(0), plain(1), plain(2)];
-const known_ = (format) => (value, ...more) => (value == null ? "–" : format(value, ...more));
-export const num = known_((value) => whole(value));
+const [whole, one, two] = [0, 1, 2].map(plain);
+// A number and its unit never stand on two lines: the space between them does not break.
+const known_ = (format) => (value, ...more) => (value == null ? "–" : format(value, ...more).replaceAll(" ", "\u00a0"));
+export const num = known_(whole);
+export const many = (n, what) => `${num(n)} ${what}${n === 1 ? "" : "s"}`;
 export const short = known_((value) =>
   value >= 1e9 ? `${two(value / 1e9)} G` : value >= 1e6 ? `${two(value / 1e6)} M` : value >= 1e4 ? `${one(value / 1e3)} k`
     : value >= 100 || Number.isInteger(value) ? whole(value) : one(value));
 export const ms = known_((value) =>
   value >= 1e4 ? `${one(value / 1e3)} s` : value >= 1e3 ? `${two(value / 1e3)} s` : value > 0 && value < 0.005 ? "<0.01 ms"
-    : `${plain(value >= 100 ? 0 : value >= 10 ? 1 : 2)(value)} ms`);
+    : `${(value >= 100 ? whole : value >= 10 ? one : two)(value)} ms`);
 export const pct = known_((value, digits) => `${plain(Number.isInteger(digits) ? digits : 1)(value * 100)} %`);
 export const exact = known_((value) => value.toFixed(3));
-export const bytes = (value) => (value >= 1 << 20 ? `${one(value / (1 << 20))} MiB` : value >= 1024 ? `${one(value / 1024)} KiB` : `${value} B`);
+export const bytes = known_((value) => (value >= 1 << 20 ? `${one(value / (1 << 20))} MiB` : value >= 1024 ? `${one(value / 1024)} KiB` : `${value} B`));
 export const money = known_((value) => (value === 0 ? "0" : value < 0.01 ? value.toPrecision(2) : two(value)));
 export const clock = known_((at) => new Date(at * 1000).toLocaleTimeString("en-GB"));
 export const day = known_((at) => new Date(at * 1000).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "medium" }));
@@ -62,7 +64,7 @@ const TONES = {
   warn: "shed rejected draining expiring", bad: "upstream_failed upstream_timeout failed ejected down rolled_back wrong",
 };
 const toneOf = (word) => Object.keys(TONES).find((tone) => TONES[tone].split(" ").includes(word)) ?? "muted";
-export const state = (word) => h(`span.dot.${toneOf(word)}`, words(word));
+export const state = (word) => dot(toneOf(word), words(word));
 export const dot = (tone, text) => h(`span.dot.${tone}`, text);
 export const meter = (share, { warn = 0.8, bad = 0.95 } = {}) =>
   h("span.meter", { class: share >= bad ? "bad" : share >= warn ? "warn" : "", "aria-hidden": "true" }, h("i", { width: `${Math.min(100, Math.max(0, share * 100))}%` }));
@@ -116,7 +118,7 @@ export async function act(path, options, done) {
   }
 }
 async function askToken() {
-  const given = await ask("token");
+  const given = await ask("token", "", token && "That one was wrong.");
   token = given?.token || token;
   return Boolean(given);
 }
@@ -160,7 +162,7 @@ export function frame({ policy, store, replicas, is_draining }) {
   banner("lost", replicas.lost.length > 0 && replicas.lost.map((one) => `Replica ${one.name} has been silent for ${num(one.silent_s)} s; `).join("") + "what it served lately is not in these numbers.", "bad");
   banner("draining", is_draining && "This process is going down: it finishes what it has and takes nothing new.");
   const n = replicas.names.length;
-  fill("#scope", replicas.is_alone ? "this process" : `${n} replica${n > 1 ? "s" : ""}`, policy && [h("br"), `policy ${policy.revision}`]);
+  fill("#scope", replicas.is_alone ? "this process" : many(n, "replica"), policy && [h("br"), `policy ${policy.revision}`]);
 }
 
 // ── Live ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -227,7 +229,7 @@ export async function load(work) {
 // ── Tables ───────────────────────────────────────────────────────────────────────────────────────────────────────
 // What a column's format in the template stands for.
 const FORMATS = {
-  num, short, ms, pct, money, exact, ago, day, words, state, mono: (text) => mono(text), pct0: (value) => pct(value, 0), pct2: (value) => pct(value, 2), yes: (value) => (value ? "yes" : "no"), dash: (value) => value || "–",
+  num, short, ms, pct, money, exact, ago, day, words, state, mono, pct0: (value) => pct(value, 0), pct2: (value) => pct(value, 2), yes: (value) => (value ? "yes" : "no"), dash: (value) => value || "–",
   deployment: (id) => h("a", { href: `/admin/deployments#${segment(id)}` }, id),
 };
 export const read = (row, path) => path.split(".").reduce((value, key) => value?.[key], row);
@@ -281,7 +283,7 @@ export class Table {
   export(kind) {
     const [rows, paths] = [this.sorted(), this.columns.filter((c) => c.isData).map((c) => c.path)];
     const cell = (value) => {
-      const text = value == null ? "" : String(value);
+      const text = value == null ? "" : typeof value === "object" ? JSON.stringify(value) : String(value);
       const safe = /^[=+\-@\t\r]/.test(text) && typeof value !== "number" ? `'${text}` : text; // no formulas in spreadsheets
       return /[",\n\r]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
     };
@@ -325,6 +327,7 @@ document.addEventListener("keydown", (event) => {
     action(event);
   }
 });
+$("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" }); // on a telephone they are a strip
 onClick("#theme", nextTheme);
 onClick("#keys", help);
 

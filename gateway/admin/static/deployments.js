@@ -25,7 +25,7 @@ function engine(d) {
       ["Speculation", !e.speculates ? "off" : drafts == null ? "on, nothing drafted yet" : [level(drafts), `${pct(drafts)} of ${short(e.drafted_tokens)} drafted tokens accepted`]],
       ["Preempted", `${num(e.preemptions)} since it started`]] : []));
 }
-const forecasts = (d) => [grid(`Forecast of ${d.id}`, ["Prompt tokens", "Forecast now", "Measured p50", "p95", "Answers"], d.forecast.map((f) => [f.bucket, ms(f.forecast_ms), ms(f.measured?.p50_ms), ms(f.measured?.p95_ms), num(f.measured?.count ?? 0)])),
+const forecasts = (d) => [grid(`Forecast of ${d.id}`, ["Prompt tokens", "Forecast, none held", "Measured p50", "p95", "Answers"], d.forecast.map((f) => [f.bucket, ms(f.forecast_ms), ms(f.measured?.p50_ms), ms(f.measured?.p95_ms), num(f.measured?.count ?? 0)])),
   sub(d.forecast_error_p50 == null ? "No forecast was put to the test yet." : `Of the last forecasts half were off by up to ${whole(d.forecast_error_p50)}, nine in ten by up to ${whole(d.forecast_error_p90)}.`)];
 function card(d) {
   const [prices, back] = [d.cost_per_mtok, d.state === "draining"];

@@ -1,4 +1,4 @@
-import { h, onClick, fill, num, short, ms, pct, bytes, money, words, sum, level, meter, empty, none, facts, tile, sub, grid, frame, api, Table, livePage } from "./core.js";
+import { h, onClick, fill, num, many, short, ms, pct, bytes, money, words, sum, level, meter, empty, none, facts, tile, sub, grid, frame, api, Table, livePage } from "./core.js";
 import { Chart } from "./chart.js";
 
 const attained = (ratio) => (ratio == null ? "–" : h(`span.${ratio >= 0.95 ? "good" : ratio >= 0.9 ? "warn" : "bad"}`, pct(ratio)));
@@ -9,8 +9,8 @@ const tables = {
   queues: new Table("#queues", { waiting: (n, r) => [meter(n / r.max_queue), num(n)] }, { key: (r) => r.lane }),
   deployments: new Table("#deployments", { in_flight: (n, r) => `${n} of ${r.limit}` }),
 };
-const rate = new Chart("#rate", "Requests per second over time by outcome; the tables below have the totals.", "");
-const firstToken = new Chart("#first", "Time to first token over time, p50, p95 and p99; the table below has the totals by prompt length.", " ms");
+const rate = new Chart("#rate", "Requests per second over time by outcome; the tables below have the totals.");
+const firstToken = new Chart("#first", "Time to first token over time, p50, p95 and p99; the table below has the totals by prompt length.", "s");
 
 function tiles(d) {
   const all = d.ttft.at(-1);
@@ -36,7 +36,7 @@ function stages(d) {
 function cache({ cache: c }) {
   if (!c.lookups && !c.bypassed) return fill("#cache", none("#cache"));
   const part = (label, count, note) => [label, c.lookups ? [level(count / c.lookups), `${pct(count / c.lookups)} · ${num(count)}`, note && h("span.sub", ` ${note}`)] : num(count)];
-  const error = c.error && `wrong at ${c.error.route}: ${pct(c.error.ratio, 2)} of requests (${pct(c.error.low, 2)} to ${pct(c.error.high, 2)}, ${num(c.error.audits)} audits)`;
+  const error = c.error && `wrong at ${c.error.route}: ${pct(c.error.ratio, 2)} of requests (${pct(c.error.low, 2)} to ${pct(c.error.high, 2)}, ${many(c.error.audits, "audit")})`;
   fill("#cache", facts(part("Exact", c.hit_exact), part("Semantic", c.hit_semantic, error), part("Shared in flight", c.shared), part("Miss", c.miss), ["Not asked", c.bypassed && num(c.bypassed)], ["Kept", `${num(c.entries)} answers, ${bytes(c.bytes)}`]));
 }
 
@@ -70,10 +70,10 @@ function charts({ series, requests }) {
   if (!series) return; // only when a step of theirs is over
   if (!requests.count) return [rate, firstToken].forEach((chart) => chart.clear(none("#ttft")));
   const x = series.map((p) => new Date(p.at * 1000));
-  const line = ([id, tone], more) => ({ x, y: series.map((p) => p[id]), name: id.split("_")[0], tone, ...more });
-  const dates = { xaxis: { type: "date", tickformat: "%H:%M:%S", nticks: 6 } };
-  rate.draw(Object.entries(STACKED).filter(([id]) => series.some((p) => p[id])).map((one) => line(one, { stackgroup: "all", mode: "lines", hovertemplate: "%{y:.2f}/s" })), dates);
-  firstToken.draw(Object.entries(LINES).map((one) => line(one, { mode: "lines+markers", marker: { size: 4 }, hovertemplate: "%{y:.1f} ms" })), dates);
+  const line = ([id, tone], unit, more) => ({ x, y: series.map((p) => p[id] && p[id] / unit), name: id.split("_")[0], tone, ...more });
+  const dates = { xaxis: { type: "date", tickformat: "%H:%M:%S", nticks: innerWidth < 500 ? 3 : 6 } };
+  rate.draw(Object.entries(STACKED).filter(([id]) => series.some((p) => p[id])).map((one) => line(one, 1, { stackgroup: "all", mode: "lines", hovertemplate: "%{y:.2f}/s" })), dates);
+  firstToken.draw(Object.entries(LINES).map((one) => line(one, 1000, { mode: "lines+markers", marker: { size: 4 }, hovertemplate: "%{y:.3~s}s" })), dates);
 }
 
 livePage("overview", (d) => {

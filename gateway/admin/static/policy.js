@@ -1,4 +1,4 @@
-import { $, onClick, h, fill, num, pct, ms, day, ago, words, money, state, dot, empty, facts, sub, mono, button, plainButton, grid, none, banner, load, Table, api, act, ask, say, save, read, known, param, setParams, keys } from "./core.js";
+import { $, onClick, h, fill, num, many, pct, ms, day, ago, words, money, state, dot, empty, facts, sub, mono, button, plainButton, grid, none, banner, load, Table, api, act, ask, say, save, read, known, param, setParams, keys } from "./core.js";
 
 const editor = $("#yaml");
 let inForce; // the answer of GET /admin/api/policy
@@ -73,7 +73,6 @@ async function judge() {
   try {
     const found = await api("policy/check", { body });
     if (mine !== serial) return;
-    const many = (n, what) => `${n} ${what}${n === 1 ? "" : "s"}`;
     if (!found.ok) return fill("#verdict", dot("bad", many(found.problems.length, "problem")), problems(found.problems));
     fill("#verdict", dot("good", `Good; ${many(found.num_tests, "test")} of its own passed`));
     const diff = await api("policy/diff", { body });

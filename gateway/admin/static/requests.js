@@ -11,7 +11,7 @@ let held = false;
 const cacheWord = (r) => words(r.cache) + (r.cache === "bypass" && r.cache_reason !== "policy" ? ` (${words(r.cache_reason)})` : "");
 const muted = (title, text) => h("span.mono.muted", { title }, text);
 const table = new Table("#list", {
-  at: (at, r) => h("a", { href: `${BASE}/${segment(r.id)}`, title: r.id, onclick: (e) => e.ctrlKey || e.metaKey || (e.preventDefault(), show(r.id)) }, clock(at)), status: (status) => status, model: (name) => (name.length > 32 ? `${name.slice(0, 31)}…` : name || "–"),
+  at: (at, r) => h("a", { href: `${BASE}/${segment(r.id)}`, title: r.id, onclick: (e) => e.ctrlKey || e.metaKey || (e.preventDefault(), show(r.id)) }, clock(at)), model: (name) => (name.length > 32 ? `${name.slice(0, 31)}…` : name || "–"),
   cache: (_, r) => cacheWord(r), id: (id) => muted(id, id.slice(4, 12)), replica: (name) => muted(name, name.split("-").slice(-2).join("-")),
 }, { open: (r) => show(r.id) });
 const where = () => Object.fromEntries(NAMES.map((name) => [name, form.elements[name].value.trim()]).filter(([, value]) => value));

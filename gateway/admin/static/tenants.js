@@ -10,6 +10,7 @@ const table = new Table("#keyring", { source: (source) => (source === "document"
 function once(made) {
   const dialog = h("dialog", { "aria-label": "New key" }, h("h2", `Key ${made.id} of ${made.tenant}`), h("p.sub", "It is shown this once and kept nowhere. ", made.note),
     h("p", h("code", { id: "secret" }, made.key)), h("menu", button("Copy", () => copy(made.key)), button("I have it", () => dialog.remove(), { class: "main" })));
+  dialog.addEventListener("cancel", (event) => event.preventDefault()); // a slip of the finger would lose the key
   document.body.append(dialog);
   dialog.showModal();
 }
