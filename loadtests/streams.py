@@ -136,7 +136,7 @@ async def _stream(address: Address, request: bytes, group: _Group, num_expected:
 async def _ask_now_and_then(
     ways: tuple[tuple[Address, _Group], ...], request: bytes, begin_s: float, end_s: float, number: int
 ) -> None:
-    """Short streams from `begin_s` to `end_s` from now, one at a time, on one kept connection each way; at least one."""
+    """Short streams from `begin_s` to `end_s` from now, one at a time on one kept connection each way; at least one."""
     end_at = clock() + end_s
     await asyncio.sleep(begin_s + number * _PAUSE_S / _NUM_ASKERS)
     connections = [(await LoadConnection.open(address), group) for address, group in ways]
