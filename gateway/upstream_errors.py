@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
 import msgspec
@@ -35,6 +37,7 @@ RETRYABLE: Final = frozenset({500, 502, 503, 529, TOO_MANY_REQUESTS}) | _CREDENT
 """Nothing was answered, and another deployment may do better. Not 504: the time is spent."""
 _SHED_REASON: Final = b"x-penstock-shed-reason"
 _DEFAULT_RETRY_AFTER_S: Final = 1.0
+_SECONDS: Final = re.compile(rb"[0-9]{1,6}(?:\.[0-9]{1,9})?")
 _KEYS: Final = frozenset({"message", "type", "param", "code"})
 _MAX_MESSAGE_CHARS: Final = 1000
 
@@ -131,11 +134,25 @@ def failure_of_status(status: int, headers: Headers) -> FailureKind | None:
 
 
 def retry_after_s(headers: Headers) -> float | None:
-    """Seconds of a Retry-After header; None without one that is a number."""
-    for name, value in headers:
-        if name == b"retry-after" and value.isdigit() and len(value) <= 6:
-            return float(value)
-    return None
+    """Seconds of a Retry-After header, a number or a date; None without one of either.
+
+    A date counts from the upstream's own `date`: its clock need not be ours.
+    """
+    said = dict(headers)
+    value = said.get(b"retry-after")
+    if value is None:
+        return None
+    if _SECONDS.fullmatch(value) is not None:
+        return float(value)
+    until, now = _instant(value), _instant(said.get(b"date", b""))
+    return None if until is None or now is None else max(until - now, 0.0)
+
+
+def _instant(date: bytes) -> float | None:
+    try:
+        return parsedate_to_datetime(date.decode("ascii")).timestamp()
+    except (ValueError, OverflowError):  # what is no date, not ASCII, or in no year there is
+        return None
 
 
 def _late(error: UpstreamTimeout) -> str:

@@ -112,6 +112,8 @@ class RequestLine(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     cached_tokens: int | None = None
+    num_chunks: int | None = None
+    """Of a stream whose usage is not known, as when its client left: about a token came with each."""
     handed_over_from: str | None = None
     handed_over_tokens: int | None = None
     bytes_in: int = -1
@@ -247,6 +249,7 @@ class RequestRecord:
             None if usage is None else usage.prompt_tokens,
             None if usage is None else usage.completion_tokens,
             None if usage is None else usage.cached_tokens,
+            (self.num_chunks or None) if usage is None else None,
             None if left is None else left.deployment,
             None if left is None else left.usage.prompt_tokens + left.usage.completion_tokens,
             self.bytes_in,

@@ -133,6 +133,8 @@ async def test_leaving_in_the_middle_stops_the_upstream_within_a_token(tmp_path:
         line = (await stack.recorded(1))[0]
         assert (line["outcome"], line["cancelled_while"]) == ("cancelled", "decode")
         assert line["bytes_out"] >= len(chunk("tick")) * 3
+        assert line["num_chunks"] >= 3
+        assert "completion_tokens" not in line  # nobody has counted them
         await stack.check_invariants(1)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from gateway.upstream_errors import retry_after_s
 from tests.gateway.scripted import COMPLETION, Wire, chunk, hang
 from tests.gateway.stack import NO_EJECTION, chat, encode, running
 
@@ -222,6 +223,28 @@ async def test_an_overloaded_upstream_sheds_with_its_own_retry_after(tmp_path: P
         assert (reply.status, reply.error["code"]) == (503, "server_is_overloaded")
         assert reply.headers["retry-after"] == "9"
         assert reply.headers["x-penstock-shed-reason"] == "overload"
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        (b"7", 7.0),
+        (b"0.5", 0.5),
+        (b"Sun, 22 Nov 2026 16:00:30 GMT", 30.0),
+        (b"Sun, 22 Nov 2026 15:00:00 GMT", 0.0),
+        (b"soon", None),
+        (b"-1", None),
+        (b"", None),
+        (b"\xff", None),
+        (b"Sun, 99 Nov 99999 16:00:30 GMT", None),
+    ],
+)
+def test_retry_after_is_a_number_or_a_date(value: bytes, seconds: float | None) -> None:
+    date = (b"date", b"Sun, 22 Nov 2026 16:00:00 GMT")
+    assert retry_after_s([date, (b"retry-after", value)]) == seconds
+    assert retry_after_s([date]) is None
+    if value.endswith(b"GMT"):
+        assert retry_after_s([(b"retry-after", value)]) is None  # against whose clock?
 
 
 @pytest.mark.parametrize("is_stream", [True, False])
