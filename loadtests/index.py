@@ -1,7 +1,7 @@
 """A context of very many entries: how long a lookup takes, how often it finds the nearest one, memory, start.
 
 The index is called as the cache calls it, in this process, which is why this bench imports the gateway. Entries come in
-blocks, each of which moves into the graph before the next; then every query is looked up alone, first once to warm up.
+blocks, each of which moves into cells before the next; then every query is looked up alone, first once to warm up.
 What a lookup should have found is known from comparing each query with every entry in float32. Memory is what the
 process grew by from the empty index to the full one; the start is a load of the snapshot, checksum included. Last, the
 index is loaded, grown and saved once more beside an event loop, whose pauses are told.
@@ -36,7 +36,7 @@ _DIMENSIONS: Final = 384
 _BLOCK: Final = 10_000
 _MOVE_ROWS: Final = 256
 _GROWN_ROWS: Final = 4000
-"""After the lookups, to see what growth costs the event loop; more than may wait beside a graph."""
+"""After the lookups, to see what growth costs the event loop; more than may wait beside cells."""
 _SAVE_BLOCKS: Final = 10
 _ROWS_PER_TOPIC: Final = 20
 _QUESTIONS: Final = "cache/qqp_calibration_questions.csv.gz"

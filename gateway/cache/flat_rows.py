@@ -1,4 +1,4 @@
-"""FlatRows: vectors in matrices, compared with every one of them; exact, and quicker than any graph while few."""
+"""FlatRows: vectors in matrices, compared with every one of them; exact, and quicker than anything else while few."""
 
 from __future__ import annotations
 

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 SAVE_S: Final = 300.0
 """Between two snapshots of an index that changes."""
-_ROWS_AT_ONCE: Final = 1
+_ROWS_AT_ONCE: Final = 8
 """The event loop may have to wait for one handful."""
 _MOVE_S: Final = 0.2
-"""How long one stretch of moving rows into a graph may take; searches go on between two rows."""
+"""How long one stretch of moving rows into cells may take; searches go on between two handfuls."""
 
 
 class IndexFile:
@@ -61,7 +61,7 @@ class IndexFile:
             await asyncio.to_thread(save, index, self._path)
 
     async def settle(self) -> None:
-        """Let what has grown large become a graph."""
+        """Let what has grown large get cells."""
         if self._index is not None and self._index.needs_moving:
             await asyncio.to_thread(_move, self._index, time.monotonic() + _MOVE_S)
 

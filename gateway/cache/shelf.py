@@ -1,10 +1,10 @@
-"""Shelf: the vectors of one context, in a matrix while they are few, in a graph once they are many.
+"""Shelf: the vectors of one context, in a matrix while they are few, in cells once they are many.
 
-    add ──▶ flat ──a handful at a time──▶ graph ──when a quarter of it is dead──▶ next graph
+    add ──▶ flat ──a handful at a time──▶ cells ──when a quarter is dead, or they are too few──▶ next cells
 
-Rows change places under a lock, and a search looks in all places: so an index grows from flat to graph, and a graph
-sheds its removed rows, while it is searched and changed. What takes long in a graph, to search it and to add to it, has
-a lock of its own, for which nobody waits who only adds or removes an id.
+Rows change places under a lock, and a search looks in all places: so an index grows from flat to cells, and cells shed
+their removed rows, while it is searched and changed. What takes long in cells, to search them and to add to them, has a
+lock of its own, for which nobody waits who only adds or removes an id.
 """
 
 from __future__ import annotations
@@ -15,61 +15,64 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from gateway.cache.cell_rows import CellRows
+from gateway.cache.cell_training import CellTraining, sample_size_for
 from gateway.cache.flat_rows import FlatRows, Match
-from gateway.cache.graph_rows import GraphRows
 
-GRAPH_FROM: Final = 10_000
-"""Rows from which a context gets a graph; comparing with all of so many takes a third of a millisecond."""
+CELLS_FROM: Final = 10_000
+"""Rows from which a context gets cells; comparing with all of so many takes a third of a millisecond."""
 TAIL_ROWS: Final = 2_000
-"""Rows that wait beside a graph before they move into it."""
+"""Rows that wait beside cells before they move into them."""
 _DEAD_SHARE: Final = 0.25
 _FEW_DEAD: Final = 100
+_SAMPLED_AT_ONCE: Final = 64
 
 
 class Shelf:
     """Thread-safe. `moving` keeps rows from changing places, for a snapshot; it may be held for long."""
 
-    def __init__(self, dimensions: int, *, graph_from: int = GRAPH_FROM, tail_rows: int = TAIL_ROWS) -> None:
+    def __init__(self, dimensions: int, *, cells_from: int = CELLS_FROM, tail_rows: int = TAIL_ROWS) -> None:
         self.moving = Lock()
         self.flat = FlatRows(dimensions)
-        self.graphs: list[GraphRows] = []
-        """The last one takes rows; one before it is being emptied into it."""
+        self.cells: list[CellRows] = []
+        """The last take rows; those before them are being emptied into them."""
         self.lock = Lock()
         """Held for as long as a flat search takes, at most."""
-        self._graphs_lock = Lock()
-        """Of searches in graphs and additions to them. Never waited for with `lock` in hand."""
+        self._cells_lock = Lock()
+        """Of searches in cells and additions to them. Never waited for with `lock` in hand."""
         self._dimensions = dimensions
-        self._graph_from = graph_from
+        self._cells_from = cells_from
         self._tail_rows = tail_rows
         self._is_moving_tail = False
+        self._training: CellTraining | None = None
+        """Of the cells that are to be the next."""
 
     def __len__(self) -> int:
         with self.lock:
             return self._size()
 
     @property
-    def places(self) -> tuple[FlatRows | GraphRows, ...]:
+    def places(self) -> tuple[FlatRows | CellRows, ...]:
         """Where rows are; an id lives in one of them at most."""
-        return (self.flat, *self.graphs)
+        return (self.flat, *self.cells)
 
     @property
     def is_quick(self) -> bool:
         """Whether a search takes well under a millisecond and waits for nobody."""
-        return not self.graphs and len(self.flat) <= self._graph_from
+        return not self.cells and len(self.flat) <= self._cells_from
 
     @property
     def needs_moving(self) -> bool:
         """Whether `move` has something to do."""
-        return self._has_rows_to_move or (bool(self.graphs) and self.graphs[-1].is_uneven)
+        if not self.cells:
+            return len(self.flat) > self._cells_from
+        return self._is_moving_tail or len(self.flat) > self._tail_rows or len(self.cells) > 1 or self._is_worn_out
 
     @property
-    def _has_rows_to_move(self) -> bool:
-        if self._is_moving_tail or len(self.graphs) > 1:
-            return True
-        if not self.graphs:
-            return len(self.flat) > self._graph_from
-        dead = self.graphs[0].num_dead
-        return len(self.flat) > self._tail_rows or dead > max(_FEW_DEAD, _DEAD_SHARE * len(self.graphs[0].exacts))
+    def _is_worn_out(self) -> bool:
+        """Whether what is in the cells has to move to new ones."""
+        cells = self.cells[-1]
+        return cells.is_outgrown or cells.num_dead > max(_FEW_DEAD, _DEAD_SHARE * len(cells.exacts))
 
     def add(self, exact: bytes, vector: NDArray[np.float32]) -> None:
         """Add or replace."""
@@ -96,36 +99,36 @@ class Shelf:
         """Up to `count` matches, nearest first."""
         with self.lock:
             found = self.flat.nearest(vector, count)
-        if not self.graphs:
+        if not self.cells:
             return found
         # In the order in which rows change places: one that does so meanwhile is met again, and never missed.
-        searched: list[GraphRows] = []
-        while (graph := next((each for each in self.graphs if each not in searched), None)) is not None:
-            with self._graphs_lock:
-                found += graph.nearest(vector, count)
-            searched.append(graph)
+        searched: list[CellRows] = []
+        while (cells := next((each for each in self.cells if each not in searched), None)) is not None:
+            with self._cells_lock:
+                found += cells.nearest(vector, count)
+            searched.append(cells)
         best: dict[bytes, float] = {}
         for cosine, exact in sorted(found, reverse=True):
             best.setdefault(exact, cosine)
         return [(cosine, exact) for exact, cosine in best.items()][:count]
 
     def move(self, num_rows: int) -> int:
-        """Move up to so many rows to where they belong, or do some of the work that makes them be found; about how many
-        rows that were, 0 when all is well."""
+        """Move up to so many rows to where they belong, or do some of the work that new cells need; about how many rows
+        that were, 0 when all is well."""
         with self.moving:
             with self.lock:
-                if not self.needs_moving:
+                source = self._source()
+                if source is None:
+                    self._training = None  # those whom it was for are gone
                     return 0
-                has_rows = self._has_rows_to_move
-                source = self._source() if has_rows else self.flat
-                exacts, rows = source.last(num_rows if has_rows else 0)
-            target, place = self.graphs[-1], 0
-            if not has_rows:
-                with self._graphs_lock:
-                    target.even_out(num_rows)
-                return num_rows
+            if source is self.places[-1]:
+                self._train(source)
+                return 1
+            with self.lock:
+                exacts, rows = source.last(num_rows)
+            target, place = self.cells[-1], 0
             if exacts:
-                with self._graphs_lock:
+                with self._cells_lock:
                     place = target.append(exacts, rows)
             with self.lock:
                 for exact, row in zip(exacts, rows, strict=True):
@@ -137,31 +140,50 @@ class Shelf:
                     self._close(source)
             return max(1, len(exacts))
 
-    def _source(self) -> FlatRows | GraphRows:
-        """Where to take rows from, the last graph being where they go: first what waits, then what is dying."""
-        if not self.graphs:
-            self.graphs.append(GraphRows(self._dimensions))
-            self._is_moving_tail = True
+    def _source(self) -> FlatRows | CellRows | None:
+        """Where to take rows from, the last cells being where they go: first what waits, then what is worn out. The
+        last place itself stands for new cells that have to be made first; None when all is well."""
+        if not self.cells:
+            return self.flat if len(self.flat) > self._cells_from else None
         if self._is_moving_tail or len(self.flat) > self._tail_rows:
             self._is_moving_tail = True
             return self.flat
-        if len(self.graphs) == 1:
-            self.graphs.append(GraphRows(self._dimensions))
-        return self.graphs[0]
+        return self.cells[0] if len(self.cells) > 1 or self._is_worn_out else None
 
-    def _close(self, source: FlatRows | GraphRows) -> None:
+    def _train(self, source: FlatRows | CellRows) -> None:
+        """Go on making new cells for what the source has, for half a second where they are many."""
+        if self._training is None:
+            size = sample_size_for(len(source))
+            sample = source.sample(size) if isinstance(source, CellRows) else self._sample(size)
+            self._training = CellTraining(sample, len(source))
+        elif (index := self._training.step()) is not None:
+            made_for, self._training = self._training.num_rows, None
+            with self.lock:
+                self.cells.append(CellRows(index, made_for))
+                self._is_moving_tail = True
+
+    def _sample(self, num_rows: int) -> NDArray[np.float32]:
+        """About so many of the flat rows, from everywhere, taken a few at a time so that nobody waits for it."""
+        rng, pieces = np.random.default_rng(num_rows), []
+        for _ in range(0, num_rows, _SAMPLED_AT_ONCE):
+            with self.lock:
+                begin = int(rng.integers(0, max(1, len(self.flat) - _SAMPLED_AT_ONCE)))
+                pieces.append(self.flat.stretch(begin, begin + _SAMPLED_AT_ONCE)[1])
+        return np.concatenate(pieces)
+
+    def _close(self, source: FlatRows | CellRows) -> None:
         """It has no rows left."""
         if source is self.flat:
             self._is_moving_tail = False
         else:
-            del self.graphs[0]
+            del self.cells[0]
 
     def _remove(self, exact: bytes) -> None:
         if not self.flat.remove(exact):
-            any(graph.remove(exact) for graph in self.graphs)
+            any(cells.remove(exact) for cells in self.cells)
 
     def _size(self) -> int:
-        return len(self.flat) + sum(map(len, self.graphs))
+        return len(self.flat) + sum(map(len, self.cells))
 
 
 def _is_same(vector: NDArray[np.float32] | None, before: NDArray[np.float32]) -> bool:

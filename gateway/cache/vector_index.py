@@ -12,7 +12,7 @@ from time import sleep
 from typing import Final, NamedTuple
 
 from gateway.cache.id_map import IdMap
-from gateway.cache.shelf import GRAPH_FROM, TAIL_ROWS, Shelf
+from gateway.cache.shelf import CELLS_FROM, TAIL_ROWS, Shelf
 from gateway.embedding.encoder import Vector
 
 _IDS_AT_ONCE: Final = 1000
@@ -30,17 +30,17 @@ class Neighbour(NamedTuple):
 class VectorIndex:
     """Ids (`exact`) in contexts. Every method may be called from any thread at any time.
 
-    On an event loop: `add`, `remove`, `in` and `len` always (they wait for a search among what is in no graph, at
+    On an event loop: `add`, `remove`, `in` and `len` always (they wait for a search among what is in no cell, at
     most); `nearest` where `is_quick` says so; `move` never.
     """
 
     def __init__(
-        self, dimensions: int, encoder_id: str, *, graph_from: int = GRAPH_FROM, tail_rows: int = TAIL_ROWS
+        self, dimensions: int, encoder_id: str, *, cells_from: int = CELLS_FROM, tail_rows: int = TAIL_ROWS
     ) -> None:
-        """Contexts of more than `graph_from` entries get a graph, beside which `tail_rows` may wait."""
+        """Contexts of more than `cells_from` entries get cells, beside which `tail_rows` may wait."""
         self.dimensions = dimensions
         self.encoder_id = encoder_id
-        self._graph_from = graph_from
+        self._cells_from = cells_from
         self._tail_rows = tail_rows
         self._lock = Lock()
         self._contexts = IdMap[bytes]()
@@ -109,9 +109,10 @@ class VectorIndex:
         return None if shelf is None else shelf.vector(exact)
 
     def move(self, num_rows: int) -> int:
-        """Background work: move up to so many rows into or between graphs; how many that were, 0 when none need be.
+        """Background work: move up to so many rows into or between cells; how many that were, 0 when none need be.
 
-        Searches of the same context wait while it runs, a millisecond or so for each row of a large graph.
+        Searches of the same context wait while rows are added to cells, a tenth of a millisecond or so for each. New
+        cells take ten calls or so of half a second each where they are many, during which nobody waits.
         """
         while True:
             with self._lock:
@@ -133,7 +134,7 @@ class VectorIndex:
 
     def new_shelf(self) -> Shelf:
         """An empty one, as all of this index are."""
-        return Shelf(self.dimensions, graph_from=self._graph_from, tail_rows=self._tail_rows)
+        return Shelf(self.dimensions, cells_from=self._cells_from, tail_rows=self._tail_rows)
 
     def put_shelf(self, context: bytes, shelf: Shelf) -> None:
         """Take a shelf of a context that is not here yet, as a snapshot has it; ids that are here already leave it."""

@@ -1,6 +1,7 @@
 """A VectorIndex in one file: written beside the old one and renamed over it, read only when every byte is as written.
 
-    magic · head · for each context: head, ids, float32 matrix, for each graph: head, ids, FAISS' own form · SHA-256
+    magic · head · for each context: head, ids, float32 matrix, for each set of cells: head, ids,
+    float16 matrix, FAISS' own form · SHA-256
 
 Heads are msgpack with their length in front, and so are ids, in short lists: whoever writes or reads them lets other
 threads run in between. The digest is checked before anything is interpreted, so neither FAISS nor anybody else ever
@@ -12,17 +13,19 @@ from __future__ import annotations
 import hashlib
 import os
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO, Final, TypeVar
 
 import msgspec
 import numpy as np
 
-from gateway.cache.graph_rows import GraphRows
+from gateway.cache.cell_rows import CellRows
+from gateway.cache.id_rows import IdRows
 from gateway.cache.shelf import Shelf
 from gateway.cache.vector_index import VectorIndex
 
-_MAGIC: Final = b"penstock vectors 1\n"
+_MAGIC: Final = b"penstock vectors 2\n"
 _LENGTH_BYTES: Final = 8
 _DIGEST_BYTES: Final = 32
 _PIECE_BYTES: Final = 1 << 20
@@ -43,16 +46,17 @@ class _Head(msgspec.Struct, frozen=True):
 class _Context(msgspec.Struct, frozen=True):
     context: bytes
     num_flat: int
-    num_graphs: int
+    num_cells: int
 
 
-class _Graph(msgspec.Struct, frozen=True):
+class _Cells(msgspec.Struct, frozen=True):
     num_rows: int
+    made_for: int
     living: bytes
 
 
 def save(index: VectorIndex, path: Path) -> None:
-    """Write the index. Blocks for seconds where it is large; serving goes on, growing graphs wait. Raises OSError."""
+    """Write the index. Blocks for seconds where it is large; serving goes on, growing cells wait. Raises OSError."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
@@ -87,15 +91,15 @@ def _write_shelf(writer: _Writer, context: bytes, shelf: Shelf) -> None:
     with shelf.moving:
         exacts, pieces = _flat_rows(shelf)
         with shelf.lock:
-            graphs = [(graph, graph.living.tobytes()) for graph in shelf.graphs]
-        writer.head(_Context(context, len(exacts), len(graphs)))
-        writer.ids(exacts)
+            cells = [(each, each.living.tobytes()) for each in shelf.cells]
+        writer.head(_Context(context, len(exacts), len(cells)))
+        writer.ids([exacts[begin : begin + _IDS_AT_ONCE] for begin in range(0, len(exacts), _IDS_AT_ONCE)])
         for piece in pieces:
             writer.write(piece)
-        for graph, living in graphs:
-            writer.head(_Graph(len(graph.exacts), living))
-            writer.ids(graph.exacts)
-            graph.write(writer.write)
+        for each, living in cells:
+            writer.head(_Cells(len(each.exacts), each.made_for, living))
+            writer.ids(each.exacts.pieces())
+            each.write(writer.write)
 
 
 def _flat_rows(shelf: Shelf) -> tuple[list[bytes], list[bytes]]:
@@ -124,13 +128,15 @@ def _read(reader: _Reader, encoder_id: str, dimensions: int) -> VectorIndex:
     for _ in range(head.num_contexts):
         told = reader.head(_Context)
         shelf = index.new_shelf()
-        exacts = reader.ids(told.num_flat)
+        exacts = [exact for piece in reader.ids(told.num_flat).pieces() for exact in piece]
         data = reader.read(4 * dimensions * told.num_flat)
         shelf.flat.extend(exacts, np.frombuffer(data, np.float32).reshape(-1, dimensions))
-        for _ in range(told.num_graphs):
-            graph = reader.head(_Graph)
-            living = np.frombuffer(graph.living, np.uint8)
-            shelf.graphs.append(GraphRows.read(reader.read, dimensions, reader.ids(graph.num_rows), living))
+        for _ in range(told.num_cells):
+            cells = reader.head(_Cells)
+            living = np.frombuffer(cells.living, np.uint8)
+            shelf.cells.append(
+                CellRows.read(reader.read, dimensions, cells.made_for, reader.ids(cells.num_rows), living)
+            )
         index.put_shelf(told.context, shelf)
     return index
 
@@ -168,9 +174,9 @@ class _Writer:
         self.write(len(encoded).to_bytes(_LENGTH_BYTES, "little"))
         self.write(encoded)
 
-    def ids(self, exacts: list[bytes]) -> None:
-        for begin in range(0, len(exacts), _IDS_AT_ONCE):
-            self.head(exacts[begin : begin + _IDS_AT_ONCE])
+    def ids(self, pieces: Iterable[list[bytes]]) -> None:
+        for piece in pieces:
+            self.head(piece)
             time.sleep(0)
 
     def digest(self) -> bytes:
@@ -188,9 +194,9 @@ class _Reader:
         length = int.from_bytes(self.read(_LENGTH_BYTES), "little")
         return msgspec.msgpack.decode(self.read(length), type=kind)
 
-    def ids(self, count: int) -> list[bytes]:
-        found: list[bytes] = []
+    def ids(self, count: int) -> IdRows:
+        found = IdRows()
         while len(found) < count:
-            found += self.head(list[bytes])
+            found.extend(self.head(list[bytes]))
             time.sleep(0)
         return found

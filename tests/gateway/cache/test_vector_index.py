@@ -42,10 +42,10 @@ def ids(found: list[Neighbour]) -> list[bytes]:
 class IndexMachine(RuleBasedStateMachine):
     """Two contexts, few ids, so that they are replaced and removed often; graphs from a dozen rows on."""
 
-    @initialize(seed=st.integers(0, 1000), graph_from=st.sampled_from([0, 12, 1000]))
-    def begin(self, seed: int, graph_from: int) -> None:
+    @initialize(seed=st.integers(0, 1000), cells_from=st.sampled_from([0, 12, 1000]))
+    def begin(self, seed: int, cells_from: int) -> None:
         self.rng = np.random.default_rng(seed)
-        self.index = made(graph_from=graph_from, tail_rows=4)
+        self.index = made(cells_from=cells_from, tail_rows=4)
         self.model: dict[bytes, tuple[bytes, NDArray[np.float32]]] = {}
 
     @rule(number=st.integers(0, 60), context=st.sampled_from([A, B]))
@@ -127,7 +127,7 @@ def test_neighbours_come_best_first_with_their_cosine() -> None:
 
 
 def test_no_cosine_is_above_one() -> None:
-    index, rng = made(graph_from=0), np.random.default_rng(3)
+    index, rng = made(cells_from=0), np.random.default_rng(3)
     rows = unit(rng, 200)
     for number, row in enumerate(rows):
         index.add(A, b"%d" % number, row)
@@ -168,7 +168,7 @@ def test_a_vector_of_other_dimensions_is_refused() -> None:
 
 
 def test_a_context_that_grew_large_is_no_longer_quick_and_still_finds() -> None:
-    index, rng = made(graph_from=600, tail_rows=50), np.random.default_rng(6)
+    index, rng = made(cells_from=600, tail_rows=50), np.random.default_rng(6)
     rows = unit(rng, 900)
     for number, row in enumerate(rows[:600]):
         index.add(A, b"%d" % number, row)
@@ -184,7 +184,7 @@ def test_a_context_that_grew_large_is_no_longer_quick_and_still_finds() -> None:
 
 
 def test_removed_rows_leave_the_graph_in_the_end() -> None:
-    index, rng = made(graph_from=100, tail_rows=50), np.random.default_rng(7)
+    index, rng = made(cells_from=100, tail_rows=50), np.random.default_rng(7)
     rows = unit(rng, 4000)
     for number, row in enumerate(rows):
         index.add(A, b"%d" % number, row)
@@ -193,14 +193,28 @@ def test_removed_rows_leave_the_graph_in_the_end() -> None:
         index.remove(b"%d" % number)
     settle(index)
     (_, shelf), *_ = index.shelves()
-    assert [graph.num_dead for graph in shelf.graphs] == [0]
+    assert [cells.num_dead for cells in shelf.cells] == [0]
     assert len(index) == 1000
     assert ids(index.nearest(A, rows[3500], 1)) == [b"3500"]
     assert not set(ids(index.nearest(A, rows[5], 20))) & {b"%d" % number for number in range(3000)}
 
 
+def test_cells_are_made_anew_when_there_are_four_times_as_many_rows() -> None:
+    index, rng = made(cells_from=200, tail_rows=50), np.random.default_rng(10)
+    rows = unit(rng, 2000)
+    made_for = []
+    for begin, end in ((0, 300), (300, 700), (700, 2000)):
+        for number in range(begin, end):
+            index.add(A, b"%d" % number, rows[number])
+        settle(index)
+        ((_, shelf),) = index.shelves()
+        made_for.append([cells.made_for for cells in shelf.cells])
+    assert made_for == [[300], [300], [2000]]
+    assert all(ids(index.nearest(A, rows[number], 1)) == [b"%d" % number] for number in range(0, 2000, 20))
+
+
 def test_many_dead_neighbours_do_not_hide_a_living_one() -> None:
-    index, rng = made(graph_from=0, tail_rows=0), np.random.default_rng(8)
+    index, rng = made(cells_from=0, tail_rows=0), np.random.default_rng(8)
     centre = unit(rng)
     for number in range(4000):
         index.add(A, b"%d" % number, near(rng, centre, 0.01 if number < 900 else 2.0))
@@ -219,7 +233,7 @@ def near(rng: np.random.Generator, centre: NDArray[np.float32], distance: float)
 
 
 def test_threads_that_add_remove_search_and_move_at_once_leave_it_consistent() -> None:
-    index, stop = made(graph_from=50, tail_rows=20), Event()
+    index, stop = made(cells_from=50, tail_rows=20), Event()
     failures: list[BaseException] = []
     kept = unit(np.random.default_rng(9), 40)
     for number, row in enumerate(kept):

@@ -26,12 +26,12 @@ def filled(**options: int) -> VectorIndex:
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     where = tmp_path / "new" / "vectors"
-    save(filled(graph_from=10, tail_rows=5), where)
+    save(filled(cells_from=10, tail_rows=5), where)
     return where
 
 
 def test_what_was_saved_is_found_again(path: Path) -> None:
-    before, after = filled(graph_from=10, tail_rows=5), load(path, "encoder", DIMENSIONS)
+    before, after = filled(cells_from=10, tail_rows=5), load(path, "encoder", DIMENSIONS)
     assert (len(after), after.num_contexts) == (120, 3)
     query = np.ones(DIMENSIONS, np.float32)
     for context in (b"context 0", b"context 1", b"context 2"):
@@ -69,7 +69,7 @@ def test_an_id_that_changed_its_context_while_it_was_saved_is_loaded_once(tmp_pa
 
 
 def test_while_a_snapshot_is_written_entries_come_go_and_are_found(tmp_path: Path) -> None:
-    index, query = filled(graph_from=10, tail_rows=5), np.ones(DIMENSIONS, np.float32)
+    index, query = filled(cells_from=10, tail_rows=5), np.ones(DIMENSIONS, np.float32)
     for _, shelf in index.shelves():
         shelf.moving.acquire()
     index.add(b"context 0", b"new", query)
@@ -80,7 +80,7 @@ def test_while_a_snapshot_is_written_entries_come_go_and_are_found(tmp_path: Pat
 
 
 def test_snapshots_taken_amid_changes_are_whole(tmp_path: Path) -> None:
-    index, path, stop = VectorIndex(DIMENSIONS, "encoder", graph_from=20, tail_rows=5), tmp_path / "vectors", Event()
+    index, path, stop = VectorIndex(DIMENSIONS, "encoder", cells_from=20, tail_rows=5), tmp_path / "vectors", Event()
 
     def change() -> None:
         rng = np.random.default_rng(2)
