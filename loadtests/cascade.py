@@ -24,19 +24,15 @@ from gateway.routing.quality_files import bundled_models
 from loadtests.card import Card, Value
 from loadtests.client import LoadConnection
 from loadtests.processes import Workbench
+from loadtests.routing_cascade import FIRST_TOKENS, Ratios, cases_of, played
 from loadtests.stack import Server, metric, start_engine, start_gateway_with
 from loadtests.wire import request_bytes
-from routing_policies.quality.cascade import Answer, Inquiry
 from routing_policies.quality.predictor import Predictor
 
 _MODELS: Final = Path(__file__).resolve().parent.parent / "engine/bundled/models"
 _PRICES: Final = {"small": (0.1, 0.4), "large": (0.5, 2.0)}
 _SMALL: Final = "penstock-small"
 _LARGE: Final = "penstock-large"
-MIN_QUALITY: Final = 0.93
-FIRST_TOKENS: Final = 16
-SKIP_BELOW: Final = 0.3
-"""As in the preset `small-first`."""
 MAX_DIFFERENCE_POINTS: Final = 5.0
 
 
@@ -109,8 +105,8 @@ def _policy(engines: Mapping[str, Server]) -> dict[str, object]:
     ]
     select = {
         "policy": "cascade",
-        "min_quality": MIN_QUALITY,
-        "cascade": {"first_tokens": FIRST_TOKENS, "skip_below": SKIP_BELOW},
+        "min_quality": Ratios().min_quality,
+        "cascade": {"first_tokens": FIRST_TOKENS, "skip_below": Ratios().skip_below},
         "candidates": ["small", "large"],
     }
     routes = [
@@ -173,22 +169,8 @@ def _simulated(lines: Sequence[Line]) -> list[bool]:
     """Whether each prompt goes to the large model, by outcomes computed beforehand."""
     (model,) = (one for one in bundled_models() if (one.weak, one.strong) == (_SMALL, _LARGE))
     predictor = Predictor(model)
-    return [_goes_on(predictor, line) != "go_on" for line in lines]
-
-
-def _goes_on(predictor: Predictor, line: Line) -> Answer | None:
-    found = predictor.judge(line.as_prompt()).prediction
-    if found.chance < SKIP_BELOW:
-        return None
-    outcome = line.as_outcome(_SMALL, _LARGE)
-    has_ended = outcome.num_tokens <= len(outcome.odds)
-    odds = outcome.odds[:-1] if has_ended else outcome.odds  # the token that ends an answer is in no stream
-    inquiry = Inquiry(MIN_QUALITY, FIRST_TOKENS, found.logit, predictor.model.checkpoints)
-    for num_read in range(1, len(odds) + 1):
-        answer = inquiry.ask(odds[:num_read], is_whole=False)
-        if answer is not None:
-            return answer
-    return inquiry.ask(odds, is_whole=has_ended)
+    predictions = [predictor.judge(line.as_prompt()).prediction for line in lines]
+    return [bool(one) for one in played(cases_of(lines, predictions, _SMALL), model.checkpoints, Ratios()).is_large]
 
 
 def _summary(asked: Sequence[Mapping[str, Any]], simulated: Sequence[bool]) -> tuple[dict[str, Value], tuple[str, ...]]:

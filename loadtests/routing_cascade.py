@@ -19,16 +19,17 @@ from routing_policies.quality.model import PairModel, Prediction
 
 Rows = NDArray[np.int64]
 
-FIRST_TOKENS: Final = 16
+FIRST_TOKENS: Final = 24
+"""As in the preset `small-first`."""
 WANTED: Final = 0.993
 """Of the large model's accuracy, on the half that ratios are chosen on: a little more than what is to be kept."""
-_GRID: Final = ((0.9, 0.92, 0.93, 0.94, 0.95, 0.96), (0.2, 0.3, 0.4), (0.5, 0.7), (0.4, 0.6))
+_GRID: Final = ((0.9, 0.92, 0.93, 0.94, 0.95, 0.96), (0.2, 0.3, 0.4), (0.7, 0.9), (0.2, 0.4))
 
 
 class Ratios(msgspec.Struct, frozen=True):
     """What a cascade goes by."""
 
-    min_quality: float = 0.93
+    min_quality: float = 0.94
     skip_below: float = 0.3
     """Both as in the preset `small-first`."""
     sure: float = SURE_RATIO
@@ -66,7 +67,7 @@ def played(cases: Sequence[Case], checkpoints: tuple[Checkpoint, ...], ratios: R
     """Token by token, as the gateway would."""
     is_large, waited, num_left = [], [], 0
     for case in cases:
-        num_read, is_passed_on = _inquire(case, checkpoints, ratios)
+        num_read, is_passed_on = inquire(case, checkpoints, ratios)
         is_large.append(not is_passed_on)
         waited.append(max(num_read - 1, 0))
         num_left += 0 if is_passed_on else num_read
@@ -107,15 +108,17 @@ def cascade_results(model: PairModel, cases: Sequence[Case], scores: Scores) -> 
     return results, f"cascade: chosen on {len(first)} prompts, judged on the {len(second)} others: {told}"
 
 
-def _inquire(case: Case, checkpoints: tuple[Checkpoint, ...], ratios: Ratios) -> tuple[int, bool]:
-    """How many tokens were read, and whether the small model's answer goes on."""
+def inquire(case: Case, checkpoints: tuple[Checkpoint, ...], ratios: Ratios) -> tuple[int, bool]:
+    """How many tokens were read, and whether the small model's answer goes on. That it has ended is told after its last
+    token."""
     if case.found.chance < ratios.skip_below:
         return 0, False
     inquiry = Inquiry(
         ratios.min_quality, FIRST_TOKENS, case.found.logit, checkpoints, sure=ratios.sure, give_up=ratios.give_up
     )
     for num_read in range(1, len(case.odds) + 1):
-        answer = inquiry.ask(case.odds[:num_read], is_whole=num_read >= case.num_tokens)
+        answer = inquiry.ask(case.odds[:num_read], is_whole=False)
         if answer is not None:
             return num_read, answer == "go_on"
-    return len(case.odds), False
+    is_whole = case.num_tokens <= len(case.odds)
+    return len(case.odds), is_whole and inquiry.ask(case.odds, is_whole=True) == "go_on"

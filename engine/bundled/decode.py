@@ -18,7 +18,8 @@ MAX_ANSWER_TOKENS = 160
 
 
 class Reply(NamedTuple):
-    """One greedy answer; for each of its tokens, the end included, how likely it was."""
+    """One greedy answer; for each of its tokens how likely it was. The token that ends it is none of them: no stream
+    tells of that."""
 
     text: str
     logprobs: list[float]
@@ -61,7 +62,7 @@ class Decoder:
         mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts])
         positions = (mask.cumsum(1) - 1).clamp(min=0)
         replies: list[tuple[list[int], list[float], list[float]]] = [([], [], []) for _ in prompts]
-        is_open = torch.ones(len(prompts), dtype=torch.bool)
+        rows = torch.arange(len(prompts))
         cache = None
         for _ in range(MAX_ANSWER_TOKENS):
             output = self._model(
@@ -70,14 +71,24 @@ class Decoder:
             cache = output.past_key_values
             best, ranked = torch.log_softmax(output.logits[:, -1], -1).topk(2)
             chosen = ranked[:, 0]
-            for row in is_open.nonzero().flatten().tolist():
-                replies[row][1].append(float(best[row, 0]))
-                replies[row][2].append(float(best[row, 0] - best[row, 1]))
-            is_open &= chosen != self._end
+            is_open = chosen != self._end
+            for row, token, (first, second) in zip(rows.tolist(), chosen.tolist(), best.tolist(), strict=True):
+                if token != self._end:
+                    tokens, logprobs, margins = replies[row]
+                    tokens.append(token)
+                    logprobs.append(first)
+                    margins.append(first - second)
             if not is_open.any():
                 break
-            for row in is_open.nonzero().flatten().tolist():
-                replies[row][0].append(int(chosen[row]))
+            if not is_open.all():  # a few long answers do not carry a whole batch along
+                open_rows = is_open.nonzero().flatten()
+                cache.batch_select_indices(open_rows)
+                rows, chosen, positions, mask = (
+                    rows[open_rows],
+                    chosen[open_rows],
+                    positions[open_rows],
+                    mask[open_rows],
+                )
             ids, positions = chosen[:, None], positions[:, -1:] + 1
             mask = torch.cat((mask, torch.ones_like(ids)), dim=1)
         return replies

@@ -3,7 +3,7 @@
 Asked at every checkpoint. A clear yes or no ends it early; at the last checkpoint that the route waits for, or at the
 answer's end, the chance is compared with what the route wants.
 
-    tokens   1    2    4         8                16
+    tokens   1    2    4         8          16    24
     yes  ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─   ▸ go on     `sure` of the way from min_quality to certainty
              (wait)                               ▸ go on from min_quality, else hand over
     no   ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─   ▸ hand over below `give_up` of min_quality
@@ -21,7 +21,7 @@ from routing_policies.quality.confidence import Checkpoint, TokenOdds
 
 Answer = Literal["go_on", "hand_over"]
 
-SURE_RATIO: Final = 0.7
+SURE_RATIO: Final = 0.9
 GIVE_UP_RATIO: Final = 0.4
 
 
@@ -56,8 +56,8 @@ class Inquiry(msgspec.Struct, frozen=True):
         if not self.checkpoints:
             return min([exp(min(token.logprob, 0.0)) for token in odds])
         reached = [point for point in self.checkpoints if point.num_tokens <= len(odds)]
-        if is_whole:  # a checkpoint knows an answer that ended before it
-            reached = [point for point in self.checkpoints if point.num_tokens >= len(odds)][:1] or reached
+        if is_whole:  # a checkpoint knows answers that ended before it
+            reached = [point for point in self.checkpoints if point.num_tokens > len(odds)][:1] or reached
         if not reached:
             return None
         point = reached[-1]

@@ -40,6 +40,8 @@ CHECKPOINTS: Final = (1, 2, 4, 8, 16, 24)
 _FEW_OPENINGS: Final = 2
 _SAME_OPENING: Final = 40
 """So many prompts that open alike are left out together."""
+_FEW_TOLD: Final = 100
+"""Answers that tell of their tokens: with fewer there is nothing to learn of them."""
 _FEW_CATEGORIES: Final = 3
 _CATEGORY_PULL: Final = 10.0
 """So many prompts like the average are added to each category."""
@@ -62,7 +64,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     odds: tuple[TokenOdds, ...] = ()
     """Of the weaker model's first tokens, where they were kept."""
     num_tokens: int = 0
-    """Of its whole answer."""
+    """Of its whole answer, without the one that ends it: no stream tells of that."""
     weight: float = 1.0
 
     @property
@@ -268,19 +270,22 @@ class Trainer:
         return float(-(self._weights * (targets * np.log(chances) + (1 - targets) * np.log(1 - chances))).mean())
 
     def _checkpoints(self, priors: Floats) -> tuple[Checkpoint, ...]:
-        if not all(outcome.odds for outcome in self._outcomes):
+        told = np.flatnonzero([len(outcome.odds) > 0 for outcome in self._outcomes])
+        if len(told) < _FEW_TOLD:
             return ()
-        return tuple(self._checkpoint(num, priors) for num in CHECKPOINTS)
+        return tuple(self._checkpoint(num, priors, told) for num in CHECKPOINTS)
 
-    def _checkpoint(self, num_tokens: int, priors: Floats) -> Checkpoint:
-        signs = [
-            Features(
-                signs_of(float(prior), outcome.odds[:num_tokens], is_whole=outcome.num_tokens <= num_tokens), set(), []
-            )
-            for prior, outcome in zip(priors, self._outcomes, strict=True)
-        ]
+    def _checkpoint(self, num_tokens: int, priors: Floats, told: NDArray[np.int64]) -> Checkpoint:
+        """Of answers that went on for so many tokens or ended before. One that ends with just as many looks, when it is
+        asked about, like one that goes on."""
+        signs = []
+        for row in told:
+            outcome = self._outcomes[row]
+            is_whole = outcome.num_tokens < num_tokens
+            told_of = signs_of(float(priors[row]), outcome.odds[:num_tokens], is_whole=is_whole)
+            signs.append(Features(told_of, set(), []))
         table = Table(signs, max_knots=12)
-        found = fit_logistic(table.rows(signs), self._targets, table.ridge(), self._weights)
+        found = fit_logistic(table.rows(signs), self._targets[told], table.ridge(), self._weights[told])
         return Checkpoint(num_tokens=num_tokens, head=table.head(found))
 
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from importlib.resources import files
+
+import msgspec
 import numpy as np
 import pytest
 
 from loadtests.preambles import preambles
-from loadtests.routing_cascade import Case, Ratios, chosen, played
+from loadtests.routing import MIN_QUALITY
+from loadtests.routing_cascade import FIRST_TOKENS, Case, Ratios, chosen, played
 from loadtests.routing_curve import Scores, mean_and_half_width
+from routing_policies.document import Cascade
+from routing_policies.loading import load_policy
 from routing_policies.quality.confidence import TokenOdds
 from routing_policies.quality.model import Prediction
 
@@ -66,6 +72,22 @@ def test_a_cascade_passes_on_what_is_sure_and_counts_the_tokens_of_what_is_not()
     assert found.is_large.tolist() == [False, True, True]
     assert found.waited.tolist() == [0, 0, 0]
     assert found.num_left == 1  # of the one that was unlikely; the last was never asked
+
+
+def test_that_an_answer_has_ended_is_told_after_its_last_token() -> None:
+    middling = case(-0.08)  # neither sure nor hopeless while it goes on, and good enough as a whole
+    found = played([middling, msgspec.structs.replace(middling, num_tokens=40)], (), Ratios(min_quality=0.9))
+    assert found.is_large.tolist() == [False, True]
+    assert found.waited.tolist() == [2, 2]
+
+
+def test_the_cascade_is_judged_as_it_is_shipped() -> None:
+    text = (files("routing_policies") / "presets/small-first.yaml").read_text()
+    policy = load_policy(text, source="small-first.yaml", variables={"runtime_dir": "/run"})
+    selects = {route.id: route.select for route in policy.routes}
+    assert selects["auto"].cascade == Cascade(first_tokens=FIRST_TOKENS, skip_below=Ratios().skip_below)
+    assert selects["auto"].min_quality == Ratios().min_quality
+    assert selects["economy"].min_quality == MIN_QUALITY
 
 
 def test_ratios_are_chosen_for_the_fewest_large_calls_that_keep_the_accuracy() -> None:

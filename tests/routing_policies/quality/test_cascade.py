@@ -49,3 +49,12 @@ def test_an_answer_that_ends_between_two_checkpoints_is_judged_by_the_next_one()
     assert by_four.num_tokens == 4
     assert inquiry.chance(three, is_whole=True) == by_four.chance(2.0, three, is_whole=True)
     assert inquiry.ask(three, is_whole=True) == "go_on"
+
+
+def test_an_answer_that_ends_at_a_checkpoint_is_judged_by_one_that_knows_answers_that_ended() -> None:
+    inquiry = Inquiry(0.8, 16, 2.0, trained().checkpoints)
+    two = [TokenOdds(-0.01, 3.0)] * 2
+    by_two, by_four = inquiry.checkpoints[1:3]
+    assert (by_two.num_tokens, by_four.num_tokens) == (2, 4)
+    assert inquiry.chance(two, is_whole=False) == by_two.chance(2.0, two, is_whole=False)
+    assert inquiry.chance(two, is_whole=True) == by_four.chance(2.0, two, is_whole=True)
