@@ -87,18 +87,18 @@ def chosen(cases: Sequence[Case], checkpoints: tuple[Checkpoint, ...], scores: S
 
 
 def cascade_results(model: PairModel, cases: Sequence[Case], scores: Scores) -> tuple[dict[str, Value], str]:
-    """Of the half that nothing was chosen on, with the chosen ratios and with those that come with the package; and
+    """With chosen ratios, of the half that they were not chosen on; with those that come with the package, of all; and
     the chosen ones in words."""
     order = np.random.default_rng(11).permutation(len(cases))
     half = len(order) // 2
     first, second = np.sort(order[:half]), np.sort(order[half:])
     ratios = chosen([cases[row] for row in first], model.checkpoints, scores.take(first))
-    judged = [cases[row] for row in second]
-    results: dict[str, Value] = {"cascade_prompts": len(judged)}
-    for name, used in (("cascade", ratios), ("cascade_as_shipped", Ratios())):
+    results: dict[str, Value] = {"cascade_prompts": len(second)}
+    for name, used, rows in (("cascade", ratios, second), ("cascade_as_shipped", Ratios(), np.arange(len(cases)))):
+        judged = [cases[row] for row in rows]
         one = played(judged, model.checkpoints, used)
         results |= {
-            f"{name}_accuracy_ratio": scores.take(second).ratio_of(one.is_large),
+            f"{name}_accuracy_ratio": scores.take(rows).ratio_of(one.is_large),
             f"{name}_large_share": float(one.is_large.mean()),
             f"{name}_tokens_waited_p50": float(np.median(one.waited)),
             f"{name}_tokens_waited_p90": float(np.quantile(one.waited, 0.9)),
