@@ -15,7 +15,7 @@ Speculation = Literal["off", "ngram", "draft", "auto"]
 
 
 class EngineConfigError(ValueError):
-    """A setting is wrong; the message names it and the remedy."""
+    """A setting, or the model it names, is wrong; the message says which and the remedy. Starting again cannot help."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

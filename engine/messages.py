@@ -242,6 +242,8 @@ class Fatal(msgspec.Struct, frozen=True, kw_only=True, tag="fatal"):
     """Core to front: the core cannot go on; the process ends after this frame."""
 
     message: str
+    is_settings: bool = False
+    """Whether a setting or the checkpoint is at fault, so that another core would end the same way."""
 
 
 ToCore = Add | Abort | TakeOver | Shutdown

@@ -91,7 +91,11 @@ def _serve(
 
 def _say_why(outbox: Outbox, error: Exception) -> None:
     try:
-        outbox.send(Fatal(message=f"{type(error).__name__}: {error}"))
+        outbox.send(
+            Fatal(message=str(error), is_settings=True)
+            if isinstance(error, EngineConfigError)
+            else Fatal(message=f"{type(error).__name__}: {error}")
+        )
     except FrontGoneError as gone:
         logger.info("the front is gone: %s", gone)
 

@@ -103,6 +103,8 @@ class CoreLink:
         """Why the last core was lost."""
         self.fatal = ""
         """Why the present core says that it cannot go on."""
+        self.has_wrong_settings = False
+        """Whether that would be so for any other core."""
         self.num_blocks = 0
         """Size of the KV pool of the last core that was ready."""
         self._lost_at: float | None = None
@@ -199,6 +201,7 @@ class CoreLink:
         """A new core process is being started."""
         self.phases = []
         self.fatal = ""
+        self.has_wrong_settings = False
         self.last_heard_at = self._clock()
         if self.state != "stopped":
             self._set_state("starting")
@@ -244,6 +247,7 @@ class CoreLink:
             self._phase_ended(message)
         elif isinstance(message, Fatal):
             self.fatal = message.message
+            self.has_wrong_settings = message.is_settings
 
     def _phase_ended(self, phase: Phase) -> None:
         self.phases.append(phase)

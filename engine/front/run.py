@@ -78,12 +78,16 @@ class Front:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def serve(self, on_listening: Callable[[str], None] | None = None) -> None:
-        """Serve until a signal or `stop`, then drain. Raises EngineConfigError when the address cannot be bound."""
+        """Serve until a signal or `stop`, then drain.
+
+        Raises EngineConfigError when the address cannot be bound, or the core finds a setting or the model wrong.
+        """
         self._loop = asyncio.get_running_loop()
         listener = bind(self._config.listen)
         if on_listening is not None:
             on_listening(_address(self._config.listen, listener.getsockname()))
         core = asyncio.create_task(self._supervisor.run(), name="core supervisor")
+        core.add_done_callback(lambda _: self._server.stop())
         draining = asyncio.create_task(self._drain_on_stop(), name="drain")
         if self._tracer is not None:
             self._tracer.start()
@@ -92,11 +96,13 @@ class Front:
         finally:
             draining.cancel()
             self._supervisor.stop()
-            await core
-            self._executor.shutdown(wait=False, cancel_futures=True)
-            if self._tracer is not None:
-                await asyncio.to_thread(self._tracer.close)
-            _remove_socket(self._config.listen)
+            try:
+                await core
+            finally:
+                self._executor.shutdown(wait=False, cancel_futures=True)
+                if self._tracer is not None:
+                    await asyncio.to_thread(self._tracer.close)
+                _remove_socket(self._config.listen)
 
     def stop(self) -> None:
         """Drain, then return from `serve`. Call on the event loop."""

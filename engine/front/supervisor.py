@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from engine.config import CoreConfig
+from engine.config import CoreConfig, EngineConfigError
 from engine.front.link import CoreLink
 from engine.front.live_core import CoreProcess, LiveCore, Spawn
 from engine.front.standby_pool import StandbyPool
@@ -70,7 +70,10 @@ class CoreSupervisor:
         self.num_starts = 0
 
     async def run(self) -> None:
-        """Keep a core running until `stop`; the last one and all standbys have ended when this returns."""
+        """Keep a core running until `stop`; the last one and all standbys have ended when this returns.
+
+        Raises EngineConfigError when the first core finds that none can ever serve with these settings.
+        """
         standing_by = None if self._standbys is None else asyncio.create_task(self._standbys.run(), name="standbys")
         try:
             await self._keep_running()
@@ -86,11 +89,16 @@ class CoreSupervisor:
 
     async def _keep_running(self) -> None:
         pause_s = self._patience.first_pause_s
+        has_served = False
         while not self._stopping.is_set():
             started_at = self._clock()
             status, was_ready = await self._run_one()
             if self._stopping.is_set():
                 return
+            has_served = has_served or was_ready
+            # Behind one that served it is not the settings: memory may be short, or a folder away for a moment.
+            if self._link.has_wrong_settings and not has_served:
+                raise EngineConfigError(self._link.fatal)
             if self._clock() - started_at >= self._patience.healthy_s:
                 pause_s = self._patience.first_pause_s
             if was_ready and self._standbys is not None and self._standbys.num_idle:

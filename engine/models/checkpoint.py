@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 
+from engine.config import EngineConfigError
 from engine.models.config import read_json_object
 from engine.models.config_reader import ModelConfigError
 
@@ -20,7 +21,7 @@ _MAX_NAMES_SHOWN = 5
 _DERIVED = re.compile(r"rotary_emb\.inv_freq$")
 
 
-class CheckpointError(ValueError):
+class CheckpointError(EngineConfigError):
     """A checkpoint's weights are missing, surplus, broken or of the wrong shape; the message names them."""
 
 

@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from engine.config import EngineConfigError
 
-class ModelConfigError(ValueError):
+
+class ModelConfigError(EngineConfigError):
     """A checkpoint's configuration is missing, wrong or not supported; the message names file and key."""
 
 

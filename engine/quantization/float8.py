@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 from torch.nn import functional
 
+from engine.config import EngineConfigError
 from engine.quantization.kernels import KernelKind, Scratch
 from engine.quantization.triton_kernels import TRITON_FLOAT8
 from engine.quantization.weights import ChannelWeight
@@ -19,7 +20,7 @@ _MIN_CAPABILITY = (8, 9)
 _MULTIPLE = 16
 
 
-class QuantizationError(ValueError):
+class QuantizationError(EngineConfigError):
     """The quantization asked for does not go with the device or the checkpoint; the message says why."""
 
 

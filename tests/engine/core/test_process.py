@@ -167,6 +167,7 @@ def test_a_core_without_a_model_says_why_and_fails(tmp_path: Path) -> None:
         message = front.receive()
         assert isinstance(message, Fatal)
         assert "config.json" in message.message
+        assert message.is_settings
         assert status.result(_TIMEOUT_S) == 1
 
 

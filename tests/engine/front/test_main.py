@@ -11,6 +11,7 @@ import pytest
 
 from engine.__main__ import configs, main, make_parser
 from engine.config import CoreConfig, EngineConfigError, FrontConfig
+from tests.engine.front.tiny_model import write_model
 
 
 def parse(*argv: str) -> tuple[FrontConfig, CoreConfig]:
@@ -51,6 +52,19 @@ def test_a_wrong_setting_is_named(model_dir: Path, capsys: pytest.CaptureFixture
         parse("--model", "/nowhere")
     assert main(["--model", "/nowhere"]) == 2
     assert capsys.readouterr().err.startswith("engine: model: /nowhere: no such folder")
+
+
+@pytest.mark.e2e
+def test_a_model_that_no_core_can_load_ends_the_engine_as_a_wrong_setting_does(tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "strange")
+    (folder / "config.json").write_text('{"model_type": "falcon"}')
+    command = [sys.executable, "-m", "engine", "--model", str(folder), "--listen", f"unix:{tmp_path}/engine.sock"]
+
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+
+    assert done.returncode == 2
+    complaint = done.stderr.splitlines()[-1]
+    assert complaint.startswith(f"engine: {folder}/config.json: model_type: 'falcon' is not supported; expected one of")
 
 
 def test_the_front_does_not_import_torch_or_a_web_framework() -> None:

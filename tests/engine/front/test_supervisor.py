@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from engine.config import CoreConfig
+from engine.config import CoreConfig, EngineConfigError
 from engine.front.link import CoreLink
 from engine.front.live_core import CoreProcess
 from engine.front.metrics import EngineMetrics
 from engine.front.queue_guard import QueueLimits
 from engine.front.supervisor import CoreSupervisor, Patience, spawn_core
+from engine.messages import Fatal
 from tests.engine.front.fake_core import FakeCores
 
 PATIENCE = Patience(first_pause_s=0.01, longest_pause_s=0.04, stop_s=0.3, connect_s=0.2)
@@ -75,6 +76,42 @@ async def test_a_core_that_never_connects_is_ended() -> None:
     assert spawned[0].exited.done()
     supervisor.stop()
     await asyncio.wait_for(running, 2)
+
+
+async def test_settings_that_no_core_can_serve_with_end_it() -> None:
+    core_link, cores = link(), FakeCores(starts_up=False)
+    supervisor = CoreSupervisor(core_link, cores.spawn, time.monotonic, PATIENCE)
+    running = asyncio.create_task(supervisor.run())
+    core = await cores.next()
+    core.say(Fatal(message="config.json: model_type: 'x' is not supported", is_settings=True))
+    while not core_link.fatal:
+        await asyncio.sleep(0.005)
+    core.die()
+
+    with pytest.raises(EngineConfigError, match="'x' is not supported"):
+        await asyncio.wait_for(running, 2)
+
+    assert supervisor.num_starts == 1
+    await cores.close()
+
+
+async def test_settings_that_a_core_has_served_with_are_tried_again() -> None:
+    core_link, cores = link(), FakeCores()
+    supervisor = CoreSupervisor(core_link, cores.spawn, time.monotonic, PATIENCE)
+    running = asyncio.create_task(supervisor.run())
+    core = await cores.next()
+    while core_link.state != "ready":
+        await asyncio.sleep(0.005)
+    core.say(Fatal(message="num_blocks: do not fit", is_settings=True))
+    while not core_link.fatal:
+        await asyncio.sleep(0.005)
+    core.die()
+
+    await cores.next()
+
+    supervisor.stop()
+    await asyncio.wait_for(running, 2)
+    await cores.close()
 
 
 async def test_the_socket_is_private_and_gone_once_the_core_is_connected() -> None:
