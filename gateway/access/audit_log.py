@@ -2,7 +2,7 @@
 
 An entry is written before the change it is about; one that then does not happen is followed by a line that says so.
 Changing or removing a line breaks the chain at the next one. Removing lines from the end does not, so the newest hash
-also goes into the gateway's own log, which is kept elsewhere.
+also goes into the gateway's own log, which is kept elsewhere, and whoever knew a line that is gone writes that down.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.access.identity import Identity
+from gateway.access.identity import SYSTEM, Identity
 from gateway.store.base import LogEntry, Store
 
 SPACE: Final = "audit"
@@ -21,6 +21,7 @@ LOG: Final = "changes"
 FIRST: Final = "0" * 64
 _PAGE: Final = 500
 _TRIES: Final = 20
+_CUT: Final = "the log went up to this line, and its end is not in the store any more"
 
 
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,7 +103,13 @@ class AuditLog:
                 self._last = (written, entry.hash)
                 self._told(written, entry)
                 return written
+            if await self._tail() == (seq, previous):  # nobody was faster
+                await self._note_cut()
         raise AuditBroken(f"{_TRIES} others wrote at the same time; try again")
+
+    async def withdraw(self, who: Identity, line: int, action: str, target: str = "") -> None:
+        """What that line announced did not happen."""
+        await self.record(who, f"{action}.withdrawn", target, detail={"line": line})
 
     async def entries(self, *, after: int = 0, limit: int = 100) -> list[dict[str, Any]]:
         """Lines behind number `after`, oldest first."""
@@ -121,7 +128,16 @@ class AuditLog:
                 if entry is None or entry.previous != head or not entry.is_whole or line.seq != seq + 1:
                     return Verdict(ok=False, num_entries=seq, broken_at=line.seq, head=head)
                 seq, head = line.seq, entry.hash
+        if seq < self._last[0]:
+            return Verdict(ok=False, num_entries=seq, broken_at=seq + 1, head=head)
         return Verdict(ok=True, num_entries=seq, broken_at=None, head=head)
+
+    async def _note_cut(self) -> None:
+        """The log is shorter than it was: the store lost it, or somebody cut it. It goes on with a line about that."""
+        known, self._last = self._last, (0, FIRST)
+        if (await self._tail())[0] < known[0]:
+            detail = {"num_lines": known[0], "hash": known[1]}
+            await self.record(SYSTEM, "audit.cut_off", f"line {known[0]}", reason=_CUT, detail=detail)
 
     async def _tail(self) -> tuple[int, str]:
         seq, head = self._last

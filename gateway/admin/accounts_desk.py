@@ -82,6 +82,8 @@ class AccountsDesk:
             raise InvalidRequest("password: an admin needs a password, or an oidc_subject.", param="password")
         if not self._accounts.has_admins and form.role != "admin":
             raise InvalidRequest("role: the first admin needs the role admin.", param="role")
+        if self._accounts.admin(form.name) is not None:
+            raise _taken(form.name)
         hashed = None if form.password is None else await self._passwords.hash(form.password)
         admin = Admin(
             name=form.name,
@@ -92,9 +94,10 @@ class AccountsDesk:
             oidc_subject=form.oidc_subject,
             epoch=secrets.randbits(48),  # a namesake that was deleted has sessions with another one
         )
-        await self._audit.record(call.who, "admin.create", form.name, detail={"role": form.role})
+        line = await self._audit.record(call.who, "admin.create", form.name, detail={"role": form.role})
         if not await self._directory.put_admin(admin, is_new=True):
-            raise Conflict(f"There is an admin {form.name} already.", code="admin_exists")
+            await self._audit.withdraw(call.who, line, "admin.create", form.name)
+            raise _taken(form.name)
         return Answer.json(_shown(admin), 201)
 
     async def change(self, call: Call) -> Answer:
@@ -173,6 +176,10 @@ class AccountsDesk:
             other.role == "admin" and other.name != admin.name for other in self._accounts.admins()
         ):
             raise Conflict(f"{admin.name} is the last one with the role admin.", code="last_admin")
+
+
+def _taken(name: str) -> Conflict:
+    return Conflict(f"There is an admin {name} already.", code="admin_exists")
 
 
 def _may(call: Call, owner: str) -> bool:

@@ -126,6 +126,17 @@ class BadPolicy(RejectedRequest):
         return _Explained(**self.common(), problems=self.problems)
 
 
+class AuditUnreadable(RejectedRequest):
+    """409: nothing can be chained to the audit log's end, so nothing is changed."""
+
+    status = 409
+    code = "audit_broken"
+
+    def __init__(self, why: str) -> None:
+        said = "penstock audit verify says where the log is broken; restore the store from a backup, or try again"
+        super().__init__(f"This was not done, since it cannot be written down: {why}. {said}.")
+
+
 class StoreLost(GatewayError):
     """503: what must be written down cannot be."""
 

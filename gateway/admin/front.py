@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
+from gateway.access.audit_log import AuditBroken
 from gateway.access.identity import ANYBODY, Role, put_identity
-from gateway.admin.errors import NotLoggedIn, StoreLost
+from gateway.admin.errors import AuditUnreadable, NotLoggedIn, StoreLost
 from gateway.admin.gate import Gate
 from gateway.admin.table import Call, Entry, Table
 from gateway.endpoints import Answer
@@ -45,13 +46,17 @@ class AdminFront:
         request_id = self._ids.next()
         try:
             answer = await self._answer(scope, receive, path)
+        except NotLoggedIn as error:
+            answer = _to_login(error, scope, path)
         except GatewayError as error:
-            answer = _refusal(error, path)
+            answer = _refusal(error)
         except StoreUnavailable:  # its observer was told
-            answer = _refusal(StoreLost(), path)
+            answer = _refusal(StoreLost())
+        except AuditBroken as error:
+            answer = _refusal(AuditUnreadable(str(error)))
         except Exception as error:  # our own fault, whatever it is: the caller gets an id, the log the cause
             self._log.failure("endpoint_failed", error, request_id=request_id, path=path)
-            answer = _refusal(InternalError(request_id), path)
+            answer = _refusal(InternalError(request_id))
         if answer is None:
             await self._site(scope, receive, send)
             return
@@ -86,7 +91,12 @@ class AdminFront:
         return self._guard.decode(body)
 
 
-def _refusal(error: GatewayError, path: str) -> Answer:
-    if isinstance(error, NotLoggedIn) and not path.startswith(API):
-        return Answer(status=303, headers=((b"location", LOGIN_PAGE.encode()), (b"cache-control", b"no-store")))
+def _to_login(error: NotLoggedIn, scope: Scope, path: str) -> Answer:
+    """A browser that asks for a page is sent to log in; who sends a token, or calls the API, is told."""
+    if path.startswith(API) or find_header(scope, b"authorization") is not None:
+        return _refusal(error)
+    return Answer(status=303, headers=((b"location", LOGIN_PAGE.encode()), (b"cache-control", b"no-store")))
+
+
+def _refusal(error: GatewayError) -> Answer:
     return Answer(status=error.status, headers=tuple(error_headers(error)), body=error_body(error))

@@ -125,8 +125,9 @@ class KeysDesk:
         )
         is_first = not self._policy().has_keys and not len(self._directory.keys)
         detail = {"expires_at": key.expires_at, **({"replaces": replaces} if replaces else {})}
-        await self._audit.record(call.who, action, f"{tenant}/{id}", detail=detail)
+        line = await self._audit.record(call.who, action, f"{tenant}/{id}", detail=detail)
         if not await self._directory.put_key(key, is_new=True):
+            await self._audit.withdraw(call.who, line, action, f"{tenant}/{id}")
             raise Conflict(f"{tenant} already has a key {id}; choose another id.", code="key_exists")
         note = "From now on every request needs a key; until now none did on this machine." if is_first else None
         shown = {"key": secret, "tenant": tenant, "id": id, "expires_at": key.expires_at, "note": note}

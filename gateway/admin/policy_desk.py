@@ -163,10 +163,13 @@ class PolicyDesk:
     async def revision(self, call: Call) -> Answer:
         """One revision, and what it changed."""
         (digits,) = call.params
-        found = await self._revision(int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 9 else -1)
+        if not (digits.isascii() and digits.isdigit() and len(digits) < 9):
+            raise NotFound("Revisions have numbers. GET /admin/api/policy/revisions lists them.")
+        found = await self._revision(int(digits))
         parent = await self._parent(found)
         changes = [] if parent is None else await self.changes(parent.document, found.document)
-        unified = _unified("" if parent is None else parent.document, found.document, "parent", _label(found))
+        before = "" if parent is None else parent.document
+        unified = await asyncio.to_thread(_unified, before, found.document, "parent", _label(found))
         return Answer.json(
             {
                 "revision": found.as_line(),
@@ -201,11 +204,14 @@ class PolicyDesk:
         before = self._book.head
         if self._canary() is not None:
             raise Conflict("A canary is running. Promote it or stop it first.", code="canary_running")
+        said = action or f"policy.{kind}"
+        announced: list[tuple[int, str]] = []
 
         async def announce(revision: Revision) -> None:
             detail = {"number": revision.number, "revision": revision.revision, "parent": revision.parent, "of": of}
             where = target or f"revision {revision.number}"
-            await self._audit.record(call.who, action or f"policy.{kind}", where, reason=reason, detail=detail)
+            line = await self._audit.record(call.who, said, where, reason=reason, detail=detail)
+            announced.append((line, where))
 
         try:
             await stored.catch_up()
@@ -215,6 +221,8 @@ class PolicyDesk:
         except InvalidPolicy as error:
             raise BadPolicy(error.problems) from None
         except RevisionConflict as error:
+            for line, where in announced:  # another replica was faster by a moment
+                await self._audit.withdraw(call.who, line, said, where)
             raise await self.outdated(error) from None
         return await self.applied(before, revision)
 
@@ -273,7 +281,9 @@ class PolicyDesk:
     async def _revision(self, number: int) -> Revision:
         try:
             return await self._book.revision(number)
-        except (NoSuchRevision, ReadOnlyPolicy) as error:
+        except NoSuchRevision as error:
+            raise NotFound(f"{str(error).capitalize()}.") from None
+        except ReadOnlyPolicy as error:
             raise NotFound(f"There is no revision {number}: {error}.") from None
 
 

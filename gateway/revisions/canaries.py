@@ -114,8 +114,9 @@ class Canaries:
             guard=guard,
         )
         detail = {"revision": canary.revision, "percent": percent, "tenants": tenants, "base": base.number}
-        await self._audit.record(who, "canary.start", canary.id, reason=reason, detail=detail)
+        line = await self._audit.record(who, "canary.start", canary.id, reason=reason, detail=detail)
         if await self._store.put(SPACE, KEY, msgspec.json.encode(canary), expect=self._version) is None:
+            await self._audit.withdraw(who, line, "canary.start", canary.id)
             raise CanaryRunning
         await self._stored.catch_up()
         return canary
@@ -130,15 +131,19 @@ class Canaries:
         canary, findings = self.current, await self._findings()
         if canary is None:
             return None
-        await self._audit.record(who, "canary.promote", canary.id, reason=reason)
-        revision = await self._stored.apply(
-            canary.document,
-            author=who.name,
-            reason=reason,
-            if_match=canary.base["etag"],
-            kind="promote",
-            evidence=_evidence(canary, findings),
-        )
+        line = await self._audit.record(who, "canary.promote", canary.id, reason=reason)
+        try:
+            revision = await self._stored.apply(
+                canary.document,
+                author=who.name,
+                reason=reason,
+                if_match=canary.base["etag"],
+                kind="promote",
+                evidence=_evidence(canary, findings),
+            )
+        except (RevisionConflict, InvalidPolicy):
+            await self._audit.withdraw(who, line, "canary.promote", canary.id)
+            raise
         await self._end("promoted", who, reason, findings)
         return revision
 
@@ -191,7 +196,11 @@ class Canaries:
             name = f"{canary.id}/{self._holder}"
             await self._store.put(COUNTS, name, msgspec.json.encode(counts.published), ttl_s=_COUNTS_TTL_S)
         total = await self._total(canary)
-        if self._stored.newest.etag != canary.base["etag"]:
+        newest = self._stored.newest
+        if newest.etag != canary.base["etag"] and newest.kind == "promote" and newest.document == canary.document:
+            # Whoever promotes it has written the revision, and was going to say so, too.
+            await self._end("promoted", _by(newest.author), newest.reason, _judged(canary, total))
+        elif newest.etag != canary.base["etag"]:
             await self._end("stopped", SYSTEM, "the revision beside it was replaced", _judged(canary, total))
         elif canary.slow_above_ms is None and (limit := slow_above_ms(total.samples)) is not None:
             await self._write(msgspec.structs.replace(canary, slow_above_ms=limit))
@@ -263,6 +272,10 @@ class Canaries:
                 entry = await self._store.get(COUNTS, name)
                 found += [] if entry is None else [msgspec.json.decode(entry.value, type=Published)]
         return add_up(found)
+
+
+def _by(name: str) -> Identity:
+    return msgspec.structs.replace(SYSTEM, name=name)
 
 
 def _judged(canary: Canary, total: Published) -> tuple[Finding, ...]:

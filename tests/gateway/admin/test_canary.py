@@ -9,6 +9,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from gateway.revisions.canaries import Canaries
 from gateway.revisions.canary import Canary
 from gateway.revisions.canary_counts import CanaryCounts
 from gateway.telemetry.record import RequestRecord
@@ -116,6 +119,32 @@ async def test_a_good_canary_is_promoted_by_hand_with_its_evidence(tmp_path: Pat
         assert done.json["revision"]["evidence"]["metrics"][0]["name"] == "error"
         assert (await until_ended(stack))["state"] == "promoted"
         assert {(await ask(stack)).headers["x-penstock-deployment"] for _ in range(10)} == {"large"}
+
+
+async def test_a_look_in_the_moment_of_a_promotion_does_not_call_it_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    end = Canaries._end
+    looks: list[str] = []
+
+    async def looked_at_first(self: Canaries, state: Any, *more: Any) -> Any:
+        if not looks:
+            looks.append(state)
+            await self.watch()  # as every replica does twice a second
+        return await end(self, state, *more)
+
+    monkeypatch.setattr(Canaries, "_end", looked_at_first)
+    async with gateway(tmp_path) as stack:
+        seed = await in_force(stack)
+        await start(stack, to_the_other(seed["document"]))
+        await stack.ask({"reason": "it is good"}, admin=True, path=f"{CANARY}/promote")
+        ended = await until_ended(stack)
+        assert (looks, ended["state"], ended["ended_by"], ended["why"]) == (
+            ["promoted"],
+            "promoted",
+            "local",
+            "it is good",
+        )
 
 
 async def test_a_good_canary_is_promoted_by_time(tmp_path: Path) -> None:
