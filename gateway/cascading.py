@@ -55,6 +55,9 @@ class Cascader:
         if asked.is_assembled and opened.response is not None and opened.response.status != 200:
             opened.close()  # it may be the stream that it does not like, which nobody asked for
             opened = await self._attempts.open(_telling(work), live)
+        if opened.response is not None and opened.response.status != 200 and not work.request.fields.logprobs:
+            opened.close()  # or the log-probabilities, which the client did not ask for, either
+            return await self._past_refusal(work, live, next_one())
         try:
             answer = await self._judge(work, opened, inquiry)
             successor = next_one() if answer == "hand_over" else None
@@ -70,6 +73,14 @@ class Cascader:
             return opened
         self._leave(work, opened)
         return await self._hand_over(work, live, successor)
+
+    async def _past_refusal(self, work: Work, live: LiveDeployment, successor: LiveDeployment | None) -> OpenAnswer:
+        """What the first one would not answer as it was asked goes to the second, or to the first as it came."""
+        work.turn.mark(Stage.UPSTREAM_FIRST_BYTE)
+        if successor is not None:
+            return await self._hand_over(work, live, successor)
+        work.turn.record.attempts += 1
+        return await self._attempts.open(work, live)
 
     async def _judge(self, work: Work, opened: OpenAnswer, inquiry: Inquiry) -> Answer:
         if opened.response is not None and opened.response.status != 200:

@@ -226,6 +226,26 @@ async def test_an_upstream_that_streams_nothing_is_asked_plainly(tmp_path: Path)
         assert (reply.status, text_of(reply.body)) == (200, "asmallanswercame")
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_upstream_that_knows_no_log_probabilities_costs_nobody_an_answer(tmp_path: Path, stream: bool) -> None:
+    async def without_odds(wire: Wire) -> None:
+        if "logprobs" in wire.request.json:
+            await wire.answer(b'{"error": {"message": "logprobs: not supported"}}', 400)
+        else:
+            await engine("a small answer came", SURE)(wire)
+
+    async with running(tmp_path, policy=POLICY.format(folder=tmp_path)) as stack:
+        stack.small.otherwise = without_odds
+        stack.large.otherwise = engine("a large answer came", SURE)
+        reply = await stack.ask(chat(stream=stream))
+        assert (reply.status, text_of(reply.body)) == (200, "alargeanswercame"), "nobody can judge the small one's"
+        stack._live()[1].is_ready = False
+        reply = await stack.ask(chat(stream=stream))
+        assert (reply.status, text_of(reply.body)) == (200, "asmallanswercame"), "asked as it came"
+        reply = await stack.ask(chat(stream=stream, logprobs=True))
+        assert reply.status == 400, "it was the client who asked for them"
+
+
 async def test_a_long_plain_answer_is_put_together_beside_the_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
