@@ -1,7 +1,8 @@
 """Additions: what one text says besides the other's question, as whoever aims a text at a kept question has to.
 
-A suffix that draws a text's vector to another question is made of words: a sentence of its own, the other question once
-more, an address, or many words that the other lacks. Similarity does not tell it from a paraphrase; counting does.
+A suffix that draws a text's vector to another question is made of words: a sentence or clause of its own, the other
+question once more, an address, or many words that the other lacks. Similarity does not tell it from a paraphrase;
+counting does.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from gateway.cache.wording import Word, Wording
 MAX_ADDED: Final = 4
 """Words of weight that one text may have and the other not."""
 MIN_SENTENCE: Final = 2
-"""Words other than grammar, one of weight, none of which the other text has: a sentence about something else."""
+"""Words other than grammar, one of weight, none of which the other text has: a clause about something else."""
 MAX_REPEATED: Final = 1
 """Words that one text says once more than the other."""
 

@@ -38,6 +38,14 @@ _SYMMETRIC: Final = frozenset({"and", "or", "vs", "versus", "between", "among", 
 """What stands between two things that may be named in either order."""
 _BOTH_WAYS: Final = frozenset({"far", "distanc", "between", "differenc", "versus", "vs"})
 """With these it is all one which comes first."""
+_ORDERED: Final = frozenset({"then", "later", "afterward", "thereafter"})
+"""With these it is not, whatever else stands between: `x and then y`."""
+_REPLACING: Final = frozenset(
+    {"replac", "substitut", "cover", "fill", "coat", "treat", "feed", "begin", "start", "end"}
+)
+"""Before them, `x with y` is another thing than `y with x`."""
+_ASKING: Final = frozenset({"who", "whom", "what", "which"})
+_DOING: Final = frozenset({"do", "does", "did"})
 _GOVERNING: Final = frozenset({"from", "of", "on", "about", "against", "up", "with", "off"})
 _AVERTING: Final = frozenset({"off", "out", "up", "from", "away", "against"})
 _MAX_TURNED: Final = 24
@@ -182,10 +190,16 @@ class _Slot(NamedTuple):
 
     def is_turned(self) -> bool:
         """Whether two things changed places in it."""
-        if any(word.stem in _BOTH_WAYS for word in self.asked[: self.begin]):
+        before = {word.stem for word in self.asked[: self.begin]}
+        if not before.isdisjoint(_BOTH_WAYS):
             return False
-        stems = [[word.stem for word in words[self.begin : len(words) - self.end]] for words in (self.asked, self.kept)]
-        return is_turned(*stems)
+        asked, kept = (words[self.begin : len(words) - self.end] for words in (self.asked, self.kept))
+        if abs(len(asked) - len(kept)) > 1:
+            return False
+        stems = [word.stem for word in asked], _met(kept, asked)
+        if len(asked) == len(kept):
+            return is_turned(*stems, is_replaced=not before.isdisjoint(_REPLACING))
+        return not before.isdisjoint(_ASKING) and _is_asked_of_the_other(*stems)
 
 
 def _veto(
@@ -301,8 +315,35 @@ def _shared_ends(asked: Sequence[Word], kept: Sequence[Word]) -> tuple[int, int]
     return begin, end
 
 
-def is_turned(asked: Sequence[str], kept: Sequence[str]) -> bool:
-    """Whether X and Y changed places around what stays between them: `x to y`, `y to x`; not `x and y`, `y and x`."""
+def _met(words: Sequence[Word], others: Sequence[Word]) -> list[str]:
+    """Stems, those of the other side where it has another form of a word, such as `go` for `going`."""
+    stems = {other.stem for other in others}
+    met = []
+    for word in words:
+        forms = () if word.stem in stems or not word.rarity else (other for other in others if _is_form(word, other))
+        met.append(next((other.stem for other in forms), word.stem))
+    return met
+
+
+def _is_form(one: Word, other: Word) -> bool:
+    shorter, longer = sorted((one.text, other.text), key=len)
+    return longer == shorter + "ing" or (other.rarity > 0 and are_variants(one.text, other.text))
+
+
+def _is_asked_of_the_other(asked: Sequence[str], kept: Sequence[str]) -> bool:
+    """Whether who did it became whom it was done to: `(who) did Ada teach`, `(who) taught Ada`."""
+    longer, shorter = (asked, kept) if len(asked) > len(kept) else (kept, asked)
+    if longer[0] not in _DOING or len(shorter) < 2:
+        return False
+    rest = [*longer[1:]]
+    return any(rest[at:] + rest[:at] == [*shorter] for at in range(1, len(rest)))
+
+
+def is_turned(asked: Sequence[str], kept: Sequence[str], *, is_replaced: bool = False) -> bool:
+    """Whether X and Y changed places around what stays between them: `x to y`, `y to x`; not `x and y`, `y and x`.
+
+    `is_replaced`: the one takes the place of the other, so that `x with y` is turned, too.
+    """
     length = len(asked)
     if length < 3 or length != len(kept) or length > _MAX_TURNED or sorted(asked) != sorted(kept):
         return False
@@ -312,7 +353,8 @@ def is_turned(asked: Sequence[str], kept: Sequence[str]) -> bool:
         for right in range(1, length - left):
             between = asked[left : length - right]
             if asked[length - right :] == kept[:right] and between == kept[right : length - left]:
-                return bool(_SYMMETRIC.isdisjoint(between))
+                joint = _SYMMETRIC - {"with"} if is_replaced else _SYMMETRIC
+                return joint.isdisjoint(between) or not _ORDERED.isdisjoint(between)
     return False
 
 

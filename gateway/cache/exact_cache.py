@@ -22,6 +22,12 @@ from gateway.telemetry.record import CacheResult, Usage
 STALE_S: Final = 24 * 3600.0
 """How long an answer past its time is remembered, for a moment in which a new one would come too late."""
 
+
+def is_current(entry: CacheEntry, ttl_s: float, now: float) -> bool:
+    """Whether it is not past its time: neither the one it was kept for, nor that of the route that asks, now."""
+    return now < min(entry.expires_at - STALE_S, entry.created_at + ttl_s)
+
+
 _MAX_HITS_KNOWN: Final = 10_000
 """Hits whose request ids feedback may name."""
 
@@ -111,7 +117,7 @@ class ExactCache:
             return Lookup(CacheResult.BYPASS, "no_cache", key=key, wanted=wanted)
         now = self._wall()
         found = self._tier.find(key.exact, now, max_age_s=wanted.control.max_age_s)
-        if found is not None and now < found.expires_at - STALE_S:
+        if found is not None and is_current(found, wanted.rule.ttl_s, now):
             return self._hit(found, now)
         lookup = Lookup(CacheResult.MISS, "new" if found is None else "stale", key=key, wanted=wanted)
         shape = stream_shape(request)

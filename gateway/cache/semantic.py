@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from gateway.cache.decision import Track
 from gateway.cache.entry import CacheEntry
 from gateway.cache.exact import ExactTier
-from gateway.cache.exact_cache import STALE_S
+from gateway.cache.exact_cache import is_current
 from gateway.cache.fingerprint import Fingerprint
 from gateway.cache.reasons import SimilarReason
 from gateway.cache.route_book import RouteBook
@@ -187,7 +187,7 @@ class SemanticTier:
             elif (
                 entry.context == key.context
                 and entry.text is not None
-                and now < entry.expires_at - STALE_S
+                and is_current(entry, wanted.rule.ttl_s, now)
                 and entry.is_fresh(now, wanted.control.max_age_s)
                 and not self._tier.is_quarantined(entry.id)
                 and not self._is_barred(entry.exact)

@@ -29,7 +29,8 @@ MAX_WORDS: Final = 128
 _tokens: Final = re.compile(
     r"\d+(?:[.,:/-]\d+)*\w*|\.?[^\W\d_](?:[\w']|[.@](?=[^\W\d]))*(?:\+\+|#)?|[%$€£¥₹°]|[^\w\s'\".,;:!?()*`~|_-]"
 ).findall
-_breaks: Final = re.compile(r"[.?!;:](?=\s)|[()\[\]{}\n]").split
+_breaks: Final = re.compile(r"[.?!;:,](?=\s)|\s[-\u2013\u2014](?=\s)|[()\[\]{}\n]").split
+"""Into sentences and clauses."""
 _CONTRACTED: Final = re.compile(r"(?:n't|'(?:s|re|ve|ll|d|m))$")
 _CODE: Final = re.compile(r"\w.*[\d_@+#.]|\d.*\w")
 _OPERATORS: Final = frozenset("+=<>^×÷√≤≥≠±")
@@ -68,7 +69,7 @@ class Wording(msgspec.Struct, frozen=True, gc=False):
     question: str
     """What kind of answer is asked for; empty when no word tells."""
     sentences: tuple[frozenset[str], ...]
-    """The stems of each, without grammar; empty where there is one sentence only."""
+    """The stems of each sentence or clause, without grammar; empty where there is one only."""
     is_whole: bool
 
     @classmethod

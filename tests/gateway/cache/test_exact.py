@@ -8,6 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from gateway.cache.entry import CacheEntry, decode_entry, encode_entry
 from gateway.cache.exact import ExactTier, Selection
+from gateway.cache.exact_cache import STALE_S, is_current
 
 
 def entry(number: int, *, size: int = 100, created_at: float = 0.0, ttl_s: float = 60.0, **more: object) -> CacheEntry:
@@ -40,6 +41,15 @@ def test_a_client_may_want_it_fresher_than_the_policy() -> None:
     tier.keep(entry(1), 0.0)
     assert tier.find(entry(1).exact, 10.0, max_age_s=5.0) is None
     assert tier.find(entry(1).exact, 10.0, max_age_s=10.0) is not None
+
+
+def test_an_answer_is_as_old_at_most_as_the_route_that_asks_wants_it_now() -> None:
+    """Whether the policy became stricter since, or another route of the same models kept it."""
+    kept = entry(1, created_at=100.0, ttl_s=3600.0 + STALE_S)
+    assert is_current(kept, 3600.0, 3000.0)
+    assert not is_current(kept, 60.0, 161.0)
+    assert is_current(kept, 60.0, 159.0)
+    assert not is_current(kept, 1e9, 3700.0), "a longer time does not bring back what is over"
 
 
 def test_an_older_answer_never_replaces_a_newer_one() -> None:

@@ -9,6 +9,11 @@ from typing import Any
 
 import pytest
 
+from gateway.cache.exact import ExactTier
+from gateway.cache.exact_cache import ExactCache
+from gateway.cache.wanted import Wanted
+from gateway.request import ChatRequestParser
+from routing_policies.document import Cache
 from tests.gateway.scripted import COMPLETION, Wire, chunk
 from tests.gateway.stack import Stack, chat, encode, policy_text, running
 
@@ -91,6 +96,19 @@ async def test_a_client_may_refuse_a_kept_answer(tmp_path: Path, control: str, e
         reply = await stack.ask(chat(), headers={"cache-control": control})
         assert reply.headers["x-penstock-cache"] == expected
         assert len(stack.small.received) == 2
+
+
+@pytest.mark.parametrize(("ttl_s", "expected"), [(3600, "hit_exact"), (10, "miss")])
+async def test_a_shorter_time_in_the_policy_holds_for_what_was_kept_before(ttl_s: int, expected: str) -> None:
+    now = [1000.0]
+    cache = ExactCache(ExactTier(), wall=lambda: now[0])
+    request = ChatRequestParser().parse(json.dumps(chat()).encode())
+    first = cache.lookup(request, Wanted(Cache(mode="exact", ttl_s=3600), "main", "dev", b"tiny"))
+    cache.keep(first, COMPLETION, is_lasting=True, request_id="r1", deployment="small", usage=None)
+    now[0] += 30.0
+    again = cache.lookup(request, Wanted(Cache(mode="exact", ttl_s=ttl_s), "main", "dev", b"tiny"))
+    assert again.result.value == expected
+    assert again.reason in ("exact", "stale")
 
 
 async def test_a_broken_off_stream_is_not_kept(tmp_path: Path) -> None:
