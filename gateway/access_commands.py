@@ -11,7 +11,9 @@ from typing import Any
 
 from gateway import commands
 from gateway.admin_client import add_connection, open_client
+from gateway.arguments import count, duration_s
 from gateway.commands import CommandError, UsageError
+from gateway.console import plain
 
 Json = dict[str, Any]
 Command = Callable[[argparse.Namespace], int]
@@ -23,7 +25,7 @@ def add_keys(commands_of: Any) -> None:
     new = _action(actions, "new", new_key, "make a key and show it, once")
     new.add_argument("--tenant", required=True, metavar="ID", help="the tenant it will belong to")
     new.add_argument("--id", dest="key_id", metavar="ID", help="name of the key inside the tenant (default: today)")
-    new.add_argument("--expires-in-s", type=float, metavar="SECONDS", help="default: never")
+    new.add_argument("--expires-in-s", type=duration_s, metavar="SECONDS", help="default: never")
     new.add_argument("--store", action="store_true", help="in a running gateway's store, good at once")
     listed = _action(actions, "list", list_keys, "every key of a running gateway, by its name and state")
     listed.add_argument("--tenant", metavar="ID")
@@ -32,7 +34,7 @@ def add_keys(commands_of: Any) -> None:
     for parser in (rotate, revoke):
         parser.add_argument("tenant")
         parser.add_argument("id")
-    rotate.add_argument("--overlap-s", type=float, default=86_400.0, metavar="SECONDS", help="default %(default)s")
+    rotate.add_argument("--overlap-s", type=duration_s, default=86_400.0, metavar="SECONDS", help="default %(default)s")
     revoke.add_argument("--reason", default="", metavar="TEXT")
 
 
@@ -62,13 +64,15 @@ def add_audit(commands_of: Any) -> None:
     """`penstock audit`."""
     actions = _noun(commands_of, "audit", "the log of every change")
     listed = _action(actions, "list", list_audit, "the last changes: who, what, why")
-    listed.add_argument("--limit", type=int, default=20, metavar="N", help="default %(default)s")
+    listed.add_argument("--limit", type=count, default=20, metavar="N", help="default %(default)s")
     _action(actions, "verify", verify_audit, "walk the chain of hashes; 1 when a line was changed or removed")
 
 
 def new_key(options: argparse.Namespace) -> int:
     """In the store of a gateway; without `--store` only the lines for the policy document."""
     if not options.store:
+        if options.expires_in_s is not None:
+            raise UsageError("--expires-in-s: needs --store; keys in the policy document do not expire")
         return commands.keys_new(options)
     body = {"tenant": options.tenant, "id": options.key_id, "expires_in_s": options.expires_in_s}
     with open_client(options) as client:
@@ -197,7 +201,7 @@ def _done(options: argparse.Namespace, found: Json, said: str) -> int:
 
         print(msgspec.json.encode(found).decode())
     else:
-        print(said)
+        print(plain(said))
     return 0
 
 

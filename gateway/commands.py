@@ -148,9 +148,14 @@ def policy_show(options: argparse.Namespace) -> int:
         policy = load_policy(text, source=str(path), variables=variables)
     except PolicyError as error:
         raise CommandError(str(error)) from error
+    routes = RouteTable(policy).effective_routes()
+    if options.json:
+        shown = {"file": str(path), "revision": revision_of(text.encode()), "policy": policy, "routes": routes}
+        print(msgspec.json.encode(shown).decode())
+        return 0
     print(f"# {path}, revision {revision_of(text.encode())}")
     print(yaml.safe_dump(msgspec.to_builtins(policy), sort_keys=False, allow_unicode=True, width=120), end="")
-    for route in RouteTable(policy).effective_routes()[len(policy.routes) :]:
+    for route in routes[len(policy.routes) :]:
         ids = ", ".join(candidate.id for candidate in route.select.resolved())
         print(f"# {route.id}: {', '.join(route.match.models)} -> {ids} ({route.select.policy})")
     return 0
@@ -206,6 +211,11 @@ def keys_new(options: argparse.Namespace) -> int:
             raise UsageError(f"{flag}: expected a-z, 0-9, dot, underscore and hyphen, up to 64, got {value!r}")
     key = KEY_PREFIX + secrets.token_urlsafe(32)
     digest = sha256(key.encode()).hexdigest()
+    if options.json:
+        import json
+
+        print(json.dumps({"key": key, "tenant": options.tenant, "id": key_id, "sha256": digest}))
+        return 0
     print(f"key for {options.tenant}, shown this once:\n\n  {key}\n\nin the policy, under tenants:\n")
     print(f'  - id: {options.tenant}\n    keys:\n      - {{id: {key_id}, sha256: "{digest}"}}')
     return 0

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TextIO
+import re
+from typing import Final, TextIO
 
 OWN_NAME = "penstock"
+_UNSEEN: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def plain(text: str) -> str:
+    """What others wrote, for a terminal: its control characters are shown instead of obeyed."""
+    return _UNSEEN.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
 
 
 class Console:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from gateway.admin_client import AdminClient, add_connection, open_client
 from gateway.commands import CommandError, UsageError
+from gateway.console import plain
 
 _HOME: Final = "\x1b[H\x1b[J"
 _LATEST: Final = 20
@@ -93,14 +94,14 @@ def explain(options: argparse.Namespace) -> int:
 
         with open_client(options) as client:
             found = client.get(f"requests/{quote(options.request_id, safe='')}")["request"]
-        print(json.dumps(found) if options.json else render_request(found))
+        print(json.dumps(found) if options.json else plain(render_request(found)))
         return 0
     document = {"request": _read_request(options.request)}
     if options.tenant is not None:
         document["tenant"] = options.tenant
     with open_client(options) as client:
         found = client.call("POST", "explain", document)
-    print(json.dumps(found) if options.json else render_preview(found))
+    print(json.dumps(found) if options.json else plain(render_preview(found)))
     return 0
 
 

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from gateway.admin_client import AdminClient, add_connection, open_client
+from gateway.arguments import count, duration_s
 from gateway.commands import CommandError, UsageError
+from gateway.console import plain
 
 Json = dict[str, Any]
 MAX_REASON_CHARS = 500
@@ -33,20 +35,22 @@ def add_policy_life(actions: Any) -> None:
     apply.add_argument("file", type=Path)
     _add_change(apply)
     history = _action(actions, "history", show_history, "revisions, newest first: who, when, why")
-    history.add_argument("--limit", type=int, default=20, metavar="N", help="default %(default)s")
+    history.add_argument("--limit", type=count, default=20, metavar="N", help="default %(default)s")
     back = _action(actions, "rollback", roll_back, "make an older revision the policy in force")
-    back.add_argument("revision", type=int, help="its number")
+    back.add_argument("revision", type=count, help="its number")
     _add_change(back)
     export = _action(actions, "export", export_policy, "print the policy in force, or another revision")
-    export.add_argument("--revision", type=int, metavar="N")
+    export.add_argument("--revision", type=count, metavar="N")
     export.add_argument("--output", "-o", type=Path, metavar="FILE")
     add_canary(actions)
     init = actions.add_parser("init", help="write a commented policy to begin with")
     init.add_argument("file", type=Path, nargs="?", default=Path("policy.yaml"), help="default %(default)s")
+    init.add_argument("--json", action="store_true", help="machine-readable")
     init.set_defaults(command=init_policy)
     taken = actions.add_parser("import-litellm", help="a policy from a LiteLLM configuration")
     taken.add_argument("file", type=Path)
     taken.add_argument("--output", "-o", type=Path, metavar="FILE", help="default: stdout")
+    taken.add_argument("--json", action="store_true", help="the policy and what to look at as one JSON object")
     taken.set_defaults(command=import_policy)
 
 
@@ -73,7 +77,7 @@ def add_canary(actions: Any) -> None:
     start.add_argument("file", type=Path)
     start.add_argument("--percent", type=int, required=True, metavar="N", help="of the traffic, 1 to 100")
     start.add_argument("--tenant", action="append", metavar="ID", help="only of these tenants; may be repeated")
-    start.add_argument("--promote-after-s", type=float, metavar="SECONDS", help="default: promoted by hand")
+    start.add_argument("--promote-after-s", type=duration_s, metavar="SECONDS", help="default: promoted by hand")
     _add_change(start)
     _action(verbs, "status", show_canary, "the one that runs, or the last one, with what was measured")
     for name, command, said in (
@@ -89,7 +93,7 @@ def start_canary(options: argparse.Namespace) -> int:
     document, reason = _text(options.file), _reason(options)
     body: Json = {"document": document, "reason": reason, "percent": options.percent}
     body |= {"tenants": options.tenant} if options.tenant else {}
-    body |= {"promote_after_s": options.promote_after_s} if options.promote_after_s else {}
+    body |= {"promote_after_s": options.promote_after_s} if options.promote_after_s is not None else {}
     with open_client(options, source=str(options.file)) as client:
         etag = options.if_match or client.get("policy")["etag"]
         _confirmed(options, client, document)
@@ -137,8 +141,8 @@ def _canary_line(canary: Json) -> str:
     begun = f"canary {canary['id']} ({canary['revision']}), {canary['percent']} %, by {canary['author']}"
     begun += f": {canary['reason']}"
     if canary["state"] == "running":
-        return f"{begun}; running"
-    return f"{begun}; {canary['state'].replace('_', ' ')} by {canary['ended_by']}: {canary['why']}"
+        return plain(f"{begun}; running")
+    return plain(f"{begun}; {canary['state'].replace('_', ' ')} by {canary['ended_by']}: {canary['why']}")
 
 
 def _arm(arm: Json) -> str:
@@ -214,7 +218,8 @@ def show_history(options: argparse.Namespace) -> int:
     for line in found["revisions"]:
         when = datetime.fromtimestamp(line["at"], UTC).strftime("%Y-%m-%d %H:%M:%S")
         kind = f"{line['kind']} of {line['of']}" if line["of"] else line["kind"]
-        print(f"{line['number']:>5}  {line['revision']}  {when}Z  {line['author']:<12} {kind:<14} {line['reason']}")
+        said = f"{line['number']:>5}  {line['revision']}  {when}Z  {line['author']:<12} {kind:<14} {line['reason']}"
+        print(plain(said))
     for canary in [*([canaries["canary"]] if canaries["canary"] else []), *canaries["past"]][: options.limit]:
         print(_canary_line(canary))
     return 0
@@ -224,11 +229,14 @@ def export_policy(options: argparse.Namespace) -> int:
     """The document, to a file or to stdout."""
     with open_client(options) as client:
         path = "policy" if options.revision is None else f"policy/revisions/{options.revision}"
-        document = client.get(path)["document"]
-    if options.output is None:
-        sys.stdout.write(document)
-    else:
+        found = client.get(path)
+    document = found["document"]
+    if options.output is not None:
         _write(options.output, document, may_replace=True)
+    if options.json:
+        _print_json({"revision": found["revision"], "document": document})
+    elif options.output is None:
+        sys.stdout.write(document)
     return 0
 
 
@@ -236,6 +244,9 @@ def init_policy(options: argparse.Namespace) -> int:
     """A document to begin with; never over one that is there."""
     starter = files("routing_policies") / "presets" / "starter.yaml"
     _write(options.file, starter.read_text(encoding="utf-8"), may_replace=False)
+    if options.json:
+        _print_json({"file": str(options.file)})
+        return 0
     print(f"{options.file}: written; look through it, then: penstock policy check {options.file}")
     return 0
 
@@ -251,10 +262,13 @@ def import_policy(options: argparse.Namespace) -> int:
     except ImportFailed as error:
         raise CommandError(f"{options.file}: {error}") from error
     text = yaml.safe_dump(found.document, sort_keys=False, allow_unicode=True, width=120)
+    if options.output is not None:
+        _write(options.output, text, may_replace=False)
+    if options.json:
+        _print_json({"policy": found.document, "notes": found.notes})
+        return 0
     if options.output is None:
         sys.stdout.write(text)
-    else:
-        _write(options.output, text, may_replace=False)
     print("\n".join(f"{options.file}: {note}" for note in found.notes), file=sys.stderr)
     return 0
 
@@ -303,7 +317,7 @@ def _changes(options: argparse.Namespace, old: Path, new: Path) -> list[Json]:
 def _print_changes(changes: list[Json]) -> None:
     marks = {"added": "+", "removed": "-", "changed": "~", "moved": "~"}
     for change in changes:
-        print(f"{marks[change['kind']]} {change['text']}")
+        print(plain(f"{marks[change['kind']]} {change['text']}"))
     if not changes:
         print("nothing changes in meaning")
 

@@ -157,3 +157,60 @@ async def test_an_edit_by_path_keeps_comments_and_changes_nothing_yet(
         assert reply.json["document"].count("\n") == (tmp_path / "policy.yaml").read_text().count("\n")
         bad = {"set": [{"path": "routes[7].id", "value": "x"}]}
         assert (await sh.stack.ask(bad, admin=True, path="/admin/api/policy/edit")).error["param"] == "set"
+
+
+async def test_what_others_wrote_is_shown_and_not_obeyed_by_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with shell(tmp_path, capsys) as sh:
+        file = sh.file((tmp_path / "policy.yaml").read_text() + "# one\n")
+        assert (await sh.run("policy", "apply", file, "--reason", "gone \x1b[2J\u202e", "--yes"))[0] == 0
+        for command in (("policy", "history"), ("audit", "list")):
+            code, out, _ = await sh.run(*command)
+            assert (code, "gone \\x1b[2J\\u202e" in out, "\x1b" in out) == (0, True, False)
+
+
+@pytest.mark.parametrize("seconds", ["nan", "inf", "-1", "soon", "1e400"])
+async def test_a_time_that_is_none_is_an_argument_that_is_wrong(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], seconds: str
+) -> None:
+    for command in (
+        ["keys", "new", "--store", "--tenant", "shop", "--expires-in-s", seconds],
+        ["keys", "rotate", "shop", "web", "--overlap-s", seconds],
+        ["policy", "canary", "start", "p.yaml", "--percent", "5", "--reason", "x", "--promote-after-s", seconds],
+    ):
+        with pytest.raises(SystemExit) as caught:
+            main(command)
+        assert caught.value.code == 2
+        assert "expected a number of seconds" in capsys.readouterr().err or seconds == "-1"
+
+
+async def test_a_key_of_the_document_cannot_expire(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["keys", "new", "--tenant", "shop", "--expires-in-s", "60"]) == 2
+    assert "--store" in capsys.readouterr().err
+
+
+async def test_every_command_of_a_policy_and_of_keys_speaks_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with shell(tmp_path, capsys) as sh:
+        assert (await sh.json("policy", "export"))["revision"]["number"] == 1
+    file = str(tmp_path / "new.yaml")
+    litellm = tmp_path / "litellm.yaml"
+    litellm.write_text("model_list:\n  - {model_name: m, litellm_params: {model: openai/x, api_base: 'http://h:1'}}\n")
+    found = {}
+    for command in (
+        ["policy", "init", file],
+        ["policy", "check", file],
+        ["policy", "show", file],
+        ["policy", "schema"],
+        ["policy", "import-litellm", str(litellm)],
+        ["keys", "new", "--tenant", "shop", "--id", "web"],
+    ):
+        capsys.readouterr()
+        assert main([*command, "--json"]) == 0
+        found[" ".join(command[:2])] = json.loads(capsys.readouterr().out)
+    assert found["policy check"] == {"file": file, "ok": True, "num_tests": 2, "problems": []}
+    assert found["policy show"]["policy"]["schema_version"] == 1
+    assert found["policy import-litellm"]["policy"]["deployments"][0]["url"].startswith("http://h:1")
+    assert (found["keys new"]["tenant"], found["keys new"]["id"]) == ("shop", "web")

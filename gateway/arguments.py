@@ -1,0 +1,24 @@
+"""Types of command-line arguments that argparse lacks; what is wrong is said in words."""
+
+from __future__ import annotations
+
+import math
+from argparse import ArgumentTypeError
+
+
+def duration_s(text: str) -> float:
+    """Seconds, zero or more; raises ArgumentTypeError."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value >= 0.0):
+        raise ArgumentTypeError(f"expected a number of seconds, got {text!r}")
+    return value
+
+
+def count(text: str) -> int:
+    """A whole number, 1 or more; raises ArgumentTypeError."""
+    if not (text.isascii() and text.isdigit() and int(text[:10]) > 0 and len(text) <= 9):
+        raise ArgumentTypeError(f"expected a whole number from 1 on, got {text!r}")
+    return int(text)
