@@ -62,6 +62,7 @@ class EngineMetrics:
         )
         for state in ABORT_STATES:
             self._aborts.labels(state)
+            self._abort_to_free.labels(state)
         self._totals_before = Counters()
         self._num_steps = 0
 

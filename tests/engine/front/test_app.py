@@ -179,6 +179,7 @@ async def test_metrics_have_the_names_and_labels_of_the_contract(running: Runnin
         "engine_speculation_enabled 0.0", "engine_preemptions_total 0.0", "engine_prompt_tokens_total 10.0",
         "engine_generation_tokens_total 5.0", 'engine_startup_seconds{phase="weights"} 0.25',
         'engine_aborts_total{state="decode"} 1.0', 'engine_aborts_total{state="queued"} 0.0',
+        'engine_abort_to_free_seconds_count{state="grammar"} 0.0',
         'engine_abort_to_free_seconds_count{state="decode"} 1.0', "engine_step_seconds_count 1.0",
         "engine_detokenize_seconds_count 1.0",
         'engine_stage_counts_total{kind="cached_tokens",lane="interactive",prompt_bucket="0-256"}',
