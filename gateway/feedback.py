@@ -9,8 +9,9 @@ import msgspec
 
 from gateway.cache.exact_cache import ExactCache
 from gateway.endpoints import Answer
-from gateway.errors import InvalidRequest, NotFound
+from gateway.errors import NotFound
 from gateway.http.asgi import Scope, find_headers
+from gateway.request import invalid_field
 from gateway.routing.snapshot import PolicySnapshot
 
 FEEDBACK_PATH = "/v1/feedback"
@@ -55,7 +56,7 @@ class FeedbackDesk:
         try:
             feedback = msgspec.convert(document, Feedback)
         except msgspec.ValidationError as error:
-            raise InvalidRequest(f"The feedback is not what it should be: {error}.") from None
+            raise invalid_field(str(error)) from None
         is_wanted = self._note_wrong(feedback.request_id, caller.tenant)
         is_known = self._cache.note_wrong(feedback.request_id, caller.tenant)
         # Where the answer is kept says nothing of who gave it, and that one may wait for such a verdict.

@@ -24,6 +24,7 @@ from gateway.json_guard import JsonGuard
 
 _MODEL_VALUE: Final = re.compile(rb'"model"\s*:\s*("(?:[^"\\]|\\.)*")')
 _MISSING_FIELD: Final = re.compile(r"missing required field `([^`]+)`")
+_UNKNOWN_FIELD: Final = re.compile(r"unknown field `([^`]+)`")
 _INTEGER_FIELDS: Final = ("best_of", "max_completion_tokens", "max_tokens", "n", "seed", "top_k", "top_logprobs")
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _MEDIA_TEXT_BYTES: Final = 1024
@@ -137,7 +138,7 @@ class ChatRequestParser:
             whole = _with_whole_numbers(document)
             if whole is not None:
                 return self.parse(_encode(whole))
-            raise _invalid_field(str(error)) from None
+            raise invalid_field(str(error)) from None
         _check_relations(fields)
         return ChatRequest(body, document, fields)
 
@@ -186,7 +187,7 @@ def _refuse_privileged(document: dict[str, Any]) -> None:
     )
 
 
-def _invalid_field(text: str) -> InvalidRequest:
+def invalid_field(text: str) -> InvalidRequest:
     """Translate msgspec's "Expected … - at `$.a[0].b`" into a message and a `param` path."""
     reason, _, where = text.partition(" - at `")
     path = where.removeprefix("key` in `").rstrip("`").lstrip("$.")
@@ -195,6 +196,10 @@ def _invalid_field(text: str) -> InvalidRequest:
     if missing is not None:
         path = f"{path}.{missing.group(1)}" if path else missing.group(1)
         return InvalidRequest(f"{path}: this field is required.", param=path)
+    unknown = _UNKNOWN_FIELD.search(reason)
+    if unknown is not None and not path:
+        path = unknown.group(1)
+        return InvalidRequest(f"{path}: there is no such field. Remove it.", param=path)
     return InvalidRequest(f"{path}: {reason[:1].lower()}{reason[1:]}.", param=path or None)
 
 

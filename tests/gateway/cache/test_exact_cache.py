@@ -250,19 +250,21 @@ async def test_an_answer_said_to_be_wrong_is_not_given_again(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("document", "status", "code"),
+    ("document", "status", "code", "param"),
     [
-        ({"request_id": "nobody", "verdict": "wrong"}, 404, "not_found"),
-        ({"request_id": "x", "verdict": "bad"}, 400, "invalid_value"),
-        ({"verdict": "wrong"}, 400, "invalid_value"),
-        ({"request_id": "x", "verdict": "wrong", "more": 1}, 400, "invalid_value"),
-        ([], 400, "invalid_json"),
+        ({"request_id": "nobody", "verdict": "wrong"}, 404, "not_found", "request_id"),
+        ({"request_id": "x", "verdict": "bad"}, 400, "invalid_value", "verdict"),
+        ({"verdict": "wrong"}, 400, "invalid_value", "request_id"),
+        ({"request_id": "x", "verdict": "wrong", "more": 1}, 400, "invalid_value", "more"),
+        ([], 400, "invalid_json", None),
     ],
 )
-async def test_feedback_that_means_nothing_is_refused(tmp_path: Path, document: object, status: int, code: str) -> None:
+async def test_feedback_that_means_nothing_is_refused(
+    tmp_path: Path, document: object, status: int, code: str, param: str | None
+) -> None:
     async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
         reply = await stack.ask(document, path="/v1/feedback")
-        assert (reply.status, reply.error["code"]) == (status, code)
+        assert (reply.status, reply.error["code"], reply.error["param"]) == (status, code, param)
 
 
 async def test_a_purge_shows_what_it_would_do_before_it_does(tmp_path: Path) -> None:
