@@ -34,6 +34,7 @@ class _Given(NamedTuple):
     pair: Pair
     features: Features
     vector: Vector | None
+    kind: str
 
 
 class Learner:
@@ -72,7 +73,8 @@ class Learner:
         record, verdict = turn.record, None if turn.ask is None else turn.ask.verdict
         for judge, judged in () if verdict is None else verdict.judged:
             if judge.deployment == record.deployment:
-                given = _Given(judge.deployment, judge.predictor.pair, judged.features, turn.known_vector)
+                pair, vector = judge.predictor.pair, turn.known_vector
+                given = _Given(judge.deployment, pair, judged.features, vector, judged.kind)
                 self._answers[record.tenant, record.request_id] = given
 
     def note_wrong(self, request_id: str, tenant: str) -> bool:
@@ -96,7 +98,8 @@ class Learner:
         vector = None if turn is None else turn.known_vector
         if vector is None and self._embedder.is_ready:
             vector = await self._embedder.embed(asked_text(question.request))
-        self._add(_Given(weak.id, pair, features, vector), lost=0.0 if is_same else 1.0, source=source)
+        kind = question.planned.route.select.kind
+        self._add(_Given(weak.id, pair, features, vector, kind), lost=0.0 if is_same else 1.0, source=source)
 
     def take(self, key: str, label: Label) -> list[str]:
         """A label of this process or another; the keys of those that have to go for it."""
@@ -141,6 +144,7 @@ class Learner:
             at=self._wall(),
             vector=given.vector,
             encoder=self._embedder.encoder_id or "",
+            kind=given.kind,
         )
         self._metrics.routing_labels.labels(given.deployment, source, "good" if lost < 0.5 else "lost").inc()
         self.keep(label)

@@ -46,6 +46,8 @@ class Label(msgspec.Struct, frozen=True, kw_only=True):
     """Of the text, a byte for each dimension; empty: there was none."""
     encoder: str = ""
     """Whose vector it is."""
+    kind: str = ""
+    """What kind of work it was, where its route says so."""
 
     @property
     def pair(self) -> Pair:
@@ -61,7 +63,7 @@ class Label(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def outcome(self) -> Outcome:
         """To train on."""
-        return Outcome(features=self.features, lost=self.lost)
+        return Outcome(features=self.features, lost=self.lost, category=self.kind)
 
     @property
     def embedding(self) -> NDArray[np.float32] | None:
@@ -81,6 +83,7 @@ def label_of(
     at: float,
     vector: NDArray[np.float32] | None = None,
     encoder: str = "",
+    kind: str = "",
 ) -> Label:
     """From features whose words are hashes already."""
     end = sorted(features.shapes[-END_WORDS:])
@@ -97,6 +100,7 @@ def label_of(
         words=_packed(sorted(features.words.difference(features.shapes))),
         vector=b"" if vector is None else _quantized(vector),
         encoder="" if vector is None else encoder,
+        kind=kind,
     )
 
 

@@ -105,7 +105,8 @@ def learned_of(labels: Sequence[Label], base: PairModel | None) -> PairModel:
 
 def squared_error(model: PairModel, labels: Sequence[Label]) -> float:
     """Mean of what a model of hashes is off by; where it knows nothing it expects nothing of the weaker answer."""
-    errors = [model.predict(label.features, _vector_for(model, label)).chance - (1.0 - label.lost) for label in labels]
+    said = [model.predict(label.features, _vector_for(model, label), kind=label.kind).chance for label in labels]
+    errors = [chance - (1.0 - label.lost) for chance, label in zip(said, labels, strict=True)]
     return sum(error * error for error in errors) / max(len(errors), 1)
 
 

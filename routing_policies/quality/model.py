@@ -54,6 +54,8 @@ class PairModel(msgspec.Struct, frozen=True, kw_only=True):
     num_prompts: int
     text: Head
     """From the features alone."""
+    offsets: dict[str, float] = {}
+    """Of kinds of work what is added to that where the kind is told."""
     embedded: Head | None = None
     """From the features and the embedding."""
     memory: Memory | None = None
@@ -77,7 +79,7 @@ class PairModel(msgspec.Struct, frozen=True, kw_only=True):
         """With an embedding of `encoder`'s, or without one; `kind` is the kind of work, where somebody tells it."""
         is_known = self.guard.is_known(features)
         if vector is None or self.embedded is None:
-            return Prediction(self.text.logit(features), is_known)
+            return Prediction(self.text.logit(features) + self.offsets.get(kind, 0.0), is_known)
         if kind and self.away is not None and kind not in self.kinds:
             return Prediction(self.away.logit(features, vector), is_known)
         untold, told = (0.0, 0.0) if self.memory is None else self.memory.recall(vector)

@@ -27,6 +27,8 @@ class Judged(msgspec.Struct, frozen=True, gc=False):
 
     prediction: Prediction
     features: Features
+    kind: str = ""
+    """Of work, as it was told."""
 
 
 class Predictor:
@@ -66,7 +68,7 @@ class Predictor:
             vector = None
         features = features_of(prompt)
         asked = self._hasher.features(features) if self.model.hashes_words else features
-        return Judged(self.model.predict(asked, vector, kind=prompt.kind), features)
+        return Judged(self.model.predict(asked, vector, kind=prompt.kind), features, prompt.kind)
 
 
 class Predictors:

@@ -47,6 +47,9 @@ _CATEGORY_PULL: Final = 10.0
 """So many prompts like the average are added to each category."""
 _KIND_RIDGE: Final = 0.125
 """What a category comes to is no single prompt's chance: there is little to be careful of."""
+_OFFSET_RIDGE: Final = 4.0
+"""Offsets of kinds of work are expected to be about a half."""
+_OFFSET_STEPS: Final = 20
 _RIDGE_SCALES: Final = (1.0, 8.0, 64.0)
 """The stronger ones are for prompts that tell little of their outcomes."""
 
@@ -135,6 +138,7 @@ class Trainer:
             trained_on=trained_on,
             num_prompts=len(self._outcomes),
             text=self._table.head(text.found),
+            offsets=self._offsets(text),
             embedded=None if embedded is None else embedded.head,
             memory=None if embedded is None else embedded.memory,
             kinds={} if embedded is None else embedded.kinds,
@@ -172,6 +176,16 @@ class Trainer:
         sums = np.bincount(self._groups, self._weights * self._kept) + _CATEGORY_PULL * mean
         counts = np.bincount(self._groups, self._weights) + _CATEGORY_PULL
         return np.asarray(np.clip(sums / counts, 0.0, 1.0)[self._groups], dtype=np.float64)
+
+    def _offsets(self, text: Blend) -> dict[str, float]:
+        """Of each kind of work what good answers are likelier by than its texts say; drawn to 0 where they are few."""
+        kinds = np.array([outcome.category for outcome in self._outcomes])
+        found = {}
+        for kind in np.unique(kinds[kinds != ""]):
+            own = kinds == kind
+            logits, targets, weights = text.unseen[own], self._kept[own], self._weights[own]
+            found[str(kind)] = round(_offset(logits, targets, weights), 4)
+        return found
 
     def _openings(self) -> tuple[str, ...]:
         counts = Counter(outcome.opening for outcome in self._outcomes)
@@ -287,6 +301,16 @@ class Trainer:
         table = Table(signs, max_knots=12)
         found = fit_logistic(table.rows(signs), self._targets[told], table.ridge(), self._weights[told])
         return Checkpoint(num_tokens=num_tokens, head=table.head(found))
+
+
+def _offset(logits: Floats, targets: Floats, weights: Floats) -> float:
+    """What is to be added to all logits alike."""
+    shifted = 0.0
+    for _ in range(_OFFSET_STEPS):
+        chances = 1.0 / (1.0 + np.exp(-np.clip(logits + shifted, -30.0, 30.0)))
+        slope = float((weights * (chances - targets)).sum()) + _OFFSET_RIDGE * shifted
+        shifted -= slope / (float((weights * chances * (1.0 - chances)).sum()) + _OFFSET_RIDGE)
+    return shifted
 
 
 def _numbered(names: Sequence[str]) -> NDArray[np.int64]:

@@ -20,7 +20,7 @@ CACHED = (
 routes:
   - id: main
     match: {{models: [auto]}}
-    select: {{policy: quality_then_latency, min_quality: 0.8, candidates: [small, large]}}
+    select: {{policy: quality_then_latency, min_quality: 0.8, kind: mailboxes, candidates: [small, large]}}
     cache: {{mode: exact_then_semantic, ttl_s: 60, audit_ratio: 1.0}}
 """
 )
@@ -65,16 +65,18 @@ async def test_an_audit_asks_both_models_of_a_pair_and_labels_the_smaller_one(tm
             ((pair, ((_, label),)),) = stack.gateway._path.learner.labels().items()
             assert pair == ("penstock-small", "penstock-large")
             assert (label.source, label.encoder, len(label.vector)) == ("audit", "words", 384)
+            assert label.kind == "mailboxes"
 
 
 async def test_feedback_at_one_replica_labels_what_another_one_answered(tmp_path: Path) -> None:
     settings = {"store": f"embedded:{tmp_path / 'shared.sqlite3'}", "cache_shared": True, "store_timeout_s": 0.5}
+    policy = POLICY.replace("min_quality: 0.8", "min_quality: 0.8\n      kind: sums")
     for name in ("one", "other"):
         (tmp_path / name).mkdir()
     async with (
-        running(tmp_path / "one", policy=POLICY.format(folder=tmp_path / "one", ratio=0.0), settings=settings) as one,
+        running(tmp_path / "one", policy=policy.format(folder=tmp_path / "one", ratio=0.0), settings=settings) as one,
         running(
-            tmp_path / "other", policy=POLICY.format(folder=tmp_path / "other", ratio=0.0), settings=settings
+            tmp_path / "other", policy=policy.format(folder=tmp_path / "other", ratio=0.0), settings=settings
         ) as other,
     ):
         reply = await one.ask(EASY)
@@ -83,3 +85,5 @@ async def test_feedback_at_one_replica_labels_what_another_one_answered(tmp_path
         assert (await other.ask(told, path="/v1/feedback")).status == 200
         (found,) = await counted(one, "routing_labels_total")
         assert 'deployment="small",source="feedback",verdict="lost"} 1.0' in found
+        ((_, ((_, label),)),) = one.gateway._path.learner.labels().items()
+        assert label.kind == "sums"

@@ -68,6 +68,14 @@ def test_a_label_that_is_damaged_or_of_other_figures_is_none(data: bytes) -> Non
     assert labels(1, 1)[0].format == FORMAT
 
 
+def test_a_label_of_before_kinds_of_work_were_kept_has_none() -> None:
+    (label,) = labels(1, 1)
+    told = {**msgspec.msgpack.decode(encode_label(msgspec.structs.replace(label, kind="sums")))}
+    found = decode_label(msgspec.msgpack.encode({key: value for key, value in told.items() if key != "kind"}))
+    assert found == label
+    assert found.outcome.category == ""
+
+
 def test_a_book_keeps_the_latest_and_waits_for_enough_of_both_kinds() -> None:
     book = LabelBook(max_labels=MIN_LABELS)
     good = [label for label in labels(1, 400) if label.lost == 0.0][:MIN_LABELS]
@@ -95,6 +103,27 @@ def test_what_labels_tell_better_than_the_model_is_learned_and_the_rest_is_kept(
     assert learned.checkpoints == base.checkpoints
     assert set(base.openings) <= set(learned.openings)
     assert Predictor(learned).pair == Predictor(base).pair
+
+
+def test_labels_of_a_route_that_tells_its_kind_of_work_change_what_is_predicted_there() -> None:
+    rng = random.Random(4)
+    kinds = [msgspec.structs.replace(label, kind=rng.choice(("usual", "hapless"))) for label in labels(5, 600)]
+    known = [
+        msgspec.structs.replace(label, lost=1.0) if label.kind == "hapless" and rng.random() < 0.5 else label
+        for label in kinds
+    ]
+    learned = learned_of(known, trained())
+    easy = Predictor(learned).judge(Prompt("Please add 17 and 45.", num_chars=21)).features
+    features = WordHasher().features(easy)
+    usual, hapless, untold, new = (
+        learned.predict(features, kind=kind).chance for kind in ("usual", "hapless", "", "a new one")
+    )
+    assert usual > untold + 0.05
+    assert hapless < untold - 0.05
+    assert new == untold
+    assert squared_error(learned, known) < squared_error(
+        learned, [msgspec.structs.replace(one, kind="") for one in known]
+    )
 
 
 def test_a_model_that_knows_better_than_its_labels_is_kept() -> None:

@@ -97,7 +97,9 @@ def test_the_embedding_tells_what_words_do_not_and_a_told_kind_of_work_more() ->
         )
     easy, hard = (model.predict(features, good, kind=kind).logit for kind in ("kind 7", "kind 0"))
     assert easy > model.predict(features, good, kind="a new one").logit > hard
-    assert model.predict(features, None, kind="kind 0") == model.predict(features)  # kinds go with the embedding
+    hard_text, easy_text = (model.predict(features, kind=kind).logit for kind in ("kind 0", "kind 7"))
+    assert easy_text > model.predict(features).logit > hard_text  # without the embedding, too
+    assert model.predict(features, kind="a new one") == model.predict(features)
     assert decode_model(msgspec.json.encode(model), "m.json").predict(features, good) == model.predict(features, good)
 
 
