@@ -130,10 +130,16 @@ class Site:
             raise MethodNotAllowed(method, ["GET"])
         endpoint = self._map.get.get(path) or _find_below(self._map.below, path)
         if endpoint is None:
-            raise NotFound("There is nothing at this path. The API is under /v1/.")
+            raise NotFound(f"There is nothing at this path. {_where(path)}")
         if method not in ("GET", "HEAD"):
             raise MethodNotAllowed(method, ["GET", "HEAD"])
         return await endpoint(scope)
+
+
+def _where(path: str) -> str:
+    if path.startswith("/admin/"):
+        return "The admin API is under /admin/api/ of the listener that admin_listen names."
+    return "The API is under /v1/."
 
 
 def _find_below(places: Mapping[str, E], path: str) -> E | None:

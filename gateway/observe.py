@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import shutil
 import sys
@@ -107,7 +108,7 @@ def explain(options: argparse.Namespace) -> int:
 
 def top(options: argparse.Namespace) -> int:
     """Until interrupted on a terminal; one screen elsewhere."""
-    if not options.interval_s > 0:
+    if not 0 < options.interval_s < math.inf:
         raise UsageError(f"--interval-s: expected a positive number, got {options.interval_s:g}")
     with open_client(options) as client:
         if options.once or options.json or not sys.stdout.isatty():

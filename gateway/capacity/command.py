@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,14 @@ def capacity(options: argparse.Namespace) -> int:
     )
     if options.headroom >= 1.0:
         raise UsageError("--headroom: expected less than 1, got 1")
-    targets = Targets(ttft_p95_s=_seconds(options.ttft_p95_ms), tpot_s=_seconds(options.tpot_ms))
-    hardware = Hardware(gpus=options.gpus_per_replica, kv_bytes_per_token=options.kv_bytes_per_token)
+    targets = Targets(
+        ttft_p95_s=_seconds(options.ttft_p95_ms, "--ttft-p95-ms"), tpot_s=_seconds(options.tpot_ms, "--tpot-ms")
+    )
+    kv_bytes = options.kv_bytes_per_token
+    hardware = Hardware(
+        gpus=_positive(options.gpus_per_replica, "--gpus-per-replica"),
+        kv_bytes_per_token=None if kv_bytes is None else _positive(kv_bytes, "--kv-bytes-per-token"),
+    )
     try:
         engine = _figures(options)
         found = plan(demand, targets, engine, hardware, headroom_ratio=options.headroom)
@@ -56,8 +63,11 @@ def _figures(options: argparse.Namespace) -> EngineFigures:
     ]
     if missing:
         raise UsageError(f"--steps measures decode alone; give {', '.join(missing)} too")
+    for name in ("max_rows", "step_tokens", "kv_tokens"):
+        _positive(getattr(options, name), f"--{name.replace('_', '-')}")
+    prefill_token_s = _positive(options.prefill_token_us, "--prefill-token-us") / 1e6
     try:
-        steps = terms_of_steps(_read(options.steps), prefill_token_s=options.prefill_token_us / 1e6)
+        steps = terms_of_steps(_read(options.steps), prefill_token_s=prefill_token_s)
     except (KeyError, TypeError) as error:
         raise CommandError(f"{options.steps}: this is not the JSON of penstock engine steps ({error})") from error
     return EngineFigures(
@@ -93,10 +103,10 @@ def _read(path: Path) -> Any:
 
 
 def _positive(value: float, flag: str) -> float:
-    if not value > 0:
+    if not 0 < value < math.inf:
         raise UsageError(f"{flag}: expected a positive number, got {value:g}")
     return value
 
 
-def _seconds(milliseconds: float | None) -> float | None:
-    return None if milliseconds is None else milliseconds / 1e3
+def _seconds(milliseconds: float | None, flag: str) -> float | None:
+    return None if milliseconds is None else _positive(milliseconds, flag) / 1e3

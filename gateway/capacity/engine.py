@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -56,6 +57,11 @@ def figures_of_load(document: Mapping[str, Any]) -> EngineFigures:
         raise FiguresMissing(f"this is no event of /engine/load: {error}") from None
     if load.step_time is None:
         raise FiguresMissing("the engine has not run enough steps to know how long one takes; send it some requests")
+    if not _is_known(load.step_time):
+        raise FiguresMissing(
+            "the engine has not run steps unlike enough to know what rows and prompts add to one; send it requests of "
+            "several lengths, several at once"
+        )
     if not (load.max_num_rows and load.step_token_budget and load.num_blocks_total and load.block_size):
         raise FiguresMissing("the engine is not ready: it does not say its rows, step budget and KV blocks yet")
     return EngineFigures(
@@ -76,6 +82,13 @@ def terms_of_steps(document: Mapping[str, Any], *, prefill_token_s: float) -> St
         raise FiguresMissing("two numbers of rows are needed: penstock engine steps --shape 1x512 --shape 16x512")
     fixed_s, row_s, kv_token_s = _fitted(shapes)
     return StepTerms(fixed_s=fixed_s, row_s=row_s, kv_token_s=kv_token_s, prefill_token_s=prefill_token_s)
+
+
+def _is_known(terms: StepTerms) -> bool:
+    """Whether no term is impossible, and not all of a step's time is fixed."""
+    values = msgspec.structs.astuple(terms)
+    grows = terms.row_s > 0 or terms.prefill_token_s > 0 or terms.kv_token_s > 0
+    return all(0 <= value < math.inf for value in values) and terms.fixed_s > 0 and grows
 
 
 def _shape(item: Mapping[str, Any]) -> tuple[float, float, float]:

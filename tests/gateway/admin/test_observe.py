@@ -13,7 +13,7 @@ import pytest
 
 from gateway import observe
 from gateway.cli import build_parser
-from gateway.commands import CommandError
+from gateway.commands import CommandError, UsageError
 from gateway.explained import render_request
 from gateway.top import render_top
 from tests.gateway.stack import Stack, chat, running
@@ -60,6 +60,18 @@ async def test_an_unknown_request_is_an_error_that_says_where_else_to_look(tmp_p
     async with running(tmp_path) as stack:
         with pytest.raises(CommandError, match="The log has it"):
             await asyncio.to_thread(observe.explain, options(stack, "explain", "req_no/../such"))
+
+
+async def test_the_admin_api_on_the_public_listener_is_said_to_be_elsewhere(tmp_path: Path) -> None:
+    async with running(tmp_path) as stack:
+        assert "admin_listen" in (await stack.get("/admin/api/overview")).error["message"]
+        assert "/v1/" in (await stack.get("/nothing")).error["message"]
+
+
+@pytest.mark.parametrize("interval", ["0", "nan", "inf"])
+def test_an_interval_that_nobody_can_wait_for_is_a_usage_error(interval: str) -> None:
+    with pytest.raises(UsageError, match="--interval-s"):
+        observe.top(build_parser().parse_args(["top", "--interval-s", interval]))
 
 
 async def test_a_preview_says_what_would_be_cut_and_who_might_answer(

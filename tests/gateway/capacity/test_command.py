@@ -55,6 +55,11 @@ def test_measured_steps_need_what_they_do_not_measure(tmp_path: Path, capsys: py
     ("arguments", "said"),
     [
         (["--rps", "0"], "--rps"),
+        (["--rps", "inf"], "--rps"),
+        (["--ttft-p95-ms", "nan"], "--ttft-p95-ms"),
+        (["--tpot-ms", "-5"], "--tpot-ms"),
+        (["--gpus-per-replica", "-1"], "--gpus-per-replica"),
+        (["--kv-bytes-per-token", "nan"], "--kv-bytes-per-token"),
         (["--headroom", "1"], "--headroom"),
         (["--tpot-ms", "1"], "tpot"),
     ],

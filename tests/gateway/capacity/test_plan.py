@@ -149,7 +149,7 @@ def test_a_target_that_an_idle_replica_breaks_is_said_to_be_impossible() -> None
 
 
 def test_figures_come_from_the_load_feed() -> None:
-    document = {
+    document: dict[str, Any] = {
         "state": "ready",
         "max_num_rows": 64,
         "step_token_budget": 512,
@@ -168,6 +168,9 @@ def test_figures_come_from_the_load_feed() -> None:
     assert (found.max_rows, found.step_tokens, found.kv_tokens) == (64, 512, 16_000)
     with pytest.raises(FiguresMissing, match="steps"):
         figures_of_load({**document, "step_time": None})
+    for terms in ({"row_s": 0.0}, {"fixed_s": 0.0}, {"row_s": -0.001}, {"pair_s": -1.0}):
+        with pytest.raises(FiguresMissing, match="several lengths"):
+            figures_of_load({**document, "step_time": {**document["step_time"], **terms}})
     with pytest.raises(FiguresMissing, match="not ready"):
         figures_of_load({**document, "num_blocks_total": 0})
     with pytest.raises(FiguresMissing, match="/engine/load"):
