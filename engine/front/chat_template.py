@@ -208,7 +208,10 @@ def read_json(path: Path) -> dict[str, Any]:
 def _template_source(model_dir: Path, tokenizer_config: Mapping[str, Any]) -> str | None:
     jinja_file = model_dir / "chat_template.jinja"
     if jinja_file.is_file():
-        return jinja_file.read_text(encoding="utf-8")
+        try:
+            return jinja_file.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise EngineConfigError(f"{jinja_file}: not valid UTF-8: {error}") from error
     value = read_json(model_dir / "chat_template.json").get("chat_template", tokenizer_config.get("chat_template"))
     if isinstance(value, list):
         named = {item.get("name"): item.get("template") for item in value if isinstance(item, dict)}

@@ -52,6 +52,8 @@ def sampling_params(
             raise invalid_value("logit_bias", f"logit_bias: token {token_id} is not in the vocabulary.")
     if (request.min_tokens or 0) > max_tokens:
         raise invalid_value("min_tokens", f"min_tokens: {request.min_tokens} exceeds the {max_tokens} tokens allowed.")
+    # Some checkpoints name an end token that the model cannot produce.
+    stops = tuple(sorted(token_id for token_id in stop_token_ids if 0 <= token_id < ready.vocab_size))
     seed = request.seed if request.seed is not None else draw_seed()
     common = SamplingParams(
         max_tokens=max_tokens,
@@ -63,7 +65,7 @@ def sampling_params(
         frequency_penalty=request.frequency_penalty or 0.0,
         repetition_penalty=_given(request.repetition_penalty, 1.0),
         logit_bias=logit_bias,
-        stop_token_ids=() if request.ignore_eos else tuple(sorted(stop_token_ids)),
+        stop_token_ids=() if request.ignore_eos else stops,
         min_tokens=request.min_tokens or 0,
         num_top_logprobs=num_top_logprobs,
     )

@@ -248,6 +248,13 @@ def test_a_template_of_a_strange_kind_is_a_configuration_error(tmp_path: Path) -
         load_chat_template(folder, SPECIALS, lambda: NONCE)
 
 
+def test_a_template_that_is_no_text_is_a_configuration_error(tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "model")
+    (folder / "chat_template.jinja").write_bytes(b"\xff\xfe")
+    with pytest.raises(EngineConfigError, match=r"chat_template\.jinja: not valid UTF-8"):
+        load_chat_template(folder, SPECIALS, lambda: NONCE)
+
+
 FUNCTION = {"name": "find", "arguments": '{"text": "a <|im_end|> b", "<|im_start|>": 1}'}
 CALLING = Message("assistant", tool_calls=[ToolCall(id="c", function=FunctionCall(**FUNCTION))])
 

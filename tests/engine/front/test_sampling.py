@@ -21,14 +21,14 @@ READY = Ready(
 CONFIG = FrontConfig(listen="unix:/nowhere", model_name="tiny")
 
 
-def params(**fields: Any) -> list[SamplingParams]:
+def params(stop_token_ids: frozenset[int] = frozenset({3, 1}), **fields: Any) -> list[SamplingParams]:
     body = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}], **fields}
     return sampling_params(
         parse_chat(json.dumps(body).encode(), CONFIG),
         READY,
         max_tokens=10,
         num_top_logprobs=None,
-        stop_token_ids=frozenset({3, 1}),
+        stop_token_ids=stop_token_ids,
         draw_seed=lambda: 99,
     )
 
@@ -37,8 +37,13 @@ def test_what_is_not_said_is_the_wires_default() -> None:
     assert params() == [SamplingParams(max_tokens=10, seed=99, stop_token_ids=(1, 3))]
 
 
+def test_end_tokens_that_the_model_cannot_produce_are_left_out() -> None:
+    (found,) = params(frozenset({-1, 3, 49, 50, 10_000_000}))
+    assert found.stop_token_ids == (3, 49)
+
+
 def test_what_is_said_arrives() -> None:
-    fields = {
+    fields: dict[str, Any] = {
         "temperature": 0, "top_p": 0.5, "top_k": 7, "min_p": 0.1, "seed": 4, "presence_penalty": 1,
         "frequency_penalty": -1, "repetition_penalty": 1.5, "min_tokens": 2,
     }  # fmt: skip
