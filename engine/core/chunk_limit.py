@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from engine.core.step_time import StepShape, StepTimeModel
 
-_MIN_CHUNK_TOKENS = 8
+_MIN_CHUNK_TOKENS = 4
 """Prompts go on however slow the machine is."""
 _MIN_SLOWDOWN = 1.25
 """Where plain steps take longer than the target already, chunks lengthen them by this factor at most."""

@@ -1,17 +1,15 @@
-"""How long a step takes: a linear model fitted online. Pure; durations are arguments."""
+"""How long a step takes: linear models fitted online. Pure; durations are arguments."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
-
+from engine.core.linear_fit import LinearFit
 from engine.messages import StepTimeTerms
 
 _NUM_TERMS = 6
-_Vector = npt.NDArray[np.float64]
+_DECODE_TERMS = (0, 1, 3)
+"""Those that a step without prompts can have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +34,9 @@ class StepTimeModel:
     Errors count in proportion to the step, so that short steps are known as well as long ones. Old steps fade by
     `decay` per step; a step that took far longer than predicted (a hiccup of the machine) counts as `outlier_ratio`
     times the prediction at most.
+
+    Steps that only decode are predicted from their like, as long as enough of these are fresh: chunks are measured
+    against them, and one line through all steps is off by a tenth there.
     """
 
     def __init__(
@@ -45,9 +46,9 @@ class StepTimeModel:
         self._min_steps = min_steps
         self._outlier_ratio = outlier_ratio
         self._refit_every = refit_every
-        self._gram = [0.0] * (_NUM_TERMS * _NUM_TERMS)
-        self._moments = [0.0] * _NUM_TERMS
-        self._terms: list[float] = [0.0] * _NUM_TERMS
+        self._fit = LinearFit(_NUM_TERMS)
+        self._decode_fit = LinearFit(len(_DECODE_TERMS))
+        self._knows_decode = False
         self._num_steps = 0
 
     @property
@@ -63,31 +64,34 @@ class StepTimeModel:
         unit_s = max(predicted, 0.25 * seconds, _TINY_S)
         features = [feature / unit_s for feature in _features(shape)]
         target = seconds / unit_s
-        self._gram = [self._decay * old for old in self._gram]
-        for row, left in enumerate(features):
-            self._moments[row] = self._decay * self._moments[row] + left * target
-            for column, right in enumerate(features):
-                self._gram[row * _NUM_TERMS + column] += left * right
+        for fit in (self._fit, self._decode_fit):
+            fit.fade(self._decay)
+        self._fit.observe(features, target)
+        if not shape.num_prefill_tokens:
+            self._decode_fit.observe([features[term] for term in _DECODE_TERMS], target)
         self._num_steps += 1
         if self._num_steps == self._min_steps or self._num_steps % self._refit_every == 0:
-            self._terms = self._solve()
+            self._solve()
 
     def fit(self) -> None:
         """Take in all steps seen so far, however few."""
         if self._num_steps:
-            self._terms = self._solve()
+            self._solve()
             self._num_steps = max(self._num_steps, self._min_steps)
 
     def predict(self, shape: StepShape) -> float:
         """Expected seconds of such a step; 0 until fitted."""
-        return sum(term * feature for term, feature in zip(self._terms, _features(shape), strict=True))
+        features = _features(shape)
+        if self._knows_decode and not shape.num_prefill_tokens and not shape.num_chunks:
+            return self._decode_fit.predict([features[term] for term in _DECODE_TERMS])
+        return self._fit.predict(features)
 
     def terms(self) -> StepTimeTerms | None:
         """The model in seconds for one unit of each feature; None until fitted."""
         if not self.is_fitted:
             return None
         fixed, row, prefill_token, kv_token, pair, chunk = (
-            term / scale for term, scale in zip(self._terms, _SCALES, strict=True)
+            term / scale for term, scale in zip(self._fit.terms, _SCALES, strict=True)
         )
         return StepTimeTerms(
             fixed_s=fixed, row_s=row, prefill_token_s=prefill_token, kv_token_s=kv_token, pair_s=pair, chunk_s=chunk
@@ -100,26 +104,17 @@ class StepTimeModel:
 
         `num_context_tokens` covers all rows, the one with the chunk included, which reaches `num_prefill_context`.
         """
-        per_token = self._terms[2] / _SCALES[2] + self._terms[4] / _SCALES[4] * num_prefill_context
+        per_token = self._fit.terms[2] / _SCALES[2] + self._fit.terms[4] / _SCALES[4] * num_prefill_context
         if not self.is_fitted or per_token <= 0.0:
             return None
         without = self.predict(StepShape(num_decode_rows, 0, num_context_tokens, num_chunks=1))
         return max(0, int((target_s - without) / per_token))
 
-    def _solve(self) -> list[float]:
-        """Ridge least squares; negative terms are dropped one by one and the rest refitted."""
-        gram: _Vector = np.array(self._gram).reshape(_NUM_TERMS, _NUM_TERMS)
-        moments: _Vector = np.array(self._moments)
-        ridge = 1e-6 * float(np.trace(gram))
-        kept = list(range(_NUM_TERMS))
-        while kept:
-            square = gram[np.ix_(kept, kept)] + ridge * np.eye(len(kept))
-            solution = np.linalg.solve(square, moments[kept])
-            worst = int(np.argmin(solution))
-            if solution[worst] >= 0.0:
-                return _scatter(kept, solution.tolist())
-            del kept[worst]
-        return [0.0] * _NUM_TERMS
+    def _solve(self) -> None:
+        self._fit.solve()
+        self._knows_decode = self._decode_fit.weight >= self._min_steps
+        if self._knows_decode:
+            self._decode_fit.solve()
 
 
 # Features are brought near 1 so that one ridge suits all of them.
@@ -136,10 +131,3 @@ def _features(shape: StepShape) -> tuple[float, ...]:
         shape.num_attended_pairs / _SCALES[4],
         shape.num_chunks / _SCALES[5],
     )
-
-
-def _scatter(indices: list[int], values: Sequence[float]) -> list[float]:
-    terms = [0.0] * _NUM_TERMS
-    for index, value in zip(indices, values, strict=True):
-        terms[index] = value
-    return terms

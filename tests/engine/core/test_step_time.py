@@ -49,6 +49,31 @@ def test_rare_hiccups_do_not_take_over() -> None:
     assert model.predict(SHAPES[3]) < 1.3 * true_seconds(SHAPES[3])
 
 
+def test_steps_that_only_decode_are_predicted_apart_from_those_with_chunks() -> None:
+    """On a machine where a row's context costs three times as much in a step with a chunk."""
+    model, rng = StepTimeModel(), Random(4)
+    plain = StepShape(8, 0, 16_000)
+    for _ in range(400):
+        is_mixed, context = rng.random() < 0.5, rng.randrange(2_000, 30_000)
+        chunk = rng.randrange(8, 256) if is_mixed else 0
+        seconds = 2e-3 + 5e-5 * chunk + (3e-7 if is_mixed else 1e-7) * context
+        model.observe(StepShape(8, chunk, context, chunk * 1000, int(is_mixed)), seconds)
+
+    assert model.predict(plain) == pytest.approx(2e-3 + 1e-7 * 16_000, rel=0.02)
+    mixed = StepShape(8, 100, 16_000, 100_000, 1)
+    assert model.predict(mixed) == pytest.approx(2e-3 + 5e-3 + 3e-7 * 16_000, rel=0.1)
+
+
+def test_steps_that_only_decode_are_predicted_from_the_others_once_there_were_none_for_long() -> None:
+    model = StepTimeModel()
+    for slowdown, kinds in ((1.0, (0, 64)), (3.0, (64, 128, 256))):
+        for step in range(1200):
+            shape = StepShape(8 + step % 3, kinds[step % len(kinds)], 1000 + 10 * (step % 50))
+            model.observe(shape, true_seconds(shape, slowdown))
+
+    assert model.predict(SHAPES[0]) > 2.0 * true_seconds(SHAPES[0])
+
+
 def test_nothing_is_predicted_before_enough_steps() -> None:
     model = StepTimeModel(min_steps=8)
     model.observe(SHAPES[0], 1.0)

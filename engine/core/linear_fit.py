@@ -1,0 +1,58 @@
+"""Least squares over a stream of measurements, none of its terms negative. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+_Vector = npt.NDArray[np.float64]
+
+
+class LinearFit:
+    """target = sum of terms times features; what was measured long ago counts less and less."""
+
+    def __init__(self, num_terms: int) -> None:
+        self._num_terms = num_terms
+        self._gram = [0.0] * (num_terms * num_terms)
+        self._moments = [0.0] * num_terms
+        self.terms: list[float] = [0.0] * num_terms
+        """As of the last `solve`; none negative."""
+        self.weight = 0.0
+        """How many measurements of now those so far are worth."""
+
+    def fade(self, decay: float) -> None:
+        """Have all measurements so far count `decay` times as much."""
+        self._gram = [decay * old for old in self._gram]
+        self._moments = [decay * old for old in self._moments]
+        self.weight *= decay
+
+    def observe(self, features: Sequence[float], target: float) -> None:
+        """Take in one measurement."""
+        for row, left in enumerate(features):
+            self._moments[row] += left * target
+            for column, right in enumerate(features):
+                self._gram[row * self._num_terms + column] += left * right
+        self.weight += 1.0
+
+    def predict(self, features: Sequence[float]) -> float:
+        """The target by the last terms."""
+        return sum(term * feature for term, feature in zip(self.terms, features, strict=True))
+
+    def solve(self) -> None:
+        """Set the terms: ridge least squares; negative ones are dropped one by one and the rest refitted."""
+        gram: _Vector = np.array(self._gram).reshape(self._num_terms, self._num_terms)
+        moments: _Vector = np.array(self._moments)
+        ridge = 1e-6 * float(np.trace(gram))
+        self.terms = [0.0] * self._num_terms
+        kept = list(range(self._num_terms)) if ridge > 0.0 else []
+        while kept:
+            square = gram[np.ix_(kept, kept)] + ridge * np.eye(len(kept))
+            solution = np.linalg.solve(square, moments[kept])
+            worst = int(np.argmin(solution))
+            if solution[worst] >= 0.0:
+                for index, value in zip(kept, solution.tolist(), strict=True):
+                    self.terms[index] = value
+                return
+            del kept[worst]
