@@ -18,7 +18,7 @@ _MIN_ROOM_SLOTS = 24
 _MAX_WIDTH_RATIO = 1.5
 """A row takes no place wider than so many times its length, headroom aside."""
 _ROWS_TO_A_SPARE_PLACE = 4
-_MAX_MORE_GROUPS = 2
+_MAX_MORE_GROUPS = 0
 """So many groups beyond those that the rows need; with more of them everything is arranged anew."""
 
 
