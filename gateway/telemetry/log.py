@@ -1,7 +1,9 @@
 """The log: JSON lines, written by a thread of its own so that a slow disk or a blocked pipe never holds a request.
 
-Lines are made on the caller's thread, a few microseconds each. A thread that made them would hold the interpreter for
-milliseconds at a time, and every request that came meanwhile would wait for it.
+Lines are made some at a time, for one line after a request's other work costs three times as much as one of a row: what
+makes it has left the processor's caches. The caller makes them when so many wait, and the thread the few that are left
+when it writes. A thread that made them all would hold the interpreter for milliseconds at a time, and every request
+that came meanwhile would wait for it.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ import msgspec
 
 DEFAULT_CAPACITY: Final = 20_000
 FLUSH_INTERVAL_S: Final = 0.1
+ROW: Final = 16
+"""Lines made at a time: about a tenth of a millisecond."""
 MAX_TEXT_CHARS: Final = 2_000
 
 _SECRETS: Final = (
@@ -40,7 +44,7 @@ _RANK: Final[dict[Level, int]] = {"debug": 0, "info": 1, "warning": 2, "error": 
 
 
 class Loggable(Protocol):
-    """Something that makes its own line."""
+    """Something that makes its own line, a moment after it was handed over and never changed."""
 
     def as_line(self, at: float) -> msgspec.Struct:
         """The line's keys and values, `at` (wall clock) among them, free text already through `clean`."""
@@ -72,11 +76,13 @@ class LogWriter:
         self._least = _RANK[level]
         self._capacity = capacity
         self._wall_clock = wall_clock
-        self._queue: deque[bytes] = deque()
+        self._fresh: deque[tuple[Loggable | Entry, float]] = deque()
+        self._made: deque[bytes] = deque()
+        self._making = threading.Lock()
         self._stopping = threading.Event()
         self._writing = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="penstock-log", daemon=True)
-        self._encode = msgspec.json.Encoder().encode
+        self._encode = msgspec.json.Encoder(enc_hook=str).encode
 
     def start(self) -> None:
         """Begin to write."""
@@ -86,10 +92,15 @@ class LogWriter:
         """Queue one line unless it is below the log's level; never blocks, never raises."""
         if _RANK[level] < self._least:
             return
-        if len(self._queue) >= self._capacity:
+        if len(self._made) + len(self._fresh) >= self._capacity:
             self.num_dropped += 1
-        else:
-            self._queue.append(self._line(entry))
+            return
+        self._fresh.append((entry, self._wall_clock()))
+        if len(self._fresh) >= ROW and self._making.acquire(blocking=False):  # else the thread is making them
+            try:
+                self._make()
+            finally:
+                self._making.release()
 
     def event(self, name: str, *, level: Level = "info", **values: Any) -> None:
         """Queue a line about the process rather than about a request."""
@@ -115,10 +126,17 @@ class LogWriter:
             self.flush()
         self.flush()
 
+    def _make(self) -> None:
+        """Lines of what waits, in order; whoever calls holds the lock on making them."""
+        for _ in range(len(self._fresh)):
+            self._made.append(self._line(*self._fresh.popleft()))
+
     def _flush(self) -> None:
+        with self._making:
+            self._make()
         lines = []
-        while self._queue:
-            lines.append(self._queue.popleft())
+        while self._made:
+            lines.append(self._made.popleft())
         if not lines:
             return
         try:
@@ -127,8 +145,8 @@ class LogWriter:
         except (OSError, ValueError):  # disk full, pipe closed, stream closed: serving goes on without a log
             self.num_dropped += len(lines)
 
-    def _line(self, entry: Loggable | Entry) -> bytes:
-        at = round(self._wall_clock(), 6)
+    def _line(self, entry: Loggable | Entry, at: float) -> bytes:
+        at = round(at, 6)
         if not isinstance(entry, dict):
             return self._encode(entry.as_line(at)) + b"\n"
         values = {key: clean(value) if isinstance(value, str) else value for key, value in entry.items()}

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import io
 import json
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gateway.telemetry.log import LogWriter, clean
+from gateway.telemetry.log import ROW, LogWriter, clean
 from gateway.telemetry.record import RequestRecord
 from gateway.timeline import Outcome
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer as Buffer
 
 
 def lines(stream: io.BytesIO) -> list[dict[str, Any]]:
@@ -57,6 +61,46 @@ def test_a_full_queue_drops_and_counts() -> None:
 
     assert len(lines(stream)) == 2
     assert log.num_dropped == 3
+
+
+def test_lines_come_in_order_with_the_time_at_which_each_was_handed_over() -> None:
+    stream, now = io.BytesIO(), iter(range(100))
+    log = LogWriter(stream, wall_clock=lambda: float(next(now)))
+    for number in range(ROW + 3):
+        log.event("x", number=number)
+    log.flush()
+    for number in range(ROW + 3, ROW + 5):
+        log.event("x", number=number)
+    log.flush()
+
+    assert [(line["at"], line["number"]) for line in lines(stream)] == [(n, n) for n in range(ROW + 5)]
+
+
+def test_a_line_is_made_while_the_disk_is_slow() -> None:
+    """A thread that is stuck in a write holds up nobody who has something to say."""
+
+    class Stuck(io.BytesIO):
+        def write(self, data: Buffer) -> int:
+            for _ in range(2 * ROW):
+                log.event("meanwhile")
+            return super().write(data)
+
+    stream = Stuck()
+    log = writer(stream)
+    log.event("first")
+    log.flush()
+
+    assert [line["event"] for line in lines(stream)] == ["first"]
+    assert log.num_dropped == 0
+
+
+def test_a_value_that_json_does_not_know_is_told_in_words() -> None:
+    stream = io.BytesIO()
+    log = writer(stream)
+    log.event("odd", value=Path("/x"))
+    log.flush()
+
+    assert lines(stream)[0]["value"] == "/x"
 
 
 def test_a_broken_stream_is_survived_and_counted() -> None:
