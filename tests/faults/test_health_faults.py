@@ -172,8 +172,11 @@ async def test_a_hedge_that_loses_is_cancelled_and_one_that_fails_hurts_nobody(t
     """Fault row 26."""
     async with faulty(tmp_path, select=HEDGED, ejection=EjectionRules()) as stack:
         num = await warm(stack, 60)
+        late_s = stack.live(0).first_bytes.late_s(time.monotonic())
+        assert late_s is not None
+        late = streaming("late", first_s=0.3 + 2 * late_s)
         stack.engines[1].scripts = [hang, failing(500)]
-        stack.engines[0].scripts = [streaming("late", first_s=0.3), streaming("late", first_s=0.3)]
+        stack.engines[0].scripts = [late, late]
         for _ in range(2):
             reply = await stack.ask(chat(stream=True))
             assert (reply.status, reply.headers["x-penstock-deployment"]) == (200, "e0")
