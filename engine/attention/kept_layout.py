@@ -18,8 +18,6 @@ _MIN_ROOM_SLOTS = 24
 _MAX_WIDTH_RATIO = 1.5
 """A row takes no place wider than so many times its length, headroom aside."""
 _ROWS_TO_A_SPARE_PLACE = 4
-_MAX_MORE_GROUPS = 0
-"""So many groups beyond those that the rows need; with more of them everything is arranged anew."""
 
 
 class Move(NamedTuple):
@@ -111,8 +109,8 @@ class Layout:
             return None
         buckets = buckets_of(rows, lengths)
         num_taken = sum(bool(group.rows) for group in found.groups)
-        if found.num_slots <= self.num_reserved and num_taken <= len(buckets) + _MAX_MORE_GROUPS:
-            return found
+        if found.num_slots <= self.num_reserved and num_taken <= len(buckets):
+            return found  # with more groups than the rows need, everything is arranged anew
         found = Layout(is_new=True)._opened(buckets, lengths, block_size)
         if found.num_slots > max_slots:
             return None
