@@ -38,6 +38,7 @@ from gateway.revisions.canary import Canary
 from gateway.revisions.last_day import LastDay
 from gateway.revisions.local_copy import COPY_FILE, LocalCopy
 from gateway.revisions.reading import DocumentReader
+from gateway.revisions.revision import Revision
 from gateway.revisions.seed import Seed
 from gateway.revisions.stored import StoredPolicy
 from gateway.routing.sampling import Sampler
@@ -107,6 +108,7 @@ class ControlPlane:
                 on_status=on_status,
                 wall=wall,
                 num_kept=config.revisions_kept,
+                on_restored=self._note_restored,
             )
         self.canaries: Canaries | None = None
         if self.stored is not None:
@@ -226,6 +228,12 @@ class ControlPlane:
         """A second place for the newest hash, kept by whoever keeps the log."""
         self._log.event(
             "admin_change", seq=seq, author=entry.author, action=entry.action, target=entry.target, hash=entry.hash
+        )
+
+    def _note_restored(self, revision: Revision) -> None:
+        """A store that lost the policy is somebody's business."""
+        self._log.event(
+            "policy_restored", level="warning", revision=revision.revision, number=revision.number, at=revision.at
         )
 
 

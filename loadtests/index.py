@@ -4,7 +4,8 @@ The index is called as the cache calls it, in this process, which is why this be
 blocks, each of which moves into cells before the next; then every query is looked up alone, first once to warm up.
 What a lookup should have found is known from comparing each query with every entry in float32. Memory is what the
 process grew by from the empty index to the full one; the start is a load of the snapshot, checksum included. Last, the
-index is loaded, grown and saved once more beside an event loop, whose pauses are told.
+index is loaded, grown, saved, replaced by a third and dropped beside an event loop, whose pauses are told, with the
+most memory that it had meanwhile.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import asyncio
 import csv
 import gc
 import gzip
-import os
 import sys
 import tempfile
 import time
@@ -27,8 +27,8 @@ import numpy as np
 from gateway.cache.vector_index import VectorIndex
 from gateway.cache.vector_snapshot import SnapshotUnusable, load, save
 from loadtests.card import Card
-from loadtests.index_pauses import measured_pauses
-from loadtests.measures import percentile
+from loadtests.index_pauses import Replaced, measured_pauses
+from loadtests.measures import percentile, resident_bytes
 from loadtests.vector_source import Drawn, Jittered, Matrix, Source, unit
 
 _CONTEXT: Final = b"the context"
@@ -37,6 +37,8 @@ _BLOCK: Final = 10_000
 _MOVE_ROWS: Final = 256
 _GROWN_ROWS: Final = 4000
 """After the lookups, to see what growth costs the event loop; more than may wait beside cells."""
+_REPLACED: Final = 0.36
+"""Of the entries: more than a quarter of what is in the cells is dead then, so that the rest moves to new ones."""
 _SAVE_BLOCKS: Final = 10
 _ROWS_PER_TOPIC: Final = 20
 _QUESTIONS: Final = "cache/qqp_calibration_questions.csv.gz"
@@ -62,9 +64,9 @@ async def run(options: argparse.Namespace) -> Card:
     name, questions = _name(options), _questions(options, source)
     with tempfile.TemporaryDirectory() as folder:
         path = options.snapshot or Path(folder) / "vectors"
-        before = _resident_bytes()
+        before = resident_bytes()
         index, build_s = await _filled(options, source, path)
-        memory = _resident_bytes() - before
+        memory = resident_bytes() - before
         found = _look_up(index, questions.queries)
         del index
         gc.collect()
@@ -73,7 +75,8 @@ async def run(options: argparse.Namespace) -> Card:
         load_s = time.perf_counter() - begun
         snapshot_bytes = path.stat().st_size
         grown = source.block(len(_blocks(options)), _GROWN_ROWS)
-        pauses = await measured_pauses(path, name, _DIMENSIONS, _CONTEXT, grown)
+        replaced = _replaced(options, source)
+        pauses = await measured_pauses(path, name, _DIMENSIONS, _CONTEXT, grown, replaced)
     recall = float(np.mean([got == best for got, best in zip(found.best, questions.best, strict=True)]))
     return Card(
         bench="index",
@@ -173,6 +176,14 @@ async def _filled(options: argparse.Namespace, source: Source, path: Path) -> tu
     return index, None if num_before else build_s
 
 
+def _replaced(options: argparse.Namespace, source: Source) -> Replaced:
+    """Entries from everywhere, and new ones."""
+    count, first = round(_REPLACED * options.entries), len(_blocks(options)) + 1
+    gone = np.random.default_rng((options.seed, 3)).choice(options.entries, count, replace=False)
+    blocks = [source.block(first + number, _BLOCK) for number in range(-(-count // _BLOCK))]
+    return Replaced(gone=[_exact(int(place)) for place in gone], rows=np.concatenate(blocks)[:count])
+
+
 def _name(options: argparse.Namespace) -> str:
     """In the place of an encoder's: only a snapshot of the same entries is gone on from."""
     return f"bench {options.entries} {options.seed} {'drawn' if options.data is None else 'questions'}"
@@ -218,7 +229,3 @@ def _encoded(path: Path) -> Matrix:
 def _exact(place: int) -> bytes:
     """Of the length that ids in the cache have."""
     return place.to_bytes(32, "little")
-
-
-def _resident_bytes() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

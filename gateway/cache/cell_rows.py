@@ -11,6 +11,7 @@ new cells.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import chain
 from time import sleep
 from typing import Any, Final
 
@@ -36,6 +37,7 @@ _OUTGROWN: Final = 4
 _FEW_ROWS: Final = 1000
 _FIRST_BYTES: Final = 1024
 _PLACES_AT_ONCE: Final = 1000
+_IDS_AT_ONCE: Final = 500
 
 
 class CellRows:
@@ -57,14 +59,14 @@ class CellRows:
         self._living = living
         """One bit for each row, from the lowest bit of a byte up."""
         self._places = IdMap[int]()
-        place = 0
-        for piece in exacts.pieces():
-            for exact in piece:
-                if self._lives(place):
-                    self._places[exact] = place
-                place += 1
-            sleep(0)  # a million take most of a second, in which the event loop wants its turns
-        self._untaken = len(exacts)
+        self._untaken = 0
+        """Of these rows those that live have not been taken yet."""
+        for place, exact in enumerate(chain.from_iterable(exacts.pieces())):
+            if self._lives(place):
+                self._places[exact] = place
+                self._untaken = place + 1
+            if place % _IDS_AT_ONCE == 0:
+                sleep(0)  # a million take most of a second, in which the event loop wants its turns
 
     def __len__(self) -> int:
         """How many live."""
@@ -87,6 +89,11 @@ class CellRows:
     def num_dead(self) -> int:
         """Rows that only take up room, for the moment or for good."""
         return len(self._exacts) - len(self._places)
+
+    @property
+    def num_held(self) -> int:
+        """Rows whose vectors take memory, dead ones too."""
+        return self._rows.num_kept
 
     @property
     def is_outgrown(self) -> bool:
@@ -130,8 +137,7 @@ class CellRows:
 
     def last(self, num_rows: int) -> tuple[list[bytes], NDArray[np.float32]]:
         """Up to so many of the ids that live here, with their vectors; others once those have been removed."""
-        while self._untaken > 0 and not self._lives(self._untaken - 1):
-            self._untaken -= 1
+        self._pass_dead()
         places: list[int] = []
         place = self._untaken
         while place > 0 and len(places) < num_rows:
@@ -140,6 +146,17 @@ class CellRows:
                 places.append(place)
         rows = self._rows.take(np.array(places[::-1], np.int64))[::-1]
         return [self._exacts[place] for place in places], rows.astype(np.float32)
+
+    def shed(self) -> None:
+        """Give back the memory of vectors that `last` has no use for any more; no row may be added from now on."""
+        self._pass_dead()
+        self._rows.give_back(self._untaken)
+
+    def drain(self) -> None:
+        """Give everything back, a piece at a time; no row may live any more, nor be added."""
+        self._rows.give_back(0)
+        self._places.drain()
+        self._exacts.drain()
 
     def sample(self, num_rows: int) -> NDArray[np.float32]:
         """About so many of the rows, from everywhere."""
@@ -198,6 +215,10 @@ class CellRows:
         rows = cls.__new__(cls)
         rows._hold(index, made_for, half_rows, exacts, np.concatenate([living, np.zeros(_FIRST_BYTES, np.uint8)]))
         return rows
+
+    def _pass_dead(self) -> None:
+        while self._untaken > 0 and not self._lives(self._untaken - 1):
+            self._untaken -= 1
 
     def _lives(self, place: int) -> bool:
         living = self._living

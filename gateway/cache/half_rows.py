@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from mmap import MADV_DONTNEED, MAP_ANONYMOUS, MAP_PRIVATE, PAGESIZE, mmap
 from time import sleep
 from typing import Any, Final
 
@@ -16,6 +17,8 @@ faiss: Any = untyped_faiss
 _BLOCK_ROWS: Final = 1 << 16
 """Of a matrix, above which another one is begun: one that grew would be copied. Pages without rows take no memory."""
 _ROWS_AT_ONCE: Final = 512
+_GIVEN_AT_ONCE: Final = 2048
+"""Rows whose memory is given back in one call: a fraction of a millisecond."""
 
 Places = NDArray[np.int64]
 
@@ -26,7 +29,10 @@ class HalfRows:
     def __init__(self, dimensions: int) -> None:
         self._dimensions = dimensions
         self._blocks: list[NDArray[np.float16]] = []
+        self._memory: list[mmap] = []
+        """What the blocks lie in, whose pages can be given back before all of a block is."""
         self._num_rows = 0
+        self._num_kept = 0
         self._compared = faiss.IndexScalarQuantizer(
             dimensions, faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT
         )
@@ -35,16 +41,36 @@ class HalfRows:
     def __len__(self) -> int:
         return self._num_rows
 
+    @property
+    def num_kept(self) -> int:
+        """Rows before the first whose memory was given back."""
+        return self._num_kept
+
     def append(self, rows: NDArray[np.float32] | NDArray[np.float16]) -> None:
         """Add rows."""
         while len(rows):
             begin = self._num_rows % _BLOCK_ROWS
             if begin == 0:
-                self._blocks.append(np.empty((_BLOCK_ROWS, self._dimensions), np.float16))
+                memory = mmap(-1, 2 * self._dimensions * _BLOCK_ROWS, flags=MAP_PRIVATE | MAP_ANONYMOUS)
+                self._memory.append(memory)
+                self._blocks.append(np.frombuffer(memory, np.float16).reshape(_BLOCK_ROWS, self._dimensions))
             some = rows[: _BLOCK_ROWS - begin]
             self._blocks[-1][begin : begin + len(some)] = some
             self._num_rows += len(some)
             rows = rows[len(some) :]
+        self._num_kept = self._num_rows
+
+    def give_back(self, begin: int) -> None:
+        """Let the memory of the rows from place `begin` on go; they are zeros, and none may be added any more."""
+        while (end := self._num_kept) > begin:
+            number = (end - 1) // _BLOCK_ROWS
+            first = max(begin, number * _BLOCK_ROWS, end - _GIVEN_AT_ONCE)
+            start, stop = (self._page_end(place - number * _BLOCK_ROWS) for place in (first, end))
+            if start < stop:
+                self._memory[number].madvise(MADV_DONTNEED, start, stop - start)
+            self._num_kept = first
+            if first > begin:
+                sleep(0)
 
     def take(self, places: Places) -> NDArray[np.float16]:
         """The rows in these places, which ascend: a copy."""
@@ -84,3 +110,8 @@ class HalfRows:
             rows.append(np.frombuffer(read(2 * dimensions * missing), np.float16).reshape(-1, dimensions))
             sleep(0)  # the event loop wants its turns
         return rows
+
+    def _page_end(self, num_rows: int) -> int:
+        """Bytes of so many rows of a block, the rest of the last page included."""
+        num_bytes = 2 * self._dimensions * num_rows
+        return num_bytes + -num_bytes % PAGESIZE

@@ -7,6 +7,7 @@ arrays of objects it does not look.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from time import sleep
 from typing import Any, Final
 
 import numpy as np
@@ -40,6 +41,13 @@ class IdRows:
                 self._blocks.append(np.empty(_BLOCK_IDS, np.object_))
             self._blocks[-1][place] = exact
             self._num_ids += 1
+
+    def drain(self) -> None:
+        """Forget all, a thousand at a time."""
+        self._num_ids = 0
+        while self._blocks:
+            self._blocks.pop()
+            sleep(0)
 
     def pieces(self) -> Iterator[list[bytes]]:
         """All of them, a thousand at a time."""

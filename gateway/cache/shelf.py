@@ -136,9 +136,29 @@ class Shelf:
                         source.remove(exact)
                         target.settle(exact, place)
                     place += 1
-                if not source:
+                is_empty = not source
+                if is_empty:
                     self._close(source)
+            if isinstance(source, CellRows):
+                self._give_back(source, is_empty=is_empty)
             return max(1, len(exacts))
+
+    def drain(self) -> None:
+        """Give the memory of cells back, a piece at a time, where nothing lives any more."""
+        with self.moving:
+            with self.lock:
+                drained, self.cells = self.cells, []
+            for cells in drained:
+                self._give_back(cells, is_empty=True)
+
+    def _give_back(self, source: CellRows, *, is_empty: bool) -> None:
+        """As rows leave cells their memory goes, so that two sets of a million never stand side by side."""
+        if not is_empty:
+            source.shed()
+            return
+        with self._cells_lock:
+            pass  # a search in them has ended, and the next one finds that nothing lives there
+        source.drain()
 
     def _source(self) -> FlatRows | CellRows | None:
         """Where to take rows from, the last cells being where they go: first what waits, then what is worn out. The

@@ -15,7 +15,7 @@ from gateway.cache.id_map import IdMap
 from gateway.cache.shelf import CELLS_FROM, TAIL_ROWS, Shelf
 from gateway.embedding.encoder import Vector
 
-_IDS_AT_ONCE: Final = 1000
+_IDS_AT_ONCE: Final = 500
 _BREATH_S: Final = 5e-5
 """After each move: a lock is not fair, and who moves on at once may take it again before those who wait for it."""
 
@@ -48,6 +48,8 @@ class VectorIndex:
         self._shelves: dict[bytes, Shelf] = {}
         self._unsettled: dict[bytes, Shelf] = {}
         """Those that may need moving."""
+        self._emptied: list[Shelf] = []
+        """Those with cells that hold memory for nobody."""
         self._num_changes = 0
 
     def __len__(self) -> int:
@@ -69,7 +71,7 @@ class VectorIndex:
     @property
     def needs_moving(self) -> bool:
         """Whether `move` has something to do."""
-        return bool(self._unsettled)
+        return bool(self._unsettled or self._emptied)
 
     def add(self, context: bytes, exact: bytes, vector: Vector) -> None:
         """Add the id or move it here with this vector, of which a copy is kept. ValueError: other dimensions."""
@@ -116,9 +118,14 @@ class VectorIndex:
         """
         while True:
             with self._lock:
-                if not self._unsettled:
-                    return 0
-                context, shelf = next(iter(self._unsettled.items()))
+                emptied = self._emptied.pop() if self._emptied else None
+                if emptied is None:
+                    if not self._unsettled:
+                        return 0
+                    context, shelf = next(iter(self._unsettled.items()))
+            if emptied is not None:
+                emptied.drain()
+                return 1
             num_moved = shelf.move(num_rows)
             if num_moved > 0:
                 sleep(_BREATH_S)
@@ -162,6 +169,8 @@ class VectorIndex:
         if shelf.remove(exact) == 0:
             del self._shelves[context]
             self._unsettled.pop(context, None)
+            if shelf.cells:
+                self._emptied.append(shelf)
             self._num_changes += 1
         else:
             self._note_change(context, shelf)

@@ -1,4 +1,4 @@
-"""LocalCopy: the revision in force, on this machine's disk, for a start during which the store is lost."""
+"""LocalCopy: the revision in force, on this machine's disk, for a start with a store that is lost or has lost it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,17 @@ from gateway.revisions.revision import Revision
 
 COPY_FILE: Final = "policy.last.json"
 """In `runtime_dir`."""
+
+
+def is_lost(kept: Revision | None, newest: Revision | None) -> bool:
+    """Whether a store whose newest revision is `newest` has lost the one that was kept here.
+
+    Numbers only grow, so a store that is behind one has lost it; unless what it has was made later, as when somebody
+    began anew on purpose.
+    """
+    if kept is None or kept.number == 0:
+        return False
+    return newest is None or (kept.number > newest.number and kept.at > newest.at)
 
 
 class LocalCopy:

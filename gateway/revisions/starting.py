@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from gateway.config import GatewayConfig
 from gateway.revisions.history import RevisionHistory
-from gateway.revisions.local_copy import COPY_FILE, LocalCopy
+from gateway.revisions.local_copy import COPY_FILE, LocalCopy, is_lost
 from gateway.revisions.revision import Revision
 from gateway.revisions.seed import Seed
 from gateway.store.base import Loss, StoreUnavailable
@@ -28,15 +28,18 @@ class Starting(NamedTuple):
 
 
 def starting_policy(config: GatewayConfig, in_file: Policy) -> Starting:
-    """The newest revision of the store where the policy is kept there, or the last one that was seen on this machine;
-    `in_file` where there is neither, or the file is the editor."""
+    """The newest revision of the store where the policy is kept there, or the last one that was seen on this machine
+    where that is newer; `in_file` where there is neither, or the file is the editor."""
     if not config.keeps_policy_in_store:
         return Starting(in_file, None)
     lost = ""
+    kept = LocalCopy(config.runtime_dir / COPY_FILE).read()
     try:
         newest = asyncio.run(_newest(config))
+        if is_lost(kept, newest):
+            newest, lost = kept, "; the store has lost it and gets it back"
     except StoreUnavailable as error:
-        newest, lost = LocalCopy(config.runtime_dir / COPY_FILE).read(), f"; the store cannot be used ({error})"
+        newest, lost = kept, f"; the store cannot be used ({error})"
     seed = Seed(path=config.policy, is_bundled=config.has_bundled_policy)
     if newest is None or seed.replaces(newest) or newest.document == seed.document():
         return Starting(in_file, None)

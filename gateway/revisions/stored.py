@@ -12,12 +12,12 @@ import msgspec
 from gateway.policy_file import PolicyFileError, PolicyRevision, PolicyStatus, revision_of
 from gateway.revisions.errors import InvalidPolicy, NoSuchRevision, RevisionConflict
 from gateway.revisions.history import SPACE, RevisionHistory, number_of
-from gateway.revisions.local_copy import LocalCopy
+from gateway.revisions.local_copy import LocalCopy, is_lost
 from gateway.revisions.reading import DocumentReader
 from gateway.revisions.revision import Revision, RevisionKind
 from gateway.revisions.seed import Seed
 from gateway.store.base import Store, StoreUnavailable
-from gateway.store.follower import Follower
+from gateway.store.follower import FOLLOW_S, Follower
 
 SYSTEM: Final = "system"
 ANY: Final = "*"
@@ -44,10 +44,12 @@ class StoredPolicy:
         on_status: Callable[[PolicyStatus], None],
         wall: Callable[[], float],
         num_kept: int = 1000,
+        on_restored: Callable[[Revision], None] = lambda revision: None,
     ) -> None:
         """`on_revision` gets each new policy and may refuse it with a ValueError; `on_status` follows it; `num_kept`
-        revisions are remembered."""
+        revisions are remembered; `on_restored` hears of one that the store had lost and has again."""
         self._num_kept = num_kept
+        self._on_restored = on_restored
         self.history = RevisionHistory(store)
         self.reader = reader
         self._seed = seed
@@ -60,6 +62,8 @@ class StoredPolicy:
         self._head: Revision | None = None
         self._status: PolicyStatus | None = None
         self._applying = asyncio.Lock()
+        self._num_gaps = 0
+        """In the store's feed, after which it was looked whether it still has the newest revision."""
         self.others: dict[str, Callable[[bytes | None], Awaitable[None]]] = {}
         """Who is given the value of other keys of the space, as it changes."""
 
@@ -81,7 +85,8 @@ class StoredPolicy:
         return self._status
 
     async def load(self) -> None:
-        """Take the newest revision, seeding an empty store. Raises PolicyFileError when there is nothing to serve."""
+        """Take the newest revision; an empty store gets the last one seen here, else the seed. Raises PolicyFileError
+        when there is nothing to serve."""
         try:
             await self._load_newest()
         except StoreUnavailable as error:
@@ -94,11 +99,19 @@ class StoredPolicy:
 
     async def watch(self) -> None:
         """Follow the store for ever; ends by cancellation."""
-        await self._follower.run()
+        while True:
+            with suppress(StoreUnavailable):  # the store's observer was told; what was missed is read later
+                await self.catch_up()
+            await asyncio.sleep(FOLLOW_S)
 
     async def catch_up(self) -> None:
-        """Take what is new now. Raises StoreUnavailable."""
+        """Take what is new now, and give back what the store has lost. Raises StoreUnavailable."""
         await self._follower.catch_up()
+        if self._num_gaps != self._follower.num_gaps:
+            num_gaps = self._follower.num_gaps
+            if await self.history.newest_number() < self.newest.number:
+                await self._give_back(self.newest)
+            self._num_gaps = num_gaps
 
     async def apply(
         self,
@@ -144,6 +157,10 @@ class StoredPolicy:
 
     async def _load_newest(self) -> None:
         newest = await self.history.get(await self.history.newest_number())
+        kept = await asyncio.to_thread(self._copy.read)
+        if kept is not None and is_lost(kept, newest):
+            await self._give_back(kept)
+            newest = kept
         if newest is None or self._seed.replaces(newest):
             newest = await self._plant(newest)
         await self._take(newest)
@@ -174,6 +191,11 @@ class StoredPolicy:
         theirs = await self.history.get(await self.history.newest_number())
         assert theirs is not None, "a number that was taken has a revision"
         return theirs
+
+    async def _give_back(self, revision: Revision) -> None:
+        """Under its own number, so that whoever has an older one takes it."""
+        if await self.history.append(revision):
+            self._on_restored(revision)
 
     async def _load_without_store(self, lost: StoreUnavailable) -> None:
         """What was in force when this replica last saw the store."""

@@ -38,6 +38,8 @@ class Follower:
         self._cursor: int | None = None
         self._known: set[str] = set()
         self._turn = asyncio.Lock()
+        self.num_gaps = 0
+        """How often something may have been missed: the store began anew, or was out of reach for too long."""
 
     @property
     def has_read(self) -> bool:
@@ -55,6 +57,7 @@ class Follower:
             while True:
                 found = await self._store.changes(self._space, after=self._cursor)
                 if found.is_gap:  # away for too long, or the store began anew
+                    self.num_gaps += 1
                     await self._read_everything()
                 for change in found.changes:
                     await self._hand_on(change.key)

@@ -62,7 +62,71 @@ async def test_a_redis_that_is_gone_costs_no_request_and_refuses_changes(tmp_pat
         own.kill()
 
 
-def _folder(tmp_path: Path) -> Path:
-    folder = tmp_path / "redis"
+async def test_a_redis_that_came_up_empty_gets_the_policy_back_from_those_that_run(tmp_path: Path) -> None:
+    own = RedisServer(await asyncio.to_thread(_folder, tmp_path)).start()
+    try:
+        async with asyncio.timeout(PATIENCE_S), AsyncExitStack() as exits:
+            (one,) = await replicas(exits, tmp_path, own.url, 1)
+            seed = await in_force(one)
+            applied = (await apply(one, slower(seed["document"]), etag=seed["etag"])).json
+            own.kill()
+            await asyncio.to_thread(own.start)
+            while not own.admin.keys("*revision*"):
+                await asyncio.sleep(0.02)
+            new_folder = await asyncio.to_thread(_folder, tmp_path, "new")
+            two = await exits.enter_async_context(stored(new_folder, own.url, store_timeout_s=0.5))
+            assert (await in_force(two))["etag"] == applied["etag"]
+            assert (await in_force(one))["etag"] == applied["etag"]
+            again = await apply(two, seed["document"], etag=applied["etag"])
+            assert (again.status, again.json["revision"]["number"]) == (200, 3)
+    finally:
+        own.kill()
+
+
+async def test_gateways_that_start_with_an_emptied_redis_serve_the_newest_revision_that_any_of_them_saw(
+    tmp_path: Path,
+) -> None:
+    own = RedisServer(await asyncio.to_thread(_folder, tmp_path)).start()
+    folders = [await asyncio.to_thread(_folder, tmp_path, name) for name in ("one", "two")]
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            async with stored(folders[0], own.url) as one:
+                seed = await in_force(one)
+                async with stored(folders[1], own.url) as two:
+                    second = (await apply(two, slower(seed["document"]), etag=seed["etag"])).json
+                third = (await apply(one, seed["document"] + "# third\n", etag=second["etag"])).json
+            own.kill()
+            await asyncio.to_thread(own.start)
+            async with stored(folders[1], own.url) as two:
+                assert (await in_force(two))["etag"] == second["etag"]
+                async with stored(folders[0], own.url) as one:
+                    assert (await in_force(one))["etag"] == third["etag"]
+                    while (await in_force(two))["etag"] != third["etag"]:
+                        await asyncio.sleep(0.01)
+    finally:
+        own.kill()
+
+
+async def test_a_copy_older_than_what_the_store_began_anew_with_is_left_alone(tmp_path: Path) -> None:
+    own = RedisServer(await asyncio.to_thread(_folder, tmp_path)).start()
+    folders = [await asyncio.to_thread(_folder, tmp_path, name) for name in ("old", "new")]
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            async with stored(folders[0], own.url) as old:
+                seed = await in_force(old)
+                assert (await apply(old, slower(seed["document"]), etag=seed["etag"])).status == 200
+            own.kill()
+            await asyncio.to_thread(own.start)
+            async with stored(folders[1], own.url) as new:
+                begun = await in_force(new)
+                assert begun["revision"]["number"] == 1
+                async with stored(folders[0], own.url) as old:
+                    assert (await in_force(old))["etag"] == begun["etag"]
+    finally:
+        own.kill()
+
+
+def _folder(tmp_path: Path, name: str = "redis") -> Path:
+    folder = tmp_path / name
     folder.mkdir()
     return folder

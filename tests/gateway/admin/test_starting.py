@@ -68,6 +68,15 @@ async def test_while_the_store_is_lost_the_revision_seen_last_decides(tmp_path: 
     assert "the store cannot be used" in (found.note or "")
 
 
+async def test_a_store_that_lost_the_revision_does_not_decide(tmp_path: Path) -> None:
+    await revise(tmp_path, ONE_ENGINE)
+    store = f"embedded:{tmp_path}/emptied.sqlite3"
+    config = config_of(tmp_path, policy=tmp_path / "policy.yaml", policy_source="store", store=store)
+    found = await asyncio.to_thread(started, config)
+    assert engines_of(config, found.policy) == ["small"]
+    assert "the store has lost it" in (found.note or "")
+
+
 async def test_a_revision_that_cannot_be_read_is_said_and_the_file_decides(tmp_path: Path) -> None:
     await revise(tmp_path, ONE_ENGINE)
     lost = "redis://127.0.0.1:1/0"

@@ -213,6 +213,57 @@ def test_cells_are_made_anew_when_there_are_four_times_as_many_rows() -> None:
     assert all(ids(index.nearest(A, rows[number], 1)) == [b"%d" % number] for number in range(0, 2000, 20))
 
 
+def test_two_sets_of_cells_never_stand_side_by_side() -> None:
+    index, rng = made(cells_from=100, tail_rows=50), np.random.default_rng(11)
+    rows = unit(rng, 6000)
+    for number, row in enumerate(rows):
+        index.add(A, b"%d" % number, row)
+    settle(index)
+    for number in range(0, 6000, 3):
+        index.remove(b"%d" % number)
+    ((_, shelf),) = index.shelves()
+    held = []
+    while index.move(64):
+        held.append(sum(cells.num_held for cells in shelf.cells))
+        number = len(held) % 2000 * 3 + 1
+        assert ids(index.nearest(A, rows[number], 1)) == [b"%d" % number]
+    assert max(held) <= 6000 + 64
+    assert held[-1] == 4000
+
+
+def test_cells_that_nobody_needs_are_given_back_beside_the_event_loop() -> None:
+    index, rng = made(cells_from=100, tail_rows=50), np.random.default_rng(12)
+    for number, row in enumerate(unit(rng, 1000)):
+        index.add(A, b"%d" % number, row)
+    settle(index)
+    ((_, shelf),) = index.shelves()
+    (cells,) = shelf.cells
+    for number in range(1000):
+        index.remove(b"%d" % number)
+    assert (index.num_contexts, index.needs_moving, cells.num_held) == (0, True, len(cells.exacts))
+    settle(index)
+    assert (index.needs_moving, cells.num_held, len(cells.exacts)) == (False, 0, 0)
+    assert shelf.nearest(unit(rng), 2) == []
+
+
+def test_a_snapshot_from_the_middle_of_a_move_is_whole(tmp_path: Path) -> None:
+    index, rng = made(cells_from=100, tail_rows=50), np.random.default_rng(13)
+    rows = unit(rng, 3000)
+    for number, row in enumerate(rows):
+        index.add(A, b"%d" % number, row)
+    settle(index)
+    for number in range(1000):
+        index.remove(b"%d" % number)
+    ((_, shelf),) = index.shelves()
+    while len(shelf.cells) < 2 or shelf.cells[0].num_held > 1500:
+        index.move(64)
+    save(index, tmp_path / "vectors")
+    again = load(tmp_path / "vectors", "test", DIMENSIONS)
+    settle(again)
+    assert len(again) == 2000
+    assert all(ids(again.nearest(A, rows[number], 1)) == [b"%d" % number] for number in range(1000, 3000, 20))
+
+
 def test_many_dead_neighbours_do_not_hide_a_living_one() -> None:
     index, rng = made(cells_from=0, tail_rows=0), np.random.default_rng(8)
     centre = unit(rng)
