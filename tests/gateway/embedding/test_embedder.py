@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Executor
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from gateway.embedding.embedder import BATCH_CHARS, BATCH_TEXTS, MAX_TEXT_CHARS, Embedder
 from gateway.embedding.encoder import TextEncoder
@@ -154,6 +157,21 @@ async def test_a_batch_that_fails_gives_none_and_the_next_one_is_encoded(desk: D
     assert await desk.ask("good") == 4
     assert desk.counted == {"failed": 1, "encoded": 1}
     assert [str(failure) for failure in desk.failures] == ["cannot encode bad"]
+
+
+async def test_the_thread_that_encodes_takes_no_core_from_the_loop_as_it_wakes_up() -> None:
+    policies: list[int] = []
+
+    class Watched(ScriptedEncoder):
+        def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+            policies.append(os.sched_getscheduler(0))
+            return super().encode(texts)
+
+    desk = Desk(Watched())
+    await opened(desk)
+    assert await desk.ask("abc") == 3
+    await desk.embedder.aclose()
+    assert (policies, os.sched_getscheduler(0)) == ([os.SCHED_BATCH], os.SCHED_OTHER)
 
 
 async def test_nobody_waits_before_it_is_ready() -> None:
