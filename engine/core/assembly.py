@@ -12,6 +12,7 @@ import torch
 from engine.config import CoreConfig, EngineConfigError
 from engine.core.admission import Limits
 from engine.core.block_manager import BlockManager
+from engine.core.cpu_steps import kept_weights, settle_steps, typical_decode_batch, with_compiled_steps
 from engine.core.cuda_graphs import GraphApi, graph_model
 from engine.core.draft_assembly import load_draft_model, make_drafter
 from engine.core.drafting import Drafter
@@ -31,10 +32,9 @@ from engine.core.sample_rows import SampleRows
 from engine.core.scheduler import Scheduler
 from engine.core.standby import Standby
 from engine.core.step_loop import Runner, StepLoop
-from engine.core.step_threads import ThreadedRunner, max_single_rows
 from engine.core.step_time import StepTimeModel
 from engine.core.tally import Tally
-from engine.core.warm_up import PLAIN_PARAMS, made_up_batch, typical_batches, warm_up
+from engine.core.warm_up import made_up_batch, typical_batches, warm_up
 from engine.messages import Ready, SamplingParams, StepReport
 from engine.models.decoder import Decoder, Model
 from engine.models.families import read_model_config
@@ -46,7 +46,6 @@ from engine.sampling.sampler import Sampler
 
 logger = logging.getLogger(__name__)
 
-_TYPICAL_CONTEXT_TOKENS = 256
 _PROBE_CONTEXT_TOKENS = 8192
 """Longest context of the step whose memory is measured; attention works in tiles above it."""
 _WARM_UP_S = {"cpu": 3.0, "cuda": 60.0}
@@ -93,10 +92,13 @@ def build_core(
         runner = _runner(config, machine, model, num_blocks, max_model_len, graphs=machine.graphs)
     step_time = StepTimeModel()
     with outbox.phase("warm_up"):
+        stepper: Runner = runner
+        if machine.device.type == "cpu" and not isinstance(runner, OverlapRunner):
+            batch = typical_decode_batch(config, num_blocks, max_model_len)
+            stepper = settle_steps(model, runner, batch, max_rows=_max_rows(config), clock=clock)
         is_short = standby is not None and not has_fast_memory
         limit_s = _TAKE_OVER_WARM_UP_S if is_short else _WARM_UP_S[machine.device.type]
-        _warm_up(config, runner, step_time, clock, num_blocks=num_blocks, max_model_len=max_model_len, limit_s=limit_s)
-        stepper = _stepper(machine, runner, clock, num_blocks=num_blocks, config=config, max_model_len=max_model_len)
+        _warm_up(config, stepper, step_time, clock, num_blocks=num_blocks, max_model_len=max_model_len, limit_s=limit_s)
         drafter = make_drafter(
             config, machine, draft_model, stepper.run, clock, num_blocks=num_blocks, max_model_len=max_model_len
         )
@@ -130,6 +132,7 @@ def build_core(
 def _model(config: CoreConfig, machine: Machine) -> Model:
     """The model, alone or as the leader of a team that shares it."""
     team = Team.start(config, machine.device) if config.tensor_parallel > 1 else None
+    kept = kept_weights(config, machine)
     model: Model = load_model(
         config.model_dir,
         dtype=machine.dtype,
@@ -138,49 +141,17 @@ def _model(config: CoreConfig, machine: Machine) -> Model:
         quantization=config.quantization,
         split=None if team is None else team.split,
         max_model_len=config.max_model_len,
+        kept=kept,
     )
     if team is not None:
         model = team.lead(model)
         team.watch(end_core)
-    return model
-
-
-def _stepper(
-    machine: Machine,
-    runner: ModelRunner | OverlapRunner,
-    clock: Callable[[], float],
-    *,
-    num_blocks: int,
-    config: CoreConfig,
-    max_model_len: int,
-) -> Runner:
-    """The runner, on a CPU with as many threads for each step as it is worth."""
-    num_threads = torch.get_num_threads()
-    if machine.device.type != "cpu" or num_threads == 1 or isinstance(runner, OverlapRunner):
-        return runner
-    decode_batch = partial(
-        made_up_batch,
-        num_tokens=1,
-        context_len=min(_TYPICAL_CONTEXT_TOKENS, max_model_len),
-        num_blocks=num_blocks,
-        block_size=config.block_size,
-        params=PLAIN_PARAMS,
-    )
-    found = max_single_rows(
-        runner.run,
-        decode_batch,
-        num_threads=num_threads,
-        max_rows=_max_rows(config),
-        set_threads=torch.set_num_threads,
-        clock=clock,
-    )
-    logger.info("decode steps of up to %d rows run on one thread of %d", found, num_threads)
-    return ThreadedRunner(runner, num_threads=num_threads, max_single_rows=found, set_threads=torch.set_num_threads)
+    return with_compiled_steps(model, machine, kept)
 
 
 def _warm_up(
     config: CoreConfig,
-    runner: ModelRunner | OverlapRunner,
+    runner: Runner,
     step_time: StepTimeModel,
     clock: Callable[[], float],
     *,

@@ -16,26 +16,24 @@ _WORTHWHILE = 1.15
 """More threads have to save this much: they also cost the front, which no measurement before traffic sees."""
 
 
+SetThreads = Callable[[int, int], None]
+"""Have steps of so many tokens (the second argument) computed on so many threads (the first)."""
+
+
 class ThreadedRunner:
     """A runner that computes decode steps of few rows on one thread, and all others on every thread there is."""
 
-    def __init__(
-        self, runner: Runner, *, num_threads: int, max_single_rows: int, set_threads: Callable[[int], None]
-    ) -> None:
-        """`set_threads`: of torch; it stands at `num_threads` now."""
+    def __init__(self, runner: Runner, *, num_threads: int, max_single_rows: int, set_threads: SetThreads) -> None:
         self._runner = runner
         self._num_threads = num_threads
         self._max_single_rows = max_single_rows
         self._set_threads = set_threads
-        self._current = num_threads
 
     def run(self, batch: ScheduledBatch) -> list[RowResult]:
         """One result a row."""
-        is_small = len(batch.rows) <= self._max_single_rows and all(row.num_query_tokens == 1 for row in batch.rows)
-        wanted = 1 if is_small else self._num_threads
-        if wanted != self._current:
-            self._set_threads(wanted)
-            self._current = wanted
+        num_tokens = sum(row.num_query_tokens for row in batch.rows)
+        is_small = num_tokens == len(batch.rows) <= self._max_single_rows
+        self._set_threads(1 if is_small else self._num_threads, num_tokens)
         return self._runner.run(batch)
 
 
@@ -45,7 +43,7 @@ def max_single_rows(
     *,
     num_threads: int,
     max_rows: int,
-    set_threads: Callable[[int], None],
+    set_threads: SetThreads,
     clock: Callable[[], float],
 ) -> int:
     """Up to how many decode rows one thread is about as fast as all; 0: not even for one. Ends with all threads set."""
@@ -54,6 +52,7 @@ def max_single_rows(
         if num_threads == 1 or num_rows > max_rows:
             break
         batch = decode_batch(num_rows)
+        set_threads(num_threads, num_rows)
         run(batch)
         started_at = clock()
         run(batch)
@@ -62,7 +61,7 @@ def max_single_rows(
         seconds: dict[int, list[float]] = {1: [], num_threads: []}
         for _ in range(_REPEATS):
             for count, times in seconds.items():
-                set_threads(count)
+                set_threads(count, num_rows)
                 run(batch)  # sets up what the other number of threads left otherwise
                 started_at = clock()
                 run(batch)
@@ -70,5 +69,5 @@ def max_single_rows(
         if median(seconds[1]) > median(seconds[num_threads]) * _WORTHWHILE:
             break
         found = num_rows
-    set_threads(num_threads)
+    set_threads(num_threads, max_rows)
     return found

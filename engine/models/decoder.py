@@ -99,15 +99,15 @@ class Decoder:
     ) -> None:
         self.config = config
         self.attention_specs = [layer.spec for layer in layers]
-        self._embedding = embedding
-        self._layers = layers
-        self._norm = norm
-        self._head = head
+        self.embedding = embedding
+        self.layers = layers
+        self.norm = norm
+        self.head = head
         self._backend = backend
-        self._rotary = Rotary(config.rope, config.head_dim, embedding.device)
-        self._local_rotary: Rotary | None = None
+        self.rotary = Rotary(config.rope, config.head_dim, embedding.device)
+        self.local_rotary: Rotary | None = None
         if config.local_rope is not None:
-            self._local_rotary = Rotary(config.local_rope, config.head_dim, embedding.device)
+            self.local_rotary = Rotary(config.local_rope, config.head_dim, embedding.device)
         # Rounded to the embedding's dtype, as these models were trained.
         scale = config.traits.embedding_scale
         self._embedding_scale = None if scale is None else torch.tensor(scale, dtype=embedding.dtype).item()
@@ -117,7 +117,7 @@ class Decoder:
     def reserve(self, num_tokens: int, num_positions: int) -> None:
         """Grow buffers and tables to this size now; they do not move until something larger comes."""
         self._buffers.of(num_tokens)
-        for rotary in (self._rotary, self._local_rotary):
+        for rotary in (self.rotary, self.local_rotary):
             if rotary is not None:
                 rotary.reserve(num_positions)
 
@@ -126,23 +126,23 @@ class Decoder:
         """Final hidden states [T, hidden] of token_ids int64 [T]; prepares the backend for the context itself."""
         self._backend.prepare(context)
         activations = self._buffers.of(token_ids.shape[0])
-        torch.index_select(self._embedding, 0, token_ids, out=activations.residual)
+        torch.index_select(self.embedding, 0, token_ids, out=activations.residual)
         if self._embedding_scale is not None:
             activations.residual.mul_(self._embedding_scale)
         num_positions = max(context.context_lens)
-        rotations = local = self._rotary.at(context.positions, num_positions)
-        if self._local_rotary is not None:
-            local = self._local_rotary.at(context.positions, num_positions)
-        for layer, cache in zip(self._layers, caches, strict=True):
+        rotations = local = self.rotary.at(context.positions, num_positions)
+        if self.local_rotary is not None:
+            local = self.local_rotary.at(context.positions, num_positions)
+        for layer, cache in zip(self.layers, caches, strict=True):
             turns = rotations if layer.spec.sliding_window is None else local
             layer.forward(activations, turns, self._backend, cache)
         hidden = torch.empty_like(activations.residual)
-        self._norm.into(activations.residual, hidden)
+        self.norm.into(activations.residual, hidden)
         return hidden
 
     @torch.inference_mode()
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """float32 [N, vocab] of hidden states [N, hidden]."""
-        logits = self._head.apply(hidden).float()
+        logits = self.head.apply(hidden).float()
         softcap = self.config.traits.logit_softcap
         return logits if softcap is None else logits.div_(softcap).tanh_().mul_(softcap)

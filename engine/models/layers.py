@@ -26,7 +26,7 @@ class RMSNorm:
         self._is_cpu_float32 = weight.dtype == torch.float32 and weight.device.type == "cpu"
         # The sum is kept in float32: next to the offset a narrower dtype would round the weight away.
         weight = weight.float() + offset if offset else weight
-        self._weight = weight
+        self.weight = weight
         # x / sqrt(mean(x²) + eps) = sqrt(size) * x / hypot(‖x‖, sqrt(eps * size)): four cheap operations where
         # torch's own CPU rms_norm is a chain of more and dearer ones.
         self._scaled_weight = weight * math.sqrt(self._size[0])
@@ -38,7 +38,7 @@ class RMSNorm:
             lengths = torch.linalg.vector_norm(inputs, 2, -1, True)
             torch.div(inputs, lengths.hypot_(self._floor), out=out).mul_(self._scaled_weight)
         else:
-            out.copy_(functional.rms_norm(inputs, self._size, None, self._eps)).mul_(self._weight)
+            out.copy_(functional.rms_norm(inputs, self._size, None, self._eps)).mul_(self.weight)
 
 
 class HeadGroupNorm:

@@ -15,6 +15,7 @@ from engine.models.config import ExpertTraits, ModelConfig
 from engine.models.decoder import Decoder, DecoderLayer
 from engine.models.experts import Expert, Router, SharedExpert, SparseMLP
 from engine.models.families import read_model_config
+from engine.models.kept_weights import KeptWeights
 from engine.models.layer_ops import LayerOps, layer_ops
 from engine.models.layers import HeadGroupNorm, RMSNorm
 from engine.models.linear import Linear
@@ -50,6 +51,7 @@ def load_model(
     ops: LayerOps | None = None,
     split: Split | None = None,
     max_model_len: int = 0,
+    kept: KeptWeights | None = None,
 ) -> Decoder:
     """The model of a Hugging Face directory (config.json, safetensors), ready to run.
 
@@ -66,7 +68,7 @@ def load_model(
     whole = read_model_config(model_dir)
     whole = replace(whole, rope=whole.rope.reaching(max_model_len))
     config, checkpoint = split.config(whole), split.checkpoint(model_dir, whole)
-    maker = LinearMaker(quantization, kernels or KernelTable(time.perf_counter))
+    maker = LinearMaker(quantization, kernels or KernelTable(time.perf_counter), kept)
     model = _Assembler(config, checkpoint, dtype, device, maker, ops or layer_ops(device), split).decoder(backend)
     checkpoint.check_all_taken()
     return model

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from engine.config import Quantization
+from engine.models.kept_weights import KeptWeights
 from engine.models.linear import Linear, make_linear
 from engine.quantization.choice import KernelTable
 from engine.quantization.float8 import FLOAT8, check_float8, quantize_outputs
@@ -33,9 +34,11 @@ class LinearMaker:
     in the model's dtype: looking one up costs a row, whatever its width.
     """
 
-    def __init__(self, quantization: Quantization, table: KernelTable) -> None:
+    def __init__(self, quantization: Quantization, table: KernelTable, kept: KeptWeights | None = None) -> None:
+        """`kept`: where weights that stay float32 are put as they are, too."""
         self._quantization = quantization
         self._table = table
+        self._kept = kept
 
     def dense(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> Linear:
         """A projection from a weight [out, in], which the caller gives away. Raises QuantizationError."""
@@ -78,6 +81,12 @@ class LinearMaker:
 
     def _plain(self, weight: torch.Tensor, bias: torch.Tensor | None) -> Linear:
         """A projection by the numbers as they are; kept in fewer bytes where that loses none and saves time."""
+        linear = self._plain_linear(weight, bias)
+        if self._kept is not None and weight.dtype == torch.float32:
+            self._kept.put(linear, weight, bias)
+        return linear
+
+    def _plain_linear(self, weight: torch.Tensor, bias: torch.Tensor | None) -> Linear:
         if weight.numel() >= _MIN_NUMBERS and fits_half(weight):
             plain = PlainWeight(weight)
             if HALF_ROWS.can_run(plain) and self._table.choose(_PLAIN, plain).few is HALF_ROWS:

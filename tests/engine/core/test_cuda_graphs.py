@@ -198,13 +198,13 @@ def test_reserved_buffers_stay_where_they_are(folder: Path) -> None:
     model: CapturableModel = load_model(folder, dtype=torch.float32, device=CPU, backend=TorchAttention(CPU))
     model.reserve(33, 5000)
     decoder: Any = model
-    buffers, table = decoder._buffers._buffers, decoder._rotary._table
+    buffers, table = decoder._buffers._buffers, decoder.rotary._table
 
     decoder._buffers.of(32)
-    decoder._rotary.at(torch.tensor([4999]), 5000)
+    decoder.rotary.at(torch.tensor([4999]), 5000)
 
     assert decoder._buffers._buffers is buffers
-    assert decoder._rotary._table is table
+    assert decoder.rotary._table is table
 
 
 def test_an_engine_captures_what_it_decodes_and_verifies_in(folder: Path) -> None:

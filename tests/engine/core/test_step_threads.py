@@ -24,7 +24,7 @@ class Machine:
         self._fixed_s = fixed_s
         self._row_s = row_s
 
-    def set_threads(self, count: int) -> None:
+    def set_threads(self, count: int, num_tokens: int) -> None:
         self.threads = count
 
     def run(self, work: ScheduledBatch) -> list[RowResult]:

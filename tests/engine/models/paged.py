@@ -11,11 +11,20 @@ import torch
 
 from engine.attention.base import AttentionBackend, ForwardContext
 from engine.attention.torch_attention import TorchAttention
-from engine.models.decoder import Model
+from engine.compiled.model import MAX_TOKENS, CompiledModel
+from engine.models.decoder import Decoder, Model
+from engine.models.kept_weights import KeptWeights
 from engine.models.layer_ops import LayerOps
 from engine.models.loader import load_model
 
 CPU = torch.device("cpu")
+
+
+def compile_model(model: Model, backend: AttentionBackend, kept: KeptWeights) -> CompiledModel:
+    """The model with compiled steps. Raises NotCompilable."""
+    assert isinstance(model, Decoder)
+    assert isinstance(backend, TorchAttention)
+    return CompiledModel(model, backend, kept)
 
 
 @dataclass
@@ -41,11 +50,18 @@ class PagedRunner:
         backend: AttentionBackend | None = None,
         ops: LayerOps | None = None,
         max_model_len: int = 0,
+        compiled_threads: int = 0,
     ) -> None:
+        """`compiled_threads`: on which steps of up to 64 tokens run compiled; 0: none does."""
         backend = backend or TorchAttention(CPU)
+        kept = KeptWeights()
         self.model: Model = load_model(
-            model_dir, dtype=dtype, device=CPU, backend=backend, ops=ops, max_model_len=max_model_len
+            model_dir, dtype=dtype, device=CPU, backend=backend, ops=ops, max_model_len=max_model_len, kept=kept
         )
+        if compiled_threads:
+            self.model = compiled = compile_model(self.model, backend, kept)
+            compiled.resize(compiled_threads)
+            compiled.max_tokens = MAX_TOKENS
         self.caches = [backend.allocate(num_blocks, block_size, spec, dtype) for spec in self.model.attention_specs]
         self.block_size = block_size
         self._free = list(range(num_blocks))

@@ -1,0 +1,288 @@
+"""One step of a decoder, which threads carry out together.
+
+A layer is five phases; each is cut into chunks that threads take as they come, so that a step needs no thread but the
+one that asked for it, and one that the system sets aside holds up no more than the chunk it had taken.
+"""
+
+from __future__ import annotations
+
+from engine.compiled.arithmetic import (
+    add,
+    add_bias,
+    clear,
+    copy,
+    gate,
+    integers,
+    multiply,
+    normalise,
+    rotate,
+    score,
+    softmax,
+    weigh,
+)
+from engine.compiled.compiler import compiled
+from engine.compiled.intrinsics import fetch_add, load_acquire, relax
+from engine.compiled.layout import GENERATION, LINE, NUM_AWAKE, NUM_INSIDE
+
+PHASE_BYTES = 2 * LINE
+"""Of a phase's two counters: chunks taken and chunks done, each in a line of its own."""
+PHASES_PER_LAYER = 5
+_DONE = LINE
+CHUNK = 32
+"""Outputs of a projection that are computed at a time."""
+
+
+@compiled
+def _take(phase):
+    return fetch_add(phase, 1)
+
+
+@compiled
+def _finish(phase):
+    fetch_add(phase + _DONE, 1)
+
+
+@compiled
+def _wait(phase, num_chunks):
+    while load_acquire(phase + _DONE) < num_chunks:
+        relax()
+
+
+@compiled
+def _chunks(size):
+    return (size + CHUNK - 1) // CHUNK
+
+
+@compiled
+def _project_head(model, layer, step, normed, head):
+    """Queries, keys or values of one head for all tokens: projected, normed, rotated and put where they belong."""
+    size, hidden, tokens = model.head_dim, model.hidden_size, step.num_tokens
+    num_rotated = model.num_heads + model.num_kv_heads
+    stride = (num_rotated + model.num_kv_heads) * size
+    found = step.qkv + 4 * head * size
+    multiply(layer.qkv, model.weight_bytes, head * size, size, normed, tokens, hidden, found, stride)
+    if layer.qkv_bias != 0:
+        add_bias(found, tokens, stride, layer.qkv_bias + 4 * head * size, size)
+    slots = integers(step.slots, tokens)
+    for token in range(tokens):
+        at = found + 4 * token * stride
+        if head < num_rotated:
+            if layer.qk_norm != 0:
+                normalise(at, layer.qk_norm + 4 * head * size, at, 1, size, model.epsilon)
+            rotate(at, step.rotations + 4 * token * size, size)
+        if head >= model.num_heads:
+            is_key = head < num_rotated
+            pool = layer.keys if is_key else layer.values
+            kv_head = head - (model.num_heads if is_key else num_rotated)
+            _store(model, at, pool, slots[token], kv_head)
+
+
+@compiled
+def _store(model, source, pool, slot, kv_head):
+    """Put one head's key or value into its slot; with the first of a block, what was left in the others goes."""
+    size, stride = model.head_dim, model.num_kv_heads * model.head_dim
+    target = pool + 4 * (slot * stride + kv_head * size)
+    copy(source, target, size)
+    if slot % model.block_size == 0:
+        for behind in range(1, model.block_size):
+            clear(target + 4 * behind * stride, size)
+
+
+@compiled
+def _attend(model, layer, step, scores, token, kv_head):
+    """The queries of one token that share a key head, over all that the token's row has stored up to it."""
+    size, block_size = model.head_dim, model.block_size
+    shared = model.num_heads // model.num_kv_heads
+    stride = model.num_kv_heads * size
+    qkv_stride = (model.num_heads + 2 * model.num_kv_heads) * size
+    queries = step.qkv + 4 * (token * qkv_stride + kv_head * shared * size)
+    position = integers(step.positions, step.num_tokens)[token]
+    row = integers(step.rows, step.num_tokens)[token]
+    table = integers(step.tables + 8 * row * step.table_width, step.table_width)
+    start = max(0, position + 1 - layer.window)
+    first_block, num_blocks = start // block_size, position // block_size + 1
+    base = first_block * block_size
+    num_slots = (num_blocks - first_block) * block_size
+    for block in range(first_block, num_blocks):
+        keys = layer.keys + 4 * (table[block] * block_size * stride + kv_head * size)
+        found = scores + 4 * (block * block_size - base)
+        score(keys, stride, block_size, queries, shared, size, found, num_slots)
+    for query in range(shared):
+        softmax(scores + 4 * query * num_slots, start - base, position + 1 - base, num_slots, model.score_scale)
+    out = step.attended + 4 * ((token * model.num_heads + kv_head * shared) * size)
+    clear(out, shared * size)
+    for block in range(first_block, num_blocks):
+        values = layer.values + 4 * (table[block] * block_size * stride + kv_head * size)
+        weights = scores + 4 * (block * block_size - base)
+        weigh(weights, num_slots, shared, values, stride, block_size, out, size)
+
+
+@compiled
+def _add_projected(weights, weight_bytes, bias, inputs, size, step, hidden, chunk, scratch):
+    """Add a chunk of a projection's outputs to the residual."""
+    first = chunk * CHUNK
+    count = min(CHUNK, hidden - first)
+    multiply(weights, weight_bytes, first, count, inputs, step.num_tokens, size, scratch, CHUNK)
+    if bias != 0:
+        add_bias(scratch, step.num_tokens, CHUNK, bias + 4 * first, count)
+    for token in range(step.num_tokens):
+        add(step.residual + 4 * (token * hidden + first), scratch + 4 * token * CHUNK, count)
+
+
+@compiled
+def _gate_chunk(model, layer, step, normed, chunk, scratch):
+    """A chunk of silu(gate) * up."""
+    hidden, size, tokens = model.hidden_size, model.intermediate_size, step.num_tokens
+    first = chunk * CHUNK
+    count = min(CHUNK, size - first)
+    ups = scratch + 4 * tokens * CHUNK
+    multiply(layer.gate_up, model.weight_bytes, first, count, normed, tokens, hidden, scratch, CHUNK)
+    multiply(layer.gate_up, model.weight_bytes, size + first, count, normed, tokens, hidden, ups, CHUNK)
+    if layer.gate_up_bias != 0:
+        add_bias(scratch, tokens, CHUNK, layer.gate_up_bias + 4 * first, count)
+        add_bias(ups, tokens, CHUNK, layer.gate_up_bias + 4 * (size + first), count)
+    for token in range(tokens):
+        out = step.gated + 4 * (token * size + first)
+        gate(scratch + 4 * token * CHUNK, ups + 4 * token * CHUNK, out, count)
+
+
+@compiled
+def run_layers(model, layers, step, tickets, thread):
+    """One thread's part of a step: from embeddings in the residual to what the last layer leaves there."""
+    hidden, tokens = model.hidden_size, step.num_tokens
+    normed = step.normed + 4 * thread * tokens * hidden
+    scratch = step.scratch + 4 * thread * step.scratch_size
+    phase = tickets
+    num_heads = model.num_heads + 2 * model.num_kv_heads
+    attended_size = model.num_heads * model.head_dim
+    for index in range(layers.size):
+        layer = layers[index]
+        normalise(step.residual, layer.attention_norm, normed, tokens, hidden, model.epsilon)
+        head = _take(phase)
+        while head < num_heads:
+            _project_head(model, layer, step, normed, head)
+            _finish(phase)
+            head = _take(phase)
+        _wait(phase, num_heads)
+        phase += PHASE_BYTES
+        num_chunks = tokens * model.num_kv_heads
+        chunk = _take(phase)
+        while chunk < num_chunks:
+            _attend(model, layer, step, scratch, chunk // model.num_kv_heads, chunk % model.num_kv_heads)
+            _finish(phase)
+            chunk = _take(phase)
+        _wait(phase, num_chunks)
+        phase += PHASE_BYTES
+        num_chunks = _chunks(hidden)
+        chunk = _take(phase)
+        while chunk < num_chunks:
+            _add_projected(
+                layer.output,
+                model.weight_bytes,
+                layer.output_bias,
+                step.attended,
+                attended_size,
+                step,
+                hidden,
+                chunk,
+                scratch,
+            )
+            _finish(phase)
+            chunk = _take(phase)
+        _wait(phase, num_chunks)
+        phase += PHASE_BYTES
+        normalise(step.residual, layer.mlp_norm, normed, tokens, hidden, model.epsilon)
+        num_chunks = _chunks(model.intermediate_size)
+        chunk = _take(phase)
+        while chunk < num_chunks:
+            _gate_chunk(model, layer, step, normed, chunk, scratch)
+            _finish(phase)
+            chunk = _take(phase)
+        _wait(phase, num_chunks)
+        phase += PHASE_BYTES
+        num_chunks = _chunks(hidden)
+        chunk = _take(phase)
+        while chunk < num_chunks:
+            _add_projected(
+                layer.down,
+                model.weight_bytes,
+                layer.down_bias,
+                step.gated,
+                model.intermediate_size,
+                step,
+                hidden,
+                chunk,
+                scratch,
+            )
+            _finish(phase)
+            chunk = _take(phase)
+        _wait(phase, num_chunks)
+        phase += PHASE_BYTES
+
+
+@compiled
+def run_head(head, weight_bytes, hidden_states, num_rows, size, out, num_outputs, tickets):
+    """One thread's part of the logits [rows, outputs] of hidden states [rows, size]."""
+    num_chunks = _chunks(num_outputs)
+    chunk = _take(tickets)
+    while chunk < num_chunks:
+        first = chunk * CHUNK
+        count = min(CHUNK, num_outputs - first)
+        multiply(head, weight_bytes, first, count, hidden_states, num_rows, size, out + 4 * first, num_outputs)
+        _finish(tickets)
+        chunk = _take(tickets)
+    _wait(tickets, num_chunks)
+
+
+@compiled
+def _part(model, layers, step, tickets, thread):
+    """One thread's part of what is to be done."""
+    if step.head == 0:
+        run_layers(model, layers, step, tickets, thread)
+    else:
+        run_head(
+            step.head,
+            model.weight_bytes,
+            step.hidden,
+            step.num_tokens,
+            model.hidden_size,
+            step.logits,
+            model.vocab_size,
+            tickets,
+        )
+
+
+@compiled
+def lead(models, layers, steps, tickets, num_tickets, control):
+    """Do a step, with whoever comes to help; returns when all is done and everybody has left."""
+    counters = integers(tickets, num_tickets)
+    for i in range(num_tickets):
+        counters[i] = 0
+    model, step = models[0], steps[0]
+    fetch_add(control + GENERATION, 1)
+    _part(model, layers, step, tickets, 0)
+    fetch_add(control + GENERATION, 1)
+    while load_acquire(control + NUM_INSIDE) > 0:
+        relax()
+    if step.head == 0:
+        normalise(step.residual, step.norm, step.hidden, step.num_tokens, model.hidden_size, model.epsilon)
+
+
+@compiled
+def help_out(models, layers, steps, tickets, control, thread, patience):
+    """Take part in steps as they are opened, until none was for a while."""
+    fetch_add(control + NUM_AWAKE, 1)
+    waited = 0
+    while waited < patience:
+        generation = load_acquire(control + GENERATION)
+        if generation % 2 == 0:
+            waited += 1
+            relax()
+            continue
+        fetch_add(control + NUM_INSIDE, 1)
+        # Whoever closes the step looks for us behind it: open still, and it stays what it is until we leave.
+        if load_acquire(control + GENERATION) == generation:
+            _part(models[0], layers, steps[0], tickets, thread)
+            waited = 0
+        fetch_add(control + NUM_INSIDE, -1)
+    fetch_add(control + NUM_AWAKE, -1)

@@ -1,0 +1,80 @@
+"""What the processor can do and Numba has no word for: memory by address, the bits of a number, atomics."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic as _numba_intrinsic
+
+intrinsic: Callable[[Callable[..., Any]], Callable[..., Any]] = _numba_intrinsic
+_IS_X86 = platform.machine().lower() in ("x86_64", "amd64")
+
+
+@intrinsic
+def pointer_to_floats(typing_context: Any, address: Any) -> Any:
+    """The address as a pointer to float32."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
+
+    return types.CPointer(types.float32)(types.intp), generate
+
+
+@intrinsic
+def pointer_to_integers(typing_context: Any, address: Any) -> Any:
+    """The address as a pointer to int64."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
+
+    return types.CPointer(types.int64)(types.intp), generate
+
+
+@intrinsic
+def float_of_bits(typing_context: Any, bits: Any) -> Any:
+    """The float32 that has these 32 bits."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], ir.FloatType())
+
+    return types.float32(types.int32), generate
+
+
+@intrinsic
+def fetch_add(typing_context: Any, address: Any, amount: Any) -> Any:
+    """Add to the int64 at an address and return what it was; all threads see such additions in one order."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())
+        return builder.atomic_rmw("add", pointer, arguments[1], "seq_cst")
+
+    return types.int64(types.intp, types.int64), generate
+
+
+@intrinsic
+def load_acquire(typing_context: Any, address: Any) -> Any:
+    """The int64 at an address, and with it everything that was written before it was."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())
+        return builder.load_atomic(pointer, "acquire", 8)
+
+    return types.int64(types.intp), generate
+
+
+@intrinsic
+def relax(typing_context: Any) -> Any:
+    """Tell the processor that this is a loop that waits."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        if _IS_X86:
+            pause = ir.FunctionType(ir.VoidType(), [])
+            builder.call(cgutils.get_or_insert_function(builder.module, pause, "llvm.x86.sse2.pause"), [])
+        return context.get_dummy_value()
+
+    return types.void(), generate

@@ -1,0 +1,80 @@
+"""What a compiled step is told, as records of addresses and sizes that Python fills and compiled code reads."""
+
+from __future__ import annotations
+
+import numpy as np
+
+LINE = 64
+"""Bytes that processors exchange at a time: numbers that different threads write lie so far apart."""
+
+MODEL = np.dtype(
+    [
+        ("hidden_size", np.int64),
+        ("intermediate_size", np.int64),
+        ("num_heads", np.int64),
+        ("num_kv_heads", np.int64),
+        ("head_dim", np.int64),
+        ("block_size", np.int64),
+        ("vocab_size", np.int64),
+        ("weight_bytes", np.int64),
+        ("epsilon", np.float32),
+        ("score_scale", np.float32),
+    ],
+    align=True,
+)
+"""Of the whole model; `weight_bytes` of one number of a projection: 4 for float32, 2 for bfloat16."""
+
+LAYER = np.dtype(
+    [
+        ("attention_norm", np.int64),
+        ("qkv", np.int64),
+        ("qkv_bias", np.int64),
+        ("qk_norm", np.int64),
+        ("output", np.int64),
+        ("output_bias", np.int64),
+        ("mlp_norm", np.int64),
+        ("gate_up", np.int64),
+        ("gate_up_bias", np.int64),
+        ("down", np.int64),
+        ("down_bias", np.int64),
+        ("keys", np.int64),
+        ("values", np.int64),
+        ("window", np.int64),
+    ],
+    align=True,
+)
+"""Of one layer: addresses of float32 (0: there is none), and how many positions a query sees at most."""
+
+STEP = np.dtype(
+    [
+        ("num_tokens", np.int64),
+        ("positions", np.int64),
+        ("slots", np.int64),
+        ("tables", np.int64),
+        ("table_width", np.int64),
+        ("rows", np.int64),
+        ("rotations", np.int64),
+        ("residual", np.int64),
+        ("qkv", np.int64),
+        ("attended", np.int64),
+        ("gated", np.int64),
+        ("normed", np.int64),
+        ("scratch", np.int64),
+        ("scratch_size", np.int64),
+        ("norm", np.int64),
+        ("hidden", np.int64),
+        ("head", np.int64),
+        ("logits", np.int64),
+    ],
+    align=True,
+)
+"""Of one piece of work: addresses of int64 (positions, slots, block tables, each token's row) and of float32.
+
+All layers of a step: `rotations` are cosine and sine in turn, [tokens, head_dim]; `normed` and `scratch` hold a part
+for each thread, the latter `scratch_size` numbers; `hidden` is where the normed result goes. Where `head` is not 0,
+the logits of `hidden` instead.
+"""
+
+GENERATION, NUM_INSIDE, NUM_AWAKE = 0, LINE, 2 * LINE
+"""Where in a team's memory stand: the number of the piece of work (odd: open), how many take part, how many look."""
+CONTROL_BYTES = 3 * LINE

@@ -1,0 +1,234 @@
+"""A model whose steps of few tokens run compiled, and all others as before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from engine.attention.base import ForwardContext, KVCache
+from engine.attention.torch_attention import TorchAttention
+from engine.attention.torch_kv_cache import TorchKVCache
+from engine.compiled.decoding import CHUNK, PHASE_BYTES, PHASES_PER_LAYER
+from engine.compiled.layout import LAYER, MODEL, STEP
+from engine.compiled.team import StepTeam, aligned_integers
+from engine.compiled.tiles import LANES
+from engine.models.decoder import Decoder, DecoderLayer
+from engine.models.kept_weights import KeptWeights
+from engine.models.layers import RMSNorm
+from engine.models.mlp import DenseMLP
+
+MAX_TOKENS = 64
+"""Of a step that can run compiled."""
+_OUTPUTS = 4
+_KEYS = 8
+"""Of which the outputs of a projection have to be a multiple."""
+
+
+class NotCompilable(ValueError):
+    """A model that has something which compiled steps do not know; the message says what."""
+
+
+class CompiledModel:
+    """A decoder in float32 on a CPU. Steps share buffers: one at a time, and not from two threads."""
+
+    def __init__(self, decoder: Decoder, backend: TorchAttention, weights: KeptWeights) -> None:
+        """Raises NotCompilable."""
+        self.config = decoder.config
+        self.attention_specs = decoder.attention_specs
+        self._decoder = decoder
+        self._backend = backend
+        self._keeps: list[torch.Tensor] = []
+        """All memory that records tell the address of."""
+        self._weight_dtype = torch.bfloat16 if weights.fit_bfloat16() else torch.float32
+        layers = [self._layer(layer, weights) for layer in decoder.layers]
+        self._layers = np.array([tuple(layer) for layer in layers], dtype=LAYER)
+        self._model = np.array([self._shape(decoder)], dtype=MODEL)
+        self._norm, self._head = self._norm_weight(decoder.norm), self._head_weight(decoder, weights)
+        self._steps = np.zeros(1, dtype=STEP)
+        self._fields = self._steps.view(np.int64)
+        num_tickets = PHASE_BYTES // 8 * max(1, PHASES_PER_LAYER * len(layers))
+        self._team = StepTeam(self._model, self._layers, self._steps, aligned_integers(num_tickets))
+        self._buffers = self._make_buffers()
+        self._scratch = torch.empty(0)
+        self._normed = torch.empty(0)
+        self._rows = torch.arange(MAX_TOKENS)
+        self.max_tokens = 0
+        """Of a step that does run compiled."""
+        self._caches: list[KVCache] | None = None
+        self._suits = False
+
+    def resize(self, num_threads: int) -> None:
+        """Compute on so many threads from now on."""
+        self._team.resize(num_threads)
+
+    def close(self) -> None:
+        """End the threads."""
+        self._team.close()
+
+    def takes(self, token_ids: torch.Tensor, context: ForwardContext, caches: list[KVCache]) -> bool:
+        """Whether a step is one of those that run compiled."""
+        if token_ids.shape[0] > self.max_tokens or context.on_device is not None or context.block_size % _KEYS:
+            return False
+        if caches is not self._caches:
+            self._take_up(caches, context.block_size)
+        return self._suits
+
+    @torch.inference_mode()
+    def forward(self, token_ids: torch.Tensor, context: ForwardContext, caches: list[KVCache]) -> torch.Tensor:
+        """Final hidden states [T, hidden] of token_ids int64 [T]."""
+        if not self.takes(token_ids, context, caches):
+            return self._decoder.forward(token_ids, context, caches)
+        self._backend.pass_over()
+        num_tokens, num_positions = token_ids.shape[0], max(context.context_lens)
+        residual, qkv, attended, gated = self._buffers
+        torch.index_select(self._decoder.embedding, 0, token_ids, out=residual[:num_tokens])
+        rotations = self._decoder.rotary.at(context.positions, num_positions)
+        hidden = torch.empty(num_tokens, self.config.hidden_size)
+        rows = self._rows_of(context)
+        self._reserve(num_positions, context.block_size)
+        self._fields[:] = (
+            num_tokens,
+            context.positions.data_ptr(),
+            context.slot_mapping.data_ptr(),
+            context.block_tables.data_ptr(),
+            context.block_tables.shape[1],
+            rows.data_ptr(),
+            rotations.data_ptr(),
+            residual.data_ptr(),
+            qkv.data_ptr(),
+            attended.data_ptr(),
+            gated.data_ptr(),
+            self._normed.data_ptr(),
+            self._scratch.data_ptr(),
+            self._scratch.shape[1],
+            self._norm,
+            hidden.data_ptr(),
+            0,
+            0,
+        )
+        self._team.run()
+        return hidden
+
+    @torch.inference_mode()
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """float32 [N, vocab] of hidden states [N, hidden]."""
+        if self._head == 0 or hidden.shape[0] > self.max_tokens or not hidden.is_contiguous():
+            return self._decoder.logits(hidden)
+        logits = torch.empty(hidden.shape[0], self.config.vocab_size)
+        self._steps["num_tokens"] = hidden.shape[0]
+        self._steps["hidden"] = hidden.data_ptr()
+        self._steps["head"] = self._head
+        self._steps["logits"] = logits.data_ptr()
+        self._team.run()
+        return logits
+
+    def _rows_of(self, context: ForwardContext) -> torch.Tensor:
+        """The row of each token, int64 [T]."""
+        starts = context.query_starts
+        if starts[-1] == len(starts) - 1:
+            return self._rows
+        return torch.repeat_interleave(self._rows[: len(starts) - 1], torch.tensor(starts).diff())
+
+    def _reserve(self, num_positions: int, block_size: int) -> None:
+        """Have room for each thread's own numbers."""
+        config, num_threads = self.config, self._team.num_threads
+        num_scores = config.num_heads // config.num_kv_heads * (num_positions + 2 * block_size)
+        size = max(2 * MAX_TOKENS * CHUNK, num_scores)
+        if self._scratch.shape[0] < num_threads or self._scratch.shape[1] < size:
+            self._scratch = torch.empty(num_threads, 2 ** (size - 1).bit_length())
+            self._normed = torch.empty(num_threads, MAX_TOKENS * config.hidden_size)
+
+    def _take_up(self, caches: list[KVCache], block_size: int) -> None:
+        """Note where another KV pool lies."""
+        self._caches = caches
+        self._suits = all(isinstance(cache, TorchKVCache) and cache.keys.dtype == torch.float32 for cache in caches)
+        if self._suits:
+            self._layers["keys"] = [cache.keys.data_ptr() for cache in caches if isinstance(cache, TorchKVCache)]
+            self._layers["values"] = [cache.values.data_ptr() for cache in caches if isinstance(cache, TorchKVCache)]
+            self._model["block_size"] = block_size
+
+    def _make_buffers(self) -> tuple[torch.Tensor, ...]:
+        config = self.config
+        attended_size = config.num_heads * config.head_dim
+        widths = (
+            config.hidden_size,
+            attended_size + 2 * config.num_kv_heads * config.head_dim,
+            attended_size,
+            config.intermediate_size,
+        )
+        return tuple(torch.empty(MAX_TOKENS, width) for width in widths)
+
+    def _shape(self, decoder: Decoder) -> tuple[Any, ...]:
+        config = decoder.config
+        for name, size in (
+            ("hidden_size", config.hidden_size),
+            ("intermediate_size", config.intermediate_size),
+            ("head_dim", config.head_dim),
+        ):
+            _check(size % LANES == 0, f"{name} is {size}, no multiple of {LANES}")
+        _check(decoder.local_rotary is None, "some layers rotate otherwise")
+        _check(config.traits.embedding_scale is None, "embeddings are scaled")
+        return (
+            config.hidden_size,
+            config.intermediate_size,
+            config.num_heads,
+            config.num_kv_heads,
+            config.head_dim,
+            0,
+            config.vocab_size,
+            self._weight_dtype.itemsize,
+            config.rms_norm_eps,
+            decoder.attention_specs[0].scale,
+        )
+
+    def _layer(self, layer: DecoderLayer, weights: KeptWeights) -> list[int]:
+        mlp = layer.mlp
+        _check(type(layer) is DecoderLayer, "its layers are fused")
+        _check(layer.attended_norm is None and layer.mlp_output_norm is None, "it norms what branches add")
+        _check(layer.spec.softcap is None, "it caps attention scores")
+        _check(isinstance(mlp, DenseMLP) and mlp.activation == "silu", "its MLP is no gated SiLU")
+        assert isinstance(mlp, DenseMLP)
+        _check(layer.qk_norm is None or isinstance(layer.qk_norm, RMSNorm), "it norms heads together")
+        assert not isinstance(layer.qk_norm, RMSNorm) or layer.qk_norm is not None
+        window = layer.spec.sliding_window
+        return [
+            self._norm_weight(layer.attention_norm),
+            *self._projection(layer.qkv, weights),
+            0 if layer.qk_norm is None else self._norm_weight(layer.qk_norm),
+            *self._projection(layer.output, weights),
+            self._norm_weight(layer.mlp_norm),
+            *self._projection(mlp.gate_up, weights),
+            *self._projection(mlp.down, weights),
+            0,
+            0,
+            np.iinfo(np.int64).max // 2 if window is None else window,
+        ]
+
+    def _projection(self, linear: object, weights: KeptWeights) -> tuple[int, int]:
+        kept = weights.of(linear)
+        _check(kept is not None, "its weights are quantized, shared or no float32")
+        assert kept is not None
+        return self._address(kept.weight.to(self._weight_dtype)), 0 if kept.bias is None else self._address(kept.bias)
+
+    def _norm_weight(self, norm: object) -> int:
+        _check(isinstance(norm, RMSNorm), "a layer has no norm before it")
+        assert isinstance(norm, RMSNorm)
+        return self._address(norm.weight)
+
+    def _head_weight(self, decoder: Decoder, weights: KeptWeights) -> int:
+        """0: logits are computed as before."""
+        kept = weights.of(decoder.head)
+        is_plain = decoder.config.traits.logit_softcap is None and decoder.config.vocab_size % _OUTPUTS == 0
+        return 0 if kept is None or not is_plain else self._address(kept.weight.to(self._weight_dtype))
+
+    def _address(self, tensor: torch.Tensor) -> int:
+        assert tensor.is_contiguous()
+        self._keeps.append(tensor)
+        return tensor.data_ptr()
+
+
+def _check(is_so: bool, otherwise: str) -> None:
+    if not is_so:
+        raise NotCompilable(otherwise)

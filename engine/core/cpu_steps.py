@@ -1,0 +1,170 @@
+"""How steps run on a CPU: which of them compiled, and on how many threads, as the machine shows at the start."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from statistics import median
+from typing import Protocol, runtime_checkable
+
+import torch
+
+from engine.config import CoreConfig
+from engine.core.batch import ScheduledBatch
+from engine.core.machine import Machine
+from engine.core.runner import ModelRunner
+from engine.core.step_loop import Runner
+from engine.core.step_threads import ThreadedRunner, max_single_rows
+from engine.core.warm_up import PLAIN_PARAMS, Run, made_up_batch
+from engine.models.decoder import Decoder, Model
+from engine.models.kept_weights import KeptWeights
+
+logger = logging.getLogger(__name__)
+
+_MAX_WEIGHT_BYTES = 1 << 30
+"""Of the checkpoint's files: a larger model waits for its weights, whoever multiplies by them."""
+_MEASURED_ROWS = (1, 4, 16, 64)
+_REPEATS = 5
+_LONGEST_S = 0.1
+"""A step that takes longer is measured once."""
+_WORTHWHILE = 1.05
+"""Compiled steps hold the weights a second time: only for so much less time."""
+_TYPICAL_CONTEXT_TOKENS = 256
+
+
+@runtime_checkable
+class CompiledSteps(Protocol):
+    """A model some of whose steps can run compiled."""
+
+    max_tokens: int
+    """Of a step that does."""
+
+    def resize(self, num_threads: int) -> None:
+        """Compute these steps on so many threads from now on."""
+        ...
+
+
+def kept_weights(config: CoreConfig, machine: Machine) -> KeptWeights | None:
+    """Where the loader puts the weights that compiled steps need; None where no step will run compiled."""
+    is_whole = config.compiled_steps and config.quantization == "none" and config.tensor_parallel == 1
+    if not is_whole or machine.device.type != "cpu" or machine.dtype != torch.float32 or machine.kv_dtype is not None:
+        return None
+    num_bytes = sum(path.stat().st_size for path in config.model_dir.glob("*.safetensors"))
+    return KeptWeights() if num_bytes <= _MAX_WEIGHT_BYTES else None
+
+
+def with_compiled_steps(model: Model, machine: Machine, kept: KeptWeights | None) -> Model:
+    """The model with its compiled steps ready, though none is used yet; the model itself where it cannot have any."""
+    if kept is None or not isinstance(model, Decoder):
+        return model
+    # Numba takes its time to import, and other machines need none of it.
+    from numba.core.errors import NumbaError
+
+    from engine.attention.torch_attention import TorchAttention
+    from engine.compiled.model import CompiledModel, NotCompilable
+    from engine.compiled.team import prepare
+
+    assert isinstance(machine.backend, TorchAttention)
+    try:
+        compiled = CompiledModel(model, machine.backend, kept)
+        prepare()
+        return compiled
+    except NotCompilable as reason:
+        logger.info("steps are not compiled: %s", reason)
+    except (NumbaError, RuntimeError, OSError) as error:
+        logger.warning("steps are not compiled: %s: %s", type(error).__name__, error)
+    return model
+
+
+def typical_decode_batch(config: CoreConfig, num_blocks: int, max_model_len: int) -> Callable[[int], ScheduledBatch]:
+    """Makes decode steps of some number of rows."""
+    return partial(
+        made_up_batch,
+        num_tokens=1,
+        context_len=min(_TYPICAL_CONTEXT_TOKENS, max_model_len),
+        num_blocks=num_blocks,
+        block_size=config.block_size,
+        params=PLAIN_PARAMS,
+    )
+
+
+def settle_steps(
+    model: Model,
+    runner: ModelRunner,
+    decode_batch: Callable[[int], ScheduledBatch],
+    *,
+    max_rows: int,
+    clock: Callable[[], float],
+) -> Runner:
+    """The runner, with each step compiled or not and on as many threads as is faster."""
+    num_threads = torch.get_num_threads()
+    threads = _Threads(num_threads, model if isinstance(model, CompiledSteps) else None)
+    if isinstance(model, CompiledSteps):
+        model.resize(num_threads)
+        set_threads = partial(threads.use, num_threads)
+        choose_compiled_tokens(model, runner.run, decode_batch, set_threads, max_rows=max_rows, clock=clock)
+    if num_threads == 1:
+        return runner
+    found = max_single_rows(
+        runner.run, decode_batch, num_threads=num_threads, max_rows=max_rows, set_threads=threads.use, clock=clock
+    )
+    logger.info("decode steps of up to %d rows run on one thread of %d", found, num_threads)
+    return ThreadedRunner(runner, num_threads=num_threads, max_single_rows=found, set_threads=threads.use)
+
+
+class _Threads:
+    """The threads that steps run on: a compiled step's own, or torch's."""
+
+    def __init__(self, num_threads: int, compiled: CompiledSteps | None) -> None:
+        """`num_threads`: of torch, and of a compiled step, as they stand now."""
+        self._compiled = compiled
+        self._of_torch = self._of_compiled = num_threads
+
+    def use(self, num_threads: int, num_tokens: int) -> None:
+        """Have steps of so many tokens computed on so many threads."""
+        of_torch = num_threads
+        if self._compiled is not None and num_tokens <= self._compiled.max_tokens:
+            # Torch has little left to do then, for which it would have its threads wait for each other.
+            of_torch = 1
+            if num_threads != self._of_compiled:
+                self._compiled.resize(num_threads)
+                self._of_compiled = num_threads
+        if of_torch != self._of_torch:
+            torch.set_num_threads(of_torch)
+            self._of_torch = of_torch
+
+
+def choose_compiled_tokens(
+    model: CompiledSteps,
+    run: Run,
+    decode_batch: Callable[[int], ScheduledBatch],
+    set_threads: Callable[[int], None],
+    *,
+    max_rows: int,
+    clock: Callable[[], float],
+) -> None:
+    """Let steps of up to so many tokens run compiled as are faster for it.
+
+    `set_threads` has the threads ready for a step of some number of tokens.
+    """
+    found = 0
+    for num_rows in (count for count in _MEASURED_ROWS if count <= max_rows):
+        batch = decode_batch(num_rows)
+        seconds: dict[int, list[float]] = {0: [], num_rows: []}
+        for _ in range(_REPEATS):
+            for limit, times in seconds.items():
+                model.max_tokens = limit
+                set_threads(num_rows)
+                if not times:
+                    run(batch)  # the first only touches every path
+                started_at = clock()
+                run(batch)
+                times.append(clock() - started_at)
+            if sum(max(times) for times in seconds.values()) > _LONGEST_S:
+                break
+        if median(seconds[num_rows]) * _WORTHWHILE > median(seconds[0]):
+            break
+        found = num_rows
+    model.max_tokens = found
+    logger.info("steps of up to %d tokens run compiled", found)
