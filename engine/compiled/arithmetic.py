@@ -11,6 +11,10 @@ from engine.compiled.compiler import compiled, compiled_exactly, compiled_finite
 from engine.compiled.intrinsics import float_of_bits, pointer_to_floats, pointer_to_integers
 from engine.compiled.tiles import (
     LANES,
+    byte_dot_1x4,
+    byte_dot_1x8,
+    byte_dot_2x4,
+    byte_dot_4x4,
     dot_1x4,
     dot_1x8,
     dot_2x4,
@@ -70,37 +74,48 @@ def exp(x):
 def _four_rows(weights, weight_bytes, inputs, size, out, out_stride):
     if weight_bytes == 4:
         dot_4x4(weights, size, inputs, size, size, out, out_stride)
-    else:
+    elif weight_bytes == 2:
         half_dot_4x4(weights, size, inputs, size, size, out, out_stride)
+    else:
+        byte_dot_4x4(weights, size, inputs, size, size, out, out_stride)
 
 
 @compiled
 def _two_rows(weights, weight_bytes, inputs, size, out, out_stride):
     if weight_bytes == 4:
         dot_2x4(weights, size, inputs, size, size, out, out_stride)
-    else:
+    elif weight_bytes == 2:
         half_dot_2x4(weights, size, inputs, size, size, out, out_stride)
+    else:
+        byte_dot_2x4(weights, size, inputs, size, size, out, out_stride)
 
 
 @compiled
-def _one_row(weights, weight_bytes, num_outputs, inputs, size, out, out_stride):
-    if num_outputs == 8:
-        if weight_bytes == 4:
-            dot_1x8(weights, size, inputs, size, size, out, out_stride)
-        else:
-            half_dot_1x8(weights, size, inputs, size, size, out, out_stride)
-    elif weight_bytes == 4:
-        dot_1x4(weights, size, inputs, size, size, out, out_stride)
+def _one_row(weights, weight_bytes, inputs, size, out, out_stride):
+    if weight_bytes == 4:
+        dot_1x8(weights, size, inputs, size, size, out, out_stride)
+    elif weight_bytes == 2:
+        half_dot_1x8(weights, size, inputs, size, size, out, out_stride)
     else:
+        byte_dot_1x8(weights, size, inputs, size, size, out, out_stride)
+
+
+@compiled
+def _half_a_row(weights, weight_bytes, inputs, size, out, out_stride):
+    if weight_bytes == 4:
+        dot_1x4(weights, size, inputs, size, size, out, out_stride)
+    elif weight_bytes == 2:
         half_dot_1x4(weights, size, inputs, size, size, out, out_stride)
+    else:
+        byte_dot_1x4(weights, size, inputs, size, size, out, out_stride)
 
 
 @compiled
 def multiply(weights, weight_bytes, first, num_outputs, inputs, num_rows, size, out, out_stride):
     """out[row, output] = inputs[row] · weights[first + output] of [rows, size] and [all outputs, size].
 
-    `weight_bytes`: 4 for float32, 2 for bfloat16; `num_outputs`: a multiple of 4; `size`: a multiple of LANES, which
-    is also the inputs' stride.
+    `weight_bytes`: 4 for float32, 2 for bfloat16, 1 for int8; `num_outputs`: a multiple of 4; `size`: a multiple of
+    LANES, which is also the inputs' stride.
     """
     four = 4 * weight_bytes * size
     of_outputs = weights + weight_bytes * first * size
@@ -121,7 +136,10 @@ def multiply(weights, weight_bytes, first, num_outputs, inputs, num_rows, size, 
                     _two_rows(of_outputs + four, weight_bytes, of_rows, size, found + 16, out_stride)
                 row += 2
             else:
-                _one_row(of_outputs, weight_bytes, width, of_rows, size, found, out_stride)
+                if width == 8:
+                    _one_row(of_outputs, weight_bytes, of_rows, size, found, out_stride)
+                else:
+                    _half_a_row(of_outputs, weight_bytes, of_rows, size, found, out_stride)
                 row += 1
         of_outputs += weight_bytes * width * size
         output += width
@@ -142,15 +160,19 @@ def normalise(inputs, weights, out, num_rows, size, epsilon):
 
 
 @compiled
-def add_bias(out, num_rows, stride, bias, size):
-    """Add a bias to rows of an output, unless its address is 0."""
-    if bias == 0:
-        return
-    added = floats(bias, size)
-    for row in range(num_rows):
-        target = floats(out + 4 * row * stride, size)
-        for i in range(size):
-            target[i] += added[i]
+def project(projection, first, num_outputs, inputs, num_rows, out, out_stride):
+    """Some of a projection's outputs, from `first` on, of rows of its inputs."""
+    size = projection.num_inputs
+    multiply(projection.weight, projection.weight_bytes, first, num_outputs, inputs, num_rows, size, out, out_stride)
+    if projection.scales != 0:
+        scales = floats(projection.scales + 4 * first, num_outputs)
+        for row in range(num_rows):
+            target = floats(out + 4 * row * out_stride, num_outputs)
+            for i in range(num_outputs):
+                target[i] *= scales[i]
+    if projection.bias != 0:
+        for row in range(num_rows):
+            add(out + 4 * row * out_stride, projection.bias + 4 * first, num_outputs)
 
 
 @compiled

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from engine.compiled.arithmetic import (
     add,
-    add_bias,
     clear,
     copy,
     gate,
     integers,
-    multiply,
     normalise,
+    project,
     rotate,
     score,
     softmax,
@@ -56,13 +55,11 @@ def _chunks(size):
 @compiled
 def _project_head(model, layer, step, normed, head):
     """Queries, keys or values of one head for all tokens: projected, normed, rotated and put where they belong."""
-    size, hidden, tokens = model.head_dim, model.hidden_size, step.num_tokens
+    size, tokens = model.head_dim, step.num_tokens
     num_rotated = model.num_heads + model.num_kv_heads
     stride = (num_rotated + model.num_kv_heads) * size
     found = step.qkv + 4 * head * size
-    multiply(layer.qkv, model.weight_bytes, head * size, size, normed, tokens, hidden, found, stride)
-    if layer.qkv_bias != 0:
-        add_bias(found, tokens, stride, layer.qkv_bias + 4 * head * size, size)
+    project(layer.qkv, head * size, size, normed, tokens, found, stride)
     slots = integers(step.slots, tokens)
     for token in range(tokens):
         at = found + 4 * token * stride
@@ -118,13 +115,11 @@ def _attend(model, layer, step, scores, token, kv_head):
 
 
 @compiled
-def _add_projected(weights, weight_bytes, bias, inputs, size, step, hidden, chunk, scratch):
+def _add_projected(projection, inputs, step, chunk, scratch):
     """Add a chunk of a projection's outputs to the residual."""
-    first = chunk * CHUNK
+    first, hidden = chunk * CHUNK, projection.num_outputs
     count = min(CHUNK, hidden - first)
-    multiply(weights, weight_bytes, first, count, inputs, step.num_tokens, size, scratch, CHUNK)
-    if bias != 0:
-        add_bias(scratch, step.num_tokens, CHUNK, bias + 4 * first, count)
+    project(projection, first, count, inputs, step.num_tokens, scratch, CHUNK)
     for token in range(step.num_tokens):
         add(step.residual + 4 * (token * hidden + first), scratch + 4 * token * CHUNK, count)
 
@@ -132,15 +127,12 @@ def _add_projected(weights, weight_bytes, bias, inputs, size, step, hidden, chun
 @compiled
 def _gate_chunk(model, layer, step, normed, chunk, scratch):
     """A chunk of silu(gate) * up."""
-    hidden, size, tokens = model.hidden_size, model.intermediate_size, step.num_tokens
+    size, tokens = model.intermediate_size, step.num_tokens
     first = chunk * CHUNK
     count = min(CHUNK, size - first)
     ups = scratch + 4 * tokens * CHUNK
-    multiply(layer.gate_up, model.weight_bytes, first, count, normed, tokens, hidden, scratch, CHUNK)
-    multiply(layer.gate_up, model.weight_bytes, size + first, count, normed, tokens, hidden, ups, CHUNK)
-    if layer.gate_up_bias != 0:
-        add_bias(scratch, tokens, CHUNK, layer.gate_up_bias + 4 * first, count)
-        add_bias(ups, tokens, CHUNK, layer.gate_up_bias + 4 * (size + first), count)
+    project(layer.gate_up, first, count, normed, tokens, scratch, CHUNK)
+    project(layer.gate_up, size + first, count, normed, tokens, ups, CHUNK)
     for token in range(tokens):
         out = step.gated + 4 * (token * size + first)
         gate(scratch + 4 * token * CHUNK, ups + 4 * token * CHUNK, out, count)
@@ -154,7 +146,6 @@ def run_layers(model, layers, step, tickets, thread):
     scratch = step.scratch + 4 * thread * step.scratch_size
     phase = tickets
     num_heads = model.num_heads + 2 * model.num_kv_heads
-    attended_size = model.num_heads * model.head_dim
     for index in range(layers.size):
         layer = layers[index]
         normalise(step.residual, layer.attention_norm, normed, tokens, hidden, model.epsilon)
@@ -176,17 +167,7 @@ def run_layers(model, layers, step, tickets, thread):
         num_chunks = _chunks(hidden)
         chunk = _take(phase)
         while chunk < num_chunks:
-            _add_projected(
-                layer.output,
-                model.weight_bytes,
-                layer.output_bias,
-                step.attended,
-                attended_size,
-                step,
-                hidden,
-                chunk,
-                scratch,
-            )
+            _add_projected(layer.output, step.attended, step, chunk, scratch)
             _finish(phase)
             chunk = _take(phase)
         _wait(phase, num_chunks)
@@ -203,17 +184,7 @@ def run_layers(model, layers, step, tickets, thread):
         num_chunks = _chunks(hidden)
         chunk = _take(phase)
         while chunk < num_chunks:
-            _add_projected(
-                layer.down,
-                model.weight_bytes,
-                layer.down_bias,
-                step.gated,
-                model.intermediate_size,
-                step,
-                hidden,
-                chunk,
-                scratch,
-            )
+            _add_projected(layer.down, step.gated, step, chunk, scratch)
             _finish(phase)
             chunk = _take(phase)
         _wait(phase, num_chunks)
@@ -221,14 +192,14 @@ def run_layers(model, layers, step, tickets, thread):
 
 
 @compiled
-def run_head(head, weight_bytes, hidden_states, num_rows, size, out, num_outputs, tickets):
-    """One thread's part of the logits [rows, outputs] of hidden states [rows, size]."""
-    num_chunks = _chunks(num_outputs)
+def run_head(head, step, tickets):
+    """One thread's part of the logits of hidden states."""
+    num_chunks = _chunks(head.num_outputs)
     chunk = _take(tickets)
     while chunk < num_chunks:
         first = chunk * CHUNK
-        count = min(CHUNK, num_outputs - first)
-        multiply(head, weight_bytes, first, count, hidden_states, num_rows, size, out + 4 * first, num_outputs)
+        count = min(CHUNK, head.num_outputs - first)
+        project(head, first, count, step.hidden, step.num_tokens, step.logits + 4 * first, head.num_outputs)
         _finish(tickets)
         chunk = _take(tickets)
     _wait(tickets, num_chunks)
@@ -237,19 +208,10 @@ def run_head(head, weight_bytes, hidden_states, num_rows, size, out, num_outputs
 @compiled
 def _part(model, layers, step, tickets, thread):
     """One thread's part of what is to be done."""
-    if step.head == 0:
+    if step.logits == 0:
         run_layers(model, layers, step, tickets, thread)
     else:
-        run_head(
-            step.head,
-            model.weight_bytes,
-            step.hidden,
-            step.num_tokens,
-            model.hidden_size,
-            step.logits,
-            model.vocab_size,
-            tickets,
-        )
+        run_head(model.head, step, tickets)
 
 
 @compiled
@@ -264,7 +226,7 @@ def lead(models, layers, steps, tickets, num_tickets, control):
     fetch_add(control + GENERATION, 1)
     while load_acquire(control + NUM_INSIDE) > 0:
         relax()
-    if step.head == 0:
+    if step.logits == 0:
         normalise(step.residual, step.norm, step.hidden, step.num_tokens, model.hidden_size, model.epsilon)
 
 

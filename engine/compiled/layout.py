@@ -7,6 +7,22 @@ import numpy as np
 LINE = 64
 """Bytes that processors exchange at a time: numbers that different threads write lie so far apart."""
 
+PROJECTION = np.dtype(
+    [
+        ("weight", np.int64),
+        ("weight_bytes", np.int64),
+        ("scales", np.int64),
+        ("bias", np.int64),
+        ("num_inputs", np.int64),
+        ("num_outputs", np.int64),
+    ],
+    align=True,
+)
+"""outputs = inputs @ weight.T * scales + bias: addresses (0: there is none), and the bytes of one number of the weight.
+
+4 bytes are float32, 2 bfloat16, 1 int8.
+"""
+
 MODEL = np.dtype(
     [
         ("hidden_size", np.int64),
@@ -15,35 +31,30 @@ MODEL = np.dtype(
         ("num_kv_heads", np.int64),
         ("head_dim", np.int64),
         ("block_size", np.int64),
-        ("vocab_size", np.int64),
-        ("weight_bytes", np.int64),
+        ("head", PROJECTION),
         ("epsilon", np.float32),
         ("score_scale", np.float32),
     ],
     align=True,
 )
-"""Of the whole model; `weight_bytes` of one number of a projection: 4 for float32, 2 for bfloat16."""
+"""Of the whole model."""
 
 LAYER = np.dtype(
     [
         ("attention_norm", np.int64),
-        ("qkv", np.int64),
-        ("qkv_bias", np.int64),
+        ("qkv", PROJECTION),
         ("qk_norm", np.int64),
-        ("output", np.int64),
-        ("output_bias", np.int64),
+        ("output", PROJECTION),
         ("mlp_norm", np.int64),
-        ("gate_up", np.int64),
-        ("gate_up_bias", np.int64),
-        ("down", np.int64),
-        ("down_bias", np.int64),
+        ("gate_up", PROJECTION),
+        ("down", PROJECTION),
         ("keys", np.int64),
         ("values", np.int64),
         ("window", np.int64),
     ],
     align=True,
 )
-"""Of one layer: addresses of float32 (0: there is none), and how many positions a query sees at most."""
+"""Of one layer: projections, addresses of float32 (0: there is none), how many positions a query sees at most."""
 
 STEP = np.dtype(
     [
@@ -63,7 +74,6 @@ STEP = np.dtype(
         ("scratch_size", np.int64),
         ("norm", np.int64),
         ("hidden", np.int64),
-        ("head", np.int64),
         ("logits", np.int64),
     ],
     align=True,
@@ -71,8 +81,8 @@ STEP = np.dtype(
 """Of one piece of work: addresses of int64 (positions, slots, block tables, each token's row) and of float32.
 
 All layers of a step: `rotations` are cosine and sine in turn, [tokens, head_dim]; `normed` and `scratch` hold a part
-for each thread, the latter `scratch_size` numbers; `hidden` is where the normed result goes. Where `head` is not 0,
-the logits of `hidden` instead.
+for each thread, the latter `scratch_size` numbers; `hidden` is where the normed result goes. Where `logits` is not
+0, the logits of `hidden` instead.
 """
 
 GENERATION, NUM_INSIDE, NUM_AWAKE = 0, LINE, 2 * LINE

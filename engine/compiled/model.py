@@ -11,7 +11,7 @@ from engine.attention.base import ForwardContext, KVCache
 from engine.attention.torch_attention import TorchAttention
 from engine.attention.torch_kv_cache import TorchKVCache
 from engine.compiled.decoding import CHUNK, PHASE_BYTES, PHASES_PER_LAYER
-from engine.compiled.layout import LAYER, MODEL, STEP
+from engine.compiled.layout import LAYER, MODEL, PROJECTION, STEP
 from engine.compiled.team import StepTeam, aligned_integers
 from engine.compiled.tiles import LANES
 from engine.models.decoder import Decoder, DecoderLayer
@@ -41,11 +41,12 @@ class CompiledModel:
         self._backend = backend
         self._keeps: list[torch.Tensor] = []
         """All memory that records tell the address of."""
-        self._weight_dtype = torch.bfloat16 if weights.fit_bfloat16() else torch.float32
         layers = [self._layer(layer, weights) for layer in decoder.layers]
-        self._layers = np.array([tuple(layer) for layer in layers], dtype=LAYER)
-        self._model = np.array([self._shape(decoder)], dtype=MODEL)
-        self._norm, self._head = self._norm_weight(decoder.norm), self._head_weight(decoder, weights)
+        self._layers = np.array(layers, dtype=LAYER)
+        self._model = np.array([self._shape(decoder, weights)], dtype=MODEL)
+        self._norm = self._norm_weight(decoder.norm)
+        traits = self.config.traits
+        self._has_head = traits.logit_softcap is None and self._model["head"]["weight"][0] != 0
         self._steps = np.zeros(1, dtype=STEP)
         self._fields = self._steps.view(np.int64)
         num_tickets = PHASE_BYTES // 8 * max(1, PHASES_PER_LAYER * len(layers))
@@ -106,7 +107,6 @@ class CompiledModel:
             self._norm,
             hidden.data_ptr(),
             0,
-            0,
         )
         self._team.run()
         return hidden
@@ -114,12 +114,11 @@ class CompiledModel:
     @torch.inference_mode()
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """float32 [N, vocab] of hidden states [N, hidden]."""
-        if self._head == 0 or hidden.shape[0] > self.max_tokens or not hidden.is_contiguous():
+        if not self._has_head or hidden.shape[0] > self.max_tokens or not hidden.is_contiguous():
             return self._decoder.logits(hidden)
         logits = torch.empty(hidden.shape[0], self.config.vocab_size)
         self._steps["num_tokens"] = hidden.shape[0]
         self._steps["hidden"] = hidden.data_ptr()
-        self._steps["head"] = self._head
         self._steps["logits"] = logits.data_ptr()
         self._team.run()
         return logits
@@ -160,7 +159,7 @@ class CompiledModel:
         )
         return tuple(torch.empty(MAX_TOKENS, width) for width in widths)
 
-    def _shape(self, decoder: Decoder) -> tuple[Any, ...]:
+    def _shape(self, decoder: Decoder, weights: KeptWeights) -> tuple[Any, ...]:
         config = decoder.config
         for name, size in (
             ("hidden_size", config.hidden_size),
@@ -177,13 +176,12 @@ class CompiledModel:
             config.num_kv_heads,
             config.head_dim,
             0,
-            config.vocab_size,
-            self._weight_dtype.itemsize,
+            self._head(decoder, weights),
             config.rms_norm_eps,
             decoder.attention_specs[0].scale,
         )
 
-    def _layer(self, layer: DecoderLayer, weights: KeptWeights) -> list[int]:
+    def _layer(self, layer: DecoderLayer, weights: KeptWeights) -> tuple[Any, ...]:
         mlp = layer.mlp
         _check(type(layer) is DecoderLayer, "its layers are fused")
         _check(layer.attended_norm is None and layer.mlp_output_norm is None, "it norms what branches add")
@@ -193,35 +191,40 @@ class CompiledModel:
         _check(layer.qk_norm is None or isinstance(layer.qk_norm, RMSNorm), "it norms heads together")
         assert not isinstance(layer.qk_norm, RMSNorm) or layer.qk_norm is not None
         window = layer.spec.sliding_window
-        return [
+        return (
             self._norm_weight(layer.attention_norm),
-            *self._projection(layer.qkv, weights),
+            self._projection(layer.qkv, weights),
             0 if layer.qk_norm is None else self._norm_weight(layer.qk_norm),
-            *self._projection(layer.output, weights),
+            self._projection(layer.output, weights),
             self._norm_weight(layer.mlp_norm),
-            *self._projection(mlp.gate_up, weights),
-            *self._projection(mlp.down, weights),
+            self._projection(mlp.gate_up, weights),
+            self._projection(mlp.down, weights),
             0,
             0,
             np.iinfo(np.int64).max // 2 if window is None else window,
-        ]
+        )
 
-    def _projection(self, linear: object, weights: KeptWeights) -> tuple[int, int]:
+    def _projection(self, linear: object, weights: KeptWeights) -> tuple[int, ...]:
         kept = weights.of(linear)
-        _check(kept is not None, "its weights are quantized, shared or no float32")
+        _check(kept is not None, "its weights are quantized to groups, shared or no float32")
         assert kept is not None
-        return self._address(kept.weight.to(self._weight_dtype)), 0 if kept.bias is None else self._address(kept.bias)
+        num_outputs, num_inputs = kept.weight.shape
+        _check(num_outputs % _OUTPUTS == 0, f"a projection has {num_outputs} outputs, no multiple of {_OUTPUTS}")
+        weight = kept.weight.bfloat16() if kept.fits_bfloat16() else kept.weight
+        scales, bias = (0 if found is None else self._address(found) for found in (kept.scales, kept.bias))
+        return self._address(weight), weight.itemsize, scales, bias, num_inputs, num_outputs
+
+    def _head(self, decoder: Decoder, weights: KeptWeights) -> tuple[int, ...]:
+        """Zeros: logits are computed as before."""
+        try:
+            return self._projection(decoder.head, weights)
+        except NotCompilable:
+            return (0,) * len(PROJECTION)
 
     def _norm_weight(self, norm: object) -> int:
         _check(isinstance(norm, RMSNorm), "a layer has no norm before it")
         assert isinstance(norm, RMSNorm)
         return self._address(norm.weight)
-
-    def _head_weight(self, decoder: Decoder, weights: KeptWeights) -> int:
-        """0: logits are computed as before."""
-        kept = weights.of(decoder.head)
-        is_plain = decoder.config.traits.logit_softcap is None and decoder.config.vocab_size % _OUTPUTS == 0
-        return 0 if kept is None or not is_plain else self._address(kept.weight.to(self._weight_dtype))
 
     def _address(self, tensor: torch.Tensor) -> int:
         assert tensor.is_contiguous()

@@ -15,10 +15,10 @@ from numba import types
 
 from engine.compiled.intrinsics import intrinsic
 
-WeightKind = Literal["float32", "bfloat16"]
+WeightKind = Literal["float32", "bfloat16", "int8"]
 
 _FLOAT_BYTES = 4
-_WEIGHT_BYTES: dict[WeightKind, int] = {"float32": 4, "bfloat16": 2}
+_WEIGHT_BYTES: dict[WeightKind, int] = {"float32": 4, "bfloat16": 2, "int8": 1}
 
 
 def _lanes() -> int:
@@ -181,13 +181,13 @@ class _DotTile(_Tile):
     def _load_weights(self, address: Any) -> Any:
         if self._kind == "float32":
             return self._load(address, self._vector)
+        builder, num_bytes = self._builder, _WEIGHT_BYTES[self._kind]
+        narrow, wide = (ir.VectorType(ir.IntType(bits), LANES) for bits in (8 * num_bytes, 32))
+        found = builder.load(builder.inttoptr(address, narrow.as_pointer()), align=num_bytes)
+        if self._kind == "int8":
+            return builder.sitofp(builder.sext(found, wide), self._vector)
         # The upper half of a float32's bits.
-        halves = self._builder.load(
-            self._builder.inttoptr(address, ir.VectorType(ir.IntType(16), LANES).as_pointer()), align=2
-        )
-        wide = ir.VectorType(ir.IntType(32), LANES)
-        bits = self._builder.shl(self._builder.zext(halves, wide), ir.Constant(wide, [16] * LANES))
-        return self._builder.bitcast(bits, self._vector)
+        return builder.bitcast(builder.shl(builder.zext(found, wide), ir.Constant(wide, [16] * LANES)), self._vector)
 
     def _totals(self, vectors: list[Any]) -> Any:
         """One vector of the sums over each vector's lanes: halves are added to halves, two vectors at a time.
@@ -271,5 +271,8 @@ dot_4x4, dot_2x8, dot_2x4, dot_1x8, dot_1x4 = (
 )
 half_dot_4x4, half_dot_2x4, half_dot_1x8, half_dot_1x4 = (
     _dot_tile(rows, outputs, "bfloat16") for rows, outputs in ((4, 4), (2, 4), (1, 8), (1, 4))
+)
+byte_dot_4x4, byte_dot_2x4, byte_dot_1x8, byte_dot_1x4 = (
+    _dot_tile(rows, outputs, "int8") for rows, outputs in ((4, 4), (2, 4), (1, 8), (1, 4))
 )
 sum_2x2, sum_1x2, sum_2x1, sum_1x1 = (_sum_tile(rows, vectors) for rows, vectors in ((2, 2), (1, 2), (2, 1), (1, 1)))

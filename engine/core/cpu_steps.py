@@ -47,7 +47,7 @@ class CompiledSteps(Protocol):
 
 def kept_weights(config: CoreConfig, machine: Machine) -> KeptWeights | None:
     """Where the loader puts the weights that compiled steps need; None where no step will run compiled."""
-    is_whole = config.compiled_steps and config.quantization == "none" and config.tensor_parallel == 1
+    is_whole = config.compiled_steps and config.quantization in ("none", "int8") and config.tensor_parallel == 1
     if not is_whole or machine.device.type != "cpu" or machine.dtype != torch.float32 or machine.kv_dtype is not None:
         return None
     num_bytes = sum(path.stat().st_size for path in config.model_dir.glob("*.safetensors"))

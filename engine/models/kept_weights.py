@@ -1,4 +1,4 @@
-"""Weights as they were before projections laid them out, for who computes with them in another way."""
+"""Weights as they are before projections lay them out, for who computes with them in another way."""
 
 from __future__ import annotations
 
@@ -12,8 +12,15 @@ class KeptWeight:
     """One projection's."""
 
     weight: torch.Tensor
-    """[out, in]."""
+    """float32 or int8 [out, in]."""
+    scales: torch.Tensor | None
+    """float32 [out], one for each output of an int8 weight."""
     bias: torch.Tensor | None
+
+    def fits_bfloat16(self) -> bool:
+        """Whether it loses nothing in half the bytes, as those of checkpoints that were written so."""
+        is_float = self.weight.dtype == torch.float32
+        return is_float and torch.equal(self.weight.bfloat16().float(), self.weight)
 
 
 @dataclass(slots=True)
@@ -22,15 +29,13 @@ class KeptWeights:
 
     _found: dict[int, tuple[object, KeptWeight]] = field(default_factory=dict)
 
-    def put(self, linear: object, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
-        """Keep what a projection was made of."""
-        self._found[id(linear)] = linear, KeptWeight(weight, bias)
+    def put(
+        self, linear: object, weight: torch.Tensor, bias: torch.Tensor | None, scales: torch.Tensor | None = None
+    ) -> None:
+        """Keep what a projection is made of."""
+        self._found[id(linear)] = linear, KeptWeight(weight, scales, bias)
 
     def of(self, linear: object) -> KeptWeight | None:
-        """What it was made of; None where that is not known."""
+        """What it is made of; None where that is not known."""
         found = self._found.get(id(linear))
         return None if found is None else found[1]
-
-    def fit_bfloat16(self) -> bool:
-        """Whether they lose nothing in half the bytes, as those of checkpoints that were written so."""
-        return all(torch.equal(kept.weight.bfloat16().float(), kept.weight) for _, kept in self._found.values())

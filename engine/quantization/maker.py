@@ -15,7 +15,7 @@ from engine.quantization.kernels import DYNAMIC_INT8, WEIGHT_ONLY_GROUPS, WEIGHT
 from engine.quantization.linear import QuantizedLinear, StackedLinear
 from engine.quantization.plain_kernels import HALF_ROWS, WHOLE_ROWS, fits_half
 from engine.quantization.triton_kernels import TRITON_GROUPS, TRITON_INT8
-from engine.quantization.weights import GroupWeight, PlainWeight, quantize_channels, quantize_groups
+from engine.quantization.weights import ChannelWeight, GroupWeight, PlainWeight, quantize_channels, quantize_groups
 
 _GROUP_SIZES = (64, 32, 128)
 """By preference; the first that divides the inputs."""
@@ -35,7 +35,7 @@ class LinearMaker:
     """
 
     def __init__(self, quantization: Quantization, table: KernelTable, kept: KeptWeights | None = None) -> None:
-        """`kept`: where weights that stay float32 are put as they are, too."""
+        """`kept`: where float32 weights and int8 codes are put as they are, too."""
         self._quantization = quantization
         self._table = table
         self._kept = kept
@@ -52,14 +52,15 @@ class LinearMaker:
             return self._linear(_GROUPS, quantize_groups(weight, group_size), bias)
         # On a GPU a step waits for weights, not for products: there is nothing to win by rounding activations.
         is_dynamic = self._quantization == "int8_dynamic" and not weight.is_cuda
-        kinds = DYNAMIC_INT8 if is_dynamic else _INT8
-        return self._linear(kinds, quantize_channels(weight), bias)
+        if is_dynamic:
+            return self._linear(DYNAMIC_INT8, quantize_channels(weight), bias)
+        return self._channels(quantize_channels(weight), bias)
 
     def head(self, weight: torch.Tensor) -> Linear:
         """The projection to the vocabulary; the weight may be the embedding's and is left alone."""
         if self._quantization != "int4" or weight.numel() < _MIN_NUMBERS:
             return self.dense(weight)
-        return self._linear(_INT8, quantize_channels(weight), None)
+        return self._channels(quantize_channels(weight), None)
 
     def grouped(self, parts: Sequence[GroupWeight], bias: torch.Tensor | None, dtype: torch.dtype) -> Linear:
         """Projections of the same inputs from a quantized checkpoint, stacked. `dtype`: of the model's activations."""
@@ -78,6 +79,13 @@ class LinearMaker:
             linears.append((size, self._grouped(part, part_bias, dtype)))
             start += size
         return StackedLinear(linears)
+
+    def _channels(self, weight: ChannelWeight, bias: torch.Tensor | None) -> Linear:
+        """A projection by int8 codes, one scale for each output."""
+        linear = self._linear(_INT8, weight, bias)
+        if self._kept is not None:
+            self._kept.put(linear, weight.codes, bias, weight.scales)
+        return linear
 
     def _plain(self, weight: torch.Tensor, bias: torch.Tensor | None) -> Linear:
         """A projection by the numbers as they are; kept in fewer bytes where that loses none and saves time."""

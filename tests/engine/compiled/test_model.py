@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -104,8 +106,29 @@ def test_bfloat16_checkpoints_are_read_in_half_the_bytes_and_lose_nothing(tmp_pa
 
     logits = runner.prefill(Row(list(PROMPT)), [16])
 
-    assert runner.model._weight_dtype == torch.bfloat16  # type: ignore[attr-defined]
+    assert (weight_bytes(runner) == 2).all()
     assert (logits - reference_logits(reference, PROMPT)).abs().max() < TOLERANCE
+
+
+def weight_bytes(runner: PagedRunner) -> Any:
+    """Of all projections."""
+    layers = runner.model._layers  # type: ignore[attr-defined]
+    return np.concatenate([layers[name]["weight_bytes"] for name in ("qkv", "output", "gate_up", "down")])
+
+
+def test_int8_weights_are_computed_with_as_they_are(tmp_path: Path) -> None:
+    sizes = {"hidden_size": 192, "intermediate_size": 256, "vocab_size": 200}
+    folder = save_checkpoint(make_reference("qwen2", **sizes), tmp_path)
+    runner = PagedRunner(folder, compiled_threads=2, quantization="int8")
+    plain = PagedRunner(folder, quantization="int8")
+
+    found, rounded = (one.prefill(Row(list(PROMPT)), [20]) for one in (runner, plain))
+
+    assert (weight_bytes(runner) == 1).all()
+    exact = reference_logits(make_reference("qwen2", **sizes), PROMPT)
+    # The other kernel rounds activations to bfloat16, too.
+    assert (found - exact).norm() < (rounded - exact).norm() * 1.05
+    assert (found - exact).norm() < 0.1 * exact.norm()
 
 
 def test_what_torch_kept_of_a_row_is_not_taken_for_one_that_got_its_blocks(open_runner: Opener) -> None:

@@ -12,6 +12,7 @@ import torch
 from engine.attention.base import AttentionBackend, ForwardContext
 from engine.attention.torch_attention import TorchAttention
 from engine.compiled.model import MAX_TOKENS, CompiledModel
+from engine.config import Quantization
 from engine.models.decoder import Decoder, Model
 from engine.models.kept_weights import KeptWeights
 from engine.models.layer_ops import LayerOps
@@ -51,12 +52,20 @@ class PagedRunner:
         ops: LayerOps | None = None,
         max_model_len: int = 0,
         compiled_threads: int = 0,
+        quantization: Quantization = "none",
     ) -> None:
         """`compiled_threads`: on which steps of up to 64 tokens run compiled; 0: none does."""
         backend = backend or TorchAttention(CPU)
         kept = KeptWeights()
         self.model: Model = load_model(
-            model_dir, dtype=dtype, device=CPU, backend=backend, ops=ops, max_model_len=max_model_len, kept=kept
+            model_dir,
+            dtype=dtype,
+            device=CPU,
+            backend=backend,
+            quantization=quantization,
+            ops=ops,
+            max_model_len=max_model_len,
+            kept=kept,
         )
         if compiled_threads:
             self.model = compiled = compile_model(self.model, backend, kept)
