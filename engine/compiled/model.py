@@ -219,7 +219,7 @@ class CompiledModel:
         try:
             return self._projection(decoder.head, weights)
         except NotCompilable:
-            return (0,) * len(PROJECTION)
+            return (0,) * len(PROJECTION.fields or ())
 
     def _norm_weight(self, norm: object) -> int:
         _check(isinstance(norm, RMSNorm), "a layer has no norm before it")

@@ -12,7 +12,7 @@ import torch
 from engine.config import CoreConfig, EngineConfigError
 from engine.core.admission import Limits
 from engine.core.block_manager import BlockManager
-from engine.core.cpu_steps import kept_weights, settle_steps, typical_decode_batch, with_compiled_steps
+from engine.core.cpu_steps import kept_weights, settle_steps, typical_step, with_compiled_steps
 from engine.core.cuda_graphs import GraphApi, graph_model
 from engine.core.draft_assembly import load_draft_model, make_drafter
 from engine.core.drafting import Drafter
@@ -94,7 +94,7 @@ def build_core(
     with outbox.phase("warm_up"):
         stepper: Runner = runner
         if machine.device.type == "cpu" and not isinstance(runner, OverlapRunner):
-            batch = typical_decode_batch(config, num_blocks, max_model_len)
+            batch = typical_step(config, num_blocks, max_model_len)
             stepper = settle_steps(model, runner, batch, max_rows=_max_rows(config), clock=clock)
         is_short = standby is not None and not has_fast_memory
         limit_s = _TAKE_OVER_WARM_UP_S if is_short else _WARM_UP_S[machine.device.type]

@@ -24,13 +24,17 @@ logger = logging.getLogger(__name__)
 
 _MAX_WEIGHT_BYTES = 1 << 30
 """Of the checkpoint's files: a larger model waits for its weights, whoever multiplies by them."""
-_MEASURED_ROWS = (1, 4, 16, 64)
+_MEASURED_TOKENS = (1, 4, 16, 64)
 _REPEATS = 5
 _LONGEST_S = 0.1
 """A step that takes longer is measured once."""
 _WORTHWHILE = 1.05
 """Compiled steps hold the weights a second time: only for so much less time."""
 _TYPICAL_CONTEXT_TOKENS = 256
+
+
+MakeStep = Callable[[int, int], ScheduledBatch]
+"""Makes a step of so many rows with so many tokens each."""
 
 
 @runtime_checkable
@@ -77,11 +81,10 @@ def with_compiled_steps(model: Model, machine: Machine, kept: KeptWeights | None
     return model
 
 
-def typical_decode_batch(config: CoreConfig, num_blocks: int, max_model_len: int) -> Callable[[int], ScheduledBatch]:
-    """Makes decode steps of some number of rows."""
+def typical_step(config: CoreConfig, num_blocks: int, max_model_len: int) -> MakeStep:
+    """Makes steps over rows of a usual length."""
     return partial(
         made_up_batch,
-        num_tokens=1,
         context_len=min(_TYPICAL_CONTEXT_TOKENS, max_model_len),
         num_blocks=num_blocks,
         block_size=config.block_size,
@@ -92,7 +95,7 @@ def typical_decode_batch(config: CoreConfig, num_blocks: int, max_model_len: int
 def settle_steps(
     model: Model,
     runner: ModelRunner,
-    decode_batch: Callable[[int], ScheduledBatch],
+    make_step: MakeStep,
     *,
     max_rows: int,
     clock: Callable[[], float],
@@ -102,15 +105,25 @@ def settle_steps(
     threads = _Threads(num_threads, model if isinstance(model, CompiledSteps) else None)
     if isinstance(model, CompiledSteps):
         model.resize(num_threads)
-        set_threads = partial(threads.use, num_threads)
-        choose_compiled_tokens(model, runner.run, decode_batch, set_threads, max_rows=max_rows, clock=clock)
+        step_of = partial(_step_of, make_step, max_rows)
+        choose_compiled_tokens(model, runner.run, step_of, partial(threads.use, num_threads), clock)
     if num_threads == 1:
         return runner
     found = max_single_rows(
-        runner.run, decode_batch, num_threads=num_threads, max_rows=max_rows, set_threads=threads.use, clock=clock
+        runner.run,
+        partial(_step_of, make_step, max_rows),
+        num_threads=num_threads,
+        max_rows=max_rows,
+        set_threads=threads.use,
+        clock=clock,
     )
     logger.info("decode steps of up to %d rows run on one thread of %d", found, num_threads)
     return ThreadedRunner(runner, num_threads=num_threads, max_single_rows=found, set_threads=threads.use)
+
+
+def _step_of(make_step: MakeStep, max_rows: int, num_tokens: int) -> ScheduledBatch:
+    """A step of some number of tokens, one a row as far as there may be rows."""
+    return make_step(min(num_tokens, max_rows), max(1, num_tokens // max_rows))
 
 
 class _Threads:
@@ -138,24 +151,22 @@ class _Threads:
 def choose_compiled_tokens(
     model: CompiledSteps,
     run: Run,
-    decode_batch: Callable[[int], ScheduledBatch],
+    step_of: Callable[[int], ScheduledBatch],
     set_threads: Callable[[int], None],
-    *,
-    max_rows: int,
     clock: Callable[[], float],
 ) -> None:
     """Let steps of up to so many tokens run compiled as are faster for it.
 
-    `set_threads` has the threads ready for a step of some number of tokens.
+    `step_of` makes a step of some number of tokens, `set_threads` has the threads ready for one.
     """
     found = 0
-    for num_rows in (count for count in _MEASURED_ROWS if count <= max_rows):
-        batch = decode_batch(num_rows)
-        seconds: dict[int, list[float]] = {0: [], num_rows: []}
+    for num_tokens in _MEASURED_TOKENS:
+        batch = step_of(num_tokens)
+        seconds: dict[int, list[float]] = {0: [], num_tokens: []}
         for _ in range(_REPEATS):
             for limit, times in seconds.items():
                 model.max_tokens = limit
-                set_threads(num_rows)
+                set_threads(num_tokens)
                 if not times:
                     run(batch)  # the first only touches every path
                 started_at = clock()
@@ -163,8 +174,8 @@ def choose_compiled_tokens(
                 times.append(clock() - started_at)
             if sum(max(times) for times in seconds.values()) > _LONGEST_S:
                 break
-        if median(seconds[num_rows]) * _WORTHWHILE > median(seconds[0]):
+        if median(seconds[num_tokens]) * _WORTHWHILE > median(seconds[0]):
             break
-        found = num_rows
+        found = num_tokens
     model.max_tokens = found
     logger.info("steps of up to %d tokens run compiled", found)

@@ -1,0 +1,156 @@
+"""Which steps run compiled: those that are faster for it, as measured at the start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from engine.config import CoreConfig
+from engine.core.batch import RowResult, ScheduledBatch
+from engine.core.cpu_steps import choose_compiled_tokens, kept_weights, settle_steps, typical_step
+from engine.core.machine import Machine, find_machine
+from engine.core.warm_up import made_up_batch
+from tests.engine.core.fakes import FakeClock
+
+
+class Steps:
+    """A model and a runner of it: torch takes one time for each token, compiled steps another and a fixed one."""
+
+    def __init__(self, torch_s: float, compiled_s: float, fixed_s: float) -> None:
+        self.clock = FakeClock()
+        self.max_tokens = 0
+        self.threads: list[tuple[bool, int]] = []
+        self._torch_s, self._compiled_s, self._fixed_s = torch_s, compiled_s, fixed_s
+
+    def resize(self, num_threads: int) -> None:
+        self.threads.append((True, num_threads))
+
+    def set_threads(self, num_tokens: int) -> None:
+        self.threads.append((num_tokens <= self.max_tokens, num_tokens))
+
+    def run(self, batch: ScheduledBatch) -> list[RowResult]:
+        num_tokens = sum(row.num_query_tokens for row in batch.rows)
+        assert self.threads[-1] == (num_tokens <= self.max_tokens, num_tokens), "threads were readied for this step"
+        if num_tokens <= self.max_tokens:
+            self.clock.advance(self._fixed_s + num_tokens * self._compiled_s)
+        else:
+            self.clock.advance(num_tokens * self._torch_s)
+        return [RowResult([1]) for _ in batch.rows]
+
+
+def step_of(num_tokens: int) -> ScheduledBatch:
+    return made_up_batch(num_tokens, 1, 32, num_blocks=64, block_size=16)
+
+
+@pytest.mark.parametrize(
+    ("torch_s", "compiled_s", "fixed_s", "expected"),
+    [
+        (0.001, 0.0002, 0.0, 64),
+        (0.001, 0.00099, 0.0, 0),  # not worth a second copy of the weights
+        (0.001, 0.0002, 0.0005, 64),
+        (0.001, 0.0002, 0.005, 0),  # what decides is a single row
+        (0.02, 0.001, 0.0, 64),  # long steps are measured once
+    ],
+)
+def test_steps_run_compiled_as_far_as_it_is_faster(
+    torch_s: float, compiled_s: float, fixed_s: float, expected: int
+) -> None:
+    steps = Steps(torch_s, compiled_s, fixed_s)
+    choose_compiled_tokens(steps, steps.run, step_of, steps.set_threads, steps.clock)
+    assert steps.max_tokens == expected
+
+
+def test_a_number_of_tokens_that_is_slower_ends_it() -> None:
+    class Slower(Steps):
+        def run(self, batch: ScheduledBatch) -> list[RowResult]:
+            if len(batch.rows) == 16 and self.max_tokens:
+                self.clock.advance(1.0)
+            return super().run(batch)
+
+    steps = Slower(0.001, 0.0002, 0.0)
+    choose_compiled_tokens(steps, steps.run, step_of, steps.set_threads, steps.clock)
+    assert steps.max_tokens == 4
+
+
+def config(folder: Path, **settings: object) -> CoreConfig:
+    return CoreConfig(model_dir=folder, device="cpu", **settings)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "model.safetensors").write_bytes(bytes(100))
+    return tmp_path
+
+
+@pytest.fixture
+def machine(folder: Path) -> Machine:
+    num_threads = torch.get_num_threads()
+    found = find_machine(config(folder))
+    torch.set_num_threads(num_threads)
+    return found
+
+
+@pytest.mark.parametrize("settings", [{}, {"quantization": "int8"}])
+def test_weights_are_kept_for_compiled_steps(folder: Path, machine: Machine, settings: dict[str, str]) -> None:
+    assert kept_weights(config(folder, **settings), machine) is not None
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"compiled_steps": False}, {"quantization": "int4"}, {"quantization": "int8_dynamic"}, {"tensor_parallel": 2}],
+)
+def test_no_weights_are_kept_where_no_step_will_run_compiled(
+    folder: Path, machine: Machine, settings: dict[str, object]
+) -> None:
+    assert kept_weights(config(folder, **settings), machine) is None
+
+
+def test_no_weights_are_kept_of_a_model_that_is_large(
+    folder: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.core.cpu_steps._MAX_WEIGHT_BYTES", 99)
+    assert kept_weights(config(folder), machine) is None
+
+
+def test_a_step_has_as_many_rows_as_there_may_be_and_the_rest_in_tokens() -> None:
+    from engine.core.cpu_steps import _step_of
+
+    make_step = typical_step(CoreConfig(model_dir=Path()), 64, 512)
+    shapes = [_step_of(make_step, 8, count).shape() for count in (1, 4, 16, 64)]
+    assert [(len(_step_of(make_step, 8, count).rows)) for count in (1, 4, 16, 64)] == [1, 4, 8, 8]
+    assert [shape.num_decode_rows + shape.num_prefill_tokens for shape in shapes] == [1, 4, 16, 64]
+
+
+def test_torch_computes_what_is_left_of_a_compiled_step_on_one_thread() -> None:
+    """Its threads would wait for each other, and for a core that compiled steps use."""
+    seen: list[tuple[int, int]] = []
+    before = torch.get_num_threads()
+
+    class Model:
+        max_tokens = 0
+
+        def resize(self, num_threads: int) -> None:
+            pass
+
+    model = Model()
+    clock = FakeClock()
+
+    class Runner:
+        def run(self, batch: ScheduledBatch) -> list[RowResult]:
+            num_tokens = sum(row.num_query_tokens for row in batch.rows)
+            seen.append((num_tokens, torch.get_num_threads()))
+            clock.advance(0.0001 if num_tokens <= model.max_tokens else 0.001 * num_tokens / torch.get_num_threads())
+            return [RowResult([1]) for _ in batch.rows]
+
+    try:
+        torch.set_num_threads(2)
+        make_step = typical_step(CoreConfig(model_dir=Path()), 64, 512)
+        runner = settle_steps(model, Runner(), make_step, max_rows=64, clock=clock)  # type: ignore[arg-type]
+        seen.clear()
+        for num_rows, num_tokens in ((1, 1), (64, 1), (1, 65), (2, 1)):
+            runner.run(make_step(num_rows, num_tokens))
+        assert seen == [(1, 1), (64, 1), (65, 2), (2, 1)]
+    finally:
+        torch.set_num_threads(before)
