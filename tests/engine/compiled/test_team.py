@@ -1,0 +1,79 @@
+"""Threads help with a step when they are there, and a step is done without them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from engine.compiled.decoding import help_out
+from tests.engine.models.checkpoints import make_reference, save_checkpoint
+from tests.engine.models.paged import PagedRunner, Row
+
+TOKENS = [(5 * index * index + index) % 97 for index in range(40)]
+
+
+def helpers() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name == "compiled-step"}
+
+
+@pytest.fixture
+def runner(tmp_path: Path) -> Iterator[PagedRunner]:
+    folder = save_checkpoint(make_reference("qwen3", hidden_size=96, vocab_size=100), tmp_path)
+    found = PagedRunner(folder, compiled_threads=1)
+    yield found
+    found.model.close()  # type: ignore[attr-defined]
+
+
+def test_one_thread_needs_no_helper(runner: PagedRunner) -> None:
+    before = helpers()
+    runner.prefill(Row(list(TOKENS)), [8])
+    assert helpers() == before
+
+
+def test_a_step_is_done_though_its_helper_never_comes(runner: PagedRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = runner.prefill(Row(list(TOKENS)), [8])
+    asleep = threading.Event()
+    monkeypatch.setattr("engine.compiled.team.help_out", lambda *arguments: asleep.wait())
+    runner.model.resize(3)  # type: ignore[attr-defined]
+    try:
+        assert torch.equal(runner.prefill(Row(list(TOKENS)), [8]), expected)
+    finally:
+        asleep.set()
+
+
+def test_helpers_that_went_to_sleep_are_called_for_the_next_step(
+    runner: PagedRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = threading.Semaphore(0)
+
+    def counted(*arguments: object) -> None:
+        help_out(*arguments)
+        calls.release()
+
+    monkeypatch.setattr("engine.compiled.team.help_out", counted)
+    runner.model.resize(2)  # type: ignore[attr-defined]
+    row = Row(list(TOKENS))
+    for _ in range(3):
+        runner.step([(row, 8)])
+        assert calls.acquire(timeout=30.0), "the helper looked for work and went back to sleep"
+
+
+def test_closing_ends_the_helpers(runner: PagedRunner) -> None:
+    before = helpers()
+    runner.model.resize(4)  # type: ignore[attr-defined]
+    runner.prefill(Row(list(TOKENS)), [8])
+    started = helpers() - before
+    assert len(started) == 3
+
+    runner.model.close()  # type: ignore[attr-defined]
+    for thread in started:
+        thread.join(timeout=30.0)
+    assert not any(thread.is_alive() for thread in started)
+
+    # What comes then is done by the thread that asks.
+    runner.prefill(Row(list(TOKENS)), [8])
+    assert helpers() <= before
