@@ -12,7 +12,7 @@ import torch
 from engine.config import CoreConfig, EngineConfigError
 from engine.core.admission import Limits
 from engine.core.block_manager import BlockManager
-from engine.core.cpu_steps import kept_weights, settle_steps, typical_step, with_compiled_steps
+from engine.core.cpu_steps import follow, kept_weights, settle_steps, typical_step, with_compiled_steps
 from engine.core.cuda_graphs import GraphApi, graph_model
 from engine.core.draft_assembly import load_draft_model, make_drafter
 from engine.core.drafting import Drafter
@@ -96,6 +96,7 @@ def build_core(
         if machine.device.type == "cpu" and not isinstance(runner, OverlapRunner):
             batch = typical_step(config, num_blocks, max_model_len)
             stepper = settle_steps(model, runner, batch, max_rows=_max_rows(config), clock=clock)
+            follow(draft_model, model)
         is_short = standby is not None and not has_fast_memory
         limit_s = _TAKE_OVER_WARM_UP_S if is_short else _WARM_UP_S[machine.device.type]
         _warm_up(config, stepper, step_time, clock, num_blocks=num_blocks, max_model_len=max_model_len, limit_s=limit_s)
@@ -132,7 +133,7 @@ def build_core(
 def _model(config: CoreConfig, machine: Machine) -> Model:
     """The model, alone or as the leader of a team that shares it."""
     team = Team.start(config, machine.device) if config.tensor_parallel > 1 else None
-    kept = kept_weights(config, machine)
+    kept = kept_weights(config, machine, config.model_dir)
     model: Model = load_model(
         config.model_dir,
         dtype=machine.dtype,
@@ -146,7 +147,7 @@ def _model(config: CoreConfig, machine: Machine) -> Model:
     if team is not None:
         model = team.lead(model)
         team.watch(end_core)
-    return with_compiled_steps(model, machine, kept)
+    return with_compiled_steps(model, machine.backend, kept)
 
 
 def _warm_up(

@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from statistics import median
 from typing import Protocol, runtime_checkable
 
 import torch
 
+from engine.attention.base import AttentionBackend
 from engine.config import CoreConfig
 from engine.core.batch import ScheduledBatch
 from engine.core.machine import Machine
@@ -49,16 +51,16 @@ class CompiledSteps(Protocol):
         ...
 
 
-def kept_weights(config: CoreConfig, machine: Machine) -> KeptWeights | None:
-    """Where the loader puts the weights that compiled steps need; None where no step will run compiled."""
+def kept_weights(config: CoreConfig, machine: Machine, folder: Path) -> KeptWeights | None:
+    """Where the loader puts a model's weights for compiled steps; None where no step of it will run compiled."""
     is_whole = config.compiled_steps and config.quantization in ("none", "int8") and config.tensor_parallel == 1
     if not is_whole or machine.device.type != "cpu" or machine.dtype != torch.float32 or machine.kv_dtype is not None:
         return None
-    num_bytes = sum(path.stat().st_size for path in config.model_dir.glob("*.safetensors"))
+    num_bytes = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
     return KeptWeights() if num_bytes <= _MAX_WEIGHT_BYTES else None
 
 
-def with_compiled_steps(model: Model, machine: Machine, kept: KeptWeights | None) -> Model:
+def with_compiled_steps(model: Model, backend: AttentionBackend, kept: KeptWeights | None) -> Model:
     """The model with its compiled steps ready, though none is used yet; the model itself where it cannot have any."""
     if kept is None or not isinstance(model, Decoder):
         return model
@@ -69,9 +71,9 @@ def with_compiled_steps(model: Model, machine: Machine, kept: KeptWeights | None
     from engine.compiled.model import CompiledModel, NotCompilable
     from engine.compiled.team import prepare
 
-    assert isinstance(machine.backend, TorchAttention)
+    assert isinstance(backend, TorchAttention)
     try:
-        compiled = CompiledModel(model, machine.backend, kept)
+        compiled = CompiledModel(model, backend, kept)
         prepare()
         return compiled
     except NotCompilable as reason:
@@ -124,6 +126,12 @@ def settle_steps(
 def _step_of(make_step: MakeStep, max_rows: int, num_tokens: int) -> ScheduledBatch:
     """A step of some number of tokens, one a row as far as there may be rows."""
     return make_step(min(num_tokens, max_rows), max(1, num_tokens // max_rows))
+
+
+def follow(model: Model | None, other: Model) -> None:
+    """Have steps of a model that drafts for another run compiled as far as those of the other do, on one thread."""
+    if isinstance(model, CompiledSteps) and isinstance(other, CompiledSteps):
+        model.max_tokens = other.max_tokens
 
 
 class _Threads:

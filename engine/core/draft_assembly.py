@@ -10,6 +10,7 @@ from typing import Any
 
 from engine.config import CoreConfig, EngineConfigError
 from engine.core.batch import ScheduledBatch
+from engine.core.cpu_steps import kept_weights, with_compiled_steps
 from engine.core.cuda_graphs import graph_model
 from engine.core.drafting import Drafter
 from engine.core.machine import Machine
@@ -39,13 +40,14 @@ def load_draft_model(config: CoreConfig, model: Model, machine: Machine) -> Mode
         raise EngineConfigError(f"draft_model_dir: {folder}: no such folder")
     backend = machine.backend_of_its_own()
     max_model_len = config.max_model_len or model.config.usual_model_len
+    kept = kept_weights(config, machine, folder)
     draft_model = load_model(
-        folder, dtype=machine.dtype, device=machine.device, backend=backend, max_model_len=max_model_len
+        folder, dtype=machine.dtype, device=machine.device, backend=backend, max_model_len=max_model_len, kept=kept
     )
     ours, theirs = model.config.vocab_size, draft_model.config.vocab_size
     if ours != theirs or _vocabulary(config.model_dir) != _vocabulary(folder):
         raise EngineConfigError(f"draft_model_dir: {folder.name} has another tokenizer than {config.model_dir.name}")
-    return draft_model
+    return with_compiled_steps(draft_model, backend, kept)
 
 
 def make_drafter(

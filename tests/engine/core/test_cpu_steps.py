@@ -9,7 +9,7 @@ import torch
 
 from engine.config import CoreConfig
 from engine.core.batch import RowResult, ScheduledBatch
-from engine.core.cpu_steps import choose_compiled_tokens, kept_weights, settle_steps, typical_step
+from engine.core.cpu_steps import choose_compiled_tokens, follow, kept_weights, settle_steps, typical_step
 from engine.core.machine import Machine, find_machine
 from engine.core.warm_up import made_up_batch
 from tests.engine.core.fakes import FakeClock
@@ -94,7 +94,7 @@ def machine(folder: Path) -> Machine:
 
 @pytest.mark.parametrize("settings", [{}, {"quantization": "int8"}])
 def test_weights_are_kept_for_compiled_steps(folder: Path, machine: Machine, settings: dict[str, str]) -> None:
-    assert kept_weights(config(folder, **settings), machine) is not None
+    assert kept_weights(config(folder, **settings), machine, folder) is not None
 
 
 @pytest.mark.parametrize(
@@ -104,14 +104,14 @@ def test_weights_are_kept_for_compiled_steps(folder: Path, machine: Machine, set
 def test_no_weights_are_kept_where_no_step_will_run_compiled(
     folder: Path, machine: Machine, settings: dict[str, object]
 ) -> None:
-    assert kept_weights(config(folder, **settings), machine) is None
+    assert kept_weights(config(folder, **settings), machine, folder) is None
 
 
 def test_no_weights_are_kept_of_a_model_that_is_large(
     folder: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("engine.core.cpu_steps._MAX_WEIGHT_BYTES", 99)
-    assert kept_weights(config(folder), machine) is None
+    assert kept_weights(config(folder), machine, folder) is None
 
 
 def test_a_step_has_as_many_rows_as_there_may_be_and_the_rest_in_tokens() -> None:
@@ -121,6 +121,14 @@ def test_a_step_has_as_many_rows_as_there_may_be_and_the_rest_in_tokens() -> Non
     shapes = [_step_of(make_step, 8, count).shape() for count in (1, 4, 16, 64)]
     assert [(len(_step_of(make_step, 8, count).rows)) for count in (1, 4, 16, 64)] == [1, 4, 8, 8]
     assert [shape.num_decode_rows + shape.num_prefill_tokens for shape in shapes] == [1, 4, 16, 64]
+
+
+def test_a_draft_model_runs_compiled_as_far_as_the_one_it_drafts_for() -> None:
+    model, draft = Steps(1.0, 1.0, 0.0), Steps(1.0, 1.0, 0.0)
+    model.max_tokens = 16
+    follow(draft, model)  # type: ignore[arg-type]
+    assert draft.max_tokens == 16
+    follow(None, model)  # type: ignore[arg-type]
 
 
 def test_torch_computes_what_is_left_of_a_compiled_step_on_one_thread() -> None:
