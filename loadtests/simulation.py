@@ -23,6 +23,7 @@ from loadtests.measures import percentile
 from loadtests.offered import Slo, prompt_text
 from loadtests.overload import overload_policy
 from loadtests.simulated_engine import SimulatedClient, load_report
+from loadtests.virtual_loop import VirtualLoop
 from loadtests.workload import Offer
 
 _BODY_OVERHEAD = 200
@@ -168,6 +169,7 @@ class Simulation:
     ) -> None:
         """`policy` replaces entries of the bench's own; `keys` are the API keys by tenant."""
         loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop), "a simulation runs in virtual time"
         self._loop = loop
         self._slo = slo
         self._shape = shape
@@ -182,7 +184,7 @@ class Simulation:
             GatewayConfig(policy=path, runtime_dir=folder, log_level="error"),
             log_stream=self._log,
             rng=random.Random(seed),
-            clock=loop.time,
+            clock=loop.clock,
             connect=lambda _id, _reach: self._connect(),
         )
         self._gateway.log.start()
@@ -195,7 +197,7 @@ class Simulation:
     def _connect(self) -> SimulatedClient:
         engine = FastEngine(self._shape, self._loop)
         self.engines.append(engine)
-        return SimulatedClient(engine, self._loop.time)
+        return SimulatedClient(engine, self._loop.clock)
 
     def close(self) -> str | None:
         """The first failure of the gateway itself, if there was one."""
@@ -237,7 +239,7 @@ class Simulation:
 
     async def _serve(self, offer: Offer, due_at: float, outcome: Outcome) -> None:
         self._num_offered += 1
-        call = SimulatedCall(offer, _body(offer, self._num_offered), self._loop.time)
+        call = SimulatedCall(offer, _body(offer, self._num_offered), self._loop.clock)
         await self._gateway.pipeline(call.scope(self._keys.get(offer.tenant)), call.receive, call.send)
         outcome.note(call, self._slo, due_at)
 

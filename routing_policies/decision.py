@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
@@ -13,37 +13,6 @@ Cause = Literal[
 ]  # fmt: skip
 """Why the one that was chosen stood above the others; a metric label."""
 DropReason = Literal["not_ready", "ejected", "full", "already_tried", "too_late"]
-
-
-class ScoreTable(Mapping[str, Mapping[str, float]]):
-    """Candidate → scorer → score, put together when somebody looks: of most decisions nobody does."""
-
-    __slots__ = ("_candidates", "_columns", "_scorers")
-
-    def __init__(self, candidates: Sequence[str], scorers: Sequence[str], columns: Sequence[Sequence[float]]) -> None:
-        """`columns`: of each scorer, its scores in the order of the candidates."""
-        self._candidates = candidates
-        self._scorers = scorers
-        self._columns = columns
-
-    def __getitem__(self, candidate: str) -> Mapping[str, float]:
-        try:
-            row = self._candidates.index(candidate)
-        except ValueError:
-            raise KeyError(candidate) from None
-        return {name: column[row] for name, column in zip(self._scorers, self._columns, strict=True)}
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._candidates)
-
-    def __len__(self) -> int:
-        return len(self._candidates)
-
-    def __repr__(self) -> str:
-        return repr(dict(self))
-
-
-NO_SCORES = ScoreTable((), (), ())
 
 
 class Decision(msgspec.Struct, frozen=True):

@@ -8,6 +8,8 @@ from collections import deque
 from typing import Final
 
 _TINY: Final = 1e-9
+TINY_BUSY_S: Final = _TINY
+"""Less busy time says nothing of a rate."""
 
 
 class BytesPerToken:
@@ -150,12 +152,13 @@ class PeakEwma:
 class DrainRate:
     """Units a second that leave while something waits; idle time does not count, for it says nothing about speed."""
 
-    __slots__ = ("_at", "_busy_s", "_units", "_window_s")
+    __slots__ = ("_at", "_window_s", "busy_s", "units")
 
     def __init__(self, *, window_s: float) -> None:
         self._window_s = window_s
-        self._units = 0.0
-        self._busy_s = 0.0
+        self.units = 0.0
+        """What left lately, and in how much busy time: the older, the less of it."""
+        self.busy_s = 0.0
         self._at: float | None = None
 
     def start(self, now: float) -> None:
@@ -167,14 +170,14 @@ class DrainRate:
         """`units` left; `is_last` when nothing waits any more."""
         busy_s = max(now - (now if self._at is None else self._at), 0.0)
         kept = math.exp(-busy_s / self._window_s)
-        self._units = kept * self._units + units
-        self._busy_s = kept * self._busy_s + busy_s
+        self.units = kept * self.units + units
+        self.busy_s = kept * self.busy_s + busy_s
         self._at = None if is_last else now
 
     @property
     def per_s(self) -> float | None:
         """The rate, None before anything left."""
-        return self._units / self._busy_s if self._busy_s > _TINY else None
+        return self.units / self.busy_s if self.busy_s > TINY_BUSY_S else None
 
 
 class ForecastError:

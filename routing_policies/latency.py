@@ -63,7 +63,7 @@ def _believed(log: float) -> float:
 class TtftModel:
     """Seconds to the first token as a non-negative sum over features, times how slow the machine is just now."""
 
-    __slots__ = ("_gain", "_regression", "error", "terms")
+    __slots__ = ("_regression", "error", "gain", "terms")
 
     def __init__(
         self, prior: Sequence[float], scales: Sequence[float], *, gain: SpeedGain | None = None, decay: float = 0.995
@@ -72,14 +72,15 @@ class TtftModel:
         self._regression = NonNegativeRegression(prior, scales, decay=decay)
         self.terms: Sequence[float] = self._regression.terms
         """Seconds for each feature's unit, as learned so far: the regression changes them in place."""
-        self._gain = gain or SpeedGain()
+        self.gain = gain or SpeedGain()
+        """What the sum over the terms is multiplied by."""
         self.error = _FIRST_ERROR
         """Recent mean of |log(forecast / measured)|."""
 
     def predict_s(self, now: float, features: Sequence[float]) -> float:
         """The forecast."""
         plain_s: float = sum(map(mul, self.terms, features))
-        return plain_s * self._gain.value(now)
+        return plain_s * self.gain.value(now)
 
     def plain_s(self, features: Sequence[float]) -> float:
         """The forecast at the machine's usual speed."""
@@ -89,9 +90,9 @@ class TtftModel:
         """The first token came `seconds` after a request with these features was sent."""
         plain_s = self._regression.predict(features)
         if plain_s > 0.0:
-            missed = abs(math.log(max(seconds, _TINY_S) / (plain_s * self._gain.value(now))))
+            missed = abs(math.log(max(seconds, _TINY_S) / (plain_s * self.gain.value(now))))
             self.error += _ERROR_STEP * (min(missed, _MAX_LOG_RATIO) - self.error)
-            self._gain.observe(now, seconds / plain_s)
+            self.gain.observe(now, seconds / plain_s)
         self._regression.observe(features, seconds)
 
 
@@ -105,22 +106,24 @@ def blended(first: tuple[float, float], second: tuple[float, float]) -> float:
 class TpotModel:
     """Seconds per output token as a function of the rows that run together."""
 
-    __slots__ = ("_gain", "_regression")
+    __slots__ = ("_regression", "gain", "terms")
 
     _PRIOR: Final = (0.02, 0.0003)
 
     def __init__(self) -> None:
         self._regression = NonNegativeRegression(self._PRIOR, (1.0, 16.0), decay=0.99)
-        self._gain = SpeedGain()
+        self.terms: Sequence[float] = self._regression.terms
+        """Seconds for a token, and for each row beside; changed in place."""
+        self.gain = SpeedGain()
 
     def predict_s(self, now: float, rows: float) -> float:
         """Seconds a token beside `rows` rows, its own included."""
-        first, each = self._regression.terms  # asked for several times a request
-        return (first + each * rows) * self._gain.value(now)
+        first, each = self.terms
+        return (first + each * rows) * self.gain.value(now)
 
     def plain_s(self, rows: float) -> float:
         """The same at the machine's usual speed."""
-        first, each = self._regression.terms
+        first, each = self.terms
         return first + each * rows
 
     def observe(self, now: float, rows: float, seconds: float) -> None:
@@ -128,5 +131,5 @@ class TpotModel:
         features = (1.0, rows)
         plain_s = self._regression.predict(features)
         if plain_s > 0.0:
-            self._gain.observe(now, seconds / plain_s)
+            self.gain.observe(now, seconds / plain_s)
         self._regression.observe(features, seconds)

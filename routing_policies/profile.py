@@ -5,10 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import mul
 from typing import Final
 
-from routing_policies.decision import NO_SCORES, Cause, Decision, DropReason, ScoreTable
+from routing_policies.decision import Cause, Decision, DropReason
 from routing_policies.document import Cascade, ScorerName, Select, SelectPolicy
 from routing_policies.filters.base import Filter
 from routing_policies.filters.capacity import Capacity
@@ -18,6 +17,7 @@ from routing_policies.filters.untried import Untried
 from routing_policies.pickers.base import Picker
 from routing_policies.pickers.best import Best
 from routing_policies.pickers.proportional import Proportional
+from routing_policies.ranking import Ranking, ScoreTable, Totals, Weighing
 from routing_policies.scorers.affinity import Affinity
 from routing_policies.scorers.base import Explaining, Scorer
 from routing_policies.scorers.canary import CanaryShare
@@ -74,11 +74,9 @@ class Profile:
     """Whether it matters which conversation, or whose, a request belongs to."""
     looks_at_quality: bool = field(init=False)
     """Whether it matters how good the candidates' answers are."""
-    names: tuple[str, ...] = field(init=False)
-    """Of the scorers, in their order."""
-    weights: tuple[float, ...] = field(init=False)
-    whole_weight: float = field(init=False)
-    """Of all scorers together."""
+    weighing: Weighing = field(init=False)
+    takes_best: bool = field(init=False)
+    """Whether the highest total wins, and nothing has to be known of the others but that theirs are lower."""
     explaining: Explaining | None = field(init=False)
     """The scorer that counts most, where it says why it thinks well of a candidate."""
     needs_ask: bool = field(init=False)
@@ -86,17 +84,17 @@ class Profile:
 
     def __post_init__(self) -> None:
         scorers = [weighted.scorer for weighted in self.scorers]
-        only_order = isinstance(self.picker, Best) and [type(scorer) for scorer in scorers] == [Order]
+        takes_best = isinstance(self.picker, Best)
+        only_order = takes_best and [type(scorer) for scorer in scorers] == [Order]
         looks_ahead = any(isinstance(scorer, _AHEAD) for scorer in scorers)
         looks_back = any(isinstance(scorer, _BACK) for scorer in scorers)
-        weights = tuple(weighted.weight for weighted in self.scorers)
         object.__setattr__(self, "looks_at_key", any(isinstance(scorer, _BY_KEY) for scorer in scorers))
         object.__setattr__(self, "looks_at_quality", any(isinstance(scorer, _BY_QUALITY) for scorer in scorers))
         leading = scorers[0] if scorers else None
         object.__setattr__(self, "explaining", leading if isinstance(leading, Explaining) else None)
-        object.__setattr__(self, "names", tuple(scorer.name for scorer in scorers))
-        object.__setattr__(self, "weights", weights)
-        object.__setattr__(self, "whole_weight", sum(weights))
+        weighing = Weighing([(weighted.scorer, weighted.weight) for weighted in self.scorers])
+        object.__setattr__(self, "weighing", weighing)
+        object.__setattr__(self, "takes_best", takes_best)
         object.__setattr__(self, "takes_first", only_order)
         object.__setattr__(self, "looks_ahead", looks_ahead)
         object.__setattr__(self, "looks_back", looks_back)
@@ -113,7 +111,7 @@ class Profile:
             else:
                 dropped[view.id] = reason
         if not kept:
-            return Decision(deployment=None, policy=self.name, dropped=dropped, scores=NO_SCORES, totals={})
+            return Decision(deployment=None, policy=self.name, dropped=dropped, scores={}, totals={})
         return self._choose(kept, dropped, attempt, rng)
 
     def decide_among(self, views: Sequence[DeploymentView], attempt: Attempt, rng: random.Random) -> Decision:
@@ -128,17 +126,10 @@ class Profile:
         rng: random.Random,
     ) -> Decision:
         """By each candidate's scores, and their weighted mean."""
-        weights, whole = self.weights, self.whole_weight
-        columns = [weighted.scorer.scores(views, attempt) for weighted in self.scorers]
-        candidates = [view.id for view in views]
-        totals: dict[str, float] = {}
-        for candidate, row in zip(candidates, zip(*columns, strict=True), strict=True):
-            total = sum(map(mul, weights, row)) / whole
-            assert 0.0 <= total <= 1.0001, f"a score of {candidate} is out of range: {row}"
-            totals[candidate] = total if total < 1.0 else 1.0  # rounding may leave a crumb above a whole
-        chosen = self.picker.pick(totals, rng)
+        ranking = Ranking(self.weighing, views, attempt)
+        chosen = ranking.leader() if self.takes_best else self.picker.pick(ranking.totals, rng)
         cause: Cause = "first" if self.explaining is None else self._cause(chosen, views, attempt)
-        return Decision(chosen, self.name, dropped, ScoreTable(candidates, self.names, columns), totals, cause)
+        return Decision(chosen, self.name, dropped, ScoreTable(ranking), Totals(ranking), cause)
 
     def _cause(self, chosen: str, views: Sequence[DeploymentView], attempt: Attempt) -> Cause:
         """What the scorer that counts most says of the one that was chosen."""

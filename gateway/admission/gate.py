@@ -78,9 +78,8 @@ class Gate:
         if not has_target and (not claim.lane.is_full or rules.on_overload == _SHED_ONLY):
             return Admitted(request, claim)
         now = self._clock()
-        form = Form(request, ask, (planned,))
-        looks = self._look(now, form)
-        best = looks.best
+        looks = self._lookout.look(now, planned, ask, is_stream=request.stream)
+        form, best = Form(request, ask, (planned,)), looks.best
         if best is None:
             best = self._lookout.coming(now, planned, ask, is_stream=request.stream)
             if best is None:  # nobody is fit: the router says so, or finds a fallback
@@ -88,12 +87,12 @@ class Gate:
             looks = Outlooks(best, _NOBODY, planned)  # it waits for the start, if that is in time
         if _may_go(form, best):
             return self._admit(turn, form, looks)
-        return self._degrade(turn, now, form, looks)
+        return self._degrade(turn, now, form, best)
 
-    def _degrade(self, turn: Turn, now: float, whole: Form, looks: Outlooks) -> Admitted:
-        """In the first lesser form that would be in time; raises Shed when there is none, unless late is better."""
-        form, best = whole, looks.best
-        assert best is not None, "somebody was looked at"
+    def _degrade(self, turn: Turn, now: float, whole: Form, best: Outlook) -> Admitted:
+        """In the first lesser form that would be in time; raises Shed when there is none, unless late is better. `best`
+        is of the whole form."""
+        form = whole
         steps = whole.ask.claim.lane.rules.on_overload
         for step in steps:
             if step == "shed":

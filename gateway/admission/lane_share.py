@@ -99,7 +99,6 @@ class LaneShare:
     __slots__ = (
         "_cautioned_at",
         "_load",
-        "_shared_until",
         "_trickle",
         "by_tenant",
         "caution",
@@ -112,6 +111,7 @@ class LaneShare:
         "paces",
         "queue",
         "reserve",
+        "shared_until",
         "sparse",
         "spent",
         "tokens",
@@ -142,7 +142,8 @@ class LaneShare:
         """Of short prompts and of long ones: in the deployment they do not wait for each other."""
         self.opened_at = -math.inf
         """When the last permit went out."""
-        self._shared_until = -math.inf
+        self.shared_until = -math.inf
+        """Until then several tenants count as using the lane."""
         self._load = 1.0
         """What a token that is out counts against the limit for a tenant above a fair part."""
         self._trickle = 0.0
@@ -158,8 +159,8 @@ class LaneShare:
             self.limit.note_size(claim.tokens)
             self._trickle = 0.0
         if len(self.by_tenant) > 1:
-            self._shared_until = now + SHARED_S
-        self._load = 1.0 / (1.0 - SPARSE_MARGIN) if now < self._shared_until else 1.0
+            self.shared_until = now + SHARED_S
+        self._load = 1.0 / (1.0 - SPARSE_MARGIN) if now < self.shared_until else 1.0
         pace = self.paces[claim.is_long]
         if claim.prompt_tokens <= 0:
             pace.sent_at = now
@@ -204,7 +205,7 @@ class LaneShare:
 
     def is_crowding(self, tenant: str, now: float) -> bool:
         """Whether the tenant holds more than a fair part of a lane that others use as well."""
-        return now < self._shared_until and not self.is_sparse(tenant)
+        return now < self.shared_until and not self.is_sparse(tenant)
 
     def is_paced(self, tenant: str, is_long: bool, now: float) -> bool:
         """Whether the tenant's next prompt of the kind has to wait until others were read: of its own kind, or, for a
@@ -219,13 +220,13 @@ class LaneShare:
     def note_ttft(self, now: float, claim: Claim, measured_s: float, expected_s: float) -> None:
         """A first token came: learn whether forecasts hold, and whether those that ask rarely notice the others."""
         self.overrun.note(now, claim)
-        if self.limit is not None and now < self._shared_until and self.is_sparse(claim.tenant):
+        if self.limit is not None and now < self.shared_until and self.is_sparse(claim.tenant):
             self.limit.note_delayed(now, measured_s, expected_s, NOTICED_S, self.tokens)
 
     def part_of_time(self, tenant: str, now: float) -> float:
         """Of the time to a target, what a tenant may expect to use: less than all of it, above a fair part of a lane
         that others use as well."""
-        return 1.0 if now >= self._shared_until or self.is_sparse(tenant) else CROWDED_PART
+        return 1.0 if now >= self.shared_until or self.is_sparse(tenant) else CROWDED_PART
 
     def is_sparse(self, tenant: str) -> bool:
         """Whether a tenant holds less than a fair part of what the lane holds here."""

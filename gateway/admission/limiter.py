@@ -106,7 +106,8 @@ class Limiter:
         wait_s = 0.0
         if ledger.waiting or not ledger.may_start(share, tenant, is_long or claim.is_long, now):
             wait_s = ledger.wait_s(now, claim, hold_s, is_long=is_long) or 0.0
-        return wait_s, share.overrun.ratio / share.part_of_time(tenant, now)
+        ratio = share.overrun.ratio
+        return wait_s, ratio if now >= share.shared_until else ratio / share.part_of_time(tenant, now)
 
     def is_crowding(self, now: float, claim: Claim) -> bool:
         """Whether the tenant holds more than a fair part of a lane that others use as well."""

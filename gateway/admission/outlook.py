@@ -146,21 +146,29 @@ class Lookout:
         return Outlooks(best, frozenset(late) if late else _NOBODY, planned)
 
     def _outlook(self, now: float, option: Candidate, ask: Ask, *, is_stream: bool) -> Outlook:
+        # Few helpers: it runs for every candidate that is looked at.
         live, claim = option.live, ask.claim
-        lane, forecast, limiter, price = claim.lane, live.forecast, live.limiter, ask.price_at(live.id)
-        if (lane_tpot_s := lane.rules.tpot_slo_s) is not None:
-            target_s = live.row_bound.target_due(now, lane_tpot_s)
+        lane, forecast, limiter, bound = claim.lane, live.forecast, live.limiter, live.row_bound
+        price = ask.price_at(live.id) if ask.held_tokens else ask.price
+        lane_tpot_s, wanted_tpot_s = lane.rules.tpot_slo_s, ask.tpot_slo_s
+        if lane_tpot_s is not None and (now >= bound.due_at or lane_tpot_s < bound.tightest_s):
+            target_s = bound.target_due(now, lane_tpot_s)
             if target_s is not None:
                 limiter.bound_rows(rows_within(forecast, now, target_s))
                 limiter.set_room(forecast.step_tokens(now))
         made = forecast.look(now, price.uncached_tokens, lane.engine_lane)
         ttft_s = service_s = hold_s = made.seconds
         tpot_s, is_too_slow = made.tpot_s, False
-        if not is_stream or ask.tpot_slo_s is not None:
+        if not is_stream or wanted_tpot_s is not None:
             hold_s = ttft_s + (price.output_tokens - 1 if price.output_tokens > 1 else 0) * tpot_s
             if not is_stream:
                 service_s = hold_s
-            is_too_slow = _is_too_slow(tpot_s, ask)
+            # The lane's own target bounds the rows instead.
+            is_too_slow = (
+                wanted_tpot_s is not None
+                and tpot_s > wanted_tpot_s
+                and (lane_tpot_s is None or wanted_tpot_s < lane_tpot_s)
+            )
         is_long = is_stream and price.uncached_tokens > LONG_PROMPT_TOKENS
         wait_s, demand_ratio = limiter.prospect(now, claim, hold_s, is_long=is_long)
         in_time = False
@@ -184,9 +192,3 @@ def lateness(now: float, claim: Claim, wait_s: float, ttft_s: float, first_byte_
         other = first_byte_s / left_s if left_s > 0.0 else math.inf
         ratio = other if other > ratio else ratio
     return ratio / RETRY_SHARE if claim.is_retry and wait_s > 0.0 else ratio
-
-
-def _is_too_slow(tpot_s: float, ask: Ask) -> bool:
-    """Whether tokens would come slower than this client wants them; the lane's own target bounds the rows instead."""
-    wanted_s, lane_s = ask.tpot_slo_s, ask.claim.lane.rules.tpot_slo_s
-    return wanted_s is not None and tpot_s > wanted_s and (lane_s is None or wanted_s < lane_s)

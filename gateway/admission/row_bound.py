@@ -16,20 +16,22 @@ KEPT_ROWS_DIVISOR: Final = 16
 class RowBound:
     """When one deployment's bound is worked out anew, and for which target: the tightest that was asked for since."""
 
-    __slots__ = ("_due_at", "_tightest_s")
+    __slots__ = ("due_at", "tightest_s")
 
     def __init__(self) -> None:
-        self._due_at = -math.inf
-        self._tightest_s = math.inf
+        self.due_at = -math.inf
+        """When it is next worked out."""
+        self.tightest_s = math.inf
+        """A target that is no tighter changes nothing before that."""
 
     def target_due(self, now: float, tpot_slo_s: float) -> float | None:
         """The target for which to work out the bound now, None when it is too soon."""
-        if tpot_slo_s < self._tightest_s:
-            self._tightest_s = tpot_slo_s
-        if now < self._due_at:
+        if tpot_slo_s < self.tightest_s:
+            self.tightest_s = tpot_slo_s
+        if now < self.due_at:
             return None
-        self._due_at = now + REFRESH_S
-        target_s, self._tightest_s = self._tightest_s, tpot_slo_s
+        self.due_at = now + REFRESH_S
+        target_s, self.tightest_s = self.tightest_s, tpot_slo_s
         return target_s
 
 

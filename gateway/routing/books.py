@@ -6,7 +6,7 @@ from collections import OrderedDict, deque
 from typing import Final
 
 from gateway.routing.flight import Flight
-from routing_policies.estimators import DrainRate
+from routing_policies.estimators import TINY_BUSY_S, DrainRate
 
 _RATE_WINDOW_S: Final = 5.0
 _MAX_OVERTAKEN: Final = 8
@@ -86,10 +86,11 @@ class PromptQueue:
         if oldest is not None and oldest.is_stream:
             forecast_s = oldest.forecast_ttft_s
             late = (now - oldest.sent_at) / (forecast_s if forecast_s > TINY_S else TINY_S)
-        rate, tokens = self._drain.per_s, self.tokens
-        if rate is None:
+        drain, tokens = self._drain, self.tokens
+        busy_s = drain.busy_s
+        if busy_s <= TINY_BUSY_S:
             return float(tokens), late
-        left, least = tokens - rate * (now - self._head_since), _LEAST_LEFT * tokens
+        left, least = tokens - drain.units / busy_s * (now - self._head_since), _LEAST_LEFT * tokens
         return left if left > least else least, late
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from operator import mul
 from typing import Final
 
 from gateway.routing.books import TINY_S, Books
@@ -106,7 +107,9 @@ class DeploymentForecast:
     def look(self, now: float, uncached_tokens: int, lane: str = DEFAULT_LANE) -> TtftForecast:
         """All that is forecast for a request that is sent now; the wait for a permit of this gateway is not in it. The
         gate, the router and whoever sends ask for the same within microseconds: it is worked out once."""
-        lane, made = _lane_of(uncached_tokens, lane), self._last
+        if uncached_tokens > LONG_PROMPT_TOKENS or lane not in ENGINE_LANES:
+            lane = _lane_of(uncached_tokens, lane)
+        made = self._last
         if (
             made is None
             or made.uncached_tokens != uncached_tokens
@@ -308,7 +311,8 @@ class DeploymentForecast:
     def _make(self, now: float, uncached_tokens: int, lane: str) -> TtftForecast:
         # One function without helpers: it runs for every candidate that is looked at for a request, and is the larger
         # part of what a decision costs.
-        books, own_model = self._books, self._by_books[lane]
+        books, own_model, tpot = self._books, self._by_books[lane], self._tpot
+        first_s, each_s = tpot.terms
         ahead, others, late_ratio, latest_ratio = books.look(now, lane)  # first: it may find that answers have begun
         num_rows, num_pending = books.rows, books.num_pending
         rows, num_running = float(num_rows), num_rows
@@ -320,7 +324,7 @@ class DeploymentForecast:
             if num_pending:
                 unread = ahead + others
                 in_step_s = own_model.terms[_OWN_PROMPT] * (unread if unread < _STEP_TOKENS else _STEP_TOKENS)
-            step_s = self._tpot.plain_s(num_rows or 1) + in_step_s
+            step_s = first_s + each_s * (num_rows or 1) + in_step_s
             gone_s = now - self._pulse.at
             if gone_s < 0.0:  # an event loop may read its clock a moment later than we ours
                 gone_s = 0.0
@@ -338,7 +342,8 @@ class DeploymentForecast:
             beyond if beyond > 0.0 else 0.0,
             step_left_s,
         )
-        seconds, reported = own_model.predict_s(now, features), None
+        seconds: float = sum(map(mul, own_model.terms, features)) * own_model.gain.value(now)
+        reported = None
         report = self._report
         if report is not None and now - self._report_at <= REPORT_FRESH_S:
             if report.num_running > num_rows:
@@ -351,7 +356,7 @@ class DeploymentForecast:
                 seconds = blended((seconds, own_model.error), (model.predict_s(now, reported), model.error))
         if late_ratio > _OVERDUE_RATIO:  # who is next in the lane waits far longer than was forecast: this one will too
             seconds *= late_ratio
-        tpot_s = self._tpot.predict_s(now, num_running + 1)
+        tpot_s = (first_s + each_s * (num_running + 1)) * tpot.gain.value(now)
         return TtftForecast(now, lane, uncached_tokens, num_pending, seconds, features, reported, tpot_s, latest_ratio)
 
     def _idle_ttft_s(self, now: float, lane: str) -> float:

@@ -34,10 +34,12 @@ class Shortlist:
         """Fit ones only: those that are preferred for what they hold, then the drawn; None when so few are fit that all
         should be looked at."""
         found: list[Candidate] = []
-        options, num = self._options, len(self._options)
+        options, num, is_first = self._options, len(self._options), attempt is FIRST_ATTEMPT
         for _ in range(_MAX_DRAWS):
             option = options[int(rng.random() * num)]
-            if option not in found and _is_fit(option.live, attempt, now):
+            live = option.live  # the usual case of `_is_fit`, without a call: this runs for every request
+            is_usual = is_first and live.is_ready and live.health.is_fit
+            if (is_usual or _is_fit(live, attempt, now)) and option not in found:
                 found.append(option)
                 if len(found) == NUM_DRAWN:
                     break

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final
 
 from routing_policies.views import FIRST_ATTEMPT, Attempt, DeploymentView
 
 FLOOR_S: Final = 0.001
 """Below it forecasts do not differ."""
+_forecast_of: Final = attrgetter("forecast_ttft_s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +24,7 @@ class Latency:
 
     def scores(self, views: Sequence[DeploymentView], attempt: Attempt = FIRST_ATTEMPT) -> list[float]:
         """shortest forecast / forecast; 0 without one, unless nobody has one."""
-        return relative([view.forecast_ttft_s for view in views], FLOOR_S)
+        return relative(list(map(_forecast_of, views)), FLOOR_S)
 
 
 def relative(seconds: Sequence[float | None], floor_s: float) -> list[float]:

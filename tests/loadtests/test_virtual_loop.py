@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from loadtests.virtual_loop import NothingLeft, run_virtual
+from loadtests.virtual_loop import NothingLeft, VirtualLoop, run_virtual
 
 
 def test_an_hour_of_sleep_takes_no_time() -> None:
@@ -52,3 +52,26 @@ def test_waiting_for_what_never_comes_is_an_error_at_once() -> None:
 
     with pytest.raises(NothingLeft):
         run_virtual(main())
+
+
+def test_timers_that_are_called_off_neither_fire_nor_stay() -> None:
+    async def main() -> tuple[int, int]:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        fired: list[int] = []
+        timers = [loop.call_later(3600.0 + number % 7, fired.append, number) for number in range(10_000)]
+        for number, timer in enumerate(timers):
+            if number % 100:
+                timer.cancel()
+        num_kept = len(loop._timers)
+        await asyncio.sleep(4000.0)
+        timers[0].cancel()  # its time is over: nothing happens
+        assert fired == sorted(range(0, 10_000, 100), key=lambda number: number % 7), (
+            "by instant, then as they were set"
+        )
+        return len(fired), num_kept
+
+    num_fired, num_kept = run_virtual(main())
+
+    assert num_fired == 100
+    assert num_kept < 2_500, "a long simulation would drag along every timeout that was not needed"
