@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections import deque
 from typing import Final
 
@@ -58,7 +58,7 @@ class BytesPerToken:
 class OutputForecast:
     """How long answers get, as a fading histogram with bounds a quarter of an octave apart."""
 
-    __slots__ = ("_counts", "_means", "_num_new", "_total")
+    __slots__ = ("_counts", "_filled", "_means", "_num_new", "_total")
 
     PRIOR_TOKENS: Final = 256.0
     """Of a route that has not answered yet."""
@@ -70,7 +70,10 @@ class OutputForecast:
 
     def __init__(self) -> None:
         self._counts = [0.0] * (len(self._BOUNDS) + 1)
-        self._counts[bisect_left(self._BOUNDS, self.PRIOR_TOKENS)] = self._PRIOR_WEIGHT
+        prior = bisect_left(self._BOUNDS, self.PRIOR_TOKENS)
+        self._counts[prior] = self._PRIOR_WEIGHT
+        self._filled = [prior]
+        """Where counts are not 0, in order."""
         self._total = self._PRIOR_WEIGHT
         self._means: dict[int | None, int] = {}
         """By limit, as of a few answers ago: the sum over the histogram costs more than it changes."""
@@ -81,7 +84,10 @@ class OutputForecast:
         # Instead of fading every count, new ones weigh more; brought back before the numbers grow out of hand.
         weight = self._total * (1.0 / self._DECAY - 1.0)
         weight = max(weight, 1.0)
-        self._counts[bisect_left(self._BOUNDS, max(num_tokens, 1.0))] += weight
+        place = bisect_left(self._BOUNDS, max(num_tokens, 1.0))
+        if not self._counts[place]:
+            insort(self._filled, place)
+        self._counts[place] += weight
         self._total += weight
         self._num_new += 1
         if self._num_new >= self._REFRESH_EVERY or len(self._means) > self._MAX_MEANS:
@@ -89,6 +95,7 @@ class OutputForecast:
             self._means.clear()
         if self._total > 1e9:
             self._counts = [count / 1e9 for count in self._counts]
+            self._filled = [place for place, count in enumerate(self._counts) if count]
             self._total /= 1e9
 
     def mean_tokens(self, limit: int | None) -> int:
@@ -100,9 +107,10 @@ class OutputForecast:
 
     def _mean_tokens(self, bound: float) -> int:
         total = 0.0
-        for count, upper in zip(self._counts, (*self._BOUNDS, self._BOUNDS[-1]), strict=True):
-            if count:
-                total += count * min(upper * _MIDDLE, bound)
+        counts = self._counts
+        for place in self._filled:
+            middle = _MIDDLES[place]
+            total += counts[place] * (middle if middle < bound else bound)
         return max(1, round(total / self._total))
 
     def quantile_tokens(self, share: float, limit: int | None) -> int:
@@ -119,7 +127,8 @@ class OutputForecast:
         return self._BOUNDS[-1]
 
 
-_MIDDLE: Final = 2 ** (-1 / 8)
+_MIDDLES: Final = tuple(upper * 2 ** (-1 / 8) for upper in (*OutputForecast._BOUNDS, OutputForecast._BOUNDS[-1]))
+"""Of each count the length that it stands for."""
 
 
 class PeakEwma:

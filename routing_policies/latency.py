@@ -93,14 +93,15 @@ class TtftModel:
             missed = abs(math.log(max(seconds, _TINY_S) / (plain_s * self.gain.value(now))))
             self.error += _ERROR_STEP * (min(missed, _MAX_LOG_RATIO) - self.error)
             self.gain.observe(now, seconds / plain_s)
-        self._regression.observe(features, seconds)
+        self._regression.observe(features, seconds, plain_s)
 
 
 def blended(first: tuple[float, float], second: tuple[float, float]) -> float:
     """Two forecasts, each with its recent error, as one: whoever was better lately weighs far more, for both are wrong
     about the same requests and little evens out."""
-    ours, theirs = (1.0 / (error * error + _ERROR_FLOOR) ** 2 for _, error in (first, second))
-    return (first[0] * ours + second[0] * theirs) / (ours + theirs)
+    (first_s, error), (second_s, other_error) = first, second
+    ours, theirs = 1.0 / (error * error + _ERROR_FLOOR) ** 2, 1.0 / (other_error * other_error + _ERROR_FLOOR) ** 2
+    return (first_s * ours + second_s * theirs) / (ours + theirs)
 
 
 class TpotModel:
@@ -132,4 +133,4 @@ class TpotModel:
         plain_s = self._regression.predict(features)
         if plain_s > 0.0:
             self.gain.observe(now, seconds / plain_s)
-        self._regression.observe(features, seconds)
+        self._regression.observe(features, seconds, plain_s)

@@ -51,9 +51,10 @@ class NonNegativeRegression:
         total: float = sum(map(mul, self.terms, features))
         return total
 
-    def observe(self, features: Sequence[float], target: float) -> None:
-        """Learn from one sample, `target` > 0."""
-        predicted = self.predict(features)
+    def observe(self, features: Sequence[float], target: float, predicted: float | None = None) -> None:
+        """Learn from one sample, `target` > 0; `predicted` is what `predict` says of it, where it was asked already."""
+        if predicted is None:
+            predicted = self.predict(features)
         target = min(target, _OUTLIER_RATIO * predicted) if self._num_samples >= _MIN_SAMPLES else target
         unit = 1.0 / max(predicted, target, _TINY)
         gram, moments = self._gram, self._moments

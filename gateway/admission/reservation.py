@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from gateway.admission.slice import Needs, Slice
     from gateway.admission.tenant_quota import TenantQuota
+
+_bucket_of: Final = attrgetter("bucket")
 
 
 class Reservation:
@@ -18,7 +21,7 @@ class Reservation:
         self._quota: TenantQuota | None = quota
         self._slices = slices
         self._needs = needs
-        self._buckets = [part.bucket for part in slices]
+        self._buckets = list(map(_bucket_of, slices))
 
     @property
     def is_open(self) -> bool:

@@ -114,9 +114,13 @@ class AffinityIndex:
     def held_chars(self, prefix: Prefix) -> Mapping[str, int]:
         """By deployment, the characters of the longest beginning that was sent there."""
         held: dict[str, int] = {}
-        holders = self._holders
+        find, before = self._holders.get, None
         for cut, num_chars in reversed(prefix):
-            for deployment in holders.get(cut, ()):
+            found = find(cut)
+            if found is None or found is before:  # nobody, or nobody else: cuts of one request share what they lead to
+                continue
+            before = found
+            for deployment in found:
                 if deployment not in held:
                     held[deployment] = num_chars
         return held

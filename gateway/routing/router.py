@@ -108,18 +108,16 @@ class Router:
         """The same, with who holds how much of the conversation, where that matters to anybody."""
         if not self._tracks_prefixes:
             return ask
-        price, tenant = ask.price, ask.claim.tenant
+        price, tenant, affinity = ask.price, ask.claim.tenant, self._affinity
         prefix, session = prefix_of(request, tenant), session_of(request, tenant)
-        held = self._affinity.held_chars(prefix)
-        if held:
+        held: dict[str, int] = {}
+        if chars := affinity.held_chars(prefix):
             per_char = price.prompt_tokens / max(prefix[-1][1], 1)
-            known = self._deployments
-            held = {
-                name: int(num_chars * per_char * live.forecast.cache_trust)
-                for name, num_chars in held.items()
-                if (live := known.get(name)) is not None
-            }
-        last = self._affinity.last_of(session)
+            for name, num_chars in chars.items():
+                live = self._deployments.get(name)
+                if live is not None:
+                    held[name] = int(num_chars * per_char * live.forecast.cache_trust)
+        last = None if session is None else affinity.last_of(session)
         return Ask(price, ask.claim, held, prefix, session, last, ask.tpot_slo_s, ask.key, ask.verdict)
 
     def pick(

@@ -70,6 +70,17 @@ def test_lengths_stay_finite_for_ever() -> None:
     assert outputs.mean_tokens(None) == pytest.approx(60, rel=0.1)
 
 
+def test_a_length_that_had_faded_to_nothing_counts_once_when_it_comes_back() -> None:
+    forecast = OutputForecast()
+    forecast.observe(10_000)
+    for _ in range(80_000):
+        forecast.observe(10)
+    for _ in range(8):  # until the mean is worked out anew
+        forecast.observe(10_000)
+
+    assert forecast.mean_tokens(None) == pytest.approx(10 + (1 - 0.99**8) * 10_000, rel=0.15)
+
+
 def test_a_peak_is_taken_at_once_and_forgotten_slowly() -> None:
     peak = PeakEwma(decay_s=2.0, value=1.0)
     peak.observe(0.0, 10.0)
