@@ -1,9 +1,10 @@
 """What an index of very many entries costs the event loop beside it: while it is loaded, while it grows, while it is
 saved, while a third of it is replaced, and while it is dropped.
 
-A tick is due every half millisecond; how late it comes is a pause. Its own part is what other threads of this process
-computed meanwhile: the rest is the machine's, which gave the core to somebody else. While the index grows every tick
-also adds an entry and removes it again, as requests do, and waits for whoever is at work in the index.
+A tick is due every half millisecond; how late it comes is a pause. Its own part is at most what other threads of this
+process computed meanwhile: the rest is the machine's, which gave the core to somebody else, as the pauses of a loop
+beside which nothing is done (`idle`) show too. While the index grows every tick also adds an entry and removes it
+again, as requests do, and waits for whoever is at work in the index.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ _TICK_S: Final = 0.0005
 _AT_ONCE: Final = 20
 """Rows added between two ticks."""
 _REPLACED_AT_ONCE: Final = 2000
+_IDLE_S: Final = 2.0
 _MEGABYTE: Final = 1e6
 
 
@@ -77,6 +79,8 @@ async def measured_pauses(
     os.link(path, copy)  # a save replaces the name and leaves the file
     try:
         file, loading, growing, saving = IndexFile(copy, dimensions=dimensions), Pauses(), Pauses(), Pauses()
+        idle = Pauses()
+        await idle.watch(asyncio.sleep(_IDLE_S))
         before = resident_bytes()
         index, problem = await loading.watch(file.load(encoder_id))
         if problem is not None:
@@ -98,7 +102,7 @@ async def measured_pauses(
         await dropping.watch(_drop(index, file))
     finally:
         copy.unlink(missing_ok=True)
-    shown = {**loading.shown("load"), **growing.shown("growth"), **saving.shown("save")}
+    shown = {**idle.shown("idle"), **loading.shown("load"), **growing.shown("growth"), **saving.shown("save")}
     shown |= {**replacing.shown("replace"), **dropping.shown("drop")}
     return {**shown, "peak_memory_mb": (peak - before) / _MEGABYTE}
 
