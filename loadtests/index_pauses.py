@@ -1,7 +1,7 @@
 """What an index of very many entries costs the event loop beside it: while it is loaded, while it grows, while it is
 saved, while a third of it is replaced, and while it is dropped.
 
-A tick is due every half millisecond; how late it comes is a pause. Its own part is at most what other threads of this
+A tick is due every millisecond; how late it comes is a pause. Its own part is at most what other threads of this
 process computed meanwhile: the rest is the machine's, which gave the core to somebody else, as the pauses of a loop
 beside which nothing is done (`idle`) show too. While the index grows every tick also adds an entry and removes it
 again, as requests do, and waits for whoever is at work in the index.
@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from array import array
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +25,8 @@ from loadtests.vector_source import Matrix
 
 T = TypeVar("T")
 
-_TICK_S: Final = 0.0005
+_TICK_S: Final = 0.001
+"""A loop that counts in milliseconds makes less than one into none at all, and of waiting a race."""
 _AT_ONCE: Final = 20
 """Rows added between two ticks."""
 _REPLACED_AT_ONCE: Final = 2000
@@ -36,8 +38,8 @@ _MEGABYTE: Final = 1e6
 class Pauses:
     """Seconds that each tick was late, and how many of them other threads of this process computed."""
 
-    late_s: list[float] = field(default_factory=list)
-    own_s: list[float] = field(default_factory=list)
+    late_s: array[float] = field(default_factory=lambda: array("d"))
+    own_s: array[float] = field(default_factory=lambda: array("d"))
 
     async def watch(self, work: Awaitable[T], on_tick: Callable[[], object] = lambda: None) -> T:
         """The work's result."""
