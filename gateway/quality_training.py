@@ -16,8 +16,9 @@ from gateway.embedding.installed import InstalledEncoder
 from gateway.embedding.model_files import EncoderUnavailable
 from routing_policies.quality.confidence import TokenOdds
 from routing_policies.quality.model import PairModel
+from routing_policies.quality.outcome import Outcome, outcome_of
 from routing_policies.quality.prompt import Prompt
-from routing_policies.quality.training import Outcome, Trainer, outcome_of
+from routing_policies.quality.training import Trainer
 
 MIN_PROMPTS = 200
 _BATCH = 16

@@ -36,7 +36,7 @@ from routing_policies.quality.prompt import Prompt
 _SMALL: Final = "penstock-small"
 _LARGE: Final = "penstock-large"
 _SEED: Final = 977
-MIN_QUALITY: Final = 0.955
+MIN_QUALITY: Final = 0.93
 """As in the preset `small-first`."""
 _PARTS: Final = ("bundled", "random", "left_out", "in_place")
 

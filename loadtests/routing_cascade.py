@@ -29,7 +29,7 @@ _GRID: Final = ((0.9, 0.92, 0.93, 0.94, 0.95, 0.96), (0.2, 0.3, 0.4), (0.7, 0.9)
 class Ratios(msgspec.Struct, frozen=True):
     """What a cascade goes by."""
 
-    min_quality: float = 0.94
+    min_quality: float = 0.935
     skip_below: float = 0.3
     """Both as in the preset `small-first`."""
     sure: float = SURE_RATIO

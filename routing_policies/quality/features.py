@@ -18,11 +18,11 @@ NUMBERS: Final = (
     *("chars", "all_chars", "turns", "system", "tools", "earlier_chars", "lines", "words", "sentences", "last_words"),
     *("numbers", "longest_number", "digits", "decimals", "operators", "questions", "commas", "colons", "quotes"),
     *("code", "capitals", "foreign", "word_chars", "repeats", "options", "singles"),
-    *("listed", "named", "echoed", "distance", *CUES),
+    *("listed", "named", "echoed", "distance", "largest", "second", "carries", "earlier_largest", *CUES),
 )
 """What `Features.numbers` holds, in this order."""
 LENGTH: Final = NUMBERS.index("all_chars")
-NUM_BOUNDED: Final = len(NUMBERS) - len(CUES) - 3
+NUM_BOUNDED: Final = NUMBERS.index("named")
 """So many of the first ones tell where nothing was learned; a kind of work that was never asked for does not."""
 
 _TOKEN: Final = re.compile(r"\d+(?:[.,]\d+)*|[^\W\d_]+|[-+*/=^%×÷<>]")
@@ -35,6 +35,9 @@ MAX_ASKED: Final = 24
 CONTEXT_CHARS: Final = 8192
 """As far back."""
 MAX_FIGURES: Final = 3
+MAX_DIGITS: Final = 6
+_VALUE_STEPS: Final = 48
+_SUBTRACTING: Final = CUES.index("subtracting")
 _SQUASH: Final = tuple(min(log2(1 + number) / 12, 1.0) for number in range(4097))
 
 
@@ -62,7 +65,7 @@ def features_of(prompt: Prompt) -> Features:
         words.update([f"{kind} {figures}" for kind, is_asked in zip(CUES, cues, strict=True) if is_asked])
     if prompt.earlier:
         words.update([f"before {shape}" for shape in _shapes(_TOKEN.findall(prompt.earlier[-EARLIER_CHARS:]))])
-    return Features(_numbers(prompt, tail, tokens) + cues, words, shapes)
+    return Features([*_numbers(prompt, tail, tokens), *_sum_of(prompt, tokens, cues), *cues], words, shapes)
 
 
 def _numbers(prompt: Prompt, tail: str, tokens: list[str]) -> list[float]:
@@ -119,6 +122,35 @@ def _needle(text: str, last: str) -> tuple[float, float, float]:
     echoed = sum([text.find(word, start, end) >= 0 for word in others]) / (len(others) or 1)
     named = 0.25 + 0.75 * len(found) / len(names) if names else 0.0
     return named, echoed, _squash(end - min(found)) if found else 0.0
+
+
+def _sum_of(prompt: Prompt, tokens: list[str], cues: list[float]) -> tuple[float, float, float, float]:
+    """Of a text with a few whole numbers, the two largest and whether adding or subtracting the first two carries; and
+    the largest of the message before."""
+    before = _TOKEN.findall(prompt.earlier[-EARLIER_CHARS:]) if prompt.earlier else ()
+    earlier = _about(max([_value(token) for token in before], default=0))
+    values = [_value(token) for token in tokens if token[0].isdigit()]
+    if not 0 < len(values) <= MAX_FIGURES:
+        return 0.0, 0.0, 0.0, earlier
+    largest, second = sorted((*values, 0), reverse=True)[:2]
+    return _about(largest), _about(second), _carries(values, is_less=cues[_SUBTRACTING] > 0.0), earlier
+
+
+def _about(value: int) -> float:
+    """Squashed, to within a tenth: figures are kept where texts must not be."""
+    return round(_squash(value) * _VALUE_STEPS) / _VALUE_STEPS
+
+
+def _carries(values: list[int], *, is_less: bool) -> float:
+    if len(values) != 2:
+        return 0.0
+    first, second = values[0] % 10, values[1] % 10
+    return float(first < second) if is_less else float(first + second >= 10)
+
+
+def _value(token: str) -> int:
+    """Of a whole number, as far as that counts; 0 for anything else."""
+    return int(token) if token.isdecimal() and len(token) <= MAX_DIGITS else 0
 
 
 def _figures(shapes: list[str]) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from routing_policies.quality.features import LENGTH, Features
+from routing_policies.quality.trees import Tree, grown_logit
 
 if TYPE_CHECKING:
     import numpy as np
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True):
-    """A generalised additive model: a step function of each number, a weight for each word, and one for each part of
-    the embedding where it uses that."""
+    """A generalised additive model: a step function of each number, a weight for each word, trees of a few numbers
+    each, and a weight for each part of the embedding where it uses that."""
 
     bias: float
     length: float = 0.0
@@ -30,6 +31,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     words: dict[str, float]
     vector: tuple[float, ...] = ()
     """Empty: it does not look at the embedding."""
+    trees: tuple[Tree, ...] = ()
 
     def logit(self, features: Features, vector: NDArray[np.float32] | None = None) -> float:
         """Of the features, and of the embedding where the head has weights for it (then it must be given)."""
@@ -40,6 +42,8 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
         for word in features.words:
             if word in weights:
                 total += weights[word]
+        if self.trees:
+            total += grown_logit(self.trees, features.numbers)
         if self.vector:
             assert vector is not None, "a head with weights for an embedding needs one"
             total += float(sum(map(mul, self.vector, vector.tolist())))

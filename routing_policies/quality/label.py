@@ -12,7 +12,7 @@ from routing_policies.quality.features import Features
 from routing_policies.quality.guard import END_WORDS
 from routing_policies.quality.hashing import HASH_BYTES
 from routing_policies.quality.model import FORMAT
-from routing_policies.quality.training import Outcome
+from routing_policies.quality.outcome import Outcome
 
 Source = Literal["shadow", "audit", "feedback"]
 """Where a comparison came from."""

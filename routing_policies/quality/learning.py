@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from routing_policies.quality.hashing import WordHasher
 from routing_policies.quality.label import Label
 from routing_policies.quality.model import PairModel
-from routing_policies.quality.training import Outcome, Trainer
+from routing_policies.quality.outcome import Outcome
+from routing_policies.quality.training import Trainer
 
 MAX_LABELS: Final = 2000
 MIN_LABELS: Final = 200

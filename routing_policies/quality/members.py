@@ -18,11 +18,9 @@ from routing_policies.quality.table import Columns
 
 NUM_FOLDS: Final = 4
 _FAINT_PULL: Final = 2.0
-_CLEAR_PULL: Final = 0.5
-"""Towards equal weights: stronger for members whose differences are mostly chance."""
-_FEW_GROUPS: Final = 5
-_SURE: Final = 1.7
-"""Standard errors above nothing: one in twenty by chance."""
+"""Towards equal weights, for members whose differences are mostly chance."""
+_CLEAR_PULL: Final = 500.0
+"""For others: as many prompts' worth."""
 _WITHIN_RIDGE: Final = 1024.0
 
 
@@ -50,7 +48,7 @@ class Fold(NamedTuple):
 
     def each(self) -> list[NDArray[np.bool_]]:
         """The rows left out, fold by fold."""
-        return [self.of_row == number for number in range(NUM_FOLDS)]
+        return [self.of_row == number for number in np.unique(self.of_row)]
 
 
 def fitted(rows: Matrix, columns: Columns, ridge: Floats, targets: Floats, weights: Floats, folds: Fold) -> Member:
@@ -101,7 +99,7 @@ def across_groups(
 ) -> Blend:
     """All members together, weighed by `targets`, as a logit that is right on average for what is kept (Platt, 1999);
     `is_faint`: they tell little, so that their differences are chance."""
-    shares = weighed(members, targets, weights, _FAINT_PULL if is_faint else _CLEAR_PULL)
+    shares = weighed(members, targets, weights, _FAINT_PULL if is_faint else _CLEAR_PULL / len(targets))
     unseen = _mixed([member.unseen for member in members], shares)
     rows = np.stack((np.ones_like(unseen), unseen), axis=1).astype(np.float32)
     offset, scale = (float(value) for value in fit_logistic(rows, kept, np.array([0.0, 1e-3]), weights))
@@ -125,15 +123,34 @@ def within_groups(members: Sequence[Member], targets: Floats, weights: Floats, g
     )
 
 
-def holds_everywhere(said: Floats, targets: Floats, groups: NDArray[np.int64]) -> bool:
-    """Whether one group after the other bears out what is said of its members: more than their differences explain.
-    Many members of a few groups are no evidence for the next one."""
-    inner, wanted = centred(said, groups), centred(targets, groups)
-    squares = np.bincount(groups, inner**2)
-    slopes = np.bincount(groups, inner * wanted)[squares > 0.0] / squares[squares > 0.0]
-    if len(slopes) < _FEW_GROUPS:
-        return False
-    return bool(slopes.mean() > _SURE * slopes.std(ddof=1) / np.sqrt(len(slopes)))
+def left_out_groups(members: Sequence[Member], targets: Floats, weights: Floats, groups: NDArray[np.int64]) -> Blend:
+    """All members together, weighed by how each ranks the members of a group that it knows nothing of. Every group
+    counts alike; who ranks them no better than chance gets no weight, and the others nearly equal ones."""
+    alike = weights / np.bincount(groups, weights)[groups]
+    alike *= len(alike) / alike.sum()
+    ranked = [Member(ranks_within(member.unseen, groups), member.found) for member in members]
+    wanted = _centred(targets[:, None], groups)[:, 0]
+    shares = weighed(ranked, wanted, alike, _FAINT_PULL)
+    for number, (member, ranks) in enumerate(zip(members, ranked, strict=True)):
+        spread = float(centred(member.unseen, groups).std())
+        shares[number] *= float(ranks.unseen.std()) / spread if spread > 1e-9 else 0.0
+    mean = float(np.clip(np.average(targets, weights=weights), 0.05, 0.95))
+    shares /= mean * (1.0 - mean)  # from chances to logits
+    return Blend(
+        _mixed([member.unseen for member in members], shares),
+        _mixed([member.found for member in members], shares),
+        shares,
+    )
+
+
+def ranks_within(said: Floats, groups: NDArray[np.int64]) -> Floats:
+    """Of each one among its group: from -0.5 to 0.5, equals share their places."""
+    found = np.zeros(len(said))
+    for group in np.unique(groups):
+        own = np.flatnonzero(groups == group)
+        _, place, counts = np.unique(said[own], return_inverse=True, return_counts=True)
+        found[own] = ((np.cumsum(counts) - (counts - 1) / 2.0 - 0.5) / len(own) - 0.5)[place]
+    return found
 
 
 def slopes_of(values: Floats, targets: Floats, groups: NDArray[np.int64]) -> Floats:

@@ -20,7 +20,7 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     rows: bytes
     """Of unit length."""
     values: bytes
-    """Two for each row: for prompts of an untold kind of work, and for those of a kind that was told."""
+    """Three for each row: for prompts of an untold kind of work, of one that was told, and of one told that is new."""
     num_nearest: int
 
     @cached_property
@@ -33,17 +33,18 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def _values(self) -> NDArray[np.float32]:
-        return _read(self.values).reshape(-1, 2)
+        return _read(self.values).reshape(-1, 3)
 
-    def recall(self, vector: NDArray[np.float32]) -> tuple[float, float]:
-        """What the nearest add to a logit, for a kind of work that is untold and for one that is told."""
+    def recall(self, vector: NDArray[np.float32]) -> tuple[float, float, float]:
+        """What the nearest add to a logit, for a kind of work that is untold, for one that is told, and for one that is
+        told and was never seen."""
         import numpy as np
 
         place = self._axes @ vector
         similar = self._rows @ place  # in no need of the length: only the order counts
         nearest = np.argpartition(similar, -self.num_nearest)[-self.num_nearest :]
-        untold, told = self._values[nearest].mean(axis=0).tolist()
-        return untold, told
+        untold, told, away = self._values[nearest].mean(axis=0).tolist()
+        return untold, told, away
 
 
 def _read(content: bytes) -> NDArray[np.float32]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 
 
 class Prediction(msgspec.Struct, frozen=True, gc=False):
@@ -64,7 +64,7 @@ class PairModel(msgspec.Struct, frozen=True, kw_only=True):
     told: Head | None = None
     """Which of a kind's own prompts are easier; added to what `kinds` has of it."""
     away: Head | None = None
-    """For a kind of work that was told and never seen: what held within every other kind."""
+    """For a kind of work that was told and never seen: what was borne out by each kind when it was left out."""
     encoder: str = ""
     """Whose embedding."""
     guard: Guard
@@ -80,9 +80,9 @@ class PairModel(msgspec.Struct, frozen=True, kw_only=True):
         is_known = self.guard.is_known(features)
         if vector is None or self.embedded is None:
             return Prediction(self.text.logit(features) + self.offsets.get(kind, 0.0), is_known)
+        untold, told, away = (0.0, 0.0, 0.0) if self.memory is None else self.memory.recall(vector)
         if kind and self.away is not None and kind not in self.kinds:
-            return Prediction(self.away.logit(features, vector), is_known)
-        untold, told = (0.0, 0.0) if self.memory is None else self.memory.recall(vector)
+            return Prediction(self.away.logit(features, vector) + away, is_known)
         if kind and self.told is not None:
             own = self.kinds[kind]
             level = own.level + own.length * features.numbers[LENGTH]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from routing_policies.quality.features import LENGTH, Features
 from routing_policies.quality.head import Head
 from routing_policies.quality.logistic import Floats, Matrix
+from routing_policies.quality.trees import Tree
 
 Columns = NDArray[np.int64]
 
@@ -34,7 +35,7 @@ class Table:
     ) -> None:
         numbers = np.array([one.numbers for one in features])
         shares = np.linspace(0.0, 1.0, max_knots + 2)[1:-1]
-        self._knots = [_knots(numbers[:, column], shares) for column in range(numbers.shape[1])]
+        self._knots = [knots_of(numbers[:, column], shares) for column in range(numbers.shape[1])]
         counts = Counter(word for one in features for word in one.words)
         usual = [word for word, count in counts.most_common(MAX_WORDS) if count >= _FEW_WORDS]
         self._words = {word: position for position, word in enumerate(sorted(usual))}
@@ -66,8 +67,8 @@ class Table:
         kinds = ((0.0, 1), (_STEP_RIDGE, 1), (_STEP_RIDGE, len(self.steps)), (_WORD_RIDGE, len(self.words)))
         return np.concatenate([np.full(count, size) for size, count in (*kinds, (_VECTOR_RIDGE, self._num_parts))])
 
-    def head(self, found: Floats) -> Head:
-        """One coefficient a column as a head."""
+    def head(self, found: Floats, trees: tuple[Tree, ...] = ()) -> Head:
+        """One coefficient a column, and trees, as a head."""
         place, levels = 2, []
         for knots in self._knots:
             steps = np.concatenate(([0.0], np.cumsum(found[place : place + len(knots)])))
@@ -78,16 +79,21 @@ class Table:
         return Head(
             bias=round(float(found[0]), 4),
             length=round(float(found[1]), 4),
-            knots=tuple(tuple(rounded(knots, 6)) for knots in self._knots),
+            knots=tuple(tuple(knots.tolist()) for knots in self._knots),
             levels=tuple(levels),
             words={word: value for word, value in weights if value},
             vector=tuple(rounded(parts)) if np.any(parts) else (),
+            trees=trees,
         )
 
 
-def _knots(values: Floats, shares: Floats) -> Floats:
-    found: Floats = np.unique(np.quantile(values, shares, method="lower"))
-    return np.array([knot for knot in found if knot < values.max()])
+def knots_of(values: Floats, shares: Floats) -> Floats:
+    """Half-way from these quantiles to what comes next, as a file has them: a number that is kept with a digit less
+    stays on its side."""
+    seen = np.unique(values)
+    below = np.searchsorted(seen, np.quantile(values, shares, method="lower"))
+    below = np.unique(below[below < len(seen) - 1])
+    return np.array(rounded((seen[below] + seen[below + 1]) / 2.0, 6))
 
 
 def rounded(values: Floats, digits: int = 4) -> list[float]:

@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from routing_policies.quality.confidence import Checkpoint, TokenOdds, signs_of
-from routing_policies.quality.features import Features, features_of
+from routing_policies.quality.boosting import grown
+from routing_policies.quality.confidence import Checkpoint, signs_of
+from routing_policies.quality.features import Features
 from routing_policies.quality.guarding import guard_of
 from routing_policies.quality.head import Head
 from routing_policies.quality.logistic import Floats, fit_logistic
@@ -25,19 +25,21 @@ from routing_policies.quality.members import (
     centred,
     fitted,
     fitted_within,
-    holds_everywhere,
+    left_out_groups,
     slopes_of,
     within_groups,
 )
 from routing_policies.quality.memory import Memory
 from routing_policies.quality.model import Kind, PairModel
 from routing_policies.quality.nearest import Space
-from routing_policies.quality.preamble import opening_of
-from routing_policies.quality.prompt import Prompt
+from routing_policies.quality.outcome import Outcome
 from routing_policies.quality.table import Columns, Table
+from routing_policies.quality.trees import Tree, scaled
 
 CHECKPOINTS: Final = (1, 2, 4, 8, 16, 24)
 _FEW_OPENINGS: Final = 2
+_RARE_OPENINGS: Final = 2000
+"""Of so many prompts one says nothing of how prompts begin: among very many there is every beginning."""
 _SAME_OPENING: Final = 40
 """So many prompts that open alike are left out together."""
 _FEW_TOLD: Final = 100
@@ -50,50 +52,9 @@ _KIND_RIDGE: Final = 0.125
 _OFFSET_RIDGE: Final = 4.0
 """Offsets of kinds of work are expected to be about a half."""
 _OFFSET_STEPS: Final = 20
+_MAX_LEFT_OUT: Final = 32
 _RIDGE_SCALES: Final = (1.0, 8.0, 64.0)
 """The stronger ones are for prompts that tell little of their outcomes."""
-
-
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """One prompt, as far as it is kept, and what the two models made of it."""
-
-    features: Features
-    lost: float
-    """What asking the weaker model lost, in [-1, 1]: the stronger one's score less its own."""
-    opening: str = ""
-    """How the prompt begins; see `preamble`."""
-    category: str = ""
-    """What kind of work it is, where the data says so; learned from, and never needed for a prediction."""
-    odds: tuple[TokenOdds, ...] = ()
-    """Of the weaker model's first tokens, where they were kept."""
-    num_tokens: int = 0
-    """Of its whole answer, without the one that ends it: no stream tells of that."""
-    weight: float = 1.0
-
-    @property
-    def good(self) -> float:
-        """Chance, in [0, 1], that nothing was lost."""
-        return 1.0 - max(self.lost, 0.0)
-
-
-def outcome_of(
-    prompt: Prompt,
-    weak: float,
-    strong: float,
-    *,
-    category: str = "",
-    odds: tuple[TokenOdds, ...] = (),
-    num_tokens: int = 0,
-) -> Outcome:
-    """From the scores in [0, 1] of the two models' answers."""
-    return Outcome(
-        features=features_of(prompt),
-        lost=strong - weak,
-        opening=opening_of(prompt.text[:200].split()),
-        category=category,
-        odds=odds,
-        num_tokens=num_tokens,
-    )
 
 
 class _Embedded(NamedTuple):
@@ -130,14 +91,15 @@ class Trainer:
     def fit(self, *, weak: str, strong: str, trained_on: str, encoder: str = "") -> PairModel:
         """The model of the pair."""
         members = self._text_members()
-        text = self._blended(members, is_faint=False)
+        grown_from, trees = self._grown()
+        text = self._blended([*members, grown_from], is_faint=False)
         embedded = None if self._vectors is None else self._embedded(members, self._vectors)
         return PairModel(
             weak=weak,
             strong=strong,
             trained_on=trained_on,
             num_prompts=len(self._outcomes),
-            text=self._table.head(text.found),
+            text=self._table.head(text.found, scaled(trees, float(text.weights[-1]))),
             offsets=self._offsets(text),
             embedded=None if embedded is None else embedded.head,
             memory=None if embedded is None else embedded.memory,
@@ -162,10 +124,8 @@ class Trainer:
         return Fold(np.array(found))
 
     def _group_folds(self) -> Fold:
-        """Whole categories are left out together."""
-        order = list(range(int(self._groups.max()) + 1))
-        self._rng.shuffle(order)
-        return Fold(np.array([order[group] % NUM_FOLDS for group in self._groups]))
+        """Each category is left out; several together where there are very many."""
+        return Fold(self._groups % _MAX_LEFT_OUT)
 
     def _by_category(self) -> Floats | None:
         """Of each prompt what its category comes to, where there are some."""
@@ -189,7 +149,8 @@ class Trainer:
 
     def _openings(self) -> tuple[str, ...]:
         counts = Counter(outcome.opening for outcome in self._outcomes)
-        return tuple(sorted(opening for opening, count in counts.items() if opening and count >= _FEW_OPENINGS))
+        few = max(_FEW_OPENINGS, round(len(self._outcomes) / _RARE_OPENINGS))
+        return tuple(sorted(opening for opening, count in counts.items() if opening and count >= few))
 
     def _columns(self, *kinds: Columns) -> Columns:
         return np.concatenate((self._table.intercept, *kinds))
@@ -208,6 +169,14 @@ class Trainer:
             members.append(self._fitted(columns, self._expected, _KIND_RIDGE))
         return members
 
+    def _grown(self) -> tuple[Member, tuple[Tree, ...]]:
+        """From what comes together in the figures; no sum of columns but for what is said before the first tree."""
+        numbers = np.array([features.numbers for features in self._features])
+        unseen, trees = grown(numbers, self._kept, self._weights, self._folds)
+        found = np.zeros(self._table.num_columns)
+        found[self._table.intercept] = trees.bias
+        return Member(unseen, found), trees.trees
+
     def _embedded(self, text: list[Member], vectors: NDArray[np.float32]) -> _Embedded:
         table, expected = self._table, self._expected
         within = np.concatenate((table.steps, table.parts))
@@ -222,16 +191,16 @@ class Trainer:
         ]
         if expected is None:
             untold = self._blended(own)
-            values = np.stack([untold.weights[-1] * self._targets] * 2, axis=1)
+            values = np.stack([untold.weights[-1] * self._targets] * 3, axis=1)
             return _Embedded(table.head(untold.found), space.memory(values, self._rng), None, {}, None)
         both = self._columns(table.length, table.steps, table.words, table.parts)
         by_kind = [text[-1], self._fitted(both, expected, _KIND_RIDGE), self._recalled(neighbours, expected)]
         untold = self._blended([*own, *by_kind])
         told = within_groups(own, self._targets, self._weights, self._groups)
         values = untold.weights[len(own) - 1] * self._targets + untold.weights[-1] * expected
-        memory = space.memory(np.stack([values, told.weights[-1] * self._targets], axis=1), self._rng)
-        kinds, away = self._kinds(told), self._away(within)
-        return _Embedded(table.head(untold.found), memory, table.head(told.found), kinds, away)
+        away, recalled = self._away(space)
+        memory = space.memory(np.stack([values, told.weights[-1] * self._targets, recalled], axis=1), self._rng)
+        return _Embedded(table.head(untold.found), memory, table.head(told.found), self._kinds(told), away)
 
     def _recalled(self, neighbours: NDArray[np.int64], values: Floats) -> Member:
         """What became of the nearest; no sum of columns."""
@@ -255,18 +224,20 @@ class Trainer:
             found[str(name)] = Kind(level=round(level, 4), length=round(slope, 4))
         return found
 
-    def _away(self, columns: Columns) -> Head:
-        """For prompts of a kind that was never seen, and is judged by all kinds alike."""
-        folds = self._group_folds()
-        tried = [fitted_within(self._rows, columns, self._targets, self._groups, folds), self._shortness()]
-        nothing = Member(np.zeros(len(self._rows)), np.zeros(self._table.num_columns))
+    def _away(self, space: Space) -> tuple[Head, Floats]:
+        """For prompts of a kind that was never seen: simple rules, weighed by what they say of each kind when all of
+        them know only the others. And what the nearest ones add."""
+        table, folds = self._table, self._group_folds()
+        columns = self._columns(table.parts)
         members = [
-            member if holds_everywhere(member.unseen, self._targets, self._groups) else nothing for member in tried
+            self._shortness(),
+            fitted(self._rows, columns, table.ridge(), self._targets, self._weights, folds),
+            self._recalled(space.neighbours(folds), self._kept),
         ]
-        blend = within_groups(members, self._targets, self._weights, self._groups)
+        blend = left_out_groups(members, self._kept, self._weights, self._groups)
         mean = float(np.clip(np.average(self._kept, weights=self._weights), 0.01, 0.99))
         blend.found[0] += np.log(mean / (1.0 - mean)) - blend.unseen.mean()
-        return self._table.head(blend.found)
+        return table.head(blend.found), blend.weights[-1] * self._kept
 
     def _shortness(self) -> Member:
         """What is longer is harder: needs no fitting."""
@@ -298,7 +269,7 @@ class Trainer:
             is_whole = outcome.num_tokens < num_tokens
             told_of = signs_of(float(priors[row]), outcome.odds[:num_tokens], is_whole=is_whole)
             signs.append(Features(told_of, set(), []))
-        table = Table(signs, max_knots=12)
+        table = Table(signs, max_knots=36)
         found = fit_logistic(table.rows(signs), self._targets[told], table.ridge(), self._weights[told])
         return Checkpoint(num_tokens=num_tokens, head=table.head(found))
 

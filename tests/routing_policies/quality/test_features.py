@@ -41,6 +41,11 @@ def test_every_number_is_between_nothing_and_one(text: str, earlier: str, size: 
         ("named", "Bo ran. Where is Ann?", "Ann ran. Where is Ann?"),
         ("echoed", "It rained. What was the colour?", "The colour was red. What was the colour?"),
         ("distance", "So Ann ran. Where is Ann?", "Ann ran far away to the sea. It rained. Where is Ann?"),
+        ("largest", "Add 31 and 4", "Add 58 and 4"),
+        ("largest", "1, 2, 3 and 400", "40 and 2"),  # a sum has few numbers
+        ("second", "58 - 4", "58 - 9"),
+        ("carries", "Add 31 and 4", "Add 38 and 4"),
+        ("carries", "38 minus 4", "31 minus 4"),
         ("reversing", "Say it: a b", "Say it backwards: a b"),
         ("adding", "3 4", "3 + 4"),
     ],
@@ -64,6 +69,17 @@ def test_words_are_those_of_the_end_with_numbers_by_their_shape() -> None:
     } <= found.words
     assert "far" not in found.words
     assert found.shapes[-4:] == ["add", "<2>", "and", "<1.1>"]
+
+
+def test_numbers_of_the_message_before_count_by_the_largest() -> None:
+    column = NUMBERS.index("earlier_largest")
+    none, small, large = (features_of(Prompt("Add 3.", earlier)).numbers[column] for earlier in ("", "2 + 4", "2 + 40"))
+    assert none == 0.0 < small < large
+
+
+def test_figures_do_not_tell_which_number_was_written() -> None:
+    told = {number("largest", f"My code is {code}.") for code in range(4000, 4096)}
+    assert len(told) <= 3
 
 
 def test_a_prompt_without_words_is_nothing_and_no_error() -> None:

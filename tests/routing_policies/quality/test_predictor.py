@@ -18,11 +18,12 @@ from routing_policies.quality.hashing import WordHasher
 from routing_policies.quality.head import chance_of
 from routing_policies.quality.logistic import fit_logistic
 from routing_policies.quality.model import PairModel
+from routing_policies.quality.outcome import Outcome, outcome_of
 from routing_policies.quality.pairs import judges_of, verdict_of
 from routing_policies.quality.preamble import MIN_QUESTIONS, PreambleMemory
 from routing_policies.quality.predictor import BadModel, Predictor, Predictors, decode_model
 from routing_policies.quality.prompt import Prompt
-from routing_policies.quality.training import Outcome, Trainer, outcome_of
+from routing_policies.quality.training import Trainer
 from tests.routing_policies.quality.prompts import outcomes, prompt
 
 
@@ -131,6 +132,27 @@ def test_a_fixed_preamble_is_taken_off_once_it_has_stood_before_different_questi
     assert sum(fooled) >= sum(honest) - 2 * MIN_QUESTIONS
 
 
+def test_a_beginning_that_a_few_of_very_many_prompts_have_protects_no_preamble() -> None:
+    usual = [outcome for _, outcome in outcomes(1, 600)] * 9
+    odd = [msgspec.structs.replace(outcome, opening="zzq wxv") for outcome in usual[:2]]
+    model = Trainer([*usual, *odd]).fit(weak="s", strong="l", trained_on="test")
+    assert "zzq wxv" not in model.openings
+    assert "how much" in model.openings
+
+
+def test_a_kind_of_work_that_is_new_is_judged_by_what_every_known_one_bore_out() -> None:
+    known, vectors = with_vectors()
+    rng = np.random.default_rng(5)
+    luck = [msgspec.structs.replace(outcome, lost=float(rng.random() > 0.5)) for outcome in known]
+    models = [Trainer(one, vectors=vectors).fit(weak="s", strong="l", trained_on="t") for one in (known, luck)]
+    learned, guessed = (
+        np.array([model.predict(known[0].features, vector, kind="a new one").logit for vector in vectors])
+        for model in models
+    )
+    assert float(np.corrcoef(learned, vectors[:, 1])[0, 1]) > 0.5
+    assert guessed.std() < 0.5 * learned.std()
+
+
 def test_openings_that_were_learned_are_never_taken_for_a_preamble() -> None:
     memory = PreambleMemory(["what is", "please add", "tell me", "how much", "why would", "explain to", "which of"])
     for number in range(50):
@@ -160,7 +182,7 @@ def test_coefficients_survive_their_file_and_a_damaged_one_is_named() -> None:
     model = trained()
     content = msgspec.json.encode(model)
     assert decode_model(content, "m.json") == model
-    for broken in (content[:-9], b"{}", b"\xff", content.replace(b'"format":2', b'"format":9')):
+    for broken in (content[:-9], b"{}", b"\xff", content.replace(b'"format":3', b'"format":9')):
         with pytest.raises(BadModel, match=r"m\.json: .*train it again"):
             decode_model(broken, "m.json")
 

@@ -1,0 +1,52 @@
+"""Outcome: one prompt, as far as it is kept, and what two models made of it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from routing_policies.quality.confidence import TokenOdds
+from routing_policies.quality.features import Features, features_of
+from routing_policies.quality.preamble import opening_of
+from routing_policies.quality.prompt import Prompt
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """One prompt, as far as it is kept, and what the two models made of it."""
+
+    features: Features
+    lost: float
+    """What asking the weaker model lost, in [-1, 1]: the stronger one's score less its own."""
+    opening: str = ""
+    """How the prompt begins; see `preamble`."""
+    category: str = ""
+    """What kind of work it is, where the data says so; learned from, and never needed for a prediction."""
+    odds: tuple[TokenOdds, ...] = ()
+    """Of the weaker model's first tokens, where they were kept."""
+    num_tokens: int = 0
+    """Of its whole answer, without the one that ends it: no stream tells of that."""
+    weight: float = 1.0
+
+    @property
+    def good(self) -> float:
+        """Chance, in [0, 1], that nothing was lost."""
+        return 1.0 - max(self.lost, 0.0)
+
+
+def outcome_of(
+    prompt: Prompt,
+    weak: float,
+    strong: float,
+    *,
+    category: str = "",
+    odds: tuple[TokenOdds, ...] = (),
+    num_tokens: int = 0,
+) -> Outcome:
+    """From the scores in [0, 1] of the two models' answers."""
+    return Outcome(
+        features=features_of(prompt),
+        lost=strong - weak,
+        opening=opening_of(prompt.text[:200].split()),
+        category=category,
+        odds=odds,
+        num_tokens=num_tokens,
+    )
