@@ -180,6 +180,8 @@ class UpstreamResponse:
         except BaseException:  # cancellation and the sink's own errors: nobody waits for the rest
             self.close()
             raise
+        finally:
+            self._sink = None  # it leads back here: all that one stream held would wait for the collector
 
     def pause(self) -> None:
         """Stop reading from the upstream: the client behind `sink` is slow. Idempotent."""

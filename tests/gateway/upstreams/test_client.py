@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 
 import pytest
 
@@ -54,6 +55,26 @@ async def test_relays_pieces_straight_into_a_sink(serve: Serve) -> None:
     await response.relay(pieces.append)
     assert pieces == [b"a", b"b", b"c"]
     assert client.snapshot().num_idle == 1
+
+
+async def test_who_took_the_pieces_is_let_go_with_the_last_one(serve: Serve) -> None:
+    _, client = await serve(sending_then_waiting(CHUNKED_HEAD + chunk(b"a"), chunk(b"b"), LAST_CHUNK))
+
+    class Taker:
+        def __init__(self) -> None:
+            self.pieces: list[bytes] = []
+
+        def take(self, piece: bytes) -> None:
+            self.pieces.append(piece)
+
+    response = await client.send(POST, NO_TIMEOUTS)
+    taker = Taker()
+    await response.relay(taker.take)
+    assert taker.pieces == [b"a", b"b"]
+    is_held = weakref.ref(taker)
+    del taker
+
+    assert is_held() is None, "the response still leads to it"
 
 
 async def test_a_failing_sink_closes_the_connection_and_its_error_arrives(serve: Serve) -> None:
