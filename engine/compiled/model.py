@@ -57,6 +57,7 @@ class CompiledModel:
         self._rows = torch.arange(MAX_TOKENS)
         self.max_tokens = 0
         """Of a step that does run compiled."""
+        self._is_released = False
         self._caches: list[KVCache] | None = None
         self._suits = False
 
@@ -68,9 +69,18 @@ class CompiledModel:
         """End the threads."""
         self._team.close()
 
+    def release(self) -> None:
+        """Give the weights' memory back; no step will run compiled."""
+        self.max_tokens = 0
+        self._team.close()
+        self._is_released = True
+        self._keeps.clear()
+
     def takes(self, token_ids: torch.Tensor, context: ForwardContext, caches: list[KVCache]) -> bool:
         """Whether a step is one of those that run compiled."""
-        if token_ids.shape[0] > self.max_tokens or context.on_device is not None or context.block_size % _KEYS:
+        if self._is_released or token_ids.shape[0] > self.max_tokens:
+            return False
+        if context.on_device is not None or context.block_size % _KEYS:
             return False
         if caches is not self._caches:
             self._take_up(caches, context.block_size)
@@ -114,7 +124,7 @@ class CompiledModel:
     @torch.inference_mode()
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """float32 [N, vocab] of hidden states [N, hidden]."""
-        if not self._has_head or hidden.shape[0] > self.max_tokens or not hidden.is_contiguous():
+        if self._is_released or not self._has_head or hidden.shape[0] > self.max_tokens or not hidden.is_contiguous():
             return self._decoder.logits(hidden)
         logits = torch.empty(hidden.shape[0], self.config.vocab_size)
         self._steps["num_tokens"] = hidden.shape[0]
@@ -132,7 +142,7 @@ class CompiledModel:
 
     def _reserve(self, num_positions: int, block_size: int) -> None:
         """Have room for each thread's own numbers."""
-        config, num_threads = self.config, self._team.num_threads
+        config, num_threads = self.config, self._team.max_threads
         num_scores = config.num_heads // config.num_kv_heads * (num_positions + 2 * block_size)
         size = max(2 * MAX_TOKENS * CHUNK, num_scores)
         if self._scratch.shape[0] < num_threads or self._scratch.shape[1] < size:

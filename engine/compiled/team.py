@@ -27,12 +27,12 @@ class StepTeam:
         self._work = (models, layers, steps)
         self._tickets = tickets
         self._calls: list[SimpleQueue[bool]] = []
-        self._num_helpers = 0
+        self._num_helpers = self._num_started = 0
 
     @property
-    def num_threads(self) -> int:
-        """That take part, the asking one included."""
-        return self._num_helpers + 1
+    def max_threads(self) -> int:
+        """That may take part: one that is not wanted any more may still look for work for a moment."""
+        return self._num_started + 1
 
     def resize(self, num_threads: int) -> None:
         """Take part with so many; more helpers are started when they are first wanted."""
@@ -58,7 +58,8 @@ class StepTeam:
 
     def _start(self) -> None:
         call: SimpleQueue[bool] = SimpleQueue()
-        arguments = (call, self._work, self._tickets, self._control, len(self._calls) + 1)
+        self._num_started += 1
+        arguments = (call, self._work, self._tickets, self._control, self._num_started)
         threading.Thread(target=_help, args=arguments, name="compiled-step", daemon=True).start()
         self._calls.append(call)
 

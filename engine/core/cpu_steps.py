@@ -50,6 +50,10 @@ class CompiledSteps(Protocol):
         """Compute these steps on so many threads from now on."""
         ...
 
+    def release(self) -> None:
+        """Give back what these steps hold; none will run compiled."""
+        ...
+
 
 def kept_weights(config: CoreConfig, machine: Machine, folder: Path) -> KeptWeights | None:
     """Where the loader puts a model's weights for compiled steps; None where no step of it will run compiled."""
@@ -132,6 +136,8 @@ def follow(model: Model | None, other: Model) -> None:
     """Have steps of a model that drafts for another run compiled as far as those of the other do, on one thread."""
     if isinstance(model, CompiledSteps) and isinstance(other, CompiledSteps):
         model.max_tokens = other.max_tokens
+        if not other.max_tokens:
+            model.release()
 
 
 class _Threads:
@@ -186,4 +192,6 @@ def choose_compiled_tokens(
             break
         found = num_tokens
     model.max_tokens = found
+    if not found:
+        model.release()
     logger.info("steps of up to %d tokens run compiled", found)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -77,3 +79,33 @@ def test_closing_ends_the_helpers(runner: PagedRunner) -> None:
     # What comes then is done by the thread that asks.
     runner.prefill(Row(list(TOKENS)), [8])
     assert helpers() <= before
+
+
+def test_a_helper_that_is_not_wanted_any_more_has_room_for_the_step_it_may_still_join(runner: PagedRunner) -> None:
+    model: Any = runner.model
+    model.resize(3)
+    row = Row(list(TOKENS) * 12)
+    runner.step([(row, 8)])
+    model.resize(1)
+    before = model._scratch.shape[1]
+    model.max_tokens = 0
+    runner.step([(row, 440)])
+    model.max_tokens = 64
+
+    # Longer than anything before: each thread's part is made anew.
+    model.config = dataclasses.replace(model.config, num_heads=model.config.num_heads * 8)
+    runner.step([(row, 1)])
+
+    assert model._scratch.shape[1] > before
+    assert model._scratch.shape[0] == model._normed.shape[0] == 3
+
+
+def test_weights_that_are_given_back_leave_a_model_that_computes_as_before(runner: PagedRunner) -> None:
+    model: Any = runner.model
+    first, second = Row(list(TOKENS)), Row(list(TOKENS))
+    expected = runner.prefill(first, [8])
+
+    model.release()
+
+    assert not model._keeps
+    assert (runner.prefill(second, [8]) - expected).abs().max() < 1e-4

@@ -21,11 +21,15 @@ class Steps:
     def __init__(self, torch_s: float, compiled_s: float, fixed_s: float) -> None:
         self.clock = FakeClock()
         self.max_tokens = 0
+        self.is_released = False
         self.threads: list[tuple[bool, int]] = []
         self._torch_s, self._compiled_s, self._fixed_s = torch_s, compiled_s, fixed_s
 
     def resize(self, num_threads: int) -> None:
         self.threads.append((True, num_threads))
+
+    def release(self) -> None:
+        self.is_released = True
 
     def set_threads(self, num_tokens: int) -> None:
         self.threads.append((num_tokens <= self.max_tokens, num_tokens))
@@ -60,6 +64,7 @@ def test_steps_run_compiled_as_far_as_it_is_faster(
     steps = Steps(torch_s, compiled_s, fixed_s)
     choose_compiled_tokens(steps, steps.run, step_of, steps.set_threads, steps.clock)
     assert steps.max_tokens == expected
+    assert steps.is_released == (expected == 0)
 
 
 def test_a_number_of_tokens_that_is_slower_ends_it() -> None:
@@ -141,6 +146,9 @@ def test_torch_computes_what_is_left_of_a_compiled_step_on_one_thread() -> None:
 
         def resize(self, num_threads: int) -> None:
             pass
+
+        def release(self) -> None:
+            raise AssertionError("compiled steps are faster")
 
     model = Model()
     clock = FakeClock()
