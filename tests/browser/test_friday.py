@@ -26,8 +26,8 @@ pytestmark = pytest.mark.e2e
 PATIENCE_S = 120.0
 PATIENCE_MS = 60_000.0
 PASSWORD = "correct horse battery"
-QUESTION = "Which of Croatia or Hungary has the lowest shipping price?"
-"""Too hard for the small model, which says so: it is given to the large one at 0.8."""
+QUESTION = "What is 12 * 7 + 5?"
+"""The small model is as often wrong as right on such: at 0.8 it is given to the large one, at 0.05 it is not."""
 POLICY = (
     PRICED_PAIR
     + """\
@@ -42,8 +42,8 @@ _people = itertools.count()
 
 async def answers_well(wire: Wire) -> None:
     """What the large model says."""
-    message = {"role": "assistant", "content": "Croatia"}
-    body = json.loads(chunk("Croatia", finish="stop").removeprefix(b"data: "))
+    message = {"role": "assistant", "content": "89"}
+    body = json.loads(chunk("89", finish="stop").removeprefix(b"data: "))
     body |= {"object": "chat.completion", "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
     await wire.answer(json.dumps(body).encode())
 
