@@ -31,7 +31,9 @@ _REPEATS = 5
 _LONGEST_S = 0.1
 """A step that takes longer is measured once."""
 _WORTHWHILE = 1.05
-"""Compiled steps hold the weights a second time: only for so much less time."""
+"""Compiled steps hold the weights a second time: only where steps of some size take so much less time."""
+_TIE = 1.1
+"""Up to so many times as long is chance."""
 _TYPICAL_CONTEXT_TOKENS = 256
 
 
@@ -173,7 +175,7 @@ def choose_compiled_tokens(
 
     `step_of` makes a step of some number of tokens, `set_threads` has the threads ready for one.
     """
-    found = 0
+    found, is_worthwhile = 0, False
     for num_tokens in _MEASURED_TOKENS:
         batch = step_of(num_tokens)
         seconds: dict[int, list[float]] = {0: [], num_tokens: []}
@@ -182,15 +184,20 @@ def choose_compiled_tokens(
                 model.max_tokens = limit
                 set_threads(num_tokens)
                 if not times:
-                    run(batch)  # the first only touches every path
+                    run(batch)  # the first ones only touch every path, and memory that was just allocated
+                    run(batch)
                 started_at = clock()
                 run(batch)
                 times.append(clock() - started_at)
             if sum(max(times) for times in seconds.values()) > _LONGEST_S:
                 break
-        if median(seconds[num_tokens]) * _WORTHWHILE > median(seconds[0]):
+        compiled_s, torch_s = median(seconds[num_tokens]), median(seconds[0])
+        if compiled_s > torch_s * _TIE:
             break
         found = num_tokens
+        is_worthwhile = is_worthwhile or compiled_s * _WORTHWHILE <= torch_s
+    if not is_worthwhile:
+        found = 0
     model.max_tokens = found
     if not found:
         model.release()
