@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from operator import mul
-from typing import Final
+from typing import Final, TypeVar
 
 from routing_policies.scorers.base import Scorer
 from routing_policies.views import Attempt, DeploymentView
@@ -99,43 +99,40 @@ class Ranking:
         return len(self._views)
 
 
-class ScoreTable(Mapping[str, Mapping[str, float]]):
-    """Candidate → scorer → score."""
+_Told = TypeVar("_Told")
+
+
+class _OfCandidates(Mapping[str, _Told]):
+    """What a ranking tells of each candidate, when somebody looks."""
 
     __slots__ = ("_ranking",)
 
     def __init__(self, ranking: Ranking) -> None:
         self._ranking = ranking
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._ranking.candidates)
+
+    def __len__(self) -> int:
+        return len(self._ranking)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+
+class ScoreTable(_OfCandidates[Mapping[str, float]]):
+    """Candidate → scorer → score."""
+
+    __slots__ = ()
 
     def __getitem__(self, candidate: str) -> Mapping[str, float]:
         return self._ranking.row(candidate)
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._ranking.candidates)
 
-    def __len__(self) -> int:
-        return len(self._ranking)
-
-    def __repr__(self) -> str:
-        return repr(dict(self))
-
-
-class Totals(Mapping[str, float]):
+class Totals(_OfCandidates[float]):
     """Candidate → weighted mean of its scores."""
 
-    __slots__ = ("_ranking",)
-
-    def __init__(self, ranking: Ranking) -> None:
-        self._ranking = ranking
+    __slots__ = ()
 
     def __getitem__(self, candidate: str) -> float:
         return self._ranking.totals[candidate]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._ranking.candidates)
-
-    def __len__(self) -> int:
-        return len(self._ranking)
-
-    def __repr__(self) -> str:
-        return repr(dict(self))

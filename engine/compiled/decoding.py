@@ -125,6 +125,18 @@ def _add_projected(projection, inputs, step, chunk, scratch):
 
 
 @compiled
+def _add_phase(projection, inputs, step, phase, scratch):
+    """One thread's part of adding a projection to the residual."""
+    num_chunks = _chunks(projection.num_outputs)
+    chunk = _take(phase)
+    while chunk < num_chunks:
+        _add_projected(projection, inputs, step, chunk, scratch)
+        _finish(phase)
+        chunk = _take(phase)
+    _wait(phase, num_chunks)
+
+
+@compiled
 def _gate_chunk(model, layer, step, normed, chunk, scratch):
     """A chunk of silu(gate) * up."""
     size, tokens = model.intermediate_size, step.num_tokens
@@ -164,13 +176,7 @@ def run_layers(model, layers, step, tickets, thread):
             chunk = _take(phase)
         _wait(phase, num_chunks)
         phase += PHASE_BYTES
-        num_chunks = _chunks(hidden)
-        chunk = _take(phase)
-        while chunk < num_chunks:
-            _add_projected(layer.output, step.attended, step, chunk, scratch)
-            _finish(phase)
-            chunk = _take(phase)
-        _wait(phase, num_chunks)
+        _add_phase(layer.output, step.attended, step, phase, scratch)
         phase += PHASE_BYTES
         normalise(step.residual, layer.mlp_norm, normed, tokens, hidden, model.epsilon)
         num_chunks = _chunks(model.intermediate_size)
@@ -181,13 +187,7 @@ def run_layers(model, layers, step, tickets, thread):
             chunk = _take(phase)
         _wait(phase, num_chunks)
         phase += PHASE_BYTES
-        num_chunks = _chunks(hidden)
-        chunk = _take(phase)
-        while chunk < num_chunks:
-            _add_projected(layer.down, step.gated, step, chunk, scratch)
-            _finish(phase)
-            chunk = _take(phase)
-        _wait(phase, num_chunks)
+        _add_phase(layer.down, step.gated, step, phase, scratch)
         phase += PHASE_BYTES
 
 

@@ -199,7 +199,6 @@ class CompiledModel:
         _check(isinstance(mlp, DenseMLP) and mlp.activation == "silu", "its MLP is no gated SiLU")
         assert isinstance(mlp, DenseMLP)
         _check(layer.qk_norm is None or isinstance(layer.qk_norm, RMSNorm), "it norms heads together")
-        assert not isinstance(layer.qk_norm, RMSNorm) or layer.qk_norm is not None
         window = layer.spec.sliding_window
         return (
             self._norm_weight(layer.attention_norm),
