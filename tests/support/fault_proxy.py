@@ -40,11 +40,13 @@ class FaultProxy:
         self._upstream = upstream
         self.toxics = Toxics()
         self.num_accepted = 0
+        self.num_passed = 0
+        """Connections that reached the upstream."""
         self.num_open = 0
         self.bytes_up = 0
         """Bytes of requests that came, whether they went on or not."""
         self.port = 0
-        self._server: asyncio.Server | None = None
+        self._listening: socket.socket | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -61,35 +63,53 @@ class FaultProxy:
 
     async def up(self) -> None:
         """Listen, on the same port as before."""
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
+        self._listening = socket.create_server(("127.0.0.1", self.port), backlog=100)
+        self._listening.setblocking(False)
+        self.port = self._listening.getsockname()[1]
+        asyncio.get_running_loop().add_reader(self._listening, self._accept, self._listening)
 
     async def down(self) -> None:
         """Refuse connections and cut those that are open."""
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        if self._listening is not None:
+            asyncio.get_running_loop().remove_reader(self._listening)
+            self._listening.close()
+            self._listening = None
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
+    def _accept(self, listening: socket.socket) -> None:
+        """Take one connection. Its task is known at once: `asyncio.start_server` would make it turns of the loop later,
+        and a connection taken just before `down` would outlive it."""
+        try:
+            client, _ = listening.accept()
+        except OSError:
+            return  # the client is gone again
+        client.setblocking(False)
+        task = asyncio.get_running_loop().create_task(self._serve(client))
         self._tasks.add(task)
         self.num_accepted += 1
         self.num_open += 1
+
+        def end(task: asyncio.Task[None]) -> None:
+            self.num_open -= 1
+            self._tasks.discard(task)
+            client.close()
+
+        task.add_done_callback(end)
+
+    async def _serve(self, client: socket.socket) -> None:
+        reader, writer = await asyncio.open_connection(sock=client)
         try:
             await self._join(reader, writer)
         except (ConnectionError, asyncio.CancelledError):
             pass  # one side is gone, or the proxy goes down: both sides are closed below
         finally:
-            self.num_open -= 1
-            self._tasks.discard(task)
             writer.transport.abort()
 
     async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         up_reader, up_writer = await asyncio.open_unix_connection(str(self._upstream))
+        self.num_passed += 1
         try:
             async with asyncio.TaskGroup() as pumps:
                 requests = pumps.create_task(self._pump_requests(reader, writer, up_writer))

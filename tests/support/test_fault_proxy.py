@@ -34,7 +34,7 @@ async def echoing(folder: Path) -> AsyncIterator[FaultProxy]:
     try:
         async with FaultProxy(folder / "up.sock") as proxy:
             yield proxy
-            while len(served) < proxy.num_accepted:  # what was accepted last has a handler to end
+            while len(served) < proxy.num_passed:  # what was passed on last has a handler to end
                 await asyncio.sleep(0)
     finally:
         server.close()
@@ -106,6 +106,22 @@ async def test_down_refuses_and_up_listens_on_the_same_port(tmp_path: Path) -> N
             await ask(proxy)
         await proxy.up()
         assert (proxy.port, await ask(proxy)) == (port, ANSWER)
+
+
+@pytest.mark.parametrize("num_turns", range(6))
+async def test_a_connection_accepted_while_it_goes_down_is_cut_too(tmp_path: Path, num_turns: int) -> None:
+    async with echoing(tmp_path) as proxy:
+        client = socket.create_connection(("127.0.0.1", proxy.port))
+        for _ in range(num_turns):  # at one of these its handler is made and has not run
+            await asyncio.sleep(0)
+        await proxy.down()
+        reader, writer = await asyncio.open_connection(sock=client)
+        try:
+            with contextlib.suppress(ConnectionError):
+                writer.write(b"hello")
+                assert await asyncio.wait_for(reader.read(1), 1.0) == b""
+        finally:
+            writer.close()
 
 
 async def test_a_slow_close_comes_later(tmp_path: Path) -> None:
