@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from engine.compiled.team import prepare
+from engine.compiled import lookup, team
 
 if __name__ == "__main__":
-    prepare()
+    team.prepare()
+    lookup.prepare()

@@ -36,3 +36,7 @@ class Drafter(Protocol):
     def observe(self, batch: ScheduledBatch, results: SequenceOf[RowResult], seconds: float) -> None:
         """Learn from any step: what was computed, what came out, and how long it took with the drafting."""
         ...
+
+    def ended(self, seq: Sequence) -> None:
+        """Learn from an answer that came to its end."""
+        ...

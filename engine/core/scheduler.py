@@ -259,4 +259,6 @@ class Scheduler:
             self._roster.fail(seq, "a token does not fit the grammar", now)
         else:
             self._forecast.observe(seq.lane, seq.num_output_tokens)
+            if self._drafter is not None:
+                self._drafter.ended(seq)
             self._roster.end(seq, reason, now, token_ids=token_ids, logprobs=logprobs)

@@ -10,21 +10,23 @@ _LONGEST_PAUSE = 64
 
 
 class AnswerKinds:
-    """A guard for the answers that begin with the same token; steps in which nothing was found count as well."""
+    """A guard for the answers that begin with the same token, in steps of about as many rows: what pays alone may not
+    pay in company. Steps in which nothing was found count as well."""
 
     def __init__(self) -> None:
-        self._guards: dict[int, Guard] = {}
+        self._guards: dict[tuple[int, int], Guard] = {}
 
-    def allows(self, first_token_id: int) -> bool:
+    def allows(self, first_token_id: int, num_rows: int) -> bool:
         """Whether the next step of such an answer may be thought about; asked once a step, it counts a pause down."""
-        guard = self._guards.get(first_token_id)
+        guard = self._guards.get((first_token_id, num_rows.bit_length()))
         return guard is None or guard.allows()
 
-    def observe(self, first_token_id: int, worth_s: float, spent_s: float) -> None:
+    def observe(self, first_token_id: int, num_rows: int, worth_s: float, spent_s: float) -> None:
         """A step that was thought about took `spent_s`; a plain one would have taken `worth_s` for its tokens."""
-        guard = self._guards.get(first_token_id)
+        key = first_token_id, num_rows.bit_length()
+        guard = self._guards.get(key)
         if guard is None:
             if len(self._guards) >= _CAPACITY:
                 self._guards.clear()
-            guard = self._guards[first_token_id] = Guard(longest_pause=_LONGEST_PAUSE)
+            guard = self._guards[key] = Guard(longest_pause=_LONGEST_PAUSE)
         guard.observe(worth_s, spent_s)

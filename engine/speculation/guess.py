@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from engine.speculation.answer_memory import LONGEST_STREAK, SIZES
-from engine.speculation.text_index import LONGEST
+import numpy as np
+
+from engine.compiled.lookup import BY_BOTH, BY_MEMORY, LONGEST, NUM_LISTED, SIZES, STREAKS
 
 Kind = int
 """Number of a kind of guess: those of one kind are about equally likely to be right."""
 
 _SUREST = 9
-_NUM_STREAKS = LONGEST_STREAK + 1
 # Match lengths as they are told apart.
 _COARSE = (0, 1, 2, 3, 4, 4, 6, 6, 6, 9, 9, 9, 9, 9, 9, 9, 16)
 
@@ -23,8 +23,8 @@ MODEL: Kind = 1
 _MODEL = 2
 _TEXT = _MODEL + 2 * (_SUREST + 1)
 _MEMORY = _TEXT + LONGEST + 1
-_BOTH = _MEMORY + (SIZES[0] + 1) * _NUM_STREAKS
-_NUM_PLACES = _BOTH + (LONGEST + 1) * _NUM_STREAKS
+_BOTH = _MEMORY + (SIZES[0] + 1) * STREAKS
+_NUM_PLACES = _BOTH + (LONGEST + 1) * STREAKS
 NUM_KINDS = 2 * _NUM_PLACES
 
 
@@ -44,12 +44,12 @@ def by_text(num_matched: int) -> Kind:
 
 def by_memory(num_matched: int, streak: int) -> Kind:
     """What earlier answers said; the last of them so many times in succession."""
-    return _MEMORY + _NUM_STREAKS * num_matched + streak
+    return _MEMORY + STREAKS * num_matched + streak
 
 
 def by_both(num_matched: int, streak: int) -> Kind:
     """What the text and earlier answers agree on."""
-    return _BOTH + _NUM_STREAKS * _COARSE[num_matched] + streak
+    return _BOTH + STREAKS * _COARSE[num_matched] + streak
 
 
 def by_model(probability: float, *, is_drawn: bool) -> Kind:
@@ -80,3 +80,16 @@ def prior(kind: Kind) -> float:
     if kind < _MODEL:
         return 0.9 if kind == FORCED else 0.8
     return 0.2 if kind < _BOTH else 0.4
+
+
+def _listed() -> list[int]:
+    """Kinds in the order in which compiled lookup knows them; where only a few tokens are expected, behind them."""
+    kinds = [by_text(size) for size in range(LONGEST + 1)]
+    kinds += [by_memory(size, streak) for size in range(SIZES[0] + 1) for streak in range(STREAKS)]
+    kinds += [by_both(size, streak) for size in range(LONGEST + 1) for streak in range(STREAKS)]
+    assert (len(kinds), kinds[BY_MEMORY], kinds[BY_BOTH]) == (NUM_LISTED, by_memory(0, 0), by_both(0, 0))
+    return kinds + [near_end(kind) for kind in kinds]
+
+
+KINDS = np.array(_listed())
+"""int64 [2 * NUM_LISTED]."""

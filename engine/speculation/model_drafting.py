@@ -10,6 +10,7 @@ from typing import Protocol
 from engine.core.sequence import Sequence
 from engine.speculation.draft_model import Behind, Drafted
 from engine.speculation.guess import MODEL, by_model
+from engine.speculation.lookup import Lookup
 from engine.speculation.step_cost import StepCosts
 from engine.speculation.track_record import TrackRecord
 from engine.speculation.walk import Walk
@@ -36,10 +37,19 @@ class ModelDrafting:
     """Asks the draft model, and keeps the time it takes."""
 
     def __init__(
-        self, model: DraftModel, record: TrackRecord, costs: StepCosts, clock: Callable[[], float], *, reach: int
+        self,
+        model: DraftModel,
+        lookup: Lookup | None,
+        record: TrackRecord,
+        costs: StepCosts,
+        clock: Callable[[], float],
+        *,
+        reach: int,
     ) -> None:
-        """`reach`: the most tokens the model can read of one sequence."""
+        """`lookup`: knows guesses in between; None: nobody does. `reach`: the most tokens the model can read of one
+        sequence."""
         self._model = model
+        self._lookup = lookup
         self._record = record
         self._costs = costs
         self._clock = clock
@@ -66,7 +76,7 @@ class ModelDrafting:
         seconds = cost.plain_s(num_rows) + cost.drafting_s(num_rows)
         seconds += cost.per_draft_s(num_rows) * sum(len(walk.guesses) for walk in walks)
         tokens = num_rows + sum(_expected_tokens(walk) for walk in walks)
-        typical = self._record.chances[MODEL]
+        typical = self._record.chance(MODEL)
         going = [walk for walk in walks if not walk.is_over]
         num_rounds = 0
         while going and num_rounds != most:
@@ -76,11 +86,12 @@ class ModelDrafting:
             round_s = self._costs.round_s(len(going)) or 0.0
             each_s = cost.per_draft_s(num_rows) + round_s / len(going)
             seconds += round_s
-            for walk in going:
-                before = len(walk.guesses)
-                walk.go(typical)
-                tokens += walk.chance * (len(walk.guesses) - before + 1)
-                seconds += cost.per_draft_s(num_rows) * (len(walk.guesses) - before + 1)
+            before = [len(walk.guesses) for walk in going]
+            if self._lookup is not None:
+                self._lookup.go(going, typical)
+            for walk, count in zip(going, before, strict=True):
+                tokens += walk.chance * (len(walk.guesses) - count + 1)
+                seconds += cost.per_draft_s(num_rows) * (len(walk.guesses) - count + 1)
             rate = tokens / seconds
             going = [walk for walk in going if not walk.is_over and walk.chance * typical > rate * each_s]
 

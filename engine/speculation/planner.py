@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
+
+import numpy as np
+
+from engine.compiled.lookup import plan
 
 
 class StepCost(Protocol):
@@ -43,24 +46,15 @@ def plan_drafts(
     before it are right, for a fixed cost, so a row's gains fall and the greedy choice over all rows is optimal;
     adding stops where the next draft would earn less per second than the step as a whole.
     """
-    counts = [0] * len(chances)
     plain_s = cost.plain_s(num_rows)
     if plain_s <= 0.0:
-        return DraftPlan(counts, 1.0)
-    tokens, seconds = float(num_rows), plain_s + cost.drafting_s(num_rows)
-    per_draft_s = max(cost.per_draft_s(num_rows), 1e-9)
-    heap = [(-of_row[0], index) for index, of_row in enumerate(chances) if of_row]
-    heapq.heapify(heap)
-    while heap:
-        negative_gain, index = heapq.heappop(heap)
-        if (tokens - negative_gain) / (seconds + per_draft_s) <= tokens / seconds:
-            break
-        tokens -= negative_gain
-        seconds += per_draft_s
-        counts[index] += 1
-        if counts[index] < len(chances[index]):
-            heapq.heappush(heap, (negative_gain * chances[index][counts[index]], index))
-    gain = tokens / num_rows * plain_s / seconds
-    if gain < min_gain or not any(counts):
         return DraftPlan([0] * len(chances), 1.0)
-    return DraftPlan(counts, gain)
+    num_guesses = [len(of_row) for of_row in chances]
+    table = np.zeros((len(chances), max(num_guesses)))
+    for index, of_row in enumerate(chances):
+        table[index, : len(of_row)] = of_row
+    counts = np.empty(len(chances), dtype=np.int64)
+    each_s = max(cost.per_draft_s(num_rows), 1e-9)
+    fixed_s = cost.drafting_s(num_rows)
+    gain = plan(table, np.array(num_guesses), num_rows, plain_s, fixed_s, each_s, min_gain, counts)
+    return DraftPlan(counts.tolist(), gain)

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field
-from weakref import WeakKeyDictionary
 
 from engine.core.batch import RowResult, ScheduledBatch
 from engine.core.drafting import DraftRequest
@@ -14,18 +13,19 @@ from engine.core.sequence import Sequence
 from engine.speculation.allowance import Allowance
 from engine.speculation.answer_kinds import AnswerKinds
 from engine.speculation.answer_lengths import AnswerLengths
-from engine.speculation.answer_memory import SIZES, AnswerMemory
 from engine.speculation.guard import Guard
 from engine.speculation.guess import MODEL, Guess, is_by_model
+from engine.speculation.lookup import Found, Lookup, Place
 from engine.speculation.model_drafting import DraftModel, ModelDrafting
 from engine.speculation.planner import DraftPlan, plan_drafts
 from engine.speculation.step_cost import StepCosts
-from engine.speculation.text_index import TextIndex
 from engine.speculation.track_record import TrackRecord
 from engine.speculation.walk import Walk
 
 _PLAIN_EVERY = 64
 """While speculation pays, one step in so many is plain, so that it is known what plain steps cost now."""
+_MEASURED_EVERY = 4
+"""While none is thought about, the time of one step in so many is taken down: most should cost nothing at all."""
 _PROBE_RATIO = 0.003
 """Share of the time that may go into finding out whether the draft model pays after all."""
 _THINKING_RATIO = 0.01
@@ -42,19 +42,24 @@ _LEAST_CHANCE = 0.1
 """Guesses end where all of them together are right more rarely."""
 _FEW_TOKENS = 3
 """Of answers with so few tokens to come guesses are judged apart."""
+_FEWEST_TOKENS = 2
+"""Expected yet where it is worth looking for drafts: a last one is sampled anyway."""
 _LENGTH_MARGIN = 1.5
 """How many times the tokens expected yet a row may be drafted, for lengths vary."""
 
 
 @dataclass(slots=True)
 class _Step:
-    """What was thought of the step that is being computed."""
+    """What was thought about a step."""
 
-    is_open: list[bool] = field(default_factory=list)
-    """For which rows looking for drafts may pay; empty: nothing was thought about."""
-    may_look_up: bool = False
-    may_ask: bool = False
+    is_open: list[bool]
+    """For which rows looking for drafts may pay."""
+    may_look_up: bool
+    may_ask: bool
+    found: Found | None = None
+    """What was looked up, where no model was asked and no grammar had a say."""
     walks: list[Walk] = field(default_factory=list)
+    """What was guessed otherwise."""
     drafting_s: float = 0.0
     with_model: bool = False
     gain: float = 1.0
@@ -82,131 +87,158 @@ class Speculator:
         self.max_drafts = max_drafts
         self._costs = costs
         self._clock = clock
-        self._has_lookup = has_lookup
         self._record = TrackRecord()
-        self._model = None if model is None else ModelDrafting(model, self._record, costs, clock, reach=model_reach)
-        self._memory = AnswerMemory()
+        self._lookup = Lookup(self._record) if has_lookup else None
+        self._model: ModelDrafting | None = None
+        if model is not None:
+            self._model = ModelDrafting(model, self._lookup, self._record, costs, clock, reach=model_reach)
         self._lengths = AnswerLengths()
         self._kinds = AnswerKinds()
-        self._indexes: WeakKeyDictionary[Sequence, TextIndex] = WeakKeyDictionary()
         self._guards: dict[tuple[bool, int], Guard] = {}
         # What came of promised gains, as a share of them.
         self._kept: dict[tuple[bool, int], float] = {}
         self._num_since_plain: dict[int, int] = {}
         self._thinking = Allowance(_THINKING_RATIO, _MOST_SAVED_S)
         self._probing = Allowance(_PROBE_RATIO, math.inf)
-        self._step = _Step()
+        self._step: _Step | None = None
+        """Of the step that is being computed; None: nothing was thought about it."""
+        self._num_unmeasured = 0
 
     def wants(self, seqs: SequenceOf[Sequence]) -> bool:
         """Whether drafts may pay in a pure decode step of these rows."""
-        num_rows, step = len(seqs), self._step
-        step.is_open = []
-        if self._num_since_plain.get(num_rows, 0) >= _PLAIN_EVERY:
+        self._step = None
+        if self._thinking.left_s < 0.0:
             return False
-        if self._thinking.left_s < 0.0 or self._costs.plain_s(num_rows) <= 0.0:
+        num_rows = len(seqs)
+        if self._num_since_plain.get(num_rows, 0) >= _PLAIN_EVERY or self._costs.plain_s(num_rows) <= 0.0:
             return False
-        step.may_look_up = self._has_lookup and self._guard(num_rows, with_model=False).allows()
-        step.may_ask = self._has_model and self._guard(num_rows, with_model=True).allows()
-        if not (step.may_look_up or step.may_ask):
+        may_look_up = self._lookup is not None and self._guard(num_rows, with_model=False).allows()
+        may_ask = self._has_model and self._guard(num_rows, with_model=True).allows()
+        if not (may_look_up or may_ask):
             return False
-        is_open = [self._kinds.allows(_first_token(seq)) for seq in seqs]
+        is_open = [
+            self._num_expected(seq) >= _FEWEST_TOKENS and self._kinds.allows(_first_token(seq), num_rows)
+            for seq in seqs
+        ]
         if not any(is_open):
             return False
-        step.is_open = is_open
+        self._step = _Step(is_open, may_look_up=may_look_up, may_ask=may_ask)
         return True
 
     def draft(self, requests: SequenceOf[DraftRequest], budget: int) -> list[tuple[int, ...]]:
         """Drafts for each row of the step asked about, at most `budget` in all; empty where they would not pay."""
         step = self._step
+        assert step is not None, "asked for drafts that were not wanted"
         started_at = self._clock()
-        walks, counts = self._choose(requests, budget, may_look_up=step.may_look_up, may_ask=step.may_ask)
-        step.walks = walks
+        drafts = self._choose(step, requests, budget)
         step.drafting_s = self._clock() - started_at
-        if not any(counts):
-            return [()] * len(requests)
-        return [tuple(walk.token_ids[:count]) for walk, count in zip(walks, counts, strict=True)]
+        return drafts
 
     def observe(self, batch: ScheduledBatch, results: SequenceOf[RowResult], seconds: float) -> None:
-        """Learn from a step that took `seconds`, drafting included."""
-        step, self._step = self._step, _Step()
+        """Learn from a step that took `seconds`, drafting included; next to nothing where nothing was thought."""
+        step, self._step = self._step, None
         if self._model is not None:
             self._probing.earn(seconds)
-        for row, result in zip(batch.rows, results, strict=True):
-            if result.token_ids:
-                self._learn(row.seq, result.token_ids, follows_output=row.num_tokens == 1)
-        if any(row.num_tokens != 1 or not row.samples for row in batch.rows):
+        if step is None:
+            self._thinking.earn(seconds)
+            self._account_plain(batch, seconds)
             return
+        if step.found is not None and self._lookup is not None:
+            self._lookup.judge(step.found, [result.token_ids for result in results])
         for walk, result in zip(step.walks, results, strict=False):
             self._judge(walk, result.token_ids)
         self._account(batch, step, [len(result.token_ids) for result in results], seconds)
+
+    def ended(self, seq: Sequence) -> None:
+        """Remember what an answer said and how long it got."""
+        if self._lookup is not None:
+            self._lookup.learn(seq)
+        self._lengths.observe(seq.token_ids[seq.num_prompt_tokens], seq.num_output_tokens)
 
     @property
     def _has_model(self) -> bool:
         return self._model is not None and not self._model.is_broken
 
-    def _choose(
-        self, requests: SequenceOf[DraftRequest], budget: int, *, may_look_up: bool, may_ask: bool
-    ) -> tuple[list[Walk], list[int]]:
-        """Every row's guesses, and how many of them are worth verifying."""
+    def _choose(self, step: _Step, requests: SequenceOf[DraftRequest], budget: int) -> list[tuple[int, ...]]:
+        """Of every row's guesses those that are worth verifying."""
         num_rows = len(requests)
-        expected = [self._num_expected(request.seq) for request in requests]
-        limits = [
-            min(request.max_drafts, budget // num_rows, int(_LENGTH_MARGIN * num_tokens) - 1) if is_open else 0
-            for request, num_tokens, is_open in zip(requests, expected, self._step.is_open, strict=True)
+        places = [
+            self._place(request, budget // num_rows) if is_open else Place(request.seq, 0, is_near_end=False)
+            for request, is_open in zip(requests, step.is_open, strict=True)
         ]
-        asking = self._asking(requests, limits) if may_ask else []
-        if not asking and not (may_look_up and max(limits) > 0):
-            return [], [0] * num_rows
+        asking = self._asking(places) if step.may_ask else []
+        if not asking and not (step.may_look_up and any(place.limit > 0 for place in places)):
+            return [()] * num_rows
+        cost = self._costs.lookup
+        plain_s, each_s = self._costs.plain_s(num_rows), cost.per_draft_s(num_rows)
         # Below it a draft earns less than the time it takes, whatever else the step does.
-        least = self._costs.lookup.per_draft_s(num_rows) * num_rows / self._costs.plain_s(num_rows)
-        least = max(_LEAST_CHANCE, min(least, 1.0))
-        walks = [
-            self._walk(request.seq, limit, least, is_near_end=num_tokens <= _FEW_TOKENS)
-            for request, limit, num_tokens in zip(requests, limits, expected, strict=True)
-        ]
+        least_chance = max(_LEAST_CHANCE, min(each_s * num_rows / plain_s, 1.0))
+        if asking or self._lookup is None or any(request.seq.grammar is not None for request in requests):
+            return self._choose_by_walks(step, places, asking, least_chance)
+        costs = plain_s, cost.drafting_s(num_rows), each_s
+        step.found = found = self._lookup.choose(places, least_chance, costs, _MIN_GAIN)
+        step.gain = found.gain
+        return found.drafts()
+
+    def _place(self, request: DraftRequest, share: int) -> Place:
+        """Where to look for how many guesses; `share`: this row's of the step's budget."""
+        num_tokens = self._num_expected(request.seq)
+        limit = min(request.max_drafts, share, int(_LENGTH_MARGIN * num_tokens) - 1)
+        return Place(request.seq, max(0, limit), num_tokens <= _FEW_TOKENS)
+
+    def _choose_by_walks(
+        self, step: _Step, places: SequenceOf[Place], asking: SequenceOf[int], least_chance: float
+    ) -> list[tuple[int, ...]]:
+        """The same where a grammar has a say or the draft model may have one."""
+        num_rows = len(places)
+        step.walks = walks = [self._walk(place, least_chance) for place in places]
         hoped_gain, num_sure = self._hope(walks, asking) if asking else (0.0, [])
-        for walk in walks:
-            walk.go()
-        plan = self._plan(walks, _MIN_GAIN if may_look_up else math.inf)
-        self._step.gain = plan.gain
+        self._go(walks)
+        plan = self._plan(walks, _MIN_GAIN if step.may_look_up else math.inf)
+        step.gain = plan.gain
         if hoped_gain * self._kept_share(num_rows, with_model=True) > plan.gain * self._kept_share(num_rows):
-            self._step.gain = hoped_gain
+            step.gain, step.with_model = hoped_gain, True
             plan = self._ask(walks, asking, num_sure)
         elif asking and not any(plan.counts):
             self._probe([walks[index] for index in asking], num_rows)
-        return walks, plan.counts
+        return [tuple(walk.token_ids[:count]) for walk, count in zip(walks, plan.counts, strict=True)]
 
-    def _walk(self, seq: Sequence, limit: int, least: float, *, is_near_end: bool) -> Walk:
-        index = None
-        if self._has_lookup and limit > 0:
-            index = self._indexes.get(seq)
-            if index is None:
-                index = self._indexes[seq] = TextIndex()
-            index.extend(seq.token_ids)
-        return Walk(seq, limit, index, self._memory, self._record, least_chance=least, is_near_end=is_near_end)
+    def _walk(self, place: Place, least_chance: float) -> Walk:
+        return Walk(
+            place.seq,
+            place.limit,
+            self._record,
+            looks_up=self._lookup is not None,
+            least_chance=least_chance,
+            is_near_end=place.is_near_end,
+        )
+
+    def _go(self, walks: SequenceOf[Walk], least_next: float = 0.0) -> None:
+        """Look up further guesses."""
+        if self._lookup is not None:
+            self._lookup.go(walks, least_next)
 
     def _plan(self, walks: SequenceOf[Walk], min_gain: float) -> DraftPlan:
         chances = [[guess.chance for guess in walk.guesses] for walk in walks]
         return plan_drafts(chances, len(walks), self._costs.lookup, min_gain=min_gain)
 
-    def _asking(self, requests: SequenceOf[DraftRequest], limits: SequenceOf[int]) -> list[int]:
+    def _asking(self, places: SequenceOf[Place]) -> list[int]:
         """The rows that the draft model could draft for, at once or after reading that pays for most such answers."""
         model = self._model
         assert model is not None
         asking = []
-        token_s = self._costs.plain_s(len(requests)) / len(requests)
-        for index, (request, limit) in enumerate(zip(requests, limits, strict=True)):
-            if model.has_room(request.seq, limit):
-                reading_s = model.reading_s(request.seq)
-                if not reading_s or reading_s <= _READING_RATIO * token_s * self._num_expected(request.seq, 0.25):
+        token_s = self._costs.plain_s(len(places)) / len(places)
+        for index, place in enumerate(places):
+            if model.has_room(place.seq, place.limit):
+                reading_s = model.reading_s(place.seq)
+                if not reading_s or reading_s <= _READING_RATIO * token_s * self._num_expected(place.seq, 0.25):
                     asking.append(index)
         return asking
 
     def _hope(self, walks: SequenceOf[Walk], asking: SequenceOf[int]) -> tuple[float, list[int]]:
         """What drafts of the model promise to gain, and how many guesses of each row are as likely without it."""
-        typical = self._record.chances[MODEL]
-        for walk in walks:
-            walk.go(typical)
+        typical = self._record.chance(MODEL)
+        self._go(walks, typical)
         num_sure = [len(walk.guesses) for walk in walks]
         chances = [[guess.chance for guess in walk.guesses] for walk in walks]
         for index in asking:
@@ -217,7 +249,6 @@ class Speculator:
     def _ask(self, walks: SequenceOf[Walk], asking: SequenceOf[int], num_sure: SequenceOf[int]) -> DraftPlan:
         """Replace the less likely lookups by what the model says."""
         assert self._model is not None
-        self._step.with_model = True
         for index in asking:
             walks[index].rewind(num_sure[index])
         self._model.extend([walks[index] for index in asking], len(walks))
@@ -241,15 +272,6 @@ class Speculator:
             self._lengths.remaining(first, seq.num_output_tokens, quantile), seq.max_total_tokens - seq.num_tokens
         )
 
-    def _learn(self, seq: Sequence, token_ids: list[int], *, follows_output: bool) -> None:
-        """Remember what a sequence says next, and how long it got when that ends it."""
-        if follows_output and self._has_lookup:
-            self._memory.learn(seq.cache_salt, seq.token_ids[-SIZES[0] :].tolist(), token_ids)
-        num_tokens = seq.num_output_tokens + len(token_ids)
-        if token_ids[-1] in seq.params.stop_token_ids or num_tokens >= seq.params.max_tokens:
-            first = seq.token_ids[seq.num_prompt_tokens] if seq.num_output_tokens else token_ids[0]
-            self._lengths.observe(first, num_tokens)
-
     def _judge(self, walk: Walk, token_ids: list[int]) -> None:
         """Guesses up to the first wrong one were put to the test, used as drafts or not."""
         num_right = self._judge_chain(walk.guesses, token_ids)
@@ -268,26 +290,38 @@ class Speculator:
                 return count
         return min(len(guesses), len(token_ids))
 
+    def _account_plain(self, batch: ScheduledBatch, seconds: float) -> None:
+        """Enter what a step cost that nothing was thought about; while all are such, some of them do."""
+        num_rows = len(batch.rows)
+        self._num_unmeasured += 1
+        if self._num_unmeasured < _MEASURED_EVERY and not self._num_since_plain.get(num_rows):
+            return
+        if all(row.num_tokens == 1 and row.samples for row in batch.rows):
+            self._note_plain(num_rows, seconds)
+
+    def _note_plain(self, num_rows: int, seconds: float) -> None:
+        self._costs.observe_plain(num_rows, seconds)
+        self._num_since_plain[num_rows] = self._num_unmeasured = 0
+
     def _account(self, batch: ScheduledBatch, step: _Step, num_tokens: SequenceOf[int], seconds: float) -> None:
-        """Enter what a pure decode step cost and what it was worth."""
+        """Enter what a step cost that was thought about, and what it was worth."""
         num_rows = len(batch.rows)
         num_drafts = sum(len(row.draft_token_ids) for row in batch.rows)
         if num_drafts:
             self._costs.observe_verification(num_rows, num_drafts, seconds - step.drafting_s)
             self._num_since_plain[num_rows] = self._num_since_plain.get(num_rows, 0) + 1
         else:
-            self._costs.observe_plain(num_rows, seconds - step.drafting_s)
-            self._num_since_plain[num_rows] = 0
+            self._note_plain(num_rows, seconds - step.drafting_s)
+        # A step without drafts is worth itself; thinking about them in vain is what it lost.
+        plain_s = self._costs.plain_s(num_rows)
+        token_s = plain_s / num_rows
+        spent_s = seconds if num_drafts else plain_s + step.drafting_s
+        self._judge_kinds(batch, step, num_tokens, token_s=token_s, spent_s=spent_s / num_rows)
         gained_s = 0.0
-        if step.is_open and (plain_s := self._costs.plain_s(num_rows)) > 0.0:
-            # A step without drafts is worth itself; thinking about them in vain is what it lost.
-            token_s = plain_s / num_rows
-            spent_s = seconds if num_drafts else plain_s + step.drafting_s
-            self._judge_kinds(batch, step, num_tokens, token_s=token_s, spent_s=spent_s / num_rows)
-            if num_drafts or step.with_model:
-                gained_s = self._judge_step(step, num_rows, token_s * sum(num_tokens), spent_s)
-            else:
-                self._thinking.spend(step.drafting_s)
+        if num_drafts or step.with_model:
+            gained_s = self._judge_step(step, num_rows, token_s * sum(num_tokens), spent_s)
+        else:
+            self._thinking.spend(step.drafting_s)
         self._thinking.earn(seconds, gained_s)
 
     def _judge_kinds(
@@ -296,7 +330,7 @@ class Speculator:
         """What thinking was worth for each row that was thought about; `spent_s` for each of them."""
         for row, is_open, count in zip(batch.rows, step.is_open, num_tokens, strict=True):
             if is_open:
-                self._kinds.observe(_first_token(row.seq), token_s * count, spent_s)
+                self._kinds.observe(_first_token(row.seq), len(batch.rows), token_s * count, spent_s)
 
     def _judge_step(self, step: _Step, num_rows: int, worth_s: float, spent_s: float) -> float:
         """Learn from a step with drafts; the seconds that it gained."""

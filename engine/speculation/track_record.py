@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
-from engine.speculation.acceptance import AcceptanceRate
+import numpy as np
+
 from engine.speculation.guess import NUM_KINDS, Kind, prior
 
 _TRIALS = 4.0
-_DECAY = 0.98
+DECAY = 0.98
+"""What remains of older evidence after each trial."""
 
 
 class TrackRecord:
     """Judges guesses by what was said, whether they were verified as drafts or only kept in mind.
 
-    So lookups go on being judged while they are not used, which costs next to nothing.
+    So lookups go on being judged while they are not used, which costs next to nothing. A prior weighs as much as a few
+    trials, so that a lucky or unlucky one does not decide.
     """
 
     def __init__(self) -> None:
-        self._rates = [
-            AcceptanceRate(prior=prior(kind), prior_trials=_TRIALS, decay=_DECAY) for kind in range(NUM_KINDS)
-        ]
-        self.chances = [rate.value for rate in self._rates]
-        """Probability that the next guess is right, by kind; read only."""
+        priors = np.array([prior(kind) for kind in range(NUM_KINDS)])
+        self.trials = np.stack([_TRIALS * priors, np.full(NUM_KINDS, _TRIALS)])
+        """float64 [2, kinds]: those that were right, and all."""
+        self.chances = priors
+        """float64 [kinds]: probability that the next guess is right; read only."""
+
+    def chance(self, kind: Kind) -> float:
+        """The same of one kind."""
+        return float(self.chances[kind])
 
     def observe(self, kind: Kind, *, was_right: bool) -> None:
         """Learn from one guess."""
-        rate = self._rates[kind]
-        rate.observe(1, int(was_right))
-        self.chances[kind] = rate.value
+        self.trials[:, kind] *= DECAY
+        self.trials[:, kind] += was_right, 1.0
+        self.chances[kind] = self.trials[0, kind] / self.trials[1, kind]

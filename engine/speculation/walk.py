@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence as SequenceOf
 from math import prod
 
 from engine.core.sequence import Sequence
-from engine.speculation.answer_memory import AnswerMemory, Remembered
-from engine.speculation.guess import FORCED, Guess, Kind, by_both, by_memory, by_text, near_end
-from engine.speculation.text_index import LONGEST, TextIndex, match_length
+from engine.speculation.guess import FORCED, Guess, Kind, near_end
 from engine.speculation.track_record import TrackRecord
 
 
 class Walk:
-    """Steps ahead of a sequence by lookup; whoever knows better may take a step in between."""
+    """Steps ahead of a sequence; whoever knows what may come next takes them."""
 
     def __init__(
         self,
         seq: Sequence,
         limit: int,
-        index: TextIndex | None,
-        memory: AnswerMemory,
         record: TrackRecord,
         *,
+        looks_up: bool = True,
         least_chance: float = 0.0,
         is_near_end: bool = False,
     ) -> None:
         """At most `limit` guesses, and none behind some that are all right more rarely than `least_chance`.
 
-        Without an index nothing is looked up. `is_near_end`: only a few tokens are expected yet.
+        `looks_up`: whether guesses may be looked up; `is_near_end`: only a few tokens are expected yet.
         """
         self.seq = seq
         self.guesses: list[Guess] = []
@@ -39,16 +37,12 @@ class Walk:
         """How many guesses they stood behind."""
         self.limit = limit
         """Most guesses there can be."""
-        self._index = index
-        self._memory = memory
-        self._chances = record.chances
-        self._least_chance = least_chance
-        self._is_near_end = is_near_end
-        self._newest: list[int] = seq.token_ids[-LONGEST:].tolist()
-        self._place: int | None = None
-        self._num_matched = 0
+        self.least_chance = least_chance
+        self.is_near_end = is_near_end
+        self._record = record
+        self._looks_up = looks_up
         self._is_over = limit < 1
-        if limit > 0 and index is not None and seq.grammar is not None:
+        if limit > 0 and looks_up and seq.grammar is not None:
             for token_id in seq.grammar.forced_tokens():
                 self.take(token_id, FORCED)
 
@@ -62,77 +56,40 @@ class Walk:
         """Whether there will be no more guesses: none behind the end of an answer, which is none itself."""
         return self._is_over
 
-    def go(self, least_chance: float = 0.0) -> None:
-        """Look up further guesses, as long as each is at least so likely."""
-        first = len(self.guesses)
-        while not self._is_over and self._index is not None and self.chance >= self._least_chance:
-            guess = self._peek(self._index)
-            if guess is None or guess.chance < least_chance:
-                break
-            self._append(guess)
-        if self.seq.grammar is not None and len(self.guesses) > first:
+    @property
+    def may_go_on(self) -> bool:
+        """Whether a guess that is looked up may be taken."""
+        return self._looks_up and not self._is_over and self.chance >= self.least_chance
+
+    def follow(self, guesses: SequenceOf[Guess], *, has_ended: bool) -> None:
+        """Take guesses that were looked up, as far as the grammar allows; `has_ended`: behind them an answer ends."""
+        self.guesses += guesses
+        self.chance *= prod(guess.chance for guess in guesses)
+        self._is_over = has_ended or len(self.guesses) >= self.limit
+        if self.seq.grammar is not None and guesses:
             num_valid = self.seq.grammar.validate(self.token_ids)
             if num_valid < len(self.guesses):
                 self.rewind(num_valid)
-                self._index = None
+                self._looks_up = False
 
     def take(self, token_id: int, kind: Kind) -> None:
         """A guess that was not looked up."""
-        if not self._is_over:
-            self._append(self._guess(token_id, kind))
+        if self._is_over:
+            return
+        # An answer's end needs no draft: the token behind the drafts is sampled anyway.
+        if token_id in self.seq.params.stop_token_ids:
+            self._is_over = True
+            return
+        if self.is_near_end:
+            kind = near_end(kind)
+        self.guesses.append(Guess(token_id, kind, self._record.chance(kind)))
+        self.chance *= self.guesses[-1].chance
+        self._is_over = len(self.guesses) >= self.limit
 
     def rewind(self, count: int) -> None:
         """Drop the guesses behind the first so many."""
-        num_dropped = len(self.guesses) - count
-        if num_dropped:
+        if count < len(self.guesses):
             self.dropped, self.num_kept = self.guesses[count:], count
             del self.guesses[count:]
-            del self._newest[-num_dropped:]
             self.chance = prod(guess.chance for guess in self.guesses)
-            self._place = None
         self._is_over = count >= self.limit
-
-    def _append(self, guess: Guess) -> None:
-        # An answer's end needs no draft: the token behind the drafts is sampled anyway.
-        if guess.token_id in self.seq.params.stop_token_ids:
-            self._is_over = True
-            return
-        self.guesses.append(guess)
-        self._newest.append(guess.token_id)
-        self.chance *= guess.chance
-        self._is_over = len(self.guesses) >= self.limit
-        self._follow(guess.token_id)
-
-    def _follow(self, token_id: int) -> None:
-        """Stay in the place that is being copied, or leave it."""
-        text, place = self.seq.token_ids, self._place
-        if place is not None and text[place] == token_id and place + 1 < len(text):
-            self._place, self._num_matched = place + 1, min(self._num_matched + 1, LONGEST)
-        else:
-            self._place = None
-
-    def _peek(self, index: TextIndex) -> Guess | None:
-        """The likelier of what the text and what the memory says."""
-        if self._place is None:
-            self._place = index.find(self._newest)
-            if self._place is not None:
-                self._num_matched = match_length(self.seq.token_ids, self._place, self._newest)
-        known = self._memory.recall(self.seq.cache_salt, self._newest)
-        if self._place is None:
-            return None if known is None else self._remembered(known)
-        token_id = self.seq.token_ids[self._place]
-        if known is not None and known.token_id == token_id:
-            return self._guess(token_id, by_both(self._num_matched, known.streak))
-        found = self._guess(token_id, by_text(self._num_matched))
-        if known is None:
-            return found
-        other = self._remembered(known)
-        return other if other.chance > found.chance else found
-
-    def _remembered(self, known: Remembered) -> Guess:
-        return self._guess(known.token_id, by_memory(known.size, known.streak))
-
-    def _guess(self, token_id: int, kind: Kind) -> Guess:
-        if self._is_near_end:
-            kind = near_end(kind)
-        return Guess(token_id, kind, self._chances[kind])

@@ -42,3 +42,6 @@ class RandomDrafter:
     def observe(self, batch: ScheduledBatch, results: SequenceOf[RowResult], seconds: float) -> None:
         """Count steps."""
         self.num_steps += 1
+
+    def ended(self, seq: Sequence) -> None:
+        """Nothing is learned."""

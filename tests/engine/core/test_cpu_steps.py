@@ -85,6 +85,21 @@ def test_a_number_of_tokens_that_is_slower_ends_it() -> None:
     assert steps.max_tokens == 4
 
 
+def test_what_else_the_machine_does_at_the_start_does_not_decide_for_the_life_of_the_process() -> None:
+    class SetAside(Steps):
+        num_compiled = 0
+
+        def run(self, batch: ScheduledBatch) -> list[RowResult]:
+            self.num_compiled += bool(self.max_tokens)
+            if self.num_compiled in (3, 4, 5) and self.max_tokens:  # every other one that is timed for one token
+                self.clock.advance(0.5)
+            return super().run(batch)
+
+    steps = SetAside(0.001, 0.0002, 0.0)
+    choose_compiled_tokens(steps, steps.run, step_of, steps.set_threads, steps.clock)
+    assert steps.max_tokens == 64
+
+
 def config(folder: Path, **settings: object) -> CoreConfig:
     return CoreConfig(model_dir=folder, device="cpu", **settings)  # type: ignore[arg-type]
 

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.speculation.acceptance import AcceptanceRate
 from engine.speculation.planner import plan_drafts
 
 
@@ -81,20 +80,3 @@ def test_no_other_choice_of_drafts_is_faster(chances: list[list[float]], fixed: 
     chosen = rate(tuple(plan_drafts(chances, num_rows, cost, min_gain=1.0).counts))
     best = max(rate(counts) for counts in itertools.product(*(range(len(row) + 1) for row in chances)))
     assert chosen >= best * (1 - 1e-9)
-
-
-def test_acceptance_follows_what_was_verified() -> None:
-    rate = AcceptanceRate(prior=0.6)
-    for _ in range(20):
-        rate.observe(4, 4)
-    assert rate.value > 0.95
-    for _ in range(20):
-        rate.observe(4, 0)
-    assert rate.value < 0.1
-
-
-def test_tokens_behind_the_first_rejection_are_no_evidence() -> None:
-    short, long = AcceptanceRate(), AcceptanceRate()
-    short.observe(2, 1)
-    long.observe(8, 1)
-    assert short.value == long.value

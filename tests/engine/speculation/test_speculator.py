@@ -60,6 +60,12 @@ class World:
     num_thought: int = 0
     """Steps in which drafts were looked for."""
 
+    def answer(self, first: int, text: list[int]) -> None:
+        """A whole answer of its own."""
+        self.seq = answer_that_begins_with(first)
+        self.say(text)
+        self.speculator.ended(self.seq)
+
     def say(self, text: list[int]) -> None:
         """Steps until the text is said."""
         said = 0
@@ -139,18 +145,39 @@ def test_a_hiccup_while_looking_for_drafts_is_soon_forgotten() -> None:
 def test_answers_in_which_nothing_is_ever_found_are_hardly_thought_about() -> None:
     found = world()
     for number in range(300):
-        found.seq = answer_that_begins_with(50)
-        found.say([1000 + 3 * number, 1001 + 3 * number, 1002 + 3 * number])
+        found.answer(50, [1000 + 3 * number, 1001 + 3 * number, 1002 + 3 * number])
     assert found.num_thought < 0.15 * 900
 
 
 def test_answers_that_begin_otherwise_go_on_being_thought_about() -> None:
     found = world()
     for number in range(100):
-        found.seq = answer_that_begins_with(50)
-        found.say([1000 + 3 * number, 1001 + 3 * number, 1002 + 3 * number])
+        found.answer(50, [1000 + 3 * number, 1001 + 3 * number, 1002 + 3 * number])
     before = found.num_drafted
     for _ in range(30):
-        found.seq = answer_that_begins_with(60)
-        found.say([5, 6, 7, 8, 9, 10, 11, 12, 13, 14])
+        found.answer(60, [5, 6, 7, 8, 9, 10, 11, 12, 13, 14])
     assert found.num_drafted - before > 100
+
+
+def test_what_does_not_pay_in_company_is_still_thought_about_alone() -> None:
+    found = world()
+    found.speculator._costs.observe_plain(8, 1.0)
+    for _ in range(60):  # eight rows at once, in which every look for drafts is in vain
+        seqs = [answer_that_begins_with(60) for _ in range(8)]
+        if found.speculator.wants(seqs):
+            found.speculator.draft([DraftRequest(seq, 6) for seq in seqs], 64)
+        rows = [ScheduledRow(seq, seq.num_tokens - 1, 1, samples=True) for seq in seqs]
+        found.speculator.observe(ScheduledBatch(rows), [RowResult([900])] * 8, 1.0)
+    for _ in range(30):
+        found.answer(60, [5, 6, 7, 8, 9, 10, 11, 12, 13, 14])
+    assert found.num_drafted > 200
+
+
+def test_of_answers_that_are_nearly_over_nothing_is_thought() -> None:
+    found = world()
+    for _ in range(20):
+        found.answer(50, [7])
+    before = found.num_thought
+    for _ in range(20):
+        found.answer(50, [7])
+    assert found.num_thought == before

@@ -1,0 +1,140 @@
+"""Drafts that cost no model: extraction, passages and code repeat what is in the prompt, answers what others said.
+
+Prompt lookup (A. Saxena, "Prompt Lookup Decoding", 2023) finds where a text's newest tokens stood before. Answers of
+one kind also resemble each other (the keys of a JSON object, how a sentence begins), and a text is cheaper to remember
+than to say; compare G. Oliaro et al., "SuffixDecoding", 2024, which keeps whole suffix trees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from collections.abc import Sequence as SequenceOf
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.compiled import lookup as compiled
+from engine.compiled.lookup import NUM_LISTED
+from engine.core.sequence import Sequence
+from engine.speculation.guess import KINDS, Guess
+from engine.speculation.track_record import DECAY, TrackRecord
+from engine.speculation.walk import Walk
+
+
+class Place(NamedTuple):
+    """A sequence whose continuation is looked up."""
+
+    seq: Sequence
+    limit: int
+    """Most guesses."""
+    is_near_end: bool
+    """Whether only a few tokens are expected yet."""
+
+
+@dataclass(slots=True)
+class Found:
+    """Guesses at what a step's rows say next."""
+
+    arrays: tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]
+    """Tokens and kinds int64 [rows, most], and int64 [rows, 2] how many there are and whether an answer ends there."""
+    counts: list[int]
+    """How many of each row are worth verifying."""
+    gain: float
+    """Expected tokens per second as a multiple of those without drafts; 1 when there are none."""
+
+    def drafts(self) -> list[tuple[int, ...]]:
+        """What is worth verifying."""
+        if not any(self.counts):
+            return [()] * len(self.counts)
+        return [tuple(of_row[:count]) for of_row, count in zip(self.arrays[0].tolist(), self.counts, strict=True)]
+
+
+class Lookup:
+    """What texts and earlier answers say next; the memory is bounded, what was not said for longest is forgotten first.
+
+    A salt shares nothing with another one, so nobody's answers speed up a stranger's. What is remembered are hashes of
+    runs: a collision makes a wrong draft at worst.
+    """
+
+    def __init__(self, record: TrackRecord, capacity: int = 1 << 17) -> None:
+        """`capacity`: most runs that are remembered, 16 bytes each; a power of two from 4 on."""
+        compiled.prepare()
+        self._record = record
+        self._memory = np.zeros(capacity, dtype=np.int64), np.zeros(capacity, dtype=np.int64)
+
+    @property
+    def num_remembered(self) -> int:
+        """Runs of tokens."""
+        return int(np.count_nonzero(self._memory[0]))
+
+    def learn(self, seq: Sequence) -> None:
+        """An answer is complete."""
+        compiled.learn(*seq.token_ids.buffer_info(), seq.num_prompt_tokens, hash(seq.cache_salt), *self._memory)
+
+    def choose(
+        self, places: SequenceOf[Place], least_chance: float, costs: tuple[float, float, float], least_gain: float
+    ) -> Found:
+        """Guesses for each place, none behind some that are all right more rarely than `least_chance`, and how many of
+        them to verify in a step that costs so much: plain, more with drafts, more for each."""
+        rows, lists = _described((place.seq, (), place.limit, place.is_near_end) for place in places)
+        arrays = _room(len(places), max(place.limit for place in places))
+        counts = np.empty(len(places), dtype=np.int64)
+        numbers = np.array([(1.0, least_chance, 0.0)] * len(places))
+        gain = compiled.choose(
+            rows, numbers, lists, *self._memory, self._record.chances, KINDS, *arrays,
+            np.array((*costs, least_gain)), counts,
+        )  # fmt: skip
+        return Found(arrays, counts.tolist(), gain)
+
+    def judge(self, found: Found, said: Iterable[SequenceOf[int]]) -> None:
+        """Guesses up to the first wrong one were put to the test by what the rows said, verified or not."""
+        counts: list[int] = []
+        tokens: list[int] = []
+        for token_ids in said:
+            counts.append(len(token_ids))
+            tokens += token_ids
+        record = self._record
+        compiled.judge(
+            *found.arrays, np.array(tokens, dtype=np.int64), np.array(counts), DECAY, record.trials, record.chances
+        )
+
+    def go(self, walks: SequenceOf[Walk], least_next: float = 0.0) -> None:
+        """Let each walk take further guesses, as long as each is at least so likely."""
+        walks = [walk for walk in walks if walk.may_go_on]
+        if not walks:
+            return
+        rows, lists = _described((walk.seq, walk.token_ids, walk.limit, walk.is_near_end) for walk in walks)
+        numbers = np.array([(walk.chance, walk.least_chance, least_next) for walk in walks])
+        arrays = _room(len(walks), max(walk.limit for walk in walks))
+        compiled.look_ahead(rows, numbers, lists, *self._memory, self._record.chances, KINDS, *arrays)
+        for walk, token_ids, kinds, (count, has_ended) in zip(
+            walks, *(array.tolist() for array in arrays), strict=True
+        ):
+            guesses = [
+                Guess(token_id, kind, self._record.chance(kind))
+                for token_id, kind in zip(token_ids[:count], kinds[:count], strict=True)
+            ]
+            walk.follow(guesses, has_ended=bool(has_ended))
+
+
+def _described(
+    rows: Iterable[tuple[Sequence, SequenceOf[int], int, bool]],
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Sequences, their guesses so far, limits and whether few tokens are expected, as compiled code reads them."""
+    told: list[tuple[int, ...]] = []
+    lists: list[int] = []
+    for seq, guesses, limit, is_near_end in rows:
+        stops = seq.params.stop_token_ids
+        first_kind = NUM_LISTED if is_near_end else 0
+        room = limit - len(guesses)
+        told.append((*seq.token_ids.buffer_info(), hash(seq.cache_salt), len(guesses), len(stops), room, first_kind))
+        lists += guesses
+        lists += stops
+    return np.array(told), np.array(lists, dtype=np.int64)
+
+
+def _room(num_rows: int, most: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    tokens, kinds = np.empty((2, num_rows, most), dtype=np.int64)
+    return tokens, kinds, np.empty((num_rows, 2), dtype=np.int64)
