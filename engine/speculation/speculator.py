@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from engine.core.batch import RowResult, ScheduledBatch
 from engine.core.drafting import DraftRequest
@@ -14,26 +13,20 @@ from engine.speculation.allowance import Allowance
 from engine.speculation.answer_kinds import AnswerKinds
 from engine.speculation.answer_lengths import AnswerLengths
 from engine.speculation.guard import Guard
-from engine.speculation.guess import MODEL, Guess, is_by_model
 from engine.speculation.lookup import Found, Lookup, Place
 from engine.speculation.model_drafting import DraftModel, ModelDrafting
-from engine.speculation.planner import DraftPlan, plan_drafts
 from engine.speculation.step_cost import StepCosts
 from engine.speculation.track_record import TrackRecord
-from engine.speculation.walk import Walk
+from engine.speculation.walk_choice import WalkChoice, Walked
 
 _PLAIN_EVERY = 64
 """While speculation pays, one step in so many is plain, so that it is known what plain steps cost now."""
 _MEASURED_EVERY = 4
 """While none is thought about, the time of one step in so many is taken down: most should cost nothing at all."""
-_PROBE_RATIO = 0.003
-"""Share of the time that may go into finding out whether the draft model pays after all."""
 _THINKING_RATIO = 0.01
 """Share of the time that may go into looking for drafts where there are none; what drafts gain is added to it."""
 _MOST_SAVED_S = 0.001
 """Longest that is saved up for thinking."""
-_READING_RATIO = 0.2
-"""Reading a sequence's text may take the draft model this share of the sequence's expected remaining time."""
 _KEPT_DECAY = 0.95
 _MOST_KEPT = 2.0
 _MIN_GAIN = 1.2
@@ -58,12 +51,20 @@ class _Step:
     may_ask: bool
     found: Found | None = None
     """What was looked up, where no model was asked and no grammar had a say."""
-    walks: list[Walk] = field(default_factory=list)
+    walked: Walked | None = None
     """What was guessed otherwise."""
     drafting_s: float = 0.0
-    with_model: bool = False
-    gain: float = 1.0
-    """Tokens per second that were promised, as a multiple of those without drafts."""
+
+    @property
+    def with_model(self) -> bool:
+        """Whether the draft model was asked."""
+        return self.walked is not None and self.walked.with_model
+
+    @property
+    def gain(self) -> float:
+        """Tokens per second that were promised, as a multiple of those without drafts."""
+        told = self.found or self.walked
+        return 1.0 if told is None else told.gain
 
 
 class Speculator:
@@ -89,17 +90,17 @@ class Speculator:
         self._clock = clock
         self._record = TrackRecord()
         self._lookup = Lookup(self._record) if has_lookup else None
-        self._model: ModelDrafting | None = None
-        if model is not None:
-            self._model = ModelDrafting(model, self._lookup, self._record, costs, clock, reach=model_reach)
         self._lengths = AnswerLengths()
+        drafting: ModelDrafting | None = None
+        if model is not None:
+            drafting = ModelDrafting(model, self._lookup, self._record, costs, clock, reach=model_reach)
+        self._walks = WalkChoice(self._lookup, drafting, self._record, costs, self._num_expected, least_gain=_MIN_GAIN)
         self._kinds = AnswerKinds()
         self._guards: dict[tuple[bool, int], Guard] = {}
         # What came of promised gains, as a share of them.
         self._kept: dict[tuple[bool, int], float] = {}
         self._num_since_plain: dict[int, int] = {}
         self._thinking = Allowance(_THINKING_RATIO, _MOST_SAVED_S)
-        self._probing = Allowance(_PROBE_RATIO, math.inf)
         self._step: _Step | None = None
         """Of the step that is being computed; None: nothing was thought about it."""
         self._num_unmeasured = 0
@@ -113,7 +114,7 @@ class Speculator:
         if self._num_since_plain.get(num_rows, 0) >= _PLAIN_EVERY or self._costs.plain_s(num_rows) <= 0.0:
             return False
         may_look_up = self._lookup is not None and self._guard(num_rows, with_model=False).allows()
-        may_ask = self._has_model and self._guard(num_rows, with_model=True).allows()
+        may_ask = self._walks.has_model and self._guard(num_rows, with_model=True).allows()
         if not (may_look_up or may_ask):
             return False
         is_open = [
@@ -137,16 +138,16 @@ class Speculator:
     def observe(self, batch: ScheduledBatch, results: SequenceOf[RowResult], seconds: float) -> None:
         """Learn from a step that took `seconds`, drafting included; next to nothing where nothing was thought."""
         step, self._step = self._step, None
-        if self._model is not None:
-            self._probing.earn(seconds)
+        self._walks.pass_time(seconds)
         if step is None:
             self._thinking.earn(seconds)
             self._account_plain(batch, seconds)
             return
         if step.found is not None and self._lookup is not None:
             self._lookup.judge(step.found, [result.token_ids for result in results])
-        for walk, result in zip(step.walks, results, strict=False):
-            self._judge(walk, result.token_ids)
+        if step.walked is not None:
+            for walk, result in zip(step.walked.walks, results, strict=True):
+                self._walks.judge(walk, result.token_ids)
         self._account(batch, step, [len(result.token_ids) for result in results], seconds)
 
     def ended(self, seq: Sequence) -> None:
@@ -155,10 +156,6 @@ class Speculator:
             self._lookup.learn(seq)
         self._lengths.observe(seq.token_ids[seq.num_prompt_tokens], seq.num_output_tokens)
 
-    @property
-    def _has_model(self) -> bool:
-        return self._model is not None and not self._model.is_broken
-
     def _choose(self, step: _Step, requests: SequenceOf[DraftRequest], budget: int) -> list[tuple[int, ...]]:
         """Of every row's guesses those that are worth verifying."""
         num_rows = len(requests)
@@ -166,7 +163,7 @@ class Speculator:
             self._place(request, budget // num_rows) if is_open else Place(request.seq, 0, is_near_end=False)
             for request, is_open in zip(requests, step.is_open, strict=True)
         ]
-        asking = self._asking(places) if step.may_ask else []
+        asking = self._walks.asking(places) if step.may_ask else []
         if not asking and not (step.may_look_up and any(place.limit > 0 for place in places)):
             return [()] * num_rows
         cost = self._costs.lookup
@@ -174,11 +171,12 @@ class Speculator:
         # Below it a draft earns less than the time it takes, whatever else the step does.
         least_chance = max(_LEAST_CHANCE, min(each_s * num_rows / plain_s, 1.0))
         if asking or self._lookup is None or any(request.seq.grammar is not None for request in requests):
-            return self._choose_by_walks(step, places, asking, least_chance)
+            kept = self._kept_share(num_rows, with_model=False), self._kept_share(num_rows, with_model=True)
+            step.walked = self._walks.choose(places, asking, least_chance, may_look_up=step.may_look_up, kept=kept)
+            return step.walked.drafts()
         costs = plain_s, cost.drafting_s(num_rows), each_s
-        step.found = found = self._lookup.choose(places, least_chance, costs, _MIN_GAIN)
-        step.gain = found.gain
-        return found.drafts()
+        step.found = self._lookup.choose(places, least_chance, costs, _MIN_GAIN)
+        return step.found.drafts()
 
     def _place(self, request: DraftRequest, share: int) -> Place:
         """Where to look for how many guesses; `share`: this row's of the step's budget."""
@@ -186,109 +184,12 @@ class Speculator:
         limit = min(request.max_drafts, share, int(_LENGTH_MARGIN * num_tokens) - 1)
         return Place(request.seq, max(0, limit), num_tokens <= _FEW_TOKENS)
 
-    def _choose_by_walks(
-        self, step: _Step, places: SequenceOf[Place], asking: SequenceOf[int], least_chance: float
-    ) -> list[tuple[int, ...]]:
-        """The same where a grammar has a say or the draft model may have one."""
-        num_rows = len(places)
-        step.walks = walks = [self._walk(place, least_chance) for place in places]
-        hoped_gain, num_sure = self._hope(walks, asking) if asking else (0.0, [])
-        self._go(walks)
-        plan = self._plan(walks, _MIN_GAIN if step.may_look_up else math.inf)
-        step.gain = plan.gain
-        if hoped_gain * self._kept_share(num_rows, with_model=True) > plan.gain * self._kept_share(num_rows):
-            step.gain, step.with_model = hoped_gain, True
-            plan = self._ask(walks, asking, num_sure)
-        elif asking and not any(plan.counts):
-            self._probe([walks[index] for index in asking], num_rows)
-        return [tuple(walk.token_ids[:count]) for walk, count in zip(walks, plan.counts, strict=True)]
-
-    def _walk(self, place: Place, least_chance: float) -> Walk:
-        return Walk(
-            place.seq,
-            place.limit,
-            self._record,
-            looks_up=self._lookup is not None,
-            least_chance=least_chance,
-            is_near_end=place.is_near_end,
-        )
-
-    def _go(self, walks: SequenceOf[Walk], least_next: float = 0.0) -> None:
-        """Look up further guesses."""
-        if self._lookup is not None:
-            self._lookup.go(walks, least_next)
-
-    def _plan(self, walks: SequenceOf[Walk], min_gain: float) -> DraftPlan:
-        chances = [[guess.chance for guess in walk.guesses] for walk in walks]
-        return plan_drafts(chances, len(walks), self._costs.lookup, min_gain=min_gain)
-
-    def _asking(self, places: SequenceOf[Place]) -> list[int]:
-        """The rows that the draft model could draft for, at once or after reading that pays for most such answers."""
-        model = self._model
-        assert model is not None
-        asking = []
-        token_s = self._costs.plain_s(len(places)) / len(places)
-        for index, place in enumerate(places):
-            if model.has_room(place.seq, place.limit):
-                reading_s = model.reading_s(place.seq)
-                if not reading_s or reading_s <= _READING_RATIO * token_s * self._num_expected(place.seq, 0.25):
-                    asking.append(index)
-        return asking
-
-    def _hope(self, walks: SequenceOf[Walk], asking: SequenceOf[int]) -> tuple[float, list[int]]:
-        """What drafts of the model promise to gain, and how many guesses of each row are as likely without it."""
-        typical = self._record.chance(MODEL)
-        self._go(walks, typical)
-        num_sure = [len(walk.guesses) for walk in walks]
-        chances = [[guess.chance for guess in walk.guesses] for walk in walks]
-        for index in asking:
-            if not walks[index].is_over:
-                chances[index] += [typical] * (walks[index].limit - num_sure[index])
-        return plan_drafts(chances, len(walks), self._costs.model, min_gain=_MIN_GAIN).gain, num_sure
-
-    def _ask(self, walks: SequenceOf[Walk], asking: SequenceOf[int], num_sure: SequenceOf[int]) -> DraftPlan:
-        """Replace the less likely lookups by what the model says."""
-        assert self._model is not None
-        for index in asking:
-            walks[index].rewind(num_sure[index])
-        self._model.extend([walks[index] for index in asking], len(walks))
-        return self._plan(walks, 1.0)
-
-    def _probe(self, walks: SequenceOf[Walk], num_rows: int) -> None:
-        """A guess of a model that does not seem to pay, when enough time has been saved up for it; only judged."""
-        model = self._model
-        assert model is not None
-        walk = min(walks, key=lambda walk: model.reading_s(walk.seq))
-        spent_s = model.reading_s(walk.seq) + (self._costs.round_s(1) or self._costs.plain_s(1))
-        if spent_s <= self._probing.left_s:
-            self._probing.spend(self._probing.left_s)
-            walk.rewind(0)
-            model.extend([walk], num_rows, most=1)
-
     def _num_expected(self, seq: Sequence, quantile: float = 0.5) -> float:
         """Tokens a sequence is expected to say yet, the one that ends it included."""
         first = seq.token_ids[seq.num_prompt_tokens] if seq.num_output_tokens else None
         return min(
             self._lengths.remaining(first, seq.num_output_tokens, quantile), seq.max_total_tokens - seq.num_tokens
         )
-
-    def _judge(self, walk: Walk, token_ids: list[int]) -> None:
-        """Guesses up to the first wrong one were put to the test, used as drafts or not."""
-        num_right = self._judge_chain(walk.guesses, token_ids)
-        num_kept = walk.num_kept
-        if walk.dropped and num_kept <= num_right:
-            self._judge_chain(walk.dropped, token_ids[num_kept:])
-
-    def _judge_chain(self, guesses: SequenceOf[Guess], token_ids: list[int]) -> int:
-        """How many of the guesses are right."""
-        for count, (guess, token_id) in enumerate(zip(guesses, token_ids, strict=False)):
-            was_right = guess.token_id == token_id
-            self._record.observe(guess.kind, was_right=was_right)
-            if is_by_model(guess.kind):
-                self._record.observe(MODEL, was_right=was_right)
-            if not was_right:
-                return count
-        return min(len(guesses), len(token_ids))
 
     def _account_plain(self, batch: ScheduledBatch, seconds: float) -> None:
         """Enter what a step cost that nothing was thought about; while all are such, some of them do."""
@@ -340,7 +241,7 @@ class Speculator:
         self._kept[key] = _KEPT_DECAY * self._kept.get(key, 1.0) + (1.0 - _KEPT_DECAY) * share
         return worth_s - spent_s
 
-    def _kept_share(self, num_rows: int, *, with_model: bool = False) -> float:
+    def _kept_share(self, num_rows: int, *, with_model: bool) -> float:
         return self._kept.get((with_model, num_rows.bit_length()), 1.0)
 
     def _guard(self, num_rows: int, *, with_model: bool) -> Guard:

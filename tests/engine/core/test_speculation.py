@@ -68,16 +68,21 @@ def draft_model(core: TinyCore, folder: Path) -> DraftModel:
     )
 
 
-def speculator(folder: Path, *, with_lookup: bool = False) -> Callable[[TinyCore], Drafter]:
-    """Drafts from the model in the folder."""
+def speculator(
+    folder: Path, *, with_lookup: bool = False, models: list[DraftModel] | None = None
+) -> Callable[[TinyCore], Drafter]:
+    """Drafts from the model in the folder, which is added to `models`."""
 
     def make(core: TinyCore) -> Drafter:
+        model = draft_model(core, folder)
+        if models is not None:
+            models.append(model)
         return Speculator(
             free_drafts(core),
             max_drafts=4,
             clock=itertools.count(0.0, 1e-5).__next__,
             has_lookup=with_lookup,
-            model=draft_model(core, folder),
+            model=model,
             model_reach=MAX_MODEL_LEN,
         )
 
@@ -166,16 +171,7 @@ def test_several_choices_of_one_prompt_differ_and_equal_those_without_drafts(che
 
 def test_the_draft_model_reads_a_shared_prefix_once(checkpoint: Path) -> None:
     models: list[DraftModel] = []
-
-    def make(core: TinyCore) -> Drafter:
-        drafter = speculator(checkpoint)(core)
-        assert isinstance(drafter, Speculator)
-        models.append(draft_model(core, checkpoint))
-        assert drafter._model is not None
-        drafter._model._model = models[0]
-        return drafter
-
-    core = TinyCore(checkpoint, drafter=make)
+    core = TinyCore(checkpoint, drafter=speculator(checkpoint, models=models))
     core.answers([PROMPTS[3]])
     missing: list[int] = []
     original = models[0].num_missing_tokens
