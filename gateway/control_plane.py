@@ -7,14 +7,18 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Final
 
 from gateway.acceptance import acceptance
-from gateway.access.audit_log import AuditEntry, AuditLog
+from gateway.access.audit_log import AuditBroken, AuditEntry, AuditLog
 from gateway.access.directory import Directory
 from gateway.access.guesses import Guesses
+from gateway.access.identity import SYSTEM
+from gateway.access.local_copy import KEYS_FILE
 from gateway.access.local_token import LocalToken
 from gateway.access.passwords import Passwords
+from gateway.access.restored import Restored
 from gateway.access.sessions import Sessions
 from gateway.admin.accounts_desk import AccountsDesk
 from gateway.admin.audit_desk import AuditDesk
@@ -54,6 +58,8 @@ from routing_policies.quality.predictor import Predictors
 if TYPE_CHECKING:
     from gateway.access.oidc import Oidc
 
+_RESTORED: Final = "the store came back without them, or as they were before"
+
 
 class ControlPlane:
     """Its parts share one connection to the store, on which nothing of a request's path waits."""
@@ -78,8 +84,15 @@ class ControlPlane:
         self._log = log
         self._in_force = in_force
         self._wall = wall
-        self.directory = Directory(store, wall, copy=config.runtime_dir / "keys.last.json")
         self.audit = AuditLog(store, wall=wall, told=self._note_change)
+        self.directory = Directory(
+            store,
+            wall,
+            copy=config.runtime_dir / KEYS_FILE,
+            on_restored=self._note_access_restored,
+            on_ignored=lambda path: log.event("access_copy_ignored", level="warning", path=str(path)),
+            on_unreadable=lambda name, error: log.failure("access_unreadable", error, record=name),
+        )
         self.traffic = Traffic(wall)
         self.last_day = LastDay(self.traffic, store, holder=holder, wall=wall)
         self.token = LocalToken(config.runtime_dir)
@@ -235,6 +248,15 @@ class ControlPlane:
         self._log.event(
             "policy_restored", level="warning", revision=revision.revision, number=revision.number, at=revision.at
         )
+
+    async def _note_access_restored(self, restored: Restored) -> None:
+        """As `_note_restored`; and a line of the audit log, which may have lost its end as well."""
+        counts = asdict(restored)
+        try:
+            await self.audit.record(SYSTEM, "access.restore", reason=_RESTORED, detail=counts)
+        except AuditBroken as error:
+            self._log.failure("audit_failed", error)
+        self._log.event("access_restored", level="warning", **counts)
 
 
 def _oidc(

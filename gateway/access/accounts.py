@@ -1,4 +1,4 @@
-"""Accounts: the admins and their API tokens, as the store's feed tells."""
+"""Accounts: the admins and their API tokens, as the directory knows them."""
 
 from __future__ import annotations
 
@@ -26,6 +26,14 @@ class Admin(msgspec.Struct, frozen=True, kw_only=True):
     """`issuer subject`: who the identity provider says this is."""
     epoch: int = 0
     """Sessions of an earlier one are over: it counts up when the password or the role changes."""
+    deleted_at: float | None = None
+    """What is left of one who was deleted: nothing to log in with, and the knowledge that nobody does any more."""
+
+    def deleted(self, now: float) -> Admin:
+        """The same once nobody may log in as it."""
+        return msgspec.structs.replace(
+            self, deleted_at=now, password_hash=None, oidc_subject=None, epoch=self.epoch + 1
+        )
 
 
 class Token(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,10 +46,16 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
     created_at: float
     created_by: str
     expires_at: float | None = None
+    deleted_at: float | None = None
+
+    def deleted(self, now: float) -> Token:
+        """The same once it is good for nothing."""
+        ends_at = now if self.expires_at is None else min(now, self.expires_at)
+        return msgspec.structs.replace(self, deleted_at=now, expires_at=ends_at)
 
 
 class Accounts:
-    """Lookups by name and by the hash of a token. `None` counts nobody: nothing was read yet."""
+    """Lookups by name and by the hash of a token, of those who were not deleted."""
 
     def __init__(self, wall: Callable[[], float]) -> None:
         self._wall = wall
@@ -80,15 +94,14 @@ class Accounts:
         role = min(Role.of(token.role), Role.of(owner.role))
         return Identity(name=owner.name, role=role, mode="token")
 
-    def take(self, key: str, value: bytes | None) -> None:
-        """What the store says of one name now."""
-        if key.startswith(ADMIN_PREFIX):
-            self._admins.pop(key.removeprefix(ADMIN_PREFIX), None)
-            if value is not None:
-                admin = msgspec.json.decode(value, type=Admin)
-                self._admins[admin.name] = admin
-        elif key.startswith(TOKEN_PREFIX):
-            self._tokens.pop(key.removeprefix(TOKEN_PREFIX), None)
-            if value is not None:
-                token = msgspec.json.decode(value, type=Token)
-                self._tokens[token.sha256] = token
+    def take_admin(self, name: str, admin: Admin | None) -> None:
+        """What is known of one name now."""
+        self._admins.pop(name, None)
+        if admin is not None and admin.deleted_at is None:
+            self._admins[name] = admin
+
+    def take_token(self, digest: str, token: Token | None) -> None:
+        """What is known of the token with this sha256 now."""
+        self._tokens.pop(digest, None)
+        if token is not None and token.deleted_at is None:
+            self._tokens[digest] = token

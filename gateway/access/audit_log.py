@@ -81,6 +81,9 @@ class AuditLog:
         self._wall = wall
         self._told = told
         self._last = (0, FIRST)
+        """The newest line that this process knows, and its hash."""
+        self._cut: tuple[int, str] | None = None
+        """The one it knew when the log turned out to have lost it, until a line says so."""
 
     async def record(
         self, who: Identity, action: str, target: str = "", *, reason: str = "", detail: dict[str, Any] | None = None
@@ -88,6 +91,9 @@ class AuditLog:
         """Write one line; its number."""
         for _ in range(_TRIES):
             seq, previous = await self._tail()
+            if self._cut is not None:
+                await self._note_cut()
+                continue
             entry = AuditEntry(
                 at=self._wall(),
                 author=who.name,
@@ -103,8 +109,6 @@ class AuditLog:
                 self._last = (written, entry.hash)
                 self._told(written, entry)
                 return written
-            if await self._tail() == (seq, previous):  # nobody was faster
-                await self._note_cut()
         raise AuditBroken(f"{_TRIES} others wrote at the same time; try again")
 
     async def withdraw(self, who: Identity, line: int, action: str, target: str = "") -> None:
@@ -122,30 +126,43 @@ class AuditLog:
     async def verify(self) -> Verdict:
         """Walk the whole chain."""
         seq, head = 0, FIRST
+        known = self._cut or self._last
         while lines := await self._store.read_log(SPACE, LOG, after=seq, limit=_PAGE):
             for line in lines:
                 entry = _read(line)
                 if entry is None or entry.previous != head or not entry.is_whole or line.seq != seq + 1:
                     return Verdict(ok=False, num_entries=seq, broken_at=line.seq, head=head)
                 seq, head = line.seq, entry.hash
-        if seq < self._last[0]:
+                if seq == known[0] and head != known[1]:
+                    return Verdict(ok=False, num_entries=seq - 1, broken_at=seq, head=entry.previous)
+        if seq < known[0]:
             return Verdict(ok=False, num_entries=seq, broken_at=seq + 1, head=head)
         return Verdict(ok=True, num_entries=seq, broken_at=None, head=head)
 
     async def _note_cut(self) -> None:
-        """The log is shorter than it was: the store lost it, or somebody cut it. It goes on with a line about that."""
-        known, self._last = self._last, (0, FIRST)
-        if (await self._tail())[0] < known[0]:
-            detail = {"num_lines": known[0], "hash": known[1]}
+        """The store lost the end of the log, or somebody cut it. It goes on with a line about that."""
+        assert self._cut is not None
+        known, self._cut = self._cut, None
+        detail = {"num_lines": known[0], "hash": known[1]}
+        try:
             await self.record(SYSTEM, "audit.cut_off", f"line {known[0]}", reason=_CUT, detail=detail)
+        except BaseException:
+            self._cut = known
+            raise
 
     async def _tail(self) -> tuple[int, str]:
+        """The newest line there is. One that was known is looked at again: by now another may stand in its place."""
         seq, head = self._last
-        while lines := await self._store.read_log(SPACE, LOG, after=seq, limit=_PAGE):
+        lines = await self._store.read_log(SPACE, LOG, after=max(seq - 1, 0), limit=_PAGE)
+        if seq and (not lines or (first := _read(lines[0])) is None or first.hash != head):
+            self._cut, self._last = self._last, (0, FIRST)
+            return await self._tail()
+        while lines and lines[-1].seq != seq:
             entry = _read(lines[-1])
             if entry is None:
                 raise AuditBroken(f"line {lines[-1].seq} of the audit log cannot be read")
             seq, head = lines[-1].seq, entry.hash
+            lines = await self._store.read_log(SPACE, LOG, after=seq, limit=_PAGE)
         self._last = (seq, head)
         return self._last
 

@@ -39,7 +39,7 @@ class StoredKey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredKeys:
-    """All of them, as the store's feed tells. A lookup is one dictionary access; for a hit, a look at the time."""
+    """All of them, as the directory knows them. A lookup is one dictionary access; for a hit, a look at the time."""
 
     def __init__(self, wall: Callable[[], float]) -> None:
         self._wall = wall
@@ -65,14 +65,13 @@ class StoredKeys:
         found = [key for key in self._by_name.values() if tenant in (None, key.tenant)]
         return heapq.nlargest(len(found), found, key=lambda key: key.created_at)
 
-    def take(self, name: str, value: bytes | None) -> None:
-        """What the store says of one name now."""
+    def take(self, name: str, key: StoredKey | None) -> None:
+        """What is known of one name now."""
         before = self._by_name.pop(name, None)
         if before is not None:
             self._usable.pop(bytes.fromhex(before.sha256), None)
-        if value is None:
+        if key is None:
             return
-        key = msgspec.json.decode(value, type=StoredKey)
         self._by_name[name] = key
         if key.revoked_at is None:
             self._usable[bytes.fromhex(key.sha256)] = key

@@ -125,7 +125,7 @@ class AccountsDesk:
         for token in self._accounts.tokens():
             if token.admin == admin.name:
                 await self._directory.delete_token(token)
-        await self._directory.delete_admin(admin.name)
+        await self._directory.delete_admin(admin)
         return Answer.json({})
 
     async def tokens(self, call: Call) -> Answer:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
-from gateway.store.base import Store, StoreUnavailable
+from gateway.store.base import Change, Store, StoreUnavailable
 
 FOLLOW_S: Final = 0.2
 """Between two looks at the feed."""
@@ -36,6 +36,8 @@ class Follower:
         self._wants = wants
         self._follow_s = follow_s
         self._cursor: int | None = None
+        self._anchor: str | None = None
+        """The key of the change at the cursor: another one there is another store's, however far its feed has come."""
         self._known: set[str] = set()
         self._turn = asyncio.Lock()
         self.num_gaps = 0
@@ -50,20 +52,19 @@ class Follower:
         """Hand on everything up to now. Raises StoreUnavailable."""
         async with self._turn:
             if self._cursor is None:
-                begins_at = (await self._store.changes(self._space)).cursor
-                await self._read_everything()
-                self._cursor = begins_at
+                await self._begin()
                 return
             while True:
-                found = await self._store.changes(self._space, after=self._cursor)
-                if found.is_gap:  # away for too long, or the store began anew
+                found = await self._look(self._cursor)
+                if found is None:  # away for too long, or the store began anew
                     self.num_gaps += 1
-                    await self._read_everything()
-                for change in found.changes:
+                    await self._begin()
+                    continue
+                for change in found:
                     await self._hand_on(change.key)
-                self._cursor = found.cursor
-                if not found.changes:
+                if not found:
                     return
+                self._cursor, self._anchor = found[-1].version, found[-1].key
 
     async def run(self) -> None:
         """Follow for ever; ends by cancellation."""
@@ -71,6 +72,24 @@ class Follower:
             with suppress(StoreUnavailable):  # the store's observer was told; what was missed is read later
                 await self.catch_up()
             await asyncio.sleep(self._follow_s)
+
+    async def _begin(self) -> None:
+        """Read everything there is now, and go on from here."""
+        cursor = (await self._store.changes(self._space)).cursor
+        last = (await self._store.changes(self._space, after=cursor - 1, limit=1)).changes if cursor else ()
+        await self._read_everything()
+        self._cursor = cursor
+        self._anchor = last[0].key if last and last[0].version == cursor else None
+
+    async def _look(self, cursor: int) -> list[Change] | None:
+        """The changes behind the cursor, None when some may be missing."""
+        if self._anchor is None:
+            found = await self._store.changes(self._space, after=cursor)
+            return None if found.is_gap else list(found.changes)
+        found = await self._store.changes(self._space, after=cursor - 1)
+        if found.is_gap or all(change.key != self._anchor for change in found.changes):
+            return None
+        return [change for change in found.changes if change.version > cursor]
 
     async def _read_everything(self) -> None:
         gone, after = set(self._known), ""

@@ -10,7 +10,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from gateway.access.audit_log import LOG, SPACE
+from gateway.access.audit_log import LOG, SPACE, AuditLog
+from gateway.access.identity import SYSTEM
+from gateway.store.base import LogEntry
 from tests.gateway.stack import Reply, Stack, chat, policy_text, running
 
 PASSWORD = "correct horse battery"
@@ -392,3 +394,45 @@ async def _tamper(store: Path) -> None:
         assert changed != payload
         db.execute("UPDATE log SET payload = ? WHERE space = ? AND name = ? AND seq = 2", (changed, SPACE, LOG))
     db.close()
+
+
+async def test_lines_that_others_wrote_over_a_log_that_began_anew_are_not_taken_for_those_that_were_lost() -> None:
+    store = _Log()
+    one, two = AuditLog(store, wall=lambda: 1.0), AuditLog(store, wall=lambda: 2.0)  # type: ignore[arg-type]
+    for target in "abc":
+        await one.record(SYSTEM, "key.create", target)
+    await two.record(SYSTEM, "key.create", "d")
+    await one.last()
+    store.lines.clear()
+    await two.record(SYSTEM, "key.create", "e")
+    await two.record(SYSTEM, "key.create", "f")
+    await two.record(SYSTEM, "key.create", "g")  # as many lines as there were
+    assert (await one.verify()).broken_at == 4
+    await one.record(SYSTEM, "key.create", "h")
+    assert (await one.verify()).ok
+    actions = [(entry["action"], entry["target"]) for entry in await one.entries()]
+    assert actions == [
+        ("audit.cut_off", "line 4"),
+        ("key.create", "e"),
+        ("key.create", "f"),
+        ("key.create", "g"),
+        ("audit.cut_off", "line 4"),
+        ("key.create", "h"),
+    ]
+
+
+class _Log:
+    """A store's log that can be emptied."""
+
+    def __init__(self) -> None:
+        self.lines: list[bytes] = []
+
+    async def append(self, space: str, log: str, payload: bytes, *, after: int | None = None) -> int | None:
+        if after is not None and after != len(self.lines):
+            return None
+        self.lines.append(payload)
+        return len(self.lines)
+
+    async def read_log(self, space: str, log: str, *, after: int = 0, limit: int = 1000) -> tuple[LogEntry, ...]:
+        found = self.lines[after : after + limit]
+        return tuple(LogEntry(after + 1 + index, payload) for index, payload in enumerate(found))

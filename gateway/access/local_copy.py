@@ -1,0 +1,72 @@
+"""LocalCopy: keys, admins and tokens on this machine's disk, by their hashes, for a store that is lost or lost them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from gateway.access.accounts import Admin, Token
+from gateway.access.records import Record
+from gateway.access.stored_keys import StoredKey
+
+KEYS_FILE: Final = "keys.last.json"
+"""In `runtime_dir`."""
+
+
+class Kept(msgspec.Struct, frozen=True, kw_only=True):
+    """What was known when it was written."""
+
+    origin: str | None = None
+    """Which store it was: the mark that the store's first record came with."""
+    keys: list[StoredKey] = msgspec.field(default_factory=list)
+    admins: list[Admin] = msgspec.field(default_factory=list)
+    tokens: list[Token] = msgspec.field(default_factory=list)
+
+    @property
+    def records(self) -> list[Record]:
+        """All of them."""
+        return [*self.keys, *self.admins, *self.tokens]
+
+
+def kept_of(records: Iterable[Record], origin: str | None) -> Kept:
+    """For `LocalCopy.write`."""
+    kept = Kept(origin=origin)
+    for record in records:
+        match record:
+            case StoredKey():
+                kept.keys.append(record)
+            case Admin():
+                kept.admins.append(record)
+            case Token():
+                kept.tokens.append(record)
+    return kept
+
+
+class LocalCopy:
+    """Best effort: a copy that cannot be written or read is no copy, and the store is what counts."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def write(self, kept: Kept) -> None:
+        """Replace the copy, which only this user reads; readers see the old one or the new one."""
+        aside = self.path.with_name(f"{self.path.name}.{os.getpid()}")
+        with suppress(OSError):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(descriptor, "wb") as stream:
+                stream.write(msgspec.json.encode(kept))
+            os.replace(aside, self.path)
+
+    def read(self) -> Kept | None:
+        """The copy, None when there is none that can be read."""
+        try:
+            found = msgspec.json.decode(self.path.read_bytes(), type=Kept | list[StoredKey])
+        except (OSError, msgspec.DecodeError):
+            return None
+        return found if isinstance(found, Kept) else Kept(keys=found)  # once it held keys alone

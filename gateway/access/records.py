@@ -1,0 +1,89 @@
+"""What the store keeps of keys, admins and tokens, and which of two states of one of them counts.
+
+A record only ever goes one way: a key ends sooner or is revoked, a token ends, an admin is changed (its epoch counts
+up) or deleted. So two states of one record, whoever wrote them and whichever of them the store lost, always join to the
+same one, and an end that somebody has seen is never undone.
+"""
+
+from __future__ import annotations
+
+from math import nextafter
+from typing import Final
+
+import msgspec
+
+from gateway.access.accounts import ADMIN_PREFIX, TOKEN_PREFIX, Admin, Token
+from gateway.access.stored_keys import PREFIX, StoredKey
+
+Record = StoredKey | Admin | Token
+
+_TYPES: Final[dict[str, type[Record]]] = {PREFIX: StoredKey, ADMIN_PREFIX: Admin, TOKEN_PREFIX: Token}
+
+
+def read_record(name: str, value: bytes) -> Record | None:
+    """The record, None where the name is not that of one. Raises msgspec.DecodeError."""
+    for prefix, kind in _TYPES.items():
+        if name.startswith(prefix):
+            record: Record = msgspec.json.decode(value, type=kind)
+            return record
+    return None
+
+
+def name_of(record: Record) -> str:
+    """Its name in the store."""
+    match record:
+        case StoredKey():
+            return record.name
+        case Admin():
+            return ADMIN_PREFIX + record.name
+        case Token():
+            return TOKEN_PREFIX + record.sha256
+
+
+def is_over(record: Record) -> bool:
+    """Whether somebody has ended it."""
+    return (record.revoked_at if isinstance(record, StoredKey) else record.deleted_at) is not None
+
+
+def joined(mine: Record | None, theirs: Record) -> Record:
+    """What both know together; the same whichever of them is asked first."""
+    match mine, theirs:
+        case StoredKey(), StoredKey():
+            return _joined_keys(mine, theirs)
+        case Admin(), Admin():
+            return _joined_admins(mine, theirs)
+        case Token(), Token():
+            return _joined_tokens(mine, theirs)
+    return theirs
+
+
+def following(before: Record | None, new: Record) -> Record:
+    """The new one, later than a namesake that was deleted, also when the clock says otherwise."""
+    if before is None or new.created_at > before.created_at:
+        return new
+    return msgspec.structs.replace(new, created_at=nextafter(before.created_at, float("inf")))
+
+
+def _joined_keys(mine: StoredKey, theirs: StoredKey) -> StoredKey:
+    if mine.sha256 != theirs.sha256:  # made anew under a name that the store had lost
+        return max(mine, theirs, key=lambda key: (key.created_at, key.sha256))
+    ends = [key.expires_at for key in (mine, theirs) if key.expires_at is not None]
+    revoked = [key for key in (mine, theirs) if key.revoked_at is not None]
+    first = min(revoked, key=lambda key: (key.revoked_at, key.revoked_by or ""), default=mine)
+    return msgspec.structs.replace(
+        mine, expires_at=min(ends, default=None), revoked_at=first.revoked_at, revoked_by=first.revoked_by
+    )
+
+
+def _joined_admins(mine: Admin, theirs: Admin) -> Admin:
+    if mine.created_at != theirs.created_at:
+        return max(mine, theirs, key=lambda admin: admin.created_at)
+    if is_over(mine) != is_over(theirs):
+        return mine if is_over(mine) else theirs
+    return max(mine, theirs, key=lambda admin: (admin.epoch, msgspec.json.encode(admin)))
+
+
+def _joined_tokens(mine: Token, theirs: Token) -> Token:
+    ends = [token.expires_at for token in (mine, theirs) if token.expires_at is not None]
+    gone = [token.deleted_at for token in (mine, theirs) if token.deleted_at is not None]
+    return msgspec.structs.replace(mine, expires_at=min(ends, default=None), deleted_at=min(gone, default=None))

@@ -1,0 +1,40 @@
+"""Restored: how much of what a store had lost was given back to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gateway.access.accounts import Admin, Token
+from gateway.access.records import Record, is_over
+from gateway.access.stored_keys import StoredKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    """Counts of records; false when there are none."""
+
+    keys: int = 0
+    admins: int = 0
+    tokens: int = 0
+    over: int = 0
+    """Of all of them, those that were revoked or deleted and stay so."""
+
+    def __bool__(self) -> bool:
+        return bool(self.keys or self.admins or self.tokens)
+
+    def __add__(self, other: Restored) -> Restored:
+        return Restored(
+            keys=self.keys + other.keys,
+            admins=self.admins + other.admins,
+            tokens=self.tokens + other.tokens,
+            over=self.over + other.over,
+        )
+
+    def and_one(self, record: Record) -> Restored:
+        """With one record more."""
+        return self + Restored(
+            keys=int(isinstance(record, StoredKey)),
+            admins=int(isinstance(record, Admin)),
+            tokens=int(isinstance(record, Token)),
+            over=int(is_over(record)),
+        )
