@@ -20,8 +20,16 @@ _SECOND_HOP_WEIGHT: Final = 0.5
 _NUM_SEEDS: Final = 3
 _LEFT_OUT: Final = " […] "
 
-_SENTENCE: Final = re.compile(r"[^.!?\n]*(?:[.!?]+(?=[\s\"')\]]|$)[\"')\]]*|\n+|$)\s*")
+_END: Final = re.compile(
+    r"[.!?؟।。！？\n](?:"  # first of all one class of characters, which a search skips to quickly
+    r"""(?<=[.!?؟।])[.!?؟।]*["')\]”’»]*(?:$|\s+(?![a-z]))"""  # not within 3.5, nor behind "e.g."
+    r"|(?<=[。！？])[。！？]*[」』”’）]*\s*"
+    r"|(?<=\n)\s*)"
+)
+_QUESTION_MARKS: Final = "?？؟"
 _WORD: Final = re.compile(r"\w+", re.UNICODE)
+_UNSPACED: Final = re.compile(r"[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff]+")
+"""Scripts that put no spaces between words, or endings onto them: Thai, Kana, Han, Hangul."""
 _STOP_WORDS: Final = (
     "a an and are as at be by can could did do does for from had has have he her his how i in is it its me my of on or "
     "our she so tell that the their them they this to was we were what when where which who will with would you your "
@@ -59,13 +67,23 @@ def extract(text: str, question: str, budget_bytes: int) -> str:
         return text
     before, found, after = text.partition(question)
     passage = before + after if found else text
-    sentences = [match.group() for match in _SENTENCE.finditer(passage) if match.group().strip()]
+    sentences = sentences_of(passage)
     if len(sentences) > MAX_SENTENCES or len(sentences) < 3:
         return text
     room = budget_bytes - (len(question.encode()) if found else 0)
     kept = set(_best(sentences, question, room))
+    if not kept and not found:
+        return text  # not one sentence fits; a message must not become empty
     boundary = len(before) if found else len(text)
     return _joined(sentences, kept, question if found else "", boundary)
+
+
+def sentences_of(text: str) -> list[str]:
+    """The text in sentences and lines, with the space behind each; together they are the whole text."""
+    ends = [match.end() for match in _END.finditer(text)]
+    if not ends or ends[-1] < len(text):
+        ends.append(len(text))
+    return [text[start:end] for start, end in zip((0, *ends), ends, strict=False) if end > start]
 
 
 def _joined(sentences: Sequence[str], kept: set[int], question: str, boundary: int) -> str:
@@ -98,15 +116,15 @@ def _question_of(content: object) -> str:
     if not paragraphs:
         return ""
     short = [part for part in (paragraphs[-1], paragraphs[0]) if len(part.encode()) <= MIN_PASSAGE_BYTES // 2]
-    asking = [part for part in short if "?" in part]
+    asking = [part for part in short if any(mark in part for mark in _QUESTION_MARKS)]
     if asking or short:
         return (asking or short)[0]
-    sentences = [match.group().strip() for match in _SENTENCE.finditer(paragraphs[-1]) if match.group().strip()]
-    return sentences[-1] if sentences else ""
+    return sentences_of(paragraphs[-1])[-1].strip()
 
 
 def _best(sentences: Sequence[str], question: str, room_bytes: int) -> list[int]:
-    """Indexes by rank until the room is used; the neighbours that the best ones name count too."""
+    """Indexes by rank until the room is used; the neighbours that the best ones name count too. Where none bears on the
+    question, those that the text begins with."""
     index = _Index(sentences)
     wanted = dict.fromkeys(_stems(question, {}))
     scores = index.scores(wanted)
@@ -117,8 +135,9 @@ def _best(sentences: Sequence[str], question: str, room_bytes: int) -> list[int]
         weight = _SECOND_HOP_WEIGHT * max(scores, default=0.0) / (max(linked, default=0.0) or 1.0)
         scores = [score + weight * link for score, link in zip(scores, linked, strict=True)]
     kept: list[int] = []
+    says_nothing = max(scores) <= 0
     for number in sorted(range(len(sentences)), key=lambda number: (-scores[number], number)):
-        if scores[number] <= 0:
+        if scores[number] <= 0 and not says_nothing:
             break
         size = len(sentences[number].encode()) + len(_LEFT_OUT)
         if size <= room_bytes:
@@ -155,16 +174,27 @@ class _Index:
 
 
 def _stems(text: str, known: dict[str, str]) -> list[str]:
-    """Words in lower case without the endings that English adds; without the words that say nothing. `known` has the
-    stems of words seen before."""
+    """Words in lower case without the endings that English adds; without the words that say nothing. Of scripts that do
+    not part words, each two neighbouring characters. `known` has the stems of words seen before."""
     stems = []
     for word in _WORD.findall(text.casefold()):
+        if not word.isascii() and _UNSPACED.search(word):
+            stems += _parts(word)
+            continue
         stem = known.get(word)
         if stem is None:
             stem = known[word] = "" if word in _STOP else _stem(word)
         if stem:
             stems.append(stem)
     return stems
+
+
+def _parts(word: str) -> list[str]:
+    """Pairs of characters where words are not parted, and whatever stands between as it is."""
+    parts = [part for part in _UNSPACED.split(word) if part]
+    for run in _UNSPACED.findall(word):
+        parts += [run[place : place + 2] for place in range(len(run) - 1)] or [run]
+    return parts
 
 
 def _stem(word: str) -> str:
