@@ -215,13 +215,18 @@ def _part(model, layers, step, tickets, thread):
 
 
 @compiled
-def lead(models, layers, steps, tickets, num_tickets, control):
-    """Do a step, with whoever comes to help; returns when all is done and everybody has left."""
+def open_step(tickets, num_tickets, control):
+    """Let whoever comes take part in what the step's record says."""
     counters = integers(tickets, num_tickets)
     for i in range(num_tickets):
         counters[i] = 0
-    model, step = models[0], steps[0]
     fetch_add(control + GENERATION, 1)
+
+
+@compiled
+def lead(models, layers, steps, tickets, control):
+    """Do an open step, with whoever comes to help; returns when all is done and everybody has left."""
+    model, step = models[0], steps[0]
     _part(model, layers, step, tickets, 0)
     fetch_add(control + GENERATION, 1)
     while load_acquire(control + NUM_INSIDE) > 0:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from engine.compiled.decoding import help_out, lead
+from engine.compiled.decoding import help_out, lead, open_step
 from engine.compiled.layout import CONTROL_BYTES, LAYER, LINE, MODEL, NUM_AWAKE, STEP
 
 _PATIENCE = 1000
@@ -42,12 +42,15 @@ class StepTeam:
 
     def run(self) -> None:
         """Do what the step's record says."""
+        tickets, control = self._tickets.ctypes.data, self._control.ctypes.data
+        # Open before anybody is called: a helper that wakes up where this thread runs would look in vain meanwhile.
+        open_step(tickets, self._tickets.size, control)
         awake = self._control[NUM_AWAKE // 8]
         if awake < self._num_helpers:
             for call in self._calls[: self._num_helpers]:
                 if call.empty():
                     call.put(True)
-        lead(*self._work, self._tickets.ctypes.data, self._tickets.size, self._control.ctypes.data)
+        lead(*self._work, tickets, control)
 
     def close(self) -> None:
         """Send the helpers home."""
@@ -68,7 +71,8 @@ def prepare() -> None:
     """Have everything compiled, or read from disk; takes seconds the first time on a machine."""
     nothing = np.zeros(1, dtype=MODEL), np.zeros(0, dtype=LAYER), np.zeros(1, dtype=STEP)
     tickets, control = aligned_integers(LINE), aligned_integers(CONTROL_BYTES // 8)
-    lead(*nothing, tickets.ctypes.data, tickets.size, control.ctypes.data)
+    open_step(tickets.ctypes.data, tickets.size, control.ctypes.data)
+    lead(*nothing, tickets.ctypes.data, control.ctypes.data)
     help_out(*nothing, tickets.ctypes.data, control.ctypes.data, 1, 0)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from engine.compiled.decoding import help_out
+from engine.compiled.decoding import help_out, lead
 from tests.engine.models.checkpoints import make_reference, save_checkpoint
 from tests.engine.models.paged import PagedRunner, Row
 
@@ -62,6 +63,29 @@ def test_helpers_that_went_to_sleep_are_called_for_the_next_step(
     for _ in range(3):
         runner.step([(row, 8)])
         assert calls.acquire(timeout=30.0), "the helper looked for work and went back to sleep"
+
+
+def test_a_helper_finds_the_step_that_it_is_called_for_however_late_its_caller_begins(
+    runner: PagedRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where it wakes up on the caller's core, which the caller gets back only when the helper sleeps again."""
+    model: Any = runner.model
+    num_taken: list[int] = []
+
+    def late(*arguments: object) -> None:
+        # Long enough for whoever looks in vain to have gone back to sleep.
+        deadline = time.monotonic() + 2.0
+        while not model._team._tickets[0] and time.monotonic() < deadline:
+            time.sleep(0.05)
+        num_taken.append(int(model._team._tickets[0]))
+        lead(*arguments)
+
+    monkeypatch.setattr("engine.compiled.team.lead", late)
+    model.resize(2)
+
+    runner.step([(Row(list(TOKENS)), 8)])
+
+    assert num_taken[0] > 0
 
 
 def test_closing_ends_the_helpers(runner: PagedRunner) -> None:
