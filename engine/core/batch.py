@@ -20,6 +20,9 @@ class ScheduledRow:
     """Whether the chunk ends at the sequence's last token, so that a next one is chosen."""
     draft_token_ids: tuple[int, ...] = ()
     """Speculative tokens to verify behind the known ones; each yields one more position to sample."""
+    is_stored: bool = False
+    """Whether its one token's key stands in the pool already, in a block that others read: what is computed anew of it
+    is put behind the row, where the next token's will be."""
 
     @property
     def end(self) -> int:

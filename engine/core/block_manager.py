@@ -43,7 +43,7 @@ class BlockManager:
         return -(-num_tokens // self.block_size)
 
     def find_prefix(self, seq: Sequence) -> list[int]:
-        """Blocks that hold the sequence's leading tokens; at least one token is always left to compute."""
+        """Blocks that hold the sequence's leading tokens, all of them at most."""
         found: list[int] = []
         for index in range(self.num_shareable_blocks(seq)):
             block_id = self._index.find(seq, index)
@@ -61,8 +61,12 @@ class BlockManager:
         return self.num_shareable_blocks(seq)
 
     def num_shareable_blocks(self, seq: Sequence) -> int:
-        """Leading full blocks that a prefix hit could cover: all but the one with the last token."""
-        return (seq.num_tokens - 1) // self.block_size if self.enable_prefix_cache else 0
+        """Leading full blocks that a prefix hit could cover."""
+        return seq.num_tokens // self.block_size if self.enable_prefix_cache else 0
+
+    def num_spared_tokens(self, seq: Sequence, num_blocks: int) -> int:
+        """Tokens that need not be computed where so many leading blocks are found; the last one always is."""
+        return min(num_blocks * self.block_size, seq.num_tokens - 1)
 
     def digest(self, seq: Sequence, index: int) -> bytes:
         """Chained digest of the sequence's full block `index`."""
@@ -71,7 +75,7 @@ class BlockManager:
     def num_new_blocks(self, seq: Sequence, prefix: list[int], num_tokens: int) -> int:
         """Free blocks it takes to hold `num_tokens` of the sequence behind `prefix` (unused prefix blocks count)."""
         num_in_use = sum(1 for block_id in prefix if self._ref_counts[block_id])
-        return self.blocks_for(num_tokens) - num_in_use
+        return self._blocks_behind(prefix, num_tokens) - num_in_use
 
     def can_allocate(self, seq: Sequence, prefix: list[int]) -> bool:
         """Whether all known tokens of a sequence without blocks fit now."""
@@ -86,14 +90,16 @@ class BlockManager:
         assert self.can_allocate(seq, prefix)
         for block_id in prefix:
             self._acquire(block_id)
-        num_new = self.blocks_for(seq.num_tokens) - len(prefix)
-        num_growth = self.blocks_for(seq.num_tokens + num_growth_tokens) - self.blocks_for(seq.num_tokens)
+        num_needed = self._blocks_behind(prefix, seq.num_tokens)
+        num_new = num_needed - len(prefix)
+        num_growth = max(0, self.blocks_for(seq.num_tokens + num_growth_tokens) - num_needed)
         new = self._free.take_run(num_new, num_growth)
         for block_id in new:
             self._adopt(block_id)
         seq.block_table.extend(prefix)
         seq.block_table.extend(new)
-        seq.num_computed_tokens = len(prefix) * self.block_size
+        seq.num_computed_tokens = self.num_spared_tokens(seq, len(prefix))
+        seq.num_shared_tokens = len(prefix) * self.block_size
         seq.num_registered_blocks = len(prefix)
 
     def can_append(self, seq: Sequence, num_tokens: int) -> bool:
@@ -128,7 +134,7 @@ class BlockManager:
         for block_id in reversed(seq.block_table):
             self._release(block_id)
         del seq.block_table[:]
-        seq.num_computed_tokens = 0
+        seq.num_computed_tokens = seq.num_shared_tokens = 0
         seq.num_registered_blocks = 0
 
     def num_leaked(self, holders: Iterable[Sequence]) -> int:
@@ -148,6 +154,10 @@ class BlockManager:
         cached = sum(1 for block_id in range(self.num_blocks) if block_id in self._free and self._index.holds(block_id))
         assert cached == self._free.num_cached, f"{cached} cached blocks are free, {self._free.num_cached} counted"
         self._index.check_integrity()
+
+    def _blocks_behind(self, prefix: list[int], num_tokens: int) -> int:
+        """Blocks of a table that begins with `prefix` and holds `num_tokens`; at least one is the sequence's own."""
+        return max(self.blocks_for(num_tokens), len(prefix) + 1)
 
     def _acquire(self, block_id: int) -> None:
         if not self._ref_counts[block_id]:

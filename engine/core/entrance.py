@@ -81,7 +81,7 @@ class Entrance:
         if running and self._blocked.is_still_blocked(seq, self._blocks.num_frees):
             return "blocked"
         prefix = self._blocks.find_prefix(seq)
-        if self._admission.misses_deadline(seq, len(prefix) * self._blocks.block_size, len(running), now):
+        if self._admission.misses_deadline(seq, self._blocks.num_spared_tokens(seq, len(prefix)), len(running), now):
             self._roster.expire(seq, now, 0.0, "the deadline would pass before the first token")
             return "passed"
         if self._waits_for_prefix(seq, len(prefix)):

@@ -25,7 +25,7 @@ class ExpectedPrefixes:
     def enter(self, seq: Sequence) -> None:
         """A sequence is being queued: estimate its hits, and let those behind it count on the rest of its prompt."""
         num_coming = self._blocks.num_coming_blocks(seq, self._running, self._queued)
-        seq.num_expected_cached_tokens = num_coming * self._blocks.block_size
+        seq.num_expected_cached_tokens = self._blocks.num_spared_tokens(seq, num_coming)
         own = range(num_coming, self._blocks.num_shareable_blocks(seq))
         self._queued.claim(seq.seq_id, [self._blocks.digest(seq, index) for index in own])
 

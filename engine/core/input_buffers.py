@@ -51,6 +51,9 @@ class InputBuffers:
         else:
             starts, context_lens = self._fill_chunks(rows)
             self._fill_slots(tables, starts)
+            for start, row in zip(starts, rows, strict=False):
+                if row.is_stored:
+                    self._slots_np[start] = _slot(row, row.end, self._block_size)
         num_tokens = starts[-1]
         context = ForwardContext(
             positions=self._to_device(self._positions[:num_tokens]),
@@ -68,7 +71,7 @@ class InputBuffers:
         positions = [row.start for row in rows]
         self._tokens_np[:num_rows] = [row.seq.token_ids[row.start] for row in rows]
         self._positions_np[:num_rows] = positions
-        self._slots_np[:num_rows] = [row.seq.block_table[row.start // size] * size + row.start % size for row in rows]
+        self._slots_np[:num_rows] = [_slot(row, row.start + row.is_stored, size) for row in rows]
         return list(range(num_rows + 1)), [position + 1 for position in positions]
 
     def _fill_chunks(self, rows: list[ScheduledRow]) -> tuple[list[int], list[int]]:
@@ -112,3 +115,7 @@ class InputBuffers:
 
     def _to_device(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor if self._device.type == "cpu" else tensor.to(self._device, non_blocking=True)
+
+
+def _slot(row: ScheduledRow, position: int, block_size: int) -> int:
+    return row.seq.block_table[position // block_size] * block_size + position % block_size

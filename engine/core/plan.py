@@ -38,4 +38,11 @@ class Plan:
 def next_chunk(seq: Sequence, budget: int) -> ScheduledRow:
     """The row that computes the next of a sequence's known tokens, at most `budget` of them."""
     num_tokens = min(seq.num_uncomputed_tokens, budget)
-    return ScheduledRow(seq, seq.num_computed_tokens, num_tokens, samples=num_tokens == seq.num_uncomputed_tokens)
+    start = seq.num_computed_tokens
+    return ScheduledRow(
+        seq,
+        start,
+        num_tokens,
+        samples=num_tokens == seq.num_uncomputed_tokens,
+        is_stored=start < seq.num_shared_tokens,
+    )

@@ -140,7 +140,8 @@ class Scheduler:
                 self._continue(seq, plan, now)
         self._share_out(plan, now)
         self.outlook.is_short_of_blocks = plan.is_short_of_blocks
-        if self._drafter is not None:
+        # What a stored token makes again lies where its drafts would.
+        if self._drafter is not None and not any(row.is_stored for row in plan.rows.values()):
             add_drafts(self._drafter, plan, self._blocks)
         return ScheduledBatch(list(plan.rows.values()))
 

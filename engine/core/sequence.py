@@ -77,6 +77,8 @@ class Sequence:
     block_table: array[int] = field(default_factory=lambda: array(INT64))
     block_digests: list[bytes] = field(default_factory=list)
     """Chained digests of the leading full blocks, as far as anybody asked for them."""
+    num_shared_tokens: int = 0
+    """Leading tokens that were found in the pool, in blocks which others read too."""
     num_registered_blocks: int = 0
     """Leading blocks already offered to the prefix index."""
     num_expected_cached_tokens: int = 0

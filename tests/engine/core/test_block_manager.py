@@ -39,6 +39,25 @@ def test_two_running_sequences_share_their_full_prefix_blocks() -> None:
     manager.check_integrity([second])
 
 
+def test_a_sequence_that_is_found_whole_has_one_token_to_compute_and_a_block_of_its_own_for_it() -> None:
+    manager = BlockManager(4, 4)
+    first, second = make_sequence(1, list(range(8))), make_sequence(2, list(range(8)))
+    start(manager, first)
+    prefix = manager.find_prefix(second)
+    assert prefix == list(first.block_table)
+    assert manager.num_new_blocks(second, prefix, second.num_tokens) == 1
+
+    assert start(manager, second) == 7
+
+    assert list(second.block_table[:2]) == prefix
+    assert second.block_table[2] not in prefix
+    third = make_sequence(3, list(range(8)))
+    assert manager.can_allocate(third, manager.find_prefix(third))
+    manager.allocate(third, manager.find_prefix(third))
+    assert not manager.can_allocate(first, prefix)
+    manager.check_integrity([first, second, third])
+
+
 def test_only_computed_tokens_are_shared() -> None:
     manager = BlockManager(16, 4)
     first = make_sequence(1, list(range(12)))

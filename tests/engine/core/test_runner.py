@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from engine.attention.torch_kv_cache import Scratch
+from engine.core.sequence import Sequence
 from engine.messages import Add, SamplingParams
 from tests.engine.core.checkpoints import VOCAB_SIZE, transformers_greedy
-from tests.engine.core.tiny_core import PROMPTS, SHARED, TinyCore
+from tests.engine.core.tiny_core import BLOCK_SIZE, PROMPTS, SHARED, TinyCore
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +55,35 @@ def test_the_prefix_cache_under_pressure_changes_no_answer(checkpoint: Path) -> 
     core = TinyCore(checkpoint, num_blocks=24, budget=40)
     for _ in range(3):
         assert core.answers(SHARED + PROMPTS) == plain
+
+
+@pytest.mark.parametrize("budget", [64, 9])
+def test_prompts_that_the_pool_holds_whole_are_answered_from_it_and_leave_it_as_it_is(
+    checkpoint: Path, budget: int
+) -> None:
+    prompts = [PROMPTS[0][:16], PROMPTS[2][:24], PROMPTS[0][:16], PROMPTS[1]]
+    plain = TinyCore(checkpoint, prefix_cache=False).answers(prompts)
+    core = TinyCore(checkpoint, budget=budget)
+    assert core.answers(prompts[:2]) == plain[:2]
+    blocks = {block for tokens in prompts[:2] for block in held_blocks(core, tokens)}
+    assert len(blocks) == 5
+    slots = torch.tensor([block * BLOCK_SIZE + place for block in sorted(blocks) for place in range(BLOCK_SIZE)])
+    before = [cache.gather(slots, Scratch()) for cache in core.caches]
+
+    hits = core.tally.prefix_hit_tokens
+    assert core.answers(prompts) == plain
+
+    assert core.tally.prefix_hit_tokens - hits == 15 + 23 + 15
+    for cache, (keys, values) in zip(core.caches, before, strict=True):
+        found = cache.gather(slots, Scratch())
+        assert torch.equal(found[0], keys)
+        assert torch.equal(found[1], values)
+
+
+def held_blocks(core: TinyCore, tokens: list[int]) -> list[int]:
+    """Blocks of the pool that hold these tokens."""
+    add = Add(seq_id=0, prompt_token_ids=tokens, params=SamplingParams(max_tokens=1))
+    return core.blocks.find_prefix(Sequence.from_add(add, arrival_index=0, received_at=0.0))
 
 
 def test_a_seeded_answer_depends_on_nothing_but_its_seed(checkpoint: Path) -> None:

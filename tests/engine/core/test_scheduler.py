@@ -171,14 +171,17 @@ def test_an_equal_prompt_is_computed_once() -> None:
     assert core.texts[1] == core.texts[2]
 
 
-def test_at_least_one_token_of_a_fully_cached_prompt_is_computed() -> None:
+def test_one_token_of_a_fully_cached_prompt_is_computed() -> None:
     core = FakeCore()
     for seq_id in (1, 2):
+        computed = core.model.num_computed_tokens
         core.add(make_add(seq_id, range(16), max_tokens=2))
         core.run()
+    assert core.model.num_computed_tokens - computed == 2  # the prompt's last token, and the first output's
     stages = core.ends[2].stages
     assert stages is not None
-    assert stages.num_cached_tokens == 12
+    assert stages.num_cached_tokens == 15
+    assert core.texts[1] == core.texts[2]
 
 
 def test_different_salts_share_nothing() -> None:

@@ -51,9 +51,10 @@ class TinyCore:
         self.num_blocks, self.budget, self.rows = num_blocks, budget, rows
         self.backend = backend = TorchAttention(CPU)
         self.model: Model = load_model(folder, dtype=torch.float32, device=CPU, backend=backend)
-        caches: list[KVCache] = [
+        self.caches = [
             backend.allocate(num_blocks, BLOCK_SIZE, spec, torch.float32) for spec in self.model.attention_specs
         ]
+        caches: list[KVCache] = [*self.caches]
         self.runner = ModelRunner(
             self.model,
             Sampler(),
