@@ -8,7 +8,8 @@ import numpy as np
 from numba import carray
 
 from engine.compiled.compiler import compiled, compiled_exactly, compiled_finite
-from engine.compiled.intrinsics import float_of_bits, pointer_to_floats, pointer_to_integers
+from engine.compiled.intrinsics import float_of_bits, pointer_to_floats, pointer_to_integers, prefetch
+from engine.compiled.layout import LINE
 from engine.compiled.tiles import (
     LANES,
     byte_dot_1x4,
@@ -241,6 +242,14 @@ def clear(out, size):
     target = floats(out, size)
     for i in range(size):
         target[i] = 0.0
+
+
+@compiled
+def fetch(numbers, stride, count, size):
+    """Have `count` times `size` numbers on their way, which lie `stride` numbers apart."""
+    for i in range(count):
+        for line in range(0, 4 * size, LINE):
+            prefetch(numbers + 4 * i * stride + line)
 
 
 @compiled

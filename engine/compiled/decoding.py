@@ -10,6 +10,7 @@ from engine.compiled.arithmetic import (
     add,
     clear,
     copy,
+    fetch,
     gate,
     integers,
     normalise,
@@ -103,6 +104,10 @@ def _attend(model, layer, step, scores, token, kv_head):
     for block in range(first_block, num_blocks):
         keys = layer.keys + 4 * (table[block] * block_size * stride + kv_head * size)
         found = scores + 4 * (block * block_size - base)
+        # The block's values are read once all scores are known, the next block's keys at once.
+        fetch(layer.values + 4 * (table[block] * block_size * stride + kv_head * size), stride, block_size, size)
+        if block + 1 < num_blocks:
+            fetch(layer.keys + 4 * (table[block + 1] * block_size * stride + kv_head * size), stride, block_size, size)
         score(keys, stride, block_size, queries, shared, size, found, num_slots)
     for query in range(shared):
         softmax(scores + 4 * query * num_slots, start - base, position + 1 - base, num_slots, model.score_scale)

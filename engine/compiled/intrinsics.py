@@ -68,6 +68,26 @@ def load_acquire(typing_context: Any, address: Any) -> Any:
 
 
 @intrinsic
+def prefetch(typing_context: Any, address: Any) -> Any:
+    """Have the line at an address on its way."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        emit_prefetch(builder, arguments[0])
+        return context.get_dummy_value()
+
+    return types.void(types.intp), generate
+
+
+def emit_prefetch(builder: Any, address: Any) -> None:
+    """The instruction that fetches a line into the second level's cache."""
+    number = ir.IntType(32)
+    pointer = builder.inttoptr(address, ir.IntType(8).as_pointer())
+    kind = ir.FunctionType(ir.VoidType(), [pointer.type, number, number, number])
+    function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+    builder.call(function, [pointer, *(ir.Constant(number, value) for value in (0, 2, 1))])
+
+
+@intrinsic
 def relax(typing_context: Any) -> Any:
     """Tell the processor that this is a loop that waits."""
 

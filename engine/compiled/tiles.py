@@ -12,15 +12,12 @@ from typing import Any, Literal
 import llvmlite.binding
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 
-from engine.compiled.intrinsics import intrinsic
+from engine.compiled.intrinsics import emit_prefetch, intrinsic
 
 WeightKind = Literal["float32", "bfloat16", "int8"]
 
 _FLOAT_BYTES = 4
-_OUTPUTS_AHEAD = 16
-"""So far ahead weights are fetched."""
 _WEIGHT_BYTES: dict[WeightKind, int] = {"float32": 4, "bfloat16": 2, "int8": 1}
 
 
@@ -156,14 +153,16 @@ class _DotTile(_Tile):
         builder, integer = self._builder, size.type
         weight_bytes = _WEIGHT_BYTES[self._kind]
         weight_rows = self._addresses(weights, self._bytes(weight_stride, weight_bytes), self._num_outputs)
-        ahead = self._bytes(weight_stride, weight_bytes * _OUTPUTS_AHEAD)
+        # The next tile's: what is fetched earlier is often another thread's in the end.
+        ahead = self._bytes(weight_stride, weight_bytes * self._num_outputs)
         input_rows = self._addresses(inputs, self._bytes(input_stride), self._num_rows)
 
         def add_products(place: Any, sums: list[Any]) -> list[Any]:
             at = self._bytes(place, weight_bytes)
             found = [self._load_weights(builder.add(address, at)) for address in weight_rows]
+            # What the processor fetches by itself comes too late for large weights.
             for address in weight_rows:
-                self._prefetch(builder.add(builder.add(address, ahead), at))
+                emit_prefetch(builder, builder.add(builder.add(address, ahead), at))
             at = self._bytes(place)
             added = []
             for row, address in enumerate(input_rows):
@@ -183,14 +182,6 @@ class _DotTile(_Tile):
             for index, address in enumerate(rows):
                 lanes = list(range(index * self._num_outputs, (index + 1) * self._num_outputs))
                 self._store(totals if len(rows) == 1 else self._shuffled(totals, totals, lanes), address)
-
-    def _prefetch(self, address: Any) -> None:
-        """Have a line of weights on its way: what the processor fetches by itself comes too late for large ones."""
-        number = ir.IntType(32)
-        pointer = self._builder.inttoptr(address, ir.IntType(8).as_pointer())
-        kind = ir.FunctionType(ir.VoidType(), [pointer.type, number, number, number])
-        function = cgutils.get_or_insert_function(self._builder.module, kind, "llvm.prefetch.p0")
-        self._builder.call(function, [pointer, *(ir.Constant(number, value) for value in (0, 2, 1))])
 
     def _load_weights(self, address: Any) -> Any:
         if self._kind == "float32":
