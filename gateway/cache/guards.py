@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Final
 
 from gateway.cache.fingerprint import last_user_text
+from gateway.cache.language import is_english
 from gateway.cache.reasons import GuardReason
 from gateway.cache.suspicion import is_latin, is_suspicious
 from gateway.chat_fields import AssistantMessage, FunctionMessage, ToolMessage
@@ -80,9 +81,9 @@ def text_guard(text: str) -> GuardReason | None:
         return "too_long"
     if is_suspicious(text):
         return "suspicious"
-    if not is_latin(text):
-        return "language"
     words = _word(text.lower().replace("’", "'"))
+    if not (is_latin(text) and is_english(words)):
+        return "language"
     if len(words) < MIN_WORDS:
         return "too_short"
     if not _NOW.isdisjoint(words) or _has_phrase(words):

@@ -102,12 +102,48 @@ def test_the_policy_says_how_much_chance_is_too_much() -> None:
         ("How do I embed YouTube in JavaScript?", None),
         ("How do I call useState() in a React(TypeScript) page?", None),
         ("How do I r\u0301\u0302\u0303eset the router box?", "suspicious"),
-        ("Wie ändere ich das Passwort für Büros?", None),
+        ("Wie ändere ich das Passwort für Büros?", "language"),
         ("What does naïve café mean in French?", None),
     ],
 )
 def test_texts(text: str, reason: str | None) -> None:
     assert text_guard(text) == reason
+
+
+@pytest.mark.parametrize(
+    ("asked", "kept"),
+    [
+        (
+            "Kann ich das Gerät zurückgeben, wenn es benutzt wurde?",
+            "Kann ich das Gerät zurückgeben, wenn es nicht benutzt wurde?",
+        ),
+        ("¿Cuánto cuesta enviar un paquete a España?", "¿Cuánto cuesta enviar un paquete desde España?"),
+        ("Est-ce que je dois arroser la plante ?", "Est-ce que je ne dois pas arroser la plante ?"),
+        ("Posso devolver o produto com a caixa aberta?", "Posso devolver o produto sem a caixa aberta?"),
+        ("Come si attiva il roaming internazionale?", "Come si disattiva il roaming internazionale?"),
+        ("Hoe kan ik mijn abonnement verlengen?", "Hoe kan ik mijn abonnement niet verlengen?"),
+        ("Czy można jeść ser przed operacją?", "Czy można jeść ser po operacji?"),
+        ("Hur kan jag aktivera det här kortet?", "Hur kan jag inte aktivera det här kortet?"),
+        ("kann man das trotzdem nicht reklamieren", "bir ürün nasıl iade edilir"),
+    ],
+)
+def test_a_language_whose_negations_nobody_here_knows_takes_no_part(asked: str, kept: str) -> None:
+    assert (text_guard(asked), text_guard(kept)) == ("language", "language")
+    assert not is_suspicious(asked)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "What does déjà vu mean in French?",
+        "las vegas timezone please",
+        "reset router firmware 7.2",
+        "How far is El Paso from Los Angeles?",
+        "Is Côte d'Ivoire the same as Ivory Coast?",
+    ],
+)
+def test_foreign_names_and_words_in_english_questions_are_nothing_to_stop_at(text: str) -> None:
+    assert text_guard(text) is None
 
 
 def test_an_emoji_and_other_punctuation_are_nothing_to_suspect() -> None:
