@@ -73,8 +73,11 @@ class _Bert:
         return graph.one("MultiHeadAttention", *inputs, domain=CONTRIB, num_heads=self._shape.num_heads)
 
     def _add_and_norm(self, value: str, residual: str, prefix: str) -> str:
-        inputs = (value, residual, *self._norm(prefix + "LayerNorm"), self._constant(prefix + "dense.bias"))
-        return self._graph.one("SkipLayerNormalization", *inputs, domain=CONTRIB, epsilon=self._shape.epsilon)
+        """By three operators: the one that fuses them takes twice their time on a CPU."""
+        graph = self._graph
+        biased = graph.one("Add", value, self._constant(prefix + "dense.bias"))
+        norm = self._norm(prefix + "LayerNorm")
+        return graph.one("LayerNormalization", graph.one("Add", biased, residual), *norm, epsilon=self._shape.epsilon)
 
     def _pool(self, value: str) -> str:
         """The direction of the sum over a text's own tokens, which is that of their mean."""

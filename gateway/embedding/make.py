@@ -13,7 +13,7 @@ from gateway.embedding.encoder import Precision
 from gateway.embedding.graph_file import GraphFile
 from gateway.embedding.model_files import EncoderUnavailable, ModelFiles, installed_model
 
-_REVISION = 1
+_REVISION = 2
 """Of what `gateway.embedding.graph` makes: count it up with every change there."""
 _NICE = 10
 
