@@ -121,8 +121,8 @@ class Directory:
         await self._mark()
         for _ in range(_TRIES):
             entry = await self._store.get(SPACE, name_of(record))
-            before = None if entry is None else read_record(name_of(record), entry.value)
-            if is_new and before is not None and not (isinstance(before, Admin) and is_over(before)):
+            before = None if entry is None else self._read(name_of(record), entry.value)
+            if is_new and entry is not None and not (isinstance(before, Admin) and is_over(before)):
                 return False
             wanted = following(before, record) if is_new else joined(before, record)
             if await self._write(wanted, entry):
@@ -151,7 +151,7 @@ class Directory:
         entry = await self._store.get(SPACE, ORIGIN)
         if entry is None:
             return
-        origin = entry.value.decode()
+        origin = _mark_in(entry.value)
         if self._known and origin != self._origin:
             self._forget_everything()
             self._on_ignored(self._copy.path)
@@ -162,7 +162,7 @@ class Directory:
         origin = self._origin or secrets.token_hex(8)
         if await self._store.put(SPACE, ORIGIN, origin.encode(), expect=0) is None:
             entry = await self._store.get(SPACE, ORIGIN)
-            origin = origin if entry is None else entry.value.decode()
+            origin = origin if entry is None else _mark_in(entry.value)
         self._is_copied = self._is_copied and origin == self._origin
         self._origin = origin
 
@@ -189,7 +189,7 @@ class Directory:
 
     async def _take(self, name: str, value: bytes | None) -> None:
         if name == ORIGIN:
-            self._origin = self._origin if value is None else value.decode()
+            self._origin = self._origin if value is None else _mark_in(value)
         elif value is None:
             self._owed.update({name} & self._known.keys())
         elif (record := self._read(name, value)) is not None:
@@ -235,3 +235,7 @@ class Directory:
             self._is_copied = True
             kept = kept_of(self._known.values(), self._origin)
             await asyncio.to_thread(self._copy.write, kept)
+
+
+def _mark_in(value: bytes) -> str:
+    return value.decode(errors="replace")

@@ -12,6 +12,7 @@ import pytest
 
 from tests.gateway.admin.test_access import NOBODY, PASSWORD, get, log_in, post, with_tenants
 from tests.gateway.stack import Stack, chat, running
+from tests.gateway.store.conftest import open_at
 from tests.gateway.store.redis_server import RedisServer
 
 PATIENCE_S = 60.0
@@ -260,4 +261,26 @@ async def test_a_rotation_at_the_same_moment_does_not_undo_a_revocation(tmp_path
         for _ in range(30):
             assert await status(one, key) == 401
         while await status(two, key) != 401:
+            await asyncio.sleep(0.01)
+
+
+async def test_a_record_that_cannot_be_read_changes_nothing_and_later_revocations_arrive(
+    tmp_path: Path, own: RedisServer
+) -> None:
+    async with asyncio.timeout(PATIENCE_S), AsyncExitStack() as exits:
+        one, two = [await exits.enter_async_context(gateway(tmp_path / str(i), own.url)) for i in range(2)]
+        web, old = await new_key(one, "web"), await new_key(one, "old")
+        await until_known(two, old)
+        store = open_at(own.url)
+        for name in ("key/shop/web", "key/shop/alien", "origin"):
+            await store.put("access", name, b"\xff{ not a record")
+        await store.aclose()
+        while not two.lines("access_unreadable"):
+            await asyncio.sleep(0.01)
+        assert (await post(one, "keys/shop/old/revoke", {})).status == 200
+        while await status(two, old) != 401:
+            await asyncio.sleep(0.01)
+        assert await status(two, web) == 200
+        assert (await post(one, "keys/shop/web/revoke", {})).status == 200
+        while await status(two, web) != 401:
             await asyncio.sleep(0.01)
