@@ -87,20 +87,37 @@ def _store(model, source, pool, slot, kv_head):
 
 
 @compiled
-def _attend(model, layer, step, scores, token, kv_head):
-    """The queries of one token that share a key head, over all that the token's row has stored up to it."""
+def _gathered(model, step, room, token, count, kv_head):
+    """Where a group's queries of one key head stand side by side, and where its sums go; in `room` if they are many."""
+    shared = model.num_heads // model.num_kv_heads
+    size = shared * model.head_dim
+    stride = (model.num_heads + 2 * model.num_kv_heads) * model.head_dim
+    queries = step.qkv + 4 * (token * stride + kv_head * size)
+    if count == 1:
+        return queries, step.attended + 4 * (token * model.num_heads * model.head_dim + kv_head * size)
+    for member in range(count):
+        copy(queries + 4 * member * stride, room + 4 * member * size, size)
+    return room, room + 4 * count * size
+
+
+@compiled
+def _attend(model, layer, step, scores, group, kv_head):
+    """The queries of a group's tokens that share a key head, each over all that the row has stored up to its token.
+
+    A token's sums are made as if it were alone: over the blocks it sees, in their order.
+    """
     size, block_size = model.head_dim, model.block_size
     shared = model.num_heads // model.num_kv_heads
     stride = model.num_kv_heads * size
-    qkv_stride = (model.num_heads + 2 * model.num_kv_heads) * size
-    queries = step.qkv + 4 * (token * qkv_stride + kv_head * shared * size)
-    position = integers(step.positions, step.num_tokens)[token]
-    row = integers(step.rows, step.num_tokens)[token]
+    members = integers(step.groups + 24 * group, 3)
+    token, count, row = members[0], members[1], members[2]
+    positions = integers(step.positions + 8 * token, count)
     table = integers(step.tables + 8 * row * step.table_width, step.table_width)
-    start = max(0, position + 1 - layer.window)
-    first_block, num_blocks = start // block_size, position // block_size + 1
+    first_block = max(0, positions[0] + 1 - layer.window) // block_size
+    num_blocks = positions[count - 1] // block_size + 1
     base = first_block * block_size
     num_slots = (num_blocks - first_block) * block_size
+    queries, out = _gathered(model, step, scores + 4 * count * shared * num_slots, token, count, kv_head)
     for block in range(first_block, num_blocks):
         keys = layer.keys + 4 * (table[block] * block_size * stride + kv_head * size)
         found = scores + 4 * (block * block_size - base)
@@ -108,15 +125,26 @@ def _attend(model, layer, step, scores, token, kv_head):
         fetch(layer.values + 4 * (table[block] * block_size * stride + kv_head * size), stride, block_size, size)
         if block + 1 < num_blocks:
             fetch(layer.keys + 4 * (table[block + 1] * block_size * stride + kv_head * size), stride, block_size, size)
-        score(keys, stride, block_size, queries, shared, size, found, num_slots)
-    for query in range(shared):
-        softmax(scores + 4 * query * num_slots, start - base, position + 1 - base, num_slots, model.score_scale)
-    out = step.attended + 4 * ((token * model.num_heads + kv_head * shared) * size)
-    clear(out, shared * size)
+        score(keys, stride, block_size, queries, count * shared, size, found, num_slots)
+    for query in range(count * shared):
+        end = positions[query // shared] + 1
+        start = max(0, end - layer.window)
+        softmax(scores + 4 * query * num_slots, start - base, end - base, num_slots, model.score_scale)
+    clear(out, count * shared * size)
+    first, behind = 0, 0
     for block in range(first_block, num_blocks):
         values = layer.values + 4 * (table[block] * block_size * stride + kv_head * size)
-        weights = scores + 4 * (block * block_size - base)
-        weigh(weights, num_slots, shared, values, stride, block_size, out, size)
+        while positions[first] // block_size < block:
+            first += 1
+        while behind < count and max(0, positions[behind] + 1 - layer.window) // block_size <= block:
+            behind += 1
+        weights = scores + 4 * (block * block_size - base + first * shared * num_slots)
+        found = out + 4 * first * shared * size
+        weigh(weights, num_slots, (behind - first) * shared, values, stride, block_size, found, size)
+    if count > 1:
+        for member in range(count):
+            target = step.attended + 4 * ((token + member) * model.num_heads + kv_head * shared) * size
+            copy(out + 4 * member * shared * size, target, shared * size)
 
 
 @compiled
@@ -173,7 +201,7 @@ def run_layers(model, layers, step, tickets, thread):
             head = _take(phase)
         _wait(phase, num_heads)
         phase += PHASE_BYTES
-        num_chunks = tokens * model.num_kv_heads
+        num_chunks = step.num_groups * model.num_kv_heads
         chunk = _take(phase)
         while chunk < num_chunks:
             _attend(model, layer, step, scratch, chunk // model.num_kv_heads, chunk % model.num_kv_heads)

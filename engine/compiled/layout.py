@@ -63,7 +63,8 @@ STEP = np.dtype(
         ("slots", np.int64),
         ("tables", np.int64),
         ("table_width", np.int64),
-        ("rows", np.int64),
+        ("groups", np.int64),
+        ("num_groups", np.int64),
         ("rotations", np.int64),
         ("residual", np.int64),
         ("qkv", np.int64),
@@ -78,7 +79,9 @@ STEP = np.dtype(
     ],
     align=True,
 )
-"""Of one piece of work: addresses of int64 (positions, slots, block tables, each token's row) and of float32.
+"""Of one piece of work: addresses of int64 (positions, slots, block tables, groups) and of float32.
+
+`groups` are neighbouring tokens of one row, whose keys are read together: first token, number, row.
 
 All layers of a step: `rotations` are cosine and sine in turn, [tokens, head_dim]; `normed` and `scratch` hold a part
 for each thread, the latter `scratch_size` numbers; `hidden` is where the normed result goes. Where `logits` is not

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,8 @@ from engine.models.mlp import DenseMLP
 
 MAX_TOKENS = 64
 """Of a step that can run compiled."""
+_GROUP = 4
+"""Most tokens of a row that attend together."""
 _OUTPUTS = 4
 _KEYS = 8
 """Of which the outputs of a projection have to be a multiple."""
@@ -54,7 +57,9 @@ class CompiledModel:
         self._buffers = self._make_buffers()
         self._scratch = torch.empty(0)
         self._normed = torch.empty(0)
-        self._rows = torch.arange(MAX_TOKENS)
+        self._single = torch.stack(
+            [torch.arange(MAX_TOKENS), torch.ones(MAX_TOKENS).long(), torch.arange(MAX_TOKENS)], 1
+        )
         self.max_tokens = 0
         """Of a step that does run compiled."""
         self._is_released = False
@@ -97,7 +102,7 @@ class CompiledModel:
         torch.index_select(self._decoder.embedding, 0, token_ids, out=residual[:num_tokens])
         rotations = self._decoder.rotary.at(context.positions, num_positions)
         hidden = torch.empty(num_tokens, self.config.hidden_size)
-        rows = self._rows_of(context)
+        groups = self._groups_of(context)
         self._reserve(num_positions, context.block_size)
         self._fields[:] = (
             num_tokens,
@@ -105,7 +110,8 @@ class CompiledModel:
             context.slot_mapping.data_ptr(),
             context.block_tables.data_ptr(),
             context.block_tables.shape[1],
-            rows.data_ptr(),
+            groups.data_ptr(),
+            groups.shape[0],
             rotations.data_ptr(),
             residual.data_ptr(),
             qkv.data_ptr(),
@@ -133,18 +139,25 @@ class CompiledModel:
         self._team.run()
         return logits
 
-    def _rows_of(self, context: ForwardContext) -> torch.Tensor:
-        """The row of each token, int64 [T]."""
+    def _groups_of(self, context: ForwardContext) -> torch.Tensor:
+        """Each row's tokens in groups of a few: first token, number, row; int64 [groups, 3]."""
         starts = context.query_starts
         if starts[-1] == len(starts) - 1:
-            return self._rows
-        return torch.repeat_interleave(self._rows[: len(starts) - 1], torch.tensor(starts).diff())
+            return self._single[: starts[-1]]
+        found = [
+            (first, min(_GROUP, end - first), row)
+            for row, (start, end) in enumerate(itertools.pairwise(starts))
+            for first in range(start, end, _GROUP)
+        ]
+        return torch.tensor(found)
 
     def _reserve(self, num_positions: int, block_size: int) -> None:
         """Have room for each thread's own numbers."""
         config, num_threads = self.config, self._team.max_threads
-        num_scores = config.num_heads // config.num_kv_heads * (num_positions + 2 * block_size)
-        size = max(2 * MAX_TOKENS * CHUNK, num_scores)
+        num_queries = _GROUP * config.num_heads // config.num_kv_heads
+        # Scores, then queries and what they found.
+        num_attended = num_queries * (num_positions + 2 * block_size + 2 * config.head_dim)
+        size = max(2 * MAX_TOKENS * CHUNK, num_attended)
         if self._scratch.shape[0] < num_threads or self._scratch.shape[1] < size:
             self._scratch = torch.empty(num_threads, 2 ** (size - 1).bit_length())
             self._normed = torch.empty(num_threads, MAX_TOKENS * config.hidden_size)
