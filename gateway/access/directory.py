@@ -136,6 +136,8 @@ class Directory:
             if not self._follower.has_read:
                 await self._compare_origins()
             await self._follower.catch_up()
+            if self._owed:
+                await self._mark()
             for name in tuple(self._owed):
                 await self._give_back(name)
             if self._restored:
@@ -175,7 +177,6 @@ class Directory:
             return
         wanted = joined(theirs, self._known[name])
         if wanted != theirs:
-            await self._mark()
             if not await self._write(wanted, entry):
                 return
             self._restored = self._restored.and_one(wanted)
