@@ -60,14 +60,18 @@ class NonNegativeRegression:
         gram, moments = self._gram, self._moments
         # Instead of fading every sum, new samples weigh more: a feature that is 0 then costs nothing.
         weight = self._weight = self._weight / self._decay
-        scaled = [(row, feature * unit) for row, feature in enumerate(features) if feature]
         aim = target * unit
-        for place, (row, feature) in enumerate(scaled, 1):
-            left = weight * feature
+        scaled: list[tuple[int, float]] = []
+        for row, feature in enumerate(features):
+            if not feature:
+                continue
+            right = feature * unit
+            scaled.append((row, right))
+            left = weight * right
             moments[row] += left * aim
             line = gram[row]
-            for column, right in scaled[:place]:
-                line[column] += left * right
+            for column, other in scaled:
+                line[column] += left * other
         if weight > _MAX_WEIGHT:
             self._bring_back()
         self._num_samples += 1
