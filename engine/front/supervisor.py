@@ -6,9 +6,8 @@ import asyncio
 import contextlib
 import json
 import logging
-import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -46,28 +45,9 @@ def spawn_core(config: CoreConfig, *, is_standby: bool = False) -> Spawn:
         arguments = ["-m", "engine.core", "--socket", str(socket_path), "--config", text]
         if is_standby:
             arguments.append("--standby")
-        return await asyncio.create_subprocess_exec(
-            sys.executable, *arguments, stdin=asyncio.subprocess.DEVNULL, env=core_environment(os.environ)
-        )
+        return await asyncio.create_subprocess_exec(sys.executable, *arguments, stdin=asyncio.subprocess.DEVNULL)
 
     return spawn
-
-
-_WAIT_POLICIES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
-_SPINS = 5000
-"""Some tens of microseconds: torch's threads wait no longer for each other between the operations of a step."""
-
-
-def core_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """A core's environment: torch's threads soon sleep while they wait for each other, unless somebody has said how to.
-
-    By themselves they spin for milliseconds. Where another process wants the same cores, as a second engine does, a
-    spinning thread uses up the time of the one that it waits for: prompts of 96 tokens took 5 to 30 times as long on
-    two busy cores.
-    """
-    if any(name in environ for name in _WAIT_POLICIES):
-        return dict(environ)
-    return {**environ, "GOMP_SPINCOUNT": str(_SPINS)}
 
 
 class CoreSupervisor:

@@ -16,7 +16,7 @@ from engine.front.link import CoreLink
 from engine.front.live_core import CoreProcess
 from engine.front.metrics import EngineMetrics
 from engine.front.queue_guard import QueueLimits
-from engine.front.supervisor import CoreSupervisor, Patience, core_environment, spawn_core
+from engine.front.supervisor import CoreSupervisor, Patience, spawn_core
 from engine.messages import Fatal
 from tests.engine.front.fake_core import FakeCores
 
@@ -141,11 +141,10 @@ async def test_a_real_process_gets_its_socket_and_configuration(
     stand_in.write_text(
         textwrap.dedent(f"""\
             #!{sys.executable}
-            import json, os, socket, sys
+            import json, socket, sys
             names = dict(zip(sys.argv[3::2], sys.argv[4::2]))
             assert sys.argv[1:3] == ["-m", "engine.core"]
             assert json.loads(names["--config"])["model_dir"] == "/models/tiny"
-            assert int(os.environ["GOMP_SPINCOUNT"]) < 100_000
             core = socket.socket(socket.AF_UNIX)
             core.connect(names["--socket"])
             core.recv(100)
@@ -162,9 +161,3 @@ async def test_a_real_process_gets_its_socket_and_configuration(
         await asyncio.sleep(0.01)
     supervisor.stop()
     await asyncio.wait_for(running, 5)
-
-
-def test_threads_of_a_core_soon_sleep_while_they_wait_unless_somebody_has_said_how() -> None:
-    assert core_environment({"HOME": "/root"}) == {"HOME": "/root", "GOMP_SPINCOUNT": "5000"}
-    for said in ({"OMP_WAIT_POLICY": "ACTIVE"}, {"GOMP_SPINCOUNT": "1000"}, {"KMP_BLOCKTIME": "20"}):
-        assert core_environment(said) == said
