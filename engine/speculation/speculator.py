@@ -45,8 +45,8 @@ _LENGTH_MARGIN = 1.5
 class _Step:
     """What was thought about a step."""
 
-    is_open: list[bool]
-    """For which rows looking for drafts may pay."""
+    expected: list[float]
+    """Tokens each row is expected to say yet; 0 where looking for drafts would not pay."""
     may_look_up: bool
     may_ask: bool
     found: Found | None = None
@@ -117,13 +117,10 @@ class Speculator:
         may_ask = self._walks.has_model and self._guard(num_rows, with_model=True).allows()
         if not (may_look_up or may_ask):
             return False
-        is_open = [
-            self._num_expected(seq) >= _FEWEST_TOKENS and self._kinds.allows(_first_token(seq), num_rows)
-            for seq in seqs
-        ]
-        if not any(is_open):
+        expected = [self._num_worth_drafting(seq, num_rows) for seq in seqs]
+        if not any(expected):
             return False
-        self._step = _Step(is_open, may_look_up=may_look_up, may_ask=may_ask)
+        self._step = _Step(expected, may_look_up=may_look_up, may_ask=may_ask)
         return True
 
     def draft(self, requests: SequenceOf[DraftRequest], budget: int) -> list[tuple[int, ...]]:
@@ -160,8 +157,8 @@ class Speculator:
         """Of every row's guesses those that are worth verifying."""
         num_rows = len(requests)
         places = [
-            self._place(request, budget // num_rows) if is_open else Place(request.seq, 0, is_near_end=False)
-            for request, is_open in zip(requests, step.is_open, strict=True)
+            _place(request, budget // num_rows, num_tokens)
+            for request, num_tokens in zip(requests, step.expected, strict=True)
         ]
         asking = self._walks.asking(places) if step.may_ask else []
         if not asking and not (step.may_look_up and any(place.limit > 0 for place in places)):
@@ -178,11 +175,12 @@ class Speculator:
         step.found = self._lookup.choose(places, least_chance, costs, _MIN_GAIN)
         return step.found.drafts()
 
-    def _place(self, request: DraftRequest, share: int) -> Place:
-        """Where to look for how many guesses; `share`: this row's of the step's budget."""
-        num_tokens = self._num_expected(request.seq)
-        limit = min(request.max_drafts, share, int(_LENGTH_MARGIN * num_tokens) - 1)
-        return Place(request.seq, max(0, limit), num_tokens <= _FEW_TOKENS)
+    def _num_worth_drafting(self, seq: Sequence, num_rows: int) -> float:
+        """Tokens a sequence is expected to say yet; 0 where they are too few, or its like was looked at in vain."""
+        num_tokens = self._num_expected(seq)
+        if num_tokens < _FEWEST_TOKENS or not self._kinds.allows(_first_token(seq), num_rows):
+            return 0.0
+        return num_tokens
 
     def _num_expected(self, seq: Sequence, quantile: float = 0.5) -> float:
         """Tokens a sequence is expected to say yet, the one that ends it included."""
@@ -229,8 +227,8 @@ class Speculator:
         self, batch: ScheduledBatch, step: _Step, num_tokens: SequenceOf[int], *, token_s: float, spent_s: float
     ) -> None:
         """What thinking was worth for each row that was thought about; `spent_s` for each of them."""
-        for row, is_open, count in zip(batch.rows, step.is_open, num_tokens, strict=True):
-            if is_open:
+        for row, expected, count in zip(batch.rows, step.expected, num_tokens, strict=True):
+            if expected:
                 self._kinds.observe(_first_token(row.seq), len(batch.rows), token_s * count, spent_s)
 
     def _judge_step(self, step: _Step, num_rows: int, worth_s: float, spent_s: float) -> float:
@@ -251,3 +249,9 @@ class Speculator:
 def _first_token(seq: Sequence) -> int:
     """How a sequence's answer began; its last prompt token while there is none."""
     return seq.token_ids[min(seq.num_prompt_tokens, seq.num_tokens - 1)]
+
+
+def _place(request: DraftRequest, share: int, num_expected: float) -> Place:
+    """Where to look for how many guesses; `share`: this row's of the step's budget."""
+    limit = min(request.max_drafts, share, int(_LENGTH_MARGIN * num_expected) - 1)
+    return Place(request.seq, max(0, limit), num_expected <= _FEW_TOKENS)
