@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +11,7 @@ import msgspec
 from gateway.access.accounts import Admin, Token
 from gateway.access.records import Record
 from gateway.access.stored_keys import StoredKey
+from gateway.local_file import replace_file
 
 KEYS_FILE: Final = "keys.last.json"
 """In `runtime_dir`."""
@@ -55,13 +54,7 @@ class LocalCopy:
 
     def write(self, kept: Kept) -> None:
         """Replace the copy, which only this user reads; readers see the old one or the new one."""
-        aside = self.path.with_name(f"{self.path.name}.{os.getpid()}")
-        with suppress(OSError):
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with os.fdopen(descriptor, "wb") as stream:
-                stream.write(msgspec.json.encode(kept))
-            os.replace(aside, self.path)
+        replace_file(self.path, msgspec.json.encode(kept), mode=0o600)
 
     def read(self) -> Kept | None:
         """The copy, None when there is none that can be read."""

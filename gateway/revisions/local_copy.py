@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from gateway.local_file import replace_file
 from gateway.revisions.revision import Revision
 
 COPY_FILE: Final = "policy.last.json"
@@ -34,11 +33,7 @@ class LocalCopy:
 
     def write(self, revision: Revision) -> None:
         """Replace the copy; readers see the old one or the new one."""
-        aside = self._path.with_name(f"{self._path.name}.{os.getpid()}")
-        with suppress(OSError):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            aside.write_bytes(msgspec.json.encode(revision))
-            os.replace(aside, self._path)
+        replace_file(self._path, msgspec.json.encode(revision))
 
     def read(self) -> Revision | None:
         """The copy, None when there is none that can be read."""
