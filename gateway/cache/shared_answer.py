@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 MAX_SHARED_BYTES: Final = 1024 * 1024
@@ -43,7 +44,8 @@ class SharedAnswer:
         *("begun", "done", "entry_id", "is_joinable", "pieces", "shape"),
     )
 
-    def __init__(self, shape: bytes, on_end: Callable[[], None]) -> None:
+    def __init__(self, shape: bytes, on_end: Callable[[SharedAnswer], None]) -> None:
+        """`on_end` is called with it as soon as it may not be joined any more, and perhaps again."""
         self.shape = shape
         """How the answer travels: followers that want it in the very same form may be passed the pieces."""
         self.entry_id: str | None = None
@@ -78,7 +80,7 @@ class SharedAnswer:
         if self._num_bytes > MAX_SHARED_BYTES:
             self.is_joinable = False
             self.pieces.clear()
-            self._on_end()
+            self._on_end(self)
         else:
             self.pieces.append(piece)
         self._pass_on(piece)
@@ -86,7 +88,7 @@ class SharedAnswer:
     def finish(self, answer: bytes | None) -> None:
         """The answer is whole (None: it came, but is none that may be given to others). Idempotent."""
         self.is_joinable = False
-        self._on_end()
+        self._on_end(self)
         if not self.done.done():
             self.done.set_result(answer)
         if not self.begun.done():
@@ -119,7 +121,7 @@ class SharedAnswer:
         if not self._followers and self._call_off is not None and not self.done.done():
             call_off, self._call_off = self._call_off, None
             self.is_joinable = False
-            self._on_end()
+            self._on_end(self)
             call_off()
 
     def _pass_on(self, piece: bytes) -> None:
@@ -147,7 +149,7 @@ class SharedAnswers:
     def lead(self, key: bytes, shape: bytes) -> SharedAnswer:
         """Begin one; there must be none to join."""
         assert self.find(key) is None, "one leader at a time"
-        shared = SharedAnswer(shape, lambda: self._forget(key, shared))
+        shared = SharedAnswer(shape, partial(self._forget, key))  # a closure over itself would leave a cycle behind
         self._by_key[key] = shared
         return shared
 

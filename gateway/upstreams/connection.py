@@ -129,6 +129,8 @@ class Connection(asyncio.Protocol):
         self._is_lost = True
         if self._transport is not None:
             self._transport.abort()
+        else:
+            self._reader.close()
 
     def close(self) -> None:
         """Close politely; for a connection without a response. Idempotent."""
@@ -220,6 +222,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is gone."""
         self._end_by_peer(exc)
+        self._reader.close()
         self._transport = None
         self._owner.closed(self)
 

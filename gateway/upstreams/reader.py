@@ -70,7 +70,11 @@ class ResponseReader:
         self._reset(b"")
 
     def _renew_parser(self) -> None:
-        self._parser = httptools.HttpResponseParser(self)
+        self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
+
+    def close(self) -> None:
+        """Read no more: the parser leads back here, and the two would wait for the collector. Idempotent."""
+        self._state, self._parser = _IDLE, None
 
     def _reset(self, method: bytes) -> None:
         self._method = method
@@ -99,6 +103,7 @@ class ResponseReader:
     def begin(self, method: bytes) -> None:
         """Expect the response to a request with this method."""
         assert self._state is _IDLE or self._state is _DONE, "one response at a time"
+        assert self._parser is not None, "not closed"
         if self._is_bodiless:  # llhttp may still be waiting for a body that the rules forbid
             self._renew_parser()
         self._reset(method)
@@ -106,12 +111,13 @@ class ResponseReader:
 
     def feed(self, data: bytes) -> None:
         """Parse; whole pieces of body are appended to `pieces`. Raises WireError."""
-        if self._state is _IDLE or self._state is _DONE:
+        parser = self._parser
+        if parser is None or self._state is _IDLE or self._state is _DONE:
             raise WireError("bytes that belong to no request")
         self.started = True
         num_pieces = len(self.pieces)
         try:
-            self._parser.feed_data(data)
+            parser.feed_data(data)
         except httptools.HttpParserError as error:
             raise self._fault or WireError(str(error) or "malformed response") from error
         except httptools.HttpParserUpgrade as error:
@@ -161,6 +167,7 @@ class ResponseReader:
         if self._state is not _HEAD:
             return
         parser = self._parser
+        assert parser is not None, "it calls while it is fed"
         status = parser.get_status_code()
         if status < 200:
             self._is_informational = True

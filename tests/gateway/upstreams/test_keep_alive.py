@@ -292,3 +292,36 @@ async def test_a_thousand_requests_leave_no_garbage_behind(serve: Serve) -> None
         assert len(gc.get_objects()) - before < 200
     finally:
         gc.enable()
+
+
+async def test_three_hundred_answers_that_nobody_waits_for_leave_no_garbage_behind(serve: Serve) -> None:
+    async def silent(peer: Peer) -> None:
+        while await peer.request():
+            pass
+
+    _, client = await serve(silent)
+    sent = asyncio.Event()
+
+    async def leave_early() -> None:
+        asking = asyncio.create_task(client.send(POST, NO_TIMEOUTS, lambda _: sent.set()))
+        await sent.wait()
+        sent.clear()
+        asking.cancel()
+        await asyncio.wait([asking])
+
+    await leave_early()
+    await asyncio.sleep(0.01)
+    gc.collect()
+    gc.disable()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        for _ in range(300):
+            await leave_early()
+        await asyncio.sleep(0.01)
+        gc.collect()
+        ours = [thing for thing in gc.garbage if type(thing).__module__.startswith(("gateway.", "httptools."))]
+        assert len(ours) < 30, f"{len(ours)} parsers, readers and the like in cycles"
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
