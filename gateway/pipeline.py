@@ -213,7 +213,7 @@ class ChatPipeline:
         if planned.route.select.shadow is not None:
             self._shadower.draw(turn, planned)
         forward = self._forwarder.forward(turn, admitted.request, head, admitted, planned)
-        if turn.quest is None:
+        if turn.quest is None and turn.seek is None:
             await forward
         elif (found := await self._similar.race(turn, request, planned, forward)) is not None:
             await self._kept.give_similar(turn, request, found)

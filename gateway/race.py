@@ -1,6 +1,7 @@
 """Race: a deployment is asked while kept answers are searched; whichever has an answer first gives it.
 
-async with Race(turn, quest) as race:
+async with Race(turn) as race:
+    race.watch(quest)
     await forward()                  # cancelled when a kept answer is found before a byte has gone to the client
 if race.is_lost: ...                 # serve what the quest found
 """
@@ -20,9 +21,9 @@ class Race:
 
     __slots__ = ("_cancels_before", "_quest", "_task", "_turn", "is_lost")
 
-    def __init__(self, turn: Turn, quest: Quest) -> None:
+    def __init__(self, turn: Turn) -> None:
         self._turn = turn
-        self._quest = quest
+        self._quest: Quest | None = None
         self._task: asyncio.Task[object] | None = None
         self._cancels_before = 0
         self.is_lost = False
@@ -32,13 +33,18 @@ class Race:
         self._task = asyncio.current_task()
         assert self._task is not None, "an async context manager runs inside a task"
         self._cancels_before = self._task.cancelling()
-        self._quest.on_hit = self._cancel
         return self
+
+    def watch(self, quest: Quest) -> None:
+        """The search has begun."""
+        self._quest = quest
+        quest.on_hit = self._cancel
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        self._quest.on_hit = None
+        if self._quest is not None:
+            self._quest.on_hit = None
         task, self._task = self._task, None
         assert task is not None, "entered once"
         if not self.is_lost:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Final, Protocol
 
 from gateway.cache.answers import Lookup
@@ -11,6 +12,7 @@ from gateway.cache.guards import guard_of
 from gateway.cache.quest import Quest
 from gateway.cache.route_book import RouteBook, RouteBooks, Whose
 from gateway.cache.semantic import Embeds, Finding, SemanticTier
+from gateway.dispatch import Dispatch
 from gateway.race import Race
 from gateway.request import ChatRequest
 from gateway.routing.planned_route import PlannedRoute
@@ -60,11 +62,15 @@ class SimilarAnswers:
         self._book(turn, planned).note_request(self._wall())
 
     async def look(self, turn: Turn, request: ChatRequest, planned: PlannedRoute, lookup: Lookup) -> Lookup | None:
-        """A similar answer, if that is worth waiting for; if not, the search has begun and is `turn.quest`."""
-        quest = self._begin(turn, request, planned, lookup)
-        if quest is None or lookup.result is not CacheResult.MISS:
+        """A similar answer, if that is worth waiting for; if not, `race` looks."""
+        book = self._book(turn, planned)
+        turn.seek = partial(self._begin, turn, request, planned, lookup, book)
+        if planned.encoders:  # the router wants the vector too, before anybody is asked
+            turn.seek()
+        if lookup.result is not CacheResult.MISS or not book.order.waits(_load(planned)):
             return None
-        if not quest.book.order.waits(_load(planned)):
+        quest = turn.quest if turn.seek is None else turn.seek()
+        if quest is None:
             return None
         await quest.done
         turn.record.timeline.charge(Stage.CACHE, quest.search_s)
@@ -74,15 +80,27 @@ class SimilarAnswers:
     async def race(
         self, turn: Turn, request: ChatRequest, planned: PlannedRoute, forward: Coroutine[Any, Any, None]
     ) -> Lookup | None:
-        """Let the deployment answer unless a similar answer is found sooner. Raises what `forward` does."""
-        quest, timeline = turn.quest, turn.record.timeline
-        assert quest is not None, "a race is between two"
-        race = Race(turn, quest)
+        """Let the deployment answer unless a similar answer is found sooner. Raises what `forward` does.
+
+        Looking begins when the request is on its way, or waits for a permit: until then it would make a miss late.
+        """
+        race, timeline = Race(turn), turn.record.timeline
+
+        def look() -> None:
+            quest = turn.quest if turn.seek is None else turn.seek()
+            if quest is not None:
+                race.watch(quest)
+
+        dispatch = Dispatch(forward, self._clock, look)
         async with race:
-            await forward
+            await dispatch
+        quest = turn.quest
+        if quest is None:  # nothing similar may be given, or there was nothing to wait for
+            return None
         if quest.finding is not None:
             timeline.spent[Stage.EMBED] = quest.embed_s  # it ran beside other stages: their sum is above the total
         if race.is_lost:
+            quest.book.order.note_called_off(dispatch.worked_s)
             return self._found(turn, request, planned, quest)
         if turn.record.cache is CacheResult.MISS:
             turn.record.cache_reason = quest.reason
@@ -92,7 +110,10 @@ class SimilarAnswers:
             quest.book.order.note_upstream(first_byte_s)
         return None
 
-    def _begin(self, turn: Turn, request: ChatRequest, planned: PlannedRoute, lookup: Lookup) -> Quest | None:
+    def _begin(
+        self, turn: Turn, request: ChatRequest, planned: PlannedRoute, lookup: Lookup, book: RouteBook
+    ) -> Quest | None:
+        turn.seek = None
         key, wanted, record = lookup.key, lookup.wanted, turn.record
         assert key is not None, "what may be kept has a key"
         assert wanted is not None, "and somebody who wants it kept"
@@ -108,7 +129,7 @@ class SimilarAnswers:
             key=key,
             wanted=wanted,
             whose=Whose(record.tenant, record.route),
-            book=self._book(turn, planned),
+            book=book,
             clock=self._clock,
             looks=is_miss,
         )

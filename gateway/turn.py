@@ -49,6 +49,7 @@ class Turn:
         "quota",
         "record",
         "reservation",
+        "seek",
         "send",
         "snapshot",
         "vector_task",
@@ -79,7 +80,9 @@ class Turn:
         self.lookup: Lookup | None = None
         """What is to be done with that copy."""
         self.quest: Quest | None = None
-        """The lookup of similar answers, where the route wants one."""
+        """The lookup of similar answers, where the route wants one and it has begun."""
+        self.seek: Callable[[], Quest | None] | None = None
+        """Begins it, in the shadow of the dispatch; None: it has begun, or nobody wants one."""
         self.vector_task: asyncio.Task[Vector | None] | None = None
         """Computes what the last user text means; None: nobody has wanted to know."""
         self.was_left = False
@@ -120,6 +123,7 @@ class Turn:
 
     def end_lookups(self) -> None:
         """The request is over: what is still computed for it, and not to be kept, is called off."""
+        self.seek = None  # it leads back here
         if self.quest is not None:
             self.quest.close()
         elif self.vector_task is not None:

@@ -8,6 +8,11 @@ from typing import Any
 
 import pytest
 
+from gateway.cache.guards import guard_of
+from gateway.cache.reasons import GuardReason
+from gateway.request import ChatRequest
+from gateway.turn import Turn
+from routing_policies.document import Cache
 from tests.gateway.cache.similar_stack import ask, book_of, cache_of, echo, keep, question, similar, until
 from tests.gateway.scripted import hang
 from tests.gateway.stack import encode
@@ -78,6 +83,49 @@ async def test_where_hits_are_usual_and_permits_rare_the_lookup_comes_first(tmp_
         assert len(stack.small.received) + len(stack.large.received) == 5, "nobody was asked"
         for _, writer in readers:
             writer.close()
+
+
+async def test_where_nearly_every_lookup_hits_nobody_is_asked_for_nothing(tmp_path: Path) -> None:
+    async with similar(tmp_path) as (stack, _):
+        await keep(stack, KEPT)
+        order = book_of(stack).order
+        stack.small.otherwise = hang
+        assert cache_of(await ask(stack, NEAR)) == "hit-semantic"
+        assert order.dispatch_s > 0, "a request was sent for nothing, and that took something"
+        assert len(stack.small.received) == 2
+
+        order.hit_ratio, order.dispatch_s, order.lookup_s = 0.95, 0.0006, 0.005
+        assert cache_of(await ask(stack, NEAR)) == "hit-semantic"
+        assert len(stack.small.received) == 2, "nobody was asked"
+
+
+async def test_a_new_question_is_on_its_way_before_anything_is_looked_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+    note_sent = Turn.note_sent
+
+    def noting_sent(turn: Turn) -> None:
+        order.append("sent")
+        note_sent(turn)
+
+    def noting_guard(request: ChatRequest, rule: Cache) -> GuardReason | None:
+        order.append("looked")
+        return guard_of(request, rule)
+
+    monkeypatch.setattr(Turn, "note_sent", noting_sent)
+    monkeypatch.setattr("gateway.similar.guard_of", noting_guard)
+    async with similar(tmp_path) as (stack, _):
+        await keep(stack, KEPT)
+        order.clear()
+        reader, writer = await stack.connect()
+        for text in ("How do I knit a scarf?", "How do I prune an apple tree?"):
+            order.clear()
+            writer.write(encode(question(text), headers={"connection": "keep-alive"}))
+            head = await reader.readuntil(b"\r\n\r\n")
+            await reader.readexactly(int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0]))
+        writer.close()
+        assert order == ["sent", "looked"], "on a kept connection nothing stands before the request"
 
 
 async def test_a_client_that_leaves_during_the_lookup_leaves_nothing_behind(tmp_path: Path) -> None:

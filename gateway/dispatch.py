@@ -1,0 +1,55 @@
+"""Dispatch: a request's way to a deployment, with something that begins as soon as there is nothing to do but wait.
+
+What waits for a deployment costs nothing; what this event loop works on until then, and to clean up when the answer is
+not wanted any more, is time of a core, and `worked_s` tells how much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Generator
+from functools import partial
+from typing import Any
+
+from gateway.timeline import Clock
+
+
+class Dispatch:
+    """Awaited once; returns and raises what the coroutine does. A cancellation goes through it, as any other error."""
+
+    __slots__ = ("_clock", "_coroutine", "_on_first_wait", "worked_s")
+
+    def __init__(
+        self, coroutine: Coroutine[Any, Any, None], clock: Clock, on_first_wait: Callable[[], object] | None = None
+    ) -> None:
+        """`on_first_wait` is called when the coroutine first waits; what it raises is raised where that waits."""
+        self._coroutine = coroutine
+        self._clock = clock
+        self._on_first_wait = on_first_wait
+        self.worked_s = 0.0
+        """Between its waits, so far."""
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        go_on: Callable[[], Any] = partial(self._coroutine.send, None)
+        step = go_on
+        while True:
+            began_at = self._clock()
+            try:
+                awaited = step()
+            except StopIteration:
+                return
+            finally:
+                self.worked_s += self._clock() - began_at
+                step = go_on  # an error that is kept here would keep this frame
+            try:
+                self._note_wait()
+                yield awaited
+            except GeneratorExit:
+                self._coroutine.close()
+                raise
+            except BaseException as error:  # a cancellation too: it belongs to what is waiting
+                step = partial(self._coroutine.throw, error)
+
+    def _note_wait(self) -> None:
+        call, self._on_first_wait = self._on_first_wait, None
+        if call is not None:
+            call()
