@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -17,6 +16,7 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from gateway.embedding.background import stay_behind
 from gateway.embedding.encoder import TextEncoder, Vector
 from gateway.embedding.model_files import EncoderUnavailable
 
@@ -80,7 +80,7 @@ class Embedder:
     def start(self) -> None:
         """Begin to load, if that has not begun; returns at once."""
         if self._task is None:
-            self._thread = ThreadPoolExecutor(1, thread_name_prefix="encoder", initializer=_let_others_finish)
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix="encoder", initializer=stay_behind)
             self._task = asyncio.get_running_loop().create_task(self._live(self._thread), name="embedder")
 
     async def aclose(self) -> None:
@@ -176,11 +176,3 @@ class Embedder:
         for place, wanted in enumerate(batch):
             if not wanted.vector.done():
                 wanted.vector.set_result(None if vectors is None else vectors[place])
-
-
-def _let_others_finish() -> None:
-    """Make this thread one that takes no core from another as it wakes up: on a single core a text's milliseconds would
-    otherwise begin in the middle of the dispatch that they are to be hidden behind. Its share stays what it was."""
-    if hasattr(os, "SCHED_BATCH"):
-        with contextlib.suppress(OSError):  # where a sandbox forbids it, misses are a little later
-            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
