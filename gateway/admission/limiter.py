@@ -99,19 +99,20 @@ class Limiter:
         return self._ledger.wait_s(now, claim, hold_s, is_newcomer=is_newcomer, is_long=is_long) or 0.0
 
     def prospect(self, now: float, claim: Claim, hold_s: float, *, is_long: bool) -> tuple[float, float]:
-        """`wait_s`, and by what factor a forecast for this claim has to fit into its time: by how much forecasts are
-        exceeded, and what is kept of the time for tenants below a fair part."""
-        ledger, tenant = self._ledger, claim.tenant
+        """`wait_s`, and by what factor forecasts for this lane are taken to be exceeded."""
+        ledger = self._ledger
         share = ledger.shares.get(claim.lane) or ledger.share_of(claim.lane)
-        wait_s = 0.0
-        if ledger.waiting or not ledger.may_start(share, tenant, is_long or claim.is_long, now):
-            wait_s = ledger.wait_s(now, claim, hold_s, is_long=is_long) or 0.0
-        ratio = share.overrun.ratio
-        return wait_s, ratio if now >= share.shared_until else ratio / share.part_of_time(tenant, now)
+        if ledger.waiting or not ledger.may_start(share, claim.tenant, is_long or claim.is_long, now):
+            return ledger.wait_s(now, claim, hold_s, is_long=is_long) or 0.0, share.overrun.ratio
+        return 0.0, share.overrun.ratio
+
+    def part_of_time(self, now: float, claim: Claim) -> float:
+        """Of the time to a target, what the tenant may expect to use; the rest is kept for those below a fair part."""
+        return self._ledger.share_of(claim.lane).part_of_time(claim.tenant, now)
 
     def is_crowding(self, now: float, claim: Claim) -> bool:
         """Whether the tenant holds more than a fair part of a lane that others use as well."""
-        return self._ledger.share_of(claim.lane).part_of_time(claim.tenant, now) < 1.0
+        return self.part_of_time(now, claim) < 1.0
 
     def idle_s(self, now: float, lane: Lane) -> float:
         """Seconds since the lane's last permit went out, infinite when none ever did."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import msgspec
 
 from gateway.admission.claim import Claim
+from gateway.admission.lane_share import CROWDED_PART
 from gateway.admission.row_bound import rows_within
 from gateway.routing.ask import Ask
 from gateway.routing.candidate import Candidate, Seen
@@ -15,6 +17,8 @@ from gateway.routing.forecast import LONG_PROMPT_TOKENS
 from gateway.routing.live import LiveDeployment
 from gateway.routing.planned_route import PlannedRoute
 from gateway.routing.shortlist import NUM_DRAWN
+from gateway.routing.ttft_forecast import TtftForecast
+from routing_policies.price import Price
 
 MAX_LOOKS: Final = 8
 """Candidates that are looked at for one request; with more, where to begin goes round."""
@@ -28,9 +32,16 @@ TRIED_RATIO: Final = 10.0
 """Unless it is late by more than this factor: there is no hope in that."""
 
 
-class Outlook(Seen, frozen=True, gc=False):
+class Outlook(msgspec.Struct, frozen=True, gc=False):
     """One candidate's forecast; seconds from now."""
 
+    option: Candidate
+    price: Price
+    """Of the request there."""
+    made: TtftForecast
+    """From the permit to the first token."""
+    wait_s: float
+    """For a permit."""
     service_s: float
     """From the permit to the first byte that the client sees: the first token of a stream, all of a plain answer."""
     is_in_time: bool
@@ -98,9 +109,9 @@ class Lookout:
         start = planned.next_start(now)
         if start is None:
             return None
-        found = self._outlook(now, start.option, ask, is_stream=is_stream)
+        found = next(_outlooks(now, (start.option,), ask, is_stream=is_stream))
         wait_s = start.left_s + found.wait_s
-        ratio = lateness(now, ask.claim, wait_s, wait_s + found.ttft_s, wait_s + found.service_s)
+        ratio = lateness(now, ask.claim, wait_s, wait_s + found.made.seconds, wait_s + found.service_s)
         return msgspec.structs.replace(found, wait_s=wait_s, is_in_time=ratio <= 1.0, start_s=start.left_s)
 
     def _look_at_few(
@@ -110,85 +121,97 @@ class Lookout:
         best: Outlook | None = None
         late: list[str] = []
         seen: list[Seen] = []
-        for option in few:
-            if len(few) > NUM_DRAWN and option is few[-1] and best is not None and _is_enough(best, few):
-                break
-            found = self._outlook(now, option, ask, is_stream=is_stream)
+        last_but_one = few[-2] if len(few) > NUM_DRAWN else None
+        for found in _outlooks(now, few, ask, is_stream=is_stream):
+            option = found.option
             if found.is_in_time:
-                seen.append(found)
+                seen.append((option, option.view_of(ask, found.price, found.wait_s, found.made)))
             else:
                 late.append(option.live.id)
             if best is None or found.is_better_than(best):
                 best = found
+            # Whoever is preferred for what it holds was better than another: the last one drawn need not be looked at.
+            if option is last_but_one and best is not found and best.is_in_time:
+                break
         return Outlooks(best, frozenset(late) if late else _NOBODY, planned, tuple(seen))
 
     def _look_around(self, now: float, planned: PlannedRoute, ask: Ask, *, is_stream: bool) -> Outlooks:
         """At one after the other, up to a bound; with many the router looks again."""
         options = planned.options
-        num = len(options)
-        first = 0
-        if num > ENOUGH_LOOKS and not planned.profile.takes_first:
+        num, takes_first = len(options), planned.profile.takes_first
+        if num > ENOUGH_LOOKS and not takes_first:
             self._turn = first = (self._turn + 1) % num
+            options = options[first:] + options[:first]
+        options = options[:MAX_LOOKS]
+        beyond = options if takes_first else options[ENOUGH_LOOKS - 1 :]
         best: Outlook | None = None
         late: list[str] = []
-        for step in range(min(num, MAX_LOOKS)):
-            option = options[(first + step) % num]
-            live = option.live
-            if not live.is_ready or not live.health.is_fit:
-                continue
-            found = self._outlook(now, option, ask, is_stream=is_stream)
+        fit = (option for option in options if option.live.is_ready and option.live.health.is_fit)
+        for found in _outlooks(now, fit, ask, is_stream=is_stream):
             if not found.is_in_time:
-                late.append(live.id)
+                late.append(found.option.live.id)
             if best is None or found.is_better_than(best):
                 best = found
-            if best.is_in_time and (planned.profile.takes_first or step + 1 >= ENOUGH_LOOKS):
+            if best.is_in_time and found.option in beyond:
                 break
         return Outlooks(best, frozenset(late) if late else _NOBODY, planned)
 
-    def _outlook(self, now: float, option: Candidate, ask: Ask, *, is_stream: bool) -> Outlook:
-        # Few helpers: it runs for every candidate that is looked at.
-        live, claim = option.live, ask.claim
-        lane, forecast, limiter, bound = claim.lane, live.forecast, live.limiter, live.row_bound
-        price = ask.price_at(live.id) if ask.held_tokens else ask.price
-        lane_tpot_s, wanted_tpot_s = lane.rules.tpot_slo_s, ask.tpot_slo_s
+
+def _outlooks(now: float, options: Iterable[Candidate], ask: Ask, *, is_stream: bool) -> Iterator[Outlook]:
+    """Of one candidate after the other, as far as somebody wants to know."""
+    # What is the same for all of them comes first; few helpers, for the rest runs for each that is looked at.
+    claim, held_tokens, wanted_tpot_s = ask.claim, ask.held_tokens, ask.tpot_slo_s
+    lane, price = claim.lane, ask.price
+    engine_lane, lane_tpot_s = lane.engine_lane, lane.rules.tpot_slo_s
+    # Where the lane has a target that is as tight, it bounds the rows instead.
+    minds_pace = wanted_tpot_s is not None and (lane_tpot_s is None or wanted_tpot_s < lane_tpot_s)
+    holds_rows = not is_stream or wanted_tpot_s is not None
+    num_gaps = price.output_tokens - 1 if holds_rows and price.output_tokens > 1 else 0
+    target_s, patience_s = _time_left(now, claim)
+    if is_stream and patience_s < target_s:  # of a stream the first token is the first byte
+        target_s = patience_s
+    for option in options:
+        live = option.live
+        forecast, limiter, bound = live.forecast, live.limiter, live.row_bound
+        if held_tokens:
+            price = ask.price_at(live.id)
         if lane_tpot_s is not None and (now >= bound.due_at or lane_tpot_s < bound.tightest_s):
-            target_s = bound.target_due(now, lane_tpot_s)
-            if target_s is not None:
-                limiter.bound_rows(rows_within(forecast, now, target_s))
+            due_s = bound.target_due(now, lane_tpot_s)
+            if due_s is not None:
+                limiter.bound_rows(rows_within(forecast, now, due_s))
                 limiter.set_room(forecast.step_tokens(now))
-        made = forecast.look(now, price.uncached_tokens, lane.engine_lane)
-        ttft_s = service_s = hold_s = made.seconds
-        tpot_s, is_too_slow = made.tpot_s, False
-        if not is_stream or wanted_tpot_s is not None:
-            hold_s = ttft_s + (price.output_tokens - 1 if price.output_tokens > 1 else 0) * tpot_s
-            if not is_stream:
-                service_s = hold_s
-            # The lane's own target bounds the rows instead.
-            is_too_slow = (
-                wanted_tpot_s is not None
-                and tpot_s > wanted_tpot_s
-                and (lane_tpot_s is None or wanted_tpot_s < lane_tpot_s)
-            )
+        made = forecast.look(now, price.uncached_tokens, engine_lane)
+        ttft_s = service_s = made.seconds
+        whole_s = ttft_s + num_gaps * made.tpot_s
         is_long = is_stream and price.uncached_tokens > LONG_PROMPT_TOKENS
-        wait_s, demand_ratio = limiter.prospect(now, claim, hold_s, is_long=is_long)
-        in_time = False
-        if not is_too_slow:
-            ratio = lateness(now, claim, wait_s, wait_s + ttft_s, wait_s + service_s) * demand_ratio
-            in_time = ratio <= 1.0 or (ratio <= TRIED_RATIO and limiter.idle_s(now, lane) >= UNTRIED_S)
-        return Outlook(option, price, wait_s, ttft_s, tpot_s, service_s, in_time)
-
-
-def _is_enough(best: Outlook, few: list[Candidate]) -> bool:
-    """Whether the last one drawn need not be looked at: who is preferred for what it holds was better than another."""
-    return best.is_in_time and best.option is not few[-2]
+        wait_s, overrun = limiter.prospect(now, claim, whole_s, is_long=is_long)
+        ratio = _ratio(wait_s + ttft_s, target_s)
+        if not is_stream:
+            service_s = whole_s
+            ratio = max(ratio, _ratio(wait_s + whole_s, patience_s))
+        if claim.is_retry and wait_s > 0.0:
+            ratio /= RETRY_SHARE
+        ratio *= overrun
+        if ratio > CROWDED_PART:  # else it would be in time for who crowds the lane as well
+            ratio /= limiter.part_of_time(now, claim)
+        is_in_time = ratio <= 1.0 or (ratio <= TRIED_RATIO and limiter.idle_s(now, lane) >= UNTRIED_S)
+        if minds_pace and wanted_tpot_s is not None and made.tpot_s > wanted_tpot_s:
+            is_in_time = False
+        yield Outlook(option, price, made, wait_s, service_s, is_in_time)
 
 
 def lateness(now: float, claim: Claim, wait_s: float, ttft_s: float, first_byte_s: float) -> float:
     """Time needed over time there is, by whichever of the target and the deadline is tighter."""
-    left_s = math.inf if claim.ttft_by is None else claim.ttft_by - now
-    ratio = ttft_s / left_s if left_s > 0.0 else math.inf
-    if claim.deadline_at is not None:
-        left_s = claim.deadline_at - now
-        other = first_byte_s / left_s if left_s > 0.0 else math.inf
-        ratio = other if other > ratio else ratio
+    target_s, patience_s = _time_left(now, claim)
+    ratio = max(_ratio(ttft_s, target_s), _ratio(first_byte_s, patience_s))
     return ratio / RETRY_SHARE if claim.is_retry and wait_s > 0.0 else ratio
+
+
+def _time_left(now: float, claim: Claim) -> tuple[float, float]:
+    """Seconds until the target and until the deadline; infinite where there is none."""
+    target_s = math.inf if claim.ttft_by is None else claim.ttft_by - now
+    return target_s, math.inf if claim.deadline_at is None else claim.deadline_at - now
+
+
+def _ratio(needed_s: float, left_s: float) -> float:
+    return needed_s / left_s if left_s > 0.0 else math.inf

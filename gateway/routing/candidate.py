@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from gateway.routing.ask import Ask
 from gateway.routing.live import LiveDeployment
+from gateway.routing.ttft_forecast import TtftForecast
 from routing_policies.document import Deployment
 from routing_policies.price import Price, cost_of
 from routing_policies.views import DeploymentView
@@ -42,11 +41,13 @@ class Candidate:
         price = ask.price_at(live.id)
         wait_s = live.limiter.wait_s(now, ask.claim)
         made = live.forecast.look(now, price.uncached_tokens, ask.claim.lane.engine_lane)
-        return self.seen_view(now, ask, Seen(self, price, wait_s, made.seconds, made.tpot_s), is_ejected=is_ejected)
+        return self.view_of(ask, price, wait_s, made, is_ejected=is_ejected)
 
-    def seen_view(self, now: float, ask: Ask, seen: Seen, *, is_ejected: bool = False) -> DeploymentView:
-        """The same as it was seen just now."""
-        live, rule, price, verdict = self.live, self._rule, seen.price, ask.verdict
+    def view_of(
+        self, ask: Ask, price: Price, wait_s: float, made: TtftForecast, *, is_ejected: bool = False
+    ) -> DeploymentView:
+        """The same, where the wait for a permit and what follows it were forecast just now."""
+        live, rule, verdict = self.live, self._rule, ask.verdict
         num_taken, num_permits = live.limiter.permits
         rates = rule.cost_per_mtok
         is_known, quality = True, rule.quality
@@ -60,8 +61,8 @@ class Candidate:
             num_taken,
             num_permits,
             self.weight,
-            seen.wait_s + seen.ttft_s * live.forecast.caution(now),
-            seen.tpot_s,
+            wait_s + made.seconds * made.caution,
+            made.tpot_s,
             None if rates is None else cost_of(rates, price),
             quality,
             is_known,
@@ -72,15 +73,5 @@ class Candidate:
         )
 
 
-class Seen(msgspec.Struct, frozen=True, gc=False):
-    """A candidate that was looked at for a request just now, and what was forecast; seconds."""
-
-    option: Candidate
-    price: Price
-    """Of the request there."""
-    wait_s: float
-    """For a permit."""
-    ttft_s: float
-    """From there to the first token."""
-    tpot_s: float
-    """A token."""
+Seen = tuple[Candidate, DeploymentView]
+"""A candidate that was looked at for a request just now, and what it looked like."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from operator import mul
 from typing import Final
 
 from gateway.routing.books import TINY_S, Books
@@ -136,16 +135,6 @@ class DeploymentForecast:
     def engine_wait_s(self, now: float, lane: str = DEFAULT_LANE) -> float:
         """Of `ttft_s`, what is spent behind others."""
         return max(self.ttft_s(now, 0, lane) - self._idle_ttft_s(now, _lane_of(0, lane)), 0.0)
-
-    def caution(self, now: float) -> float:
-        """By what factor routing should distrust `ttft_s`, at least 1: a deployment that was, or is, far slower than
-        forecast is avoided before the forecast has followed. Ordinary error does not count."""
-        made, peak = self._last, self._peak
-        is_new = made is not None and 0 <= now - made.at <= _SAME_S
-        ratio = made.latest_ratio if made is not None and is_new else self._books.look(now, DEFAULT_LANE)[3]
-        if peak.peak > _OVERDUE_RATIO:
-            ratio = max(ratio, peak.value(now, floor=1.0))
-        return ratio if ratio > _OVERDUE_RATIO else 1.0
 
     def num_rows(self, now: float) -> int:
         """Answers that are being generated there, by whoever asked."""
@@ -329,20 +318,22 @@ class DeploymentForecast:
             if gone_s < 0.0:  # an event loop may read its clock a moment later than we ours
                 gone_s = 0.0
             step_left_s = (step_s - gone_s if gone_s <= step_s else step_s / 2) - in_step_s
-        work, beyond = uncached_tokens + ahead, rows + num_pending + 1.0 - books.most_rows
-        features = (
-            1.0,
-            rows,
-            float(uncached_tokens),
-            ahead,
-            others,
-            work * rows,
-            work if rows else 0.0,
-            1.0 if others else 0.0,
-            beyond if beyond > 0.0 else 0.0,
-            step_left_s,
-        )
-        seconds: float = sum(map(mul, own_model.terms, features)) * own_model.gain.value(now)
+        # The sum over `by_books`, without the parts that are 0.
+        base_s, row_s, own_s, ahead_s, other_s, product_s, beside_s, rivals_s, beyond_s, step_part = own_model.terms
+        seconds = base_s + row_s * rows + own_s * uncached_tokens + ahead_s * ahead
+        if others:
+            seconds += other_s * others
+        if num_rows:
+            work = uncached_tokens + ahead
+            seconds = seconds + product_s * (work * rows) + beside_s * work
+        if others:
+            seconds += rivals_s
+        beyond = rows + num_pending + 1.0 - books.most_rows
+        if beyond > 0.0:
+            seconds += beyond_s * beyond
+        else:
+            beyond = 0.0
+        seconds = (seconds + step_part * step_left_s) * own_model.gain.value(now)
         reported = None
         report = self._report
         if report is not None and now - self._report_at <= REPORT_FRESH_S:
@@ -356,8 +347,23 @@ class DeploymentForecast:
                 seconds = blended((seconds, own_model.error), (model.predict_s(now, reported), model.error))
         if late_ratio > _OVERDUE_RATIO:  # who is next in the lane waits far longer than was forecast: this one will too
             seconds *= late_ratio
-        tpot_s = (first_s + each_s * (num_running + 1)) * tpot.gain.value(now)
-        return TtftForecast(now, lane, uncached_tokens, num_pending, seconds, features, reported, tpot_s, latest_ratio)
+        if self._peak.peak > _OVERDUE_RATIO:
+            latest_ratio = max(latest_ratio, self._peak.value(now, floor=1.0))
+        return TtftForecast(
+            now,
+            lane,
+            uncached_tokens,
+            num_pending,
+            seconds,
+            rows,
+            ahead,
+            others,
+            beyond,
+            step_left_s,
+            reported,
+            (first_s + each_s * (num_running + 1)) * tpot.gain.value(now),
+            latest_ratio if latest_ratio > _OVERDUE_RATIO else 1.0,
+        )
 
     def _idle_ttft_s(self, now: float, lane: str) -> float:
         return self._by_books[lane].predict_s(now, _IDLE)

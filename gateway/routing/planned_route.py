@@ -142,7 +142,7 @@ class PlannedRoute:
         now = self._clock()
         attempt = self._attempt(now, already_tried, avoid, ask)
         if seen and ask is not None:
-            views = [one.option.seen_view(now, ask, one) for one in seen if one.option.live.is_ready]
+            views = [view for option, view in seen if option.live.is_ready]
             if views:
                 self.is_panicking = False
                 return self.profile.decide_among(views, attempt, rng)

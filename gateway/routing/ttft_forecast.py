@@ -22,14 +22,41 @@ class TtftForecast(msgspec.Struct, frozen=True, gc=False):
     """Requests that had no first token then."""
     seconds: float
     """From sending to the first token."""
-    by_books: Features
-    """What our own books said."""
+    rows: float
+    """Answers that were being generated then."""
+    ahead: float
+    """Prompt tokens of the lane that were sent and not computed yet."""
+    others: float
+    """The same of all other lanes."""
+    beyond: float
+    """Requests beyond the most rows that were ever seen."""
+    step_left_s: float
+    """Of the engine's step under way."""
     by_report: Features | None
     """What the engine's report said, if there was a fresh one that says enough."""
     tpot_s: float
     """A token, beside those that run and this one."""
-    latest_ratio: float
-    """The most of any lane: how many times its forecast whoever is next there waits already."""
+    caution: float
+    """By what factor routing should distrust `seconds`, at least 1: a deployment that was, or is, far slower than
+    forecast is avoided before the forecast has followed. Ordinary error does not count."""
+
+    @property
+    def by_books(self) -> Features:
+        """What our own books said, as the model of the time to the first token learns from it."""
+        uncached, rows = float(self.uncached_tokens), self.rows
+        work = self.uncached_tokens + self.ahead
+        return (
+            1.0,
+            rows,
+            uncached,
+            self.ahead,
+            self.others,
+            work * rows,
+            work if rows else 0.0,
+            1.0 if self.others else 0.0,
+            self.beyond,
+            self.step_left_s,
+        )
 
     def is_like(self, uncached_tokens: int, num_pending: int) -> bool:
         """Whether it would be about the same for such a request of the lane, behind so many others."""

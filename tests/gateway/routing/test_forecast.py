@@ -117,19 +117,19 @@ def test_a_lane_is_forecast_by_its_own_queue() -> None:
 def test_who_keeps_somebody_waiting_far_longer_than_forecast_is_distrusted_at_once() -> None:
     forecast = DeploymentForecast()
     flight = forecast.note_sent(0.0, PRICE)
-    assert forecast.caution(flight.forecast_ttft_s) == 1.0
+    assert forecast.look(flight.forecast_ttft_s, 1).caution == 1.0
     late = 10 * flight.forecast_ttft_s
-    assert forecast.caution(late) == pytest.approx(10.0)
+    assert forecast.look(late, 1).caution == pytest.approx(10.0)
     flight.first_token(late)
-    assert forecast.caution(late + 0.1) > 5.0, "and a while longer"
-    assert forecast.caution(late + 60.0) == 1.0
+    assert forecast.look(late + 0.1, 1).caution > 5.0, "and a while longer"
+    assert forecast.look(late + 60.0, 1).caution == 1.0
 
 
 def test_a_request_that_was_given_up_before_its_first_token_counts_against_it() -> None:
     forecast = DeploymentForecast()
     flight = forecast.note_sent(0.0, PRICE)
     flight.ended(20 * flight.forecast_ttft_s, None)
-    assert forecast.caution(20 * flight.forecast_ttft_s) > 10.0
+    assert forecast.look(20 * flight.forecast_ttft_s, 1).caution > 10.0
 
 
 def test_the_end_of_a_flight_counts_once_whenever_it_comes() -> None:

@@ -112,6 +112,6 @@ def test_a_forecast_is_what_its_parts_make_of_it_in_any_state(seed: int) -> None
         worst = max(overdue(next_up(forecast, lane), now) for lane in ENGINE_LANES)
         assert forecast.look(now, tokens, lane).tpot_s == forecast.tpot_s(now)
         wary = max(worst, forecast._peak.value(now, floor=1.0))
-        assert forecast.caution(now) == (pytest.approx(wary) if wary > 2.0 else 1.0)
+        assert forecast.look(now, 1).caution == (pytest.approx(wary) if wary > 2.0 else 1.0)
         num_late += wary > 2.0
     assert num_late > 10, "states in which somebody is late are among them"
