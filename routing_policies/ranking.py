@@ -4,8 +4,8 @@ somebody looks at the decision, and of most nobody does."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from operator import mul
-from typing import Final, TypeVar
+from operator import add, mul
+from typing import Final
 
 from routing_policies.scorers.base import Scorer
 from routing_policies.views import Attempt, DeploymentView
@@ -33,8 +33,8 @@ class Weighing:
         """Of each scorer its place, itself, its weight and what those after it weigh together; the heaviest first."""
 
 
-class Ranking:
-    """Candidates in the route's order, for one attempt."""
+class Ranking(Mapping[str, Mapping[str, float]]):
+    """Candidates in the route's order, for one attempt: candidate → scorer → score, when somebody looks."""
 
     __slots__ = ("_attempt", "_columns", "_totals", "_views", "_weighing")
 
@@ -51,13 +51,14 @@ class Ranking:
         views, attempt, columns = self._views, self._attempt, self._columns
         if len(views) == 1:
             return views[0].id
-        sums = [0.0] * len(views)
+        sums: list[float] = []
         for place, scorer, weight, left in self._weighing.by_weight:
             column = columns[place] = scorer.scores(views, attempt)
-            sums = [total + weight * score for total, score in zip(sums, column, strict=True)]
-            ordered = sorted(sums)
-            if ordered[-1] - ordered[-2] > left + _CRUMB:
-                return views[sums.index(ordered[-1])].id
+            parts = [weight * score for score in column]
+            sums = list(map(add, sums, parts)) if sums else parts
+            *_, second, first = sorted(sums)
+            if first - second > left + _CRUMB:
+                return views[sums.index(first)].id
         totals = self.totals
         return max(totals, key=totals.__getitem__)
 
@@ -87,52 +88,39 @@ class Ranking:
                 found[candidate] = total if total < 1.0 else 1.0  # rounding may leave a crumb above a whole
         return self._totals
 
-    def row(self, candidate: str) -> dict[str, float]:
-        """One candidate's score from each scorer; raises KeyError for a stranger."""
+    def __getitem__(self, candidate: str) -> Mapping[str, float]:
         try:
             row = self.candidates.index(candidate)
         except ValueError:
             raise KeyError(candidate) from None
         return {name: column[row] for name, column in zip(self._weighing.names, self.columns, strict=True)}
 
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.candidates)
+
     def __len__(self) -> int:
         return len(self._views)
 
+    def __repr__(self) -> str:
+        return repr(dict(self))
 
-_Told = TypeVar("_Told")
 
-
-class _OfCandidates(Mapping[str, _Told]):
-    """What a ranking tells of each candidate, when somebody looks."""
+class Totals(Mapping[str, float]):
+    """Candidate → weighted mean of its scores, when somebody looks."""
 
     __slots__ = ("_ranking",)
 
     def __init__(self, ranking: Ranking) -> None:
         self._ranking = ranking
 
+    def __getitem__(self, candidate: str) -> float:
+        return self._ranking.totals[candidate]
+
     def __iter__(self) -> Iterator[str]:
-        return iter(self._ranking.candidates)
+        return iter(self._ranking)
 
     def __len__(self) -> int:
         return len(self._ranking)
 
     def __repr__(self) -> str:
         return repr(dict(self))
-
-
-class ScoreTable(_OfCandidates[Mapping[str, float]]):
-    """Candidate → scorer → score."""
-
-    __slots__ = ()
-
-    def __getitem__(self, candidate: str) -> Mapping[str, float]:
-        return self._ranking.row(candidate)
-
-
-class Totals(_OfCandidates[float]):
-    """Candidate → weighted mean of its scores."""
-
-    __slots__ = ()
-
-    def __getitem__(self, candidate: str) -> float:
-        return self._ranking.totals[candidate]

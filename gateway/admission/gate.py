@@ -122,10 +122,10 @@ class Gate:
         return Outlooks(best, late)
 
     def _admit(self, turn: Turn, form: Form, looks: Outlooks) -> Admitted:
-        service_s = 0.0 if looks.best is None else looks.best.service_s
-        is_paced = looks.best is not None and form.request.stream  # a plain answer shows no first token
-        unread = looks.best.price.uncached_tokens if looks.best is not None and is_paced else 0
-        claim = form.ask.claim.with_service(service_s, unread)
+        claim, best = form.ask.claim, looks.best
+        if best is not None:
+            unread = best.price.uncached_tokens if form.request.stream else 0  # a plain answer shows no first token
+            claim = claim.with_service(best.service_s, unread)
         stand_in = None if looks.planned is form.routes[0] else looks.planned
         return self._admitted(turn, form, claim, looks.too_late, stand_in, looks.seen)
 

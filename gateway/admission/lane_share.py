@@ -21,6 +21,7 @@ fallen slows those who wait down and does not stop them."""
 
 SPARSE_MARGIN: Final = 0.2
 """Of the limit of a lane that several tenants use, what those below a fair part alone may fill."""
+_SHARED_LOAD: Final = 1.0 / (1.0 - SPARSE_MARGIN)
 CROWDED_PART: Final = 0.6
 """What a tenant above its fair part may expect to use of the time; the rest is what the others are served in."""
 SHARED_S: Final = 30.0
@@ -151,34 +152,32 @@ class LaneShare:
 
     def open(self, claim: Claim, now: float) -> int:
         """One more is out; what its prompt counts while it is unread."""
+        tenant, by_tenant = claim.tenant, self.by_tenant
         self.in_flight += 1
         self.opened_at = now
         self.tokens += claim.tokens
-        self.by_tenant[claim.tenant] = self.by_tenant.get(claim.tenant, 0) + 1
+        by_tenant[tenant] = by_tenant.get(tenant, 0) + 1
         if self.limit is not None:
             self.limit.note_size(claim.tokens)
             self._trickle = 0.0
-        if len(self.by_tenant) > 1:
+        if len(by_tenant) > 1:
             self.shared_until = now + SHARED_S
-        self._load = 1.0 / (1.0 - SPARSE_MARGIN) if now < self.shared_until else 1.0
-        pace = self.paces[claim.is_long]
-        if claim.prompt_tokens <= 0:
-            pace.sent_at = now
-            return 0
-        return pace.send(now, claim.prompt_tokens)
+        self._load = _SHARED_LOAD if now < self.shared_until else 1.0
+        return self.paces[claim.is_long].send(now, claim.prompt_tokens)
 
     def close(self, claim: Claim, tokens: int) -> None:
         """One came back."""
-        if self.limit is not None and not self.limit.allows(self.in_flight - 1, self.tokens - tokens):
+        in_flight = self.in_flight = self.in_flight - 1
+        tokens_out = self.tokens = self.tokens - tokens
+        if self.limit is not None and not self.limit.allows(in_flight, tokens_out):
             self._trickle = min(self._trickle + TRICKLE, 1.0)
-        self.in_flight -= 1
-        self.tokens -= tokens
-        left = self.by_tenant[claim.tenant] - 1
+        by_tenant, tenant = self.by_tenant, claim.tenant
+        left = by_tenant[tenant] - 1
         if left:
-            self.by_tenant[claim.tenant] = left
+            by_tenant[tenant] = left
         else:
-            del self.by_tenant[claim.tenant]
-        assert self.in_flight >= 0 <= self.tokens, "a permit was released twice"
+            del by_tenant[tenant]
+        assert in_flight >= 0 <= tokens_out, "a permit was released twice"
 
     @property
     def has_room(self) -> bool:

@@ -99,10 +99,11 @@ class Limiter:
         return self._ledger.wait_s(now, claim, hold_s, is_newcomer=is_newcomer, is_long=is_long) or 0.0
 
     def prospect(self, now: float, claim: Claim, hold_s: float, *, is_long: bool) -> tuple[float, float]:
-        """`wait_s`, and by what factor forecasts for this lane are taken to be exceeded."""
+        """`wait_s`, and by what factor forecasts for this lane are taken to be exceeded; `is_long` whatever the claim
+        says of its prompt."""
         ledger = self._ledger
         share = ledger.shares.get(claim.lane) or ledger.share_of(claim.lane)
-        if ledger.waiting or not ledger.may_start(share, claim.tenant, is_long or claim.is_long, now):
+        if ledger.waiting or not ledger.may_start(share, claim.tenant, is_long, now):
             return ledger.wait_s(now, claim, hold_s, is_long=is_long) or 0.0, share.overrun.ratio
         return 0.0, share.overrun.ratio
 
@@ -120,16 +121,15 @@ class Limiter:
 
     def try_acquire(self, claim: Claim) -> Permit | None:
         """A permit when one is free for this claim and nobody waits who should have it, else None."""
-        ledger, now = self._ledger, self._clock()
+        ledger, now, is_long = self._ledger, self._clock(), claim.is_long
         share = ledger.shares.get(claim.lane) or ledger.share_of(claim.lane)
         if ledger.waiting:
             self._grant_waiting()  # a reserve may have shrunk with time
-            if not ledger.may_pass(share, claim.tenant, claim.is_long):
+            if not ledger.may_pass(share, claim.tenant, is_long):
                 return None
-        if not ledger.may_start(share, claim.tenant, claim.is_long, now):
+        if not ledger.may_start(share, claim.tenant, is_long, now):
             return None
-        unread = ledger.open(share, claim, now)
-        return Permit(self, claim, granted_at=now, unread=unread)
+        return Permit(self, claim, granted_at=now, unread=ledger.open(share, claim, now))
 
     async def acquire(self, claim: Claim) -> Permit:
         """A permit, after waiting if need be; raises Shed when there is no room to wait or time runs out."""

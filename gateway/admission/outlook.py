@@ -161,20 +161,19 @@ def _outlooks(now: float, options: Iterable[Candidate], ask: Ask, *, is_stream: 
     """Of one candidate after the other, as far as somebody wants to know."""
     # What is the same for all of them comes first; few helpers, for the rest runs for each that is looked at.
     claim, held_tokens, wanted_tpot_s = ask.claim, ask.held_tokens, ask.tpot_slo_s
-    lane, price = claim.lane, ask.price
+    lane, num_tokens, is_long = claim.lane, ask.price.output_tokens, claim.is_long
     engine_lane, lane_tpot_s = lane.engine_lane, lane.rules.tpot_slo_s
     # Where the lane has a target that is as tight, it bounds the rows instead.
     minds_pace = wanted_tpot_s is not None and (lane_tpot_s is None or wanted_tpot_s < lane_tpot_s)
     holds_rows = not is_stream or wanted_tpot_s is not None
-    num_gaps = price.output_tokens - 1 if holds_rows and price.output_tokens > 1 else 0
+    num_gaps = num_tokens - 1 if holds_rows and num_tokens > 1 else 0
     target_s, patience_s = _time_left(now, claim)
     if is_stream and patience_s < target_s:  # of a stream the first token is the first byte
         target_s = patience_s
     for option in options:
         live = option.live
         forecast, limiter, bound = live.forecast, live.limiter, live.row_bound
-        if held_tokens:
-            price = ask.price_at(live.id)
+        price = ask.price_at(live.id) if live.id in held_tokens else ask.price
         if lane_tpot_s is not None and (now >= bound.due_at or lane_tpot_s < bound.tightest_s):
             due_s = bound.target_due(now, lane_tpot_s)
             if due_s is not None:
@@ -183,8 +182,8 @@ def _outlooks(now: float, options: Iterable[Candidate], ask: Ask, *, is_stream: 
         made = forecast.look(now, price.uncached_tokens, engine_lane)
         ttft_s = service_s = made.seconds
         whole_s = ttft_s + num_gaps * made.tpot_s
-        is_long = is_stream and price.uncached_tokens > LONG_PROMPT_TOKENS
-        wait_s, overrun = limiter.prospect(now, claim, whole_s, is_long=is_long)
+        reads_long = is_long or (is_stream and price.uncached_tokens > LONG_PROMPT_TOKENS)
+        wait_s, overrun = limiter.prospect(now, claim, whole_s, is_long=reads_long)
         ratio = _ratio(wait_s + ttft_s, target_s)
         if not is_stream:
             service_s = whole_s

@@ -37,9 +37,9 @@ def prefix_of(request: ChatRequest, tenant: str) -> Prefix:
     cuts: list[tuple[int, int]] = []
     for message in request.messages:
         content = message.content
-        if type(content) is str and len(content) <= _SLICE_CHARS:  # nearly all of them
+        if type(content) is str and (num_chars := len(content)) <= _SLICE_CHARS:  # nearly all of them
             chain = hash((chain, type(message), content))
-            size += len(content)
+            size += num_chars
             cuts.append((chain, size))
             continue
         chain = hash((chain, type(message)))

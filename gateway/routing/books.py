@@ -78,10 +78,7 @@ class PromptQueue:
 
     def look(self, now: float) -> tuple[float, float]:
         """Prompt tokens that are not computed yet, and how many times its forecast `next_up` waits already; 0 for a
-        plain answer, of which nobody knows."""
-        flights = self.flights
-        if not flights:
-            return 0.0, 0.0
+        plain answer, of which nobody knows. Asked only while anybody waits."""
         oldest, late = self._next if self._is_next_known else self.next_up(), 0.0
         if oldest is not None and oldest.is_stream:
             forecast_s = oldest.forecast_ttft_s
@@ -161,6 +158,8 @@ class Books:
         own = others = late = latest = 0.0
         if self.num_pending:
             for name, queue in self._queues.items():
+                if not queue.flights:
+                    continue
                 left, waited = queue.look(now)
                 if name == lane:
                     own, late = left, waited

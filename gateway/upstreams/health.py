@@ -103,6 +103,7 @@ class DeploymentHealth:
         "_rules",
         "_tally",
         "_vigils",
+        "is_fit",
     )
 
     def __init__(
@@ -119,13 +120,10 @@ class DeploymentHealth:
         self._vigils: dict[Vigil, None] = {}
         self._last_progress_at = -math.inf
         self._pushback_until = 0.0
+        self.is_fit = True
+        """Neither ejected nor asked to be left alone: the usual case, one look; then nothing else need be asked."""
 
     # What the router asks.
-
-    @property
-    def is_fit(self) -> bool:
-        """Neither ejected nor asked to be left alone: the usual case, one look; then nothing else need be asked."""
-        return self._ejection.is_in_rotation and not self._pushback_until
 
     def is_ejected(self, now: float) -> bool:
         """Whether requests should go elsewhere; False for the one that may try it after its back-off."""
@@ -142,7 +140,7 @@ class DeploymentHealth:
     def pushback_s(self, now: float) -> float:
         """Seconds for which it still asks to be left alone, else 0.0."""
         if now >= self._pushback_until:
-            self._pushback_until = 0.0
+            self._leave_alone_until(0.0)
             return 0.0
         return self._pushback_until - now
 
@@ -182,22 +180,23 @@ class DeploymentHealth:
             ejection.succeed(now)
         elif is_probe or (since is not None and since >= ejection.ejected_at):
             ejection.restore(now)
+            self._note_fitness()
 
     def note_failure(self, now: float, kind: FailureKind, *, is_probe: bool = False) -> None:
         """An exchange failed; may eject. A failed probe ejects again, for longer."""
         if is_probe and not self._ejection.is_in_rotation:
             self._eject(now, kind)
         elif self._ejection.fail(now):
-            self._on_ejected(kind, self._ejection.until - now)
+            self._note_ejected(now, kind)
 
     def note_pushback(self, now: float, retry_after_s: float) -> None:
         """It asked to be left alone for a while (429 with Retry-After): no failure, but no use trying either."""
-        self._pushback_until = max(self._pushback_until, now + min(retry_after_s, MAX_PUSHBACK_S))
+        self._leave_alone_until(max(self._pushback_until, now + min(retry_after_s, MAX_PUSHBACK_S)))
 
     def reset(self, now: float) -> None:
         """Another process answers at its address now: what the last one did is forgotten."""
         self._ejection.restore(now)
-        self._pushback_until = 0.0
+        self._leave_alone_until(0.0)
 
     # Liveness by token progress.
 
@@ -233,9 +232,21 @@ class DeploymentHealth:
 
     def _eject(self, now: float, kind: FailureKind) -> None:
         self._ejection.eject(now)
+        self._note_ejected(now, kind)
+
+    def _note_ejected(self, now: float, kind: FailureKind) -> None:
+        self._note_fitness()
         self._on_ejected(kind, self._ejection.until - now)
+
+    def _leave_alone_until(self, instant: float) -> None:
+        self._pushback_until = instant
+        self._note_fitness()
+
+    def _note_fitness(self) -> None:
+        self.is_fit = self._ejection.is_in_rotation and not self._pushback_until
 
     def check_integrity(self) -> None:
         """Raises AssertionError when an exchange is still watched; for idle moments."""
+        assert self.is_fit == (self._ejection.is_in_rotation and not self._pushback_until)
         assert not self._vigils, f"{len(self._vigils)} exchanges were never ended"
         assert self._tally.num_ejected >= 0

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import Final
 
 from routing_policies.scorers.latency import relative
 from routing_policies.views import FIRST_ATTEMPT, Attempt, DeploymentView
 
 _FLOOR_S: Final = 1e-5
-_tpot_of: Final = attrgetter("tpot_s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,4 +20,4 @@ class Pace:
 
     def scores(self, views: Sequence[DeploymentView], attempt: Attempt = FIRST_ATTEMPT) -> list[float]:
         """fastest / own; 0 where it is not known, unless it is known of nobody."""
-        return relative(list(map(_tpot_of, views)), _FLOOR_S)
+        return relative([view.tpot_s for view in views], _FLOOR_S)
