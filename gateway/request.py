@@ -34,7 +34,9 @@ _MEDIA_TEXT_BYTES: Final = 1024
 class ChatRequest:
     """What the client sent: the raw bytes, the JSON document and its typed fields. Never changed in place."""
 
-    __slots__ = ("document", "fields", "messages", "model", "raw", "stream", "text_bytes")
+    __slots__ = (
+        *("document", "fields", "max_output_tokens", "messages", "model", "num_choices", "raw", "stream", "text_bytes"),
+    )
 
     def __init__(self, raw: bytes, document: dict[str, Any], fields: ChatFields) -> None:
         self.raw = raw
@@ -48,16 +50,10 @@ class ChatRequest:
         """True when the answer is to come as server-sent events."""
         self.text_bytes = text_bytes(raw, fields.messages)
         """Bytes of the body that are text for the model, at least 1."""
-
-    @property
-    def num_choices(self) -> int:
+        self.num_choices = fields.n or 1
         """How many answers are wanted."""
-        return self.fields.n or 1
-
-    @property
-    def max_output_tokens(self) -> int | None:
+        self.max_output_tokens = fields.max_completion_tokens or fields.max_tokens
         """The client's own limit for one answer; the newer field wins, None when it set neither."""
-        return self.fields.max_completion_tokens or self.fields.max_tokens
 
     def body_for(self, model: str) -> bytes:
         """The raw bytes with `model` as model name: untouched when equal, spliced when the name stands only once."""

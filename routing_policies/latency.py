@@ -82,10 +82,6 @@ class TtftModel:
         plain_s: float = sum(map(mul, self.terms, features))
         return plain_s * self.gain.value(now)
 
-    def plain_s(self, features: Sequence[float]) -> float:
-        """The forecast at the machine's usual speed."""
-        return self._regression.predict(features)
-
     def observe(self, now: float, features: Sequence[float], seconds: float) -> None:
         """The first token came `seconds` after a request with these features was sent."""
         plain_s = self._regression.predict(features)

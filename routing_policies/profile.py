@@ -47,6 +47,8 @@ class WeightedScorer:
 
 
 _AHEAD: Final = (Latency, Pace, Cost, CostWithinSlo, CostCap, QualityWithinSlo)
+_BY_COST: Final = (Cost, CostWithinSlo, CostCap, QualityWithinSlo)
+_BY_TARGETS: Final = (CostWithinSlo, QualityWithinSlo)
 _BACK: Final = (Latency, Affinity, Session, CostWithinSlo, QualityWithinSlo)
 _BY_KEY: Final = (Rendezvous, CanaryShare)
 _BY_QUALITY: Final = (Quality, CostCap, QualityWithinSlo, WorthTrying)
@@ -72,6 +74,10 @@ class Profile:
     """Whether it matters who holds what of the conversation."""
     looks_at_key: bool = field(init=False)
     """Whether it matters which conversation, or whose, a request belongs to."""
+    looks_at_cost: bool = field(init=False)
+    """Whether it matters what a request costs."""
+    looks_at_targets: bool = field(init=False)
+    """Whether it matters which latency is wanted, beyond who is left out for being late."""
     looks_at_quality: bool = field(init=False)
     """Whether it matters how good the candidates' answers are."""
     weighing: Weighing = field(init=False)
@@ -89,6 +95,8 @@ class Profile:
         looks_ahead = any(isinstance(scorer, _AHEAD) for scorer in scorers)
         looks_back = any(isinstance(scorer, _BACK) for scorer in scorers)
         object.__setattr__(self, "looks_at_key", any(isinstance(scorer, _BY_KEY) for scorer in scorers))
+        object.__setattr__(self, "looks_at_cost", any(isinstance(scorer, _BY_COST) for scorer in scorers))
+        object.__setattr__(self, "looks_at_targets", any(isinstance(scorer, _BY_TARGETS) for scorer in scorers))
         object.__setattr__(self, "looks_at_quality", any(isinstance(scorer, _BY_QUALITY) for scorer in scorers))
         leading = scorers[0] if scorers else None
         object.__setattr__(self, "explaining", leading if isinstance(leading, Explaining) else None)

@@ -79,16 +79,19 @@ class NonNegativeRegression:
             self._refit()
 
     def _refit(self) -> None:
-        terms, gram, moments, weight = self.terms, self._gram, self._moments, self._weight
-        held = [weight * strength for strength in self._ridge]
-        wanted = [moment + strength * term for moment, strength, term in zip(moments, held, self._prior, strict=True)]
-        for row, line in enumerate(gram):  # only one half of the symmetric sums is kept up to date
-            for column in range(row):
-                gram[column][row] = line[column]
+        terms, gram, moments, prior, weight = self.terms, self._gram, self._moments, self._prior, self._weight
+        known: list[tuple[int, list[float], float, float, float]] = []
+        for row, line in enumerate(gram):
+            own = line[row]
+            if not own:  # the feature was never there: its term stays what it was
+                continue
+            for other in known:  # only one half of the symmetric sums is kept up to date
+                other[1][row] = line[other[0]]
+            held = weight * self._ridge[row]
+            known.append((row, line, own, own + held, moments[row] + held * prior[row]))
         for _ in range(_SWEEPS):
-            for row, line in enumerate(gram):
-                own = line[row]
-                found = (wanted[row] - sum(map(mul, line, terms)) + own * terms[row]) / (own + held[row])
+            for row, line, own, whole, wanted in known:
+                found = (wanted - sum(map(mul, line, terms)) + own * terms[row]) / whole
                 terms[row] = found if found > 0.0 else 0.0
 
     def _bring_back(self) -> None:

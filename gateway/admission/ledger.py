@@ -38,6 +38,7 @@ class Ledger:
         "_kept",
         "_limit",
         "_max_rows",
+        "_may_move",
         "_released_at",
         "_room",
         "_start",
@@ -55,6 +56,8 @@ class Ledger:
         self._kept = 0
         """At least as many permits as all reserves together keep free."""
         self._max_rows: int | None = None
+        self._may_move = False
+        """Whether a lane may have learned a limit: until then no first token changes what is allowed."""
         self._room: int | None = None
         self._released_at = 0.0
         self.in_flight = 0
@@ -190,7 +193,9 @@ class Ledger:
                 other.limit.note_delayed(now, measured_s, expected_s, own.slack_s, other.tokens)
         if not lighter:
             own.note_ttft(now, measured_s, expected_s, share.tokens)
-        self.refresh_limit()
+        self._may_move = self._may_move or bool(lighter) or own.value is not None
+        if self._may_move:
+            self.refresh_limit()
 
     # What is forecast
 

@@ -46,7 +46,6 @@ class Limiter:
         """Permits that are out."""
         return self._ledger.in_flight
 
-    @property
     def permits(self) -> tuple[int, int]:
         """`in_flight` and `limit`."""
         ledger = self._ledger
@@ -98,7 +97,7 @@ class Limiter:
         """
         return self._ledger.wait_s(now, claim, hold_s, is_newcomer=is_newcomer, is_long=is_long) or 0.0
 
-    def prospect(self, now: float, claim: Claim, hold_s: float, *, is_long: bool) -> tuple[float, float]:
+    def prospect(self, now: float, claim: Claim, hold_s: float, is_long: bool) -> tuple[float, float]:
         """`wait_s`, and by what factor forecasts for this lane are taken to be exceeded; `is_long` whatever the claim
         says of its prompt."""
         ledger = self._ledger
@@ -273,11 +272,12 @@ class Limiter:
 
     def note_ttft(self, permit: Permit, measured_s: float, expected_s: float) -> None:
         """A permit's first token came; what it takes without a queue is `expected_s`."""
-        share = self._ledger.shares[permit.claim.lane]
+        claim, ledger, now = permit.claim, self._ledger, self._clock()
+        share = ledger.shares[claim.lane]
         if permit.unread:
-            share.paces[permit.claim.is_long].read(self._clock(), permit.unread)
+            share.paces[claim.is_long].read(now, permit.unread)
             permit.unread = 0
-        self._ledger.note_ttft(share, permit.claim, self._clock(), measured_s, expected_s)
+        ledger.note_ttft(share, claim, now, measured_s, expected_s)
         self._grant_waiting()
 
     def check_integrity(self) -> None:

@@ -13,10 +13,12 @@ from routing_policies.views import DeploymentView
 class Candidate:
     """What the policy says of it, beside its live state."""
 
-    __slots__ = ("_rule", "live", "weight")
+    __slots__ = ("_rates", "_rule", "live", "weight")
 
-    def __init__(self, rule: Deployment, live: LiveDeployment, weight: float) -> None:
+    def __init__(self, rule: Deployment, live: LiveDeployment, weight: float, *, is_priced: bool = True) -> None:
+        """`is_priced`: whether the choice may depend on what a request costs."""
         self._rule = rule
+        self._rates = rule.cost_per_mtok if is_priced else None
         self.live = live
         self.weight = weight
 
@@ -47,9 +49,8 @@ class Candidate:
         self, ask: Ask, price: Price, wait_s: float, made: TtftForecast, *, is_ejected: bool = False
     ) -> DeploymentView:
         """The same, where the wait for a permit and what follows it were forecast just now."""
-        live, rule, verdict = self.live, self._rule, ask.verdict
-        num_taken, num_permits = live.limiter.permits
-        rates = rule.cost_per_mtok
+        live, rule, rates, verdict = self.live, self._rule, self._rates, ask.verdict
+        num_taken, num_permits = live.limiter.permits()
         is_known, quality = True, rule.quality
         if verdict is not None:
             is_known, quality = verdict.is_known, verdict.quality.get(live.id, quality)

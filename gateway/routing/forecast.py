@@ -261,9 +261,12 @@ class DeploymentForecast:
     def unqueued_ttft_s(self, flight: Flight) -> float:
         """For the flight itself: what its first token takes with nothing ahead of it, at the usual speed."""
         rows, uncached = float(flight.rows_before), float(flight.price.uncached_tokens)
-        beside, step_left_s = (uncached, self._tpot.plain_s(rows) / 2) if rows else (0.0, 0.0)
-        features = (1.0, rows, uncached, 0.0, 0.0, uncached * rows, beside, 0.0, 0.0, step_left_s)
-        return self._by_books[flight.lane].plain_s(features)
+        base_s, row_s, own_s, _, _, product_s, beside_s, _, _, step_part = self._by_books[flight.lane].terms
+        seconds = base_s + row_s * rows + own_s * uncached
+        if not rows:
+            return seconds
+        step_left_s = self._tpot.plain_s(rows) / 2
+        return seconds + product_s * (uncached * rows) + beside_s * uncached + step_part * step_left_s
 
     def _learn_from_usage(self, flight: Flight, made: TtftForecast, now: float, usage: Usage, rows: float) -> None:
         price, num_gaps = flight.price, usage.completion_tokens - 1

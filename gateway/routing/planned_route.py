@@ -98,7 +98,10 @@ class PlannedRoute:
         self._strongest = strongest_of(members).id if self.judges else None
         self.candidates = tuple((deployments[item.id], item.weight) for item in route.select.resolved())
         self._members = tuple(live for live, _ in self.candidates)
-        self.options = tuple(Candidate(rules[live.id], live, weight) for live, weight in self.candidates)
+        is_priced = self.profile.looks_at_cost
+        self.options = tuple(
+            Candidate(rules[live.id], live, weight, is_priced=is_priced) for live, weight in self.candidates
+        )
         is_sampled = len(self.options) > MANY and self.profile.looks_ahead
         self._shortlist = Shortlist(self.options) if is_sampled else None
         self.deployment_ids = tuple(live.id for live, _ in self.candidates)
@@ -172,7 +175,7 @@ class PlannedRoute:
         return [option.view(now, ask, is_ejected=option.live.id in ids) for option in options]
 
     def _attempt(self, now: float, already_tried: frozenset[str], avoid: frozenset[str], ask: Ask | None) -> Attempt:
-        if ask is None or not self.profile.looks_ahead:
+        if ask is None or not self.profile.looks_at_targets:
             key = None if ask is None else ask.key
             if not already_tried and not avoid and key is None:
                 return self._first
