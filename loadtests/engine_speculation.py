@@ -18,8 +18,6 @@ from loadtests.stack import metric, start_engine
 _BATCHES = (1, 8)
 _COPYING_TASKS = ("extraction", "passage")
 """Answers that repeat the question's words; the key of batch 1 is the lower of these."""
-_DRAFT_MODELS = {"penstock-large": "penstock-small"}
-"""Checkpoints that lie beside each other with the same tokenizer."""
 _SAMPLES = 24
 _MAX_TOKENS = 128
 _PROMPTS_TIMEOUT_S = 60.0
@@ -29,39 +27,41 @@ Task = Sequence[Sequence[object]]
 """Conversations."""
 
 
+Seconds = dict[str, dict[int, list[float]]]
+"""By side and prompt, of every time that it was asked."""
+
+
 @dataclass(slots=True)
 class _Cell:
-    """One task at one batch size: decode seconds of both sides, round by round, each of the same answers."""
+    """One task at one batch size: what both sides took for each prompt, for the same answers."""
 
-    decode_s: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
-    whole_s: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    decode_s: Seconds = field(default_factory=lambda: {"on": defaultdict(list), "off": defaultdict(list)})
+    whole_s: Seconds = field(default_factory=lambda: {"on": defaultdict(list), "off": defaultdict(list)})
 
     @property
     def ratio(self) -> float:
         """Decode tokens per second, on over off; the answers are equal, so times are enough."""
-        return _median_ratio(self.decode_s)
+        return _ratio(self.decode_s)
 
     @property
     def whole_ratio(self) -> float:
         """The same with queue and prefill."""
-        return _median_ratio(self.whole_s)
+        return _ratio(self.whole_s)
 
 
-def _median_ratio(seconds: Mapping[str, Sequence[float]]) -> float:
-    return median(off / on for on, off in zip(seconds["on"], seconds["off"], strict=True))
+def _ratio(seconds: Seconds) -> float:
+    """Of the usual time for each prompt, all prompts together: a hiccup of the machine shows in neither."""
+    on, off = (sum(median(times) for times in seconds[side].values()) for side in ("on", "off"))
+    return off / on
 
 
 async def measure_speculation(setting: Setting) -> Finding:
     """Two engines that differ in nothing else, asked in turn."""
     async with Workbench() as bench:
         tasks = await _read_tasks(bench, setting.seed)
-        draft = _DRAFT_MODELS.get(setting.model.name)
-        drafting = ("--draft-model", str(setting.model.parent / draft)) if draft else ()
         flags = setting.flags("--max-num-rows", str(max(_BATCHES)))
         engines = {
-            "on": (
-                await start_engine(bench, setting.model, *flags, "--speculation", "auto", *drafting, name="on")
-            ).address,
+            "on": (await start_engine(bench, setting.model, *flags, "--speculation", "auto", name="on")).address,
             "off": (await start_engine(bench, setting.model, *flags, "--speculation", "off", name="off")).address,
         }
         cells = await _measure(engines, tasks, setting.seconds)
@@ -96,18 +96,18 @@ async def _measure(
     number = 0
     while number <= _MIN_ROUNDS or clock() < end_at:
         for task, prompts in tasks.items():
-            group = list(islice(_from(prompts, number * max(_BATCHES)), max(_BATCHES)))
+            first = number * max(_BATCHES) % len(prompts)
+            group = list(islice(_from(prompts, first), max(_BATCHES)))
             for batch in _BATCHES:
                 found = await _compare(engines, group, batch, "on" if number % 2 else "off")
                 if number:  # in the first round the engines learn what drafts are worth
-                    _note(cells.setdefault((task, batch), _Cell()), found)
+                    _note(cells.setdefault((task, batch), _Cell()), first, found)
         number += 1
     return cells
 
 
 def _from(prompts: Task, start: int) -> Task:
     """The prompts in a circle."""
-    start %= len(prompts)
     return [*prompts[start:], *prompts[:start]]
 
 
@@ -125,12 +125,13 @@ async def _compare(engines: Mapping[str, Address], group: Task, batch: int, firs
     return found
 
 
-def _note(cell: _Cell, found: Mapping[str, Sequence[PlainAnswer]]) -> None:
-    if not any(answer.decode_s for answer in found["on"]):
-        return  # all answers were a single token: nothing was decoded
-    for name, answers in found.items():
-        cell.decode_s[name].append(sum(answer.decode_s for answer in answers))
-        cell.whole_s[name].append(sum(answer.engine_s for answer in answers))
+def _note(cell: _Cell, first: int, found: Mapping[str, Sequence[PlainAnswer]]) -> None:
+    """Enter answers to the prompts from the first on; those of a single token decode nothing."""
+    for side, answers in found.items():
+        for index, answer in enumerate(answers):
+            if answer.decode_s:
+                cell.decode_s[side][first + index].append(answer.decode_s)
+                cell.whole_s[side][first + index].append(answer.engine_s)
 
 
 def _finding(cells: Mapping[tuple[str, int], _Cell], drafted: float, accepted: float) -> Finding:
@@ -146,10 +147,10 @@ def _finding(cells: Mapping[tuple[str, int], _Cell], drafted: float, accepted: f
     }
     for task in _COPYING_TASKS:
         results[f"speculation_{task}_b1_ratio"] = cells[task, 1].ratio
-    rounds = len(next(iter(cells.values())).decode_s["on"])
+    times = [len(asked) for cell in cells.values() for asked in cell.decode_s["on"].values()]
     notes = [
-        "speculation: decode time of the engine's stage record, off over on, the same greedy answers prompt by prompt "
-        f"in turn, median of {rounds} rounds of {max(_BATCHES)} held-out prompts; whole: queue and prefill too"
+        "speculation: decode time of the engine's stage record, off over on, the same greedy answers to held-out "
+        f"prompts asked {min(times)} to {max(times)} times in turn, the median of each; whole: queue and prefill too"
     ]
     notes += [
         f"speculation {task:<10} b{batch}: {cell.ratio:.3f} (whole {cell.whole_ratio:.3f})"

@@ -84,6 +84,17 @@ MIXES: Mapping[str, Mix] = {
         ),
         joined_ratio=0.2,
     ),
+    # What prediction heads learn from: answers of every kind, more of those that are long.
+    "ahead": Mix(
+        cells=_cells(
+            _ADVANCED | {"support": 6.0, "extraction": 9.0, "unknown": 3.0},
+            (0.45, 0.27, 0.28),
+            easy=9.0,
+            medium=5.0,
+            hard=2.0,
+        ),
+        joined_ratio=0.35,
+    ),
     # The small model is the cheap one: it ends on hardly any hard examples, so that it is reliable on the easy ones.
     "small": Mix(cells=_cells(_TASKS, (0.78, 0.20, 0.02), hard=0.0)),
 }

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from engine.compiled import lookup, team
+from engine.compiled import likely, lookup, team, weighing
 
 if __name__ == "__main__":
     team.prepare()
     lookup.prepare()
+    likely.prepare()
+    weighing.prepare()

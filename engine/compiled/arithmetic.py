@@ -211,6 +211,14 @@ def add(total, added, size):
         target[i] += source[i]
 
 
+@compiled
+def add_scaled(total, scales, added, size):
+    """total += scales * added."""
+    target, factors, source = floats(total, size), floats(scales, size), floats(added, size)
+    for i in range(size):
+        target[i] += factors[i] * source[i]
+
+
 @compiled_finite
 def _highest(values):
     found = _MINUS_INFINITY

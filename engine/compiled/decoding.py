@@ -21,36 +21,9 @@ from engine.compiled.arithmetic import (
     weigh,
 )
 from engine.compiled.compiler import compiled
-from engine.compiled.intrinsics import fetch_add, load_acquire, relax
-from engine.compiled.layout import GENERATION, LINE, NUM_AWAKE, NUM_INSIDE
+from engine.compiled.tickets import CHUNK, PHASE_BYTES, chunks, finish, take, wait
 
-PHASE_BYTES = 2 * LINE
-"""Of a phase's two counters: chunks taken and chunks done, each in a line of its own."""
 PHASES_PER_LAYER = 5
-_DONE = LINE
-CHUNK = 32
-"""Outputs of a projection that are computed at a time."""
-
-
-@compiled
-def _take(phase):
-    return fetch_add(phase, 1)
-
-
-@compiled
-def _finish(phase):
-    fetch_add(phase + _DONE, 1)
-
-
-@compiled
-def _wait(phase, num_chunks):
-    while load_acquire(phase + _DONE) < num_chunks:
-        relax()
-
-
-@compiled
-def _chunks(size):
-    return (size + CHUNK - 1) // CHUNK
 
 
 @compiled
@@ -160,26 +133,26 @@ def _add_projected(projection, inputs, step, chunk, scratch):
 @compiled
 def _add_phase(projection, inputs, step, phase, scratch):
     """One thread's part of adding a projection to the residual."""
-    num_chunks = _chunks(projection.num_outputs)
-    chunk = _take(phase)
+    num_chunks = chunks(projection.num_outputs)
+    chunk = take(phase)
     while chunk < num_chunks:
         _add_projected(projection, inputs, step, chunk, scratch)
-        _finish(phase)
-        chunk = _take(phase)
-    _wait(phase, num_chunks)
+        finish(phase)
+        chunk = take(phase)
+    wait(phase, num_chunks)
 
 
 @compiled
-def _gate_chunk(model, layer, step, normed, chunk, scratch):
+def gate_chunk(gate_up, tokens, normed, chunk, gated, scratch):
     """A chunk of silu(gate) * up."""
-    size, tokens = model.intermediate_size, step.num_tokens
+    size = gate_up.num_outputs // 2
     first = chunk * CHUNK
     count = min(CHUNK, size - first)
     ups = scratch + 4 * tokens * CHUNK
-    project(layer.gate_up, first, count, normed, tokens, scratch, CHUNK)
-    project(layer.gate_up, size + first, count, normed, tokens, ups, CHUNK)
+    project(gate_up, first, count, normed, tokens, scratch, CHUNK)
+    project(gate_up, size + first, count, normed, tokens, ups, CHUNK)
     for token in range(tokens):
-        out = step.gated + 4 * (token * size + first)
+        out = gated + 4 * (token * size + first)
         gate(scratch + 4 * token * CHUNK, ups + 4 * token * CHUNK, out, count)
 
 
@@ -194,31 +167,31 @@ def run_layers(model, layers, step, tickets, thread):
     for index in range(layers.size):
         layer = layers[index]
         normalise(step.residual, layer.attention_norm, normed, tokens, hidden, model.epsilon)
-        head = _take(phase)
+        head = take(phase)
         while head < num_heads:
             _project_head(model, layer, step, normed, head)
-            _finish(phase)
-            head = _take(phase)
-        _wait(phase, num_heads)
+            finish(phase)
+            head = take(phase)
+        wait(phase, num_heads)
         phase += PHASE_BYTES
         num_chunks = step.num_groups * model.num_kv_heads
-        chunk = _take(phase)
+        chunk = take(phase)
         while chunk < num_chunks:
             _attend(model, layer, step, scratch, chunk // model.num_kv_heads, chunk % model.num_kv_heads)
-            _finish(phase)
-            chunk = _take(phase)
-        _wait(phase, num_chunks)
+            finish(phase)
+            chunk = take(phase)
+        wait(phase, num_chunks)
         phase += PHASE_BYTES
         _add_phase(layer.output, step.attended, step, phase, scratch)
         phase += PHASE_BYTES
         normalise(step.residual, layer.mlp_norm, normed, tokens, hidden, model.epsilon)
-        num_chunks = _chunks(model.intermediate_size)
-        chunk = _take(phase)
+        num_chunks = chunks(model.intermediate_size)
+        chunk = take(phase)
         while chunk < num_chunks:
-            _gate_chunk(model, layer, step, normed, chunk, scratch)
-            _finish(phase)
-            chunk = _take(phase)
-        _wait(phase, num_chunks)
+            gate_chunk(layer.gate_up, tokens, normed, chunk, step.gated, scratch)
+            finish(phase)
+            chunk = take(phase)
+        wait(phase, num_chunks)
         phase += PHASE_BYTES
         _add_phase(layer.down, step.gated, step, phase, scratch)
         phase += PHASE_BYTES
@@ -227,62 +200,12 @@ def run_layers(model, layers, step, tickets, thread):
 @compiled
 def run_head(head, step, tickets):
     """One thread's part of the logits of hidden states."""
-    num_chunks = _chunks(head.num_outputs)
-    chunk = _take(tickets)
+    num_chunks = chunks(head.num_outputs)
+    chunk = take(tickets)
     while chunk < num_chunks:
         first = chunk * CHUNK
         count = min(CHUNK, head.num_outputs - first)
         project(head, first, count, step.hidden, step.num_tokens, step.logits + 4 * first, head.num_outputs)
-        _finish(tickets)
-        chunk = _take(tickets)
-    _wait(tickets, num_chunks)
-
-
-@compiled
-def _part(model, layers, step, tickets, thread):
-    """One thread's part of what is to be done."""
-    if step.logits == 0:
-        run_layers(model, layers, step, tickets, thread)
-    else:
-        run_head(model.head, step, tickets)
-
-
-@compiled
-def open_step(tickets, num_tickets, control):
-    """Let whoever comes take part in what the step's record says."""
-    counters = integers(tickets, num_tickets)
-    for i in range(num_tickets):
-        counters[i] = 0
-    fetch_add(control + GENERATION, 1)
-
-
-@compiled
-def lead(models, layers, steps, tickets, control):
-    """Do an open step, with whoever comes to help; returns when all is done and everybody has left."""
-    model, step = models[0], steps[0]
-    _part(model, layers, step, tickets, 0)
-    fetch_add(control + GENERATION, 1)
-    while load_acquire(control + NUM_INSIDE) > 0:
-        relax()
-    if step.logits == 0:
-        normalise(step.residual, step.norm, step.hidden, step.num_tokens, model.hidden_size, model.epsilon)
-
-
-@compiled
-def help_out(models, layers, steps, tickets, control, thread, patience):
-    """Take part in steps as they are opened, until none was for a while."""
-    fetch_add(control + NUM_AWAKE, 1)
-    waited = 0
-    while waited < patience:
-        generation = load_acquire(control + GENERATION)
-        if generation % 2 == 0:
-            waited += 1
-            relax()
-            continue
-        fetch_add(control + NUM_INSIDE, 1)
-        # Whoever closes the step looks for us behind it: open still, and it stays what it is until we leave.
-        if load_acquire(control + GENERATION) == generation:
-            _part(models[0], layers, steps[0], tickets, thread)
-            waited = 0
-        fetch_add(control + NUM_INSIDE, -1)
-    fetch_add(control + NUM_AWAKE, -1)
+        finish(tickets)
+        chunk = take(tickets)
+    wait(tickets, num_chunks)

@@ -23,6 +23,20 @@ PROJECTION = np.dtype(
 4 bytes are float32, 2 bfloat16, 1 int8.
 """
 
+AHEAD = np.dtype(
+    [
+        ("num_heads", np.int64),
+        ("hidden_norm", np.int64),
+        ("token_norm", np.int64),
+        ("gate_up", PROJECTION),
+        ("down", PROJECTION),
+        ("skip", np.int64),
+        ("norms", np.int64),
+    ],
+    align=True,
+)
+"""Of heads that say further tokens ahead (`engine.models.prediction_heads`); 0 of them: there are none."""
+
 MODEL = np.dtype(
     [
         ("hidden_size", np.int64),
@@ -32,6 +46,7 @@ MODEL = np.dtype(
         ("head_dim", np.int64),
         ("block_size", np.int64),
         ("head", PROJECTION),
+        ("ahead", AHEAD),
         ("epsilon", np.float32),
         ("score_scale", np.float32),
     ],
@@ -58,6 +73,7 @@ LAYER = np.dtype(
 
 STEP = np.dtype(
     [
+        ("work", np.int64),
         ("num_tokens", np.int64),
         ("positions", np.int64),
         ("slots", np.int64),
@@ -76,6 +92,9 @@ STEP = np.dtype(
         ("norm", np.int64),
         ("hidden", np.int64),
         ("logits", np.int64),
+        ("embedded", np.int64),
+        ("ahead_gated", np.int64),
+        ("ahead_states", np.int64),
     ],
     align=True,
 )
@@ -83,10 +102,12 @@ STEP = np.dtype(
 
 `groups` are neighbouring tokens of one row, whose keys are read together: first token, number, row.
 
-All layers of a step: `rotations` are cosine and sine in turn, [tokens, head_dim]; `normed` and `scratch` hold a part
-for each thread, the latter `scratch_size` numbers; `hidden` is where the normed result goes. Where `logits` is not
-0, the logits of `hidden` instead.
+LAYERS_WORK, all layers of a step: `rotations` are cosine and sine in turn, [tokens, head_dim]; `normed` and `scratch`
+hold a part for each thread, the latter `scratch_size` numbers; `hidden` is where the normed result goes. LOGITS_WORK:
+the logits of `hidden`. AHEAD_WORK: the logits [tokens, heads, vocabulary] of the tokens behind those that were chosen,
+whose embeddings are `embedded`.
 """
+LAYERS_WORK, LOGITS_WORK, AHEAD_WORK = range(3)
 
 GENERATION, NUM_INSIDE, NUM_AWAKE = 0, LINE, 2 * LINE
 """Where in a team's memory stand: the number of the piece of work (odd: open), how many take part, how many look."""

@@ -1,7 +1,6 @@
 """Guesses at a text's next tokens, looked up: where its newest tokens stood before, and what earlier answers said then.
 
-With what is decided in every step: how many of them are worth verifying, and how often each kind was right. Compiled,
-because a small model's step takes less than a millisecond, of which loops in Python would take a tenth.
+Compiled, because a small model's step takes less than a millisecond, of which loops in Python would take a tenth.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from numba import carray
 
 from engine.compiled.compiler import compiled_exactly
 from engine.compiled.intrinsics import pointer_to_integers
+from engine.compiled.weighing import plan
 
 LONGEST = 16
 """Most tokens compared to tell how long a match is."""
@@ -42,6 +42,8 @@ def look_ahead(
     memory_values: Any,
     chances: Any,
     kinds: Any,
+    ahead_tokens: Any,
+    ahead_kinds: Any,
     found_tokens: Any,
     found_kinds: Any,
     ends: Any,
@@ -51,8 +53,9 @@ def look_ahead(
     `rows` int64 [rows, 7]: a text's address, its length, its salt, how many guesses there are already, how many tokens
     would end it, how many guesses there may be yet, and where its part of `kinds` begins. `lists` int64: its guesses
     and the tokens that would end it, row after row. `numbers` float64 [rows, 3]: the probability that its guesses are
-    right, below which one of all of them it stops, and below which one of the next alone. `ends` [rows, 2] becomes the
-    number of new guesses, and whether a token that ends the text would be next.
+    right, below which one of all of them it stops, and below which one of the next alone. `ahead_tokens`, `ahead_kinds`
+    [rows, heads]: what prediction heads say comes next, behind the next one and so on, -1 where they say nothing.
+    `ends` [rows, 2] becomes the number of new guesses, and whether a token that ends the text would be next.
     """
     tail = np.empty(LONGEST + found_tokens.shape[1], np.int64)
     start = 0
@@ -73,6 +76,11 @@ def look_ahead(
                 place, num_matched = find(text, tail, num_tail)
             said, size = recall(memory_keys, memory_values, salt, tail, num_tail)
             token, kind = _likelier(text, place, num_matched, said, size, chances, of_row)
+            depth = num_guesses + count
+            if depth < ahead_tokens.shape[1] and ahead_tokens[index, depth] >= 0:
+                of_head = ahead_kinds[index, depth]
+                if token < 0 or chances[of_head] > chances[kind]:
+                    token, kind = ahead_tokens[index, depth], of_head
             if token < 0 or chances[kind] < numbers[index, 2]:
                 break
             if _has(stops, token):
@@ -100,6 +108,8 @@ def choose(
     memory_values: Any,
     chances: Any,
     kinds: Any,
+    ahead_tokens: Any,
+    ahead_kinds: Any,
     found_tokens: Any,
     found_kinds: Any,
     ends: Any,
@@ -108,7 +118,8 @@ def choose(
 ) -> float:
     """`look_ahead`, then `plan` with the costs and the least gain of `costs`; the gain."""
     look_ahead(
-        rows, numbers, lists, memory_keys, memory_values, chances, kinds, found_tokens, found_kinds, ends
+        rows, numbers, lists, memory_keys, memory_values, chances, kinds, ahead_tokens, ahead_kinds,
+        found_tokens, found_kinds, ends,
     )  # fmt: skip
     likely = np.empty(found_kinds.shape)
     for index in range(len(rows)):
@@ -116,71 +127,6 @@ def choose(
             likely[index, place] = chances[found_kinds[index, place]]
     gain: float = plan(likely, ends[:, 0], len(rows), costs[0], costs[1], costs[2], costs[3], counts)
     return gain
-
-
-@compiled_exactly
-def plan(
-    chances: Any,
-    num_guesses: Any,
-    num_rows: int,
-    plain_s: float,
-    fixed_s: float,
-    each_s: float,
-    least_gain: float,
-    counts: Any,
-) -> float:
-    """How many guesses of each row to verify, into `counts`, and how many times the tokens per second that gives; 1 and
-    none below `least_gain`.
-
-    A step takes `plain_s` for a token a row, `fixed_s` more with drafts, `each_s` more for each of them. `chances`
-    [rows, most]: of every guess that it is right, given those before it.
-    """
-    counts[:] = 0
-    hopes = np.zeros(len(counts))
-    for index in range(len(counts)):
-        if num_guesses[index]:
-            hopes[index] = chances[index, 0]
-    tokens, seconds, num_drafts = float(num_rows), plain_s + fixed_s, 0
-    while True:
-        # A row's hopes fall with each guess, so the best next one over all rows is the best there is.
-        best = np.argmax(hopes)
-        if hopes[best] <= 0.0 or (tokens + hopes[best]) / (seconds + each_s) <= tokens / seconds:
-            break
-        tokens += hopes[best]
-        seconds += each_s
-        num_drafts += 1
-        counts[best] += 1
-        is_last = counts[best] >= num_guesses[best]
-        hopes[best] = 0.0 if is_last else hopes[best] * chances[best, counts[best]]
-    gain = tokens / num_rows * plain_s / seconds
-    if num_drafts and gain >= least_gain:
-        return gain
-    counts[:] = 0
-    return 1.0
-
-
-@compiled_exactly
-def judge(
-    found_tokens: Any, found_kinds: Any, ends: Any, said: Any, num_said: Any, decay: float, record: Any, chances: Any
-) -> None:
-    """Guesses up to the first wrong one were put to the test by what each row said; `record` [2, kinds] holds how many
-    were right and how many were tried, both fading with each trial."""
-    start = 0
-    for index in range(len(num_said)):
-        for place in range(min(ends[index, 0], num_said[index])):
-            is_right = found_tokens[index, place] == said[start + place]
-            observe(record, chances, found_kinds[index, place], is_right, decay)
-            if not is_right:
-                break
-        start += num_said[index]
-
-
-@compiled_exactly
-def observe(record: Any, chances: Any, kind: int, is_right: bool, decay: float) -> None:
-    """One trial of a kind."""
-    record[0, kind] = decay * record[0, kind] + (1.0 if is_right else 0.0)
-    record[1, kind] = decay * record[1, kind] + 1.0
-    chances[kind] = record[0, kind] / record[1, kind]
 
 
 @compiled_exactly
@@ -293,8 +239,7 @@ def prepare() -> None:
     tokens, of_kinds = np.zeros((2, 1, 1), np.int64)
     nothing = np.zeros(0, np.int64)
     rows, numbers, counts = np.zeros((1, 7), np.int64), np.zeros((1, 3)), np.zeros(1, np.int64)
-    look_ahead(rows, numbers, nothing, *memory, chances, kinds, tokens, of_kinds, ends)
-    choose(rows, numbers, nothing, *memory, chances, kinds, tokens, of_kinds, ends, np.ones(4), counts)
-    plan(np.zeros((1, 1)), counts, 1, 1.0, 1.0, 1.0, 1.0, counts)
-    judge(tokens, of_kinds, ends, nothing, counts, 1.0, np.ones((2, 1)), chances)
+    arrays = tokens, of_kinds, tokens, of_kinds, ends
+    look_ahead(rows, numbers, nothing, *memory, chances, kinds, *arrays)
+    choose(rows, numbers, nothing, *memory, chances, kinds, *arrays, np.ones(4), counts)
     learn(0, 0, 0, 0, *memory)

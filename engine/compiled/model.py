@@ -11,9 +11,12 @@ import torch
 from engine.attention.base import ForwardContext, KVCache
 from engine.attention.torch_attention import TorchAttention
 from engine.attention.torch_kv_cache import TorchKVCache
-from engine.compiled.decoding import CHUNK, PHASE_BYTES, PHASES_PER_LAYER
-from engine.compiled.layout import LAYER, MODEL, PROJECTION, STEP
+from engine.compiled.ahead import AHEAD_PHASES
+from engine.compiled.decoding import PHASES_PER_LAYER
+from engine.compiled.layout import AHEAD, LAYER, LAYERS_WORK, LOGITS_WORK, MODEL, PROJECTION, STEP
+from engine.compiled.records import Memory
 from engine.compiled.team import StepTeam, aligned_integers
+from engine.compiled.tickets import CHUNK, PHASE_BYTES
 from engine.compiled.tiles import LANES
 from engine.models.decoder import Decoder, DecoderLayer
 from engine.models.kept_weights import KeptWeights
@@ -24,6 +27,7 @@ MAX_TOKENS = 64
 """Of a step that can run compiled."""
 _GROUP = 4
 """Most tokens of a row that attend together."""
+_NUM_LAYERS_FIELDS = (STEP.names or ()).index("logits")
 _OUTPUTS = 4
 _KEYS = 8
 """Of which the outputs of a projection have to be a multiple."""
@@ -40,20 +44,19 @@ class CompiledModel:
         """Raises NotCompilable."""
         self.config = decoder.config
         self.attention_specs = decoder.attention_specs
-        self._decoder = decoder
+        self.decoder = decoder
         self._backend = backend
-        self._keeps: list[torch.Tensor] = []
-        """All memory that records tell the address of."""
+        self._memory = Memory()
         layers = [self._layer(layer, weights) for layer in decoder.layers]
         self._layers = np.array(layers, dtype=LAYER)
-        self._model = np.array([self._shape(decoder, weights)], dtype=MODEL)
+        self.shape = np.array([self._shape(decoder, weights)], dtype=MODEL)
         self._norm = self._norm_weight(decoder.norm)
         traits = self.config.traits
-        self._has_head = traits.logit_softcap is None and self._model["head"]["weight"][0] != 0
-        self._steps = np.zeros(1, dtype=STEP)
-        self._fields = self._steps.view(np.int64)
-        num_tickets = PHASE_BYTES // 8 * max(1, PHASES_PER_LAYER * len(layers))
-        self._team = StepTeam(self._model, self._layers, self._steps, aligned_integers(num_tickets))
+        self.has_head = traits.logit_softcap is None and self.shape["head"]["weight"][0] != 0
+        self.step = np.zeros(1, dtype=STEP)
+        self._fields = self.step.view(np.int64)
+        num_tickets = PHASE_BYTES // 8 * max(AHEAD_PHASES, PHASES_PER_LAYER * len(layers))
+        self.team = StepTeam(self.shape, self._layers, self.step, aligned_integers(num_tickets))
         self._buffers = self._make_buffers()
         self._scratch = torch.empty(0)
         self._normed = torch.empty(0)
@@ -68,22 +71,26 @@ class CompiledModel:
 
     def resize(self, num_threads: int) -> None:
         """Compute on so many threads from now on."""
-        self._team.resize(num_threads)
+        self.team.resize(num_threads)
 
     def close(self) -> None:
         """End the threads."""
-        self._team.close()
+        self.team.close()
 
     def release(self) -> None:
         """Give the weights' memory back; no step will run compiled."""
         self.max_tokens = 0
-        self._team.close()
+        self.team.close()
         self._is_released = True
-        self._keeps.clear()
+        self._memory.clear()
+
+    def runs_compiled(self, num_tokens: int) -> bool:
+        """Whether so many tokens are no more than steps may have that do."""
+        return not self._is_released and num_tokens <= self.max_tokens
 
     def takes(self, token_ids: torch.Tensor, context: ForwardContext, caches: list[KVCache]) -> bool:
         """Whether a step is one of those that run compiled."""
-        if self._is_released or token_ids.shape[0] > self.max_tokens:
+        if not self.runs_compiled(token_ids.shape[0]):
             return False
         if context.on_device is not None or context.block_size % _KEYS:
             return False
@@ -95,16 +102,17 @@ class CompiledModel:
     def forward(self, token_ids: torch.Tensor, context: ForwardContext, caches: list[KVCache]) -> torch.Tensor:
         """Final hidden states [T, hidden] of token_ids int64 [T]."""
         if not self.takes(token_ids, context, caches):
-            return self._decoder.forward(token_ids, context, caches)
+            return self.decoder.forward(token_ids, context, caches)
         self._backend.pass_over()
         num_tokens, num_positions = token_ids.shape[0], max(context.context_lens)
         residual, qkv, attended, gated = self._buffers
-        torch.index_select(self._decoder.embedding, 0, token_ids, out=residual[:num_tokens])
-        rotations = self._decoder.rotary.at(context.positions, num_positions)
+        torch.index_select(self.decoder.embedding, 0, token_ids, out=residual[:num_tokens])
+        rotations = self.decoder.rotary.at(context.positions, num_positions)
         hidden = torch.empty(num_tokens, self.config.hidden_size)
         groups = self._groups_of(context)
         self._reserve(num_positions, context.block_size)
-        self._fields[:] = (
+        self._fields[:_NUM_LAYERS_FIELDS] = (
+            LAYERS_WORK,
             num_tokens,
             context.positions.data_ptr(),
             context.slot_mapping.data_ptr(),
@@ -122,21 +130,21 @@ class CompiledModel:
             self._scratch.shape[1],
             self._norm,
             hidden.data_ptr(),
-            0,
         )
-        self._team.run()
+        self.team.run()
         return hidden
 
     @torch.inference_mode()
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """float32 [N, vocab] of hidden states [N, hidden]."""
-        if self._is_released or not self._has_head or hidden.shape[0] > self.max_tokens or not hidden.is_contiguous():
-            return self._decoder.logits(hidden)
+        if not (self.has_head and self.runs_compiled(hidden.shape[0]) and hidden.is_contiguous()):
+            return self.decoder.logits(hidden)
         logits = torch.empty(hidden.shape[0], self.config.vocab_size)
-        self._steps["num_tokens"] = hidden.shape[0]
-        self._steps["hidden"] = hidden.data_ptr()
-        self._steps["logits"] = logits.data_ptr()
-        self._team.run()
+        self.step["work"] = LOGITS_WORK
+        self.step["num_tokens"] = hidden.shape[0]
+        self.step["hidden"] = hidden.data_ptr()
+        self.step["logits"] = logits.data_ptr()
+        self.team.run()
         return logits
 
     def _groups_of(self, context: ForwardContext) -> torch.Tensor:
@@ -153,7 +161,7 @@ class CompiledModel:
 
     def _reserve(self, num_positions: int, block_size: int) -> None:
         """Have room for each thread's own numbers."""
-        config, num_threads = self.config, self._team.max_threads
+        config, num_threads = self.config, self.team.max_threads
         num_queries = _GROUP * config.num_heads // config.num_kv_heads
         # Scores, then queries and what they found.
         num_attended = num_queries * (num_positions + 2 * block_size + 2 * config.head_dim)
@@ -169,7 +177,7 @@ class CompiledModel:
         if self._suits:
             self._layers["keys"] = [cache.keys.data_ptr() for cache in caches if isinstance(cache, TorchKVCache)]
             self._layers["values"] = [cache.values.data_ptr() for cache in caches if isinstance(cache, TorchKVCache)]
-            self._model["block_size"] = block_size
+            self.shape["block_size"] = block_size
 
     def _make_buffers(self) -> tuple[torch.Tensor, ...]:
         config = self.config
@@ -200,6 +208,7 @@ class CompiledModel:
             config.head_dim,
             0,
             self._head(decoder, weights),
+            np.zeros(1, dtype=AHEAD)[0],
             config.rms_norm_eps,
             decoder.attention_specs[0].scale,
         )
@@ -230,11 +239,9 @@ class CompiledModel:
         kept = weights.of(linear)
         _check(kept is not None, "its weights are quantized to groups, shared or no float32")
         assert kept is not None
-        num_outputs, num_inputs = kept.weight.shape
+        num_outputs = kept.weight.shape[0]
         _check(num_outputs % _OUTPUTS == 0, f"a projection has {num_outputs} outputs, no multiple of {_OUTPUTS}")
-        weight = kept.weight.bfloat16() if kept.fits_bfloat16() else kept.weight
-        scales, bias = (0 if found is None else self._address(found) for found in (kept.scales, kept.bias))
-        return self._address(weight), weight.itemsize, scales, bias, num_inputs, num_outputs
+        return self._memory.projection(kept)
 
     def _head(self, decoder: Decoder, weights: KeptWeights) -> tuple[int, ...]:
         """Zeros: logits are computed as before."""
@@ -246,12 +253,7 @@ class CompiledModel:
     def _norm_weight(self, norm: object) -> int:
         _check(isinstance(norm, RMSNorm), "a layer has no norm before it")
         assert isinstance(norm, RMSNorm)
-        return self._address(norm.weight)
-
-    def _address(self, tensor: torch.Tensor) -> int:
-        assert tensor.is_contiguous()
-        self._keeps.append(tensor)
-        return tensor.data_ptr()
+        return self._memory.address(norm.weight)
 
 
 def _check(is_so: bool, otherwise: str) -> None:

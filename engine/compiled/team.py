@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from engine.compiled.decoding import help_out, lead, open_step
+from engine.compiled.joint_work import help_out, lead, open_step
 from engine.compiled.layout import CONTROL_BYTES, LAYER, LINE, MODEL, NUM_AWAKE, STEP
 
 _PATIENCE = 1000

@@ -14,7 +14,7 @@ from engine.core.admission import Limits
 from engine.core.block_manager import BlockManager
 from engine.core.cpu_steps import follow, kept_weights, settle_steps, typical_step, with_compiled_steps
 from engine.core.cuda_graphs import GraphApi, graph_model
-from engine.core.draft_assembly import load_draft_model, make_drafter
+from engine.core.draft_assembly import load_draft_model, load_heads, make_drafter
 from engine.core.drafting import Drafter
 from engine.core.foresight import Foresight
 from engine.core.grammar_checker import CheckedCompiler, GrammarChecker
@@ -43,6 +43,7 @@ from engine.parallel.leader import LeaderModel
 from engine.parallel.team import Team, end_core
 from engine.sampling.device_choice import TorchChooser
 from engine.sampling.sampler import Sampler
+from engine.speculation.ahead import Outlook
 
 logger = logging.getLogger(__name__)
 
@@ -80,7 +81,9 @@ def build_core(
     with outbox.phase("weights"):
         machine = find_machine(config)
         model = _model(config, machine)
-        draft_model = load_draft_model(config, model, machine)
+        heads = load_heads(config, model, machine)
+        # Heads say as much for less, so both would only be in each other's way.
+        draft_model = load_draft_model(config, model, machine) if heads is None else None
         max_model_len = _model_len(config, model)
     if standby is not None and not has_fast_memory:
         config = standby.wait(config)
@@ -100,8 +103,16 @@ def build_core(
         is_short = standby is not None and not has_fast_memory
         limit_s = _TAKE_OVER_WARM_UP_S if is_short else _WARM_UP_S[machine.device.type]
         _warm_up(config, stepper, step_time, clock, num_blocks=num_blocks, max_model_len=max_model_len, limit_s=limit_s)
+        outlook = None if heads is None else Outlook(heads, runner.keep_states(), clock)
         drafter = make_drafter(
-            config, machine, draft_model, stepper.run, clock, num_blocks=num_blocks, max_model_len=max_model_len
+            config,
+            machine,
+            draft_model,
+            outlook,
+            stepper.run,
+            clock,
+            num_blocks=num_blocks,
+            max_model_len=max_model_len,
         )
     blocks = BlockManager(num_blocks, config.block_size, enable_prefix_cache=config.enable_prefix_cache)
     tally = Tally()

@@ -113,7 +113,7 @@ def settle_steps(
     if isinstance(model, CompiledSteps):
         model.resize(num_threads)
         step_of = partial(_step_of, make_step, max_rows)
-        choose_compiled_tokens(model, runner.run, step_of, partial(threads.use, num_threads), clock)
+        choose_compiled_tokens(model, runner.run, step_of, threads.use, clock, num_threads=num_threads)
     if num_threads == 1:
         return runner
     found = max_single_rows(
@@ -167,21 +167,26 @@ def choose_compiled_tokens(
     model: CompiledSteps,
     run: Run,
     step_of: Callable[[int], ScheduledBatch],
-    set_threads: Callable[[int], None],
+    set_threads: Callable[[int, int], None],
     clock: Callable[[], float],
+    *,
+    num_threads: int,
 ) -> None:
     """Let steps of up to so many tokens run compiled as are faster for it.
 
-    `step_of` makes a step of some number of tokens, `set_threads` has the threads ready for one.
+    `step_of` makes a step of some number of tokens, `set_threads` has so many threads ready for one. Compiled steps are
+    tried on one thread as well: on a machine that is busy at the moment, threads wait for each other.
     """
     found, is_worthwhile = 0, False
     for num_tokens in _MEASURED_TOKENS:
         batch = step_of(num_tokens)
-        seconds: dict[int, list[float]] = {0: [], num_tokens: []}
+        seconds: dict[tuple[int, int], list[float]] = {
+            (limit, threads): [] for limit, threads in ((0, num_threads), (num_tokens, num_threads), (num_tokens, 1))
+        }
         for _ in range(_REPEATS):
-            for limit, times in seconds.items():
+            for (limit, threads), times in seconds.items():
                 model.max_tokens = limit
-                set_threads(num_tokens)
+                set_threads(threads, num_tokens)
                 if not times:
                     run(batch)  # the first ones only touch every path, and memory that was just allocated
                     run(batch)
@@ -189,7 +194,8 @@ def choose_compiled_tokens(
                 run(batch)
                 times.append(clock() - started_at)
             # The quickest of each counts: what else the machine did meanwhile is not what these steps take.
-            compiled_s, torch_s = min(seconds[num_tokens]), min(seconds[0])
+            torch_s = min(seconds[0, num_threads])
+            compiled_s = min(min(times) for (limit, _), times in seconds.items() if limit)
             # Giving up holds for the life of the process, so it takes all the evidence there may be.
             if compiled_s <= torch_s and sum(max(times) for times in seconds.values()) > _LONGEST_S:
                 break

@@ -1,8 +1,9 @@
-"""Constructs what drafts tokens: lookup, the draft model over a pool of its own, and first measurements of both."""
+"""Constructs what drafts tokens (lookup, prediction heads, a draft model over a pool of its own) and measures it."""
 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -10,18 +11,23 @@ from typing import Any
 
 from engine.config import CoreConfig, EngineConfigError
 from engine.core.batch import ScheduledBatch
-from engine.core.cpu_steps import kept_weights, with_compiled_steps
+from engine.core.cpu_steps import CompiledSteps, kept_weights, with_compiled_steps
 from engine.core.cuda_graphs import graph_model
 from engine.core.drafting import Drafter
 from engine.core.machine import Machine
 from engine.core.sample_rows import SampleRows
 from engine.core.warm_up import PLAIN_PARAMS, Run, made_up_batch, measure_verification
 from engine.models.decoder import Decoder, Model
+from engine.models.families import read_model_config
 from engine.models.loader import load_model
+from engine.models.prediction_heads import LooksAhead, PredictionHeads, read_heads
 from engine.sampling.sampler import Sampler
+from engine.speculation.ahead import Outlook
 from engine.speculation.draft_model import Behind, DraftModel
 from engine.speculation.speculator import Speculator
 from engine.speculation.step_cost import StepCosts
+
+logger = logging.getLogger(__name__)
 
 _LIMIT_S = 1.5
 _ROWS = (1, 2, 4, 8, 16)
@@ -29,6 +35,31 @@ _CONTEXT_TOKENS = 128
 """Context of the steps that show what drafting and verifying cost."""
 _ROUNDS = 5
 _ROUNDS_AFTER_READING = 2
+
+
+def load_heads(config: CoreConfig, model: Model, machine: Machine) -> LooksAhead | None:
+    """The prediction heads in the model's folder; None where there are none, or nobody asks for them.
+
+    Raises CheckpointError when they do not fit the model.
+    """
+    if config.speculation != "auto":
+        return None
+    weights = read_heads(config.model_dir, model.config.hidden_size, dtype=machine.dtype, device=machine.device)
+    if weights is None:
+        return None
+    if config.draft_model_dir is not None:
+        logger.info("the draft model is not asked: the model has prediction heads; --speculation draft asks it instead")
+    if isinstance(model, Decoder):
+        return PredictionHeads(weights, model)
+    if isinstance(model, CompiledSteps):
+        # Numba takes its time to import, and other machines need none of it.
+        from engine.compiled.heads import CompiledHeads
+        from engine.compiled.model import CompiledModel
+
+        assert isinstance(model, CompiledModel)
+        return CompiledHeads(model, PredictionHeads(weights, model.decoder))
+    logger.info("prediction heads are not used: the model is shared by several processes")
+    return None
 
 
 def load_draft_model(config: CoreConfig, model: Model, machine: Machine) -> Model | None:
@@ -54,6 +85,7 @@ def make_drafter(
     config: CoreConfig,
     machine: Machine,
     draft_model: Model | None,
+    outlook: Outlook | None,
     run: Run,
     clock: Callable[[], float],
     *,
@@ -74,15 +106,26 @@ def make_drafter(
     if max_drafts > 0:
         batches = (batch(count, 1, context_len) for count in num_rows)
         measure_verification(run, batches, costs, clock, max_drafts=max_drafts, limit_s=_LIMIT_S)
+    if max_drafts > 0 and outlook is not None:
+        hidden_size = read_model_config(config.model_dir).hidden_size
+        rehearse = partial(outlook.rehearse, hidden_size=hidden_size, dtype=machine.dtype, device=machine.device)
+        _measure_outlook(rehearse, num_rows, costs, clock)
     if max_drafts > 0 and model is not None:
         # In turn, so that the first of each, which only touches every path, is soon outnumbered.
         batches = (batch(count, 1, context_len) for _ in range(_ROUNDS) for count in num_rows)
         _measure_drafting(model, batches, costs, clock)
+    for count in num_rows:
+        fixed, each = costs.verification(count)
+        logger.info(
+            "a decode step of %d rows takes %.3f ms; drafts add %.2f of it, and each a row %.2f; asking heads %.3f ms",
+            *(count, 1e3 * costs.plain_s(count), fixed, each, 1e3 * costs.ahead_s(count)),
+        )
     return Speculator(
         costs,
         max_drafts=config.max_drafts,
         clock=clock,
         has_lookup=config.speculation != "draft",
+        outlook=outlook,
         model=model,
         model_reach=reach,
     )
@@ -104,6 +147,19 @@ def _draft_model(config: CoreConfig, machine: Machine, model: Model, num_blocks:
         max_rows=min(config.max_num_rows, config.step_token_budget),
         max_blocks=-(-max_model_len // config.block_size),
     )
+
+
+def _measure_outlook(
+    rehearse: Callable[[int], None], num_rows: list[int], costs: StepCosts, clock: Callable[[], float]
+) -> None:
+    """Time looking ahead of several numbers of rows, until the limit has passed."""
+    deadline_at = clock() + _LIMIT_S
+    for count in num_rows * _ROUNDS:
+        started_at = clock()
+        rehearse(count)
+        costs.observe_ahead(count, clock() - started_at)
+        if clock() >= deadline_at:
+            return
 
 
 def _measure_drafting(

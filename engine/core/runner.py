@@ -6,6 +6,7 @@ import torch
 
 from engine.attention.base import KVCache
 from engine.core.batch import RowResult, ScheduledBatch, ScheduledRow
+from engine.core.hidden_states import HiddenStates
 from engine.core.input_buffers import InputBuffers
 from engine.core.sample_rows import SampleRows
 from engine.core.verification import accept
@@ -39,7 +40,13 @@ class ModelRunner:
         self._sampler = sampler
         self._caches = caches
         self._sample_rows = sample_rows
+        self._states: HiddenStates | None = None
         self._buffers = InputBuffers.alternating(max_tokens, max_rows, max_blocks, block_size, device)
+
+    def keep_states(self) -> HiddenStates:
+        """Where the hidden states are kept from now on that tokens were chosen from."""
+        self._states = HiddenStates()
+        return self._states
 
     @torch.inference_mode()
     def run(self, batch: ScheduledBatch) -> list[RowResult]:
@@ -57,7 +64,10 @@ class ModelRunner:
             positions.extend(range(end - 1 - len(batch.rows[index].draft_token_ids), end))
         if len(positions) != hidden.shape[0]:
             hidden = hidden.index_select(0, buffers.indices(positions))
-        found = self._sample(self._model.logits(hidden), [batch.rows[index] for index in sampled])
+        rows = [batch.rows[index] for index in sampled]
+        found = self._sample(self._model.logits(hidden), rows)
+        if self._states is not None:
+            self._states.keep(hidden, rows, found)
         for index, result in zip(sampled, found, strict=True):
             results[index] = result
         return results

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from engine.bundled import model_dir
 from engine.config import CoreConfig, EngineConfigError
+from engine.models.prediction_heads import FILE_NAME
 from engine.selftest.core_client import CoreFailed
 from engine.selftest.speculation import Report, check_speculation, default_draft_model
 
@@ -18,13 +19,15 @@ def main(argv: Sequence[str]) -> int:
     """Run the test and print what it found, JSON last. Returns 0 when nothing is lost, 1 when something is, else 2."""
     options = _parser().parse_args(argv)
     model = (options.model or model_dir("large")).resolve()
-    draft_model = options.draft_model or default_draft_model(model)
+    has_heads = (model / FILE_NAME).is_file()
+    draft_model = options.draft_model or (None if has_heads else default_draft_model(model))
     try:
         config = CoreConfig(
             model_dir=model,
             draft_model_dir=draft_model.resolve() if draft_model is not None else None,
             device=options.device,
-            speculation="auto",
+            # Of a model with heads, `auto` asks those.
+            speculation="draft" if has_heads and draft_model is not None else "auto",
             num_threads=options.threads,
         )
         report = check_speculation(config, num_samples=options.samples, seed=options.seed)
@@ -53,6 +56,7 @@ def _parser() -> argparse.ArgumentParser:
 def _results(report: Report, model: Path, draft_model: Path | None) -> dict[str, str | int | float | None]:
     return {
         "model": model.name,
+        "prediction_heads": int((model / FILE_NAME).is_file() and draft_model is None),
         "draft_model": None if draft_model is None else draft_model.name,
         "dtype": report.dtype,
         "greedy_tokens": report.greedy.num_tokens,

@@ -6,7 +6,8 @@ _DECAY = 0.9
 _MIN_WEIGHT = 4.0
 _FIRST_PAUSE = 16
 _LONGEST_PAUSE = 1024
-_HICCUP_RATIO = 4.0
+_HICCUP_RATIO = 2.0
+"""A step that took longer than so many times what it was worth is not told from one that took as long."""
 
 
 class Guard:

@@ -7,12 +7,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from engine.compiled.likely import SURENESSES
 from engine.compiled.lookup import BY_BOTH, BY_MEMORY, LONGEST, NUM_LISTED, SIZES, STREAKS
+from engine.models.prediction_heads import MAX_HEADS
 
 Kind = int
 """Number of a kind of guess: those of one kind are about equally likely to be right."""
 
-_SUREST = 9
+_SUREST = SURENESSES - 1
 # Match lengths as they are told apart.
 _COARSE = (0, 1, 2, 3, 4, 4, 6, 6, 6, 9, 9, 9, 9, 9, 9, 9, 16)
 
@@ -21,7 +23,8 @@ FORCED: Kind = 0
 MODEL: Kind = 1
 """The draft model's, however sure it was."""
 _MODEL = 2
-_TEXT = _MODEL + 2 * (_SUREST + 1)
+_AHEAD = _MODEL + 2 * (_SUREST + 1)
+_TEXT = _AHEAD + 2 * (_SUREST + 1) * MAX_HEADS
 _MEMORY = _TEXT + LONGEST + 1
 _BOTH = _MEMORY + (SIZES[0] + 1) * STREAKS
 _NUM_PLACES = _BOTH + (LONGEST + 1) * STREAKS
@@ -58,6 +61,11 @@ def by_model(probability: float, *, is_drawn: bool) -> Kind:
     return _MODEL + 2 * sureness + is_drawn
 
 
+def first_by_heads(*, is_drawn: bool, is_near_end: bool) -> Kind:
+    """The kind of what the first head says when it is least sure; surer ones follow, then those of the next head."""
+    return _AHEAD + SURENESSES * MAX_HEADS * is_drawn + _NUM_PLACES * is_near_end
+
+
 def near_end(kind: Kind) -> Kind:
     """The same where only a few tokens are expected yet: short answers are another sort than long ones."""
     return kind + _NUM_PLACES
@@ -65,7 +73,7 @@ def near_end(kind: Kind) -> Kind:
 
 def is_by_model(kind: Kind) -> bool:
     """Whether the draft model said it."""
-    return _MODEL <= kind % _NUM_PLACES < _TEXT
+    return _MODEL <= kind % _NUM_PLACES < _AHEAD
 
 
 def prior(kind: Kind) -> float:
@@ -74,9 +82,11 @@ def prior(kind: Kind) -> float:
     Low for lookups: they are judged without being used, and soon show what they are worth.
     """
     kind %= _NUM_PLACES
+    # As sure as it says: its doubt lies between this power of two and half of it.
     if is_by_model(kind):
-        # As sure as it says: its doubt lies between this power of two and half of it.
         return 1.0 - 0.75 * 0.5 ** ((kind - _MODEL) // 2)
+    if _AHEAD <= kind < _TEXT:
+        return 1.0 - 0.75 * 0.5 ** ((kind - _AHEAD) % SURENESSES)
     if kind < _MODEL:
         return 0.9 if kind == FORCED else 0.8
     return 0.2 if kind < _BOTH else 0.4

@@ -16,11 +16,16 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.compiled import lookup as compiled
+from engine.compiled import weighing
 from engine.compiled.lookup import NUM_LISTED
 from engine.core.sequence import Sequence
+from engine.speculation.ahead import Ahead
 from engine.speculation.guess import KINDS, Guess
 from engine.speculation.track_record import DECAY, TrackRecord
 from engine.speculation.walk import Walk
+
+_SILENT = Ahead(*np.empty((2, 0, 0), dtype=np.int64))
+"""Where no heads are asked."""
 
 
 class Place(NamedTuple):
@@ -61,6 +66,7 @@ class Lookup:
     def __init__(self, record: TrackRecord, capacity: int = 1 << 17) -> None:
         """`capacity`: most runs that are remembered, 16 bytes each; a power of two from 4 on."""
         compiled.prepare()
+        weighing.prepare()
         self._record = record
         self._memory = np.zeros(capacity, dtype=np.int64), np.zeros(capacity, dtype=np.int64)
 
@@ -74,16 +80,24 @@ class Lookup:
         compiled.learn(*seq.token_ids.buffer_info(), seq.num_prompt_tokens, hash(seq.cache_salt), *self._memory)
 
     def choose(
-        self, places: SequenceOf[Place], least_chance: float, costs: tuple[float, float, float], least_gain: float
+        self,
+        places: SequenceOf[Place],
+        least_chance: float,
+        costs: tuple[float, float, float],
+        least_gain: float,
+        ahead: Ahead | None = None,
     ) -> Found:
         """Guesses for each place, none behind some that are all right more rarely than `least_chance`, and how many of
-        them to verify in a step that costs so much: plain, more with drafts, more for each."""
+        them to verify in a step that costs so much: plain, more with drafts, more for each.
+
+        `ahead`: what prediction heads say of the same places; it is taken where it is likelier.
+        """
         rows, lists = _described((place.seq, (), place.limit, place.is_near_end) for place in places)
         arrays = _room(len(places), max(place.limit for place in places))
         counts = np.empty(len(places), dtype=np.int64)
         numbers = np.array([(1.0, least_chance, 0.0)] * len(places))
         gain = compiled.choose(
-            rows, numbers, lists, *self._memory, self._record.chances, KINDS, *arrays,
+            rows, numbers, lists, *self._memory, self._record.chances, KINDS, *(ahead or _SILENT), *arrays,
             np.array((*costs, least_gain)), counts,
         )  # fmt: skip
         return Found(arrays, counts.tolist(), gain)
@@ -96,7 +110,7 @@ class Lookup:
             counts.append(len(token_ids))
             tokens += token_ids
         record = self._record
-        compiled.judge(
+        weighing.judge(
             *found.arrays, np.array(tokens, dtype=np.int64), np.array(counts), DECAY, record.trials, record.chances
         )
 
@@ -108,7 +122,7 @@ class Lookup:
         rows, lists = _described((walk.seq, walk.token_ids, walk.limit, walk.is_near_end) for walk in walks)
         numbers = np.array([(walk.chance, walk.least_chance, least_next) for walk in walks])
         arrays = _room(len(walks), max(walk.limit for walk in walks))
-        compiled.look_ahead(rows, numbers, lists, *self._memory, self._record.chances, KINDS, *arrays)
+        compiled.look_ahead(rows, numbers, lists, *self._memory, self._record.chances, KINDS, *_SILENT, *arrays)
         for walk, token_ids, kinds, (count, has_ended) in zip(
             walks, *(array.tolist() for array in arrays), strict=True
         ):

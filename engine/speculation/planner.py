@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from engine.compiled.lookup import plan
+from engine.compiled.weighing import plan
 
 
 class StepCost(Protocol):

@@ -7,6 +7,9 @@ from collections.abc import Collection
 
 _KEPT_PLAIN = 7
 _KEPT_VERIFIED = 15
+_STALE_AFTER = 256
+"""Plain steps that were measured since the last verification."""
+_KEPT_OF_STALE = 2
 _READING_TOKENS = 16
 """From so many unread tokens a row, the time of drafting is counted as reading."""
 _UNKNOWN_FIXED_RATIO = 1.0
@@ -24,6 +27,12 @@ class _Recent:
 
     def add(self, value: float) -> None:
         self._values.append(value)
+        self._median = None
+
+    def keep(self, num_values: int) -> None:
+        """Forget all but the newest."""
+        while len(self._values) > num_values:
+            self._values.popleft()
         self._median = None
 
     @property
@@ -65,9 +74,13 @@ class _Curve:
 
 
 class _Verification:
-    """How many times a plain step a verifying one takes, as a line over drafts per row."""
+    """How many times a plain step a verifying one takes, as a line over drafts per row.
+
+    What was measured long ago, on a machine that was busy perhaps, is believed half, so that it is measured anew.
+    """
 
     def __init__(self) -> None:
+        self._num_plain = 0
         # Cells by power of two of the drafts per row: what was drafted in it, and the ratios measured.
         self._cells: dict[int, tuple[_Recent, _Recent]] = {}
         self._line: tuple[float, float] | None = None
@@ -75,14 +88,25 @@ class _Verification:
     def observe(self, drafts_per_row: float, ratio: float) -> None:
         cell = int(4 * drafts_per_row).bit_length()
         drafts, ratios = self._cells.setdefault(cell, (_Recent(_KEPT_VERIFIED), _Recent(_KEPT_VERIFIED)))
+        if self._num_plain >= _STALE_AFTER:
+            # A few that agree outvote what was measured before.
+            for recent in (drafts, ratios):
+                recent.keep(_KEPT_OF_STALE)
         drafts.add(drafts_per_row)
         ratios.add(ratio)
+        self._num_plain = 0
         self._line = None
+
+    def pass_plain(self) -> None:
+        """A step of as many rows was plain."""
+        self._num_plain += 1
 
     def line(self) -> tuple[float, float]:
         """(fixed, per draft and row) in plain steps, by least squares over the cells; neither is negative."""
         if self._line is None:
             self._line = _fit([(drafts.value, ratios.value - 1.0) for drafts, ratios in self._cells.values()])
+        if self._num_plain >= _STALE_AFTER:
+            return 0.5 * self._line[0], 0.5 * self._line[1]
         return self._line
 
 
@@ -96,16 +120,22 @@ class StepCosts:
     def __init__(self) -> None:
         self._plain = _Curve()
         self._round = _Curve()
+        self._ahead = _Curve()
         self._read = _Recent(_KEPT_PLAIN)
         self._verifications: dict[int, _Verification] = {}
-        self.lookup = _Cost(self, with_model=False)
+        self.lookup = _Cost(self)
         """Cost of steps whose drafts come from lookup, which takes no time to speak of."""
+        self.heads = _Cost(self, with_heads=True)
+        """Cost of steps in which prediction heads are asked."""
         self.model = _Cost(self, with_model=True)
         """Cost of steps whose drafts come from a draft model."""
 
     def observe_plain(self, num_rows: int, seconds: float) -> None:
         """A decode step without drafts."""
         self._plain.observe(num_rows, seconds)
+        verification = self._verifications.get(num_rows.bit_length())
+        if verification is not None:
+            verification.pass_plain()
 
     def observe_verification(self, num_rows: int, num_drafts: int, seconds: float) -> None:
         """A decode step with drafts, less the time in which they were made; ignored while plain steps are unknown."""
@@ -113,6 +143,14 @@ class StepCosts:
         if plain_s > 0.0:
             verification = self._verifications.setdefault(num_rows.bit_length(), _Verification())
             verification.observe(num_drafts / num_rows, seconds / plain_s)
+
+    def observe_ahead(self, num_rows: int, seconds: float) -> None:
+        """Prediction heads were asked about so many rows."""
+        self._ahead.observe(num_rows, seconds)
+
+    def ahead_s(self, num_rows: int) -> float:
+        """What asking prediction heads about so many rows takes; 0 when nothing is known."""
+        return self._ahead.at(num_rows) or 0.0
 
     def observe_drafting(self, num_rows: int, num_rounds: int, num_unread: int, seconds: float) -> None:
         """The draft model read `num_unread` tokens and made one for each of `num_rows` rows `num_rounds` times."""
@@ -147,8 +185,9 @@ class StepCosts:
 class _Cost:
     """The planner's view of the costs with one source of drafts."""
 
-    def __init__(self, costs: StepCosts, *, with_model: bool) -> None:
+    def __init__(self, costs: StepCosts, *, with_heads: bool = False, with_model: bool = False) -> None:
         self._costs = costs
+        self._with_heads = with_heads
         self._with_model = with_model
 
     def plain_s(self, num_rows: int) -> float:
@@ -156,8 +195,9 @@ class _Cost:
         return self._costs.plain_s(num_rows)
 
     def drafting_s(self, num_rows: int) -> float:
-        """What verifying anything at all adds."""
-        return self._costs.verification(num_rows)[0] * self._costs.plain_s(num_rows)
+        """What verifying anything at all adds; heads are asked about all rows at once."""
+        verifying_s = self._costs.verification(num_rows)[0] * self._costs.plain_s(num_rows)
+        return verifying_s + self._costs.ahead_s(num_rows) if self._with_heads else verifying_s
 
     def per_draft_s(self, num_rows: int) -> float:
         """What one more draft adds, its making included: all rows share a round of the draft model."""

@@ -73,11 +73,11 @@ class LoneEngine:
 
 
 @contextmanager
-def lone_engine(folder: Path, *flags: str) -> Iterator[LoneEngine]:
-    """`penstock engine` with the bundled small model, on a socket in `folder`."""
+def lone_engine(folder: Path, *flags: str, model: str = "small") -> Iterator[LoneEngine]:
+    """`penstock engine` with a bundled model, on a socket in `folder`."""
     path = folder / "engine.sock"
-    model = str(_MODELS / "penstock-small")
-    command = [sys.executable, "-m", "engine", "--model", model, "--name", "small", "--listen", f"unix:{path}"]
+    found = str(_MODELS / f"penstock-{model}")
+    command = [sys.executable, "-m", "engine", "--model", found, "--name", model, "--listen", f"unix:{path}"]
     command += ["--num-threads", "1", "--log-level", "info", *flags]
     with (folder / "engine.log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=dict(os.environ))

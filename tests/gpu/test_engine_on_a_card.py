@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from engine.bundled import model_dir
-from engine.config import CoreConfig
+from engine.config import CoreConfig, Speculation
 from engine.messages import Shutdown
 from engine.selftest.speculation import check_speculation
 from tests.engine.core.checkpoints import transformers_greedy, write_checkpoint
@@ -56,9 +56,10 @@ def test_quantized_answers_do_not_depend_on_how_steps_run(
     assert one == other
 
 
-def test_speculation_is_lossless_on_the_bundled_pair() -> None:
+@pytest.mark.parametrize("speculation", ["auto", "draft"])
+def test_speculation_is_lossless_on_the_bundled_pair(speculation: Speculation) -> None:
     config = CoreConfig(
-        model_dir=model_dir("large"), draft_model_dir=model_dir("small"), device="cuda", speculation="auto"
+        model_dir=model_dir("large"), draft_model_dir=model_dir("small"), device="cuda", speculation=speculation
     )
     assert check_speculation(config, num_samples=200, seed=1).is_lossless
 

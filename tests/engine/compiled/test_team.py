@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from engine.compiled.decoding import help_out, lead
+from engine.compiled.joint_work import help_out, lead
 from tests.engine.models.checkpoints import make_reference, save_checkpoint
 from tests.engine.models.paged import PagedRunner, Row
 
@@ -75,9 +75,9 @@ def test_a_helper_finds_the_step_that_it_is_called_for_however_late_its_caller_b
     def late(*arguments: object) -> None:
         # Long enough for whoever looks in vain to have gone back to sleep.
         deadline = time.monotonic() + 2.0
-        while not model._team._tickets[0] and time.monotonic() < deadline:
+        while not model.team._tickets[0] and time.monotonic() < deadline:
             time.sleep(0.05)
-        num_taken.append(int(model._team._tickets[0]))
+        num_taken.append(int(model.team._tickets[0]))
         lead(*arguments)
 
     monkeypatch.setattr("engine.compiled.team.lead", late)
@@ -131,5 +131,5 @@ def test_weights_that_are_given_back_leave_a_model_that_computes_as_before(runne
 
     model.release()
 
-    assert not model._keeps
+    assert not model._memory._kept
     assert (runner.prefill(second, [8]) - expected).abs().max() < 1e-4

@@ -23,6 +23,7 @@ class Steps:
         self.max_tokens = 0
         self.is_released = False
         self.threads: list[tuple[bool, int]] = []
+        self.num_threads = 0
         self._torch_s, self._compiled_s, self._fixed_s = torch_s, compiled_s, fixed_s
 
     def resize(self, num_threads: int) -> None:
@@ -31,7 +32,8 @@ class Steps:
     def release(self) -> None:
         self.is_released = True
 
-    def set_threads(self, num_tokens: int) -> None:
+    def set_threads(self, num_threads: int, num_tokens: int) -> None:
+        self.num_threads = num_threads
         self.threads.append((num_tokens <= self.max_tokens, num_tokens))
 
     def run(self, batch: ScheduledBatch) -> list[RowResult]:
@@ -62,14 +64,14 @@ def test_steps_run_compiled_as_far_as_it_is_faster(
     torch_s: float, compiled_s: float, fixed_s: float, expected: int
 ) -> None:
     steps = Steps(torch_s, compiled_s, fixed_s)
-    choose_compiled_tokens(steps, steps.run, step_of, steps.set_threads, steps.clock)
+    choose_compiled_tokens(steps, steps.run, step_of, steps.set_threads, steps.clock, num_threads=2)
     assert steps.max_tokens == expected
     assert steps.is_released == (expected == 0)
 
 
 def test_a_tie_for_one_row_does_not_take_the_gain_from_many() -> None:
     steps = Steps(0.001, 0.0005, 0.00055)  # a single row takes five percent longer, four rows a third less
-    choose_compiled_tokens(steps, steps.run, step_of, steps.set_threads, steps.clock)
+    choose_compiled_tokens(steps, steps.run, step_of, steps.set_threads, steps.clock, num_threads=2)
     assert steps.max_tokens == 64
 
 
@@ -81,7 +83,7 @@ def test_a_number_of_tokens_that_is_slower_ends_it() -> None:
             return super().run(batch)
 
     steps = Slower(0.001, 0.0002, 0.0)
-    choose_compiled_tokens(steps, steps.run, step_of, steps.set_threads, steps.clock)
+    choose_compiled_tokens(steps, steps.run, step_of, steps.set_threads, steps.clock, num_threads=2)
     assert steps.max_tokens == 4
 
 
@@ -96,7 +98,19 @@ def test_what_else_the_machine_does_at_the_start_does_not_decide_for_the_life_of
             return super().run(batch)
 
     steps = SetAside(0.001, 0.0002, 0.0)
-    choose_compiled_tokens(steps, steps.run, step_of, steps.set_threads, steps.clock)
+    choose_compiled_tokens(steps, steps.run, step_of, steps.set_threads, steps.clock, num_threads=2)
+    assert steps.max_tokens == 64
+
+
+def test_threads_that_wait_for_each_other_at_the_start_do_not_decide_either() -> None:
+    class Crowded(Steps):
+        def run(self, batch: ScheduledBatch) -> list[RowResult]:
+            if self.max_tokens and self.num_threads == 2:
+                self.clock.advance(0.02)
+            return super().run(batch)
+
+    steps = Crowded(0.001, 0.0002, 0.0)
+    choose_compiled_tokens(steps, steps.run, step_of, steps.set_threads, steps.clock, num_threads=2)
     assert steps.max_tokens == 64
 
 

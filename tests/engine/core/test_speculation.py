@@ -17,14 +17,18 @@ from engine.attention.base import KVCache
 from engine.core.drafting import Drafter, DraftRequest
 from engine.core.sample_rows import SampleRows
 from engine.core.sequence import Sequence
+from engine.models.decoder import Decoder
 from engine.models.loader import load_model
+from engine.models.prediction_heads import PredictionHeads
 from engine.sampling.sampler import Sampler
+from engine.speculation.ahead import Outlook
 from engine.speculation.draft_model import Drafted, DraftModel
 from engine.speculation.speculator import Speculator
 from engine.speculation.step_cost import StepCosts
 from tests.engine.core.checkpoints import MAX_MODEL_LEN, VOCAB_SIZE
 from tests.engine.core.drafters import RandomDrafter
 from tests.engine.core.tiny_core import BLOCK_SIZE, CPU, PROMPTS, TinyCore
+from tests.engine.models.made_up_heads import made_up_heads
 
 PARAMS: dict[str, dict[str, Any]] = {
     "greedy": {},
@@ -114,6 +118,45 @@ def test_partly_right_drafts_change_no_answer(checkpoint: Path, name: str) -> No
     assert core.answers(PROMPTS, **PARAMS[name]) == plain
     assert core.tally.accepted_tokens > 0
     assert core.tally.accepted_tokens < core.tally.drafted_tokens
+
+
+class KnowingHeads(PredictionHeads):
+    """Heads that say what they know of the answers, and something else in one place of four."""
+
+    def __init__(self, core: TinyCore, answers: list[list[int]]) -> None:
+        assert isinstance(core.model, Decoder)
+        super().__init__(made_up_heads(core.model.config.hidden_size), core.model)
+        self._answers = answers
+        self._rng = random.Random(2)
+        self.num_asked = 0
+
+    def look_ahead(self, hidden: torch.Tensor, token_ids: torch.Tensor) -> torch.Tensor:
+        logits = 0.1 * super().look_ahead(hidden, token_ids)
+        self.num_asked += 1
+        for row, token_id in enumerate(token_ids.tolist()):
+            for answer in self._answers:
+                for place in (index for index, said in enumerate(answer) if said == token_id):
+                    for head, following in enumerate(answer[place + 1 : place + 1 + self.num_heads]):
+                        logits[row, head, following if self._rng.random() < 0.75 else 5] = 50.0
+        return logits
+
+
+@pytest.mark.parametrize("name", PARAMS)
+def test_prediction_heads_change_no_answer(checkpoint: Path, name: str) -> None:
+    plain = TinyCore(checkpoint)
+    expected = plain.answers(PROMPTS, **PARAMS[name])
+    heads: list[KnowingHeads] = []
+
+    def make(core: TinyCore) -> Drafter:
+        heads.append(KnowingHeads(core, expected))
+        clock = itertools.count(0.0, 1e-5).__next__
+        outlook = Outlook(heads[0], core.runner.keep_states(), clock)
+        return Speculator(free_drafts(core), max_drafts=4, clock=clock, has_lookup=True, outlook=outlook)
+
+    core = TinyCore(checkpoint, drafter=make)
+    assert core.answers(PROMPTS, **PARAMS[name]) == expected
+    assert heads[0].num_asked > 0
+    assert core.tally.accepted_tokens > 0
 
 
 @pytest.mark.parametrize("name", PARAMS)

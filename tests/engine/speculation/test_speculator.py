@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import random
 from array import array
+from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from engine.core.batch import RowResult, ScheduledBatch, ScheduledRow
 from engine.core.drafting import DraftRequest
 from engine.core.sequence import INT64, Sequence
 from engine.messages import Add, SamplingParams
+from engine.speculation.ahead import Ahead
+from engine.speculation.guess import first_by_heads
 from engine.speculation.speculator import Speculator
 from engine.speculation.step_cost import StepCosts
 
@@ -181,3 +186,72 @@ def test_of_answers_that_are_nearly_over_nothing_is_thought() -> None:
     for _ in range(20):
         found.answer(50, [7])
     assert found.num_thought == before
+
+
+class Heads:
+    """Three heads, sure of the numbers that follow the newest token, or of others."""
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+        self.num_asked = 0
+
+    def want(self, num_rows: int, *, is_wanted: bool) -> None:
+        pass
+
+    def take_spent_s(self) -> float:
+        return 0.0
+
+    def say(self, seqs: SequenceOf[Sequence], are_near_end: SequenceOf[bool]) -> Ahead:
+        self.num_asked += 1
+        tokens = np.array([[seq.token_ids[-1] + self.offset + head for head in range(3)] for seq in seqs])
+        kinds = [
+            [first_by_heads(is_drawn=False, is_near_end=near) + 10 * head + 5 for head in range(3)]
+            for near in are_near_end
+        ]
+        return Ahead(tokens, np.array(kinds))
+
+
+def world_with_heads(offset: int, fixed: float = 0.1, each: float = 0.1) -> tuple[World, Heads]:
+    clock, heads = Clock(), Heads(offset)
+    speculator = Speculator(
+        costs(fixed, each),
+        max_drafts=6,
+        clock=clock,
+        has_lookup=True,
+        outlook=heads,  # type: ignore[arg-type]
+    )
+    return World(speculator, clock, fixed, each), heads
+
+
+def test_heads_that_are_right_make_a_text_faster_that_never_repeats() -> None:
+    found, _ = world_with_heads(offset=1)
+    found.say(list(range(100, 700)))
+    assert found.seconds < 0.45 * 600
+
+
+def test_heads_that_are_wrong_are_soon_asked_no_more() -> None:
+    found, heads = world_with_heads(offset=2)
+    found.say(list(range(100, 2100)))
+    assert found.seconds < 1.02 * 2000
+    assert heads.num_asked < 0.03 * 2000
+
+
+def test_heads_are_asked_again_when_they_might_have_become_right() -> None:
+    found, heads = world_with_heads(offset=2)
+    found.say(list(range(100, 1100)))
+    heads.offset = 1
+    before = found.num_drafted
+    found.say(list(range(2000, 4500)))
+    assert found.num_drafted - before > 1000
+
+
+def test_heads_are_not_asked_where_even_right_drafts_would_not_pay() -> None:
+    found, heads = world_with_heads(offset=1, fixed=0.3, each=0.9)
+    found.say(list(range(100, 600)))
+    assert heads.num_asked == 0
+
+
+def test_what_heads_and_text_both_know_comes_from_whoever_is_right_more_often() -> None:
+    found, _ = world_with_heads(offset=2)
+    found.say([5, 6, 7, 8, 9, 10, 11] * 60)
+    assert found.seconds < 0.6 * 420

@@ -58,3 +58,25 @@ def test_reading_a_text_is_counted_apart_from_drafting() -> None:
     costs.observe_drafting(1, num_rounds=1, num_unread=100, seconds=2.4)
     assert costs.round_s(1) == pytest.approx(0.4)
     assert costs.read_token_s == pytest.approx(0.02)
+
+
+def test_asking_heads_is_a_cost_of_the_step_whatever_it_verifies() -> None:
+    costs = measured()
+    costs.observe_ahead(1, 0.25)
+    assert costs.heads.drafting_s(1) == pytest.approx(costs.lookup.drafting_s(1) + 0.25)
+    assert costs.heads.per_draft_s(1) == pytest.approx(costs.lookup.per_draft_s(1))
+
+
+def test_what_was_measured_on_a_busy_machine_is_measured_anew() -> None:
+    costs = measured(fixed=4.0, each=1.0)
+    for _ in range(300):
+        costs.observe_plain(1, 1.0)
+    assert costs.lookup.per_draft_s(1) == pytest.approx(0.5)
+    for _ in range(3):
+        for num_drafts in (1, 4, 8):
+            costs.observe_verification(1, num_drafts, 1.2 + 0.05 * num_drafts)
+            for _ in range(300):
+                costs.observe_plain(1, 1.0)
+    costs.observe_verification(1, 4, 1.4)
+    assert costs.lookup.drafting_s(1) == pytest.approx(0.2, abs=0.02)
+    assert costs.lookup.per_draft_s(1) == pytest.approx(0.05, abs=0.01)

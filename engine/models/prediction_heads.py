@@ -1,0 +1,114 @@
+"""Heads beside a model that say which tokens come behind the next one, from what the model computed anyway.
+
+Like Medusa (T. Cai et al., "Medusa: Simple LLM Inference Acceleration Framework with Multiple Decoding Heads", 2024)
+they share the model's vocabulary projection and look ahead by one token more each; like EAGLE (Y. Li et al., 2024) they
+are told which token was chosen, which a hidden state alone does not know.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch.nn import functional
+
+from engine.models.checkpoint import CheckpointError
+from engine.models.decoder import Decoder
+
+FILE_NAME = "prediction_heads.safetensors"
+MAX_HEADS = 4
+_NAMES = ("hidden_norm", "token_norm", "gate_up", "down", "skip", "norms")
+
+
+class LooksAhead(Protocol):
+    """Says more than one token ahead what comes next."""
+
+    num_heads: int
+    """So many tokens behind the one that is known."""
+
+    def look_ahead(self, hidden: torch.Tensor, token_ids: torch.Tensor) -> torch.Tensor:
+        """float32 [N, heads, vocab]: logits of the tokens behind token_ids int64 [N], each of which was chosen from the
+        final hidden state beside it, [N, hidden]."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class HeadWeights:
+    """What the heads are made of; `width` numbers in between, H heads."""
+
+    hidden_norm: torch.Tensor
+    """[hidden]: of the hidden state."""
+    token_norm: torch.Tensor
+    """[hidden]: of the chosen token's embedding."""
+    gate_up: torch.Tensor
+    """[2 width, 2 hidden]: reads both side by side; SiLU of the first half times the second."""
+    down: torch.Tensor
+    """[H hidden, width]: a state for each head, added to a share of the hidden state."""
+    skip: torch.Tensor
+    """[H, hidden]: the shares."""
+    norms: torch.Tensor
+    """[H, hidden]: of each state, before the vocabulary."""
+
+    @property
+    def num_heads(self) -> int:
+        """Tokens that are said ahead."""
+        return self.norms.shape[0]
+
+
+def read_heads(folder: Path, hidden_size: int, *, dtype: torch.dtype, device: torch.device) -> HeadWeights | None:
+    """The heads in a model's folder; None where there are none. Raises CheckpointError where they do not fit it."""
+    path = folder / FILE_NAME
+    if not path.is_file():
+        return None
+    try:
+        with safe_open(path, framework="pt") as file:
+            found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+    except SafetensorError as error:
+        raise CheckpointError(f"{path}: {error}; train the heads anew or remove the file") from error
+    if set(found) != set(_NAMES):
+        raise CheckpointError(f"{path}: expected the tensors {', '.join(_NAMES)}, got {', '.join(sorted(found))}")
+    num_heads, width = found["norms"].shape[0], found["gate_up"].shape[0] // 2
+    if not 1 <= num_heads <= MAX_HEADS:
+        raise CheckpointError(f"{path}: expected 1 to {MAX_HEADS} heads, got {num_heads}")
+    shapes = {
+        "hidden_norm": (hidden_size,),
+        "token_norm": (hidden_size,),
+        "gate_up": (2 * width, 2 * hidden_size),
+        "down": (num_heads * hidden_size, width),
+        "skip": (num_heads, hidden_size),
+        "norms": (num_heads, hidden_size),
+    }
+    for name, shape in shapes.items():
+        if tuple(found[name].shape) != shape:
+            raise CheckpointError(f"{path}: {name}: expected {list(shape)}, got {list(found[name].shape)}")
+    return HeadWeights(**{name: tensor.to(device=device, dtype=dtype) for name, tensor in found.items()})
+
+
+class PredictionHeads:
+    """A model's heads, computed as they are written down."""
+
+    def __init__(self, weights: HeadWeights, decoder: Decoder) -> None:
+        self.weights = weights
+        self.num_heads = weights.num_heads
+        self._decoder = decoder
+
+    @torch.inference_mode()
+    def look_ahead(self, hidden: torch.Tensor, token_ids: torch.Tensor) -> torch.Tensor:
+        """float32 [N, heads, vocab] of hidden states [N, hidden] and token_ids int64 [N]."""
+        weights, eps = self.weights, self._decoder.config.rms_norm_eps
+        size = hidden.shape[1:]
+        embedded = self._decoder.embedding[token_ids]
+        inputs = torch.cat(
+            [
+                functional.rms_norm(hidden, size, weights.hidden_norm, eps),
+                functional.rms_norm(embedded, size, weights.token_norm, eps),
+            ],
+            -1,
+        )
+        gates, ups = functional.linear(inputs, weights.gate_up).chunk(2, -1)
+        states = functional.linear(functional.silu(gates) * ups, weights.down).view(-1, self.num_heads, *size)
+        states = functional.rms_norm(states + weights.skip * hidden.unsqueeze(1), size, None, eps) * weights.norms
+        return self._decoder.logits(states.flatten(0, 1)).view(hidden.shape[0], self.num_heads, -1)

@@ -1,0 +1,49 @@
+"""Prediction heads of the large bundled model at work in a real engine: fewer steps, the same answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.e2e.lone_engine import LoneEngine, lone_engine
+
+pytestmark = pytest.mark.e2e
+
+QUESTIONS = (
+    "What time do you open on Saturday?",
+    "Extract name and city as JSON: Lena Marwick from Oldford ordered two lamps.",
+    "Can I pay with a gift card?",
+    "What is 17 plus 26?",
+)
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoneEngine]:
+    with lone_engine(tmp_path_factory.mktemp("heads"), "--speculation", "auto", model="large") as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoneEngine]:
+    with lone_engine(tmp_path_factory.mktemp("plain"), "--speculation", "off", model="large") as engine:
+        yield engine
+
+
+def answer(client: httpx.Client, question: str, **fields: Any) -> str:
+    body = {"model": "large", "messages": [{"role": "user", "content": question}], "max_tokens": 48, **fields}
+    response = client.post("/v1/chat/completions", json=body)
+    assert response.status_code == 200, response.text
+    return str(response.json()["choices"][0]["message"]["content"])
+
+
+def test_questions_never_asked_before_are_answered_in_fewer_steps(engine: LoneEngine, plain: LoneEngine) -> None:
+    with engine.client() as client, plain.client() as plain_client:
+        for fields in ({"temperature": 0}, {"temperature": 0.8, "seed": 3}):
+            for question in QUESTIONS:
+                assert answer(client, question, **fields) == answer(plain_client, question, **fields)
+    drafted = engine.metric("engine_speculation_drafted_tokens_total")
+    assert engine.metric("engine_speculation_accepted_tokens_total") > 0.5 * drafted > 0
+    assert plain.metric("engine_speculation_drafted_tokens_total") == 0
