@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -15,6 +15,20 @@ Cause = Literal[
 DropReason = Literal["not_ready", "ejected", "full", "already_tried", "too_late"]
 
 
+class Ranked(Protocol):
+    """What the candidates that passed every filter were weighed by, worked out when somebody looks."""
+
+    @property
+    def scores(self) -> Mapping[str, Mapping[str, float]]:
+        """As the decision's."""
+        ...
+
+    @property
+    def totals(self) -> Mapping[str, float]:
+        """As the decision's."""
+        ...
+
+
 class Decision(msgspec.Struct, frozen=True):
     """Which deployment answers, and why. Every candidate that was looked at is either in `dropped` or in `scores`."""
 
@@ -22,11 +36,19 @@ class Decision(msgspec.Struct, frozen=True):
     """None when every candidate was dropped."""
     policy: str
     dropped: Mapping[str, DropReason]
-    scores: Mapping[str, Mapping[str, float]]
-    """Candidate → scorer → score in [0, 1], before weighting."""
-    totals: Mapping[str, float]
-    """Candidate → weighted mean of its scores, in [0, 1]."""
+    ranked: Ranked | None = None
+    """None when every candidate was dropped."""
     cause: Cause = "first"
+
+    @property
+    def scores(self) -> Mapping[str, Mapping[str, float]]:
+        """Candidate → scorer → score in [0, 1], before weighting."""
+        return {} if self.ranked is None else self.ranked.scores
+
+    @property
+    def totals(self) -> Mapping[str, float]:
+        """Candidate → weighted mean of its scores, in [0, 1]."""
+        return {} if self.ranked is None else self.ranked.totals
 
     @property
     def reason(self) -> str:

@@ -83,8 +83,9 @@ class OutputForecast:
         """An answer had `num_tokens`."""
         # Instead of fading every count, new ones weigh more; brought back before the numbers grow out of hand.
         weight = self._total * (1.0 / self._DECAY - 1.0)
-        weight = max(weight, 1.0)
-        place = bisect_left(self._BOUNDS, max(num_tokens, 1.0))
+        if weight < 1.0:
+            weight = 1.0
+        place = bisect_left(self._BOUNDS, num_tokens)  # less than one counts as one
         if not self._counts[place]:
             insort(self._filled, place)
         self._counts[place] += weight
@@ -177,7 +178,7 @@ class DrainRate:
 
     def leave(self, now: float, units: float, *, is_last: bool) -> None:
         """`units` left; `is_last` when nothing waits any more."""
-        busy_s = max(now - (now if self._at is None else self._at), 0.0)
+        busy_s = 0.0 if self._at is None or now < self._at else now - self._at
         kept = math.exp(-busy_s / self._window_s)
         self.units = kept * self.units + units
         self.busy_s = kept * self.busy_s + busy_s
@@ -201,7 +202,7 @@ class ForecastError:
 
     def observe(self, forecast: float, measured: float) -> None:
         """Compare one forecast with what came."""
-        self._errors.append(abs(forecast - measured) / max(measured, _TINY))
+        self._errors.append(abs(forecast - measured) / (measured if measured > _TINY else _TINY))
 
     def quantile(self, share: float) -> float | None:
         """The error that `share` of the last forecasts stayed within; None before the first."""

@@ -40,9 +40,8 @@ class SpeedGain:
     def observe(self, now: float, ratio: float) -> None:
         """`ratio`: measured over what the model said without the gain."""
         log = self._log_at(now)
-        surprise = math.log(max(ratio, 1e-6)) - log
-        surprise = min(max(surprise, -_MAX_LOG_RATIO), _MAX_LOG_RATIO)
-        self._log = min(max(log + _GAIN_STEP * surprise, -_MAX_LOG_GAIN), _MAX_LOG_GAIN)
+        surprise = math.log(ratio if ratio > 1e-6 else 1e-6) - log
+        self._log = _within(_MAX_LOG_GAIN, log + _GAIN_STEP * _within(_MAX_LOG_RATIO, surprise))
         self._factor = _believed(self._log)
         self._at = now
 
@@ -53,6 +52,13 @@ class SpeedGain:
     def _log_at(self, now: float) -> float:
         idle_s = now - self._at
         return self._log * math.exp(-idle_s / self._decay_s) if idle_s > _FRESH_S and self._log else self._log
+
+
+def _within(bound: float, value: float) -> float:
+    """The value, or where it is beyond the bound on either side, that."""
+    if value > bound:
+        return bound
+    return value if value > -bound else -bound
 
 
 def _believed(log: float) -> float:
@@ -86,8 +92,8 @@ class TtftModel:
         """The first token came `seconds` after a request with these features was sent."""
         plain_s = self._regression.predict(features)
         if plain_s > 0.0:
-            missed = abs(math.log(max(seconds, _TINY_S) / (plain_s * self.gain.value(now))))
-            self.error += _ERROR_STEP * (min(missed, _MAX_LOG_RATIO) - self.error)
+            ratio = (seconds if seconds > _TINY_S else _TINY_S) / (plain_s * self.gain.value(now))
+            self.error += _ERROR_STEP * (abs(_within(_MAX_LOG_RATIO, math.log(ratio))) - self.error)
             self.gain.observe(now, seconds / plain_s)
         self._regression.observe(features, seconds, plain_s)
 

@@ -17,7 +17,7 @@ from routing_policies.filters.untried import Untried
 from routing_policies.pickers.base import Picker
 from routing_policies.pickers.best import Best
 from routing_policies.pickers.proportional import Proportional
-from routing_policies.ranking import Ranking, Totals, Weighing
+from routing_policies.ranking import Ranking, Weighing
 from routing_policies.scorers.affinity import Affinity
 from routing_policies.scorers.base import Explaining, Scorer
 from routing_policies.scorers.canary import CanaryShare
@@ -119,7 +119,7 @@ class Profile:
             else:
                 dropped[view.id] = reason
         if not kept:
-            return Decision(deployment=None, policy=self.name, dropped=dropped, scores={}, totals={})
+            return Decision(deployment=None, policy=self.name, dropped=dropped)
         return self._choose(kept, dropped, attempt, rng)
 
     def decide_among(self, views: Sequence[DeploymentView], attempt: Attempt, rng: random.Random) -> Decision:
@@ -137,7 +137,7 @@ class Profile:
         ranking = Ranking(self.weighing, views, attempt)
         chosen = ranking.leader() if self.takes_best else self.picker.pick(ranking.totals, rng)
         cause: Cause = "first" if self.explaining is None else self._cause(chosen, views, attempt)
-        return Decision(chosen, self.name, dropped, ranking, Totals(ranking), cause)
+        return Decision(chosen, self.name, dropped, ranking, cause)
 
     def _cause(self, chosen: str, views: Sequence[DeploymentView], attempt: Attempt) -> Cause:
         """What the scorer that counts most says of the one that was chosen."""

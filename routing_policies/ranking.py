@@ -3,9 +3,11 @@ somebody looks at the decision, and of most nobody does."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from operator import add, mul
 from typing import Final
+
+import msgspec
 
 from routing_policies.scorers.base import Scorer
 from routing_policies.views import Attempt, DeploymentView
@@ -33,26 +35,24 @@ class Weighing:
         """Of each scorer its place, itself, its weight and what those after it weigh together; the heaviest first."""
 
 
-class Ranking(Mapping[str, Mapping[str, float]]):
-    """Candidates in the route's order, for one attempt: candidate → scorer → score, when somebody looks."""
+class Ranking(msgspec.Struct, eq=False):
+    """Candidates in the route's order, for one attempt."""
 
-    __slots__ = ("_attempt", "_columns", "_totals", "_views", "_weighing")
-
-    def __init__(self, weighing: Weighing, views: Sequence[DeploymentView], attempt: Attempt) -> None:
-        self._weighing = weighing
-        self._views = views
-        self._attempt = attempt
-        self._columns: list[list[float] | None] = [None] * len(weighing.scorers)
-        self._totals: dict[str, float] | None = None
+    weighing: Weighing
+    views: Sequence[DeploymentView]
+    attempt: Attempt
+    _columns: dict[int, list[float]] = {}
+    """By a scorer's place what it said of each candidate, of those that were asked."""
+    _totals: dict[str, float] | None = None
 
     def leader(self) -> str:
         """Who has the highest total, of equal ones the first. The scorers that count most are asked first, and the
         others only while they could still bring another to the front."""
-        views, attempt, columns = self._views, self._attempt, self._columns
+        views, attempt, columns = self.views, self.attempt, self._columns
         if len(views) == 1:
             return views[0].id
         sums: list[float] = []
-        for place, scorer, weight, left in self._weighing.by_weight:
+        for place, scorer, weight, left in self.weighing.by_weight:
             column = columns[place] = scorer.scores(views, attempt)
             parts = [weight * score for score in column]
             sums = list(map(add, sums, parts)) if sums else parts
@@ -63,64 +63,34 @@ class Ranking(Mapping[str, Mapping[str, float]]):
         return max(totals, key=totals.__getitem__)
 
     @property
-    def candidates(self) -> list[str]:
-        """Their ids."""
-        return [view.id for view in self._views]
+    def scores(self) -> Mapping[str, Mapping[str, float]]:
+        """Of each candidate its score from each scorer."""
+        names = self.weighing.names
+        rows = zip(*self._all_columns(), strict=True)
+        return {view.id: dict(zip(names, row, strict=True)) for view, row in zip(self.views, rows, strict=True)}
 
     @property
-    def columns(self) -> list[list[float]]:
-        """Of each scorer, its scores in the order of the candidates."""
-        columns = self._columns
-        for place, scorer in enumerate(self._weighing.scorers):
-            if columns[place] is None:
-                columns[place] = scorer.scores(self._views, self._attempt)
-        return [column for column in columns if column is not None]
-
-    @property
-    def totals(self) -> dict[str, float]:
+    def totals(self) -> Mapping[str, float]:
         """Of each candidate the weighted mean of its scores."""
         if self._totals is None:
-            weights, whole = self._weighing.weights, self._weighing.whole
+            weights, whole = self.weighing.weights, self.weighing.whole
             found = self._totals = {}
-            for candidate, row in zip(self.candidates, zip(*self.columns, strict=True), strict=True):
+            for view, row in zip(self.views, zip(*self._all_columns(), strict=True), strict=True):
                 total = sum(map(mul, weights, row)) / whole
-                assert 0.0 <= total <= 1.0001, f"a score of {candidate} is out of range: {row}"
-                found[candidate] = total if total < 1.0 else 1.0  # rounding may leave a crumb above a whole
+                assert 0.0 <= total <= 1.0001, f"a score of {view.id} is out of range: {row}"
+                found[view.id] = total if total < 1.0 else 1.0  # rounding may leave a crumb above a whole
         return self._totals
 
-    def __getitem__(self, candidate: str) -> Mapping[str, float]:
-        try:
-            row = self.candidates.index(candidate)
-        except ValueError:
-            raise KeyError(candidate) from None
-        return {name: column[row] for name, column in zip(self._weighing.names, self.columns, strict=True)}
+    def __eq__(self, other: object) -> bool:
+        """What they tell counts, not who has looked."""
+        if not isinstance(other, Ranking):
+            return NotImplemented
+        return self.scores == other.scores and self.totals == other.totals
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.candidates)
-
-    def __len__(self) -> int:
-        return len(self._views)
-
-    def __repr__(self) -> str:
-        return repr(dict(self))
-
-
-class Totals(Mapping[str, float]):
-    """Candidate → weighted mean of its scores, when somebody looks."""
-
-    __slots__ = ("_ranking",)
-
-    def __init__(self, ranking: Ranking) -> None:
-        self._ranking = ranking
-
-    def __getitem__(self, candidate: str) -> float:
-        return self._ranking.totals[candidate]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._ranking)
-
-    def __len__(self) -> int:
-        return len(self._ranking)
-
-    def __repr__(self) -> str:
-        return repr(dict(self))
+    def _all_columns(self) -> list[list[float]]:
+        """Of each scorer, its scores in the order of the candidates."""
+        columns = self._columns
+        for place, scorer in enumerate(self.weighing.scorers):
+            if place not in columns:
+                columns[place] = scorer.scores(self.views, self.attempt)
+        return [columns[place] for place in range(len(columns))]

@@ -55,8 +55,10 @@ class NonNegativeRegression:
         """Learn from one sample, `target` > 0; `predicted` is what `predict` says of it, where it was asked already."""
         if predicted is None:
             predicted = self.predict(features)
-        target = min(target, _OUTLIER_RATIO * predicted) if self._num_samples >= _MIN_SAMPLES else target
-        unit = 1.0 / max(predicted, target, _TINY)
+        if target > _OUTLIER_RATIO * predicted and self._num_samples >= _MIN_SAMPLES:
+            target = _OUTLIER_RATIO * predicted
+        size = target if target > predicted else predicted
+        unit = 1.0 / (size if size > _TINY else _TINY)
         gram, moments = self._gram, self._moments
         # Instead of fading every sum, new samples weigh more: a feature that is 0 then costs nothing.
         weight = self._weight = self._weight / self._decay

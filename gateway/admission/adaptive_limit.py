@@ -64,7 +64,8 @@ class _Window:
         self._num += 1
         self._measured_s += measured_s
         self._expected_s += expected_s
-        self.peak = max(self.peak, float(tokens_out))
+        if tokens_out > self.peak:
+            self.peak = float(tokens_out)
         age_s = now - self._since
         return (self._num >= MIN_SAMPLES and age_s >= WINDOW_S) or age_s >= MAX_WINDOW_S
 

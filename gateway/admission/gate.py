@@ -78,10 +78,10 @@ class Gate:
         if not has_target and (not claim.lane.is_full or rules.on_overload == _SHED_ONLY):
             return Admitted(request, claim)
         now = self._clock()
-        looks = self._lookout.look(now, planned, ask, is_stream=request.stream)
+        looks = self._lookout.look(now, planned, ask, request.stream)
         form, best = Form(request, ask, (planned,)), looks.best
         if best is None:
-            best = self._lookout.coming(now, planned, ask, is_stream=request.stream)
+            best = self._lookout.coming(now, planned, ask, request.stream)
             if best is None:  # nobody is fit: the router says so, or finds a fallback
                 return Admitted(request, claim)
             looks = Outlooks(best, _NOBODY, planned)  # it waits for the start, if that is in time
@@ -113,7 +113,7 @@ class Gate:
         best: Outlook | None = None
         late = _NOBODY
         for planned in form.routes:
-            found = self._lookout.look(now, planned, form.ask, is_stream=form.request.stream)
+            found = self._lookout.look(now, planned, form.ask, form.request.stream)
             late |= found.too_late
             if found.best is not None and (best is None or found.best.is_better_than(best)):
                 best = found.best

@@ -87,7 +87,8 @@ class Overrun:
             return
         if now <= claim.ttft_by:
             faded = (self.ratio - 1.0) * math.exp((self._noted_at - now) / FADING_S)
-            self.ratio = max(1.0 + faded - MISSES * _OVERRUN_UP, 1.0)
+            lowered = 1.0 + faded - MISSES * _OVERRUN_UP
+            self.ratio = lowered if lowered > 1.0 else 1.0
             self._noted_at = now
         elif claim.arrived_at >= self._raised_at:
             self._raised_at = self._noted_at = now
@@ -150,7 +151,7 @@ class LaneShare:
         self._trickle = 0.0
         """What has come back while too much was out, as far as it goes out again."""
 
-    def open(self, claim: Claim, now: float) -> int:
+    def open(self, claim: Claim, is_long: bool, now: float) -> int:
         """One more is out; what its prompt counts while it is unread."""
         tenant, by_tenant = claim.tenant, self.by_tenant
         self.in_flight += 1
@@ -163,7 +164,7 @@ class LaneShare:
         if len(by_tenant) > 1:
             self.shared_until = now + SHARED_S
         self._load = _SHARED_LOAD if now < self.shared_until else 1.0
-        return self.paces[claim.is_long].send(now, claim.prompt_tokens)
+        return self.paces[is_long].send(now, claim.prompt_tokens)
 
     def close(self, claim: Claim, tokens: int) -> None:
         """One came back."""

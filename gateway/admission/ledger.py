@@ -144,10 +144,10 @@ class Ledger:
                 return share, waiter
         return None
 
-    def open(self, share: LaneShare, claim: Claim, now: float) -> int:
+    def open(self, share: LaneShare, claim: Claim, is_long: bool, now: float) -> int:
         """One more permit is out; what its prompt counts while it is unread."""
         self.in_flight += 1
-        return share.open(claim, now)
+        return share.open(claim, is_long, now)
 
     def close(self, share: LaneShare, claim: Claim, tokens: int) -> None:
         """A permit that counted `tokens` is out no more."""

@@ -128,7 +128,7 @@ class Limiter:
                 return None
         if not ledger.may_start(share, claim.tenant, is_long, now):
             return None
-        return Permit(self, claim, granted_at=now, unread=ledger.open(share, claim, now))
+        return Permit(self, claim, claim.tokens, now, ledger.open(share, claim, is_long, now))
 
     async def acquire(self, claim: Claim) -> Permit:
         """A permit, after waiting if need be; raises Shed when there is no room to wait or time runs out."""
@@ -181,7 +181,7 @@ class Limiter:
         if refused is not None:
             raise refused
         granted_at = self._clock()
-        return Permit(self, claim, granted_at=granted_at, waited_s=granted_at - now, unread=waiter.unread)
+        return Permit(self, claim, claim.tokens, granted_at, waiter.unread, granted_at - now)
 
     def _enqueue(self, share: LaneShare, waiter: Waiter) -> None:
         if not share.queue.num_waiting:
@@ -238,7 +238,7 @@ class Limiter:
             share.spent += share.lane.stride * waiter.tokens
             share.note_granted(now)
             ledger.note_waited(share, waiter, now)
-            waiter.unread = ledger.open(share, waiter.claim, now)
+            waiter.unread = ledger.open(share, waiter.claim, waiter.is_long, now)
             waiter.granted.set_result(None)
 
     def _close(self, share: LaneShare, claim: Claim, tokens: int, unread: int) -> None:

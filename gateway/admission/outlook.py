@@ -94,35 +94,35 @@ class Lookout:
     def __init__(self) -> None:
         self._turn = 0
 
-    def look(self, now: float, planned: PlannedRoute, ask: Ask, *, is_stream: bool) -> Outlooks:
+    def look(self, now: float, planned: PlannedRoute, ask: Ask, is_stream: bool) -> Outlooks:
         """The outlooks of the route's candidates that are fit, in the route's order where the first takes all."""
         few = planned.few(now, ask)
         if few is not None:
-            found = self._look_at_few(now, planned, few, ask, is_stream=is_stream)
+            found = self._look_at_few(now, planned, few, ask, is_stream)
             if found.is_in_time:
                 return found
-        return self._look_around(now, planned, ask, is_stream=is_stream)
+        return self._look_around(now, planned, ask, is_stream)
 
-    def coming(self, now: float, planned: PlannedRoute, ask: Ask, *, is_stream: bool) -> Outlook | None:
+    def coming(self, now: float, planned: PlannedRoute, ask: Ask, is_stream: bool) -> Outlook | None:
         """Where nobody is ready: the outlook of the first that will be, of the route or its fallbacks; None where
         nobody says that it is starting."""
         start = planned.next_start(now)
         if start is None:
             return None
-        found = next(_outlooks(now, (start.option,), ask, is_stream=is_stream))
+        found = next(_outlooks(now, (start.option,), ask, is_stream))
         wait_s = start.left_s + found.wait_s
         ratio = lateness(now, ask.claim, wait_s, wait_s + found.made.seconds, wait_s + found.service_s)
         return msgspec.structs.replace(found, wait_s=wait_s, is_in_time=ratio <= 1.0, start_s=start.left_s)
 
     def _look_at_few(
-        self, now: float, planned: PlannedRoute, few: list[Candidate], ask: Ask, *, is_stream: bool
+        self, now: float, planned: PlannedRoute, few: list[Candidate], ask: Ask, is_stream: bool
     ) -> Outlooks:
         """At those of many that the router would look at: it is then spared that."""
         best: Outlook | None = None
         late: list[str] = []
         seen: list[Seen] = []
         last_but_one = few[-2] if len(few) > NUM_DRAWN else None
-        for found in _outlooks(now, few, ask, is_stream=is_stream):
+        for found in _outlooks(now, few, ask, is_stream):
             option = found.option
             if found.is_in_time:
                 seen.append((option, option.view_of(ask, found.price, found.wait_s, found.made)))
@@ -135,7 +135,7 @@ class Lookout:
                 break
         return Outlooks(best, frozenset(late) if late else _NOBODY, planned, tuple(seen))
 
-    def _look_around(self, now: float, planned: PlannedRoute, ask: Ask, *, is_stream: bool) -> Outlooks:
+    def _look_around(self, now: float, planned: PlannedRoute, ask: Ask, is_stream: bool) -> Outlooks:
         """At one after the other, up to a bound; with many the router looks again."""
         options = planned.options
         num, takes_first = len(options), planned.profile.takes_first
@@ -147,7 +147,7 @@ class Lookout:
         best: Outlook | None = None
         late: list[str] = []
         fit = (option for option in options if option.live.is_ready and option.live.health.is_fit)
-        for found in _outlooks(now, fit, ask, is_stream=is_stream):
+        for found in _outlooks(now, fit, ask, is_stream):
             if not found.is_in_time:
                 late.append(found.option.live.id)
             if best is None or found.is_better_than(best):
@@ -157,7 +157,7 @@ class Lookout:
         return Outlooks(best, frozenset(late) if late else _NOBODY, planned)
 
 
-def _outlooks(now: float, options: Iterable[Candidate], ask: Ask, *, is_stream: bool) -> Iterator[Outlook]:
+def _outlooks(now: float, options: Iterable[Candidate], ask: Ask, is_stream: bool) -> Iterator[Outlook]:
     """Of one candidate after the other, as far as somebody wants to know."""
     # What is the same for all of them comes first; few helpers, for the rest runs for each that is looked at.
     claim, held_tokens, wanted_tpot_s = ask.claim, ask.held_tokens, ask.tpot_slo_s

@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Protocol
 
+import msgspec
+
 from gateway.admission.claim import Claim
 
 
@@ -24,23 +26,18 @@ class PermitOwner(Protocol):
         ...
 
 
-class Permit:
+class Permit(msgspec.Struct, eq=False):
     """Leave the `with` block, or call `release`, and the unit is free again; a second release does nothing."""
 
-    __slots__ = ("_owner", "claim", "granted_at", "tokens", "unread", "waited_s")
-
-    def __init__(
-        self, owner: PermitOwner, claim: Claim, *, granted_at: float = 0.0, waited_s: float = 0.0, unread: int = 0
-    ) -> None:
-        self._owner: PermitOwner | None = owner
-        self.claim = claim
-        self.tokens = claim.tokens
-        """What is counted for it now."""
-        self.unread = unread
-        """What its prompt counts until its first token; 0: it came, or is not awaited."""
-        self.granted_at = granted_at
-        self.waited_s = waited_s
-        """Seconds the request stood in the queue."""
+    _owner: PermitOwner | None
+    claim: Claim
+    tokens: int
+    """What is counted for it now."""
+    granted_at: float = 0.0
+    unread: int = 0
+    """What its prompt counts until its first token; 0: it came, or is not awaited."""
+    waited_s: float = 0.0
+    """Seconds the request stood in the queue."""
 
     @property
     def is_released(self) -> bool:

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from gateway.admission.slice import Needs, Slice
-    from gateway.admission.tenant_quota import TenantQuota
+import msgspec
 
-_bucket_of: Final = attrgetter("bucket")
+from gateway.admission.slice import Needs, Slice
 
 
-class Reservation:
+class Held(Protocol):
+    """Whose units are held."""
+
+    def ended(self) -> None:
+        """A reservation has ended."""
+        ...
+
+
+class Reservation(msgspec.Struct, eq=False):
     """Ends with `settle` or `cancel`, whichever comes first; a second end does nothing."""
 
-    __slots__ = ("_buckets", "_needs", "_quota", "_slices")
-
-    def __init__(self, quota: TenantQuota, slices: tuple[Slice, ...], needs: Needs) -> None:
-        self._quota: TenantQuota | None = quota
-        self._slices = slices
-        self._needs = needs
-        self._buckets = list(map(_bucket_of, slices))
+    _quota: Held | None
+    _slices: tuple[Slice, ...]
+    _buckets: list[int]
+    """Of each slice the one that the units were taken from."""
+    _needs: Needs
 
     @property
     def is_open(self) -> bool:

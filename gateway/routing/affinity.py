@@ -93,16 +93,19 @@ class AffinityIndex:
     def note(self, prefix: Prefix, session: int | None, deployment: str) -> None:
         """The request was sent there."""
         holders = self._holders
-        alone = (deployment,)
+        before: tuple[str, ...] | None = None
+        alone: tuple[str, ...] = (deployment,)
+        after = alone
         for cut, _ in prefix:
             known = holders.get(cut)
             if known is None:
                 holders[cut] = alone
                 continue
             holders.move_to_end(cut)
-            if known[0] != deployment:
-                others = [other for other in known if other != deployment]
-                holders[cut] = (deployment, *others[: MAX_HOLDERS - 1])
+            if known is not before:  # cuts that led to the same go on doing so
+                before, after = known, _headed_by(deployment, known)
+            if known is not after:
+                holders[cut] = after
         while len(holders) > self._max_entries:
             holders.popitem(last=False)
         if session is not None:
@@ -128,6 +131,14 @@ class AffinityIndex:
     def last_of(self, session: int | None) -> str | None:
         """Who answered the session's last request."""
         return None if session is None else self._sessions.get(session)
+
+
+def _headed_by(deployment: str, holders: tuple[str, ...]) -> tuple[str, ...]:
+    """The holders once the request went to this one."""
+    if holders[0] == deployment:
+        return holders
+    others = [other for other in holders if other != deployment]
+    return (deployment, *others[: MAX_HOLDERS - 1])
 
 
 def session_of(request: ChatRequest, tenant: str) -> int | None:

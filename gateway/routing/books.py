@@ -138,7 +138,8 @@ class Books:
         queue.note_begun(flight)
         self.num_pending -= 1
         self.rows += 1
-        self.most_rows = max(self.most_rows, self.rows)
+        if self.rows > self.most_rows:
+            self.most_rows = self.rows
 
     def end(self, flight: Flight, now: float) -> None:
         """It is over, wherever it was."""

@@ -171,7 +171,9 @@ class DeploymentForecast:
     def note_sent(self, now: float, price: Price, *, lane: str = DEFAULT_LANE, is_stream: bool = True) -> Flight:
         """A request goes out."""
         uncached, books, made = price.uncached_tokens, self._books, self._sampled
-        room = min(self._sample_room + (now - self._sent_at) / SAMPLE_GAP_S, SAMPLE_BURST)
+        room = self._sample_room + (now - self._sent_at) / SAMPLE_GAP_S
+        if room > SAMPLE_BURST:
+            room = SAMPLE_BURST
         is_sample = room >= 1.0
         self._sample_room, self._sent_at = room - is_sample, now
         if is_sample or is_stream:
@@ -351,7 +353,8 @@ class DeploymentForecast:
         if late_ratio > _OVERDUE_RATIO:  # who is next in the lane waits far longer than was forecast: this one will too
             seconds *= late_ratio
         if self._peak.peak > _OVERDUE_RATIO:
-            latest_ratio = max(latest_ratio, self._peak.value(now, floor=1.0))
+            peak = self._peak.value(now, 1.0)
+            latest_ratio = peak if peak > latest_ratio else latest_ratio
         return TtftForecast(
             now,
             lane,

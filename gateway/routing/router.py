@@ -112,7 +112,7 @@ class Router:
         prefix, session = prefix_of(request, tenant), session_of(request, tenant)
         held: dict[str, int] = {}
         if chars := affinity.held_chars(prefix):
-            per_char = price.prompt_tokens / max(prefix[-1][1], 1)
+            per_char = price.prompt_tokens / (prefix[-1][1] or 1)
             for name, num_chars in chars.items():
                 live = self._deployments.get(name)
                 if live is not None:

@@ -220,4 +220,4 @@ def test_a_limit_below_one_is_refused() -> None:
 
 
 def test_a_permit_tells_how_long_it_was_waited_for() -> None:
-    assert Permit(limiter(1), Claim(Lane("a")), waited_s=1.5).waited_s == 1.5
+    assert Permit(limiter(1), Claim(Lane("a")), 1, waited_s=1.5).waited_s == 1.5

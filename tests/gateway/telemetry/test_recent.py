@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import pytest
 
 from gateway.telemetry.recent import RecentRequests
 from gateway.telemetry.record import CacheResult, Neighbourhood, RequestRecord, Usage
 from gateway.timeline import Outcome, Stage
 from routing_policies.decision import Decision
+
+
+class Told(NamedTuple):
+    """What a decision was made by."""
+
+    scores: dict[str, dict[str, float]]
+    totals: dict[str, float]
 
 
 def finished(number: int, **fields: object) -> RequestRecord:
@@ -61,8 +70,7 @@ def test_a_request_is_explained_stage_by_stage_with_its_decision_and_neighbour(r
         deployment="large",
         policy="scored",
         dropped={"spare": "not_ready"},
-        scores={"large": {"latency": 0.8}, "small": {"latency": 0.25}},
-        totals={"large": 0.8, "small": 0.25},
+        ranked=Told({"large": {"latency": 0.8}, "small": {"latency": 0.25}}, {"large": 0.8, "small": 0.25}),
     )
     near = Neighbourhood(entry_id="req_0", similarity=0.93, chance_right=0.9, floor=0.99, served=False, why="chance")
     recent.note(finished(1, decisions=(decision,), neighbour=near, trimmed=(("minify", 12),)))
