@@ -11,6 +11,18 @@ _TINY: Final = 1e-9
 TINY_BUSY_S: Final = _TINY
 """Less busy time says nothing of a rate."""
 
+_BYTES_KEPT: Final = 0.98
+"""Of what was learned of bytes and tokens, what is kept with each request."""
+
+_BOUNDS: Final = tuple(2 ** (step / 4) for step in range(4 * 20 + 1))
+"""Of the histogram of answers' lengths."""
+_MIDDLES: Final = tuple(upper * 2 ** (-1 / 8) for upper in (*_BOUNDS, _BOUNDS[-1]))
+"""Of each count the length that it stands for."""
+_NEW_PART: Final = 1.0 / 0.99 - 1.0
+"""What a new answer counts beside all others: they fade."""
+_REFRESH_EVERY: Final = 8
+_MAX_MEANS: Final = 64
+
 
 class BytesPerToken:
     """How many bytes of a request make one prompt token, for one tenant and model: learned from what engines count."""
@@ -19,7 +31,6 @@ class BytesPerToken:
 
     PRIOR: Final = 4.0
     """Bytes a token of English text, before anything was seen."""
-    _DECAY: Final = 0.98
 
     def __init__(self) -> None:
         self._weight = self._bytes = self._tokens = self._squares = self._cross = 0.0
@@ -29,7 +40,7 @@ class BytesPerToken:
         """A request of `num_bytes` was counted as `num_tokens`; nonsense is ignored."""
         if num_bytes < 1 or num_tokens < 1:
             return
-        kept = self._DECAY
+        kept = _BYTES_KEPT
         weight = 1.0 / num_tokens**2  # errors count in proportion to the prompt
         self._weight = kept * self._weight + weight
         self._bytes = kept * self._bytes + weight * num_bytes
@@ -62,15 +73,11 @@ class OutputForecast:
 
     PRIOR_TOKENS: Final = 256.0
     """Of a route that has not answered yet."""
-    _BOUNDS: Final = tuple(2 ** (step / 4) for step in range(4 * 20 + 1))
-    _DECAY: Final = 0.99
     _PRIOR_WEIGHT: Final = 2.0
-    _REFRESH_EVERY: Final = 8
-    _MAX_MEANS: Final = 64
 
     def __init__(self) -> None:
-        self._counts = [0.0] * (len(self._BOUNDS) + 1)
-        prior = bisect_left(self._BOUNDS, self.PRIOR_TOKENS)
+        self._counts = [0.0] * (len(_BOUNDS) + 1)
+        prior = bisect_left(_BOUNDS, self.PRIOR_TOKENS)
         self._counts[prior] = self._PRIOR_WEIGHT
         self._filled = [prior]
         """Where counts are not 0, in order."""
@@ -82,16 +89,16 @@ class OutputForecast:
     def observe(self, num_tokens: float) -> None:
         """An answer had `num_tokens`."""
         # Instead of fading every count, new ones weigh more; brought back before the numbers grow out of hand.
-        weight = self._total * (1.0 / self._DECAY - 1.0)
+        weight = self._total * _NEW_PART
         if weight < 1.0:
             weight = 1.0
-        place = bisect_left(self._BOUNDS, num_tokens)  # less than one counts as one
+        place = bisect_left(_BOUNDS, num_tokens)  # less than one counts as one
         if not self._counts[place]:
             insort(self._filled, place)
         self._counts[place] += weight
         self._total += weight
         self._num_new += 1
-        if self._num_new >= self._REFRESH_EVERY or len(self._means) > self._MAX_MEANS:
+        if self._num_new >= _REFRESH_EVERY or len(self._means) > _MAX_MEANS:
             self._num_new = 0
             self._means.clear()
         if self._total > 1e9:
@@ -121,15 +128,11 @@ class OutputForecast:
 
     def _upper_of(self, share: float) -> float:
         left = share * self._total
-        for count, upper in zip(self._counts, self._BOUNDS, strict=False):
+        for count, upper in zip(self._counts, _BOUNDS, strict=False):
             left -= count
             if left <= 0.0:
                 return upper
-        return self._BOUNDS[-1]
-
-
-_MIDDLES: Final = tuple(upper * 2 ** (-1 / 8) for upper in (*OutputForecast._BOUNDS, OutputForecast._BOUNDS[-1]))
-"""Of each count the length that it stands for."""
+        return _BOUNDS[-1]
 
 
 class PeakEwma:

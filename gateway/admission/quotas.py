@@ -10,7 +10,7 @@ from gateway.admission.quota_rules import Tariff, rules_of
 from gateway.admission.reservation import Reservation
 from gateway.admission.tenant_quota import TenantQuota, Wall
 from gateway.store.base import Store
-from gateway.telemetry.record import Place, RequestRecord
+from gateway.telemetry.record import HandedOver, Place, RequestRecord
 from gateway.timeline import Clock, Outcome
 from routing_policies.document import Policy
 from routing_policies.price import Price
@@ -97,8 +97,14 @@ class Quotas:
             used = (0, 0)
         if outcome is Outcome.CACHED:
             used = (0, 0)
-        nano = self._tariff.nano((record.deployment,), *used) + self._nano_left(record)
-        reservation.settle(sum(used) + _tokens_left(record), nano)
+        prompt_tokens, output_tokens = used
+        tokens, nano = (
+            prompt_tokens + output_tokens,
+            self._tariff.nano((record.deployment,), prompt_tokens, output_tokens),
+        )
+        if record.handed_over is not None:
+            tokens, nano = tokens + _tokens_left(record.handed_over), nano + self._nano_left(record)
+        reservation.settle(tokens, nano)
 
     def _nano_left(self, record: RequestRecord) -> int:
         """What the answer cost that a cascade left for another."""
@@ -123,10 +129,5 @@ class Quotas:
         await asyncio.gather(*(quota.give_all_back() for quota in self))
 
 
-def _tokens_left(record: RequestRecord) -> int:
-    left = record.handed_over
-    return 0 if left is None else left.usage.prompt_tokens + left.usage.completion_tokens
-
-
-def _has_used_nothing(record: RequestRecord) -> bool:
-    return record.outcome is Outcome.SHED or record.attempts == 0 or record.place in _NOT_STARTED
+def _tokens_left(left: HandedOver) -> int:
+    return left.usage.prompt_tokens + left.usage.completion_tokens

@@ -21,9 +21,8 @@ class Reservation(msgspec.Struct, eq=False):
     """Ends with `settle` or `cancel`, whichever comes first; a second end does nothing."""
 
     _quota: Held | None
-    _slices: tuple[Slice, ...]
-    _buckets: list[int]
-    """Of each slice the one that the units were taken from."""
+    _taken: list[tuple[Slice, int]]
+    """From where the units are: each slice, and which of its buckets."""
     _needs: Needs
 
     @property
@@ -54,7 +53,7 @@ class Reservation(msgspec.Struct, eq=False):
         if quota is None:
             return
         needs = self._needs
-        for part, bucket in zip(self._slices, self._buckets, strict=True):
+        for part, bucket in self._taken:
             units = needs[part.unit] - used[part.unit]
             if units:
                 part.give_back(bucket, units)

@@ -172,15 +172,15 @@ class TenantQuota:
             if part.left < needs[part.unit] or now >= part.until:
                 return None
         is_low = in_flight.now + 1 >= in_flight.held and in_flight.limit is not None
-        buckets = []
+        taken = []
         for part in slices:
-            buckets.append(part.bucket)
+            taken.append((part, part.bucket))
             part.left -= needs[part.unit]
             if part.left < part.low or now >= part.renew_at:
                 is_low = True
         in_flight.now += 1
         self._used_at = now
-        reservation = Reservation(self, slices, buckets, needs)
+        reservation = Reservation(self, taken, needs)
         if is_low and now >= self._prefetch_at and self._asking is None:
             self._prefetch_at = now + PREFETCH_PAUSE_S
             self._ask_soon(ahead=True)
