@@ -51,6 +51,7 @@ class CompiledHeads:
             return self._heads.look_ahead(hidden, token_ids)
         embedded = self._embedded[:num_tokens]
         torch.index_select(model.decoder.embedding, 0, token_ids, out=embedded)
+        model.make_room()
         logits = torch.empty(num_tokens, self.num_heads, model.config.vocab_size)
         step = model.step
         step["work"] = AHEAD_WORK

@@ -147,6 +147,14 @@ class CompiledModel:
         self.team.run()
         return logits
 
+    def make_room(self) -> None:
+        """Have room for each thread that may take part, for work that comes before a step."""
+        if self._scratch.shape[0] < self.team.max_threads:
+            self._reserve(1, _KEYS)
+            self.step["normed"] = self._normed.data_ptr()
+            self.step["scratch"] = self._scratch.data_ptr()
+            self.step["scratch_size"] = self._scratch.shape[1]
+
     def _groups_of(self, context: ForwardContext) -> torch.Tensor:
         """Each row's tokens in groups of a few: first token, number, row; int64 [groups, 3]."""
         starts = context.query_starts

@@ -68,3 +68,24 @@ def test_steps_between_looks_are_what_they_are_without(tmp_path: Path) -> None:
     runner.prefill(Row([1, 2, 3]), [3])
     heads.look_ahead(torch.randn(3, SIZE), torch.tensor([1, 2, 3]))
     assert torch.equal(runner.prefill(Row([5, 6, 7, 8]), [4]), expected)
+
+
+def test_threads_that_joined_since_the_last_step_have_room_of_their_own(tmp_path: Path) -> None:
+    model, _, heads = opened(tmp_path, 1, 3)
+    hidden, token_ids = torch.randn(21, SIZE), torch.randint(0, 100, (21,))
+    expected = heads.look_ahead(hidden, token_ids)
+    model.resize(4)
+    for _ in range(50):
+        assert torch.equal(heads.look_ahead(hidden, token_ids), expected)
+    model.close()
+
+
+def test_heads_are_asked_before_any_step(tmp_path: Path) -> None:
+    folder = save_checkpoint(make_reference("qwen3", hidden_size=SIZE, vocab_size=100), tmp_path)
+    runner = PagedRunner(folder, compiled_threads=2)
+    assert isinstance(runner.model, CompiledModel)
+    heads = CompiledHeads(runner.model, PredictionHeads(made_up_heads(SIZE), runner.model.decoder))
+    hidden, token_ids = torch.randn(2, SIZE), torch.tensor([4, 5])
+    first = heads.look_ahead(hidden, token_ids)
+    runner.prefill(Row([1, 2, 3]), [3])
+    assert torch.equal(heads.look_ahead(hidden, token_ids), first)
