@@ -1,35 +1,15 @@
 """Trains one of the two models: `python -m engine.bundled.train --model large --out DIR --resume`."""
 
 import argparse
-import signal
-import threading
-import time
+from functools import partial
 from pathlib import Path
 
 import torch
 
 from engine.bundled.plan import PHASES, Plan
+from engine.bundled.run import run, work_together
 from engine.bundled.team import Team
 from engine.bundled.trainer import Trainer
-
-
-def run(trainer: Trainer, folder: Path, save_every_s: float, *, is_first: bool = True) -> None:
-    """Train until the plan is done or a SIGTERM asks to stop; the first process prints and saves."""
-    stop = threading.Event()
-    signal.signal(signal.SIGTERM, lambda _signal, _frame: stop.set())
-    saved_at = time.monotonic()
-    loss = 0.0
-    while not trainer.is_stopping and not trainer.plan.is_done(trainer.step, trainer.elapsed_s):
-        loss += trainer.advance(wants_stop=stop.is_set())
-        if trainer.step % 50 == 0:
-            if is_first:
-                print(_progress(trainer, loss / 50), flush=True)
-            loss = 0.0
-        if is_first and time.monotonic() - saved_at > save_every_s:
-            trainer.save(folder)
-            saved_at = time.monotonic()
-    if is_first:
-        trainer.save(folder)
 
 
 def _progress(trainer: Trainer, loss: float) -> str:
@@ -62,7 +42,7 @@ def _work(rank: int, options: argparse.Namespace) -> None:
         trainer.grow_from(options.grow_from)
     elif options.start_from is not None:
         trainer.start_from(options.start_from)
-    run(trainer, options.out, options.save_every_s, is_first=rank == 0)
+    run(trainer, options.out, options.save_every_s, partial(_progress, trainer), is_first=rank == 0)
 
 
 def _phases(text: str) -> tuple[tuple[str, int], ...]:
@@ -92,15 +72,7 @@ def _options() -> argparse.Namespace:
 def main() -> None:
     """Command line of the training."""
     options = _options()
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "meeting").unlink(missing_ok=True)
-    context = torch.multiprocessing.get_context("spawn")
-    helpers = [context.Process(target=_work, args=(rank, options)) for rank in range(1, options.processes)]
-    for helper in helpers:
-        helper.start()
-    _work(0, options)
-    for helper in helpers:
-        helper.join()
+    work_together(_work, options, options.out, options.processes)
 
 
 if __name__ == "__main__":

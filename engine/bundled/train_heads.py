@@ -1,10 +1,9 @@
 """Trains a finished model's prediction heads: `python -m engine.bundled.train_heads --model DIR --out DIR --resume`."""
 
 import argparse
-import signal
-import threading
 import time
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from engine.bundled.batches import Batches, Encoder
 from engine.bundled.forward import hidden_states
 from engine.bundled.heads import Heads, Memory, following
 from engine.bundled.plan import Plan
+from engine.bundled.run import run, work_together, write_state
 from engine.bundled.team import Team
 
 _MATRIX_LR = 0.01
@@ -77,7 +77,6 @@ class HeadTrainer:
 
     def save(self, folder: Path) -> None:
         """Write the checkpoint, atomically, and the heads as the engine reads them."""
-        folder.mkdir(parents=True, exist_ok=True)
         state = {
             "plan": asdict(self.plan),
             "step": self.step,
@@ -85,9 +84,7 @@ class HeadTrainer:
             "heads": self.heads.state_dict(),
             "optimizers": [optimizer.state_dict() for optimizer in self._optimizers],
         }
-        partial = folder / "heads.pt.partial"
-        torch.save(state, partial)
-        partial.replace(folder / "heads.pt")
+        write_state(state, folder / "heads.pt")
         self.heads.export(folder)
 
     def restore(self, folder: Path) -> None:
@@ -99,23 +96,8 @@ class HeadTrainer:
             optimizer.load_state_dict(saved)
 
 
-def run(trainer: HeadTrainer, folder: Path, save_every_s: float, *, is_first: bool = True) -> None:
-    """Train until the plan is done or a SIGTERM asks to stop; the first process prints and saves."""
-    stop = threading.Event()
-    signal.signal(signal.SIGTERM, lambda _signal, _frame: stop.set())
-    saved_at = time.monotonic()
-    loss = 0.0
-    while not trainer.is_stopping and not trainer.plan.is_done(trainer.step, trainer.elapsed_s):
-        loss += trainer.advance(wants_stop=stop.is_set())
-        if trainer.step % 50 == 0:
-            if is_first:
-                print(f"step {trainer.step} loss {loss / 50:.4f} {trainer.elapsed_s:.0f} s", flush=True)
-            loss = 0.0
-        if is_first and time.monotonic() - saved_at > save_every_s:
-            trainer.save(folder)
-            saved_at = time.monotonic()
-    if is_first:
-        trainer.save(folder)
+def _progress(trainer: HeadTrainer, loss: float) -> str:
+    return f"step {trainer.step} loss {loss:.4f} {trainer.elapsed_s:.0f} s"
 
 
 def _work(rank: int, options: argparse.Namespace) -> None:
@@ -137,7 +119,7 @@ def _work(rank: int, options: argparse.Namespace) -> None:
     )
     if options.resume and (options.out / "heads.pt").exists():
         trainer.restore(options.out)
-    run(trainer, options.out, options.save_every_s, is_first=rank == 0)
+    run(trainer, options.out, options.save_every_s, partial(_progress, trainer), is_first=rank == 0)
 
 
 def _options() -> argparse.Namespace:
@@ -161,15 +143,7 @@ def _options() -> argparse.Namespace:
 def main() -> None:
     """Command line of the training."""
     options = _options()
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "meeting").unlink(missing_ok=True)
-    context = torch.multiprocessing.get_context("spawn")
-    helpers = [context.Process(target=_work, args=(rank, options)) for rank in range(1, options.processes)]
-    for helper in helpers:
-        helper.start()
-    _work(0, options)
-    for helper in helpers:
-        helper.join()
+    work_together(_work, options, options.out, options.processes)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from engine.bundled.export import export
 from engine.bundled.forward import hidden_states
 from engine.bundled.grow import grow
 from engine.bundled.plan import MATRIX_LR, OTHER_LR, Plan
+from engine.bundled.run import write_state
 from engine.bundled.team import Team
 
 
@@ -64,7 +65,6 @@ class Trainer:
 
     def save(self, folder: Path) -> None:
         """Write the checkpoint, atomically, and the model in Hugging Face layout."""
-        folder.mkdir(parents=True, exist_ok=True)
         state = {
             "plan": asdict(self.plan),
             "step": self.step,
@@ -73,9 +73,7 @@ class Trainer:
             "model": self.model.state_dict(),
             "optimizers": [optimizer.state_dict() for optimizer in self._optimizers],
         }
-        partial = folder / "state.pt.partial"
-        torch.save(state, partial)
-        partial.replace(folder / "state.pt")
+        write_state(state, folder / "state.pt")
         export(self.model, self.tokenizer, folder / "model")
 
     def restore(self, folder: Path) -> None:
