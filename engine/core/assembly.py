@@ -84,6 +84,8 @@ def build_core(
         heads = load_heads(config, model, machine)
         # Heads say as much for less, so both would only be in each other's way.
         draft_model = load_draft_model(config, model, machine) if heads is None else None
+        if heads is not None and config.draft_model_dir is not None:
+            logger.info("the model has prediction heads: its draft model is only asked with --speculation draft")
         max_model_len = _model_len(config, model)
     if standby is not None and not has_fast_memory:
         config = standby.wait(config)

@@ -47,8 +47,6 @@ def load_heads(config: CoreConfig, model: Model, machine: Machine) -> LooksAhead
     weights = read_heads(config.model_dir, model.config.hidden_size, dtype=machine.dtype, device=machine.device)
     if weights is None:
         return None
-    if config.draft_model_dir is not None:
-        logger.info("the draft model is not asked: the model has prediction heads; --speculation draft asks it instead")
     if isinstance(model, Decoder):
         return PredictionHeads(weights, model)
     if isinstance(model, CompiledSteps):
