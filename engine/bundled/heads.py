@@ -6,7 +6,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch.nn import functional
 
-from engine.models.prediction_heads import FILE_NAME
+from engine.models.prediction_heads import FILE_NAME, HeadWeights
 
 EPSILON = 1e-6
 HEAD_WEIGHTS = (1.0, 0.8, 0.6, 0.5)
@@ -41,18 +41,8 @@ class Heads(torch.nn.Module):
 
     def forward(self, hidden: torch.Tensor, token_ids: torch.Tensor) -> torch.Tensor:
         """Logits [N, heads, vocab] of hidden states [N, hidden] and the tokens [N] chosen from them."""
-        size = hidden.shape[1:]
-        hidden = hidden.float()
-        inputs = torch.cat(
-            [
-                functional.rms_norm(hidden, size, self.hidden_norm, EPSILON),
-                functional.rms_norm(self._embedding[token_ids], size, self.token_norm, EPSILON),
-            ],
-            -1,
-        )
-        gates, ups = functional.linear(inputs, self.gate_up).chunk(2, -1)
-        states = functional.linear(functional.silu(gates) * ups, self.down).view(-1, self.num_heads, *size)
-        states = functional.rms_norm(states + self.skip * hidden.unsqueeze(1), size, None, EPSILON) * self.norms
+        weights = HeadWeights(**dict(self.named_parameters()))
+        states = weights.states(hidden.float(), self._embedding[token_ids], EPSILON)
         return functional.linear(states, self._embedding)
 
     def loss(self, hidden: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:

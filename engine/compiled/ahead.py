@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from engine.compiled.arithmetic import add_scaled, normalise, project
 from engine.compiled.compiler import compiled
-from engine.compiled.decoding import gate_chunk
+from engine.compiled.decoding import gate_phase, logits_phase
 from engine.compiled.tickets import CHUNK, PHASE_BYTES, chunks, finish, take, wait
 
 AHEAD_PHASES = 3
@@ -42,13 +42,7 @@ def run_ahead(model, step, tickets, thread):
     scratch = step.scratch + 4 * thread * step.scratch_size
     phase = tickets
     _read(model, step, normed)
-    num_chunks = chunks(ahead.gate_up.num_outputs // 2)
-    chunk = take(phase)
-    while chunk < num_chunks:
-        gate_chunk(ahead.gate_up, tokens, normed, chunk, step.ahead_gated, scratch)
-        finish(phase)
-        chunk = take(phase)
-    wait(phase, num_chunks)
+    gate_phase(ahead.gate_up, tokens, normed, step.ahead_gated, phase, scratch)
     phase += PHASE_BYTES
     num_chunks = chunks(ahead.down.num_outputs)
     chunk = take(phase)
@@ -61,12 +55,4 @@ def run_ahead(model, step, tickets, thread):
     for state in range(num_states):
         at, norm = 4 * state * size, ahead.norms + 4 * (state % ahead.num_heads) * size
         normalise(step.ahead_states + at, norm, normed + at, 1, size, model.epsilon)
-    num_chunks = chunks(model.head.num_outputs)
-    chunk = take(phase)
-    while chunk < num_chunks:
-        first = chunk * CHUNK
-        count = min(CHUNK, model.head.num_outputs - first)
-        project(model.head, first, count, normed, num_states, step.logits + 4 * first, model.head.num_outputs)
-        finish(phase)
-        chunk = take(phase)
-    wait(phase, num_chunks)
+    logits_phase(model.head, normed, num_states, step.logits, phase)

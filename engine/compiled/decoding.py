@@ -143,7 +143,7 @@ def _add_phase(projection, inputs, step, phase, scratch):
 
 
 @compiled
-def gate_chunk(gate_up, tokens, normed, chunk, gated, scratch):
+def _gate_chunk(gate_up, tokens, normed, chunk, gated, scratch):
     """A chunk of silu(gate) * up."""
     size = gate_up.num_outputs // 2
     first = chunk * CHUNK
@@ -154,6 +154,18 @@ def gate_chunk(gate_up, tokens, normed, chunk, gated, scratch):
     for token in range(tokens):
         out = gated + 4 * (token * size + first)
         gate(scratch + 4 * token * CHUNK, ups + 4 * token * CHUNK, out, count)
+
+
+@compiled
+def gate_phase(gate_up, tokens, normed, gated, phase, scratch):
+    """One thread's part of silu(gate) * up."""
+    num_chunks = chunks(gate_up.num_outputs // 2)
+    chunk = take(phase)
+    while chunk < num_chunks:
+        _gate_chunk(gate_up, tokens, normed, chunk, gated, scratch)
+        finish(phase)
+        chunk = take(phase)
+    wait(phase, num_chunks)
 
 
 @compiled
@@ -185,27 +197,21 @@ def run_layers(model, layers, step, tickets, thread):
         _add_phase(layer.output, step.attended, step, phase, scratch)
         phase += PHASE_BYTES
         normalise(step.residual, layer.mlp_norm, normed, tokens, hidden, model.epsilon)
-        num_chunks = chunks(model.intermediate_size)
-        chunk = take(phase)
-        while chunk < num_chunks:
-            gate_chunk(layer.gate_up, tokens, normed, chunk, step.gated, scratch)
-            finish(phase)
-            chunk = take(phase)
-        wait(phase, num_chunks)
+        gate_phase(layer.gate_up, tokens, normed, step.gated, phase, scratch)
         phase += PHASE_BYTES
         _add_phase(layer.down, step.gated, step, phase, scratch)
         phase += PHASE_BYTES
 
 
 @compiled
-def run_head(head, step, tickets):
-    """One thread's part of the logits of hidden states."""
+def logits_phase(head, inputs, num_rows, logits, phase):
+    """One thread's part of the logits [rows, vocabulary] of normed states."""
     num_chunks = chunks(head.num_outputs)
-    chunk = take(tickets)
+    chunk = take(phase)
     while chunk < num_chunks:
         first = chunk * CHUNK
         count = min(CHUNK, head.num_outputs - first)
-        project(head, first, count, step.hidden, step.num_tokens, step.logits + 4 * first, head.num_outputs)
-        finish(tickets)
-        chunk = take(tickets)
-    wait(tickets, num_chunks)
+        project(head, first, count, inputs, num_rows, logits + 4 * first, head.num_outputs)
+        finish(phase)
+        chunk = take(phase)
+    wait(phase, num_chunks)

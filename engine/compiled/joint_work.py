@@ -5,7 +5,7 @@ from __future__ import annotations
 from engine.compiled.ahead import run_ahead
 from engine.compiled.arithmetic import integers, normalise
 from engine.compiled.compiler import compiled
-from engine.compiled.decoding import run_head, run_layers
+from engine.compiled.decoding import logits_phase, run_layers
 from engine.compiled.intrinsics import fetch_add, load_acquire, relax
 from engine.compiled.layout import GENERATION, LAYERS_WORK, LOGITS_WORK, NUM_AWAKE, NUM_INSIDE
 
@@ -16,7 +16,7 @@ def _part(model, layers, step, tickets, thread):
     if step.work == LAYERS_WORK:
         run_layers(model, layers, step, tickets, thread)
     elif step.work == LOGITS_WORK:
-        run_head(model.head, step, tickets)
+        logits_phase(model.head, step.hidden, step.num_tokens, step.logits, tickets)
     else:
         run_ahead(model, step, tickets, thread)
 

@@ -57,6 +57,21 @@ class HeadWeights:
         """Tokens that are said ahead."""
         return self.norms.shape[0]
 
+    def states(self, hidden: torch.Tensor, embedded: torch.Tensor, epsilon: float) -> torch.Tensor:
+        """Each head's state [N, H, hidden], ready for the vocabulary, of hidden states and the chosen tokens'
+        embeddings, both [N, hidden]."""
+        size = hidden.shape[1:]
+        inputs = torch.cat(
+            [
+                functional.rms_norm(hidden, size, self.hidden_norm, epsilon),
+                functional.rms_norm(embedded, size, self.token_norm, epsilon),
+            ],
+            -1,
+        )
+        gates, ups = functional.linear(inputs, self.gate_up).chunk(2, -1)
+        states = functional.linear(functional.silu(gates) * ups, self.down).view(-1, self.num_heads, *size)
+        return functional.rms_norm(states + self.skip * hidden.unsqueeze(1), size, None, epsilon) * self.norms
+
 
 def read_heads(folder: Path, hidden_size: int, *, dtype: torch.dtype, device: torch.device) -> HeadWeights | None:
     """The heads in a model's folder; None where there are none. Raises CheckpointError where they do not fit it."""
@@ -98,17 +113,6 @@ class PredictionHeads:
     @torch.inference_mode()
     def look_ahead(self, hidden: torch.Tensor, token_ids: torch.Tensor) -> torch.Tensor:
         """float32 [N, heads, vocab] of hidden states [N, hidden] and token_ids int64 [N]."""
-        weights, eps = self.weights, self._decoder.config.rms_norm_eps
-        size = hidden.shape[1:]
         embedded = self._decoder.embedding[token_ids]
-        inputs = torch.cat(
-            [
-                functional.rms_norm(hidden, size, weights.hidden_norm, eps),
-                functional.rms_norm(embedded, size, weights.token_norm, eps),
-            ],
-            -1,
-        )
-        gates, ups = functional.linear(inputs, weights.gate_up).chunk(2, -1)
-        states = functional.linear(functional.silu(gates) * ups, weights.down).view(-1, self.num_heads, *size)
-        states = functional.rms_norm(states + weights.skip * hidden.unsqueeze(1), size, None, eps) * weights.norms
+        states = self.weights.states(hidden, embedded, self._decoder.config.rms_norm_eps)
         return self._decoder.logits(states.flatten(0, 1)).view(hidden.shape[0], self.num_heads, -1)
