@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from random import Random
 from statistics import median
 
 from loadtests.client import Address, clock
@@ -30,17 +31,24 @@ Task = Sequence[Sequence[object]]
 Seconds = dict[str, dict[int, list[float]]]
 """By side and prompt, of every time that it was asked."""
 
+_FLAGS = {
+    "on": ("--speculation", "auto"),
+    "off": ("--speculation", "off"),
+    "control": ("--speculation", "off"),
+}
+"""Of each side. What two engines without drafts differ by is what a ratio beside one of them may be wrong by."""
+
 
 @dataclass(slots=True)
 class _Cell:
-    """One task at one batch size: what both sides took for each prompt, for the same answers."""
+    """One task at one batch size: what every side took for each prompt, for the same answers."""
 
-    decode_s: Seconds = field(default_factory=lambda: {"on": defaultdict(list), "off": defaultdict(list)})
-    whole_s: Seconds = field(default_factory=lambda: {"on": defaultdict(list), "off": defaultdict(list)})
+    decode_s: Seconds = field(default_factory=lambda: {side: defaultdict(list) for side in _FLAGS})
+    whole_s: Seconds = field(default_factory=lambda: {side: defaultdict(list) for side in _FLAGS})
 
     @property
     def ratio(self) -> float:
-        """Decode tokens per second, on over off; the answers are equal, so times are enough."""
+        """Decode tokens per second, on over both others; the answers are equal, so times are enough."""
         return _ratio(self.decode_s)
 
     @property
@@ -48,21 +56,30 @@ class _Cell:
         """The same with queue and prefill."""
         return _ratio(self.whole_s)
 
+    @property
+    def control_ratio(self) -> float:
+        """Decode tokens per second of two engines that differ in nothing."""
+        return _usual(self.decode_s["off"]) / _usual(self.decode_s["control"])
+
 
 def _ratio(seconds: Seconds) -> float:
-    """Of the usual time for each prompt, all prompts together: a hiccup of the machine shows in neither."""
-    on, off = (sum(median(times) for times in seconds[side].values()) for side in ("on", "off"))
-    return off / on
+    plain = {prompt: times + seconds["control"][prompt] for prompt, times in seconds["off"].items()}
+    return _usual(plain) / _usual(seconds["on"])
+
+
+def _usual(times_of: Mapping[int, Sequence[float]]) -> float:
+    """The usual time for each prompt, all prompts together: a hiccup of the machine does not show."""
+    return sum(median(times) for times in times_of.values())
 
 
 async def measure_speculation(setting: Setting) -> Finding:
-    """Two engines that differ in nothing else, asked in turn."""
+    """Engines that differ in nothing else, asked in turn."""
     async with Workbench() as bench:
         tasks = await _read_tasks(bench, setting.seed)
         flags = setting.flags("--max-num-rows", str(max(_BATCHES)))
         engines = {
-            "on": (await start_engine(bench, setting.model, *flags, "--speculation", "auto", name="on")).address,
-            "off": (await start_engine(bench, setting.model, *flags, "--speculation", "off", name="off")).address,
+            side: (await start_engine(bench, setting.model, *flags, *more, name=side)).address
+            for side, more in _FLAGS.items()
         }
         cells = await _measure(engines, tasks, setting.seconds)
         drafted = await metric(engines["on"], "engine_speculation_drafted_tokens_total")
@@ -92,6 +109,7 @@ async def _measure(
 ) -> dict[tuple[str, int], _Cell]:
     """Cells by task and batch size. Each round takes the next prompts of every task."""
     cells: dict[tuple[str, int], _Cell] = {}
+    sides, orders = list(engines), Random(0)
     end_at = clock() + seconds
     number = 0
     while number <= _MIN_ROUNDS or clock() < end_at:
@@ -99,7 +117,7 @@ async def _measure(
             first = number * max(_BATCHES) % len(prompts)
             group = list(islice(_from(prompts, first), max(_BATCHES)))
             for batch in _BATCHES:
-                found = await _compare(engines, group, batch, "on" if number % 2 else "off")
+                found = await _compare(engines, group, batch, orders.sample(sides, len(sides)))
                 if number:  # in the first round the engines learn what drafts are worth
                     _note(cells.setdefault((task, batch), _Cell()), first, found)
         number += 1
@@ -111,9 +129,10 @@ def _from(prompts: Task, start: int) -> Task:
     return [*prompts[start:], *prompts[:start]]
 
 
-async def _compare(engines: Mapping[str, Address], group: Task, batch: int, first: str) -> dict[str, list[PlainAnswer]]:
-    """The same prompts to both sides: one at a time in turn, or so many at once. Raises ProcessFailed."""
-    order = [first, "off" if first == "on" else "on"]
+async def _compare(
+    engines: Mapping[str, Address], group: Task, batch: int, order: Sequence[str]
+) -> dict[str, list[PlainAnswer]]:
+    """The same prompts to all sides: one at a time in turn, or so many at once. Raises ProcessFailed."""
     found: dict[str, list[PlainAnswer]] = {name: [] for name in order}
     for start in range(0, len(group), batch):
         for name in order:
@@ -142,6 +161,8 @@ def _finding(cells: Mapping[tuple[str, int], _Cell], drafted: float, accepted: f
         "speculation_worst_ratio": cells[worst].ratio,
         "speculation_worst_cell": f"{worst[0]} b{worst[1]}",
         "speculation_worst_whole_ratio": min(cell.whole_ratio for cell in cells.values()),
+        "speculation_control_low_ratio": min(cell.control_ratio for cell in cells.values()),
+        "speculation_control_high_ratio": max(cell.control_ratio for cell in cells.values()),
         "speculation_drafted_tokens": int(drafted),
         "speculation_accepted_tokens": int(accepted),
     }
@@ -150,10 +171,12 @@ def _finding(cells: Mapping[tuple[str, int], _Cell], drafted: float, accepted: f
     times = [len(asked) for cell in cells.values() for asked in cell.decode_s["on"].values()]
     notes = [
         "speculation: decode time of the engine's stage record, off over on, the same greedy answers to held-out "
-        f"prompts asked {min(times)} to {max(times)} times in turn, the median of each; whole: queue and prefill too"
+        f"prompts asked {min(times)} to {max(times)} times in turn, the median of each; whole: queue and prefill too; "
+        "control: of two engines without drafts"
     ]
     notes += [
-        f"speculation {task:<10} b{batch}: {cell.ratio:.3f} (whole {cell.whole_ratio:.3f})"
+        f"speculation {task:<10} b{batch}: {cell.ratio:.3f} "
+        f"(whole {cell.whole_ratio:.3f}, control {cell.control_ratio:.3f})"
         for (task, batch), cell in cells.items()
     ]
     return Finding(results=results, notes=notes)

@@ -40,3 +40,7 @@ class Drafter(Protocol):
     def ended(self, seq: Sequence) -> None:
         """Learn from an answer that came to its end."""
         ...
+
+    def rest(self) -> None:
+        """Nothing is to be computed: what was put off may be done."""
+        ...

@@ -83,7 +83,10 @@ class StepLoop:
     def run(self) -> None:
         """Until Shutdown. Raises FrontGoneError when the front is gone, CoreBrokenError when computing is hopeless."""
         while True:
-            self._receive(wait=not self._scheduler.has_work)
+            is_idle = not self._scheduler.has_work
+            if is_idle and self._drafter is not None:
+                self._drafter.rest()
+            self._receive(wait=is_idle)
             if self._is_stopping:
                 return
             self._step()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections import deque
 
 _KEPT = 16
@@ -49,5 +49,8 @@ class _Lengths:
         self.in_order: list[int] = []
 
     def add(self, length: int) -> None:
-        self._recent.append(length)
-        self.in_order = sorted(self._recent)
+        recent, in_order = self._recent, self.in_order
+        if len(recent) == recent.maxlen:
+            del in_order[bisect_left(in_order, recent[0])]
+        recent.append(length)
+        insort(in_order, length)

@@ -23,6 +23,7 @@ class RandomDrafter:
         self._rng = rng
         self._vocab_size = vocab_size
         self.num_steps = 0
+        self.num_rests = 0
 
     def wants(self, seqs: SequenceOf[Sequence]) -> bool:
         """Always."""
@@ -45,3 +46,7 @@ class RandomDrafter:
 
     def ended(self, seq: Sequence) -> None:
         """Nothing is learned."""
+
+    def rest(self) -> None:
+        """Count rests."""
+        self.num_rests += 1

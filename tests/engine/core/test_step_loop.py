@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import msgspec
 import pytest
 
@@ -10,6 +12,7 @@ from engine.core.inbox import FrontGoneError, Received
 from engine.core.load_meter import LoadMeter
 from engine.core.step_loop import CoreBrokenError, StepLoop
 from engine.messages import Abort, Add, SeqOutput, Shutdown, StepReport, ToCore
+from tests.engine.core.drafters import RandomDrafter
 from tests.engine.core.fakes import FakeClock, FakeCore, FakeModel, greedy, make_add
 
 
@@ -86,6 +89,13 @@ def test_requests_are_answered_and_the_loop_waits_when_idle() -> None:
     assert harness.text(2) == greedy([3], 2)
     assert harness.inbox.num_waits == 3
     assert len(harness.reports) == 5
+
+
+def test_what_a_drafter_put_off_is_done_before_every_wait_and_between_no_steps() -> None:
+    harness = Harness({0: [make_add(1, [1, 2], 3)], 6: [make_add(2, [3], 2)]})
+    harness.loop._drafter = drafter = RandomDrafter(lambda request: [], random.Random(1))
+    harness.loop.run()
+    assert drafter.num_steps > drafter.num_rests == harness.inbox.num_waits == 3
 
 
 def test_an_abort_frees_within_the_step_and_is_reported() -> None:

@@ -14,6 +14,7 @@ from engine.core.drafting import DraftRequest
 from engine.core.sequence import INT64, Sequence
 from engine.messages import Add, SamplingParams
 from engine.speculation.ahead import Ahead
+from engine.speculation.allowance import Allowance
 from engine.speculation.guess import first_by_heads
 from engine.speculation.speculator import Speculator
 from engine.speculation.step_cost import StepCosts
@@ -186,6 +187,32 @@ def test_of_answers_that_are_nearly_over_nothing_is_thought() -> None:
     for _ in range(20):
         found.answer(50, [7])
     assert found.num_thought == before
+
+
+def test_looking_in_vain_takes_a_small_share_of_the_time_however_long_a_look_takes() -> None:
+    found = world()
+    found.speculator._prospects.thinking = Allowance(0.01, 1000.0)
+    found.clock.each = 0.1
+    for number in range(300):
+        found.answer(50, [1000 + 2 * number, 1001 + 2 * number])
+    # What a look takes is found out by two looks at the clock, of which the second one goes on as well.
+    assert 0.0 < found.clock.now < 2 * 0.011 * found.seconds
+
+
+def test_an_answer_that_ends_while_there_is_no_time_is_remembered_when_there_is() -> None:
+    found = world()
+    text = list(range(200, 220))
+    ended = answer_that_begins_with(60)
+    ended.token_ids.extend(array(INT64, text))
+    found.speculator._prospects.thinking.spend(1.0)
+    found.speculator.ended(ended)
+    found.seq = answer_that_begins_with(60)
+    found.say(text)
+    assert found.num_drafted == 0
+    found.speculator.rest()
+    found.seq = answer_that_begins_with(60)
+    found.say(text)
+    assert found.num_drafted > 10
 
 
 class Heads:

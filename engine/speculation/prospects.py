@@ -1,0 +1,175 @@
+"""In which steps looking for drafts may pay, told before any is looked for: from few looks at what is already known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Sequence as SequenceOf
+from dataclasses import dataclass
+from typing import Literal
+
+from engine.core.sequence import Sequence
+from engine.speculation.allowance import Allowance
+from engine.speculation.answer_kinds import AnswerKinds
+from engine.speculation.answer_lengths import AnswerLengths
+from engine.speculation.guard import Guard
+from engine.speculation.planner import StepCost, plan_drafts
+from engine.speculation.step_cost import StepCosts
+
+Source = Literal["lookup", "heads", "model"]
+
+MIN_GAIN = 1.2
+"""Expected gain from which a step speculates, for forecasts err."""
+FEW_TOKENS = 3
+"""Of answers with so few tokens to come guesses are judged apart."""
+_PLAIN_EVERY = 64
+"""While speculation pays, one step in so many is plain, so that it is known what plain steps cost now."""
+_THINKING_RATIO = 0.01
+"""Share of decode steps' time that may go into drafts that come to nothing; what drafts gain is added to it."""
+_MOST_SAVED_S = 0.001
+"""Longest that is saved up for thinking."""
+_HOPED_CHANCES: dict[Source, tuple[float, ...]] = {"lookup": (0.98,) * 8, "heads": (0.85, 0.75, 0.75)}
+"""Of texts that were said before, and of heads where they are good."""
+_HOPE_FOR = 256
+"""Steps until that is worked out anew."""
+_FEWEST_TOKENS = 2
+"""Expected yet where it is worth looking for drafts: a last one is sampled anyway."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prospect:
+    """What may be asked about a step."""
+
+    expected: list[float]
+    """Tokens each row is expected to say yet; 0 where looking for drafts would not pay."""
+    may_look_up: bool
+    may_look_ahead: bool
+    may_ask: bool
+    thinking_s: float = 0.0
+    """What finding that out took."""
+
+
+class Prospects:
+    """Judges steps by their rows, by how the rows' answers began and by how long such answers get.
+
+    All that comes to nothing, this judging included, is paid from a share of the time that decode steps take.
+    """
+
+    def __init__(
+        self,
+        costs: StepCosts,
+        clock: Callable[[], float],
+        *,
+        has_lookup: bool,
+        has_heads: bool,
+        has_model: Callable[[], bool],
+    ) -> None:
+        """`has_model`: whether there is a draft model that works."""
+        self.thinking = Allowance(_THINKING_RATIO, _MOST_SAVED_S)
+        self.kinds = AnswerKinds()
+        self._costs = costs
+        self._clock = clock
+        self._has_lookup = has_lookup
+        self._has_heads = has_heads
+        self._has_model = has_model
+        self._lengths = AnswerLengths()
+        self._guards: dict[tuple[Source, int, bool], Guard] = {}
+        self._hopes = {
+            source: _Hopes(chances, cost)
+            for (source, chances), cost in zip(_HOPED_CHANCES.items(), (costs.lookup, costs.heads), strict=True)
+        }
+        self._num_since_plain: dict[int, int] = {}
+
+    def of_step(self, seqs: SequenceOf[Sequence]) -> Prospect | None:
+        """Of a pure decode step of these rows; None where nothing is worth it."""
+        num_rows = len(seqs)
+        if self.thinking.left_s < 0.0 or self._num_since_plain.get(num_rows, 0) >= _PLAIN_EVERY:
+            return None
+        started_at = self._clock()
+        prospect = self._judge(seqs, num_rows, started_at)
+        if prospect is None:
+            self.thinking.spend(self._clock() - started_at)
+        return prospect
+
+    def guard(self, num_rows: int, source: Source, *, is_short: bool = False) -> Guard:
+        """Of steps of about so many rows; `is_short`: whose answers are all nearly over."""
+        key = source, num_rows.bit_length(), is_short
+        guard = self._guards.get(key)
+        if guard is None:
+            guard = self._guards[key] = Guard()
+        return guard
+
+    def num_expected(self, seq: Sequence, quantile: float = 0.5) -> float:
+        """Tokens a sequence is expected to say yet, the one that ends it included."""
+        first = seq.token_ids[seq.num_prompt_tokens] if seq.num_output_tokens else None
+        return min(
+            self._lengths.remaining(first, seq.num_output_tokens, quantile), seq.max_total_tokens - seq.num_tokens
+        )
+
+    def has_drafted(self, num_rows: int) -> bool:
+        """Whether steps of so many rows had drafts since the last plain one."""
+        return bool(self._num_since_plain.get(num_rows))
+
+    def drafted(self, num_rows: int) -> None:
+        """A step of so many rows had drafts."""
+        self._num_since_plain[num_rows] = self._num_since_plain.get(num_rows, 0) + 1
+
+    def plain(self, num_rows: int) -> None:
+        """A step of so many rows had none, and its time was taken down."""
+        self._num_since_plain[num_rows] = 0
+
+    def ended(self, seq: Sequence) -> None:
+        """Remember how long an answer got."""
+        self._lengths.observe(seq.token_ids[seq.num_prompt_tokens], seq.num_output_tokens)
+
+    def _judge(self, seqs: SequenceOf[Sequence], num_rows: int, started_at: float) -> Prospect | None:
+        if self._costs.plain_s(num_rows) <= 0.0:
+            return None
+        may_look_up = self._has_lookup and self._may_pay("lookup", num_rows)
+        may_look_ahead = self._has_heads and self._may_pay("heads", num_rows)
+        may_ask = self._has_model() and self.guard(num_rows, "model").allows()
+        if not (may_look_up or may_look_ahead or may_ask):
+            return None
+        expected = [self._num_worth_drafting(seq, num_rows) for seq in seqs]
+        most = max(expected)
+        if not most:
+            return None
+        if may_look_ahead and most <= FEW_TOKENS:
+            # Of two or three tokens there is little to save, and what heads cost is the same.
+            may_look_ahead = self.guard(num_rows, "heads", is_short=True).allows()
+            if not (may_look_up or may_look_ahead or may_ask):
+                return None
+        return Prospect(expected, may_look_up, may_look_ahead, may_ask, self._clock() - started_at)
+
+    def _may_pay(self, source: Source, num_rows: int) -> bool:
+        return self.guard(num_rows, source).allows() and self._hopes[source].allow(num_rows)
+
+    def _num_worth_drafting(self, seq: Sequence, num_rows: int) -> float:
+        """Tokens a sequence is expected to say yet; 0 where they are too few, or its like was looked at in vain."""
+        num_tokens = self.num_expected(seq)
+        if num_tokens < _FEWEST_TOKENS or not self.kinds.allows(first_token(seq), num_rows):
+            return 0.0
+        return num_tokens
+
+
+class _Hopes:
+    """Whether drafts would pay if they were as right as they often are, by rows; worked out now and then."""
+
+    def __init__(self, chances: tuple[float, ...], cost: StepCost) -> None:
+        self._chances = chances
+        self._cost = cost
+        # What was found, and for how many steps yet that holds.
+        self._found: dict[int, tuple[bool, int]] = {}
+
+    def allow(self, num_rows: int) -> bool:
+        """Asked once a step."""
+        is_hopeful, num_left = self._found.get(num_rows, (False, 0))
+        if not num_left:
+            is_hopeful = any(plan_drafts([self._chances] * num_rows, num_rows, self._cost, min_gain=MIN_GAIN).counts)
+            num_left = _HOPE_FOR
+        self._found[num_rows] = is_hopeful, num_left - 1
+        return is_hopeful
+
+
+def first_token(seq: Sequence) -> int:
+    """How a sequence's answer began; its last prompt token while there is none."""
+    return seq.token_ids[min(seq.num_prompt_tokens, seq.num_tokens - 1)]
