@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Generic
 
@@ -100,7 +101,15 @@ class KernelTable:
         return few, many
 
     def _measure(self, kernels: dict[str, Kernel], weight: Weight, num_rows: int) -> dict[str, float]:
-        """Seconds of each kernel, the least of some runs in turn, with the weight out of the processor's caches."""
+        """Seconds of each kernel, the least of some runs in turn, with the weight out of the processor's caches.
+
+        On one thread: on a machine that is busy at the moment several wait for each other, which tells the kernels
+        apart by how often they do.
+        """
+        with _one_thread():
+            return self._measure_alone(kernels, weight, num_rows)
+
+    def _measure_alone(self, kernels: dict[str, Kernel], weight: Weight, num_rows: int) -> dict[str, float]:
         codes = weight.codes
         # What activations are there.
         dtype = torch.bfloat16 if codes.is_cuda else torch.float32
@@ -127,3 +136,13 @@ class KernelTable:
     def _wait(device: torch.device) -> None:
         if device.type == "cuda":
             torch.cuda.synchronize(device)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(num_threads)

@@ -23,22 +23,26 @@ class SteppedClock:
 
 
 class SlowKernel:
-    """Takes a stated time for few rows and another for many."""
+    """Takes a stated time for few rows and another for many, and waits for every thread beside the first."""
 
-    def __init__(self, clock: SteppedClock, few_s: float, many_s: float) -> None:
+    def __init__(self, clock: SteppedClock, few_s: float, many_s: float, wait_s: float) -> None:
         self._clock = clock
         self._few_s = few_s
         self._many_s = many_s
+        self._wait_s = wait_s
 
     def multiply(self, inputs: torch.Tensor) -> tuple[torch.Tensor, None]:
         self._clock.now += self._few_s if inputs.shape[0] <= 16 else self._many_s
+        self._clock.now += self._wait_s * (torch.get_num_threads() - 1)
         return inputs, None
 
 
-def kinds(clock: SteppedClock, times: Mapping[str, tuple[float, float]]) -> Sequence[KernelKind[ChannelWeight]]:
+def kinds(
+    clock: SteppedClock, times: Mapping[str, tuple[float, float]], wait_s: float = 0.0
+) -> Sequence[KernelKind[ChannelWeight]]:
     def kind(name: str, few_s: float, many_s: float) -> KernelKind[ChannelWeight]:
         def build(weight: ChannelWeight, scratch: Scratch) -> Kernel:
-            return SlowKernel(clock, few_s, many_s)
+            return SlowKernel(clock, few_s, many_s, wait_s)
 
         return KernelKind(name, lambda weight: True, build)
 
@@ -64,6 +68,19 @@ def test_a_second_layout_is_kept_only_where_it_is_clearly_faster() -> None:
 
 def test_a_preferred_kernel_is_taken_without_measuring() -> None:
     assert choose({"a": (0.001, 0.001), "b": (0.9, 0.9)}, preferred=("c", "b")) == ("b", "b")
+
+
+def test_threads_that_wait_for_each_other_on_a_busy_machine_have_no_say() -> None:
+    clock = SteppedClock()
+    candidates = kinds(clock, {"a": (0.001, 0.009), "b": (0.002, 0.004)}, wait_s=0.1)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        choice = KernelTable(clock).choose(candidates, WEIGHT)
+        assert (choice.few.name, choice.many.name) == ("a", "b")
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_a_shape_is_measured_once() -> None:
