@@ -114,15 +114,20 @@ class Lookup:
             *found.arrays, np.array(tokens, dtype=np.int64), np.array(counts), DECAY, record.trials, record.chances
         )
 
-    def go(self, walks: SequenceOf[Walk], least_next: float = 0.0) -> None:
-        """Let each walk take further guesses, as long as each is at least so likely."""
-        walks = [walk for walk in walks if walk.may_go_on]
-        if not walks:
+    def go(self, walks: SequenceOf[Walk], least_next: float = 0.0, ahead: Ahead | None = None) -> None:
+        """Let each walk take further guesses, as long as each is at least so likely.
+
+        `ahead`: what prediction heads say behind each walk's newest token; it is taken where it is likelier.
+        """
+        going = [index for index, walk in enumerate(walks) if walk.may_go_on]
+        if not going:
             return
+        walks = [walks[index] for index in going]
+        said = _SILENT if ahead is None else Ahead(ahead.tokens[going], ahead.kinds[going])
         rows, lists = _described((walk.seq, walk.token_ids, walk.limit, walk.is_near_end) for walk in walks)
         numbers = np.array([(walk.chance, walk.least_chance, least_next) for walk in walks])
         arrays = _room(len(walks), max(walk.limit for walk in walks))
-        compiled.look_ahead(rows, numbers, lists, *self._memory, self._record.chances, KINDS, *_SILENT, *arrays)
+        compiled.look_ahead(rows, numbers, lists, *self._memory, self._record.chances, KINDS, *said, *arrays)
         for walk, token_ids, kinds, (count, has_ended) in zip(
             walks, *(array.tolist() for array in arrays), strict=True
         ):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from engine.core.batch import RowResult, ScheduledBatch
 from engine.core.drafting import DraftRequest
 from engine.core.sequence import Sequence
-from engine.speculation.ahead import Outlook
+from engine.speculation.ahead import Ahead, Outlook
 from engine.speculation.lookup import Found, Lookup, Place
 from engine.speculation.model_drafting import DraftModel, ModelDrafting
 from engine.speculation.prospects import FEW_TOKENS, MIN_GAIN, Prospect, Prospects, Source, first_token
@@ -38,7 +38,7 @@ class _Step:
     drafting_s: float
     """What that took so far."""
     found: Found | None = None
-    """What was looked up or said by heads, where no model was asked and no grammar had a say."""
+    """What was guessed where no draft model was asked and no grammar had a say."""
     with_heads: bool = False
     walked: Walked | None = None
     """What was guessed otherwise."""
@@ -183,20 +183,31 @@ class Speculator:
         plain_s, each_s = self._costs.plain_s(num_rows), cost.per_draft_s(num_rows)
         # Below it a draft earns less than the time it takes, whatever else the step does.
         least_chance = max(_LEAST_CHANCE, min(each_s * num_rows / plain_s, 1.0))
+        ahead = self._say_ahead(step, places) if prospect.may_look_ahead else None
         if asking or self._lookup is None or any(request.seq.grammar is not None for request in requests):
-            kept = self._kept_share(num_rows, "lookup"), self._kept_share(num_rows, "model")
-            step.walked = self._walks.choose(places, asking, least_chance, may_look_up=prospect.may_look_up, kept=kept)
+            step.walked = self._walks.choose(
+                places,
+                asking,
+                least_chance,
+                may_guess=prospect.may_look_up or ahead is not None,
+                kept=(self._kept_share(num_rows, "lookup"), self._kept_share(num_rows, "model")),
+                ahead=ahead,
+            )
             return step.walked.drafts()
         costs = plain_s, cost.drafting_s(num_rows), each_s
-        ahead = None
-        if prospect.may_look_ahead and self._outlook is not None:
-            started_at = self._clock()
-            ahead = self._outlook.say([place.seq for place in places], [place.is_near_end for place in places])
-            if ahead is not None:
-                step.with_heads = True
-                self._costs.observe_ahead(num_rows, self._ahead_s + self._clock() - started_at)
         step.found = self._lookup.choose(places, least_chance, costs, MIN_GAIN, ahead)
         return step.found.drafts()
+
+    def _say_ahead(self, step: _Step, places: SequenceOf[Place]) -> Ahead | None:
+        """What prediction heads say of a step's rows; None where they say nothing."""
+        if self._outlook is None:
+            return None
+        started_at = self._clock()
+        ahead = self._outlook.say([place.seq for place in places], [place.is_near_end for place in places])
+        if ahead is not None:
+            step.with_heads = True
+            self._costs.observe_ahead(len(places), self._ahead_s + self._clock() - started_at)
+        return ahead
 
     def _account_plain(self, batch: ScheduledBatch, seconds: float) -> None:
         """Enter what a step cost that nothing was thought about; while all are such, some of them do."""

@@ -8,6 +8,7 @@ from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field
 
 from engine.core.sequence import Sequence
+from engine.speculation.ahead import Ahead
 from engine.speculation.allowance import Allowance
 from engine.speculation.guess import MODEL, Guess, is_by_model
 from engine.speculation.lookup import Lookup, Place
@@ -92,19 +93,21 @@ class WalkChoice:
         asking: SequenceOf[int],
         least_chance: float,
         *,
-        may_look_up: bool,
+        may_guess: bool,
         kept: tuple[float, float],
+        ahead: Ahead | None = None,
     ) -> Walked:
         """Guesses for each place, those of `asking` by the draft model where it promises more.
 
-        None behind some that are all right more rarely than `least_chance`; `kept`: what came of gains promised by
-        lookup and with the model, as a share of them.
+        None behind some that are all right more rarely than `least_chance`; `may_guess`: whether drafts may be made
+        without that model; `kept`: what came of gains promised by lookup and with the model, as a share of them;
+        `ahead`: what prediction heads say of the places, taken where it is likelier than what is looked up.
         """
         walks = [self._walk(place, least_chance) for place in places]
         found = Walked(walks)
         hoped_gain, num_sure = self._hope(walks, asking) if asking else (0.0, [])
-        self._go(walks)
-        plan = self._plan(walks, self._least_gain if may_look_up else math.inf)
+        self._go(walks, ahead=ahead)
+        plan = self._plan(walks, self._least_gain if may_guess else math.inf)
         found.gain = plan.gain
         if hoped_gain * kept[1] > plan.gain * kept[0]:
             found.gain, found.with_model = hoped_gain, True
@@ -142,10 +145,10 @@ class WalkChoice:
             is_near_end=place.is_near_end,
         )
 
-    def _go(self, walks: SequenceOf[Walk], least_next: float = 0.0) -> None:
+    def _go(self, walks: SequenceOf[Walk], least_next: float = 0.0, ahead: Ahead | None = None) -> None:
         """Look up further guesses."""
         if self._lookup is not None:
-            self._lookup.go(walks, least_next)
+            self._lookup.go(walks, least_next, ahead)
 
     def _plan(self, walks: SequenceOf[Walk], min_gain: float) -> DraftPlan:
         chances = [[guess.chance for guess in walk.guesses] for walk in walks]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -47,3 +48,28 @@ def test_questions_never_asked_before_are_answered_in_fewer_steps(engine: LoneEn
     drafted = engine.metric("engine_speculation_drafted_tokens_total")
     assert engine.metric("engine_speculation_accepted_tokens_total") > 0.5 * drafted > 0
     assert plain.metric("engine_speculation_drafted_tokens_total") == 0
+
+
+def test_what_follows_a_schema_is_answered_in_fewer_steps_too(engine: LoneEngine, plain: LoneEngine) -> None:
+    text = {"type": "string", "maxLength": 40}
+    schema = {
+        "type": "object",
+        "properties": {"name": text, "city": text},
+        "required": ["name", "city"],
+        "additionalProperties": False,
+    }
+    fields = {"response_format": {"type": "json_schema", "json_schema": {"name": "person", "schema": schema}}}
+    names = ("drafted", "accepted")
+    before = [engine.metric(f"engine_speculation_{name}_tokens_total") for name in names]
+    with engine.client() as client, plain.client() as plain_client:
+        for name in ("Lena Marwick from Oldford", "Jonas Pell from Harrowgate", "Mira Stone from Eastby"):
+            question = f"Extract name and city as JSON: {name} ordered two lamps."
+            for chosen in ({"temperature": 0}, {"temperature": 0.8, "seed": 3}):
+                found = answer(client, question, **fields, **chosen)
+                assert found == answer(plain_client, question, **fields, **chosen)
+                assert set(json.loads(found)) == {"name", "city"}
+    drafted, accepted = (
+        engine.metric(f"engine_speculation_{name}_tokens_total") - count
+        for name, count in zip(names, before, strict=True)
+    )
+    assert accepted > 0.5 * drafted > 0

@@ -256,6 +256,34 @@ def test_heads_that_are_right_make_a_text_faster_that_never_repeats() -> None:
     assert found.seconds < 0.45 * 600
 
 
+class Rules:
+    """A grammar that allows the first so many of the tokens that are guessed at once."""
+
+    def __init__(self, num_allowed: int) -> None:
+        self.num_allowed = num_allowed
+
+    def forced_tokens(self) -> list[int]:
+        return []
+
+    def validate(self, token_ids: SequenceOf[int]) -> int:
+        return min(self.num_allowed, len(token_ids))
+
+
+def test_heads_say_what_comes_under_a_grammar_too() -> None:
+    found, _ = world_with_heads(offset=1)
+    found.seq.grammar = Rules(9)  # type: ignore[assignment]
+    found.say(list(range(100, 700)))
+    assert found.seconds < 0.45 * 600
+
+
+def test_what_a_grammar_does_not_allow_is_no_draft() -> None:
+    found, heads = world_with_heads(offset=1)
+    found.seq.grammar = Rules(0)  # type: ignore[assignment]
+    found.say(list(range(100, 700)))
+    assert heads.num_asked > 0
+    assert found.num_drafted == 0
+
+
 def test_heads_that_are_wrong_are_soon_asked_no_more() -> None:
     found, heads = world_with_heads(offset=2)
     found.say(list(range(100, 2100)))

@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from engine.compiled.likely import SURENESSES
 from engine.core.sequence import Sequence
 from engine.messages import Add, SamplingParams
-from engine.speculation.guess import MODEL, by_both, by_memory, by_model, by_text, is_by_model, near_end, prior
+from engine.speculation.ahead import Ahead
+from engine.speculation.guess import (
+    FORCED,
+    MODEL,
+    by_both,
+    by_memory,
+    by_model,
+    by_text,
+    first_by_heads,
+    is_by_model,
+    near_end,
+    prior,
+)
 from engine.speculation.lookup import Lookup
 from engine.speculation.track_record import TrackRecord
 from engine.speculation.walk import Walk
 
 END = 99
+SURE = first_by_heads(is_drawn=False, is_near_end=False) + SURENESSES - 1
 RECORD = TrackRecord()
 
 
@@ -27,6 +43,15 @@ def test_copies_on_from_where_the_newest_tokens_stood() -> None:
     found = walk([1, 2, 3, 4, 5, 1, 2])
     go(found)
     assert found.token_ids[:3] == [3, 4, 5]
+
+
+def test_what_heads_say_stands_behind_the_newest_token_whatever_was_guessed_since() -> None:
+    ahead = Ahead(np.array([[7, 8, -1], [11, 12, 13]]), np.full((2, 3), SURE))
+    over, found = walk([1, 2, 3], limit=0), walk([4, 5, 6])
+    found.take(10, FORCED)
+    Lookup(RECORD).go([over, found], ahead=ahead)
+    assert over.token_ids == []
+    assert found.token_ids == [10, 12, 13]
 
 
 def test_the_end_of_an_answer_is_never_a_guess() -> None:
