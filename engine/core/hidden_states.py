@@ -10,6 +10,9 @@ import torch
 from engine.core.batch import RowResult, ScheduledRow
 from engine.core.sequence import Sequence
 
+Chosen = SequenceOf[tuple[Sequence, SequenceOf[int]]]
+"""Sequences and the tokens that a step chose for each."""
+
 
 class HiddenStates:
     """Final hidden states of the last step that sampled, until the next one. Keeping them costs next to nothing: what
@@ -21,19 +24,19 @@ class HiddenStates:
         self._results: SequenceOf[RowResult] = ()
         # By sequence: where the state stands that its newest token was chosen from, and how long it is with that token.
         self._places: dict[int, tuple[int, int]] | None = {}
-        self.on_kept: Callable[[int], None] | None = None
-        """Told of how many rows states were just kept, while all that computing them needed is still at hand."""
+        self.on_kept: Callable[[], None] | None = None
+        """Told when states were just kept, while all that computing them needed is still at hand."""
 
     def keep(self, hidden: torch.Tensor, rows: SequenceOf[ScheduledRow], results: SequenceOf[RowResult]) -> None:
         """Hidden states [N, hidden] of the sampled positions, row after row, and what came of them."""
         self._hidden, self._rows, self._results, self._places = hidden, rows, results, None
         if self.on_kept is not None:
-            self.on_kept(len(rows))
+            self.on_kept()
 
-    def chosen(self) -> list[tuple[Sequence, int]]:
-        """The sequences that the last step chose a token for, and the newest one."""
+    def chosen(self) -> Chosen:
+        """The sequences that the last step chose tokens for, and these."""
         return [
-            (row.seq, result.token_ids[-1])
+            (row.seq, result.token_ids)
             for row, result in zip(self._rows, self._results, strict=True)
             if result.token_ids
         ]

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 
 from engine.compiled import likely
-from engine.core.hidden_states import HiddenStates
+from engine.core.hidden_states import Chosen, HiddenStates
 from engine.core.sequence import Sequence
 from engine.models.prediction_heads import LooksAhead
 from engine.speculation.guess import first_by_heads
@@ -26,8 +26,8 @@ class Ahead(NamedTuple):
 
 
 class Outlook:
-    """Asks the heads: at the end of a step whose like was asked about last time, while weights and threads are warm,
-    and otherwise when drafts are wanted."""
+    """Asks the heads: at the end of a step whose next one will want drafts as far as can be told, while weights and
+    threads are warm, and otherwise when drafts are wanted."""
 
     def __init__(self, heads: LooksAhead, states: HiddenStates, clock: Callable[[], float]) -> None:
         likely.prepare()
@@ -35,17 +35,11 @@ class Outlook:
         self._states = states
         self._clock = clock
         states.on_kept = self._look
-        self._wanted: set[int] = set()
+        self.is_promising: Callable[[Chosen], bool] | None = None
+        """Tells whether the step that follows the choice of these tokens is likely to be asked about."""
         # Of all sequences of the last step: tokens, and kinds as if each were of the first one.
         self._found: Ahead | None = None
         self._spent_s = 0.0
-
-    def want(self, num_rows: int, *, is_wanted: bool) -> None:
-        """Whether to look ahead at the end of steps of so many rows."""
-        if is_wanted:
-            self._wanted.add(num_rows)
-        else:
-            self._wanted.discard(num_rows)
 
     def take_spent_s(self) -> float:
         """Seconds that went into looking ahead within the last step."""
@@ -65,28 +59,35 @@ class Outlook:
         if not rows:
             return None
         if self._found is None:
-            self._found = self._read(self._states.of_chosen(), [token_id for _, token_id in self._states.chosen()])
+            self._found = self._read(self._states.of_chosen(), _newest(self._states.chosen()))
+        first_kinds = [
+            first_by_heads(is_drawn=seq.params.temperature > 0.0, is_near_end=is_near_end)
+            for seq, is_near_end in zip(seqs, are_near_end, strict=True)
+        ]
+        indexes, order = zip(*rows, strict=True)
         tokens = np.full((len(seqs), self._heads.num_heads), -1)
         kinds = np.zeros_like(tokens)
-        for index, row in rows:
-            tokens[index] = self._found.tokens[row]
-            is_drawn = seqs[index].params.temperature > 0.0
-            kinds[index] = self._found.kinds[row] + first_by_heads(is_drawn=is_drawn, is_near_end=are_near_end[index])
-        return Ahead(tokens, kinds)
+        tokens[list(indexes)] = self._found.tokens[list(order)]
+        kinds[list(indexes)] = self._found.kinds[list(order)]
+        return Ahead(tokens, kinds + np.array(first_kinds)[:, None])
 
-    def _look(self, num_rows: int) -> None:
+    def _look(self) -> None:
         """A step has just ended."""
         self._found = None
-        if num_rows not in self._wanted:
+        if self.is_promising is None:
             return
-        started_at = self._clock()
         chosen = self._states.chosen()
-        if not all(token_id in seq.params.stop_token_ids for seq, token_id in chosen):
-            self._found = self._read(self._states.of_chosen(), [token_id for _, token_id in chosen])
-        self._spent_s = self._clock() - started_at
+        if self.is_promising(chosen):
+            started_at = self._clock()
+            self._found = self._read(self._states.of_chosen(), _newest(chosen))
+            self._spent_s = self._clock() - started_at
 
     def _read(self, hidden: torch.Tensor, newest: list[int]) -> Ahead:
         logits = self._heads.look_ahead(hidden, torch.tensor(newest, device=hidden.device)).cpu().numpy()
         found = Ahead(*np.empty((2, *logits.shape[:2]), dtype=np.int64))
         likely.likeliest(logits, *found)
         return found
+
+
+def _newest(chosen: Chosen) -> list[int]:
+    return [token_ids[-1] for _, token_ids in chosen]

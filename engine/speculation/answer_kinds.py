@@ -16,8 +16,13 @@ class AnswerKinds:
     def __init__(self) -> None:
         self._guards: dict[tuple[int, int], Guard] = {}
 
+    def is_open(self, first_token_id: int, num_rows: int) -> bool:
+        """Whether the next step of such an answer may be thought about."""
+        guard = self._guards.get((first_token_id, num_rows.bit_length()))
+        return guard is None or guard.is_open
+
     def allows(self, first_token_id: int, num_rows: int) -> bool:
-        """Whether the next step of such an answer may be thought about; asked once a step, it counts a pause down."""
+        """The same; asked once a step, it counts a pause down."""
         guard = self._guards.get((first_token_id, num_rows.bit_length()))
         return guard is None or guard.allows()
 

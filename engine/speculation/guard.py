@@ -22,9 +22,14 @@ class Guard:
         self._pause = _FIRST_PAUSE
         self._num_left = 0
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the next step may speculate."""
+        return not self._num_left
+
     def allows(self) -> bool:
-        """Whether the next step may speculate; asked once a step, it counts a pause down."""
-        if not self._num_left:
+        """The same; asked once a step, it counts a pause down."""
+        if self.is_open:
             return True
         self._num_left -= 1
         return False

@@ -7,6 +7,7 @@ from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
 from typing import Literal
 
+from engine.core.hidden_states import Chosen
 from engine.core.sequence import Sequence
 from engine.speculation.allowance import Allowance
 from engine.speculation.answer_kinds import AnswerKinds
@@ -90,6 +91,17 @@ class Prospects:
             self.thinking.spend(self._clock() - started_at)
         return prospect
 
+    def are_heads_wanted(self, chosen: Chosen) -> bool:
+        """Whether heads will be asked about the step behind one that chose these tokens, as far as can be told."""
+        going_on = [(seq, token_ids) for seq, token_ids in chosen if token_ids[-1] not in seq.params.stop_token_ids]
+        num_rows = len(going_on)
+        if not num_rows or self.thinking.left_s < 0.0:
+            return False
+        if not (self.guard(num_rows, "heads").is_open and self._hopes["heads"].is_high(num_rows)):
+            return False
+        most = max(self._num_worth_looking_ahead(seq, token_ids, num_rows) for seq, token_ids in going_on)
+        return most > FEW_TOKENS or (most > 0 and self.guard(num_rows, "heads", is_short=True).is_open)
+
     def guard(self, num_rows: int, source: Source, *, is_short: bool = False) -> Guard:
         """Of steps of about so many rows; `is_short`: whose answers are all nearly over."""
         key = source, num_rows.bit_length(), is_short
@@ -100,10 +112,9 @@ class Prospects:
 
     def num_expected(self, seq: Sequence, quantile: float = 0.5) -> float:
         """Tokens a sequence is expected to say yet, the one that ends it included."""
-        first = seq.token_ids[seq.num_prompt_tokens] if seq.num_output_tokens else None
-        return min(
-            self._lengths.remaining(first, seq.num_output_tokens, quantile), seq.max_total_tokens - seq.num_tokens
-        )
+        num_said = seq.num_output_tokens
+        first = seq.token_ids[seq.num_prompt_tokens] if num_said else None
+        return min(self._lengths.remaining(first, num_said, quantile), seq.max_total_tokens - seq.num_tokens)
 
     def has_drafted(self, num_rows: int) -> bool:
         """Whether steps of so many rows had drafts since the last plain one."""
@@ -150,6 +161,15 @@ class Prospects:
             return 0.0
         return num_tokens
 
+    def _num_worth_looking_ahead(self, seq: Sequence, token_ids: SequenceOf[int], num_rows: int) -> float:
+        """The same behind tokens that a step has just chosen."""
+        num_said = seq.num_output_tokens + len(token_ids)
+        first = seq.token_ids[seq.num_prompt_tokens] if seq.num_output_tokens else token_ids[0]
+        num_tokens = min(
+            self._lengths.remaining(first, num_said), seq.max_total_tokens - seq.num_tokens - len(token_ids)
+        )
+        return num_tokens if num_tokens >= _FEWEST_TOKENS and self.kinds.is_open(first, num_rows) else 0.0
+
 
 class _Hopes:
     """Whether drafts would pay if they were as right as they often are, by rows; worked out now and then."""
@@ -160,8 +180,12 @@ class _Hopes:
         # What was found, and for how many steps yet that holds.
         self._found: dict[int, tuple[bool, int]] = {}
 
+    def is_high(self, num_rows: int) -> bool:
+        """What was found last."""
+        return self._found.get(num_rows, (False, 0))[0]
+
     def allow(self, num_rows: int) -> bool:
-        """Asked once a step."""
+        """The same, found anew when it is time; asked once a step."""
         is_hopeful, num_left = self._found.get(num_rows, (False, 0))
         if not num_left:
             is_hopeful = any(plan_drafts([self._chances] * num_rows, num_rows, self._cost, min_gain=MIN_GAIN).counts)

@@ -92,6 +92,8 @@ class Speculator:
             has_heads=self._outlook is not None,
             has_model=lambda: self._walks.has_model,
         )
+        if self._outlook is not None:
+            self._outlook.is_promising = self._prospects.are_heads_wanted
         self._walks = WalkChoice(
             self._lookup, drafting, self._record, costs, self._prospects.num_expected, least_gain=MIN_GAIN
         )
@@ -111,8 +113,6 @@ class Speculator:
         prospect = self._prospects.of_step(seqs)
         self._is_asked = True
         self._step = None if prospect is None else _Step(prospect, prospect.thinking_s)
-        if self._outlook is not None:
-            self._outlook.want(len(seqs), is_wanted=prospect is not None and prospect.may_look_ahead)
         return prospect is not None
 
     def draft(self, requests: SequenceOf[DraftRequest], budget: int) -> list[tuple[int, ...]]:
@@ -135,6 +135,8 @@ class Speculator:
             if step is not None and step.with_heads:
                 step.drafting_s += ahead_s
                 seconds += ahead_s
+            else:
+                self._prospects.thinking.spend(ahead_s)
         self._walks.pass_time(seconds)
         if step is None:
             if is_decode:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from engine.core.batch import RowResult, ScheduledRow
-from engine.core.hidden_states import HiddenStates
+from engine.core.hidden_states import Chosen, HiddenStates
 from engine.core.sequence import Sequence
 from engine.messages import Add, SamplingParams
 
@@ -59,9 +59,9 @@ def test_a_sequence_that_went_on_without_it_has_none() -> None:
 
 
 def test_whoever_looks_ahead_is_told_and_finds_what_was_chosen_last() -> None:
-    told: list[int] = []
+    told: list[Chosen] = []
     states = HiddenStates()
-    states.on_kept = told.append
+    states.on_kept = lambda: told.append(states.chosen())
     one, other, failed = sequence(1, 5), sequence(2, 9), sequence(3, 4)
     rows = [
         ScheduledRow(one, 4, 1, samples=True, draft_token_ids=(7, 8)),
@@ -69,6 +69,5 @@ def test_whoever_looks_ahead_is_told_and_finds_what_was_chosen_last() -> None:
         ScheduledRow(other, 8, 1, samples=True),
     ]
     states.keep(HIDDEN, rows, [RowResult([7, 3]), RowResult([], error="no numbers"), RowResult([6])])
-    assert told == [3]
-    assert states.chosen() == [(one, 3), (other, 6)]
+    assert told == [[(one, [7, 3]), (other, [6])]]
     assert torch.equal(states.of_chosen(), HIDDEN[[1, 4]])

@@ -149,7 +149,7 @@ def test_prediction_heads_change_no_answer(checkpoint: Path, name: str) -> None:
 
     def make(core: TinyCore) -> Drafter:
         heads.append(KnowingHeads(core, expected))
-        clock = itertools.count(0.0, 1e-5).__next__
+        clock = itertools.count(0.0, 1e-6).__next__
         outlook = Outlook(heads[0], core.runner.keep_states(), clock)
         return Speculator(free_drafts(core), max_drafts=4, clock=clock, has_lookup=True, outlook=outlook)
 

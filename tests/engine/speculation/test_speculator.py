@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import random
 from array import array
+from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+import msgspec
 import numpy as np
 
 from engine.core.batch import RowResult, ScheduledBatch, ScheduledRow
 from engine.core.drafting import DraftRequest
+from engine.core.hidden_states import Chosen
 from engine.core.sequence import INT64, Sequence
 from engine.messages import Add, SamplingParams
 from engine.speculation.ahead import Ahead
@@ -221,9 +224,7 @@ class Heads:
     def __init__(self, offset: int) -> None:
         self.offset = offset
         self.num_asked = 0
-
-    def want(self, num_rows: int, *, is_wanted: bool) -> None:
-        pass
+        self.is_promising: Callable[[Chosen], bool] | None = None
 
     def take_spent_s(self) -> float:
         return 0.0
@@ -254,6 +255,37 @@ def test_heads_that_are_right_make_a_text_faster_that_never_repeats() -> None:
     found, _ = world_with_heads(offset=1)
     found.say(list(range(100, 700)))
     assert found.seconds < 0.45 * 600
+
+
+def stopping(seq: Sequence, token_id: int) -> Sequence:
+    params = msgspec.structs.replace(seq.params, stop_token_ids=(token_id,))
+    return replace(seq, params=params)
+
+
+def test_heads_look_ahead_behind_answers_that_go_on_and_not_behind_their_end() -> None:
+    found, heads = world_with_heads(offset=1)
+    found.say(list(range(100, 110)))
+    assert heads.is_promising is not None
+    assert heads.is_promising([(found.seq, [110])])
+    assert not heads.is_promising([(stopping(found.seq, 110), [110])])
+
+
+def test_heads_do_not_look_ahead_where_such_answers_end_with_the_next_token() -> None:
+    found, heads = world_with_heads(offset=1)
+    found.speculator._prospects.thinking = Allowance(0.01, 1000.0)
+    for _ in range(20):
+        found.answer(50, [7])
+    found.answer(60, list(range(100, 130)))
+    assert heads.is_promising is not None
+    assert not heads.is_promising([(sequence([1, 2, 3]), [50])])
+    assert heads.is_promising([(sequence([1, 2, 3]), [60])])
+
+
+def test_heads_that_are_wrong_do_not_look_ahead_either() -> None:
+    found, heads = world_with_heads(offset=2)
+    found.say(list(range(100, 2000)))
+    assert heads.is_promising is not None
+    assert not heads.is_promising([(found.seq, [1])])
 
 
 class Rules:
