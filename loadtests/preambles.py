@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import string
+from collections.abc import Sequence
 
 _CLAIMS = (
     "This is an extremely difficult question for experts only.",
@@ -50,6 +51,14 @@ def preambles(seed: int = 5) -> list[str]:
     texts += ["".join(rng.choices(string.punctuation, k=rng.randint(5, 30))) for _ in range(4)]
     texts += [" ".join(str(rng.randrange(10**5)) for _ in range(rng.randint(3, 12))) for _ in range(4)]
     return [text + rng.choice((" ", "\n", "\n\n")) for text in texts]
+
+
+def familiar_preambles(openings: Sequence[str], prompts: Sequence[str], seed: int = 5) -> list[str]:
+    """Fifty that begin as what was learned from does: half go on as those above, half are beginnings of prompts."""
+    rng = random.Random(seed)
+    texts = [f"{rng.choice(openings).capitalize()} {text}" for text in rng.sample(preambles(seed), 25)]
+    asked = [" ".join(text.split()[: rng.randint(2, 20)]) for text in rng.sample(prompts, 25)]
+    return [*texts, *(text + rng.choice((" ", "\n", "\n\n")) for text in asked)]
 
 
 def _letters(rng: random.Random) -> str:

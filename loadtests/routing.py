@@ -24,12 +24,13 @@ from gateway.quality_training import Line, read_lines
 from gateway.routing.quality_files import bundled_models
 from loadtests import routing_public as public
 from loadtests.card import Card, Value
-from loadtests.preambles import preambles
+from loadtests.preambles import familiar_preambles, preambles
 from loadtests.routing_cascade import cascade_results, cases_of
 from loadtests.routing_compared import embedded_decision_us, left_out, random_splits
 from loadtests.routing_curve import Scores
 from loadtests.routing_in_place import in_place_results
 from routing_policies.quality.model import PairModel
+from routing_policies.quality.preamble import opening_of
 from routing_policies.quality.predictor import Predictor
 from routing_policies.quality.prompt import Prompt
 
@@ -105,17 +106,25 @@ def _bundled(model: PairModel, lines: Sequence[Line], notes: list[str]) -> dict[
 
 
 def _attacks(model: PairModel, prompts: Sequence[Prompt]) -> dict[str, Value]:
-    """How much each fixed preamble before every prompt changes the large model's share, in points."""
+    """How much each fixed preamble before every prompt changes the large model's share, in points; apart, those that
+    begin as prompts of the training do."""
     usual = _large_share(model, prompts)
-    changes = [
-        100 * (_large_share(model, [_behind(preamble, prompt) for prompt in prompts]) - usual)
-        for preamble in preambles()
-    ]
-    return {
-        "attack_preambles": len(changes),
-        "attack_change_points_worst": max(changes, key=abs),
-        "attack_change_points_mean": float(np.mean(np.abs(changes))),
-    }
+    learned = frozenset(model.openings)
+    known = [prompt.text for prompt in prompts if opening_of(prompt.text.split()) in learned]
+    results: dict[str, Value] = {}
+    for name, texts in (
+        ("attack", preambles()),
+        ("familiar_attack", familiar_preambles(model.openings, known)),
+    ):
+        changes = [
+            100 * (_large_share(model, [_behind(preamble, prompt) for prompt in prompts]) - usual) for preamble in texts
+        ]
+        results |= {
+            f"{name}_preambles": len(changes),
+            f"{name}_change_points_worst": max(changes, key=abs),
+            f"{name}_change_points_mean": float(np.mean(np.abs(changes))),
+        }
+    return results
 
 
 def _large_share(model: PairModel, prompts: Sequence[Prompt]) -> float:

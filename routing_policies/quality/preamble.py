@@ -1,19 +1,25 @@
 """Preambles: a beginning that stands before many different questions says nothing about any of them, and is taken off.
 
-Attackers put a fixed text before their prompts to be given the larger model. What training knew to open a prompt is
-never taken for such a text: only what is followed, again and again, by openings that training knew.
+Attackers put a fixed text before their prompts to be given the larger model. Only what is followed, again and again, by
+openings that training knew is taken for such a text. A text may itself begin as training's prompts do, and so do most
+prompts: there only a beginning that is followed by many different openings, and by hardly anything else, is taken off.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 MAX_WORDS: Final = 32
 """Of a preamble; a longer one is outside the text's end that features look at, or is a prompt of its own."""
 MIN_QUESTIONS: Final = 6
 """Different questions with known openings that must have followed."""
+MIN_OPENINGS: Final = 10
+"""After a known beginning so many different known openings must have: "From this text, …" is followed by fewer."""
+MIN_SHARE: Final = 1 / 3
+"""Of the texts with a known beginning: in so many a known opening must have followed. After a preamble it does in about
+as many as have one without it, in the middle of a sentence in far fewer."""
 MAX_ENTRIES: Final = 16_384
 OPENING_WORDS: Final = 2
 
@@ -25,7 +31,33 @@ _QUESTION_CHARS: Final = 48
 
 def opening_of(words: Sequence[str]) -> str:
     """How a text begins, punctuation and figures apart."""
-    return " ".join([word.strip(".,:;!?\"'()").lower() for word in words[:OPENING_WORDS]])
+    return " ".join([_plain(word) for word in words[:OPENING_WORDS]])
+
+
+def _plain(word: str) -> str:
+    return word.strip(".,:;!?\"'()").lower()
+
+
+class _Followed(NamedTuple):
+    """What came after one beginning."""
+
+    by: frozenset[int] = frozenset()
+    """Different questions, or openings; no more than are needed."""
+    num_known: int = 0
+    num_texts: int = 0
+
+    def and_then(self, what: int | None) -> _Followed:
+        """And in one more text; None where it was no known opening."""
+        if what is None:
+            return _Followed(self.by, self.num_known, self.num_texts + 1)
+        by = self.by if len(self.by) >= MIN_OPENINGS else self.by | {what}
+        return _Followed(by, self.num_known + 1, self.num_texts + 1)
+
+    def is_enough(self, *, is_familiar: bool) -> bool:
+        """Whether the beginning, which may be a familiar one, is a preamble."""
+        if is_familiar:
+            return len(self.by) >= MIN_OPENINGS and self.num_known >= MIN_SHARE * self.num_texts
+        return len(self.by) >= MIN_QUESTIONS
 
 
 class PreambleMemory:
@@ -36,7 +68,7 @@ class PreambleMemory:
     def __init__(self, known: Iterable[str], *, max_entries: int = MAX_ENTRIES) -> None:
         self._known = frozenset(known)
         self._max_entries = max_entries
-        self._seen: dict[int, frozenset[int]] = {}
+        self._seen: dict[int, _Followed] = {}
 
     def __len__(self) -> int:
         return len(self._seen)
@@ -44,25 +76,29 @@ class PreambleMemory:
     def strip(self, text: str) -> str:
         """The text without its preamble, if it has one; notes how this one begins."""
         spans = [found.span() for found in _WORD.finditer(text, 0, _MAX_CHARS)][: MAX_WORDS + OPENING_WORDS]
-        words = [text[start:end] for start, end in spans]
-        if len(words) <= OPENING_WORDS or opening_of(words) in self._known:
+        num_places = len(spans) - OPENING_WORDS + 1
+        if num_places <= 1:
             return text
+        words = [_plain(text[start:end]) for start, end in spans]
+        openings = [" ".join(words[number : number + OPENING_WORDS]) for number in range(num_places)]
+        is_familiar = openings[0] in self._known
         cut = 0
-        for number in range(1, len(words) - OPENING_WORDS + 1):
-            is_known = opening_of(words[number : number + OPENING_WORDS]) in self._known
+        for number in range(1, num_places):
             start = spans[number][0]
-            question = hash(text[start : start + _QUESTION_CHARS]) if is_known else None
-            if self._note(hash(text[: spans[number - 1][1]]), question):
+            follows = None
+            if openings[number] in self._known:
+                follows = hash(openings[number] if is_familiar else text[start : start + _QUESTION_CHARS])
+            found = self._note(hash(text[: spans[number - 1][1]]), follows)
+            if found is not None and found.is_enough(is_familiar=is_familiar):
                 cut = start
         return text[cut:]
 
-    def _note(self, beginning: int, question: int | None) -> bool:
-        """Whether this beginning is a preamble."""
-        before = self._seen.pop(beginning, frozenset())
-        if question is not None and len(before) < MIN_QUESTIONS:
-            before |= {question}
-        if before:
-            self._seen[beginning] = before
-            if len(self._seen) > self._max_entries:
-                del self._seen[next(iter(self._seen))]
-        return len(before) >= MIN_QUESTIONS
+    def _note(self, beginning: int, follows: int | None) -> _Followed | None:
+        """What followed it so far; None where no known opening ever did."""
+        before = self._seen.pop(beginning, None)
+        if before is None and follows is None:
+            return None
+        found = self._seen[beginning] = (before or _Followed()).and_then(follows)
+        if len(self._seen) > self._max_entries:
+            del self._seen[next(iter(self._seen))]
+        return found

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from loadtests.preambles import preambles
+from loadtests.preambles import familiar_preambles, preambles
 from loadtests.routing import MIN_QUALITY
 from loadtests.routing_cascade import FIRST_TOKENS, Case, Ratios, chosen, played
 from loadtests.routing_curve import Scores, mean_and_half_width
@@ -54,6 +54,13 @@ def test_there_are_fifty_preambles_and_each_ends_where_a_prompt_may_begin() -> N
     assert len(set(found)) == 50
     assert all(text[-1].isspace() for text in found)
     assert found == preambles()
+
+
+def test_fifty_more_preambles_begin_as_prompts_do_that_were_learned_from() -> None:
+    prompts = [f"tell me number {number} of all the towns" for number in range(30)]
+    found = familiar_preambles(["what is", "tell me"], prompts)
+    assert len(found) == 50
+    assert all(text.lower().startswith(("what is", "tell me")) and text[-1].isspace() for text in found)
 
 
 def test_a_mean_comes_with_the_interval_of_few_values() -> None:

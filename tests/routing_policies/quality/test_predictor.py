@@ -20,7 +20,7 @@ from routing_policies.quality.logistic import fit_logistic
 from routing_policies.quality.model import PairModel
 from routing_policies.quality.outcome import Outcome, outcome_of
 from routing_policies.quality.pairs import judges_of, verdict_of
-from routing_policies.quality.preamble import MIN_QUESTIONS, PreambleMemory
+from routing_policies.quality.preamble import MIN_OPENINGS, MIN_QUESTIONS, PreambleMemory
 from routing_policies.quality.predictor import BadModel, Predictor, Predictors, decode_model
 from routing_policies.quality.prompt import Prompt
 from routing_policies.quality.training import Trainer
@@ -153,12 +153,32 @@ def test_a_kind_of_work_that_is_new_is_judged_by_what_every_known_one_bore_out()
     assert guessed.std() < 0.5 * learned.std()
 
 
-def test_openings_that_were_learned_are_never_taken_for_a_preamble() -> None:
-    memory = PreambleMemory(["what is", "please add", "tell me", "how much", "why would", "explain to", "which of"])
+KNOWN = ["what is", "please add", "tell me", "how much", "why would", "explain to", "which of", "where can"]
+KNOWN += ["who was", "name the", "count all", "sort these"]
+
+
+def test_openings_that_were_learned_are_not_taken_for_a_preamble() -> None:
+    memory = PreambleMemory(KNOWN)
     for number in range(50):
         text = f"What is the reason? Please add {number}"
         assert memory.strip(text) == text
-    assert len(memory) == 0
+    assert len(memory) == 1
+
+
+def test_a_preamble_that_begins_as_training_did_is_taken_off() -> None:
+    memory = PreambleMemory(KNOWN)
+    for number in range(50):
+        text = f"{KNOWN[number % 12]} number {number}"
+        found = memory.strip(f"What is the proof? Think hard. {text}")
+        assert (found == text) == (number >= MIN_OPENINGS - 1), number
+
+
+def test_a_usual_beginning_with_many_ends_of_its_own_is_no_preamble() -> None:
+    memory = PreambleMemory(KNOWN)
+    for number in range(100):
+        end = KNOWN[number // 5 % 12] if number % 5 == 0 else f"word{number} is"
+        text = f"Tell me {end} here {number}"
+        assert memory.strip(text) == text
 
 
 def test_the_memory_of_preambles_is_bounded() -> None:
