@@ -19,6 +19,7 @@ from pathlib import Path
 from loadtests.card import Card, Value
 from loadtests.client import Address
 from loadtests.engine_model import EngineShape
+from loadtests.held_rate import GOOD_SHARE, highest_held
 from loadtests.measures import percentile
 from loadtests.model_engine import add_shape_arguments, shape_of
 from loadtests.offered import OfferClient, Served, Slo, Tally
@@ -27,9 +28,7 @@ from loadtests.stack import metric, start_gateway_with, start_model_engines
 from loadtests.workload import Lengths, poisson_offers
 
 STEPS = (0.5, 1.0, 2.0, 5.0, 10.0, 0.5)
-GOOD_SHARE = 0.99
 _SEARCH_S = 6.0
-_SEARCH_ROUNDS = 5
 _WARM_UP_S = 6.0
 _RECOVERED = 1.1
 
@@ -145,17 +144,8 @@ class Offering:
         return [served[end - len(step) : end] for step, end in zip(steps, ends, strict=True)]
 
     async def find_capacity(self, guess: float) -> float:
-        """The highest rate found at which `GOOD_SHARE` of the requests are good: up in thirds, then bisection."""
-        low, high = 0.0, guess / 2
-        while await self._is_held(high):
-            low, high = high, high * 1.33
-        for _ in range(_SEARCH_ROUNDS):
-            middle = (low + high) / 2 if low else high / 2
-            if await self._is_held(middle):
-                low = middle
-            else:
-                high = middle
-        return low or high
+        """The highest rate found at which `GOOD_SHARE` of the requests are good."""
+        return await highest_held(self._is_held, guess)
 
     async def _is_held(self, rate_per_s: float) -> bool:
         served = await self.step(rate_per_s, _SEARCH_S)

@@ -21,9 +21,9 @@ from loadtests.engine_model import EngineShape
 from loadtests.measures import percentile
 from loadtests.model_engine import add_shape_arguments, shape_of
 from loadtests.offered import OfferClient, Slo, Tally
-from loadtests.overload import first_guess, overload_policy
+from loadtests.overload import overload_policy
 from loadtests.processes import Workbench, raise_fd_limit, split_cores
-from loadtests.simulated_overload import run_overload
+from loadtests.simulated_overload import find_capacity, run_overload
 from loadtests.simulated_replay import run_replay
 from loadtests.simulated_troubles import SCENARIOS, run_scenario
 from loadtests.simulation import Outcome, Simulation
@@ -37,7 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--requests", type=int, default=20_000, help="to offer (default %(default)s)")
     parser.add_argument("--engines", type=int, default=10, help="deployments (default %(default)s)")
     parser.add_argument("--load", type=float, default=2.0, help="times the engines' capacity (default %(default)s)")
-    parser.add_argument("--capacity", type=float, help="requests per s that one engine answers in time")
+    parser.add_argument(
+        "--capacity", type=float, help="requests per s that one engine answers in time (default: searched for)"
+    )
     parser.add_argument("--ttft-ms", type=float, default=500.0, help="first-token target (default %(default)s)")
     parser.add_argument("--tpot-ms", type=float, default=30.0, help="per-token target (default %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of everything (default %(default)s)")
@@ -89,9 +91,11 @@ async def run(options: argparse.Namespace) -> Card:
     """Measure."""
     slo = Slo(ttft_s=options.ttft_ms / 1e3, tpot_s=options.tpot_ms / 1e3)
     shape = shape_of(options)
-    capacity = options.capacity or 0.8 * first_guess(shape)
     if options.replay is not None:
         return await asyncio.to_thread(run_replay, options, shape, slo)
+    capacity = options.capacity or await asyncio.to_thread(
+        find_capacity, shape, slo, options.seed, is_silent=options.silent
+    )
     if options.scenario == "overload":
         return await asyncio.to_thread(run_overload, options, shape, slo, capacity)
     if options.scenario is not None:
@@ -101,6 +105,7 @@ async def run(options: argparse.Namespace) -> Card:
     results: dict[str, Value] = {
         "requests": outcome.num_offered,
         "engines": options.engines,
+        "capacity_per_engine": capacity,
         "virtual_s": span_s,
         "wall_s": outcome.wall_s,
         "cpu_us_per_request": outcome.cpu_s * 1e6 / max(1, outcome.num_offered),

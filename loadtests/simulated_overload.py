@@ -13,14 +13,17 @@ from pathlib import Path
 
 from loadtests.card import Card, Value
 from loadtests.engine_model import EngineShape
+from loadtests.held_rate import GOOD_SHARE, highest_held
 from loadtests.measures import percentile
 from loadtests.offered import Slo
-from loadtests.overload import STEPS
+from loadtests.overload import STEPS, first_guess
 from loadtests.simulation import Outcome, Simulation
 from loadtests.virtual_loop import VirtualLoop
 from loadtests.workload import Lengths, Offer, poisson_offers
 
 _WARM_UP_S = 6.0
+_TRIAL_S = 30.0
+"""Of a rate that may be the capacity."""
 _OVER = (2.0, 5.0, 10.0)
 
 
@@ -40,6 +43,34 @@ def outcomes(
         if (failure := simulation.close()) is not None:
             raise RuntimeError(failure)
         return steps
+
+    with tempfile.TemporaryDirectory(prefix="pstk") as folder, asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(main(Path(folder)))
+
+
+def find_capacity(shape: EngineShape, slo: Slo, seed: int, *, is_silent: bool = False) -> float:
+    """The highest rate per second found that one engine answers in time; runs its own loops."""
+
+    async def is_held(rate_per_s: float) -> bool:
+        found = await asyncio.to_thread(_trial, shape, slo, rate_per_s, seed, is_silent=is_silent)
+        return found.num_good >= GOOD_SHARE * found.num_offered
+
+    return asyncio.run(highest_held(is_held, first_guess(shape)))
+
+
+def _trial(shape: EngineShape, slo: Slo, rate_per_s: float, seed: int, *, is_silent: bool) -> Outcome:
+    """What becomes of a steady rate."""
+
+    async def main(folder: Path) -> Outcome:
+        simulation = Simulation(shape, 1, slo, folder, seed)
+        if not is_silent:
+            simulation.publish_loads()
+        rng = random.Random(seed)
+        await simulation.run(poisson_offers(rate_per_s / 4, _WARM_UP_S, rng, Lengths()))
+        outcome = await simulation.run(poisson_offers(rate_per_s, _TRIAL_S, rng, Lengths()))
+        if (failure := simulation.close()) is not None:
+            raise RuntimeError(failure)
+        return outcome
 
     with tempfile.TemporaryDirectory(prefix="pstk") as folder, asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(main(Path(folder)))

@@ -52,7 +52,7 @@ class TtftForecast(msgspec.Struct, frozen=True, gc=False):
             self.ahead,
             self.others,
             work * rows,
-            work if rows else 0.0,
+            work if rows or self.num_pending else 0.0,
             1.0 if self.others else 0.0,
             self.beyond,
             self.step_left_s,

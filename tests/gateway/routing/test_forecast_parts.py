@@ -46,7 +46,7 @@ def own_features(forecast: DeploymentForecast, pulse: Pulse, now: float, tokens:
         ahead,
         others,
         (tokens + ahead) * rows,
-        (tokens + ahead) if rows else 0.0,
+        (tokens + ahead) if rows or books.num_pending else 0.0,
         1.0 if others else 0.0,
         max(rows + books.num_pending + 1.0 - books.most_rows, 0.0),
         step_left_s,
@@ -115,3 +115,14 @@ def test_a_forecast_is_what_its_parts_make_of_it_in_any_state(seed: int) -> None
         assert forecast.look(now, 1).caution == (pytest.approx(wary) if wary > 2.0 else 1.0)
         num_late += wary > 2.0
     assert num_late > 10, "states in which somebody is late are among them"
+
+
+def test_a_long_prompt_is_read_beside_the_answers_to_those_that_are_still_waiting() -> None:
+    forecast = DeploymentForecast(Pulse())
+    idle_s = forecast.ttft_s(0.0, 4000, LONG_LANE)
+    beside_s = 1e-5
+    forecast._by_books[LONG_LANE].terms[6] = beside_s  # type: ignore[index]
+    assert forecast.look(1.0, 4000, LONG_LANE).seconds == pytest.approx(idle_s)
+    price = Price(prompt_tokens=10, uncached_tokens=10, output_tokens=40)
+    forecast.note_sent(2.0, price)
+    assert forecast.look(2.0, 4000, LONG_LANE).seconds >= idle_s + 4000 * beside_s
