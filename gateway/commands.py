@@ -112,15 +112,15 @@ def policy_check(options: argparse.Namespace) -> int:
     from routing_policies.loading import load_document
     from routing_policies.problems import PolicyError, Problem
 
-    path, text, variables = _policy_text(options)
     problems: Sequence[Problem] = ()
     num_tests = 0
     try:
+        path, text, variables = _policy_text(options)
         policy, document = load_document(text, source=str(path), variables=variables)
         result = run_tests(policy, document, load_predictors(settings(options).quality_dir))
         problems, num_tests = result.failures, result.num_tests
     except PolicyError as error:
-        problems = error.problems
+        path, problems = Path(error.source), error.problems
     except ConfigError as error:
         raise UsageError(str(error)) from error
     if options.format == "json":
@@ -143,8 +143,8 @@ def policy_show(options: argparse.Namespace) -> int:
     from routing_policies.matching import RouteTable
     from routing_policies.problems import PolicyError
 
-    path, text, variables = _policy_text(options)
     try:
+        path, text, variables = _policy_text(options)
         policy = load_policy(text, source=str(path), variables=variables)
     except PolicyError as error:
         raise CommandError(str(error)) from error
@@ -263,13 +263,21 @@ def _accept(config: GatewayConfig) -> Callable[[Policy], None]:
 
 
 def _policy_text(options: argparse.Namespace) -> tuple[Path, str, dict[str, str]]:
-    """A policy file's name as given, its text, and the variables in it. Raises UsageError when it cannot be read."""
+    """A policy file's name as given, its text, and the variables in it. Raises UsageError when it cannot be read, and
+    PolicyError when it is no text."""
+    from routing_policies.problems import PolicyError, Problem
+
     config = settings(options)
     path: Path = options.file or config.policy
     try:
         return path, path.read_text(encoding="utf-8-sig"), config.policy_variables
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error}") from error
+    except UnicodeDecodeError as error:
+        before = error.object[: error.start]
+        line, column = before.count(b"\n") + 1, error.start - before.rfind(b"\n")
+        problem = Problem(line=line, column=column, path="", message="not UTF-8; save it as that")
+        raise PolicyError(str(path), [problem]) from error
 
 
 def _become(module: str, arguments: Sequence[str]) -> NoReturn:

@@ -276,6 +276,15 @@ def test_a_policy_that_cannot_be_read_is_exit_code_2(capsys: pytest.CaptureFixtu
     assert "none.yaml: cannot be read" in capsys.readouterr().err
 
 
+def test_a_policy_that_is_no_text_is_a_bad_policy_with_its_place(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("latin.yaml").write_bytes(GOOD.encode() + b"# caf\xe9\n")
+    line = GOOD.count("\n") + 1
+    assert cli.main(["policy", "check", "--format", "json", "latin.yaml"]) == 1
+    assert json.loads(capsys.readouterr().out)["problems"][0]["line"] == line
+    assert cli.main(["policy", "show", "latin.yaml"]) == 1
+    assert f"latin.yaml:{line}:6: not UTF-8" in capsys.readouterr().err
+
+
 def test_show_fills_in_the_defaults_and_can_be_loaded_again(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["policy", "show", write(GOOD)]) == 0
     out = capsys.readouterr().out
