@@ -25,9 +25,9 @@ REPORT_FRESH_S: Final = 0.5
 """A report comes ten times a second; one that is older says less than our own books."""
 
 # By our books: a constant, rows, uncached tokens, tokens ahead in the lane and in other lanes, own work times rows, own
-# work where anybody decodes or will by then, whether other lanes have work, requests beyond the most rows that were ever
-# seen, what is left of the step under way. By the report: a constant, rows, seconds until the lane's backlog is done,
-# seconds of the own prefill, what is left of the step.
+# work where anybody decodes or will by then, whether other lanes have work, requests beyond the most rows ever seen,
+# what is left of the step under way. By the report: a constant, rows, seconds until the lane's backlog is done, seconds
+# of the own prefill, what is left of the step.
 _OWN_PRIOR: Final = (0.02, 0.0003, 5e-5, 5e-5, 2e-5, 1e-6, 1e-6, 0.001, 0.001, 0.5)
 _OWN_SCALES: Final = (1.0, 16.0, 1000.0, 1000.0, 1000.0, 16_000.0, 1000.0, 1.0, 4.0, 0.01)
 _REPORTED_PRIOR: Final = (0.003, 0.0001, 1.0, 1.0, 0.5)
