@@ -2,7 +2,7 @@
 
 Everything over HTTP, against a scripted upstream that does no work. What a miss costs is the time to the first byte of
 streams that were never asked before, on a route without the cache, on one with exact answers and on one with similar
-ones too, by turns and at a steady rate.
+ones too, by turns and at a steady rate: of an upstream that answers at once, and of one that answers amid encoding.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import itertools
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import sha256
 from random import Random
@@ -42,6 +43,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=float, default=20.0, help="of the timed parts (default %(default)s)")
     parser.add_argument("--lookups", type=int, default=100_000, help="across scopes (default %(default)s)")
     parser.add_argument("--connections", type=int, default=64, help="of the closed loop (default %(default)s)")
+    parser.add_argument(
+        "--first-byte-ms",
+        type=float,
+        default=3.0,
+        help="of an upstream whose answer comes amid encoding (default %(default)s)",
+    )
     parser.add_argument("--seed", type=int, default=1, help="of what is asked (default %(default)s)")
     add_quality_arguments(parser)
 
@@ -71,7 +78,7 @@ async def _over_http(options: argparse.Namespace) -> Card:
         )
         cpu_s = gateway.process.cpu_s() - cpu_before
         similar = await run_similar(gateway.address, gateway.admin, "similar-one", key, options.seconds, options.seed)
-        misses = await _misses(gateway.address, key, options.seconds)
+        misses = await _misses(gateway.address, key, options.seconds, (0.0, options.first_byte_ms))
         secrets = {tenant: secret_of(tenant) for tenant in _TENANTS}
         rng, half = Random(options.seed), options.lookups // 2
         scopes = [
@@ -118,16 +125,19 @@ def _policy(url: str) -> dict[str, object]:
     }
 
 
-async def _misses(address: Address, headers: tuple[tuple[str, str], ...], seconds: float) -> list[list[float]]:
-    """Seconds to the first byte of new streams: for each of MISSED. Raises OSError when one fails."""
-    connections = [await LoadConnection.open(address) for _ in MISSED]
-    samples: list[list[float]] = [[] for _ in MISSED]
+async def _misses(
+    address: Address, headers: tuple[tuple[str, str], ...], seconds: float, first_byte_ms: Sequence[float]
+) -> list[list[float]]:
+    """Seconds to the first byte of new streams: of each of MISSED, for each upstream. Raises OSError when one fails."""
+    asked = [(model, wait_ms) for wait_ms in first_byte_ms for model in MISSED]
+    connections = [await LoadConnection.open(address) for _ in asked]
+    samples: list[list[float]] = [[] for _ in asked]
     numbers = itertools.count()
     stop_at = clock() + seconds
     while clock() < stop_at:
-        for model, connection, times in zip(MISSED, connections, samples, strict=True):
+        for (model, wait_ms), connection, times in zip(asked, connections, samples, strict=True):
             text = f"Where does one find the door number {next(numbers)} of that building?"
-            body = chat_body(model, text, stream=True)
+            body = chat_body(model, text, stream=True, user=f"script:first_byte_ms={wait_ms:g}")
             exchange = await connection.exchange(request_bytes("POST", "/v1/chat/completions", body, headers))
             if not exchange.is_ok or b"\r\nx-penstock-cache: hit" in connection.scanner.head:
                 raise OSError(f"a new question: {exchange.error or exchange.status}")
@@ -152,7 +162,7 @@ def _card(
     scopes: list[ScopeResult],
 ) -> Card:
     hits = Latencies.of(one_by_one.latencies_s)
-    off, exact, semantic = (Latencies.of(times) for times in misses)
+    off, exact, semantic, late_off, late_exact, late_semantic = (Latencies.of(times) for times in misses)
     found, steady = Latencies.of(similar.one_by_one_s), Latencies.of(similar.steady_s)
     return Card(
         bench="cache",
@@ -169,6 +179,8 @@ def _card(
             "semantic_p99_ms": steady.p99_ms,
             "exact_miss_added_p50_ms": exact.p50_ms - off.p50_ms,
             "miss_added_p50_ms": semantic.p50_ms - off.p50_ms,
+            "late_exact_miss_added_p50_ms": late_exact.p50_ms - late_off.p50_ms,
+            "late_miss_added_p50_ms": late_semantic.p50_ms - late_off.p50_ms,
             "cross_scope_wrong": sum(scope.num_wrong for scope in scopes),
             "cross_scope_lookups": sum(scope.num_lookups for scope in scopes),
             "cross_scope_hits": sum(scope.num_hits for scope in scopes),
@@ -182,6 +194,7 @@ def _card(
             f"first byte, cache off         {off}",
             f"first byte, exact, miss       {exact}",
             f"first byte, semantic, miss    {semantic}",
+            f"the same, upstream after {options.first_byte_ms:g} ms: {late_off}; {late_exact}; {late_semantic}",
         ),
         failed="; ".join(_problems(one_by_one, busy, similar, scopes)) or None,
     )

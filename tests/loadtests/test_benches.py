@@ -182,6 +182,7 @@ def test_cache_mixes_no_scopes() -> None:
     assert record["exact_p50_ms"] > 0
     assert record["exact_hits_per_s"] > 10
     assert "miss_added_p50_ms" in record
+    assert "late_miss_added_p50_ms" in record
 
 
 @pytest.mark.e2e
