@@ -261,6 +261,11 @@ class Gateway:
         self._tasks.spawn(self._answers.run(self._stores.control, self._stores.sharing), "kept_answers")
         self.log.event("started", listening={name: list(found) for name, found in self.server.addresses.items()})
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is at any deployment or waits for one."""
+        return all(not live.limiter.in_flight for live in self._deployments())
+
     async def leave(self) -> None:
         """Say that this process is going, serve for as long as the settings say, and accept no more."""
         self.log.event("leaving", notice_s=self.config.drain_notice_s)

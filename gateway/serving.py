@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import signal
 import sys
 from typing import BinaryIO
 
 from gateway.app import Gateway, LoadEncoder
+from gateway.collector import Collector
 from gateway.config import GatewayConfig
 from gateway.http.descriptors import raise_open_file_limit
 from gateway.telemetry.bridge import LoggingBridge
-
-_GC_THRESHOLDS = (20_000, 20, 50)
 
 
 async def serve(
@@ -27,6 +25,7 @@ async def serve(
     raise_open_file_limit()
     loop = asyncio.get_running_loop()
     gateway = Gateway(config, log_stream=log_stream or sys.stderr.buffer, load_encoder=load_encoder)
+    collector = Collector(lambda: gateway.is_idle)
     bridge = LoggingBridge(gateway.log)
     logging.getLogger("penstock").addHandler(bridge)
     stopping = asyncio.Event()
@@ -35,17 +34,12 @@ async def serve(
     loop.add_signal_handler(signal.SIGHUP, gateway.reload_soon)
     try:
         await gateway.start()
-        _calm_collector()
+        collector.start()
+        looking = loop.create_task(collector.run(), name="collector")
         await stopping.wait()
+        looking.cancel()
         await gateway.leave()
         await gateway.stop()
     finally:
         logging.getLogger("penstock").removeHandler(bridge)
     return 0
-
-
-def _calm_collector() -> None:
-    """Requests leave no cycles behind: what lives now is frozen out of collections, which may be rare."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*_GC_THRESHOLDS)
