@@ -92,8 +92,9 @@ class AdminFront:
 
 
 def _to_login(error: NotLoggedIn, scope: Scope, path: str) -> Answer:
-    """A browser that asks for a page is sent to log in; who sends a token, or calls the API, is told."""
-    if path.startswith(API) or find_header(scope, b"authorization") is not None:
+    """A browser that asks for a page is sent to log in; who sends a token, calls the API or changes things is told."""
+    asks_for_page = scope["method"] in ("GET", "HEAD") and not path.startswith(API)
+    if not asks_for_page or find_header(scope, b"authorization") is not None:
         return _refusal(error)
     return Answer(status=303, headers=((b"location", LOGIN_PAGE.encode()), (b"cache-control", b"no-store")))
 

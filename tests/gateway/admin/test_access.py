@@ -203,6 +203,14 @@ async def test_an_odd_path_is_no_way_around_the_gate(tmp_path: Path) -> None:
             assert (await stack.get(path, headers=bearer)).status in (400, 404)
 
 
+async def test_only_who_asks_for_a_page_is_sent_to_log_in(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as stack:
+        await post(stack, "admins", {"name": "anna", "role": "admin", "password": PASSWORD})
+        assert (await stack.get("/admin/policy", admin=True)).status == 303
+        for path in ("/admin/policy", "/admin/..;/admin/api/policy"):
+            assert (await stack.ask({}, admin=True, path=path, method="PUT", headers=NOBODY)).status == 401
+
+
 async def test_what_is_wrong_with_a_form_is_said_in_words(tmp_path: Path) -> None:
     async with gateway(tmp_path) as stack:
         anna = {"name": "anna", "role": "admin", "password": "short"}
