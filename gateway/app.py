@@ -263,7 +263,7 @@ class Gateway:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request is at any deployment or waits for one."""
+        """Whether no request is at any deployment."""
         return all(not live.limiter.in_flight for live in self._deployments())
 
     async def leave(self) -> None:

@@ -28,9 +28,19 @@ _OVER = (2.0, 5.0, 10.0)
 
 
 def outcomes(
-    shape: EngineShape, slo: Slo, capacity_per_s: float, step_s: float, seed: int, *, is_silent: bool = False
+    shape: EngineShape,
+    slo: Slo,
+    capacity_per_s: float,
+    step_s: float,
+    seed: int,
+    *,
+    is_silent: bool = False,
+    factors: Sequence[float] = STEPS,
 ) -> list[Outcome]:
-    """What became of each step's requests; runs its own loop. Raises RuntimeError for a failure of the gateway."""
+    """What became of each step's requests; runs its own loop. Raises RuntimeError for a failure of the gateway.
+
+    `factors`: of each step, how many times the capacity is offered.
+    """
 
     async def main(folder: Path) -> list[Outcome]:
         simulation = Simulation(shape, 1, slo, folder, seed)
@@ -38,8 +48,8 @@ def outcomes(
             simulation.publish_loads()
         rng = random.Random(seed)
         await simulation.run(poisson_offers(capacity_per_s / 4, _WARM_UP_S, rng, Lengths()))
-        steps = [Outcome() for _ in STEPS]
-        await simulation.run(_offers(capacity_per_s, step_s, rng), by_tenant=dict(enumerate(steps)))
+        steps = [Outcome() for _ in factors]
+        await simulation.run(_offers(capacity_per_s, step_s, rng, factors), by_tenant=dict(enumerate(steps)))
         if (failure := simulation.close()) is not None:
             raise RuntimeError(failure)
         return steps
@@ -52,34 +62,18 @@ def find_capacity(shape: EngineShape, slo: Slo, seed: int, *, is_silent: bool = 
     """The highest rate per second found that one engine answers in time; runs its own loops."""
 
     async def is_held(rate_per_s: float) -> bool:
-        found = await asyncio.to_thread(_trial, shape, slo, rate_per_s, seed, is_silent=is_silent)
+        [found] = await asyncio.to_thread(
+            outcomes, shape, slo, rate_per_s, _TRIAL_S, seed, is_silent=is_silent, factors=(1.0,)
+        )
         return found.num_good >= GOOD_SHARE * found.num_offered
 
     return asyncio.run(highest_held(is_held, first_guess(shape)))
 
 
-def _trial(shape: EngineShape, slo: Slo, rate_per_s: float, seed: int, *, is_silent: bool) -> Outcome:
-    """What becomes of a steady rate."""
-
-    async def main(folder: Path) -> Outcome:
-        simulation = Simulation(shape, 1, slo, folder, seed)
-        if not is_silent:
-            simulation.publish_loads()
-        rng = random.Random(seed)
-        await simulation.run(poisson_offers(rate_per_s / 4, _WARM_UP_S, rng, Lengths()))
-        outcome = await simulation.run(poisson_offers(rate_per_s, _TRIAL_S, rng, Lengths()))
-        if (failure := simulation.close()) is not None:
-            raise RuntimeError(failure)
-        return outcome
-
-    with tempfile.TemporaryDirectory(prefix="pstk") as folder, asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        return runner.run(main(Path(folder)))
-
-
-def _offers(capacity_per_s: float, step_s: float, rng: random.Random) -> list[Offer]:
+def _offers(capacity_per_s: float, step_s: float, rng: random.Random, factors: Sequence[float]) -> list[Offer]:
     """Step after step without a pause. Nobody authenticates, so the number of the step can stand for the tenant."""
     found: list[Offer] = []
-    for number, factor in enumerate(STEPS):
+    for number, factor in enumerate(factors):
         drawn = poisson_offers(factor * capacity_per_s, step_s, rng, Lengths(), tenant=number)
         found += [replace(offer, at_s=offer.at_s + number * step_s) for offer in drawn]
     return found

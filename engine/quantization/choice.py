@@ -89,10 +89,13 @@ class KernelTable:
             return next(iter(usable)), next(iter(usable))
         kernels = {name: kind.build(weight, self.scratch) for name, kind in usable.items()}
         few_s: dict[str, float] = dict.fromkeys(kernels, 0.0)
-        for num_rows in _FEW_MEASURED:
-            for name, seconds in self._measure(kernels, weight, num_rows).items():
-                few_s[name] += seconds
-        many_s = self._measure(kernels, weight, _MANY_MEASURED)
+        # On a machine that is busy at the moment several threads wait for each other, which tells the kernels apart by
+        # how often they do.
+        with _one_thread():
+            for num_rows in _FEW_MEASURED:
+                for name, seconds in self._measure(kernels, weight, num_rows).items():
+                    few_s[name] += seconds
+            many_s = self._measure(kernels, weight, _MANY_MEASURED)
         few = next(name for name in few_s if few_s[name] <= _TIE * min(few_s.values()))
         many = min(many_s, key=lambda name: many_s[name])
         if many_s[few] < many_s[many] * _WORTHWHILE:
@@ -101,15 +104,7 @@ class KernelTable:
         return few, many
 
     def _measure(self, kernels: dict[str, Kernel], weight: Weight, num_rows: int) -> dict[str, float]:
-        """Seconds of each kernel, the least of some runs in turn, with the weight out of the processor's caches.
-
-        On one thread: on a machine that is busy at the moment several wait for each other, which tells the kernels
-        apart by how often they do.
-        """
-        with _one_thread():
-            return self._measure_alone(kernels, weight, num_rows)
-
-    def _measure_alone(self, kernels: dict[str, Kernel], weight: Weight, num_rows: int) -> dict[str, float]:
+        """Seconds of each kernel, the least of some runs in turn, with the weight out of the processor's caches."""
         codes = weight.codes
         # What activations are there.
         dtype = torch.bfloat16 if codes.is_cuda else torch.float32

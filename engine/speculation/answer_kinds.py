@@ -18,20 +18,24 @@ class AnswerKinds:
 
     def is_open(self, first_token_id: int, num_rows: int) -> bool:
         """Whether the next step of such an answer may be thought about."""
-        guard = self._guards.get((first_token_id, num_rows.bit_length()))
+        guard = self._guards.get(_key(first_token_id, num_rows))
         return guard is None or guard.is_open
 
     def allows(self, first_token_id: int, num_rows: int) -> bool:
         """The same; asked once a step, it counts a pause down."""
-        guard = self._guards.get((first_token_id, num_rows.bit_length()))
+        guard = self._guards.get(_key(first_token_id, num_rows))
         return guard is None or guard.allows()
 
     def observe(self, first_token_id: int, num_rows: int, worth_s: float, spent_s: float) -> None:
         """A step that was thought about took `spent_s`; a plain one would have taken `worth_s` for its tokens."""
-        key = first_token_id, num_rows.bit_length()
+        key = _key(first_token_id, num_rows)
         guard = self._guards.get(key)
         if guard is None:
             if len(self._guards) >= _CAPACITY:
                 self._guards.clear()
             guard = self._guards[key] = Guard(longest_pause=_LONGEST_PAUSE)
         guard.observe(worth_s, spent_s)
+
+
+def _key(first_token_id: int, num_rows: int) -> tuple[int, int]:
+    return first_token_id, num_rows.bit_length()

@@ -28,8 +28,10 @@ _THINKING_RATIO = 0.01
 """Share of decode steps' time that may go into drafts that come to nothing; what drafts gain is added to it."""
 _MOST_SAVED_S = 0.001
 """Longest that is saved up for thinking."""
-_HOPED_CHANCES: dict[Source, tuple[float, ...]] = {"lookup": (0.98,) * 8, "heads": (0.85, 0.75, 0.75)}
-"""Of texts that were said before, and of heads where they are good."""
+_HOPED_OF_LOOKUP = (0.98,) * 8
+"""Chances of drafts in texts that were said before."""
+_HOPED_OF_HEADS = (0.85, 0.75, 0.75)
+"""The same of heads where they are good."""
 _HOPE_FOR = 256
 """Steps until that is worked out anew."""
 _FEWEST_TOKENS = 2
@@ -74,9 +76,9 @@ class Prospects:
         self._has_model = has_model
         self._lengths = AnswerLengths()
         self._guards: dict[tuple[Source, int, bool], Guard] = {}
-        self._hopes = {
-            source: _Hopes(chances, cost)
-            for (source, chances), cost in zip(_HOPED_CHANCES.items(), (costs.lookup, costs.heads), strict=True)
+        self._hopes: dict[Source, _Hopes] = {
+            "lookup": _Hopes(_HOPED_OF_LOOKUP, costs.lookup),
+            "heads": _Hopes(_HOPED_OF_HEADS, costs.heads),
         }
         self._num_since_plain: dict[int, int] = {}
 
@@ -112,9 +114,8 @@ class Prospects:
 
     def num_expected(self, seq: Sequence, quantile: float = 0.5) -> float:
         """Tokens a sequence is expected to say yet, the one that ends it included."""
-        num_said = seq.num_output_tokens
-        first = seq.token_ids[seq.num_prompt_tokens] if num_said else None
-        return min(self._lengths.remaining(first, num_said, quantile), seq.max_total_tokens - seq.num_tokens)
+        first = seq.token_ids[seq.num_prompt_tokens] if seq.num_output_tokens else None
+        return self._num_left(seq, first, 0, quantile)
 
     def has_drafted(self, num_rows: int) -> bool:
         """Whether steps of so many rows had drafts since the last plain one."""
@@ -163,12 +164,14 @@ class Prospects:
 
     def _num_worth_looking_ahead(self, seq: Sequence, token_ids: SequenceOf[int], num_rows: int) -> float:
         """The same behind tokens that a step has just chosen."""
-        num_said = seq.num_output_tokens + len(token_ids)
         first = seq.token_ids[seq.num_prompt_tokens] if seq.num_output_tokens else token_ids[0]
-        num_tokens = min(
-            self._lengths.remaining(first, num_said), seq.max_total_tokens - seq.num_tokens - len(token_ids)
-        )
+        num_tokens = self._num_left(seq, first, len(token_ids))
         return num_tokens if num_tokens >= _FEWEST_TOKENS and self.kinds.is_open(first, num_rows) else 0.0
+
+    def _num_left(self, seq: Sequence, first: int | None, num_new: int, quantile: float = 0.5) -> float:
+        """Tokens expected of an answer that began with `first`, behind `num_new` that the sequence has yet to take."""
+        num_left = self._lengths.remaining(first, seq.num_output_tokens + num_new, quantile)
+        return min(num_left, seq.max_total_tokens - seq.num_tokens - num_new)
 
 
 class _Hopes:
