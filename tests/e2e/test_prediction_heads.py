@@ -19,6 +19,10 @@ QUESTIONS = (
     "Can I pay with a gift card?",
     "What is 17 plus 26?",
 )
+ROUNDS = 40
+"""Whether drafts pay is measured: where the machine was busy in a bad moment they are not tried for a while."""
+ENOUGH = 40
+"""Tokens drafted, to tell how many are right."""
 
 
 @pytest.fixture(scope="module")
@@ -40,14 +44,24 @@ def answer(client: httpx.Client, question: str, **fields: Any) -> str:
     return str(response.json()["choices"][0]["message"]["content"])
 
 
+def drafts(engine: LoneEngine) -> tuple[float, float]:
+    """Tokens drafted and accepted so far."""
+    names = ("drafted", "accepted")
+    drafted, accepted = (engine.metric(f"engine_speculation_{name}_tokens_total") for name in names)
+    return drafted, accepted
+
+
 def test_questions_never_asked_before_are_answered_in_fewer_steps(engine: LoneEngine, plain: LoneEngine) -> None:
     with engine.client() as client, plain.client() as plain_client:
-        for fields in ({"temperature": 0}, {"temperature": 0.8, "seed": 3}):
-            for question in QUESTIONS:
-                assert answer(client, question, **fields) == answer(plain_client, question, **fields)
-    drafted = engine.metric("engine_speculation_drafted_tokens_total")
-    assert engine.metric("engine_speculation_accepted_tokens_total") > 0.5 * drafted > 0
-    assert plain.metric("engine_speculation_drafted_tokens_total") == 0
+        for _ in range(ROUNDS):
+            for fields in ({"temperature": 0}, {"temperature": 0.8, "seed": 3}):
+                for question in QUESTIONS:
+                    assert answer(client, question, **fields) == answer(plain_client, question, **fields)
+            if drafts(engine)[0] >= ENOUGH:
+                break
+    drafted, accepted = drafts(engine)
+    assert accepted > 0.5 * drafted > 0
+    assert drafts(plain) == (0, 0)
 
 
 def test_what_follows_a_schema_is_answered_in_fewer_steps_too(engine: LoneEngine, plain: LoneEngine) -> None:
@@ -59,17 +73,16 @@ def test_what_follows_a_schema_is_answered_in_fewer_steps_too(engine: LoneEngine
         "additionalProperties": False,
     }
     fields = {"response_format": {"type": "json_schema", "json_schema": {"name": "person", "schema": schema}}}
-    names = ("drafted", "accepted")
-    before = [engine.metric(f"engine_speculation_{name}_tokens_total") for name in names]
+    before = drafts(engine)
     with engine.client() as client, plain.client() as plain_client:
-        for name in ("Lena Marwick from Oldford", "Jonas Pell from Harrowgate", "Mira Stone from Eastby"):
-            question = f"Extract name and city as JSON: {name} ordered two lamps."
-            for chosen in ({"temperature": 0}, {"temperature": 0.8, "seed": 3}):
-                found = answer(client, question, **fields, **chosen)
-                assert found == answer(plain_client, question, **fields, **chosen)
-                assert set(json.loads(found)) == {"name", "city"}
-    drafted, accepted = (
-        engine.metric(f"engine_speculation_{name}_tokens_total") - count
-        for name, count in zip(names, before, strict=True)
-    )
+        for _ in range(ROUNDS):
+            for name in ("Lena Marwick from Oldford", "Jonas Pell from Harrowgate", "Mira Stone from Eastby"):
+                question = f"Extract name and city as JSON: {name} ordered two lamps."
+                for chosen in ({"temperature": 0}, {"temperature": 0.8, "seed": 3}):
+                    found = answer(client, question, **fields, **chosen)
+                    assert found == answer(plain_client, question, **fields, **chosen)
+                    assert set(json.loads(found)) == {"name", "city"}
+            if drafts(engine)[0] - before[0] >= ENOUGH:
+                break
+    drafted, accepted = (now - then for now, then in zip(drafts(engine), before, strict=True))
     assert accepted > 0.5 * drafted > 0
