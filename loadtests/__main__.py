@@ -33,6 +33,7 @@ BENCHES = {
     "routing": "small or large: quality and calls of the shipped predictor, cascade, attacks; public outcomes",
     "cascade": "small first, live: share of large calls beside the simulated one, added first token, cost of both",
     "policy_change": "how soon a revision is in force at three replicas, with requests under way; none may fail",
+    "plan": "recorded requests through a new policy: how long it takes, how close it is to what then happens",
     "cache_quality": "similar answers: hits, wrong ones beside the bound, and changed meanings that are served",
     "trim": "answers and tokens with long prompts cut to a budget, prefix hits of a chat that is cut, CPU time",
     "diagnose": "causes of slowness injected one by one: whether the diagnosis names the right stage, and no other",

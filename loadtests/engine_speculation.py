@@ -10,6 +10,7 @@ from itertools import islice
 from random import Random
 from statistics import median
 
+from loadtests.bundled_prompts import bundled_prompts
 from loadtests.client import Address, clock
 from loadtests.engine_part import Finding, Results, Setting
 from loadtests.plain_answer import PlainAnswer, answer_chat
@@ -21,7 +22,6 @@ _COPYING_TASKS = ("extraction", "passage")
 """Answers that repeat the question's words; the key of batch 1 is the lower of these."""
 _SAMPLES = 24
 _MAX_TOKENS = 128
-_PROMPTS_TIMEOUT_S = 60.0
 _MIN_ROUNDS = 2
 
 Task = Sequence[Sequence[object]]
@@ -88,19 +88,10 @@ async def measure_speculation(setting: Setting) -> Finding:
 
 
 async def _read_tasks(bench: Workbench, seed: int) -> dict[str, Task]:
-    """Conversations of every task; the generator runs as a process of its own."""
-    arguments = ["--seed", str(seed), "--samples", str(_SAMPLES)]
-    process = await bench.start("prompts", "engine.bundled.prompts", arguments)
-
-    async def is_over() -> bool:
-        return not process.is_running and bool(process.json_lines())
-
-    await process.wait_until(is_over, _PROMPTS_TIMEOUT_S)
+    """Conversations of every task."""
     tasks: dict[str, list[Sequence[object]]] = defaultdict(list)
-    for line in process.json_lines():
-        messages = line["messages"]
-        assert isinstance(messages, list)
-        tasks[str(line["task"])].append(messages)
+    for prompt in await bundled_prompts(bench, seed=seed, samples=_SAMPLES):
+        tasks[str(prompt["task"])].append(prompt["messages"])
     return dict(tasks)
 
 

@@ -16,12 +16,12 @@ from typing import Any, Final
 
 from loadtests.card import Card, Value
 from loadtests.client import LoadConnection, clock
+from loadtests.gateway_admin import GatewayAdmin
 from loadtests.processes import Workbench
 from loadtests.stack import Script, Server, chat_body, start_gateway_with, start_upstream
 from loadtests.wire import request_bytes
 
 NUM_REPLICAS: Final = 3
-_POLICY: Final = "/admin/api/policy"
 _LIMIT_MS: Final = 1000.0
 
 
@@ -43,7 +43,7 @@ async def run(options: argparse.Namespace) -> Card:
             await start_gateway_with(bench, policy, settings=settings, name=f"replica{number}")
             for number in range(NUM_REPLICAS)
         ]
-        admins = [_Admin(bench, replica, number) for number, replica in enumerate(replicas)]
+        admins = [GatewayAdmin(replica, bench.folder / f"replica{number}") for number, replica in enumerate(replicas)]
         is_over, statuses = asyncio.Event(), list[int]()
         clients = [
             asyncio.create_task(_ask_on(replica, is_over, statuses))
@@ -94,42 +94,7 @@ def _policy(upstream: Server, number: int) -> dict[str, Any]:
     return {"schema_version": 1, "deployments": [deployment], "routes": [route]}
 
 
-class _Admin:
-    """One replica's admin listener, with its token."""
-
-    def __init__(self, bench: Workbench, replica: Server, number: int) -> None:
-        token = (bench.folder / f"replica{number}" / "admin.token").read_text().strip()
-        self._headers = (("authorization", f"Bearer {token}"),)
-        self._address = replica.admin
-
-    async def apply(self, document: str) -> str:
-        """Make it the newest revision; its id."""
-        body = json.dumps({"document": document, "reason": "a bench"}).encode()
-        request = request_bytes("PUT", _POLICY, body, (*self._headers, ("if-match", "*")))
-        return _revision(await self._exchange(request))
-
-    async def until(self, revision: str) -> None:
-        """Until it is in force here."""
-        request = request_bytes("GET", _POLICY, headers=self._headers)
-        while _revision(await self._exchange(request)) != revision:
-            await asyncio.sleep(0.002)
-
-    async def _exchange(self, request: bytes) -> bytes:
-        connection = await LoadConnection.open(self._address, keep_body=True)
-        try:
-            exchange = await connection.exchange(request)
-            if not exchange.is_ok:
-                raise SystemExit(f"{exchange.status} {exchange.error}: {connection.scanner.content[:300]!r}")
-            return connection.scanner.content
-        finally:
-            connection.close()
-
-
-def _revision(answer: bytes) -> str:
-    return str(json.loads(answer)["revision"]["revision"])
-
-
-async def _change(admins: Sequence[_Admin], at: int, document: str) -> tuple[float, float]:
+async def _change(admins: Sequence[GatewayAdmin], at: int, document: str) -> tuple[float, float]:
     """Seconds until the apply was answered, and from there until everybody has it."""
     began_at = clock()
     revision = await admins[at].apply(document)

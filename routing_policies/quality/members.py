@@ -21,7 +21,7 @@ _FAINT_PULL: Final = 2.0
 """Towards equal weights, for members whose differences are mostly chance."""
 _CLEAR_PULL: Final = 500.0
 """For others: as many prompts' worth."""
-_WITHIN_RIDGE: Final = 1024.0
+WITHIN_RIDGE: Final = 1024.0
 
 
 class Member(NamedTuple):
@@ -62,15 +62,16 @@ def fitted(rows: Matrix, columns: Columns, ridge: Floats, targets: Floats, weigh
     return Member(unseen, _spread(fit_logistic(part, targets, ridge[columns], weights, ground=ground), columns, rows))
 
 
-def fitted_within(rows: Matrix, columns: Columns, targets: Floats, groups: NDArray[np.int64], folds: Fold) -> Member:
-    """What tells prompts of one group apart, the groups' own levels aside (fixed effects); says chances. Folds should
-    leave out whole groups: it is for those that were never seen."""
+def fitted_within(
+    rows: Matrix, columns: Columns, targets: Floats, groups: NDArray[np.int64], folds: Fold, ridge: float = WITHIN_RIDGE
+) -> Member:
+    """What tells prompts of one group apart, the groups' own levels aside (fixed effects); says chances."""
     part = _centred(rows[:, columns], groups)
     wanted = _centred(targets[:, None].astype(np.float32), groups)[:, 0]
     unseen = np.zeros(len(rows))
     for out in folds.each():
-        unseen[out] = rows[out][:, columns] @ _least_squares(part[~out], wanted[~out])
-    return Member(unseen, _spread(_least_squares(part, wanted), columns, rows))
+        unseen[out] = rows[out][:, columns] @ _least_squares(part[~out], wanted[~out], ridge)
+    return Member(unseen, _spread(_least_squares(part, wanted, ridge), columns, rows))
 
 
 def weighed(members: Sequence[Member], targets: Floats, weights: Floats, pull: float) -> Floats:
@@ -123,36 +124,6 @@ def within_groups(members: Sequence[Member], targets: Floats, weights: Floats, g
     )
 
 
-def left_out_groups(members: Sequence[Member], targets: Floats, weights: Floats, groups: NDArray[np.int64]) -> Blend:
-    """All members together, weighed by how each ranks the members of a group that it knows nothing of. Every group
-    counts alike; who ranks them no better than chance gets no weight, and the others nearly equal ones."""
-    alike = weights / np.bincount(groups, weights)[groups]
-    alike *= len(alike) / alike.sum()
-    ranked = [Member(ranks_within(member.unseen, groups), member.found) for member in members]
-    wanted = _centred(targets[:, None], groups)[:, 0]
-    shares = weighed(ranked, wanted, alike, _FAINT_PULL)
-    for number, (member, ranks) in enumerate(zip(members, ranked, strict=True)):
-        spread = float(centred(member.unseen, groups).std())
-        shares[number] *= float(ranks.unseen.std()) / spread if spread > 1e-9 else 0.0
-    mean = float(np.clip(np.average(targets, weights=weights), 0.05, 0.95))
-    shares /= mean * (1.0 - mean)  # from chances to logits
-    return Blend(
-        _mixed([member.unseen for member in members], shares),
-        _mixed([member.found for member in members], shares),
-        shares,
-    )
-
-
-def ranks_within(said: Floats, groups: NDArray[np.int64]) -> Floats:
-    """Of each one among its group: from -0.5 to 0.5, equals share their places."""
-    found = np.zeros(len(said))
-    for group in np.unique(groups):
-        own = np.flatnonzero(groups == group)
-        _, place, counts = np.unique(said[own], return_inverse=True, return_counts=True)
-        found[own] = ((np.cumsum(counts) - (counts - 1) / 2.0 - 0.5) / len(own) - 0.5)[place]
-    return found
-
-
 def slopes_of(values: Floats, targets: Floats, groups: NDArray[np.int64]) -> Floats:
     """Of each group's targets over its centred values, drawn to 0 as far as chance alone would make them differ
     (empirical Bayes: Efron and Morris, 1975)."""
@@ -182,8 +153,8 @@ def _centred(values: NDArray[Any], groups: NDArray[np.int64]) -> NDArray[Any]:
     return found
 
 
-def _least_squares(rows: Matrix, targets: NDArray[np.float32]) -> Floats:
-    curvature = (rows.T @ rows).astype(np.float64) + _WITHIN_RIDGE * np.eye(rows.shape[1])
+def _least_squares(rows: Matrix, targets: NDArray[np.float32], ridge: float) -> Floats:
+    curvature = (rows.T @ rows).astype(np.float64) + ridge * np.eye(rows.shape[1])
     return np.asarray(np.linalg.solve(curvature, (rows.T @ targets).astype(np.float64)), dtype=np.float64)
 
 

@@ -20,7 +20,8 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     rows: bytes
     """Of unit length."""
     values: bytes
-    """Three for each row: for prompts of an untold kind of work, of one that was told, and of one told that is new."""
+    """Two for each row: for prompts of an untold kind of work, and of one that was told. Models that were trained by
+    earlier versions have a third, for a kind that was told and is new."""
     num_nearest: int
 
     @cached_property
@@ -33,7 +34,7 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def _values(self) -> NDArray[np.float32]:
-        return _read(self.values).reshape(-1, 3)
+        return _read(self.values).reshape(len(self._rows), -1)
 
     def recall(self, vector: NDArray[np.float32]) -> tuple[float, float, float]:
         """What the nearest add to a logit, for a kind of work that is untold, for one that is told, and for one that is
@@ -43,8 +44,8 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         place = self._axes @ vector
         similar = self._rows @ place  # in no need of the length: only the order counts
         nearest = np.argpartition(similar, -self.num_nearest)[-self.num_nearest :]
-        untold, told, away = self._values[nearest].mean(axis=0).tolist()
-        return untold, told, away
+        untold, told, *away = self._values[nearest].mean(axis=0).tolist()
+        return untold, told, away[0] if away else 0.0
 
 
 def _read(content: bytes) -> NDArray[np.float32]:

@@ -64,7 +64,7 @@ class PairModel(msgspec.Struct, frozen=True, kw_only=True):
     told: Head | None = None
     """Which of a kind's own prompts are easier; added to what `kinds` has of it."""
     away: Head | None = None
-    """For a kind of work that was told and never seen: what was borne out by each kind when it was left out."""
+    """For a kind of work that was told and never seen: what holds within every known one."""
     encoder: str = ""
     """Whose embedding."""
     guard: Guard

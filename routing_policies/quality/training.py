@@ -25,7 +25,6 @@ from routing_policies.quality.members import (
     centred,
     fitted,
     fitted_within,
-    left_out_groups,
     slopes_of,
     within_groups,
 )
@@ -52,7 +51,10 @@ _KIND_RIDGE: Final = 0.125
 _OFFSET_RIDGE: Final = 4.0
 """Offsets of kinds of work are expected to be about a half."""
 _OFFSET_STEPS: Final = 20
-_MAX_LEFT_OUT: Final = 32
+_AWAY_RIDGE: Final = 12_800.0
+"""What carries over from kinds of work to another is faint: a few directions of the embedding."""
+_AWAY_LENGTH: Final = 0.2
+"""So loud, beside those: longer is harder in most kinds of work, and easier in some."""
 _RIDGE_SCALES: Final = (1.0, 8.0, 64.0)
 """The stronger ones are for prompts that tell little of their outcomes."""
 
@@ -123,10 +125,6 @@ class Trainer:
             found.append(fold_of.setdefault(block, self._rng.randrange(NUM_FOLDS)))
         return Fold(np.array(found))
 
-    def _group_folds(self) -> Fold:
-        """Each category is left out; several together where there are very many."""
-        return Fold(self._groups % _MAX_LEFT_OUT)
-
     def _by_category(self) -> Floats | None:
         """Of each prompt what its category comes to, where there are some."""
         num_groups = int(self._groups.max()) + 1
@@ -191,16 +189,15 @@ class Trainer:
         ]
         if expected is None:
             untold = self._blended(own)
-            values = np.stack([untold.weights[-1] * self._targets] * 3, axis=1)
+            values = np.stack([untold.weights[-1] * self._targets] * 2, axis=1)
             return _Embedded(table.head(untold.found), space.memory(values, self._rng), None, {}, None)
         both = self._columns(table.length, table.steps, table.words, table.parts)
         by_kind = [text[-1], self._fitted(both, expected, _KIND_RIDGE), self._recalled(neighbours, expected)]
         untold = self._blended([*own, *by_kind])
         told = within_groups(own, self._targets, self._weights, self._groups)
         values = untold.weights[len(own) - 1] * self._targets + untold.weights[-1] * expected
-        away, recalled = self._away(space)
-        memory = space.memory(np.stack([values, told.weights[-1] * self._targets, recalled], axis=1), self._rng)
-        return _Embedded(table.head(untold.found), memory, table.head(told.found), self._kinds(told), away)
+        memory = space.memory(np.stack([values, told.weights[-1] * self._targets], axis=1), self._rng)
+        return _Embedded(table.head(untold.found), memory, table.head(told.found), self._kinds(told), self._away())
 
     def _recalled(self, neighbours: NDArray[np.int64], values: Floats) -> Member:
         """What became of the nearest; no sum of columns."""
@@ -224,20 +221,18 @@ class Trainer:
             found[str(name)] = Kind(level=round(level, 4), length=round(slope, 4))
         return found
 
-    def _away(self, space: Space) -> tuple[Head, Floats]:
-        """For prompts of a kind that was never seen: simple rules, weighed by what they say of each kind when all of
-        them know only the others. And what the nearest ones add."""
-        table, folds = self._table, self._group_folds()
-        columns = self._columns(table.parts)
-        members = [
-            self._shortness(),
-            fitted(self._rows, columns, table.ridge(), self._targets, self._weights, folds),
-            self._recalled(space.neighbours(folds), self._kept),
-        ]
-        blend = left_out_groups(members, self._kept, self._weights, self._groups)
-        mean = float(np.clip(np.average(self._kept, weights=self._weights), 0.01, 0.99))
-        blend.found[0] += np.log(mean / (1.0 - mean)) - blend.unseen.mean()
-        return table.head(blend.found), blend.weights[-1] * self._kept
+    def _away(self) -> Head:
+        """For prompts of a kind that was never seen: what told the prompts of each known kind apart, whichever it was,
+        and a little by length. Which kinds are harder says nothing of a new one, and neither do its neighbours."""
+        table = self._table
+        by_vector = fitted_within(self._rows, table.parts, self._kept, self._groups, self._folds, _AWAY_RIDGE)
+        longer = self._shortness()
+        told, length = (float(centred(self._rows @ member.found, self._groups).std()) for member in (by_vector, longer))
+        mean = float(np.clip(np.average(self._kept, weights=self._weights), 0.05, 0.95))
+        found = by_vector.found + longer.found * (_AWAY_LENGTH * told / max(length, 1e-9))
+        found /= mean * (1.0 - mean)  # from chances to logits
+        found[0] += np.log(mean / (1.0 - mean)) - float((self._rows @ found).mean())
+        return table.head(found)
 
     def _shortness(self) -> Member:
         """What is longer is harder: needs no fitting."""

@@ -186,6 +186,15 @@ def test_cache_mixes_no_scopes() -> None:
 
 
 @pytest.mark.e2e
+def test_a_plan_is_compared_with_what_then_happens() -> None:
+    record = bench("plan", "--requests", "1500")
+    assert record["num_requests"] == 1500
+    assert 0.0 < record["plan_s"] < 60.0
+    assert 0.0 < record["hit_ratio_happened"] < 1.0
+    assert record["worst_points"] <= 2.0
+
+
+@pytest.mark.e2e
 def test_trim_compares_whole_with_cut() -> None:
     record = bench("trim", "--samples", "2", "--cpu-requests", "16", "--model", SMALL)
     assert 0 < record["token_ratio"] < 0.5

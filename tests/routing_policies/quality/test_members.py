@@ -12,8 +12,6 @@ from routing_policies.quality.members import (
     Member,
     across_groups,
     fitted_within,
-    left_out_groups,
-    ranks_within,
     slopes_of,
     weighed,
     within_groups,
@@ -48,31 +46,6 @@ def test_together_they_are_right_on_average_and_better_than_each() -> None:
     assert correlation(blend.unseen, TARGETS) > alone + 0.01
 
 
-def test_who_does_not_know_a_group_that_was_left_out_has_no_say_in_the_next() -> None:
-    groups = np.arange(NUM) % 8
-    turned = Member(np.where(groups < 4, TRUTH, -1.5 * TRUTH), np.zeros(3))
-    against = member(0.2, -1.0)
-    blend = left_out_groups([member(0.5), turned, against], TARGETS, ONES, groups)
-    assert blend.weights[0] > 0.0
-    assert blend.weights[2] == 0.0
-    assert blend.weights[1] * turned.unseen.std() < 0.2 * blend.weights[0] * TRUTH.std()
-
-
-def test_each_group_left_out_counts_alike_however_many_are_in_it() -> None:
-    groups = np.where(np.arange(NUM) < NUM - 300, 0, 1 + np.arange(NUM) % 5)
-    many = Member(np.where(groups == 0, TRUTH, -TRUTH), np.zeros(3))
-    few = Member(np.where(groups == 0, 0.0, TRUTH), np.zeros(3))
-    blend = left_out_groups([many, few], TARGETS, ONES, groups)
-    assert blend.weights[0] == 0.0
-    assert blend.weights[1] > 0.0
-
-
-def test_ranks_are_among_the_own_group_and_equals_share_theirs() -> None:
-    groups = np.array([0, 0, 0, 1, 1, 1, 1])
-    ranks = ranks_within(np.array([5.0, 1.0, 9.0, 2.0, 2.0, 2.0, 2.0]), groups)
-    assert ranks == pytest.approx([0.0, -1 / 3, 1 / 3, 0.0, 0.0, 0.0, 0.0])
-
-
 def test_levels_of_groups_say_nothing_within_them() -> None:
     groups = np.arange(NUM) % 5
     level = Member(np.asarray(groups * 3.0, dtype=np.float64), np.zeros(3))
@@ -88,6 +61,8 @@ def test_what_holds_within_groups_is_found_although_their_levels_run_against_it(
     assert found.found[0] == 0.0
     assert found.found[1] > 0.0
     assert correlation(found.unseen, TRUTH - 2.0 * groups) == pytest.approx(1.0, abs=0.01)
+    drawn = fitted_within(rows, np.array([1]), TARGETS + 0.4 * groups, groups, Fold(groups % NUM_FOLDS), 1e5)
+    assert 0.0 < drawn.found[1] < 0.1 * found.found[1]
 
 
 @pytest.mark.parametrize(("real", "least", "most"), [(0.0, 0.0, 0.05), (1.0, 0.9, 1.1)])

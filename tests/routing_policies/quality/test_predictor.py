@@ -17,6 +17,7 @@ from routing_policies.quality.confidence import TokenOdds, checkpoint_for
 from routing_policies.quality.hashing import WordHasher
 from routing_policies.quality.head import chance_of
 from routing_policies.quality.logistic import fit_logistic
+from routing_policies.quality.memory import Memory
 from routing_policies.quality.model import PairModel
 from routing_policies.quality.outcome import Outcome, outcome_of
 from routing_policies.quality.pairs import judges_of, verdict_of
@@ -96,8 +97,13 @@ def test_the_embedding_tells_what_words_do_not_and_a_told_kind_of_work_more() ->
         assert model.predict(features, good, kind=kind).logit > model.predict(features, bad, kind=kind).logit + 0.1, (
             kind
         )
-    easy, hard = (model.predict(features, good, kind=kind).logit for kind in ("kind 7", "kind 0"))
-    assert easy > model.predict(features, good, kind="a new one").logit > hard
+    easy, new, hard = (
+        np.mean(
+            [model.predict(one.features, vector, kind=kind).logit for one, vector in zip(known, vectors, strict=True)]
+        )
+        for kind in ("kind 7", "a new one", "kind 0")
+    )
+    assert easy > new > hard
     hard_text, easy_text = (model.predict(features, kind=kind).logit for kind in ("kind 0", "kind 7"))
     assert easy_text > model.predict(features).logit > hard_text  # without the embedding, too
     assert model.predict(features, kind="a new one") == model.predict(features)
@@ -151,6 +157,34 @@ def test_a_kind_of_work_that_is_new_is_judged_by_what_every_known_one_bore_out()
     )
     assert float(np.corrcoef(learned, vectors[:, 1])[0, 1]) > 0.5
     assert guessed.std() < 0.5 * learned.std()
+
+
+def test_which_kinds_are_harder_says_nothing_of_a_new_one() -> None:
+    known, vectors = with_vectors()
+    hard = np.arange(len(known)) % 8 < 4
+    turned = [
+        outcome if not is_hard else msgspec.structs.replace(outcome, lost=1.0)
+        for outcome, is_hard in zip(known, hard, strict=True)
+    ]
+    vectors[hard, 1] += 0.5  # where all is hard the axis is high, though high is good among each kind's own prompts
+    model = Trainer(turned, vectors=vectors).fit(weak="s", strong="l", trained_on="t", encoder="e")
+    low, high = vectors[~hard][0].copy(), vectors[~hard][0].copy()
+    low[1], high[1] = -0.3, 0.9
+    features = known[0].features
+    new = [model.predict(features, vector, kind="a new one").logit for vector in (low, high)]
+    untold = [model.predict(features, vector).logit for vector in (low, high)]
+    assert new[1] > new[0]
+    assert untold[1] < untold[0]
+
+
+def test_a_memory_that_an_earlier_version_trained_still_says_what_it_said_of_a_new_kind() -> None:
+    axes, rows, values = np.eye(2), np.eye(2), np.array([[0.5, 0.25, 0.125], [0.0, 0.0, 0.0]])
+    packed = [part.astype("<f2").tobytes() for part in (axes, rows, values, values[:, :2])]
+    asked = np.array([1.0, 0.1], dtype=np.float32)
+    before = Memory(axes=packed[0], num_axes=2, rows=packed[1], values=packed[2], num_nearest=1)
+    assert before.recall(asked) == (0.5, 0.25, 0.125)
+    now = Memory(axes=packed[0], num_axes=2, rows=packed[1], values=packed[3], num_nearest=1)
+    assert now.recall(asked) == (0.5, 0.25, 0.0)
 
 
 KNOWN = ["what is", "please add", "tell me", "how much", "why would", "explain to", "which of", "where can"]
