@@ -88,6 +88,44 @@ def emit_prefetch(builder: Any, address: Any) -> None:
 
 
 @intrinsic
+def sem_init(typing_context: Any, address: Any) -> Any:
+    """Make a semaphore of 32 bytes at an address, at 0, for the threads of this process; 0: it is one."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return _call_semaphore(builder, "sem_init", arguments[0], 0, 0)
+
+    return types.int32(types.intp), generate
+
+
+@intrinsic
+def sem_post(typing_context: Any, address: Any) -> Any:
+    """Wake up who waits for the semaphore, or will."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return _call_semaphore(builder, "sem_post", arguments[0])
+
+    return types.int32(types.intp), generate
+
+
+@intrinsic
+def sem_wait(typing_context: Any, address: Any) -> Any:
+    """Sleep until somebody posts; 0, or else it was a signal that ended the sleep."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return _call_semaphore(builder, "sem_wait", arguments[0])
+
+    return types.int32(types.intp), generate
+
+
+def _call_semaphore(builder: Any, name: str, address: Any, *values: int) -> Any:
+    """A function of POSIX, which the C library has."""
+    number, anything = ir.IntType(32), ir.IntType(8).as_pointer()
+    kind = ir.FunctionType(number, [anything, *(number for _ in values)])
+    function = cgutils.get_or_insert_function(builder.module, kind, name)
+    return builder.call(function, [builder.inttoptr(address, anything), *(ir.Constant(number, one) for one in values)])
+
+
+@intrinsic
 def relax(typing_context: Any) -> Any:
     """Tell the processor that this is a loop that waits."""
 

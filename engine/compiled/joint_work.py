@@ -6,8 +6,17 @@ from engine.compiled.ahead import run_ahead
 from engine.compiled.arithmetic import integers, normalise
 from engine.compiled.compiler import compiled
 from engine.compiled.decoding import logits_phase, run_layers
-from engine.compiled.intrinsics import fetch_add, load_acquire, relax
-from engine.compiled.layout import GENERATION, LAYERS_WORK, LOGITS_WORK, NUM_AWAKE, NUM_INSIDE
+from engine.compiled.intrinsics import fetch_add, load_acquire, relax, sem_init, sem_post, sem_wait
+from engine.compiled.layout import (
+    GENERATION,
+    IS_CLOSED,
+    IS_RUNG,
+    LAYERS_WORK,
+    LOGITS_WORK,
+    NUM_AWAKE,
+    NUM_INSIDE,
+    SEMAPHORE,
+)
 
 
 @compiled
@@ -22,12 +31,38 @@ def _part(model, layers, step, tickets, thread):
 
 
 @compiled
-def open_step(tickets, num_tickets, control):
-    """Let whoever comes take part in what the step's record says."""
+def open_step(tickets, num_tickets, control, bells, num_helpers):
+    """Let whoever comes take part in what the step's record says, and call the helpers unless they look for work."""
     counters = integers(tickets, num_tickets)
     for i in range(num_tickets):
         counters[i] = 0
+    # Open before anybody is called: a helper that wakes up where this thread runs would look in vain meanwhile.
     fetch_add(control + GENERATION, 1)
+    if load_acquire(control + NUM_AWAKE) < num_helpers:
+        for bell in integers(bells, num_helpers):
+            _ring(bell)
+
+
+@compiled
+def _ring(bell):
+    """Wake one helper up, once."""
+    if load_acquire(bell + IS_RUNG) == 0:
+        fetch_add(bell + IS_RUNG, 1)
+        sem_post(bell + SEMAPHORE)
+
+
+@compiled
+def hang(bell):
+    """Make a bell; whether there is one now."""
+    return sem_init(bell + SEMAPHORE) == 0
+
+
+@compiled
+def send_home(control, bells, num_helpers):
+    """Wake all helpers up for the last time."""
+    fetch_add(control + IS_CLOSED, 1)
+    for bell in integers(bells, num_helpers):
+        sem_post(bell + SEMAPHORE)
 
 
 @compiled
@@ -60,3 +95,18 @@ def help_out(models, layers, steps, tickets, control, thread, patience):
             waited = 0
         fetch_add(control + NUM_INSIDE, -1)
     fetch_add(control + NUM_AWAKE, -1)
+
+
+@compiled
+def serve(models, layers, steps, tickets, control, bell, thread, patience):
+    """A helper's life: it sleeps until it is called, takes part, looks for more for a while, and sleeps again.
+
+    All of it without the interpreter's lock: to be given that takes longer than the work.
+    """
+    while True:
+        if sem_wait(bell + SEMAPHORE) != 0:
+            continue
+        if load_acquire(control + IS_CLOSED) != 0:
+            return
+        fetch_add(bell + IS_RUNG, -1)
+        help_out(models, layers, steps, tickets, control, thread, patience)

@@ -109,6 +109,11 @@ whose embeddings are `embedded`.
 """
 LAYERS_WORK, LOGITS_WORK, AHEAD_WORK = range(3)
 
-GENERATION, NUM_INSIDE, NUM_AWAKE = 0, LINE, 2 * LINE
-"""Where in a team's memory stand: the number of the piece of work (odd: open), how many take part, how many look."""
-CONTROL_BYTES = 3 * LINE
+GENERATION, NUM_INSIDE, NUM_AWAKE, IS_CLOSED = 0, LINE, 2 * LINE, 3 * LINE
+"""Where in a team's memory stand: the number of the piece of work (odd: open), how many take part, how many look, and
+whether helpers are to go home."""
+CONTROL_BYTES = 4 * LINE
+
+IS_RUNG, SEMAPHORE = 0, 8
+"""Where in a helper's bell stand: whether it was rung and not heard yet, and what the helper sleeps on."""
+BELL_BYTES = LINE

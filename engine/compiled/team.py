@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
+import logging
 import threading
-from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from engine.compiled.joint_work import help_out, lead, open_step
-from engine.compiled.layout import CONTROL_BYTES, LAYER, LINE, MODEL, NUM_AWAKE, STEP
+from engine.compiled.joint_work import hang, lead, open_step, send_home, serve
+from engine.compiled.layout import BELL_BYTES, CONTROL_BYTES, LAYER, LINE, MODEL, STEP
+
+logger = logging.getLogger(__name__)
 
 _PATIENCE = 1000
 """Looks for the next piece of work before a helper goes to sleep: some tens of microseconds."""
+
+Records = npt.NDArray[Any]
 
 
 class StepTeam:
     """The thread that asks, and helpers beside it. One piece of work at a time."""
 
-    def __init__(
-        self, models: npt.NDArray[Any], layers: npt.NDArray[Any], steps: npt.NDArray[Any], tickets: Any
-    ) -> None:
+    def __init__(self, models: Records, layers: Records, steps: Records, tickets: npt.NDArray[np.int64]) -> None:
         """Arrays of layout's records, which stay where they are, and the phases' counters."""
-        self._control = aligned_integers(CONTROL_BYTES // 8)
         self._work = (models, layers, steps)
         self._tickets = tickets
-        self._calls: list[SimpleQueue[bool]] = []
+        self._control = aligned_integers(CONTROL_BYTES // 8)
+        self._bells: list[npt.NDArray[np.int64]] = []
+        self._addresses = (tickets.ctypes.data, self._control.ctypes.data)
+        self._bell_addresses = np.zeros(0, dtype=np.int64)
+        self._bells_at = self._bell_addresses.ctypes.data
         self._num_helpers = self._num_started = 0
+        self._is_closed = False
 
     @property
     def max_threads(self) -> int:
@@ -35,50 +41,58 @@ class StepTeam:
         return self._num_started + 1
 
     def resize(self, num_threads: int) -> None:
-        """Take part with so many; more helpers are started when they are first wanted."""
-        while len(self._calls) < num_threads - 1:
-            self._start()
-        self._num_helpers = num_threads - 1
+        """Take part with so many; more helpers are started when they are first wanted, and none after the end."""
+        if self._is_closed:
+            return
+        while len(self._bells) < num_threads - 1 and self._start():
+            pass
+        self._num_helpers = min(num_threads - 1, len(self._bells))
 
     def run(self) -> None:
         """Do what the step's record says."""
-        tickets, control = self._tickets.ctypes.data, self._control.ctypes.data
-        # Open before anybody is called: a helper that wakes up where this thread runs would look in vain meanwhile.
-        open_step(tickets, self._tickets.size, control)
-        awake = self._control[NUM_AWAKE // 8]
-        if awake < self._num_helpers:
-            for call in self._calls[: self._num_helpers]:
-                if call.empty():
-                    call.put(True)
+        tickets, control = self._addresses
+        open_step(tickets, self._tickets.size, control, self._bells_at, self._num_helpers)
         lead(*self._work, tickets, control)
 
     def close(self) -> None:
         """Send the helpers home."""
-        for call in self._calls:
-            call.put(False)
-        self._calls = []
+        self._is_closed = True
+        send_home(self._addresses[1], self._bells_at, len(self._bells))
+        self._bells = []
         self._num_helpers = 0
 
-    def _start(self) -> None:
-        call: SimpleQueue[bool] = SimpleQueue()
+    def _start(self) -> bool:
+        """One more helper, unless there is nothing here that it could sleep on."""
+        bell = aligned_integers(BELL_BYTES // 8)
+        if not hang(bell.ctypes.data):
+            logger.warning("the system has no unnamed semaphores: steps are computed on one thread")
+            return False
         self._num_started += 1
-        arguments = (call, self._work, self._tickets, self._control, self._num_started)
+        arguments = (self._work, self._tickets, self._control, bell, self._num_started)
         threading.Thread(target=_help, args=arguments, name="compiled-step", daemon=True).start()
-        self._calls.append(call)
+        self._bells.append(bell)
+        self._bell_addresses = np.array([known.ctypes.data for known in self._bells], dtype=np.int64)
+        self._bells_at = self._bell_addresses.ctypes.data
+        return True
 
 
 def prepare() -> None:
     """Have everything compiled, or read from disk; takes seconds the first time on a machine."""
     nothing = np.zeros(1, dtype=MODEL), np.zeros(0, dtype=LAYER), np.zeros(1, dtype=STEP)
-    tickets, control = aligned_integers(LINE), aligned_integers(CONTROL_BYTES // 8)
-    open_step(tickets.ctypes.data, tickets.size, control.ctypes.data)
-    lead(*nothing, tickets.ctypes.data, control.ctypes.data)
-    help_out(*nothing, tickets.ctypes.data, control.ctypes.data, 1, 0)
+    tickets, control, bell = (aligned_integers(size // 8) for size in (LINE, CONTROL_BYTES, BELL_BYTES))
+    at, bells = control.ctypes.data, np.array([bell.ctypes.data])
+    open_step(tickets.ctypes.data, tickets.size, at, bells.ctypes.data, 0)
+    lead(*nothing, tickets.ctypes.data, at)
+    hang(bell.ctypes.data)
+    send_home(at, bells.ctypes.data, 1)
+    _help(nothing, tickets, control, bell, 1)
 
 
-def _help(call: SimpleQueue[bool], work: Any, tickets: Any, control: Any, thread: int) -> None:
-    while call.get():
-        help_out(*work, tickets.ctypes.data, control.ctypes.data, thread, _PATIENCE)
+def _help(
+    work: tuple[Records, Records, Records], tickets: Records, control: Records, bell: Records, thread: int
+) -> None:
+    """A helper's thread; it holds on to all memory that it looks at."""
+    serve(*work, tickets.ctypes.data, control.ctypes.data, bell.ctypes.data, thread, _PATIENCE)
 
 
 def aligned_integers(count: int) -> npt.NDArray[np.int64]:

@@ -13,8 +13,8 @@ from engine.core.step_time import StepTimeModel
 from engine.messages import SamplingParams
 from engine.speculation.step_cost import StepCosts
 
-_VERIFICATION_ROUNDS = 8
-"""The first touches every path, and the machine may be busy in some: the quicker ones tell."""
+_VERIFICATION_ROUNDS = 12
+"""The first touches every path, and the machine may be busy in some: the quickest one tells."""
 
 Run = Callable[[ScheduledBatch], list[RowResult]]
 
@@ -144,7 +144,7 @@ def measure_verification(
             if clock() >= deadline_at:
                 break
         for variant, times in zip(variants, seconds, strict=True):
-            _observe_step(variant, sorted(times)[len(times) // 4], costs)
+            _observe_step(variant, min(times), costs)
         if clock() >= deadline_at:
             return
 

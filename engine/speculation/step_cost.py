@@ -7,9 +7,8 @@ from collections.abc import Collection
 
 _KEPT_PLAIN = 7
 _KEPT_VERIFIED = 15
-_STALE_AFTER = 256
-"""Plain steps that were measured since the last verification."""
-_KEPT_OF_STALE = 2
+_STALE_AFTER = 128
+"""Plain steps that were measured since the last verification, or since heads were last asked."""
 _READING_TOKENS = 16
 """From so many unread tokens a row, the time of drafting is counted as reading."""
 _UNKNOWN_FIXED_RATIO = 1.0
@@ -29,12 +28,6 @@ class _Recent:
         self._values.append(value)
         self._median = None
 
-    def keep(self, num_values: int) -> None:
-        """Forget all but the newest."""
-        while len(self._values) > num_values:
-            self._values.popleft()
-        self._median = None
-
     @property
     def value(self) -> float:
         """0 while there are none."""
@@ -44,8 +37,29 @@ class _Recent:
 
 
 def _median(values: Collection[float]) -> float:
-    """The upper one of two; 0 without any."""
-    return sorted(values)[len(values) // 2] if values else 0.0
+    """The lower one of two, for hiccups only lengthen; 0 without any."""
+    return sorted(values)[(len(values) - 1) // 2] if values else 0.0
+
+
+class _Faith:
+    """How far a measurement is believed that only drafting makes anew: half as far whenever so many plain steps have
+    passed. One that was wrong because the machine was busy must not keep drafts away for good."""
+
+    def __init__(self) -> None:
+        self._num_plain = 0
+
+    def pass_plain(self) -> None:
+        self._num_plain += 1
+
+    def renew(self) -> bool:
+        """It is measured anew; whether what was measured before is to be forgotten."""
+        is_stale = self._num_plain >= _STALE_AFTER
+        self._num_plain = 0
+        return is_stale
+
+    @property
+    def share(self) -> float:
+        return 0.5 ** (self._num_plain // _STALE_AFTER)
 
 
 class _Curve:
@@ -74,40 +88,29 @@ class _Curve:
 
 
 class _Verification:
-    """How many times a plain step a verifying one takes, as a line over drafts per row.
-
-    What was measured long ago, on a machine that was busy perhaps, is believed half, so that it is measured anew.
-    """
+    """How many times a plain step a verifying one takes, as a line over drafts per row."""
 
     def __init__(self) -> None:
-        self._num_plain = 0
+        self.faith = _Faith()
         # Cells by power of two of the drafts per row: what was drafted in it, and the ratios measured.
         self._cells: dict[int, tuple[_Recent, _Recent]] = {}
         self._line: tuple[float, float] | None = None
 
     def observe(self, drafts_per_row: float, ratio: float) -> None:
+        if self.faith.renew():
+            self._cells.clear()
         cell = int(4 * drafts_per_row).bit_length()
         drafts, ratios = self._cells.setdefault(cell, (_Recent(_KEPT_VERIFIED), _Recent(_KEPT_VERIFIED)))
-        if self._num_plain >= _STALE_AFTER:
-            # A few that agree outvote what was measured before.
-            for recent in (drafts, ratios):
-                recent.keep(_KEPT_OF_STALE)
         drafts.add(drafts_per_row)
         ratios.add(ratio)
-        self._num_plain = 0
         self._line = None
-
-    def pass_plain(self) -> None:
-        """A step of as many rows was plain."""
-        self._num_plain += 1
 
     def line(self) -> tuple[float, float]:
         """(fixed, per draft and row) in plain steps, by least squares over the cells; neither is negative."""
         if self._line is None:
             self._line = _fit([(drafts.value, ratios.value - 1.0) for drafts, ratios in self._cells.values()])
-        if self._num_plain >= _STALE_AFTER:
-            return 0.5 * self._line[0], 0.5 * self._line[1]
-        return self._line
+        share = self.faith.share
+        return share * self._line[0], share * self._line[1]
 
 
 class StepCosts:
@@ -121,6 +124,7 @@ class StepCosts:
         self._plain = _Curve()
         self._round = _Curve()
         self._ahead = _Curve()
+        self._ahead_faith = _Faith()
         self._read = _Recent(_KEPT_PLAIN)
         self._verifications: dict[int, _Verification] = {}
         self.lookup = _Cost(self)
@@ -135,7 +139,8 @@ class StepCosts:
         self._plain.observe(num_rows, seconds)
         verification = self._verifications.get(num_rows.bit_length())
         if verification is not None:
-            verification.pass_plain()
+            verification.faith.pass_plain()
+        self._ahead_faith.pass_plain()
 
     def observe_verification(self, num_rows: int, num_drafts: int, seconds: float) -> None:
         """A decode step with drafts, less the time in which they were made; ignored while plain steps are unknown."""
@@ -146,11 +151,13 @@ class StepCosts:
 
     def observe_ahead(self, num_rows: int, seconds: float) -> None:
         """Prediction heads were asked about so many rows."""
+        if self._ahead_faith.renew():
+            self._ahead = _Curve()
         self._ahead.observe(num_rows, seconds)
 
     def ahead_s(self, num_rows: int) -> float:
         """What asking prediction heads about so many rows takes; 0 when nothing is known."""
-        return self._ahead.at(num_rows) or 0.0
+        return self._ahead_faith.share * (self._ahead.at(num_rows) or 0.0)
 
     def observe_drafting(self, num_rows: int, num_rounds: int, num_unread: int, seconds: float) -> None:
         """The draft model read `num_unread` tokens and made one for each of `num_rows` rows `num_rounds` times."""

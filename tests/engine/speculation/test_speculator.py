@@ -126,6 +126,16 @@ def test_text_that_repeats_by_chance_costs_little() -> None:
     assert found.seconds < 1.03 * 2000
 
 
+def test_a_start_on_a_busy_machine_does_not_keep_drafts_away_for_good() -> None:
+    found = world(believed=(9.0, 1.0))
+    text = [5, 6, 7, 8, 9, 10, 11] * 60
+    found.say(text * 6)
+    assert found.num_drafted > 0
+    before = found.seconds
+    found.say(text)
+    assert found.seconds - before < 0.5 * len(text)
+
+
 def test_steps_that_cost_more_than_believed_are_found_out() -> None:
     found = world(fixed=6.0, believed=(0.1, 0.01))
     found.say([5, 6, 7, 8, 9, 10, 11] * 400)
@@ -336,6 +346,9 @@ def test_heads_are_not_asked_where_even_right_drafts_would_not_pay() -> None:
     found, heads = world_with_heads(offset=1, fixed=0.3, each=0.9)
     found.say(list(range(100, 600)))
     assert heads.num_asked == 0
+    found.say(list(range(600, 6600)))  # what was measured that long ago is doubted
+    assert heads.num_asked < 0.01 * 6500
+    assert found.seconds < 1.01 * 6500
 
 
 def test_what_heads_and_text_both_know_comes_from_whoever_is_right_more_often() -> None:
