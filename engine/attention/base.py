@@ -29,6 +29,8 @@ class ForwardContext:
     block_size: int
     on_device: DeviceLengths | None = None
     """Set where a step is captured to be replayed with other lengths; the lists above are then their upper bounds."""
+    is_all_sampled: bool = False
+    """Whether the logits of every token will be asked for: a model may compute them with the step."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from engine.compiled.ahead import run_ahead
 from engine.compiled.arithmetic import integers, normalise
 from engine.compiled.compiler import compiled
-from engine.compiled.decoding import logits_phase, run_layers
+from engine.compiled.decoding import PHASES_PER_LAYER, logits_phase, run_layers
 from engine.compiled.intrinsics import fetch_add, load_acquire, relax, sem_init, sem_post, sem_wait
 from engine.compiled.layout import (
     GENERATION,
@@ -17,6 +17,7 @@ from engine.compiled.layout import (
     NUM_INSIDE,
     SEMAPHORE,
 )
+from engine.compiled.tickets import PHASE_BYTES
 
 
 @compiled
@@ -24,6 +25,11 @@ def _part(model, layers, step, tickets, thread):
     """One thread's part of what is to be done."""
     if step.work == LAYERS_WORK:
         run_layers(model, layers, step, tickets, thread)
+        if step.logits != 0:
+            normed = step.normed + 4 * thread * step.num_tokens * model.hidden_size
+            normalise(step.residual, step.norm, normed, step.num_tokens, model.hidden_size, model.epsilon)
+            behind = tickets + PHASE_BYTES * PHASES_PER_LAYER * layers.size
+            logits_phase(model.head, normed, step.num_tokens, step.logits, behind)
     elif step.work == LOGITS_WORK:
         logits_phase(model.head, step.hidden, step.num_tokens, step.logits, tickets)
     else:

@@ -27,7 +27,7 @@ MAX_TOKENS = 64
 """Of a step that can run compiled."""
 _GROUP = 4
 """Most tokens of a row that attend together."""
-_NUM_LAYERS_FIELDS = (STEP.names or ()).index("logits")
+_NUM_LAYERS_FIELDS = (STEP.names or ()).index("logits") + 1
 _OUTPUTS = 4
 _KEYS = 8
 """Of which the outputs of a projection have to be a multiple."""
@@ -55,7 +55,7 @@ class CompiledModel:
         self.has_head = traits.logit_softcap is None and self.shape["head"]["weight"][0] != 0
         self.step = np.zeros(1, dtype=STEP)
         self._fields = self.step.view(np.int64)
-        num_tickets = PHASE_BYTES // 8 * max(AHEAD_PHASES, PHASES_PER_LAYER * len(layers))
+        num_tickets = PHASE_BYTES // 8 * max(AHEAD_PHASES, PHASES_PER_LAYER * len(layers) + 1)
         self.team = StepTeam(self.shape, self._layers, self.step, aligned_integers(num_tickets))
         self._buffers = self._make_buffers()
         self._scratch = torch.empty(0)
@@ -68,6 +68,8 @@ class CompiledModel:
         self._is_released = False
         self._caches: list[KVCache] | None = None
         self._suits = False
+        # Hidden states of the last step, and the logits that were computed with them.
+        self._told: tuple[torch.Tensor, torch.Tensor] | None = None
 
     def resize(self, num_threads: int) -> None:
         """Compute on so many threads from now on."""
@@ -100,7 +102,9 @@ class CompiledModel:
 
     @torch.inference_mode()
     def forward(self, token_ids: torch.Tensor, context: ForwardContext, caches: list[KVCache]) -> torch.Tensor:
-        """Final hidden states [T, hidden] of token_ids int64 [T]."""
+        """Final hidden states [T, hidden] of token_ids int64 [T]; where all of them are sampled, the threads that are at
+        it go on with their logits."""
+        self._told = None
         if not self.takes(token_ids, context, caches):
             return self.decoder.forward(token_ids, context, caches)
         self._backend.pass_over()
@@ -109,6 +113,8 @@ class CompiledModel:
         torch.index_select(self.decoder.embedding, 0, token_ids, out=residual[:num_tokens])
         rotations = self.decoder.rotary.at(context.positions, num_positions)
         hidden = torch.empty(num_tokens, self.config.hidden_size)
+        if self.has_head and context.is_all_sampled:
+            self._told = hidden, torch.empty(num_tokens, self.config.vocab_size)
         groups = self._groups_of(context)
         self._reserve(num_positions, context.block_size)
         self._fields[:_NUM_LAYERS_FIELDS] = (
@@ -130,6 +136,7 @@ class CompiledModel:
             self._scratch.shape[1],
             self._norm,
             hidden.data_ptr(),
+            0 if self._told is None else self._told[1].data_ptr(),
         )
         self.team.run()
         return hidden
@@ -137,6 +144,8 @@ class CompiledModel:
     @torch.inference_mode()
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """float32 [N, vocab] of hidden states [N, hidden]."""
+        if self._told is not None and self._told[0] is hidden:
+            return self._told[1]
         if not (self.has_head and self.runs_compiled(hidden.shape[0]) and hidden.is_contiguous()):
             return self.decoder.logits(hidden)
         logits = torch.empty(hidden.shape[0], self.config.vocab_size)

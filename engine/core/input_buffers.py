@@ -62,6 +62,7 @@ class InputBuffers:
             context_lens=context_lens,
             block_tables=self._to_device(self._tables[: tables.size].view(tables.shape)),
             block_size=self._block_size,
+            is_all_sampled=all(row.samples and row.num_tokens == 1 for row in rows),
         )
         return self._to_device(self._tokens[:num_tokens]), context
 

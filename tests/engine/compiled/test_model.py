@@ -96,6 +96,30 @@ def test_numbers_do_not_depend_on_how_many_threads_help(open_runner: Opener) -> 
         one._free[:0], three._free[:0] = row.blocks, other.blocks
 
 
+def test_logits_that_are_computed_with_the_step_are_those_that_are_asked_for_behind_it(
+    open_runner: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner = open_runner("qwen3", compiled_threads=2)
+    team, num_pieces = runner.model.team, 0  # type: ignore[attr-defined]
+
+    def counted() -> None:
+        nonlocal num_pieces
+        num_pieces += 1
+        type(team).run(team)
+
+    monkeypatch.setattr(team, "run", counted)
+    found = []
+    for runner.is_all_sampled in (True, False, True):
+        row, before = Row(list(PROMPT)), num_pieces
+        logits = runner.prefill(row, [7, 1])
+        found.append((logits, num_pieces - before))
+        runner._free[:0] = row.blocks
+    num_steps = found[0][1]
+    assert [pieces for _, pieces in found] == [num_steps, 2 * num_steps, num_steps]
+    assert torch.equal(found[0][0], found[1][0])
+    assert torch.equal(found[0][0], found[2][0])
+
+
 def test_bfloat16_checkpoints_are_read_in_half_the_bytes_and_lose_nothing(tmp_path: Path) -> None:
     reference = make_reference("qwen3", **SIZES)
     with torch.no_grad():
