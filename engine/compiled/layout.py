@@ -104,8 +104,8 @@ STEP = np.dtype(
 
 LAYERS_WORK, all layers of a step: `rotations` are cosine and sine in turn, [tokens, head_dim]; `normed` and `scratch`
 hold a part for each thread, the latter `scratch_size` numbers; `hidden` is where the normed result goes, `logits` its
-logits, unless that is 0. LOGITS_WORK: the logits of `hidden`. AHEAD_WORK: the logits [tokens, heads, vocabulary] of the tokens behind those that were chosen,
-whose embeddings are `embedded`.
+logits, unless that is 0. LOGITS_WORK: the logits of `hidden`. AHEAD_WORK: the logits [tokens, heads, vocabulary] of the
+tokens behind those that were chosen, whose embeddings are `embedded`.
 """
 LAYERS_WORK, LOGITS_WORK, AHEAD_WORK = range(3)
 

@@ -102,8 +102,8 @@ class CompiledModel:
 
     @torch.inference_mode()
     def forward(self, token_ids: torch.Tensor, context: ForwardContext, caches: list[KVCache]) -> torch.Tensor:
-        """Final hidden states [T, hidden] of token_ids int64 [T]; where all of them are sampled, the threads that are at
-        it go on with their logits."""
+        """Final hidden states [T, hidden] of token_ids int64 [T]; where all are sampled, the threads that are at it go
+        on with their logits."""
         self._told = None
         if not self.takes(token_ids, context, caches):
             return self.decoder.forward(token_ids, context, caches)

@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import chain, zip_longest
+from statistics import median
 
 from engine.core.batch import RowResult, ScheduledBatch, ScheduledRow
 from engine.core.sequence import INT64, Sequence, SequenceState, StageClock
@@ -14,7 +15,7 @@ from engine.messages import SamplingParams
 from engine.speculation.step_cost import StepCosts
 
 _VERIFICATION_ROUNDS = 12
-"""The first touches every path, and the machine may be busy in some: the quickest one tells."""
+"""The first touches every path, and the machine may be busy in some."""
 
 Run = Callable[[ScheduledBatch], list[RowResult]]
 
@@ -144,17 +145,19 @@ def measure_verification(
             if clock() >= deadline_at:
                 break
         for variant, times in zip(variants, seconds, strict=True):
-            _observe_step(variant, min(times), costs)
+            _observe_step(variant, times, costs)
         if clock() >= deadline_at:
             return
 
 
-def _observe_step(batch: ScheduledBatch, seconds: float, costs: StepCosts) -> None:
+def _observe_step(batch: ScheduledBatch, times: list[float], costs: StepCosts) -> None:
+    """Of a plain step the usual time counts, of one with drafts the best: what looks too dear is not tried and stays
+    believed, what looks too cheap is found out by the first requests."""
     num_drafts = sum(len(row.draft_token_ids) for row in batch.rows)
     if num_drafts:
-        costs.observe_verification(len(batch.rows), num_drafts, seconds)
+        costs.observe_verification(len(batch.rows), num_drafts, min(times))
     else:
-        costs.observe_plain(len(batch.rows), seconds)
+        costs.observe_plain(len(batch.rows), median(times))
 
 
 def _with_drafts(batch: ScheduledBatch, num_drafts: int) -> ScheduledBatch:
