@@ -12,6 +12,9 @@ import torch
 from engine.attention.base import ForwardContext
 from engine.core.batch import ScheduledRow
 
+_FEW_TOKENS = 32
+"""Of a step that is laid out quickest by lists."""
+
 
 class InputBuffers:
     """Reused for every step: no allocation, no Python per token.
@@ -48,6 +51,8 @@ class InputBuffers:
         tables = self._fill_tables(rows)
         if all(row.num_tokens == 1 and not row.draft_token_ids for row in rows):
             starts, context_lens = self._fill_single(rows)
+        elif sum(row.num_query_tokens for row in rows) <= _FEW_TOKENS:
+            starts, context_lens = self._fill_few(rows)
         else:
             starts, context_lens = self._fill_chunks(rows)
             self._fill_slots(tables, starts)
@@ -74,6 +79,27 @@ class InputBuffers:
         self._positions_np[:num_rows] = positions
         self._slots_np[:num_rows] = [_slot(row, row.start + row.is_stored, size) for row in rows]
         return list(range(num_rows + 1)), [position + 1 for position in positions]
+
+    def _fill_few(self, rows: list[ScheduledRow]) -> tuple[list[int], list[int]]:
+        """The same of rows of a few tokens together, which is where drafts are verified."""
+        tokens: list[int] = []
+        positions: list[int] = []
+        slots: list[int] = []
+        starts = [0]
+        for row in rows:
+            end = row.start + row.num_query_tokens
+            tokens += row.seq.token_ids[row.start : row.end]
+            tokens += row.draft_token_ids
+            positions += range(row.start, end)
+            slots += [_slot(row, position, self._block_size) for position in range(row.start, end)]
+            if row.is_stored:
+                slots[starts[-1]] = _slot(row, row.end, self._block_size)
+            starts.append(len(tokens))
+        num_tokens = starts[-1]
+        self._tokens_np[:num_tokens] = tokens
+        self._positions_np[:num_tokens] = positions
+        self._slots_np[:num_tokens] = slots
+        return starts, [row.start + row.num_query_tokens for row in rows]
 
     def _fill_chunks(self, rows: list[ScheduledRow]) -> tuple[list[int], list[int]]:
         """(query starts, context lengths) of rows of any length; slots are still to be filled."""

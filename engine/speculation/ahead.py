@@ -64,6 +64,8 @@ class Outlook:
             first_by_heads(is_drawn=seq.params.temperature > 0.0, is_near_end=is_near_end)
             for seq, is_near_end in zip(seqs, are_near_end, strict=True)
         ]
+        if rows == [(row, row) for row in range(len(self._found.tokens))] and len(rows) == len(seqs):
+            return Ahead(self._found.tokens, self._found.kinds + np.array(first_kinds)[:, None])
         indexes, order = zip(*rows, strict=True)
         tokens = np.full((len(seqs), self._heads.num_heads), -1)
         kinds = np.zeros_like(tokens)
