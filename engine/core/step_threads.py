@@ -12,8 +12,9 @@ _REPEATS = 12
 """Of which the quickest counts: what else the machine does must not decide for the life of a process."""
 _LONGEST_S = 0.02
 """A step that takes longer is worth every thread, and not worth measuring so often."""
-_WORTHWHILE = 1.15
-"""More threads have to save this much: they also cost the front, which no measurement before traffic sees."""
+_WORTHWHILE = 1.3
+"""More threads have to save this much: they also cost the front, and a step that is shared stands still when either core
+is taken away, which no measurement before traffic sees."""
 
 
 SetThreads = Callable[[int, int], None]

@@ -33,7 +33,7 @@ class Machine:
         return [RowResult([1]) for _ in work.rows]
 
 
-@pytest.mark.parametrize(("fixed_s", "expected"), [(0.0, 0), (0.00011, 1), (0.00044, 4), (0.005, 16), (0.1, 0)])
+@pytest.mark.parametrize(("fixed_s", "expected"), [(0.0, 0), (0.00006, 1), (0.00025, 4), (0.005, 16), (0.1, 0)])
 def test_one_thread_serves_as_long_as_more_save_little(fixed_s: float, expected: int) -> None:
     machine = Machine(fixed_s, row_s=0.00002)
     found = max_single_rows(
