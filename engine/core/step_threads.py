@@ -13,8 +13,8 @@ _REPEATS = 12
 _LONGEST_S = 0.02
 """A step that takes longer is worth every thread, and not worth measuring so often."""
 _WORTHWHILE = 1.3
-"""More threads have to save this much: they also cost the front, and a step that is shared stands still when either core
-is taken away, which no measurement before traffic sees."""
+"""More threads have to save this much: they also cost the front, and a step that is shared stands still when either
+core is taken away, which no measurement before traffic sees."""
 
 
 SetThreads = Callable[[int, int], None]
