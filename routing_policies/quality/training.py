@@ -51,7 +51,7 @@ _KIND_RIDGE: Final = 0.125
 _OFFSET_RIDGE: Final = 4.0
 """Offsets of kinds of work are expected to be about a half."""
 _OFFSET_STEPS: Final = 20
-_AWAY_RIDGE: Final = 12_800.0
+_AWAY_RIDGE: Final = 25_600.0
 """What carries over from kinds of work to another is faint: a few directions of the embedding."""
 _AWAY_LENGTH: Final = 0.2
 """So loud, beside those: longer is harder in most kinds of work, and easier in some."""
