@@ -21,7 +21,7 @@ _FAINT_PULL: Final = 2.0
 """Towards equal weights, for members whose differences are mostly chance."""
 _CLEAR_PULL: Final = 500.0
 """For others: as many prompts' worth."""
-WITHIN_RIDGE: Final = 1024.0
+_WITHIN_RIDGE: Final = 1024.0
 
 
 class Member(NamedTuple):
@@ -62,16 +62,20 @@ def fitted(rows: Matrix, columns: Columns, ridge: Floats, targets: Floats, weigh
     return Member(unseen, _spread(fit_logistic(part, targets, ridge[columns], weights, ground=ground), columns, rows))
 
 
-def fitted_within(
-    rows: Matrix, columns: Columns, targets: Floats, groups: NDArray[np.int64], folds: Fold, ridge: float = WITHIN_RIDGE
-) -> Member:
+def fitted_within(rows: Matrix, columns: Columns, targets: Floats, groups: NDArray[np.int64], folds: Fold) -> Member:
     """What tells prompts of one group apart, the groups' own levels aside (fixed effects); says chances."""
     part = _centred(rows[:, columns], groups)
     wanted = _centred(targets[:, None].astype(np.float32), groups)[:, 0]
     unseen = np.zeros(len(rows))
     for out in folds.each():
-        unseen[out] = rows[out][:, columns] @ _least_squares(part[~out], wanted[~out], ridge)
-    return Member(unseen, _spread(_least_squares(part, wanted, ridge), columns, rows))
+        unseen[out] = rows[out][:, columns] @ _least_squares(part[~out], wanted[~out], _WITHIN_RIDGE)
+    return Member(unseen, _spread(_least_squares(part, wanted, _WITHIN_RIDGE), columns, rows))
+
+
+def found_within(rows: Matrix, columns: Columns, targets: Floats, groups: NDArray[np.int64], ridge: float) -> Floats:
+    """The coefficients of that alone, of all columns: for whom nobody has to weigh."""
+    wanted = _centred(targets[:, None].astype(np.float32), groups)[:, 0]
+    return _spread(_least_squares(_centred(rows[:, columns], groups), wanted, ridge), columns, rows)
 
 
 def weighed(members: Sequence[Member], targets: Floats, weights: Floats, pull: float) -> Floats:

@@ -25,6 +25,7 @@ from routing_policies.quality.members import (
     centred,
     fitted,
     fitted_within,
+    found_within,
     slopes_of,
     within_groups,
 )
@@ -225,11 +226,11 @@ class Trainer:
         """For prompts of a kind that was never seen: what told the prompts of each known kind apart, whichever it was,
         and a little by length. Which kinds are harder says nothing of a new one, and neither do its neighbours."""
         table = self._table
-        by_vector = fitted_within(self._rows, table.parts, self._kept, self._groups, self._folds, _AWAY_RIDGE)
+        found = found_within(self._rows, table.parts, self._kept, self._groups, _AWAY_RIDGE)
         longer = self._shortness()
-        told, length = (float(centred(self._rows @ member.found, self._groups).std()) for member in (by_vector, longer))
+        told, length = (float(centred(said, self._groups).std()) for said in (self._rows @ found, longer.unseen))
         mean = float(np.clip(np.average(self._kept, weights=self._weights), 0.05, 0.95))
-        found = by_vector.found + longer.found * (_AWAY_LENGTH * told / max(length, 1e-9))
+        found += longer.found * (_AWAY_LENGTH * told / max(length, 1e-9))
         found /= mean * (1.0 - mean)  # from chances to logits
         found[0] += np.log(mean / (1.0 - mean)) - float((self._rows @ found).mean())
         return table.head(found)

@@ -12,6 +12,7 @@ from routing_policies.quality.members import (
     Member,
     across_groups,
     fitted_within,
+    found_within,
     slopes_of,
     weighed,
     within_groups,
@@ -61,8 +62,8 @@ def test_what_holds_within_groups_is_found_although_their_levels_run_against_it(
     assert found.found[0] == 0.0
     assert found.found[1] > 0.0
     assert correlation(found.unseen, TRUTH - 2.0 * groups) == pytest.approx(1.0, abs=0.01)
-    drawn = fitted_within(rows, np.array([1]), TARGETS + 0.4 * groups, groups, Fold(groups % NUM_FOLDS), 1e5)
-    assert 0.0 < drawn.found[1] < 0.1 * found.found[1]
+    drawn = found_within(rows, np.array([1]), TARGETS + 0.4 * groups, groups, 1e5)
+    assert 0.0 < drawn[1] < 0.1 * found.found[1]
 
 
 @pytest.mark.parametrize(("real", "least", "most"), [(0.0, 0.0, 0.05), (1.0, 0.9, 1.1)])
