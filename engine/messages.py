@@ -203,6 +203,9 @@ class StepReport(msgspec.Struct, frozen=True, kw_only=True, tag="step"):
 
     outputs: list[SeqOutput]
     load: Load
+    tells_load: bool = True
+    """Whether the load was put together for this report, all messages that came before included; otherwise most of it
+    is a few milliseconds old."""
     counters: Counters
     freed: list[tuple[int, AbortState, float]] = []
     """Aborts carried out since the last report: (seq_id, state it was in, seconds from receipt to blocks free)."""

@@ -35,8 +35,15 @@ class LoadMeter:
         self._recent_s = kept * self._recent_s + seconds
 
     def glance(self, last: Load) -> Load:
-        """The load a few steps after `last`, while nothing came or went: what is cheap to tell anew."""
-        return msgspec.structs.replace(last, step_s=self._step_s, num_step_tokens=self._num_step_tokens)
+        """The load a few steps after `last`: of it what is cheap to tell anew."""
+        return msgspec.structs.replace(
+            last,
+            num_running=self._scheduler.num_running,
+            num_waiting=self._scheduler.num_waiting,
+            num_blocks_free=self._blocks.num_free,
+            step_s=self._step_s,
+            num_step_tokens=self._num_step_tokens,
+        )
 
     def load(self) -> Load:
         """The load after the last step."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from engine.core.batch import ScheduledRow
 from engine.core.sequence import Sequence
 
@@ -31,7 +29,7 @@ class Plan:
 
     def extend(self, row: ScheduledRow, draft_token_ids: tuple[int, ...]) -> None:
         """Let a planned row verify drafts."""
-        self.rows[row.seq.seq_id] = replace(row, draft_token_ids=draft_token_ids)
+        self.rows[row.seq.seq_id] = ScheduledRow(row.seq, row.start, row.num_tokens, row.samples, draft_token_ids)
         self.budget -= len(draft_token_ids)
 
 

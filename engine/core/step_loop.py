@@ -14,14 +14,14 @@ from engine.core.load_meter import LoadMeter
 from engine.core.scheduler import Scheduler
 from engine.core.step_time import StepTimeModel
 from engine.core.tally import Tally
-from engine.messages import Abort, Add, SeqOutput, Shutdown, StepReport
+from engine.messages import Abort, AbortState, Add, SeqOutput, Shutdown, StepReport
 
 logger = logging.getLogger(__name__)
 
 _REPORT_INTERVAL_S = 0.005
-"""So often the load is put together, and patient sequences' tokens are told, while nothing but decoding happens.
+"""So often the load is put together, and patient sequences' tokens are told, while there is something to compute.
 
-Both cost a tenth of a small model's step, and more where the front has no core to itself.
+Both cost a tenth of a small model's step, and more where the front has no core to itself; no token waits for them.
 """
 _MAX_FAILED_STEPS = 5
 """Steps in a row that computed nothing before the core gives up and is started afresh."""
@@ -74,7 +74,7 @@ class StepLoop:
         self._drafter = drafter
         self._num_failed_steps = 0
         self._is_stopping = False
-        self._has_news = True
+        self._is_load_old = False
         self._load = meter.load()
         self._report_due_at = clock()
         self._patient: set[int] = set()
@@ -84,8 +84,8 @@ class StepLoop:
         """Until Shutdown. Raises FrontGoneError when the front is gone, CoreBrokenError when computing is hopeless."""
         while True:
             is_idle = not self._scheduler.has_work
-            if is_idle and self._drafter is not None:
-                self._drafter.rest()
+            if is_idle:
+                self._rest()
             self._receive(wait=is_idle)
             if self._is_stopping:
                 return
@@ -94,7 +94,7 @@ class StepLoop:
 
     def _receive(self, *, wait: bool) -> None:
         for message, received_at in self._inbox.drain(wait=wait):
-            self._has_news = True
+            self._is_load_old = True
             match message:
                 case Add():
                     if message.is_patient:
@@ -123,26 +123,35 @@ class StepLoop:
         # The model is of steps without drafts: with them a step is longer, but also worth more than one token a row.
         if not batch.has_drafts:
             self._step_time.observe(shape, ended_at - started_at)
-        self._has_news = self._has_news or shape.num_prefill_tokens > 0
+        self._is_load_old = True
         self._meter.observe(shape.num_decode_rows + shape.num_prefill_tokens, ended_at - started_at)
         self._scheduler.complete(batch, results, ended_at)
+
+    def _rest(self) -> None:
+        """Nothing is to be computed: do what was put off."""
+        if self._is_load_old:
+            self._send_report([], tells_load=True)
+        if self._drafter is not None:
+            self._drafter.rest()
 
     def _report(self) -> None:
         outputs, freed = self._scheduler.take_outputs(), self._scheduler.take_freed()
         self._held += outputs
-        ended = [output.seq_id for output in outputs if output.finish_reason is not None]
-        self._patient.difference_update(ended)
-        now = self._clock()
-        if freed or ended or self._has_news or now >= self._report_due_at:
+        self._patient.difference_update(output.seq_id for output in outputs if output.finish_reason is not None)
+        is_due = self._clock() >= self._report_due_at
+        if is_due or freed or any(output.seq_id not in self._patient for output in outputs):
+            self._send_report(freed, tells_load=is_due)
+
+    def _send_report(self, freed: list[tuple[int, AbortState, float]], *, tells_load: bool) -> None:
+        if tells_load:
             self._load = self._meter.load()
-            self._report_due_at = now + _REPORT_INTERVAL_S
-            self._has_news = False
-        elif all(output.seq_id in self._patient for output in outputs):
-            return
+            self._report_due_at = self._clock() + _REPORT_INTERVAL_S
+            self._is_load_old = False
         else:
             self._load = self._meter.glance(self._load)
         held, self._held = self._held, []
-        self._send(StepReport(outputs=held, load=self._load, counters=self._tally.snapshot(), freed=freed))
+        counters = self._tally.snapshot()
+        self._send(StepReport(outputs=held, load=self._load, tells_load=tells_load, counters=counters, freed=freed))
 
     def _compute(self, batch: ScheduledBatch) -> list[RowResult]:
         """Run the batch; when it raises, run its rows one by one, so that only those at fault get an error."""

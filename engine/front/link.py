@@ -262,7 +262,8 @@ class CoreLink:
 
     def _stepped(self, report: StepReport) -> None:
         self.load = report.load
-        self._guard.reported()
+        if report.tells_load:
+            self._guard.reported()
         self.counters = report.counters
         self._observer.stepped(report)
         for seq_id, state, seconds in report.freed:

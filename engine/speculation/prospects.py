@@ -28,12 +28,16 @@ _THINKING_RATIO = 0.01
 """Share of decode steps' time that may go into drafts that come to nothing; what drafts gain is added to it."""
 _MOST_SAVED_S = 0.001
 """Longest that is saved up for thinking."""
+_MOST_CHARGED = 0.5
+"""Of a plain step, for one thought: what took longer was held up by something else."""
 _HOPED_OF_LOOKUP = (0.98,) * 8
 """Chances of drafts in texts that were said before."""
 _HOPED_OF_HEADS = (0.85, 0.75, 0.75)
 """The same of heads where they are good."""
 _HOPE_FOR = 256
 """Steps until that is worked out anew."""
+_QUIET_STEPS = 4
+"""For which it holds that the like of some rows was looked at in vain: to find that out takes hundredths of a step."""
 _FEWEST_TOKENS = 2
 """Expected yet where it is worth looking for drafts: a last one is sampled anyway."""
 
@@ -81,27 +85,43 @@ class Prospects:
             "heads": _Hopes(_HOPED_OF_HEADS, costs.heads),
         }
         self._num_since_plain: dict[int, int] = {}
+        # Of rows without hope: the first one's sequence, their number, and the steps until they are judged again.
+        self._quiet: tuple[int, int] = (0, 0)
+        self._num_quiet = 0
 
     def of_step(self, seqs: SequenceOf[Sequence]) -> Prospect | None:
         """Of a pure decode step of these rows; None where nothing is worth it."""
         num_rows = len(seqs)
+        if self._num_quiet:
+            self._num_quiet -= 1
+            if self._quiet == (seqs[0].seq_id, num_rows):
+                return None
+            self._num_quiet = 0
         if self.thinking.left_s < 0.0 or self._num_since_plain.get(num_rows, 0) >= _PLAIN_EVERY:
             return None
         started_at = self._clock()
         prospect = self._judge(seqs, num_rows, started_at)
         if prospect is None:
-            self.thinking.spend(self._clock() - started_at)
+            self.charge(num_rows, self._clock() - started_at)
         return prospect
+
+    def charge(self, num_rows: int, seconds: float) -> None:
+        """So long was thought about steps of so many rows, and nothing came of it."""
+        self.thinking.spend(min(seconds, _MOST_CHARGED * self._costs.plain_s(num_rows)))
 
     def are_heads_wanted(self, chosen: Chosen) -> bool:
         """Whether heads will be asked about the step behind one that chose these tokens, as far as can be told."""
+        if self.thinking.left_s < 0.0:
+            return False
         going_on = [(seq, token_ids) for seq, token_ids in chosen if token_ids[-1] not in seq.params.stop_token_ids]
         num_rows = len(going_on)
-        if not num_rows or self.thinking.left_s < 0.0:
+        if not num_rows or (self._num_quiet > 1 and self._quiet == (going_on[0][0].seq_id, num_rows)):
             return False
         if not (self.guard(num_rows, "heads").is_open and self._hopes["heads"].is_high(num_rows)):
             return False
         most = max(self._num_worth_looking_ahead(seq, token_ids, num_rows) for seq, token_ids in going_on)
+        if not most:
+            self._be_quiet([(seq.seq_id, self._first_of(seq, token_ids)) for seq, token_ids in going_on], fewest=1)
         return most > FEW_TOKENS or (most > 0 and self.guard(num_rows, "heads", is_short=True).is_open)
 
     def guard(self, num_rows: int, source: Source, *, is_short: bool = False) -> Guard:
@@ -144,6 +164,7 @@ class Prospects:
         expected = [self._num_worth_drafting(seq, num_rows) for seq in seqs]
         most = max(expected)
         if not most:
+            self._be_quiet([(seq.seq_id, first_token(seq)) for seq in seqs], fewest=0)
             return None
         if may_look_ahead and most <= FEW_TOKENS:
             # Of two or three tokens there is little to save, and what heads cost is the same.
@@ -151,6 +172,16 @@ class Prospects:
             if not (may_look_up or may_look_ahead or may_ask):
                 return None
         return Prospect(expected, may_look_up, may_look_ahead, may_ask, self._clock() - started_at)
+
+    def _be_quiet(self, rows: SequenceOf[tuple[int, int]], fewest: int) -> None:
+        """Judge rows, told by their ids and how their answers began, only when a few steps have passed."""
+        num_rows = len(rows)
+        num_steps = min(_QUIET_STEPS, *(self.kinds.num_paused(first, num_rows) for _, first in rows))
+        self._quiet = rows[0][0], num_rows
+        self._num_quiet = max(fewest, num_steps)
+        if num_steps:
+            for _, first in rows:
+                self.kinds.pass_steps(first, num_rows, num_steps)
 
     def _may_pay(self, source: Source, num_rows: int) -> bool:
         return self.guard(num_rows, source).allows() and self._hopes[source].allow(num_rows)
@@ -164,9 +195,14 @@ class Prospects:
 
     def _num_worth_looking_ahead(self, seq: Sequence, token_ids: SequenceOf[int], num_rows: int) -> float:
         """The same behind tokens that a step has just chosen."""
-        first = seq.token_ids[seq.num_prompt_tokens] if seq.num_output_tokens else token_ids[0]
+        first = self._first_of(seq, token_ids)
         num_tokens = self._num_left(seq, first, len(token_ids))
         return num_tokens if num_tokens >= _FEWEST_TOKENS and self.kinds.is_open(first, num_rows) else 0.0
+
+    @staticmethod
+    def _first_of(seq: Sequence, token_ids: SequenceOf[int]) -> int:
+        """How an answer began to which these tokens are yet to be added."""
+        return seq.token_ids[seq.num_prompt_tokens] if seq.num_output_tokens else token_ids[0]
 
     def _num_left(self, seq: Sequence, first: int | None, num_new: int, quantile: float = 0.5) -> float:
         """Tokens expected of an answer that began with `first`, behind `num_new` that the sequence has yet to take."""

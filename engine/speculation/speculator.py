@@ -136,7 +136,7 @@ class Speculator:
                 step.drafting_s += ahead_s
                 seconds += ahead_s
             else:
-                self._prospects.thinking.spend(ahead_s)
+                self._prospects.charge(len(batch.rows), ahead_s)
         self._walks.pass_time(seconds)
         if step is None:
             if is_decode:
@@ -156,11 +156,10 @@ class Speculator:
         if self._lookup is None:
             return
         self._put_off.append(seq)
-        thinking = self._prospects.thinking
-        if thinking.left_s >= 0.0:
+        if self._prospects.thinking.left_s >= 0.0:
             started_at = self._clock()
             self.rest()
-            thinking.spend(self._clock() - started_at)
+            self._prospects.charge(1, self._clock() - started_at)
 
     def rest(self) -> None:
         """Do what was put off: nobody waits for a step."""
@@ -243,7 +242,7 @@ class Speculator:
         if num_drafts or step.source != "lookup":
             gained_s = self._judge_step(step, num_rows, token_s * sum(num_tokens), spent_s)
         else:
-            prospects.thinking.spend(step.drafting_s)
+            prospects.charge(num_rows, step.drafting_s)
             if num_rows > 1:  # many kinds of answers come in company, and one that pays must not pay for all
                 prospects.guard(num_rows, "lookup").observe(plain_s, spent_s)
         prospects.thinking.earn(seconds, gained_s)

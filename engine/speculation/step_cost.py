@@ -7,6 +7,8 @@ from collections.abc import Collection
 
 _KEPT_PLAIN = 7
 _KEPT_VERIFIED = 15
+_REFIT_EVERY = 8
+"""Verifications until what they cost is worked out anew: it changes slowly, and every step with drafts asks."""
 _STALE_AFTER = 128
 """Plain steps that were measured since the last verification, or since heads were last asked."""
 _READING_TOKENS = 16
@@ -69,7 +71,10 @@ class _Curve:
         self._by_rows: dict[int, _Recent] = {}
 
     def observe(self, num_rows: int, seconds: float) -> None:
-        self._by_rows.setdefault(num_rows, _Recent(_KEPT_PLAIN)).add(seconds)
+        recent = self._by_rows.get(num_rows)
+        if recent is None:
+            recent = self._by_rows[num_rows] = _Recent(_KEPT_PLAIN)
+        recent.add(seconds)
 
     def at(self, num_rows: int) -> float | None:
         """Seconds for so many rows; None above the most that were seen."""
@@ -94,21 +99,28 @@ class _Verification:
         self.faith = _Faith()
         # Cells by power of two of the drafts per row: what was drafted in it, and the ratios measured.
         self._cells: dict[int, tuple[_Recent, _Recent]] = {}
-        self._line: tuple[float, float] | None = None
+        self._line = (0.0, 0.0)
+        self._num_until_fit = 0
 
     def observe(self, drafts_per_row: float, ratio: float) -> None:
         if self.faith.renew():
             self._cells.clear()
-        cell = int(4 * drafts_per_row).bit_length()
-        drafts, ratios = self._cells.setdefault(cell, (_Recent(_KEPT_VERIFIED), _Recent(_KEPT_VERIFIED)))
+        key = int(4 * drafts_per_row).bit_length()
+        cell = self._cells.get(key)
+        if cell is None:
+            cell = self._cells[key] = _Recent(_KEPT_VERIFIED), _Recent(_KEPT_VERIFIED)
+            self._num_until_fit = 0
+        drafts, ratios = cell
         drafts.add(drafts_per_row)
         ratios.add(ratio)
-        self._line = None
+        self._num_until_fit -= 1
 
     def line(self) -> tuple[float, float]:
         """(fixed, per draft and row) in plain steps, by least squares over the cells; neither is negative."""
-        if self._line is None:
-            self._line = _fit([(drafts.value, ratios.value - 1.0) for drafts, ratios in self._cells.values()])
+        if self._num_until_fit <= 0:
+            points = [(drafts.value, ratios.value - 1.0) for drafts, ratios in self._cells.values()]
+            self._line = _fit(points)
+            self._num_until_fit = _REFIT_EVERY
         share = self.faith.share
         return share * self._line[0], share * self._line[1]
 
@@ -146,7 +158,10 @@ class StepCosts:
         """A decode step with drafts, less the time in which they were made; ignored while plain steps are unknown."""
         plain_s = self.plain_s(num_rows)
         if plain_s > 0.0:
-            verification = self._verifications.setdefault(num_rows.bit_length(), _Verification())
+            bucket = num_rows.bit_length()
+            verification = self._verifications.get(bucket)
+            if verification is None:
+                verification = self._verifications[bucket] = _Verification()
             verification.observe(num_drafts / num_rows, seconds / plain_s)
 
     def observe_ahead(self, num_rows: int, seconds: float) -> None:
@@ -182,11 +197,13 @@ class StepCosts:
 
     def verification(self, num_rows: int) -> tuple[float, float]:
         """(fixed, per draft and row) that verifying adds to a step, in plain steps."""
-        if not self._verifications:
-            return _UNKNOWN_FIXED_RATIO, _UNKNOWN_DRAFT_RATIO
         bucket = num_rows.bit_length()
-        nearest = min(self._verifications, key=lambda known: abs(known - bucket))
-        return self._verifications[nearest].line()
+        found = self._verifications.get(bucket)
+        if found is None:
+            if not self._verifications:
+                return _UNKNOWN_FIXED_RATIO, _UNKNOWN_DRAFT_RATIO
+            found = self._verifications[min(self._verifications, key=lambda known: abs(known - bucket))]
+        return found.line()
 
 
 class _Cost:

@@ -168,6 +168,20 @@ def test_reports_carry_load_and_counters() -> None:
     assert max(report.load.forecast_wait_s for report in harness.reports) > 0.01
 
 
+def test_no_token_waits_for_the_load_which_is_told_every_few_milliseconds_and_when_there_is_nothing_to_do() -> None:
+    harness = Harness({0: [make_add(1, [1, 2], 40)]}, step_s=0.001)
+    harness.loop.run()
+    with_tokens = [report for report in harness.reports if report.outputs]
+    assert len(with_tokens) == 40, "each is told after its step"
+    assert 7 <= sum(report.tells_load for report in with_tokens) <= 9
+    assert with_tokens[1].load.num_running == 1, "what is cheap to tell is told with every token"
+    assert [(report.tells_load, report.outputs) for report in harness.reports if report not in with_tokens] == [
+        (True, [])
+    ]
+    assert harness.reports[-1].load.num_blocks_free == harness.core.num_blocks
+    assert harness.inbox.num_waits == 2
+
+
 def test_reports_and_outputs_keep_order() -> None:
     add: Add = make_add(1, [1], 8)
     harness = Harness({0: [add]})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 import pytest
 
@@ -93,6 +95,24 @@ def test_a_full_queue_is_refused_for_as_long_as_the_excess_takes(num_open: int, 
     error = refusal(busy(interactive=20.0), num_open=num_open)
     assert error is not None
     assert error.headers == {"x-penstock-shed-reason": "queue_full", "retry-after": retry_after}
+
+
+async def test_tokens_on_their_way_count_on_behind_a_report_whose_load_is_older(start_front: StartFront) -> None:
+    async with start_front() as running:
+        core = await running.core()
+        load = busy(interactive=29.999)
+        core.say(StepReport(outputs=[], load=load, counters=Counters()))
+        while b"engine_running 1.0" not in (await running.client.get("/metrics")).content:
+            pass
+        first = asyncio.create_task(running.client.post("/v1/chat/completions", json=chat()))
+        add = await core.next_add()
+        load = msgspec.structs.replace(load, num_running=3)
+        core.say(StepReport(outputs=[], load=load, tells_load=False, counters=Counters()))
+        while b"engine_running 3.0" not in (await running.client.get("/metrics")).content:
+            pass
+        assert (await running.client.post("/v1/chat/completions", json=chat())).status_code == 503
+        core.emit(add.seq_id, [1], "stop")
+        assert (await first).status_code == 200
 
 
 async def test_a_busy_core_s_forecast_reaches_the_client_as_a_503(start_front: StartFront) -> None:

@@ -33,3 +33,23 @@ def test_one_hiccup_does_not_pause_what_gains() -> None:
         guard.observe(worth_s=2.0, spent_s=1.0)
     guard.observe(worth_s=2.0, spent_s=100.0)
     assert guard.allows()
+
+
+def test_a_machine_that_is_held_up_again_and_again_does_not_pause_what_gains() -> None:
+    guard = Guard()
+    for number in range(500):
+        assert guard.allows()
+        guard.observe(worth_s=1.3, spent_s=10.0 if number % 5 == 4 else 1.0)
+
+
+def test_a_pause_passes_with_steps_that_nobody_asked_about() -> None:
+    guard = Guard(first_pause=8)
+    for _ in range(10):
+        if guard.allows():
+            guard.observe(worth_s=1.0, spent_s=2.0)
+    paused = guard.num_paused
+    assert 0 < paused < 8
+    guard.pass_steps(paused - 1)
+    assert guard.num_paused == 1
+    guard.pass_steps(5)
+    assert guard.allows()

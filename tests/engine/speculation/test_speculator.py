@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 import numpy as np
+import pytest
 
 from engine.core.batch import RowResult, ScheduledBatch, ScheduledRow
 from engine.core.drafting import DraftRequest
@@ -166,6 +167,29 @@ def test_answers_in_which_nothing_is_ever_found_are_hardly_thought_about() -> No
     for number in range(300):
         found.answer(50, [1000 + 3 * number, 1001 + 3 * number, 1002 + 3 * number])
     assert found.num_thought < 0.15 * 900
+
+
+def test_an_answer_whose_like_was_looked_at_in_vain_is_not_judged_step_by_step() -> None:
+    found = world()
+    found.say(list(range(1000, 1040)))
+    before, num_before = found.clock.now, found.num_thought
+    found.say(list(range(2000, 2200)))
+    num_thought = found.num_thought - num_before
+    # Who judges a step looks at the clock twice, who thinks about it twice more.
+    num_judged = (found.clock.now - before) / found.clock.each / 2 - num_thought
+    assert 0 < num_thought < num_judged < 0.4 * 200
+
+
+def test_a_hiccup_while_thinking_in_vain_costs_no_more_than_half_a_step() -> None:
+    found = world()
+    prospects = found.speculator._prospects
+    prospects.thinking.earn(0.0, gained_s=10.0)
+    saved_s = prospects.thinking.left_s
+    prospects.charge(1, 0.25 * saved_s)
+    assert prospects.thinking.left_s == pytest.approx(0.75 * saved_s)
+    found.speculator._costs.observe_plain(8, 0.5 * saved_s)
+    prospects.charge(8, 500.0)
+    assert prospects.thinking.left_s == pytest.approx(0.5 * saved_s)
 
 
 def test_answers_that_begin_otherwise_go_on_being_thought_about() -> None:
