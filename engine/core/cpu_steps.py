@@ -125,7 +125,14 @@ def settle_steps(
         clock=clock,
     )
     logger.info("decode steps of up to %d rows run on one thread of %d", found, num_threads)
-    return ThreadedRunner(runner, num_threads=num_threads, max_single_rows=found, set_threads=threads.use)
+    return ThreadedRunner(
+        runner,
+        num_threads=num_threads,
+        max_single_rows=found,
+        set_threads=threads.use,
+        clock=clock,
+        max_compiled_tokens=model.max_tokens if isinstance(model, CompiledSteps) else 0,
+    )
 
 
 def _step_of(make_step: MakeStep, max_rows: int, num_tokens: int) -> ScheduledBatch:

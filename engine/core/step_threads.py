@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from engine.core.batch import RowResult, ScheduledBatch
 from engine.core.step_loop import Runner
+from engine.core.thread_choice import ThreadChoice
 
 _MEASURED_ROWS = (1, 2, 4, 8, 16)
 _REPEATS = 12
@@ -22,20 +23,49 @@ SetThreads = Callable[[int, int], None]
 
 
 class ThreadedRunner:
-    """A runner that computes decode steps of few rows on one thread, and all others on every thread there is."""
+    """A runner that computes small steps on one thread where that is about as fast, and all others on every thread.
 
-    def __init__(self, runner: Runner, *, num_threads: int, max_single_rows: int, set_threads: SetThreads) -> None:
+    What the start found is where small compiled steps begin, which give the same numbers on any number of threads;
+    what they take goes on being measured.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        *,
+        num_threads: int,
+        max_single_rows: int,
+        set_threads: SetThreads,
+        clock: Callable[[], float],
+        max_compiled_tokens: int = 0,
+    ) -> None:
         self._runner = runner
         self._num_threads = num_threads
         self._max_single_rows = max_single_rows
         self._set_threads = set_threads
+        self._clock = clock
+        self._most = min(_MEASURED_ROWS[-1], max_compiled_tokens)
+        # By whether every row has one token, and by power of two of the tokens.
+        self._choices: dict[tuple[bool, int], ThreadChoice] = {}
 
     def run(self, batch: ScheduledBatch) -> list[RowResult]:
         """One result a row."""
         num_tokens = sum(row.num_query_tokens for row in batch.rows)
-        is_small = num_tokens == len(batch.rows) <= self._max_single_rows
-        self._set_threads(1 if is_small else self._num_threads, num_tokens)
-        return self._runner.run(batch)
+        is_plain = num_tokens == len(batch.rows)
+        if num_tokens > self._most:
+            is_single = is_plain and num_tokens <= self._max_single_rows
+            self._set_threads(1 if is_single else self._num_threads, num_tokens)
+            return self._runner.run(batch)
+        key = is_plain, num_tokens.bit_length()
+        choice = self._choices.get(key)
+        if choice is None:
+            is_single = is_plain and num_tokens <= self._max_single_rows
+            choice = self._choices[key] = ThreadChoice(is_single=is_single)
+        self._set_threads(1 if choice.next_is_single(num_tokens) else self._num_threads, num_tokens)
+        started_at = self._clock()
+        results = self._runner.run(batch)
+        choice.observe(num_tokens, self._clock() - started_at)
+        return results
 
 
 def max_single_rows(

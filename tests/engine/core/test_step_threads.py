@@ -53,7 +53,26 @@ def test_a_single_thread_is_not_measured() -> None:
 
 def test_only_small_decode_steps_run_on_one_thread() -> None:
     machine = Machine(1.0, 0.0)
-    runner = ThreadedRunner(machine, num_threads=4, max_single_rows=2, set_threads=machine.set_threads)
+    runner = ThreadedRunner(
+        machine, num_threads=4, max_single_rows=2, set_threads=machine.set_threads, clock=machine.clock
+    )
     for work in (batch(2), batch(3), batch(1, 8), batch(1), batch(1)):
         assert len(runner.run(work)) == len(work.rows)
     assert machine.used == [1, 4, 4, 1, 1]
+
+
+def test_small_compiled_steps_go_on_being_measured_and_no_others() -> None:
+    machine = Machine(fixed_s=0.0, row_s=0.00002)
+    runner = ThreadedRunner(
+        machine,
+        num_threads=4,
+        max_single_rows=16,
+        set_threads=machine.set_threads,
+        clock=machine.clock,
+        max_compiled_tokens=8,
+    )
+    for _ in range(300):
+        runner.run(batch(8))
+        runner.run(batch(12))
+    assert machine.used[-2:] == [4, 1]
+    assert set(machine.used[1::2]) == {1}
