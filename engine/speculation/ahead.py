@@ -60,10 +60,7 @@ class Outlook:
             return None
         if self._found is None:
             self._found = self._read(self._states.of_chosen(), _newest(self._states.chosen()))
-        first_kinds = [
-            first_by_heads(is_drawn=seq.params.temperature > 0.0, is_near_end=is_near_end)
-            for seq, is_near_end in zip(seqs, are_near_end, strict=True)
-        ]
+        first_kinds = [_first_kind(seq, is_near_end) for seq, is_near_end in zip(seqs, are_near_end, strict=True)]
         if rows == [(row, row) for row in range(len(self._found.tokens))] and len(rows) == len(seqs):
             return Ahead(self._found.tokens, self._found.kinds + np.array(first_kinds)[:, None])
         indexes, order = zip(*rows, strict=True)
@@ -72,6 +69,21 @@ class Outlook:
         tokens[list(indexes)] = self._found.tokens[list(order)]
         kinds[list(indexes)] = self._found.kinds[list(order)]
         return Ahead(tokens, kinds + np.array(first_kinds)[:, None])
+
+    def says_end(
+        self, seqs: SequenceOf[Sequence], are_near_end: SequenceOf[bool], chance: Callable[[int], float]
+    ) -> bool:
+        """Whether heads that were asked already say of every sequence that the next token ends it, and are more often
+        right than not when they say so; `chance` tells how often a kind of guess is right."""
+        found, chosen = self._found, self._states.chosen()
+        if found is None or len(chosen) != len(seqs):
+            return False
+        for row, (seq, is_near_end) in enumerate(zip(seqs, are_near_end, strict=True)):
+            if chosen[row][0] is not seq or int(found.tokens[row, 0]) not in seq.params.stop_token_ids:
+                return False
+            if chance(int(found.kinds[row, 0]) + _first_kind(seq, is_near_end)) < 0.5:
+                return False
+        return True
 
     def _look(self) -> None:
         """A step has just ended."""
@@ -89,6 +101,10 @@ class Outlook:
         found = Ahead(*np.empty((2, *logits.shape[:2]), dtype=np.int64))
         likely.likeliest(logits, *found)
         return found
+
+
+def _first_kind(seq: Sequence, is_near_end: bool) -> int:
+    return first_by_heads(is_drawn=seq.params.temperature > 0.0, is_near_end=is_near_end)
 
 
 def _newest(chosen: Chosen) -> list[int]:

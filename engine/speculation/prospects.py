@@ -26,8 +26,9 @@ _PLAIN_EVERY = 64
 """While speculation pays, one step in so many is plain, so that it is known what plain steps cost now."""
 _THINKING_RATIO = 0.01
 """Share of decode steps' time that may go into drafts that come to nothing; what drafts gain is added to it."""
-_MOST_SAVED_S = 0.001
-"""Longest that is saved up for thinking."""
+_MOST_SAVED_S = 0.004
+"""Longest that is saved up for thinking: what drafts gained is there for looking further."""
+_MOST_OWED_S = 0.0005
 _MOST_CHARGED = 0.5
 """Of a plain step, for one thought: what took longer was held up by something else."""
 _HOPED_OF_LOOKUP = (0.98,) * 8
@@ -71,7 +72,7 @@ class Prospects:
         has_model: Callable[[], bool],
     ) -> None:
         """`has_model`: whether there is a draft model that works."""
-        self.thinking = Allowance(_THINKING_RATIO, _MOST_SAVED_S)
+        self.thinking = Allowance(_THINKING_RATIO, _MOST_SAVED_S, _MOST_OWED_S)
         self.kinds = AnswerKinds()
         self._costs = costs
         self._clock = clock

@@ -111,6 +111,8 @@ class Speculator:
     def wants(self, seqs: SequenceOf[Sequence]) -> bool:
         """Whether drafts may pay in a pure decode step of these rows."""
         prospect = self._prospects.of_step(seqs)
+        if prospect is not None and self._is_end_said(prospect, seqs):
+            prospect = None
         self._is_asked = True
         self._step = None if prospect is None else _Step(prospect, prospect.thinking_s)
         return prospect is not None
@@ -126,6 +128,10 @@ class Speculator:
 
     def observe(self, batch: ScheduledBatch, results: SequenceOf[RowResult], seconds: float) -> None:
         """Learn from a step that took `seconds`, drafting included; next to nothing where nothing was thought."""
+        if self._put_off and self._prospects.thinking.left_s >= 0.0:
+            started_at = self._clock()
+            self.rest()
+            self._prospects.charge(1, self._clock() - started_at)
         step, self._step = self._step, None
         is_decode, self._is_asked = self._is_asked, False
         if self._outlook is not None:
@@ -151,15 +157,10 @@ class Speculator:
         self._account(batch, step, [len(result.token_ids) for result in results], seconds)
 
     def ended(self, seq: Sequence) -> None:
-        """Remember how long an answer got, and what it said as soon as there is time."""
+        """Remember how long an answer got, and what it said as soon as nobody waits to be told of its end."""
         self._prospects.ended(seq)
-        if self._lookup is None:
-            return
-        self._put_off.append(seq)
-        if self._prospects.thinking.left_s >= 0.0:
-            started_at = self._clock()
-            self.rest()
-            self._prospects.charge(1, self._clock() - started_at)
+        if self._lookup is not None:
+            self._put_off.append(seq)
 
     def rest(self) -> None:
         """Do what was put off: nobody waits for a step."""
@@ -167,6 +168,13 @@ class Speculator:
             seq = self._put_off.popleft()
             if self._lookup is not None:
                 self._lookup.learn(seq)
+
+    def _is_end_said(self, prospect: Prospect, seqs: SequenceOf[Sequence]) -> bool:
+        """Whether heads looked ahead already and saw the end of every answer, which is no draft."""
+        if self._outlook is None or not prospect.may_look_ahead or prospect.may_ask:
+            return False
+        are_near_end = [num_tokens <= FEW_TOKENS for num_tokens in prospect.expected]
+        return self._outlook.says_end(seqs, are_near_end, self._record.chance)
 
     def _choose(self, step: _Step, requests: SequenceOf[DraftRequest], budget: int) -> list[tuple[int, ...]]:
         """Of every row's guesses those that are worth verifying."""

@@ -241,12 +241,14 @@ def test_an_answer_that_ends_while_there_is_no_time_is_remembered_when_there_is(
     text = list(range(200, 220))
     ended = answer_that_begins_with(60)
     ended.token_ids.extend(array(INT64, text))
-    found.speculator._prospects.thinking.spend(1.0)
+    found.speculator._prospects.thinking = thinking = Allowance(0.0, 1.0)
+    thinking.spend(1.0)
     found.speculator.ended(ended)
     found.seq = answer_that_begins_with(60)
     found.say(text)
     assert found.num_drafted == 0
     found.speculator.rest()
+    thinking.earn(0.0, gained_s=2.0)
     found.seq = answer_that_begins_with(60)
     found.say(text)
     assert found.num_drafted > 10
@@ -259,9 +261,15 @@ class Heads:
         self.offset = offset
         self.num_asked = 0
         self.is_promising: Callable[[Chosen], bool] | None = None
+        self.sees_end = False
 
     def take_spent_s(self) -> float:
         return 0.0
+
+    def says_end(
+        self, seqs: SequenceOf[Sequence], are_near_end: SequenceOf[bool], chance: Callable[[int], float]
+    ) -> bool:
+        return self.sees_end
 
     def say(self, seqs: SequenceOf[Sequence], are_near_end: SequenceOf[bool]) -> Ahead:
         self.num_asked += 1
@@ -289,6 +297,18 @@ def test_heads_that_are_right_make_a_text_faster_that_never_repeats() -> None:
     found, _ = world_with_heads(offset=1)
     found.say(list(range(100, 700)))
     assert found.seconds < 0.45 * 600
+
+
+def test_where_heads_see_the_end_no_step_is_thought_about() -> None:
+    found, heads = world_with_heads(offset=1)
+    found.say(list(range(100, 120)))
+    before = found.num_thought, found.num_drafted
+    heads.sees_end = True
+    found.say(list(range(120, 140)))
+    assert (found.num_thought, found.num_drafted) == before
+    heads.sees_end = False
+    found.say(list(range(140, 180)))
+    assert found.num_drafted > before[1] + 10
 
 
 def stopping(seq: Sequence, token_id: int) -> Sequence:
