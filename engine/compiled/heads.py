@@ -43,7 +43,6 @@ class CompiledHeads:
             torch.empty(self._max_tokens, size) for size in (hidden_size, width, weights.down.shape[0])
         )
 
-    @torch.inference_mode()
     def look_ahead(self, hidden: torch.Tensor, token_ids: torch.Tensor) -> torch.Tensor:
         """float32 [N, heads, vocab] of hidden states [N, hidden] and token_ids int64 [N]."""
         model, num_tokens = self._model, hidden.shape[0]

@@ -100,7 +100,6 @@ class CompiledModel:
             self._take_up(caches, context.block_size)
         return self._suits
 
-    @torch.inference_mode()
     def forward(self, token_ids: torch.Tensor, context: ForwardContext, caches: list[KVCache]) -> torch.Tensor:
         """Final hidden states [T, hidden] of token_ids int64 [T]; where all are sampled, the threads that are at it go
         on with their logits."""
@@ -141,7 +140,6 @@ class CompiledModel:
         self.team.run()
         return hidden
 
-    @torch.inference_mode()
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """float32 [N, vocab] of hidden states [N, hidden]."""
         if self._told is not None and self._told[0] is hidden:

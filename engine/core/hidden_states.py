@@ -48,6 +48,16 @@ class HiddenStates:
             return self._hidden[places[0] : places[0] + 1]
         return self._hidden if len(places) == self._hidden.shape[0] else self._hidden[places]
 
+    def are_of(self, seqs: SequenceOf[Sequence]) -> bool:
+        """Whether these are the sequences that the last step chose tokens for, all of them, in order and since then
+        unchanged."""
+        if len(self._rows) != len(seqs):
+            return False
+        for row, result, seq in zip(self._rows, self._results, seqs, strict=True):
+            if row.seq is not seq or not result.token_ids or row.end + len(result.token_ids) != seq.num_tokens:
+                return False
+        return True
+
     def rows_of(self, seqs: SequenceOf[Sequence]) -> list[tuple[int, int]]:
         """(index, row of `of_chosen`) of the sequences whose newest token the last step chose."""
         rows = {seq_id: (row, num_tokens) for row, (seq_id, (_, num_tokens)) in enumerate(self._found().items())}

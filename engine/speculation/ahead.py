@@ -55,13 +55,14 @@ class Outlook:
 
         `are_near_end`: of which only a few tokens are expected yet.
         """
-        rows = self._states.rows_of(seqs)
-        if not rows:
+        are_all = self._states.are_of(seqs)
+        rows = [] if are_all else self._states.rows_of(seqs)
+        if not (are_all or rows):
             return None
         if self._found is None:
             self._found = self._read(self._states.of_chosen(), _newest(self._states.chosen()))
         first_kinds = [_first_kind(seq, is_near_end) for seq, is_near_end in zip(seqs, are_near_end, strict=True)]
-        if rows == [(row, row) for row in range(len(self._found.tokens))] and len(rows) == len(seqs):
+        if are_all:
             return Ahead(self._found.tokens, self._found.kinds + np.array(first_kinds)[:, None])
         indexes, order = zip(*rows, strict=True)
         tokens = np.full((len(seqs), self._heads.num_heads), -1)
@@ -75,11 +76,11 @@ class Outlook:
     ) -> bool:
         """Whether heads that were asked already say of every sequence that the next token ends it, and are more often
         right than not when they say so; `chance` tells how often a kind of guess is right."""
-        found, chosen = self._found, self._states.chosen()
-        if found is None or len(chosen) != len(seqs):
+        found = self._found
+        if found is None or not self._states.are_of(seqs):
             return False
         for row, (seq, is_near_end) in enumerate(zip(seqs, are_near_end, strict=True)):
-            if chosen[row][0] is not seq or int(found.tokens[row, 0]) not in seq.params.stop_token_ids:
+            if int(found.tokens[row, 0]) not in seq.params.stop_token_ids:
                 return False
             if chance(int(found.kinds[row, 0]) + _first_kind(seq, is_near_end)) < 0.5:
                 return False

@@ -46,6 +46,17 @@ def test_a_sequence_that_the_step_did_not_choose_for_has_none() -> None:
     assert HiddenStates().rows_of([one]) == []
 
 
+def test_all_rows_in_order_are_told_from_any_others() -> None:
+    one, other = sequence(1, 5), sequence(2, 9)
+    states = step((one, (7, 8, 9), [7, 8, 4]), (other, (3,), [5]))
+    assert states.are_of([one, other])
+    assert not states.are_of([other, one])
+    assert not states.are_of([one])
+    other.token_ids.append(3)
+    assert not states.are_of([one, other])
+    assert not step((one, (), [])).are_of([one])
+
+
 def test_a_row_that_failed_has_none() -> None:
     one = sequence(1, 5)
     assert step((one, (), [])).rows_of([one]) == []
