@@ -23,7 +23,7 @@ def largest_tokens(logits: torch.Tensor) -> tuple[list[int], list[bool]]:
         rows = logits.numpy()
         chosen = rows.argmax(-1)
         token_ids: list[int] = chosen.tolist()
-        values: list[float] = rows[range(len(token_ids)), chosen].tolist()
+        values: list[float] = [rows.item(row, token_id) for row, token_id in enumerate(token_ids)]
     else:
         largest, found = logits.max(-1)
         token_ids, values = found.tolist(), largest.tolist()
