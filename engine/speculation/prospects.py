@@ -89,6 +89,8 @@ class Prospects:
         # Of rows without hope: the first one's sequence, their number, and the steps until they are judged again.
         self._quiet: tuple[int, int] = (0, 0)
         self._num_quiet = 0
+        # The same of rows that heads were asked about last, and nothing was drafted.
+        self._in_vain: tuple[int, int] = (0, 0)
 
     def of_step(self, seqs: SequenceOf[Sequence]) -> Prospect | None:
         """Of a pure decode step of these rows; None where nothing is worth it."""
@@ -123,7 +125,15 @@ class Prospects:
         most = max(self._num_worth_looking_ahead(seq, token_ids, num_rows) for seq, token_ids in going_on)
         if not most:
             self._be_quiet([(seq.seq_id, self._first_of(seq, token_ids)) for seq, token_ids in going_on], fewest=1)
-        return most > FEW_TOKENS or (most > 0 and self.guard(num_rows, "heads", is_short=True).is_open)
+        if most > FEW_TOKENS:
+            return True
+        # Nearly over, and heads have just had nothing to say: most likely they see the end now.
+        was_in_vain = self._in_vain == (going_on[0][0].seq_id, num_rows)
+        return most > 0 and not was_in_vain and self.guard(num_rows, "heads", is_short=True).is_open
+
+    def asked_in_vain(self, seqs: SequenceOf[Sequence]) -> None:
+        """Heads were asked about the next step of these rows, which has no drafts."""
+        self._in_vain = seqs[0].seq_id, len(seqs)
 
     def guard(self, num_rows: int, source: Source, *, is_short: bool = False) -> Guard:
         """Of steps of about so many rows; `is_short`: whose answers are all nearly over."""
@@ -166,6 +176,8 @@ class Prospects:
         most = max(expected)
         if not most:
             self._be_quiet([(seq.seq_id, first_token(seq)) for seq in seqs], fewest=0)
+            return None
+        if most <= FEW_TOKENS and not may_ask and self._in_vain == (seqs[0].seq_id, num_rows):
             return None
         if may_look_ahead and most <= FEW_TOKENS:
             # Of two or three tokens there is little to save, and what heads cost is the same.

@@ -112,6 +112,7 @@ class Speculator:
         """Whether drafts may pay in a pure decode step of these rows."""
         prospect = self._prospects.of_step(seqs)
         if prospect is not None and self._is_end_said(prospect, seqs):
+            self._prospects.asked_in_vain(seqs)
             prospect = None
         self._is_asked = True
         self._step = None if prospect is None else _Step(prospect, prospect.thinking_s)
@@ -123,6 +124,8 @@ class Speculator:
         assert step is not None, "asked for drafts that were not wanted"
         started_at = self._clock()
         drafts = self._choose(step, requests, budget)
+        if step.with_heads and not any(drafts):
+            self._prospects.asked_in_vain([request.seq for request in requests])
         step.drafting_s += self._clock() - started_at
         return drafts
 

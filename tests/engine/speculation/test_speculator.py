@@ -342,6 +342,24 @@ def test_heads_that_are_wrong_do_not_look_ahead_either() -> None:
     assert not heads.is_promising([(found.seq, [1])])
 
 
+def test_of_an_answer_that_is_nearly_over_heads_are_not_asked_again_when_they_had_nothing_to_say() -> None:
+    found, heads = world_with_heads(offset=1)
+    for _ in range(20):
+        found.answer(50, [7, 8, 9])
+    assert heads.is_promising is not None
+    found.seq = answer_that_begins_with(50)
+    heads.sees_end = True
+    found.say([7])
+    heads.sees_end = False
+    assert not heads.is_promising([(found.seq, [8])])
+    before = found.num_thought
+    found.say([8])
+    assert found.num_thought == before
+    other = replace(answer_that_begins_with(50), seq_id=2)
+    assert heads.is_promising([(other, [7])])
+    assert found.speculator.wants([other])
+
+
 class Rules:
     """A grammar that allows the first so many of the tokens that are guessed at once."""
 
