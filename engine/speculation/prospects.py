@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
@@ -29,9 +28,10 @@ _THINKING_RATIO = 0.01
 """Share of decode steps' time that may go into drafts that come to nothing; what drafts gain is added to it."""
 _MOST_SAVED_S = 0.004
 """Longest that is saved up for thinking: what drafts gained is there for looking further."""
+_MOST_OWED_S = 0.0005
+"""Longest that is worked off: about what one thought may be charged for a step of the bundled large model."""
 _MOST_CHARGED = 0.5
-"""Of a plain step, for one thought: what took longer was held up by something else. What is owed needs no other limit,
-for nothing more is thought before it is earned."""
+"""Of a plain step, for one thought: what took longer was held up by something else."""
 _HOPED_OF_LOOKUP = (0.98,) * 8
 """Chances of drafts in texts that were said before."""
 _HOPED_OF_HEADS = (0.85, 0.75, 0.75)
@@ -73,7 +73,7 @@ class Prospects:
         has_model: Callable[[], bool],
     ) -> None:
         """`has_model`: whether there is a draft model that works."""
-        self.thinking = Allowance(_THINKING_RATIO, _MOST_SAVED_S, math.inf)
+        self.thinking = Allowance(_THINKING_RATIO, _MOST_SAVED_S, _MOST_OWED_S)
         self.kinds = AnswerKinds()
         self._costs = costs
         self._clock = clock
