@@ -29,7 +29,9 @@ class Plan:
 
     def extend(self, row: ScheduledRow, draft_token_ids: tuple[int, ...]) -> None:
         """Let a planned row verify drafts."""
-        self.rows[row.seq.seq_id] = ScheduledRow(row.seq, row.start, row.num_tokens, row.samples, draft_token_ids)
+        self.rows[row.seq.seq_id] = ScheduledRow(
+            row.seq, row.start, row.num_tokens, row.samples, draft_token_ids, row.is_stored
+        )
         self.budget -= len(draft_token_ids)
 
 

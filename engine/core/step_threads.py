@@ -52,14 +52,13 @@ class ThreadedRunner:
         """One result a row."""
         num_tokens = sum(row.num_query_tokens for row in batch.rows)
         is_plain = num_tokens == len(batch.rows)
+        is_single = is_plain and num_tokens <= self._max_single_rows
         if num_tokens > self._most:
-            is_single = is_plain and num_tokens <= self._max_single_rows
             self._set_threads(1 if is_single else self._num_threads, num_tokens)
             return self._runner.run(batch)
         key = is_plain, num_tokens.bit_length()
         choice = self._choices.get(key)
         if choice is None:
-            is_single = is_plain and num_tokens <= self._max_single_rows
             choice = self._choices[key] = ThreadChoice(is_single=is_single)
         self._set_threads(1 if choice.next_is_single(num_tokens) else self._num_threads, num_tokens)
         started_at = self._clock()

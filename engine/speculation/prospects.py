@@ -126,11 +126,12 @@ class Prospects:
         most = max(self._num_worth_looking_ahead(seq, token_ids, num_rows) for seq, token_ids in going_on)
         if not most:
             self._be_quiet([(seq.seq_id, self._first_of(seq, token_ids)) for seq, token_ids in going_on], fewest=1)
+            return False
         if most > FEW_TOKENS:
             return True
         # Nearly over, and heads have just had nothing to say: most likely they see the end now.
         was_in_vain = self._in_vain == (going_on[0][0].seq_id, num_rows)
-        return most > 0 and not was_in_vain and self.guard(num_rows, "heads", is_short=True).is_open
+        return not was_in_vain and self.guard(num_rows, "heads", is_short=True).is_open
 
     def asked_in_vain(self, seqs: SequenceOf[Sequence]) -> None:
         """Heads were asked about the next step of these rows, which has no drafts."""
