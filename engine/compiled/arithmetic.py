@@ -7,6 +7,7 @@ import math
 import numpy as np
 from numba import carray
 
+from engine.compiled import exponential
 from engine.compiled.compiler import compiled, compiled_exactly, compiled_finite
 from engine.compiled.intrinsics import float_of_bits, pointer_to_floats, pointer_to_integers, prefetch
 from engine.compiled.layout import LINE
@@ -31,11 +32,10 @@ from engine.compiled.tiles import (
     sum_2x2,
 )
 
-_LOG2_E = np.float32(1.4426950408889634)
-_LN2_HIGH = np.float32(0.693359375)
-_LN2_LOW = np.float32(-2.12194440e-4)
-_LOWEST = np.float32(-87.0)
-_HIGHEST = np.float32(88.0)
+_LOG2_E = np.float32(exponential.LOG2_E)
+_LN2_HIGH, _LN2_LOW = np.float32(exponential.LN2_HIGH), np.float32(exponential.LN2_LOW)
+_LOWEST, _HIGHEST = np.float32(exponential.LOWEST), np.float32(exponential.HIGHEST)
+_TERMS = tuple(np.float32(term) for term in exponential.TERMS)
 _MINUS_INFINITY = np.float32(-np.inf)
 _ONE = np.float32(1.0)
 _HALF = np.float32(0.5)
@@ -57,17 +57,14 @@ def integers(address, size):
 def exp(x):
     """e to the x, of which the last bit or two may be wrong; never infinite.
 
-    x = n ln 2 + r with |r| ≤ ln 2 / 2; e to the r by the polynomial of Cephes' expf, 2 to the n by its bits.
+    How: `engine.compiled.exponential`.
     """
     x = min(max(x, _LOWEST), _HIGHEST)
-    n = np.float32(math.floor(x * _LOG2_E + _HALF))
+    n = np.floor(x * _LOG2_E + _HALF)
     r = x - n * _LN2_HIGH - n * _LN2_LOW
-    p = np.float32(1.9875691500e-4)
-    p = p * r + np.float32(1.3981999507e-3)
-    p = p * r + np.float32(8.3334519073e-3)
-    p = p * r + np.float32(4.1665795894e-2)
-    p = p * r + np.float32(1.6666665459e-1)
-    p = p * r + _HALF
+    p = _TERMS[0]
+    for term in _TERMS[1:]:
+        p = p * r + term
     return (p * r * r + r + _ONE) * float_of_bits(np.int32((np.int32(n) + np.int32(127)) << np.int32(23)))
 
 

@@ -15,8 +15,10 @@ from engine.compiled.layout import (
     LOGITS_WORK,
     NUM_AWAKE,
     NUM_INSIDE,
+    PROMPTS_WORK,
     SEMAPHORE,
 )
+from engine.compiled.prompts import run_prompts
 from engine.compiled.tickets import PHASE_BYTES
 
 
@@ -32,6 +34,8 @@ def _part(model, layers, step, tickets, thread):
             logits_phase(model.head, normed, step.num_tokens, step.logits, behind)
     elif step.work == LOGITS_WORK:
         logits_phase(model.head, step.hidden, step.num_tokens, step.logits, tickets)
+    elif step.work == PROMPTS_WORK:
+        run_prompts(model, layers, step, tickets, thread)
     else:
         run_ahead(model, step, tickets, thread)
 

@@ -95,6 +95,20 @@ STEP = np.dtype(
         ("embedded", np.int64),
         ("ahead_gated", np.int64),
         ("ahead_states", np.int64),
+        ("panels", np.int64),
+        ("num_panels", np.int64),
+        ("panel_residual", np.int64),
+        ("panel_qkv", np.int64),
+        ("panel_turns", np.int64),
+        ("panel_normed", np.int64),
+        ("panel_attended", np.int64),
+        ("panel_gated", np.int64),
+        ("panel_pieces", np.int64),
+        ("pieces_size", np.int64),
+        ("panel_room", np.int64),
+        ("room_size", np.int64),
+        ("has_unit", np.int64),
+        ("unit", np.int64),
     ],
     align=True,
 )
@@ -106,8 +120,13 @@ LAYERS_WORK, all layers of a step: `rotations` are cosine and sine in turn, [tok
 hold a part for each thread, the latter `scratch_size` numbers; `hidden` is where the normed result goes, `logits` its
 logits, unless that is 0. LOGITS_WORK: the logits of `hidden`. AHEAD_WORK: the logits [tokens, heads, vocabulary] of the
 tokens behind those that were chosen, whose embeddings are `embedded`.
+
+PROMPTS_WORK, all layers of a step's prompts, whose tokens stand as before: `panels` are up to 64 neighbouring tokens of
+one row: first token, number, row, how many lanes are computed. Residual, queries with keys and values, and rotations
+(`panel_turns`) have a part for each panel, what stands behind them one for each thread; sizes are in bytes.
+`has_unit`: whether the matrix unit is used, and `unit` is where its configuration stands.
 """
-LAYERS_WORK, LOGITS_WORK, AHEAD_WORK = range(3)
+LAYERS_WORK, LOGITS_WORK, AHEAD_WORK, PROMPTS_WORK = range(4)
 
 GENERATION, NUM_INSIDE, NUM_AWAKE, IS_CLOSED = 0, LINE, 2 * LINE, 3 * LINE
 """Where in a team's memory stand: the number of the piece of work (odd: open), how many take part, how many look, and

@@ -1,9 +1,9 @@
-"""A model whose steps of few tokens run compiled, and all others as before."""
+"""A model whose steps run compiled: rows of few tokens by rows, prompts by panels; where that pays, else as before."""
 
 from __future__ import annotations
 
 import itertools
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -13,7 +13,9 @@ from engine.attention.torch_attention import TorchAttention
 from engine.attention.torch_kv_cache import TorchKVCache
 from engine.compiled.ahead import AHEAD_PHASES
 from engine.compiled.decoding import PHASES_PER_LAYER
-from engine.compiled.layout import AHEAD, LAYER, LAYERS_WORK, LOGITS_WORK, MODEL, PROJECTION, STEP
+from engine.compiled.layout import AHEAD, LAYER, LAYERS_WORK, LOGITS_WORK, MODEL, PROJECTION, PROMPTS_WORK, STEP
+from engine.compiled.matrix_unit import is_permitted
+from engine.compiled.prompt_rows import PanelRoom, has_prompts, panels_of, split_rows
 from engine.compiled.records import Memory
 from engine.compiled.team import StepTeam, aligned_integers
 from engine.compiled.tickets import CHUNK, PHASE_BYTES
@@ -24,7 +26,11 @@ from engine.models.layers import RMSNorm
 from engine.models.mlp import DenseMLP
 
 MAX_TOKENS = 64
-"""Of a step that can run compiled."""
+"""Of rows of few tokens that can run compiled together."""
+PromptWay = Literal["torch", "vectors", "matrix unit"]
+"""How prompts are computed: as before, or compiled, on one of the processor's units."""
+_FEW: dict[PromptWay, int] = {"torch": MAX_TOKENS, "vectors": 32, "matrix unit": 16}
+"""Tokens; a row with more of them is a prompt, for which panels are about as fast from there on."""
 _GROUP = 4
 """Most tokens of a row that attend together."""
 _NUM_LAYERS_FIELDS = (STEP.names or ()).index("logits") + 1
@@ -63,8 +69,11 @@ class CompiledModel:
         self._single = torch.stack(
             [torch.arange(MAX_TOKENS), torch.ones(MAX_TOKENS).long(), torch.arange(MAX_TOKENS)], 1
         )
+        self._panels = PanelRoom(self.config)
         self.max_tokens = 0
-        """Of a step that does run compiled."""
+        """Of rows of few tokens that do run compiled together; 0: nothing does."""
+        self.prompt_way: PromptWay = "torch"
+        """In steps of more tokens than that."""
         self._is_released = False
         self._caches: list[KVCache] | None = None
         self._suits = False
@@ -82,17 +91,27 @@ class CompiledModel:
     def release(self) -> None:
         """Give the weights' memory back; no step will run compiled."""
         self.max_tokens = 0
+        self.prompt_way = "torch"
         self.team.close()
         self._is_released = True
         self._memory.clear()
 
+    @property
+    def prompt_ways(self) -> list[PromptWay]:
+        """That this machine has."""
+        return ["torch", "vectors", "matrix unit"] if is_permitted() else ["torch", "vectors"]
+
     def runs_compiled(self, num_tokens: int) -> bool:
-        """Whether so many tokens are no more than steps may have that do."""
+        """Whether so many tokens run compiled together."""
         return not self._is_released and num_tokens <= self.max_tokens
+
+    def computes(self, num_tokens: int) -> bool:
+        """Whether steps of so many tokens run compiled, all of them."""
+        return self.runs_compiled(num_tokens) or self.prompt_way != "torch"
 
     def takes(self, token_ids: torch.Tensor, context: ForwardContext, caches: list[KVCache]) -> bool:
         """Whether a step is one of those that run compiled."""
-        if not self.runs_compiled(token_ids.shape[0]):
+        if not self.computes(token_ids.shape[0]):
             return False
         if context.on_device is not None or context.block_size % _KEYS:
             return False
@@ -107,6 +126,21 @@ class CompiledModel:
         if not self.takes(token_ids, context, caches):
             return self.decoder.forward(token_ids, context, caches)
         self._backend.pass_over()
+        num_tokens = token_ids.shape[0]
+        few = _FEW[self.prompt_way]
+        if self.runs_compiled(num_tokens) and not has_prompts(context, few):
+            return self._forward_few(token_ids, context)
+        hidden = torch.empty(num_tokens, self.config.hidden_size)
+        parts, prompts = split_rows(context, few, self.max_tokens)
+        for part in parts:
+            found = self._forward_few(token_ids.index_select(0, part.tokens), part.context)
+            hidden.index_copy_(0, part.tokens, found)
+        if prompts:
+            self._forward_prompts(token_ids, context, prompts, hidden)
+        return hidden
+
+    def _forward_few(self, token_ids: torch.Tensor, context: ForwardContext) -> torch.Tensor:
+        """Final hidden states of rows of few tokens."""
         num_tokens, num_positions = token_ids.shape[0], max(context.context_lens)
         residual, qkv, attended, gated = self._buffers
         torch.index_select(self.decoder.embedding, 0, token_ids, out=residual[:num_tokens])
@@ -139,6 +173,32 @@ class CompiledModel:
         )
         self.team.run()
         return hidden
+
+    def _forward_prompts(
+        self, token_ids: torch.Tensor, context: ForwardContext, prompts: list[tuple[int, int]], hidden: torch.Tensor
+    ) -> None:
+        """Final hidden states of a step's prompts, where they belong."""
+        panels = panels_of(context, prompts, self.team.num_threads)
+        embedded = self.decoder.embedding.index_select(0, token_ids)
+        rotations = self.decoder.rotary.at(context.positions, max(context.context_lens))
+        fields = self._panels.fields(len(panels), self.team.max_threads, context.block_size)
+        fields |= {
+            "work": PROMPTS_WORK,
+            "num_tokens": token_ids.shape[0],
+            "positions": context.positions.data_ptr(),
+            "slots": context.slot_mapping.data_ptr(),
+            "tables": context.block_tables.data_ptr(),
+            "table_width": context.block_tables.shape[1],
+            "rotations": rotations.data_ptr(),
+            "residual": embedded.data_ptr(),
+            "panels": panels.ctypes.data,
+            "norm": self._norm,
+            "hidden": hidden.data_ptr(),
+            "has_unit": self.prompt_way == "matrix unit",
+        }
+        for name, value in fields.items():
+            self.step[name] = value
+        self.team.run()
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """float32 [N, vocab] of hidden states [N, hidden]."""

@@ -40,6 +40,11 @@ class StepTeam:
         """That may take part: one that is not wanted any more may still look for work for a moment."""
         return self._num_started + 1
 
+    @property
+    def num_threads(self) -> int:
+        """That are wanted."""
+        return self._num_helpers + 1
+
     def resize(self, num_threads: int) -> None:
         """Take part with so many; more helpers are started when they are first wanted, and none after the end."""
         if self._is_closed:

@@ -12,7 +12,9 @@ from typing import Any, Literal
 import llvmlite.binding
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 
+from engine.compiled import exponential
 from engine.compiled.intrinsics import emit_prefetch, intrinsic
 
 WeightKind = Literal["float32", "bfloat16", "int8"]
@@ -83,7 +85,7 @@ def _sum_tile(num_rows: int, num_vectors: int) -> Callable[..., None]:
     return found
 
 
-class _Tile:
+class Tile:
     """What tiles share: vectors in memory by address."""
 
     def __init__(self, builder: Any) -> None:
@@ -113,6 +115,53 @@ class _Tile:
         product = self._builder.fmul(one, other, flags=("contract",))
         return self._builder.fadd(total, product, flags=("contract",))
 
+    def _load_weights(self, address: Any, kind: WeightKind) -> Any:
+        """LANES weights of a kind as float32."""
+        if kind == "float32":
+            return self._load(address, self._vector)
+        builder, num_bytes = self._builder, self.weight_bytes(kind)
+        narrow, wide = (ir.VectorType(ir.IntType(bits), LANES) for bits in (8 * num_bytes, 32))
+        found = builder.load(builder.inttoptr(address, narrow.as_pointer()), align=num_bytes)
+        if kind == "int8":
+            return builder.sitofp(builder.sext(found, wide), self._vector)
+        # The upper half of a float32's bits.
+        return builder.bitcast(builder.shl(builder.zext(found, wide), ir.Constant(wide, [16] * LANES)), self._vector)
+
+    @staticmethod
+    def weight_bytes(kind: WeightKind) -> int:
+        """Of one weight."""
+        return _WEIGHT_BYTES[kind]
+
+    def _broadcast(self, number: Any) -> Any:
+        builder = self._builder
+        first = builder.insert_element(ir.Constant(self._vector, ir.Undefined), number, ir.Constant(ir.IntType(32), 0))
+        return builder.shuffle_vector(first, first, ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES))
+
+    def _all(self, number: float) -> Any:
+        return ir.Constant(self._vector, [number] * LANES)
+
+    def _larger(self, one: Any, other: Any) -> Any:
+        """Of each pair; the other where one is no number."""
+        return self._builder.select(self._builder.fcmp_ordered(">", one, other), one, other)
+
+    def _exp(self, x: Any) -> Any:
+        """e to numbers that are not above 0, as `engine.compiled.arithmetic.exp`; 0 where that would be its least."""
+        builder = self._builder
+        is_some = builder.fcmp_ordered(">", x, self._all(exponential.LOWEST))
+        kind = ir.FunctionType(self._vector, [self._vector])
+        floor = cgutils.get_or_insert_function(builder.module, kind, f"llvm.floor.v{LANES}f32")
+        power = builder.call(floor, [self._fma(x, self._all(exponential.LOG2_E), self._all(0.5))])
+        rest = self._fma(power, self._all(-exponential.LN2_HIGH), x)
+        rest = self._fma(power, self._all(-exponential.LN2_LOW), rest)
+        found = self._all(exponential.TERMS[0])
+        for term in exponential.TERMS[1:]:
+            found = self._fma(found, rest, self._all(term))
+        found = self._fma(found, builder.fmul(rest, rest), builder.fadd(rest, self._all(1.0)))
+        words = ir.VectorType(ir.IntType(32), LANES)
+        bits = builder.add(builder.fptosi(power, words), ir.Constant(words, [127] * LANES))
+        scale = builder.bitcast(builder.shl(bits, ir.Constant(words, [23] * LANES)), self._vector)
+        return builder.select(is_some, builder.fmul(found, scale), self._zero())
+
     def _loop(
         self, first: Any, step: Any, end: Any, sums: list[Any], body: Callable[[Any, list[Any]], list[Any]]
     ) -> list[Any]:
@@ -137,7 +186,7 @@ class _Tile:
         return found
 
 
-class _DotTile(_Tile):
+class _DotTile(Tile):
     """A loop over the inputs with a vector of partial sums for each pair, then their totals."""
 
     def __init__(self, builder: Any, num_rows: int, num_outputs: int, kind: WeightKind) -> None:
@@ -159,7 +208,7 @@ class _DotTile(_Tile):
 
         def add_products(place: Any, sums: list[Any]) -> list[Any]:
             at = self._bytes(place, weight_bytes)
-            found = [self._load_weights(builder.add(address, at)) for address in weight_rows]
+            found = [self._load_weights(builder.add(address, at), self._kind) for address in weight_rows]
             # What the processor fetches by itself comes too late for large weights.
             for address in weight_rows:
                 emit_prefetch(builder, builder.add(builder.add(address, ahead), at))
@@ -182,17 +231,6 @@ class _DotTile(_Tile):
             for index, address in enumerate(rows):
                 lanes = list(range(index * self._num_outputs, (index + 1) * self._num_outputs))
                 self._store(totals if len(rows) == 1 else self._shuffled(totals, totals, lanes), address)
-
-    def _load_weights(self, address: Any) -> Any:
-        if self._kind == "float32":
-            return self._load(address, self._vector)
-        builder, num_bytes = self._builder, _WEIGHT_BYTES[self._kind]
-        narrow, wide = (ir.VectorType(ir.IntType(bits), LANES) for bits in (8 * num_bytes, 32))
-        found = builder.load(builder.inttoptr(address, narrow.as_pointer()), align=num_bytes)
-        if self._kind == "int8":
-            return builder.sitofp(builder.sext(found, wide), self._vector)
-        # The upper half of a float32's bits.
-        return builder.bitcast(builder.shl(builder.zext(found, wide), ir.Constant(wide, [16] * LANES)), self._vector)
 
     def _totals(self, vectors: list[Any]) -> Any:
         """One vector of the sums over each vector's lanes: halves are added to halves, two vectors at a time.
@@ -222,7 +260,7 @@ class _DotTile(_Tile):
         return self._builder.shuffle_vector(first, second, mask)
 
 
-class _SumTile(_Tile):
+class _SumTile(Tile):
     """A loop over values, two at a time into sums of their own."""
 
     def __init__(self, builder: Any, num_rows: int, num_vectors: int) -> None:
@@ -264,11 +302,6 @@ class _SumTile(_Tile):
         sums = self._loop(ir.Constant(integer, 0), ir.Constant(integer, 2), count, start, add_values)
         for index, address in enumerate(targets):
             self._store(builder.fadd(sums[index], sums[index + len(targets)]), address)
-
-    def _broadcast(self, number: Any) -> Any:
-        builder = self._builder
-        first = builder.insert_element(ir.Constant(self._vector, ir.Undefined), number, ir.Constant(ir.IntType(32), 0))
-        return builder.shuffle_vector(first, first, ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES))
 
 
 dot_4x4, dot_2x8, dot_2x4, dot_1x8, dot_1x4 = (

@@ -49,6 +49,7 @@ logger = logging.getLogger(__name__)
 
 _PROBE_CONTEXT_TOKENS = 8192
 """Longest context of the step whose memory is measured; attention works in tiles above it."""
+_TYPICAL_PROMPT_TOKENS = 256
 _WARM_UP_S = {"cpu": 3.0, "cuda": 60.0}
 _TAKE_OVER_WARM_UP_S = 0.5
 """On a CPU, when clients wait for a core to come back: the rest is learned from their requests."""
@@ -100,7 +101,10 @@ def build_core(
         stepper: Runner = runner
         if machine.device.type == "cpu" and not isinstance(runner, OverlapRunner):
             batch = typical_step(config, num_blocks, max_model_len)
-            stepper = settle_steps(model, runner, batch, max_rows=_max_rows(config), clock=clock)
+            prompt_tokens = min(_TYPICAL_PROMPT_TOKENS, config.step_token_budget, max_model_len)
+            stepper = settle_steps(
+                model, runner, batch, max_rows=_max_rows(config), prompt_tokens=prompt_tokens, clock=clock
+            )
             follow(draft_model, model)
         is_short = standby is not None and not has_fast_memory
         limit_s = _TAKE_OVER_WARM_UP_S if is_short else _WARM_UP_S[machine.device.type]

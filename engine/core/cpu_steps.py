@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 import torch
 
@@ -35,6 +35,9 @@ _TIE = 1.1
 """Up to so many times as long is chance."""
 _TYPICAL_CONTEXT_TOKENS = 256
 
+PromptWay = Literal["torch", "vectors", "matrix unit"]
+"""How prompts are computed: as before, or compiled, on one of the processor's units."""
+
 
 MakeStep = Callable[[int, int], ScheduledBatch]
 """Makes a step of so many rows with so many tokens each."""
@@ -45,7 +48,18 @@ class CompiledSteps(Protocol):
     """A model some of whose steps can run compiled."""
 
     max_tokens: int
-    """Of a step that does."""
+    """Of rows of few tokens that do."""
+    prompt_way: PromptWay
+    """How steps of more tokens are computed."""
+
+    @property
+    def prompt_ways(self) -> list[PromptWay]:
+        """That there are, "torch" first."""
+        ...
+
+    def computes(self, num_tokens: int) -> bool:
+        """Whether steps of so many tokens run compiled."""
+        ...
 
     def resize(self, num_threads: int) -> None:
         """Compute these steps on so many threads from now on."""
@@ -105,6 +119,7 @@ def settle_steps(
     make_step: MakeStep,
     *,
     max_rows: int,
+    prompt_tokens: int,
     clock: Callable[[], float],
 ) -> Runner:
     """The runner, with each step compiled or not and on as many threads as is faster."""
@@ -114,6 +129,8 @@ def settle_steps(
         model.resize(num_threads)
         step_of = partial(_step_of, make_step, max_rows)
         choose_compiled_tokens(model, runner.run, step_of, threads.use, clock, num_threads=num_threads)
+        if model.max_tokens:
+            choose_prompt_way(model, runner.run, make_step(1, prompt_tokens), threads.use, clock, num_threads)
     if num_threads == 1:
         return runner
     found = max_single_rows(
@@ -143,7 +160,7 @@ def _step_of(make_step: MakeStep, max_rows: int, num_tokens: int) -> ScheduledBa
 def follow(model: Model | None, other: Model) -> None:
     """Have steps of a model that drafts for another run compiled as far as those of the other do, on one thread."""
     if isinstance(model, CompiledSteps) and isinstance(other, CompiledSteps):
-        model.max_tokens = other.max_tokens
+        model.max_tokens, model.prompt_way = other.max_tokens, other.prompt_way
         if not other.max_tokens:
             model.release()
 
@@ -159,7 +176,7 @@ class _Threads:
     def use(self, num_threads: int, num_tokens: int) -> None:
         """Have steps of so many tokens computed on so many threads."""
         of_torch = num_threads
-        if self._compiled is not None and num_tokens <= self._compiled.max_tokens:
+        if self._compiled is not None and self._compiled.computes(num_tokens):
             # Torch has little left to do then, for which it would have its threads wait for each other.
             of_torch = 1
             if num_threads != self._of_compiled:
@@ -216,3 +233,29 @@ def choose_compiled_tokens(
     if not found:
         model.release()
     logger.info("steps of up to %d tokens run compiled", found)
+
+
+def choose_prompt_way(
+    model: CompiledSteps,
+    run: Run,
+    batch: ScheduledBatch,
+    set_threads: Callable[[int, int], None],
+    clock: Callable[[], float],
+    num_threads: int,
+) -> None:
+    """Let prompts be computed the way that is fastest for this step of one, of those that there are."""
+    num_tokens = batch.rows[0].num_tokens
+    ways = model.prompt_ways
+    seconds: dict[PromptWay, float] = dict.fromkeys(ways, float("inf"))
+    for attempt in range(1 + _REPEATS):
+        for way in ways:
+            model.prompt_way = way
+            set_threads(num_threads, num_tokens)
+            started_at = clock()
+            run(batch)
+            if attempt:  # the first ones only touch every path
+                seconds[way] = min(seconds[way], clock() - started_at)
+        if attempt and min(seconds.values()) > _LONGEST_S:
+            break
+    model.prompt_way = min(ways, key=lambda way: seconds[way])
+    logger.info("prompts are computed by %s: %s", model.prompt_way, seconds)

@@ -9,7 +9,15 @@ import torch
 
 from engine.config import CoreConfig
 from engine.core.batch import RowResult, ScheduledBatch
-from engine.core.cpu_steps import choose_compiled_tokens, follow, kept_weights, settle_steps, typical_step
+from engine.core.cpu_steps import (
+    PromptWay,
+    choose_compiled_tokens,
+    choose_prompt_way,
+    follow,
+    kept_weights,
+    settle_steps,
+    typical_step,
+)
 from engine.core.machine import Machine, find_machine
 from engine.core.warm_up import made_up_batch
 from tests.engine.core.fakes import FakeClock
@@ -21,6 +29,8 @@ class Steps:
     def __init__(self, torch_s: float, compiled_s: float, fixed_s: float) -> None:
         self.clock = FakeClock()
         self.max_tokens = 0
+        self.prompt_way: PromptWay = "torch"
+        self.prompt_ways: list[PromptWay] = ["torch", "vectors"]
         self.is_released = False
         self.threads: list[tuple[bool, int]] = []
         self.num_threads = 0
@@ -31,6 +41,9 @@ class Steps:
 
     def release(self) -> None:
         self.is_released = True
+
+    def computes(self, num_tokens: int) -> bool:
+        return num_tokens <= self.max_tokens or self.prompt_way != "torch"
 
     def set_threads(self, num_threads: int, num_tokens: int) -> None:
         self.num_threads = num_threads
@@ -114,6 +127,35 @@ def test_threads_that_wait_for_each_other_at_the_start_do_not_decide_either() ->
     assert steps.max_tokens == 64
 
 
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        ({"torch": 3.0, "vectors": 2.0, "matrix unit": 1.0}, "matrix unit"),
+        ({"torch": 3.0, "vectors": 2.0}, "vectors"),
+        ({"torch": 0.02, "vectors": 0.02}, "torch"),
+        ({"torch": 0.02, "vectors": 0.03, "matrix unit": 0.021}, "torch"),
+    ],
+)
+def test_prompts_are_computed_the_way_that_takes_least_time(
+    seconds: dict[PromptWay, float], expected: PromptWay
+) -> None:
+    class Prompts(Steps):
+        num_runs = 0
+
+        def run(self, batch: ScheduledBatch) -> list[RowResult]:
+            self.num_runs += 1
+            first_s = 9.0 if self.num_runs <= len(seconds) else 0.0  # which only touches memory
+            self.clock.advance(seconds[self.prompt_way] + first_s)
+            return []
+
+    steps = Prompts(1.0, 1.0, 0.0)
+    steps.prompt_ways = list(seconds)
+    batch = made_up_batch(1, 64, 64, num_blocks=64, block_size=16)
+    choose_prompt_way(steps, steps.run, batch, steps.set_threads, steps.clock, 2)
+    assert steps.prompt_way == expected
+    assert steps.num_runs == len(seconds) * (6 if seconds["torch"] < 1 else 2), "a step that takes long is run twice"
+
+
 def config(folder: Path, **settings: object) -> CoreConfig:
     return CoreConfig(model_dir=folder, device="cpu", **settings)  # type: ignore[arg-type]
 
@@ -165,9 +207,9 @@ def test_a_step_has_as_many_rows_as_there_may_be_and_the_rest_in_tokens() -> Non
 
 def test_a_draft_model_runs_compiled_as_far_as_the_one_it_drafts_for() -> None:
     model, draft = Steps(1.0, 1.0, 0.0), Steps(1.0, 1.0, 0.0)
-    model.max_tokens = 16
+    model.max_tokens, model.prompt_way = 16, "vectors"
     follow(draft, model)  # type: ignore[arg-type]
-    assert draft.max_tokens == 16
+    assert (draft.max_tokens, draft.prompt_way) == (16, "vectors")
     follow(None, model)  # type: ignore[arg-type]
 
 
@@ -178,6 +220,11 @@ def test_torch_computes_what_is_left_of_a_compiled_step_on_one_thread() -> None:
 
     class Model:
         max_tokens = 0
+        prompt_way = "torch"
+        prompt_ways = ("torch",)
+
+        def computes(self, num_tokens: int) -> bool:
+            return num_tokens <= self.max_tokens
 
         def resize(self, num_threads: int) -> None:
             pass
@@ -198,7 +245,7 @@ def test_torch_computes_what_is_left_of_a_compiled_step_on_one_thread() -> None:
     try:
         torch.set_num_threads(2)
         make_step = typical_step(CoreConfig(model_dir=Path()), 64, 512)
-        runner = settle_steps(model, Runner(), make_step, max_rows=64, clock=clock)  # type: ignore[arg-type]
+        runner = settle_steps(model, Runner(), make_step, max_rows=64, prompt_tokens=256, clock=clock)  # type: ignore[arg-type]
         seen.clear()
         for num_rows, num_tokens in ((1, 1), (64, 1), (1, 65), (2, 1)):
             runner.run(make_step(num_rows, num_tokens))

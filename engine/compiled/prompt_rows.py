@@ -1,0 +1,135 @@
+"""A step's prompts as compiled code reads them: which tokens are computed together, and the memory for it."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from engine.attention.base import ForwardContext
+from engine.compiled.matrix_unit import PIECE_BYTES, TILE_OUTPUTS, TILE_TOKENS, configuration
+from engine.compiled.panel_tiles import ROW_BYTES, WIDTH
+from engine.compiled.prompts import KEYS
+from engine.models.config import ModelConfig
+
+_WEIGHT_BYTES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some rows of a step, as a step of their own."""
+
+    context: ForwardContext
+    tokens: torch.Tensor
+    """int64: which of the step's."""
+
+
+def has_prompts(context: ForwardContext, few: int) -> bool:
+    """Whether any row of a step has more than a few tokens."""
+    starts = context.query_starts
+    return any(end - start > few for start, end in itertools.pairwise(starts))
+
+
+def split_rows(context: ForwardContext, few: int, max_tokens: int) -> tuple[list[Part], list[tuple[int, int]]]:
+    """Rows of a few tokens, in steps of up to `max_tokens`; and of each prompt, its row and its first token."""
+    starts = context.query_starts
+    lengths = np.diff(starts)
+    prompts = [(int(row), starts[row]) for row in np.flatnonzero(lengths > few)]
+    parts: list[Part] = []
+    rows: list[int] = []
+    num_tokens = 0
+    for row in np.flatnonzero(lengths <= few):
+        if rows and num_tokens + lengths[row] > max_tokens:
+            parts.append(_part(context, rows))
+            rows, num_tokens = [], 0
+        rows.append(int(row))
+        num_tokens += int(lengths[row])
+    if rows:
+        parts.append(_part(context, rows))
+    return parts, prompts
+
+
+def _part(context: ForwardContext, rows: list[int]) -> Part:
+    starts = context.query_starts
+    tokens = torch.tensor([token for row in rows for token in range(starts[row], starts[row + 1])])
+    ends = np.cumsum([starts[row + 1] - starts[row] for row in rows])
+    return Part(
+        replace(
+            context,
+            positions=context.positions.index_select(0, tokens),
+            slot_mapping=context.slot_mapping.index_select(0, tokens),
+            query_starts=[0, *ends.tolist()],
+            context_lens=[context.context_lens[row] for row in rows],
+            block_tables=context.block_tables.index_select(0, torch.tensor(rows)),
+            is_all_sampled=False,
+        ),
+        tokens,
+    )
+
+
+def panels_of(context: ForwardContext, prompts: list[tuple[int, int]], num_threads: int) -> npt.NDArray[np.int64]:
+    """First token, number, row and lanes of each panel, int64 [panels, 4].
+
+    As few as there may be, but a multiple of the threads if that leaves each a tile's width: threads wait for each
+    other once a layer.
+    """
+    found = []
+    for row, first in prompts:
+        end = context.query_starts[row + 1]
+        length = end - first
+        count = -(-length // WIDTH)
+        if len(prompts) == 1:
+            count = min(-(-count // num_threads) * num_threads, -(-length // TILE_TOKENS))
+        width = -(-length // (count * TILE_TOKENS)) * TILE_TOKENS
+        for start in range(first, end, width):
+            number = min(width, end - start)
+            found.append((start, number, row, -(-number // TILE_TOKENS) * TILE_TOKENS))
+    return np.array(found, dtype=np.int64)
+
+
+class PanelRoom:
+    """Memory for panels, which grows with the steps that come."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        self._config = config
+        self._unit = configuration()
+        self._num_panels = self._num_threads = self._block_size = 0
+        self._of_panels: list[torch.Tensor] = []
+        self._of_threads: list[torch.Tensor] = []
+
+    def fields(self, num_panels: int, num_threads: int, block_size: int) -> dict[str, int]:
+        """Addresses and sizes for a step's record."""
+        config = self._config
+        size, attended = config.head_dim, config.num_heads * config.head_dim
+        hidden, gated = config.hidden_size, config.intermediate_size
+        longest = max(hidden, attended, gated)
+        pieces_size = PIECE_BYTES * longest
+        of_weights = _WEIGHT_BYTES * TILE_OUTPUTS * longest
+        keys = max(KEYS, block_size)
+        room_size = ROW_BYTES * max(3 + keys, 2 * TILE_OUTPUTS) + of_weights
+        if num_panels > self._num_panels:
+            self._num_panels = 2 ** (num_panels - 1).bit_length()
+            widths = (hidden, attended + 2 * config.num_kv_heads * size, size)
+            self._of_panels = [_lines(self._num_panels * ROW_BYTES * width) for width in widths]
+        if num_threads > self._num_threads or block_size > self._block_size:
+            self._num_threads, self._block_size = num_threads, block_size
+            sizes = (ROW_BYTES * hidden, ROW_BYTES * attended, ROW_BYTES * gated, pieces_size, room_size)
+            self._of_threads = [_lines(num_threads * count) for count in sizes]
+        names = ("panel_residual", "panel_qkv", "panel_turns")
+        of_threads = ("panel_normed", "panel_attended", "panel_gated", "panel_pieces", "panel_room")
+        return {
+            **{name: memory.data_ptr() for name, memory in zip(names, self._of_panels, strict=True)},
+            **{name: memory.data_ptr() for name, memory in zip(of_threads, self._of_threads, strict=True)},
+            "num_panels": num_panels,
+            "pieces_size": pieces_size,
+            "room_size": room_size,
+            "unit": self._unit.ctypes.data,
+        }
+
+
+def _lines(num_bytes: int) -> torch.Tensor:
+    """Zeros, whose address is a multiple of 64."""
+    return torch.zeros(num_bytes // 4)
