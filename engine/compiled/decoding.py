@@ -24,6 +24,10 @@ from engine.compiled.compiler import compiled
 from engine.compiled.tickets import CHUNK, PHASE_BYTES, chunks, finish, take, wait
 
 PHASES_PER_LAYER = 5
+_BLOCKS_AHEAD = 4
+"""How far keys are fetched before they are read."""
+_MANY_GROUPS = 8
+"""Enough for every thread to have some of its own."""
 
 
 @compiled
@@ -60,22 +64,20 @@ def _store(model, source, pool, slot, kv_head):
 
 
 @compiled
-def _gathered(model, step, room, token, count, kv_head):
-    """Where a group's queries of one key head stand side by side, and where its sums go; in `room` if they are many."""
+def _gather(model, step, room, token, count, kv_head):
+    """Put a group's queries of one key head side by side, and zeros behind them, where their sums go."""
     shared = model.num_heads // model.num_kv_heads
     size = shared * model.head_dim
     stride = (model.num_heads + 2 * model.num_kv_heads) * model.head_dim
     queries = step.qkv + 4 * (token * stride + kv_head * size)
-    if count == 1:
-        return queries, step.attended + 4 * (token * model.num_heads * model.head_dim + kv_head * size)
     for member in range(count):
         copy(queries + 4 * member * stride, room + 4 * member * size, size)
-    return room, room + 4 * count * size
+    clear(room + 4 * count * size, count * size)
 
 
 @compiled
-def _attend(model, layer, step, scores, group, kv_head):
-    """The queries of a group's tokens that share a key head, each over all that the row has stored up to its token.
+def _attend(model, layer, step, scores, group, first_head, num_heads):
+    """The queries of a group's tokens that share some key heads, each over all that the row has stored up to its token.
 
     A token's sums are made as if it were alone: over the blocks it sees, in their order.
     """
@@ -90,34 +92,46 @@ def _attend(model, layer, step, scores, group, kv_head):
     num_blocks = positions[count - 1] // block_size + 1
     base = first_block * block_size
     num_slots = (num_blocks - first_block) * block_size
-    queries, out = _gathered(model, step, scores + 4 * count * shared * num_slots, token, count, kv_head)
+    # Of one key head: scores, then queries and what they find.
+    head_bytes = 4 * count * shared * (num_slots + 2 * size)
+    room = scores + 4 * count * shared * num_slots
+    for head in range(num_heads):
+        _gather(model, step, room + head * head_bytes, token, count, first_head + head)
     for block in range(first_block, num_blocks):
-        keys = layer.keys + 4 * (table[block] * block_size * stride + kv_head * size)
+        at = 4 * (table[block] * block_size * stride + first_head * size)
+        # The block's values are read once all scores are known, the keys some blocks further on sooner.
+        fetch(layer.values + at, stride, block_size, num_heads * size)
+        if block + _BLOCKS_AHEAD < num_blocks:
+            ahead = 4 * (table[block + _BLOCKS_AHEAD] * block_size * stride + first_head * size)
+            fetch(layer.keys + ahead, stride, block_size, num_heads * size)
         found = scores + 4 * (block * block_size - base)
-        # The block's values are read once all scores are known, the next block's keys at once.
-        fetch(layer.values + 4 * (table[block] * block_size * stride + kv_head * size), stride, block_size, size)
-        if block + 1 < num_blocks:
-            fetch(layer.keys + 4 * (table[block + 1] * block_size * stride + kv_head * size), stride, block_size, size)
-        score(keys, stride, block_size, queries, count * shared, size, found, num_slots)
-    for query in range(count * shared):
-        end = positions[query // shared] + 1
-        start = max(0, end - layer.window)
-        softmax(scores + 4 * query * num_slots, start - base, end - base, num_slots, model.score_scale)
-    clear(out, count * shared * size)
+        for head in range(num_heads):
+            keys, of_head = layer.keys + at + 4 * head * size, head * head_bytes
+            score(keys, stride, block_size, room + of_head, count * shared, size, found + of_head, num_slots)
+    for head in range(num_heads):
+        for query in range(count * shared):
+            end = positions[query // shared] + 1
+            start = max(0, end - layer.window)
+            of_query = scores + head * head_bytes + 4 * query * num_slots
+            softmax(of_query, start - base, end - base, num_slots, model.score_scale)
     first, behind = 0, 0
     for block in range(first_block, num_blocks):
-        values = layer.values + 4 * (table[block] * block_size * stride + kv_head * size)
+        values = layer.values + 4 * (table[block] * block_size * stride + first_head * size)
         while positions[first] // block_size < block:
             first += 1
         while behind < count and max(0, positions[behind] + 1 - layer.window) // block_size <= block:
             behind += 1
         weights = scores + 4 * (block * block_size - base + first * shared * num_slots)
-        found = out + 4 * first * shared * size
-        weigh(weights, num_slots, (behind - first) * shared, values, stride, block_size, found, size)
-    if count > 1:
+        found = room + 4 * (count + first) * shared * size
+        for head in range(num_heads):
+            of_head, here = head * head_bytes, values + 4 * head * size
+            num_queries = (behind - first) * shared
+            weigh(weights + of_head, num_slots, num_queries, here, stride, block_size, found + of_head, size)
+    for head in range(num_heads):
         for member in range(count):
-            target = step.attended + 4 * ((token + member) * model.num_heads + kv_head * shared) * size
-            copy(out + 4 * member * shared * size, target, shared * size)
+            source = room + head * head_bytes + 4 * (count + member) * shared * size
+            target = step.attended + 4 * ((token + member) * model.num_heads + (first_head + head) * shared) * size
+            copy(source, target, shared * size)
 
 
 @compiled
@@ -186,10 +200,14 @@ def run_layers(model, layers, step, tickets, thread):
             head = take(phase)
         wait(phase, num_heads)
         phase += PHASE_BYTES
-        num_chunks = step.num_groups * model.num_kv_heads
+        # Key heads of a position lie side by side: where there are groups enough, a thread reads them together.
+        num_together = model.num_kv_heads if step.num_groups >= _MANY_GROUPS else 1
+        num_parts = model.num_kv_heads // num_together
+        num_chunks = step.num_groups * num_parts
         chunk = take(phase)
         while chunk < num_chunks:
-            _attend(model, layer, step, scratch, chunk // model.num_kv_heads, chunk % model.num_kv_heads)
+            head = chunk % num_parts * num_together
+            _attend(model, layer, step, scratch, chunk // num_parts, head, num_together)
             finish(phase)
             chunk = take(phase)
         wait(phase, num_chunks)
