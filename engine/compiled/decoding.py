@@ -26,8 +26,6 @@ from engine.compiled.tickets import CHUNK, PHASE_BYTES, chunks, finish, take, wa
 PHASES_PER_LAYER = 5
 _BLOCKS_AHEAD = 4
 """How far keys are fetched before they are read."""
-_MANY_GROUPS = 8
-"""Enough for every thread to have some of its own."""
 
 
 @compiled
@@ -200,8 +198,7 @@ def run_layers(model, layers, step, tickets, thread):
             head = take(phase)
         wait(phase, num_heads)
         phase += PHASE_BYTES
-        # Key heads of a position lie side by side: where there are groups enough, a thread reads them together.
-        num_together = model.num_kv_heads if step.num_groups >= _MANY_GROUPS else 1
+        num_together = step.heads_together
         num_parts = model.num_kv_heads // num_together
         num_chunks = step.num_groups * num_parts
         chunk = take(phase)

@@ -81,6 +81,7 @@ STEP = np.dtype(
         ("table_width", np.int64),
         ("groups", np.int64),
         ("num_groups", np.int64),
+        ("heads_together", np.int64),
         ("rotations", np.int64),
         ("residual", np.int64),
         ("qkv", np.int64),
@@ -114,7 +115,8 @@ STEP = np.dtype(
 )
 """Of one piece of work: addresses of int64 (positions, slots, block tables, groups) and of float32.
 
-`groups` are neighbouring tokens of one row, whose keys are read together: first token, number, row.
+`groups` are neighbouring tokens of one row, whose keys are read together: first token, number, row; and
+`heads_together` is how many key heads a thread takes at a time.
 
 LAYERS_WORK, all layers of a step: `rotations` are cosine and sine in turn, [tokens, head_dim]; `normed` and `scratch`
 hold a part for each thread, the latter `scratch_size` numbers; `hidden` is where the normed result goes, `logits` its

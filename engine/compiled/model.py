@@ -31,6 +31,8 @@ PromptWay = Literal["torch", "vectors", "matrix unit"]
 """How prompts are computed: as before, or compiled, on one of the processor's units."""
 _FEW: dict[PromptWay, int] = {"torch": MAX_TOKENS, "vectors": 32, "matrix unit": 16}
 """Tokens; a row with more of them is a prompt, for which panels are about as fast from there on."""
+_EVEN_SHARES = 8
+"""A row that is no more than one of so many leaves threads even shares of the rows."""
 _GROUP = 4
 """Most tokens of a row that attend together."""
 _NUM_LAYERS_FIELDS = (STEP.names or ()).index("logits") + 1
@@ -159,6 +161,7 @@ class CompiledModel:
             context.block_tables.shape[1],
             groups.data_ptr(),
             groups.shape[0],
+            self._heads_together(context.context_lens),
             rotations.data_ptr(),
             residual.data_ptr(),
             qkv.data_ptr(),
@@ -221,6 +224,11 @@ class CompiledModel:
             self.step["normed"] = self._normed.data_ptr()
             self.step["scratch"] = self._scratch.data_ptr()
             self.step["scratch_size"] = self._scratch.shape[1]
+
+    def _heads_together(self, context_lens: list[int]) -> int:
+        """Key heads that a thread reads together, which lie side by side: all, unless one row is most of the work."""
+        is_even = max(context_lens) * _EVEN_SHARES <= sum(context_lens)
+        return self.config.num_kv_heads if is_even else 1
 
     def _groups_of(self, context: ForwardContext) -> torch.Tensor:
         """Each row's tokens in groups of a few: first token, number, row; int64 [groups, 3]."""

@@ -88,6 +88,21 @@ def test_a_token_gets_the_same_numbers_alone_in_a_batch_and_among_drafts(variant
         assert torch.equal(logits, expected[start:end])
 
 
+@pytest.mark.parametrize("longest", [33, 60])
+def test_key_heads_that_are_read_together_give_the_numbers_they_give_apart(longest: int, open_runner: Opener) -> None:
+    runner = open_runner("qwen3", shuffle_seed=6, compiled_threads=2, num_blocks=200)
+    rows = [Row(list(PROMPT)) for _ in range(10)]
+    for row, length in zip(rows, [longest, *[33] * 9], strict=True):
+        runner.step([(row, length)])
+
+    found = runner.step([(row, 1) for row in rows])
+
+    assert runner.model._heads_together([row.num_computed for row in rows]) == (2 if longest == 33 else 1)  # type: ignore[attr-defined]
+    for row, logits in zip(rows, found, strict=True):
+        row.num_computed -= 1
+        assert torch.equal(runner.step([(row, 1)])[0], logits)
+
+
 def test_numbers_do_not_depend_on_how_many_threads_help(open_runner: Opener) -> None:
     one, three = (open_runner("qwen3", compiled_threads=count) for count in (1, 3))
     for _ in range(20):  # which thread takes what is up to chance
