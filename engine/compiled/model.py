@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from engine.compiled.decoding import PHASES_PER_LAYER
 from engine.compiled.layout import AHEAD, LAYER, LAYERS_WORK, LOGITS_WORK, MODEL, PROJECTION, PROMPTS_WORK, STEP
 from engine.compiled.matrix_unit import is_permitted
 from engine.compiled.prompt_rows import PanelRoom, has_prompts, panels_of, split_rows
+from engine.compiled.prompt_way import PromptWay
 from engine.compiled.records import Memory
 from engine.compiled.team import StepTeam, aligned_integers
 from engine.compiled.tickets import CHUNK, PHASE_BYTES
@@ -27,8 +28,6 @@ from engine.models.mlp import DenseMLP
 
 MAX_TOKENS = 64
 """Of rows of few tokens that can run compiled together."""
-PromptWay = Literal["torch", "vectors", "matrix unit"]
-"""How prompts are computed: as before, or compiled, on one of the processor's units."""
 _FEW: dict[PromptWay, int] = {"torch": MAX_TOKENS, "vectors": 32, "matrix unit": 16}
 """Tokens; a row with more of them is a prompt, for which panels are about as fast from there on."""
 _EVEN_SHARES = 8
@@ -75,7 +74,9 @@ class CompiledModel:
         self.max_tokens = 0
         """Of rows of few tokens that do run compiled together; 0: nothing does."""
         self.prompt_way: PromptWay = "torch"
-        """In steps of more tokens than that."""
+        """In steps of more tokens than that, and in others whose rows are long."""
+        self.max_verified = 0
+        """Tokens of a row whose drafts are verified, which get the numbers that they would get one by one."""
         self._is_released = False
         self._caches: list[KVCache] | None = None
         self._suits = False
@@ -129,7 +130,7 @@ class CompiledModel:
             return self.decoder.forward(token_ids, context, caches)
         self._backend.pass_over()
         num_tokens = token_ids.shape[0]
-        few = _FEW[self.prompt_way]
+        few = max(_FEW[self.prompt_way], self.max_verified)
         if self.runs_compiled(num_tokens) and not has_prompts(context, few):
             return self._forward_few(token_ids, context)
         hidden = torch.empty(num_tokens, self.config.hidden_size)

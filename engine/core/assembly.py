@@ -103,7 +103,13 @@ def build_core(
             batch = typical_step(config, num_blocks, max_model_len)
             prompt_tokens = min(_TYPICAL_PROMPT_TOKENS, config.step_token_budget, max_model_len)
             stepper = settle_steps(
-                model, runner, batch, max_rows=_max_rows(config), prompt_tokens=prompt_tokens, clock=clock
+                model,
+                runner,
+                batch,
+                max_rows=_max_rows(config),
+                prompt_tokens=prompt_tokens,
+                max_drafts=config.max_drafts,
+                clock=clock,
             )
             follow(draft_model, model)
         is_short = standby is not None and not has_fast_memory

@@ -6,11 +6,12 @@ import logging
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Literal, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import torch
 
 from engine.attention.base import AttentionBackend
+from engine.compiled.prompt_way import PromptWay
 from engine.config import CoreConfig
 from engine.core.batch import ScheduledBatch
 from engine.core.machine import Machine
@@ -35,9 +36,6 @@ _TIE = 1.1
 """Up to so many times as long is chance."""
 _TYPICAL_CONTEXT_TOKENS = 256
 
-PromptWay = Literal["torch", "vectors", "matrix unit"]
-"""How prompts are computed: as before, or compiled, on one of the processor's units."""
-
 
 MakeStep = Callable[[int, int], ScheduledBatch]
 """Makes a step of so many rows with so many tokens each."""
@@ -51,6 +49,8 @@ class CompiledSteps(Protocol):
     """Of rows of few tokens that do."""
     prompt_way: PromptWay
     """How steps of more tokens are computed."""
+    max_verified: int
+    """Tokens of a row whose drafts are verified: such rows are computed as those that decode."""
 
     @property
     def prompt_ways(self) -> list[PromptWay]:
@@ -120,12 +120,14 @@ def settle_steps(
     *,
     max_rows: int,
     prompt_tokens: int,
+    max_drafts: int,
     clock: Callable[[], float],
 ) -> Runner:
     """The runner, with each step compiled or not and on as many threads as is faster."""
     num_threads = torch.get_num_threads()
     threads = _Threads(num_threads, model if isinstance(model, CompiledSteps) else None)
     if isinstance(model, CompiledSteps):
+        model.max_verified = max_drafts + 1
         model.resize(num_threads)
         step_of = partial(_step_of, make_step, max_rows)
         choose_compiled_tokens(model, runner.run, step_of, threads.use, clock, num_threads=num_threads)
@@ -160,7 +162,7 @@ def _step_of(make_step: MakeStep, max_rows: int, num_tokens: int) -> ScheduledBa
 def follow(model: Model | None, other: Model) -> None:
     """Have steps of a model that drafts for another run compiled as far as those of the other do, on one thread."""
     if isinstance(model, CompiledSteps) and isinstance(other, CompiledSteps):
-        model.max_tokens, model.prompt_way = other.max_tokens, other.prompt_way
+        model.max_tokens, model.prompt_way, model.max_verified = other.max_tokens, other.prompt_way, other.max_verified
         if not other.max_tokens:
             model.release()
 

@@ -10,8 +10,8 @@ import torch
 
 from engine.attention.base import ForwardContext
 from engine.compiled.matrix_unit import is_permitted
-from engine.compiled.model import PromptWay
 from engine.compiled.prompt_rows import panels_of, split_rows
+from engine.compiled.prompt_way import PromptWay
 from tests.engine.compiled.test_model import COMPILABLE, SIZES, set_limit, weight_bytes
 from tests.engine.models.checkpoints import make_reference, save_checkpoint
 from tests.engine.models.paged import PagedRunner, Row
@@ -118,6 +118,20 @@ def test_rows_that_decode_beside_a_prompt_get_the_numbers_they_get_alone(way: Pr
     assert torch.equal(found[2], expected[:5])
     assert torch.equal(found[1], expected_prompt)
     assert torch.equal(found[3], expected_prompt[:97])
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_many_drafts_get_the_numbers_their_tokens_get_one_by_one(way: PromptWay, tmp_path: Path) -> None:
+    runner = open_runner("qwen3", tmp_path, way, is_half=True, sizes=LARGE, compiled_threads=2)
+    show_states(runner)
+    runner.model.max_verified = 41  # type: ignore[attr-defined]
+    one_by_one, drafted = Row(PROMPT[:100]), Row(PROMPT[:100])
+    for row in (one_by_one, drafted):
+        runner.step([(row, 59)])
+
+    expected = runner.prefill(one_by_one, [1])
+
+    assert torch.equal(runner.step([(drafted, 41), (Row(list(PROMPT)), 90)])[0], expected)
 
 
 @pytest.mark.parametrize("way", WAYS)

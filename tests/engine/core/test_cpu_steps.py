@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from engine.compiled.prompt_way import PromptWay
 from engine.config import CoreConfig
 from engine.core.batch import RowResult, ScheduledBatch
 from engine.core.cpu_steps import (
-    PromptWay,
     choose_compiled_tokens,
     choose_prompt_way,
     follow,
@@ -31,6 +31,7 @@ class Steps:
         self.max_tokens = 0
         self.prompt_way: PromptWay = "torch"
         self.prompt_ways: list[PromptWay] = ["torch", "vectors"]
+        self.max_verified = 0
         self.is_released = False
         self.threads: list[tuple[bool, int]] = []
         self.num_threads = 0
@@ -207,9 +208,9 @@ def test_a_step_has_as_many_rows_as_there_may_be_and_the_rest_in_tokens() -> Non
 
 def test_a_draft_model_runs_compiled_as_far_as_the_one_it_drafts_for() -> None:
     model, draft = Steps(1.0, 1.0, 0.0), Steps(1.0, 1.0, 0.0)
-    model.max_tokens, model.prompt_way = 16, "vectors"
+    model.max_tokens, model.prompt_way, model.max_verified = 16, "vectors", 5
     follow(draft, model)  # type: ignore[arg-type]
-    assert (draft.max_tokens, draft.prompt_way) == (16, "vectors")
+    assert (draft.max_tokens, draft.prompt_way, draft.max_verified) == (16, "vectors", 5)
     follow(None, model)  # type: ignore[arg-type]
 
 
@@ -222,6 +223,7 @@ def test_torch_computes_what_is_left_of_a_compiled_step_on_one_thread() -> None:
         max_tokens = 0
         prompt_way = "torch"
         prompt_ways = ("torch",)
+        max_verified = 0
 
         def computes(self, num_tokens: int) -> bool:
             return num_tokens <= self.max_tokens
@@ -245,10 +247,12 @@ def test_torch_computes_what_is_left_of_a_compiled_step_on_one_thread() -> None:
     try:
         torch.set_num_threads(2)
         make_step = typical_step(CoreConfig(model_dir=Path()), 64, 512)
-        runner = settle_steps(model, Runner(), make_step, max_rows=64, prompt_tokens=256, clock=clock)  # type: ignore[arg-type]
+        limits = {"max_rows": 64, "prompt_tokens": 256, "max_drafts": 8}
+        runner = settle_steps(model, Runner(), make_step, clock=clock, **limits)  # type: ignore[arg-type]
         seen.clear()
         for num_rows, num_tokens in ((1, 1), (64, 1), (1, 65), (2, 1)):
             runner.run(make_step(num_rows, num_tokens))
         assert seen == [(1, 1), (64, 1), (65, 2), (2, 1)]
+        assert model.max_verified == 9
     finally:
         torch.set_num_threads(before)
