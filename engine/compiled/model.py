@@ -188,7 +188,6 @@ class CompiledModel:
         fields = self._panels.fields(len(panels), self.team.max_threads, context.block_size)
         fields |= {
             "work": PROMPTS_WORK,
-            "num_tokens": token_ids.shape[0],
             "positions": context.positions.data_ptr(),
             "slots": context.slot_mapping.data_ptr(),
             "tables": context.block_tables.data_ptr(),

@@ -73,27 +73,21 @@ class _OuterTile(Tile):
             self._store(found, address)
 
 
-def _weighing() -> Callable[..., None]:
-    """An intrinsic for one vector of tokens."""
+@intrinsic
+def weigh_scores(
+    typing_context: Any, scores: Any, num_keys: Any, scale: Any, highest: Any, totals: Any, factors: Any
+) -> Any:
+    """Make scores [keys] of LANES tokens into weights beside the highest so far, in place; addresses.
 
-    @intrinsic
-    def weigh(
-        typing_context: Any, scores: Any, num_keys: Any, scale: Any, highest: Any, totals: Any, factors: Any
-    ) -> Any:
-        """Make scores [keys] of LANES tokens into weights beside the highest so far, in place; addresses.
+    The highest are raised, `factors` say what anything weighed before counts for now, and `totals` take in the new
+    weights. A score of LOWEST_SCORE has weight 0. `num_keys`: a multiple of 4.
+    """
 
-        The highest are raised, `factors` say what anything weighed before counts for now, and `totals` take in the new
-        weights. A score of LOWEST_SCORE has weight 0. `num_keys`: a multiple of 4.
-        """
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        _Weighing(builder).build(*arguments)
+        return context.get_dummy_value()
 
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            _Weighing(builder).build(*arguments)
-            return context.get_dummy_value()
-
-        return types.void(types.intp, types.intp, types.float32, *(types.intp,) * 3), generate
-
-    found: Callable[..., None] = weigh
-    return found
+    return types.void(types.intp, types.intp, types.float32, *(types.intp,) * 3), generate
 
 
 class _Weighing(Tile):
@@ -176,4 +170,3 @@ class _Widening(Tile):
 
 outer_4, outer_2, outer_1 = (_outer_tile(vectors) for vectors in (4, 2, 1))
 widen_halves, widen_bytes = _widening("bfloat16"), _widening("int8")
-weigh_scores = _weighing()

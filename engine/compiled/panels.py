@@ -112,9 +112,9 @@ def on_matrix_unit(projection, has_unit):
 
 
 @compiled
-def cut_panel(panel, first, count, pieces):
-    """Some of a panel's features, from `first` on, cut for the matrix unit; even numbers."""
-    for i in range(first, first + count, 2):
+def cut_panel(panel, size, pieces):
+    """A panel's features, cut for the matrix unit; `size`: an even number."""
+    for i in range(0, size, 2):
         target = pieces + i // TILE_INPUTS * (TILE_INPUTS * PIECE_BYTES) + i % TILE_INPUTS // 2 * _PAIR_BYTES
         cut(panel + ROW_BYTES * i, target)
 

@@ -42,10 +42,10 @@ def _stripe(projection, first):
 
 
 @compiled
-def _cut_for(projection, step, panel, count, pieces):
-    """Have `count` features of a panel cut, if the projection wants them so."""
+def _cut_for(projection, step, panel, pieces):
+    """Have a projection's inputs cut, if it wants them so."""
     if on_matrix_unit(projection, step.has_unit):
-        cut_panel(panel, 0, count, pieces)
+        cut_panel(panel, projection.num_inputs, pieces)
 
 
 @compiled
@@ -76,7 +76,7 @@ def _read_panel(model, layer, step, index, normed, pieces, room):
     residual = step.panel_residual + ROW_BYTES * hidden * index
     qkv = step.panel_qkv + ROW_BYTES * layer.qkv.num_outputs * index
     normalise_panel(residual, layer.attention_norm, normed, hidden, model.epsilon, room)
-    _cut_for(layer.qkv, step, normed, hidden, pieces)
+    _cut_for(layer.qkv, step, normed, pieces)
     for output in range(0, layer.qkv.num_outputs, TILE_OUTPUTS):
         found = qkv + ROW_BYTES * output
         project_panel(layer.qkv, step.has_unit, output, _stripe(layer.qkv, output), normed, pieces, found, width, room)
@@ -130,14 +130,14 @@ def _attend_head(model, layer, table, positions, queries, kv_head, width, out, r
         num_keys, base = (end - start) * block_size, start * block_size
         clear(scores, num_keys * WIDTH)
         for block in range(start, end):
-            keys = layer.keys + 4 * (table[block] * block_size * stride + kv_head * size)
+            at = 4 * (table[block] * block_size * stride + kv_head * size)
             found = scores + ROW_BYTES * (block - start) * block_size
             # The block's values are read once all scores are known, the keys some blocks further on after that.
-            fetch(layer.values + 4 * (table[block] * block_size * stride + kv_head * size), stride, block_size, size)
+            fetch(layer.values + at, stride, block_size, size)
             if block + at_once < num_blocks:
                 ahead = layer.keys + 4 * (table[block + at_once] * block_size * stride + kv_head * size)
                 fetch(ahead, stride, block_size, size)
-            add_products(keys, 4 * stride, 4, block_size, queries, size, found, width)
+            add_products(layer.keys + at, 4 * stride, 4, block_size, queries, size, found, width)
         hides = base + num_keys - 1 > positions[0] or base <= positions[last] - layer.window
         if hides:
             _hide(scores, base, num_keys, positions, layer.window)
@@ -169,7 +169,7 @@ def _attend_panel(model, layer, step, index, attended, room):
 def _add_projected(projection, step, index, inputs, pieces, residual, room):
     """Add a projection of a panel to its residual."""
     width = integers(step.panels + 8 * PANEL_FIELDS * index, PANEL_FIELDS)[3]
-    _cut_for(projection, step, inputs, projection.num_inputs, pieces)
+    _cut_for(projection, step, inputs, pieces)
     weights = room + ROW_BYTES * TILE_OUTPUTS
     for output in range(0, projection.num_outputs, TILE_OUTPUTS):
         count = _stripe(projection, output)
@@ -178,11 +178,11 @@ def _add_projected(projection, step, index, inputs, pieces, residual, room):
 
 
 @compiled
-def _gate_panel(model, layer, step, index, normed, pieces, gated, room):
+def _gate_panel(layer, step, index, normed, pieces, gated, room):
     """silu(gate) * up of a panel."""
     width = integers(step.panels + 8 * PANEL_FIELDS * index, PANEL_FIELDS)[3]
     gate_up, size = layer.gate_up, layer.down.num_inputs
-    _cut_for(gate_up, step, normed, model.hidden_size, pieces)
+    _cut_for(gate_up, step, normed, pieces)
     ups = room + ROW_BYTES * TILE_OUTPUTS
     weights = ups + ROW_BYTES * TILE_OUTPUTS
     for first in range(0, size, TILE_OUTPUTS):
@@ -200,7 +200,7 @@ def _finish_layer(model, layer, step, index, normed, attended, gated, pieces, ro
     _attend_panel(model, layer, step, index, attended, room)
     _add_projected(layer.output, step, index, attended, pieces, residual, room)
     normalise_panel(residual, layer.mlp_norm, normed, hidden, model.epsilon, room)
-    _gate_panel(model, layer, step, index, normed, pieces, gated, room)
+    _gate_panel(layer, step, index, normed, pieces, gated, room)
     _add_projected(layer.down, step, index, gated, pieces, residual, room)
 
 
