@@ -214,11 +214,8 @@ def choose_compiled_tokens(
                 model.max_tokens = limit
                 set_threads(threads, num_tokens)
                 if not times:
-                    run(batch)  # the first ones only touch every path, and memory that was just allocated
-                    run(batch)
-                started_at = clock()
-                run(batch)
-                times.append(clock() - started_at)
+                    run(batch)  # the first one only touches every path, and memory that was just allocated
+                times.append(_settled_s(run, batch, clock))
             # The quickest of each counts: what else the machine did meanwhile is not what these steps take.
             torch_s = min(seconds[0, num_threads])
             compiled_s = min(min(times) for (limit, _), times in seconds.items() if limit)
@@ -253,11 +250,19 @@ def choose_prompt_way(
         for way in ways:
             model.prompt_way = way
             set_threads(num_threads, num_tokens)
-            started_at = clock()
-            run(batch)
-            if attempt:  # the first ones only touch every path
-                seconds[way] = min(seconds[way], clock() - started_at)
+            if not attempt:
+                run(batch)  # the first ones only touch every path
+                continue
+            seconds[way] = min(seconds[way], _settled_s(run, batch, clock))
         if attempt and min(seconds.values()) > _LONGEST_S:
             break
     model.prompt_way = min(ways, key=lambda way: seconds[way])
     logger.info("prompts are computed by %s: %s", model.prompt_way, seconds)
+
+
+def _settled_s(run: Run, batch: ScheduledBatch, clock: Callable[[], float]) -> float:
+    """Seconds of a step that follows one like it: threads of the way before may still look for work on its cores."""
+    run(batch)
+    started_at = clock()
+    run(batch)
+    return clock() - started_at

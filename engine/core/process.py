@@ -8,7 +8,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,9 @@ from engine.core.standby import Standby, StandbyEnded
 from engine.messages import Fatal
 
 logger = logging.getLogger(__name__)
+
+_SPIN_COUNT = "10000"
+"""Looks for more work that torch's threads take before they sleep: about what the gap between two operations lasts."""
 
 
 def parse_config(text: str) -> CoreConfig:
@@ -50,11 +53,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--standby", action="store_true", help="wait for the front's word before taking over")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s core %(levelname)s %(name)s: %(message)s")
+    leave_cores_alone(os.environ)
     # Ctrl-C reaches the whole process group; the front decides when the core ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         sock.connect(options.socket)
         return run_core(sock, options.config, time.monotonic, is_standby=options.standby)
+
+
+def leave_cores_alone(environment: MutableMapping[str, str]) -> None:
+    """Have torch's threads sleep soon after an operation; before torch is imported, unless somebody said otherwise.
+
+    GNU's OpenMP has them look for work for ten milliseconds, on cores that compiled steps want meanwhile.
+    """
+    if "OMP_WAIT_POLICY" not in environment:
+        environment.setdefault("GOMP_SPINCOUNT", _SPIN_COUNT)
 
 
 def run_core(sock: socket.socket, config_text: str, clock: Callable[[], float], *, is_standby: bool = False) -> int:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from engine.core.process import run_core
+from engine.core.process import leave_cores_alone, run_core
 from engine.messages import (
     Abort,
     Add,
@@ -192,3 +192,14 @@ def test_a_pool_too_small_for_the_model_shortens_what_a_sequence_may_reach(check
         assert output.finish_reason == "error"
         front.send(Shutdown())
         assert status.result(_TIMEOUT_S) == 0
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [({}, "10000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "ACTIVE"}, None)],
+)
+def test_torchs_threads_sleep_soon_unless_somebody_said_otherwise(
+    environment: dict[str, str], expected: str | None
+) -> None:
+    leave_cores_alone(environment)
+    assert environment.get("GOMP_SPINCOUNT") == expected
