@@ -9,7 +9,7 @@ from typing import Literal
 DType = Literal["auto", "float32", "bfloat16", "float16"]
 Device = Literal["auto", "cpu", "cuda"]
 Quantization = Literal["none", "int8", "int8_dynamic", "int4", "fp8"]
-KVDtype = Literal["auto", "int8", "fp8"]
+KVDtype = Literal["auto", "float32", "bfloat16", "int8", "fp8"]
 Overlap = Literal["auto", "on", "off"]
 Speculation = Literal["off", "ngram", "draft", "auto"]
 
@@ -32,7 +32,7 @@ class CoreConfig:
     quantization: Quantization = "none"
     """What plain weights become at load; with `int8_dynamic` on a CPU, each row of the activations becomes int8 too."""
     kv_dtype: KVDtype = "auto"
-    """What the KV pool holds; `auto`: the model's own numbers."""
+    """What the KV pool holds; `auto`: the model's own numbers, of a bfloat16 checkpoint's compiled steps bfloat16."""
     max_model_len: int = 0
     """Most tokens of prompt and answer together; 0: what the model's config says, of a model with two sets of rope
     frequencies as far as the first reaches."""

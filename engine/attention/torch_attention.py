@@ -15,7 +15,14 @@ from engine.attention.base import AttentionSpec, ForwardContext, KVCache
 from engine.attention.kept_prompt import KeptPrompt
 from engine.attention.softcap import softcapped_attention
 from engine.attention.step_plan import GroupPlan, RowPlan, StepPlan, StepPlanner
-from engine.attention.torch_kv_cache import QuantizedKVCache, ReadableKVCache, Scratch, TorchKVCache
+from engine.attention.torch_kv_cache import (
+    HeadMajorKVCache,
+    Places,
+    QuantizedKVCache,
+    ReadableKVCache,
+    Scratch,
+    TorchKVCache,
+)
 
 _MAX_KEPT_BYTES = 8 << 20
 """Of one layer: most that its decoding rows keep of what they gathered."""
@@ -33,6 +40,9 @@ class TorchAttention:
         """`has_int8_kv`: pools hold int8 with a scale for each position and head."""
         self._device = device
         self._has_int8_kv = has_int8_kv
+        self.head_major: torch.dtype | None = None
+        """What pools hold that lie head by head, as compiled steps read them; None: they do not."""
+        self._places = Places()
         self._slot_mapping = torch.empty(0, dtype=torch.int64, device=device)
         self._block_size = 1
         self._opened: torch.Tensor | None = None
@@ -46,6 +56,8 @@ class TorchAttention:
         shape = (num_blocks * block_size, spec.num_kv_heads, spec.head_dim)
         if self._has_int8_kv:
             return QuantizedKVCache(shape, dtype, self._device)
+        if self.head_major is not None:
+            return HeadMajorKVCache(num_blocks, block_size, spec, self.head_major, self._places)
         # Zeros, not garbage: masked columns may read slots never written, and 0 * NaN is NaN.
         return TorchKVCache(
             torch.zeros(shape, dtype=dtype, device=self._device), torch.zeros(shape, dtype=dtype, device=self._device)
@@ -54,6 +66,7 @@ class TorchAttention:
     def prepare(self, context: ForwardContext) -> None:
         """Take up the step's context; plans are made when the first layer of each window asks for one."""
         self._slot_mapping = context.slot_mapping
+        self._places.begin(context.slot_mapping)
         self._block_size = context.block_size
         # A sequence writes a block from its first slot on: then it becomes the sequence's own.
         slots = context.slot_mapping.cpu().numpy()
@@ -70,7 +83,7 @@ class TorchAttention:
         self, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, cache: KVCache, spec: AttentionSpec
     ) -> torch.Tensor:
         """Write keys and values, attend; [T, heads, head_dim] in, the same shape out."""
-        assert isinstance(cache, TorchKVCache | QuantizedKVCache)
+        assert isinstance(cache, TorchKVCache | HeadMajorKVCache | QuantizedKVCache)
         if self._opened is not None:
             cache.clear(self._opened, self._block_size)
         cache.write(keys, values, self._slot_mapping)

@@ -1,4 +1,5 @@
-"""The KV pool of the PyTorch backend: plain, or int8 with one scale for each position and head."""
+"""The KV pool of the PyTorch backend: plain, head by head as compiled steps read it, or int8 with a scale for each
+position and head."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from typing import Protocol
 
 import torch
 
+from engine.attention.base import AttentionSpec
 from engine.attention.kept_prompt import PromptRow
 from engine.attention.kept_rows import KeptRows
 
@@ -111,6 +113,111 @@ class TorchKVCache:
         """Zeros."""
         _by_block(self.keys, block_size).index_fill_(0, blocks, 0.0)
         _by_block(self.values, block_size).index_fill_(0, blocks, 0.0)
+
+
+class Places:
+    """Where slots lie in pools whose blocks lie head by head, found once for all layers of a step."""
+
+    def __init__(self) -> None:
+        self._slots: torch.Tensor | None = None
+        self._found: tuple[torch.Tensor, ...] = ()
+
+    def begin(self, slots: torch.Tensor) -> None:
+        """A step writes to these slots."""
+        self._slots, self._found = slots, ()
+
+    def of(self, slots: torch.Tensor, block_size: int) -> tuple[torch.Tensor, ...]:
+        """Block of each slot, place in it, the pair of places that it is one of, and which: int64."""
+        if slots is not self._slots:
+            return _divided(slots, block_size)
+        if not self._found:
+            self._found = _divided(slots, block_size)
+        return self._found
+
+
+def _divided(slots: torch.Tensor, block_size: int) -> tuple[torch.Tensor, ...]:
+    place = slots.remainder(block_size)
+    return slots.div(block_size, rounding_mode="floor"), place, place.div(2, rounding_mode="floor"), place.remainder(2)
+
+
+class HeadMajorKVCache:
+    """One layer's keys [blocks, kv_heads, head_dim, block_size, 1], values [blocks, kv_heads, block_size, head_dim, 1].
+
+    In float32, or rounded to bfloat16, of which two rows stand in pairs: [.., head_dim / 2, block_size, 2] and
+    [.., block_size / 2, head_dim, 2]. Read as float32.
+    """
+
+    __slots__ = ("_block_size", "_in_pairs", "_places", "kept", "keys", "prompt", "values")
+
+    def __init__(
+        self, num_blocks: int, block_size: int, spec: AttentionSpec, dtype: torch.dtype, places: Places
+    ) -> None:
+        self.kept = KeptRows()
+        self.prompt = PromptRow()
+        self._block_size = block_size
+        self._places = places
+        self._in_pairs = dtype == torch.bfloat16
+        together = 2 if self._in_pairs else 1
+        of_head = num_blocks, spec.num_kv_heads
+        # Zeros, not garbage: slots never written have weight 0, and 0 * NaN is NaN.
+        self.keys = torch.zeros(*of_head, spec.head_dim // together, block_size, together, dtype=dtype)
+        self.values = torch.zeros(*of_head, block_size // together, spec.head_dim, together, dtype=dtype)
+
+    def write(self, keys: torch.Tensor, values: torch.Tensor, slot_mapping: torch.Tensor) -> None:
+        """Store keys and values [T, kv_heads, head_dim] at the given slots."""
+        key_pool, value_pool, key_places, value_places = self._find(slot_mapping)
+        key_pool.index_put_(key_places, keys.to(key_pool.dtype).view(-1, *key_pool.shape[2:]))
+        value_pool.index_put_(value_places, values.to(value_pool.dtype))
+
+    def span(self, start: int, count: int, scratch: Scratch) -> tuple[torch.Tensor, torch.Tensor]:
+        """Copies, in memory that the next call reuses."""
+        first, place = divmod(start, self._block_size)
+        num_blocks = -(-(place + count) // self._block_size)
+        blocks = self.keys.narrow(0, first, num_blocks), self.values.narrow(0, first, num_blocks)
+        keys, values = self._read(*blocks, scratch)
+        return keys.narrow(0, place, count), values.narrow(0, place, count)
+
+    def gather(self, slots: torch.Tensor, scratch: Scratch) -> tuple[torch.Tensor, torch.Tensor]:
+        """Copies."""
+        key_pool, value_pool, key_places, value_places = self._find(slots)
+        keys, values = key_pool[key_places].float(), value_pool[value_places].float()
+        return keys.reshape(values.shape), values
+
+    def gather_blocks(
+        self, blocks: torch.Tensor, block_size: int, scratch: Scratch
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Copies, in memory that the next call reuses."""
+        return self._read(self.keys.index_select(0, blocks), self.values.index_select(0, blocks), scratch)
+
+    def stored(
+        self, keys: torch.Tensor, values: torch.Tensor, slots: torch.Tensor, scratch: Scratch
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """As they came out of their rounding."""
+        dtype = self.keys.dtype
+        return keys.to(dtype).to(keys.dtype), values.to(dtype).to(values.dtype)
+
+    def clear(self, blocks: torch.Tensor, block_size: int) -> None:
+        """Zeros."""
+        self.keys.index_fill_(0, blocks, 0.0)
+        self.values.index_fill_(0, blocks, 0.0)
+
+    def _find(
+        self, slots: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]:
+        """Both pools by position, the same memory, and where slots lie in each."""
+        keys, values = self.keys.permute(0, 3, 1, 2, 4), self.values.permute(0, 2, 4, 1, 3)
+        block, place, pair, which = self._places.of(slots, self._block_size)
+        if self._in_pairs:
+            return keys, values, (block, place), (block, pair, which)
+        return keys, values.squeeze(2), (block, place), (block, place)
+
+    def _read(self, keys: torch.Tensor, values: torch.Tensor, scratch: Scratch) -> tuple[torch.Tensor, torch.Tensor]:
+        """Blocks of the pool as [positions, kv_heads, head_dim]."""
+        found = []
+        for name, blocks in (("keys", keys.permute(0, 3, 1, 2, 4)), ("values", values.permute(0, 2, 4, 1, 3))):
+            out = scratch.take(name, tuple(blocks.shape), torch.float32, blocks.device)
+            found.append(out.copy_(blocks).view(-1, keys.shape[1], values.shape[3]))
+        return found[0], found[1]
 
 
 class QuantizedKVCache:

@@ -8,35 +8,38 @@ import numpy as np
 from numba import carray
 
 from engine.compiled import exponential
-from engine.compiled.compiler import compiled, compiled_exactly, compiled_finite
-from engine.compiled.intrinsics import float_of_bits, pointer_to_floats, pointer_to_integers, prefetch
+from engine.compiled.compiler import compiled, compiled_exactly
+from engine.compiled.intrinsics import (
+    float_of_bits,
+    half_of_float,
+    pointer_to_floats,
+    pointer_to_halves,
+    pointer_to_integers,
+    prefetch,
+)
 from engine.compiled.layout import LINE
 from engine.compiled.tiles import (
     LANES,
-    byte_dot_1x4,
-    byte_dot_1x8,
-    byte_dot_2x4,
-    byte_dot_4x4,
-    dot_1x4,
-    dot_1x8,
-    dot_2x4,
-    dot_2x8,
-    dot_4x4,
-    half_dot_1x4,
-    half_dot_1x8,
-    half_dot_2x4,
-    half_dot_4x4,
-    sum_1x1,
-    sum_1x2,
-    sum_2x1,
-    sum_2x2,
+    MOST_ROWS,
+    byte_product_1,
+    byte_product_2,
+    byte_product_part,
+    half_product_1,
+    half_product_2,
+    half_product_part,
+    half_sum_1,
+    half_sum_2,
+    product_1,
+    product_2,
+    product_part,
+    sum_1,
+    sum_2,
 )
 
 _LOG2_E = np.float32(exponential.LOG2_E)
 _LN2_HIGH, _LN2_LOW = np.float32(exponential.LN2_HIGH), np.float32(exponential.LN2_LOW)
 _LOWEST, _HIGHEST = np.float32(exponential.LOWEST), np.float32(exponential.HIGHEST)
 _TERMS = tuple(np.float32(term) for term in exponential.TERMS)
-_MINUS_INFINITY = np.float32(-np.inf)
 _ONE = np.float32(1.0)
 _HALF = np.float32(0.5)
 
@@ -51,6 +54,12 @@ def floats(address, size):
 def integers(address, size):
     """A view of int64 in memory."""
     return carray(pointer_to_integers(address), (size,))
+
+
+@compiled
+def halves(address, size):
+    """A view of the bits of bfloat16 in memory."""
+    return carray(pointer_to_halves(address), (size,))
 
 
 @compiled_exactly
@@ -69,76 +78,68 @@ def exp(x):
 
 
 @compiled
-def _four_rows(weights, weight_bytes, inputs, size, out, out_stride):
+def _two_vectors(packed, weight_bytes, inputs, num_rows, size, out, out_bytes):
+    step, group = LANES * weight_bytes, LANES * weight_bytes * size
     if weight_bytes == 4:
-        dot_4x4(weights, size, inputs, size, size, out, out_stride)
+        product_2(packed, step, group, inputs, 4 * size, size, out, out_bytes, num_rows, 0)
     elif weight_bytes == 2:
-        half_dot_4x4(weights, size, inputs, size, size, out, out_stride)
+        half_product_2(packed, step, group, inputs, 4 * size, size, out, out_bytes, num_rows, 0)
     else:
-        byte_dot_4x4(weights, size, inputs, size, size, out, out_stride)
+        byte_product_2(packed, step, group, inputs, 4 * size, size, out, out_bytes, num_rows, 0)
 
 
 @compiled
-def _two_rows(weights, weight_bytes, inputs, size, out, out_stride):
+def _one_vector(packed, weight_bytes, inputs, num_rows, size, out, out_bytes):
+    step = LANES * weight_bytes
     if weight_bytes == 4:
-        dot_2x4(weights, size, inputs, size, size, out, out_stride)
+        product_1(packed, step, 0, inputs, 4 * size, size, out, out_bytes, num_rows, 0)
     elif weight_bytes == 2:
-        half_dot_2x4(weights, size, inputs, size, size, out, out_stride)
+        half_product_1(packed, step, 0, inputs, 4 * size, size, out, out_bytes, num_rows, 0)
     else:
-        byte_dot_2x4(weights, size, inputs, size, size, out, out_stride)
+        byte_product_1(packed, step, 0, inputs, 4 * size, size, out, out_bytes, num_rows, 0)
 
 
 @compiled
-def _one_row(weights, weight_bytes, inputs, size, out, out_stride):
+def _part_of_a_vector(packed, weight_bytes, inputs, num_rows, size, out, out_bytes, num_outputs):
+    step = LANES * weight_bytes
     if weight_bytes == 4:
-        dot_1x8(weights, size, inputs, size, size, out, out_stride)
+        product_part(packed, step, 0, inputs, 4 * size, size, out, out_bytes, num_rows, num_outputs)
     elif weight_bytes == 2:
-        half_dot_1x8(weights, size, inputs, size, size, out, out_stride)
+        half_product_part(packed, step, 0, inputs, 4 * size, size, out, out_bytes, num_rows, num_outputs)
     else:
-        byte_dot_1x8(weights, size, inputs, size, size, out, out_stride)
+        byte_product_part(packed, step, 0, inputs, 4 * size, size, out, out_bytes, num_rows, num_outputs)
 
 
 @compiled
-def _half_a_row(weights, weight_bytes, inputs, size, out, out_stride):
-    if weight_bytes == 4:
-        dot_1x4(weights, size, inputs, size, size, out, out_stride)
-    elif weight_bytes == 2:
-        half_dot_1x4(weights, size, inputs, size, size, out, out_stride)
-    else:
-        byte_dot_1x4(weights, size, inputs, size, size, out, out_stride)
+def together(num_rows):
+    """How many of so many rows share a tile: as many as fit, but evenly."""
+    num_tiles = (num_rows + MOST_ROWS - 1) // MOST_ROWS
+    return (num_rows + num_tiles - 1) // num_tiles
 
 
 @compiled
-def multiply(weights, weight_bytes, first, num_outputs, inputs, num_rows, size, out, out_stride):
-    """out[row, output] = inputs[row] · weights[first + output] of [rows, size] and [all outputs, size].
+def multiply(packed, weight_bytes, first, num_outputs, inputs, num_rows, size, out, out_stride):
+    """out[row, output] = inputs[row] · weights[first + output] of [rows, size] and weights packed by `records.packed`.
 
-    `weight_bytes`: 4 for float32, 2 for bfloat16, 1 for int8; `num_outputs`: a multiple of 4; `size`: a multiple of
-    LANES, which is also the inputs' stride.
+    `weight_bytes`: 4 for float32, 2 for bfloat16, 1 for int8; `first`: a multiple of LANES; `size`: an even number,
+    which is also the inputs' stride.
     """
-    four = 4 * weight_bytes * size
-    of_outputs = weights + weight_bytes * first * size
+    of_outputs = packed + weight_bytes * first * size
     output = 0
     while output < num_outputs:
-        width = 8 if num_outputs - output >= 8 else 4
+        left = num_outputs - output
         row = 0
         while row < num_rows:
+            count = together(num_rows - row)
             of_rows, found = inputs + 4 * row * size, out + 4 * (row * out_stride + output)
-            if num_rows - row >= 4:
-                _four_rows(of_outputs, weight_bytes, of_rows, size, found, out_stride)
-                if width == 8:
-                    _four_rows(of_outputs + four, weight_bytes, of_rows, size, found + 16, out_stride)
-                row += 4
-            elif num_rows - row >= 2:
-                _two_rows(of_outputs, weight_bytes, of_rows, size, found, out_stride)
-                if width == 8:
-                    _two_rows(of_outputs + four, weight_bytes, of_rows, size, found + 16, out_stride)
-                row += 2
+            if left >= 2 * LANES:
+                _two_vectors(of_outputs, weight_bytes, of_rows, count, size, found, 4 * out_stride)
+            elif left >= LANES:
+                _one_vector(of_outputs, weight_bytes, of_rows, count, size, found, 4 * out_stride)
             else:
-                if width == 8:
-                    _one_row(of_outputs, weight_bytes, of_rows, size, found, out_stride)
-                else:
-                    _half_a_row(of_outputs, weight_bytes, of_rows, size, found, out_stride)
-                row += 1
+                _part_of_a_vector(of_outputs, weight_bytes, of_rows, count, size, found, 4 * out_stride, left)
+            row += count
+        width = 2 * LANES if left >= 2 * LANES else LANES
         of_outputs += weight_bytes * width * size
         output += width
 
@@ -161,7 +162,7 @@ def normalise(inputs, weights, out, num_rows, size, epsilon):
 def project(projection, first, num_outputs, inputs, num_rows, out, out_stride):
     """Some of a projection's outputs, from `first` on, of rows of its inputs."""
     size = projection.num_inputs
-    multiply(projection.weight, projection.weight_bytes, first, num_outputs, inputs, num_rows, size, out, out_stride)
+    multiply(projection.packed, projection.weight_bytes, first, num_outputs, inputs, num_rows, size, out, out_stride)
     if projection.scales != 0:
         scales = floats(projection.scales + 4 * first, num_outputs)
         for row in range(num_rows):
@@ -216,31 +217,6 @@ def add_scaled(total, scales, added, size):
         target[i] += factors[i] * source[i]
 
 
-@compiled_finite
-def _highest(values):
-    found = _MINUS_INFINITY
-    for i in range(values.size):
-        found = max(found, values[i])
-    return found
-
-
-@compiled
-def softmax(scores, start, end, size, scale):
-    """Make scores [start, end) into weights that sum to 1, in place; all others of `size` become 0."""
-    values = floats(scores + 4 * start, end - start)
-    highest = _highest(values)
-    for i in range(values.size):
-        values[i] = exp((values[i] - highest) * scale)
-    total = np.float32(0.0)
-    for i in range(values.size):
-        total += values[i]
-    factor = _ONE / total
-    for i in range(values.size):
-        values[i] *= factor
-    clear(scores, start)
-    clear(scores + 4 * end, size - end)
-
-
 @compiled
 def clear(out, size):
     """Write zeros."""
@@ -250,56 +226,92 @@ def clear(out, size):
 
 
 @compiled
-def fetch(numbers, stride, count, size):
-    """Have `count` times `size` numbers on their way, which lie `stride` numbers apart."""
-    for i in range(count):
-        for line in range(0, 4 * size, LINE):
-            prefetch(numbers + 4 * i * stride + line)
+def fetch(numbers, num_bytes):
+    """Have numbers on their way."""
+    for line in range(0, num_bytes, LINE):
+        prefetch(numbers + line)
 
 
 @compiled
-def weigh(weights, weight_stride, num_rows, values, stride, num_values, out, size):
-    """out[row] += Σ weights[row, i] * values[i] of [num_values, size] that lie `stride` numbers apart, an even number.
+def put(source, stride, count, out, out_stride, num_bytes):
+    """Put numbers that lie `stride` apart where they belong, `out_stride` apart; `num_bytes`: 2 rounds to bfloat16."""
+    numbers = floats(source, (count - 1) * stride + 1)
+    if num_bytes == 4:
+        target = floats(out, (count - 1) * out_stride + 1)
+        for i in range(count):
+            target[i * out_stride] = numbers[i * stride]
+    else:
+        rounded = halves(out, (count - 1) * out_stride + 1)
+        for i in range(count):
+            rounded[i * out_stride] = half_of_float(numbers[i * stride])
+
+
+@compiled
+def wipe(out, count, stride, num_bytes):
+    """Write zeros that lie `stride` numbers apart; `num_bytes`: of one, 4 or 2."""
+    if num_bytes == 4:
+        target = floats(out, count * stride)
+        for i in range(count):
+            target[i * stride] = 0.0
+    else:
+        rounded = halves(out, count * stride)
+        for i in range(count):
+            rounded[i * stride] = 0
+
+
+@compiled
+def weigh(weights, weight_stride, num_rows, values, kv_bytes, num_values, out, size):
+    """out[row] += Σ weights[row, i] * values[i] of [num_values, size], an even number; in bfloat16 two stand in pairs.
 
     `size`: a multiple of LANES, which is also the stride of `out`.
     """
     row = 0
     while row < num_rows:
-        num_together = 2 if num_rows - row >= 2 else 1
+        count = together(num_rows - row)
         of_rows, found = weights + 4 * row * weight_stride, out + 4 * row * size
+        step, vector = kv_bytes * size, 4 * LANES
         column = 0
         while column < size:
             part, target = values + 4 * column, found + 4 * column
             if size - column >= 2 * LANES:
-                if num_together == 2:
-                    sum_2x2(part, stride, of_rows, weight_stride, num_values, target, size)
+                if kv_bytes == 4:
+                    sum_2(part, step, vector, of_rows, 4 * weight_stride, num_values, target, 4 * size, count, 0)
                 else:
-                    sum_1x2(part, stride, of_rows, weight_stride, num_values, target, size)
+                    half_sum_2(part, step, vector, of_rows, 4 * weight_stride, num_values, target, 4 * size, count, 0)
                 column += 2 * LANES
             else:
-                if num_together == 2:
-                    sum_2x1(part, stride, of_rows, weight_stride, num_values, target, size)
+                if kv_bytes == 4:
+                    sum_1(part, step, vector, of_rows, 4 * weight_stride, num_values, target, 4 * size, count, 0)
                 else:
-                    sum_1x1(part, stride, of_rows, weight_stride, num_values, target, size)
+                    half_sum_1(part, step, vector, of_rows, 4 * weight_stride, num_values, target, 4 * size, count, 0)
                 column += LANES
-        row += num_together
+        row += count
 
 
 @compiled
-def score(keys, stride, num_keys, queries, num_queries, size, out, out_stride):
-    """out[query, key] = queries[query] · keys[key]; keys lie `stride` numbers apart, a multiple of 8 of them."""
+def score_two(keys, step, vector, kv_bytes, queries, num_queries, size, out, out_stride):
+    """out[query, key] = queries[query] · keys[key] of two vectors of LANES keys, `vector` bytes apart; keys lie feature
+    by feature, `step` bytes apart, in bfloat16 two features in pairs."""
     query = 0
     while query < num_queries:
+        count = together(num_queries - query)
         of_queries, found = queries + 4 * query * size, out + 4 * query * out_stride
-        if num_queries - query >= 4:
-            for key in range(0, num_keys, 4):
-                dot_4x4(keys + 4 * key * stride, stride, of_queries, size, size, found + 4 * key, out_stride)
-            query += 4
-        elif num_queries - query >= 2:
-            for key in range(0, num_keys, 8):
-                dot_2x8(keys + 4 * key * stride, stride, of_queries, size, size, found + 4 * key, out_stride)
-            query += 2
+        if kv_bytes == 4:
+            product_2(keys, step, vector, of_queries, 4 * size, size, found, 4 * out_stride, count, 0)
         else:
-            for key in range(0, num_keys, 8):
-                dot_1x8(keys + 4 * key * stride, stride, of_queries, size, size, found + 4 * key, out_stride)
-            query += 1
+            half_product_2(keys, step, vector, of_queries, 4 * size, size, found, 4 * out_stride, count, 0)
+        query += count
+
+
+@compiled
+def score_one(keys, step, kv_bytes, queries, num_queries, size, out, out_stride):
+    """The same of one vector."""
+    query = 0
+    while query < num_queries:
+        count = together(num_queries - query)
+        of_queries, found = queries + 4 * query * size, out + 4 * query * out_stride
+        if kv_bytes == 4:
+            product_1(keys, step, 0, of_queries, 4 * size, size, found, 4 * out_stride, count, 0)
+        else:
+            half_product_1(keys, step, 0, of_queries, 4 * size, size, found, 4 * out_stride, count, 0)
+        query += count

@@ -47,11 +47,6 @@ def compiled(function: Compiled) -> Compiled:
     return _compile(function, _FAST)
 
 
-def compiled_finite(function: Compiled) -> Compiled:
-    """The same where it does not matter what becomes of a NaN."""
-    return _compile(function, _FAST | {"nnan"})
-
-
 def compiled_exactly(function: Compiled) -> Compiled:
     """The same with every operation in the order it is written in."""
     return _compile(function, frozenset({"contract"}))

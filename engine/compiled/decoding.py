@@ -10,22 +10,23 @@ from engine.compiled.arithmetic import (
     add,
     clear,
     copy,
-    fetch,
     gate,
     integers,
     normalise,
     project,
+    put,
     rotate,
-    score,
-    softmax,
+    score_one,
+    score_two,
     weigh,
+    wipe,
 )
 from engine.compiled.compiler import compiled
+from engine.compiled.softmax_tile import softmax
 from engine.compiled.tickets import CHUNK, PHASE_BYTES, chunks, finish, take, wait
+from engine.compiled.tiles import LANES
 
 PHASES_PER_LAYER = 5
-_BLOCKS_AHEAD = 4
-"""How far keys are fetched before they are read."""
 
 
 @compiled
@@ -47,18 +48,43 @@ def _project_head(model, layer, step, normed, head):
             is_key = head < num_rotated
             pool = layer.keys if is_key else layer.values
             kv_head = head - (model.num_heads if is_key else num_rotated)
-            _store(model, at, pool, slots[token], kv_head)
+            _store(model, at, pool, slots[token], kv_head, is_key)
 
 
 @compiled
-def _store(model, source, pool, slot, kv_head):
+def block_of(model, pool, block, kv_head):
+    """Where one head's keys or values of a block lie."""
+    return pool + model.kv_bytes * (block * model.num_kv_heads + kv_head) * model.head_dim * model.block_size
+
+
+@compiled
+def key_at(block, feature, place, block_size, kv_bytes):
+    """Where a key's number lies in a block: beside that of the next key; in bfloat16 two features stand in pairs."""
+    together = 4 // kv_bytes
+    return block + 4 * (feature // together * block_size + place) + kv_bytes * (feature % together)
+
+
+@compiled
+def value_at(block, place, size, kv_bytes):
+    """Where a value's first number lies in a block; in bfloat16 two values stand in pairs."""
+    together = 4 // kv_bytes
+    return block + 4 * (place // together * size) + kv_bytes * (place % together)
+
+
+@compiled
+def _store(model, source, pool, slot, kv_head, is_key):
     """Put one head's key or value into its slot; with the first of a block, what was left in the others goes."""
-    size, stride = model.head_dim, model.num_kv_heads * model.head_dim
-    target = pool + 4 * (slot * stride + kv_head * size)
-    copy(source, target, size)
-    if slot % model.block_size == 0:
-        for behind in range(1, model.block_size):
-            clear(target + 4 * behind * stride, size)
+    size, block_size, kv_bytes = model.head_dim, model.block_size, model.kv_bytes
+    block = block_of(model, pool, slot // block_size, kv_head)
+    place, together = slot % block_size, 4 // kv_bytes
+    if place == 0:
+        wipe(block, size * block_size, 1, kv_bytes)
+    if is_key:
+        for feature in range(together):
+            target = key_at(block, feature, place, block_size, kv_bytes)
+            put(source + 4 * feature, together, size // together, target, together * block_size, kv_bytes)
+    else:
+        put(source, 1, size, value_at(block, place, size, kv_bytes), together, kv_bytes)
 
 
 @compiled
@@ -74,14 +100,32 @@ def _gather(model, step, room, token, count, kv_head):
 
 
 @compiled
+def _score(model, layer, table, first_block, num_slots, kv_head, queries, num_queries, scores):
+    """Scores [queries, slots] of a head's keys in blocks from the first on, two vectors of keys at a time."""
+    size, block_size, kv_bytes = model.head_dim, model.block_size, model.kv_bytes
+    step = kv_bytes * block_size
+    vectors_of_block = block_size // LANES
+    num_vectors = num_slots // LANES
+    for vector in range(0, num_vectors, 2):
+        block, place = first_block + vector // vectors_of_block, vector % vectors_of_block
+        keys = block_of(model, layer.keys, table[block], kv_head) + 4 * LANES * place
+        found = scores + 4 * LANES * vector
+        if vector + 1 == num_vectors:
+            score_one(keys, step, kv_bytes, queries, num_queries, size, found, num_slots)
+        else:
+            block, place = first_block + (vector + 1) // vectors_of_block, (vector + 1) % vectors_of_block
+            following = block_of(model, layer.keys, table[block], kv_head) + 4 * LANES * place
+            score_two(keys, step, following - keys, kv_bytes, queries, num_queries, size, found, num_slots)
+
+
+@compiled
 def _attend(model, layer, step, scores, group, first_head, num_heads):
     """The queries of a group's tokens that share some key heads, each over all that the row has stored up to its token.
 
     A token's sums are made as if it were alone: over the blocks it sees, in their order.
     """
-    size, block_size = model.head_dim, model.block_size
+    size, block_size, kv_bytes = model.head_dim, model.block_size, model.kv_bytes
     shared = model.num_heads // model.num_kv_heads
-    stride = model.num_kv_heads * size
     members = integers(step.groups + 24 * group, 3)
     token, count, row = members[0], members[1], members[2]
     positions = integers(step.positions + 8 * token, count)
@@ -94,37 +138,26 @@ def _attend(model, layer, step, scores, group, first_head, num_heads):
     head_bytes = 4 * count * shared * (num_slots + 2 * size)
     room = scores + 4 * count * shared * num_slots
     for head in range(num_heads):
-        _gather(model, step, room + head * head_bytes, token, count, first_head + head)
-    for block in range(first_block, num_blocks):
-        at = 4 * (table[block] * block_size * stride + first_head * size)
-        # The block's values are read once all scores are known, the keys some blocks further on sooner.
-        fetch(layer.values + at, stride, block_size, num_heads * size)
-        if block + _BLOCKS_AHEAD < num_blocks:
-            ahead = 4 * (table[block + _BLOCKS_AHEAD] * block_size * stride + first_head * size)
-            fetch(layer.keys + ahead, stride, block_size, num_heads * size)
-        found = scores + 4 * (block * block_size - base)
-        for head in range(num_heads):
-            keys, of_head = layer.keys + at + 4 * head * size, head * head_bytes
-            score(keys, stride, block_size, room + of_head, count * shared, size, found + of_head, num_slots)
-    for head in range(num_heads):
+        of_head, kv_head = head * head_bytes, first_head + head
+        _gather(model, step, room + of_head, token, count, kv_head)
+        _score(model, layer, table, first_block, num_slots, kv_head, room + of_head, count * shared, scores + of_head)
         for query in range(count * shared):
             end = positions[query // shared] + 1
             start = max(0, end - layer.window)
-            of_query = scores + head * head_bytes + 4 * query * num_slots
-            softmax(of_query, start - base, end - base, num_slots, model.score_scale)
+            softmax(scores + of_head + 4 * query * num_slots, num_slots, start - base, end - base, model.score_scale)
     first, behind = 0, 0
     for block in range(first_block, num_blocks):
-        values = layer.values + 4 * (table[block] * block_size * stride + first_head * size)
         while positions[first] // block_size < block:
             first += 1
         while behind < count and max(0, positions[behind] + 1 - layer.window) // block_size <= block:
             behind += 1
         weights = scores + 4 * (block * block_size - base + first * shared * num_slots)
         found = room + 4 * (count + first) * shared * size
+        values = block_of(model, layer.values, table[block], first_head)
         for head in range(num_heads):
-            of_head, here = head * head_bytes, values + 4 * head * size
+            of_head, here = head * head_bytes, values + kv_bytes * head * size * block_size
             num_queries = (behind - first) * shared
-            weigh(weights + of_head, num_slots, num_queries, here, stride, block_size, found + of_head, size)
+            weigh(weights + of_head, num_slots, num_queries, here, kv_bytes, block_size, found + of_head, size)
     for head in range(num_heads):
         for member in range(count):
             source = room + head * head_bytes + 4 * (count + member) * shared * size

@@ -36,6 +36,33 @@ def pointer_to_integers(typing_context: Any, address: Any) -> Any:
 
 
 @intrinsic
+def pointer_to_halves(typing_context: Any, address: Any) -> Any:
+    """The address as a pointer to the bits of bfloat16."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
+
+    return types.CPointer(types.uint16)(types.intp), generate
+
+
+@intrinsic
+def half_of_float(typing_context: Any, number: Any) -> Any:
+    """The bits of the bfloat16 that is nearest to a float32, of two the even one; of no number, those of none."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        word, half = ir.IntType(32), ir.IntType(16)
+        bits = builder.bitcast(arguments[0], word)
+        sixteen = ir.Constant(word, 16)
+        is_odd = builder.and_(builder.lshr(bits, sixteen), ir.Constant(word, 1))
+        raised = builder.add(builder.add(bits, ir.Constant(word, 0x7FFF)), is_odd)
+        rounded = builder.trunc(builder.lshr(raised, sixteen), half)
+        is_none = builder.fcmp_unordered("uno", arguments[0], arguments[0])
+        return builder.select(is_none, ir.Constant(half, 0x7FC0), rounded)
+
+    return types.uint16(types.float32), generate
+
+
+@intrinsic
 def float_of_bits(typing_context: Any, bits: Any) -> Any:
     """The float32 that has these 32 bits."""
 
@@ -69,22 +96,17 @@ def load_acquire(typing_context: Any, address: Any) -> Any:
 
 @intrinsic
 def prefetch(typing_context: Any, address: Any) -> Any:
-    """Have the line at an address on its way."""
+    """Have the line at an address on its way into the second level's cache."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        emit_prefetch(builder, arguments[0])
+        number = ir.IntType(32)
+        pointer = builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
+        kind = ir.FunctionType(ir.VoidType(), [pointer.type, number, number, number])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        builder.call(function, [pointer, *(ir.Constant(number, value) for value in (0, 2, 1))])
         return context.get_dummy_value()
 
     return types.void(types.intp), generate
-
-
-def emit_prefetch(builder: Any, address: Any) -> None:
-    """The instruction that fetches a line into the second level's cache."""
-    number = ir.IntType(32)
-    pointer = builder.inttoptr(address, ir.IntType(8).as_pointer())
-    kind = ir.FunctionType(ir.VoidType(), [pointer.type, number, number, number])
-    function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-    builder.call(function, [pointer, *(ir.Constant(number, value) for value in (0, 2, 1))])
 
 
 @intrinsic

@@ -9,6 +9,7 @@ LINE = 64
 
 PROJECTION = np.dtype(
     [
+        ("packed", np.int64),
         ("weight", np.int64),
         ("weight_bytes", np.int64),
         ("scales", np.int64),
@@ -20,7 +21,9 @@ PROJECTION = np.dtype(
 )
 """outputs = inputs @ weight.T * scales + bias: addresses (0: there is none), and the bytes of one number of the weight.
 
-4 bytes are float32, 2 bfloat16, 1 int8.
+4 bytes are float32, 2 bfloat16, 1 int8. `packed` are vectors of LANES outputs, one behind the other for each input, of
+bfloat16 two inputs' in pairs, the last outputs' filled up with zeros; `weight` are the same numbers as they are written
+down, 0 where nobody wants those.
 """
 
 AHEAD = np.dtype(
@@ -45,6 +48,7 @@ MODEL = np.dtype(
         ("num_kv_heads", np.int64),
         ("head_dim", np.int64),
         ("block_size", np.int64),
+        ("kv_bytes", np.int64),
         ("head", PROJECTION),
         ("ahead", AHEAD),
         ("epsilon", np.float32),
@@ -52,7 +56,7 @@ MODEL = np.dtype(
     ],
     align=True,
 )
-"""Of the whole model."""
+"""Of the whole model; `kv_bytes`: of one number in the KV pool, 4 for float32, 2 for bfloat16."""
 
 LAYER = np.dtype(
     [
@@ -69,7 +73,11 @@ LAYER = np.dtype(
     ],
     align=True,
 )
-"""Of one layer: projections, addresses of float32 (0: there is none), how many positions a query sees at most."""
+"""Of one layer: projections, addresses of float32 (0: there is none), how many positions a query sees at most.
+
+Keys and values lie block by block and head by head: keys [head_dim, block_size], values [block_size, head_dim];
+in bfloat16 two rows of either stand in pairs.
+"""
 
 STEP = np.dtype(
     [

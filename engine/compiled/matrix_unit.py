@@ -193,7 +193,7 @@ class _Unit(Tile):
         halves = ir.VectorType(ir.IntType(16), LANES)
 
         def convert(place: Any, sums: list[Any]) -> list[Any]:
-            bits = builder.bitcast(self._load_weights(builder.add(weights, place), "int8"), self._words)
+            bits = builder.bitcast(self._load_bytes(builder.add(weights, place)), self._words)
             found = builder.trunc(builder.lshr(bits, ir.Constant(self._words, [16] * LANES)), halves)
             address = builder.add(out, self._bytes(place, 2))
             builder.store(found, builder.inttoptr(address, halves.as_pointer()), align=2)

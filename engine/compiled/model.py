@@ -1,4 +1,4 @@
-"""A model whose steps run compiled: rows of few tokens by rows, prompts by panels; where that pays, else as before."""
+"""A model whose steps run compiled, where that pays: by rows, and prompts on the matrix unit by panels."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import torch
 
 from engine.attention.base import ForwardContext, KVCache
 from engine.attention.torch_attention import TorchAttention
-from engine.attention.torch_kv_cache import TorchKVCache
+from engine.attention.torch_kv_cache import HeadMajorKVCache
 from engine.compiled.ahead import AHEAD_PHASES
 from engine.compiled.decoding import PHASES_PER_LAYER
 from engine.compiled.layout import AHEAD, LAYER, LAYERS_WORK, LOGITS_WORK, MODEL, PROJECTION, PROMPTS_WORK, STEP
 from engine.compiled.matrix_unit import is_permitted
-from engine.compiled.prompt_rows import PanelRoom, has_prompts, panels_of, split_rows
+from engine.compiled.prompt_rows import PanelRoom, cut_evenly, has_prompts, panels_of, split_rows
 from engine.compiled.prompt_way import PromptWay
 from engine.compiled.records import Memory
 from engine.compiled.team import StepTeam, aligned_integers
@@ -27,17 +27,16 @@ from engine.models.layers import RMSNorm
 from engine.models.mlp import DenseMLP
 
 MAX_TOKENS = 64
-"""Of rows of few tokens that can run compiled together."""
-_FEW: dict[PromptWay, int] = {"torch": MAX_TOKENS, "vectors": 32, "matrix unit": 16}
-"""Tokens; a row with more of them is a prompt, for which panels are about as fast from there on."""
+"""Of steps for which it is decided apart whether they run compiled."""
+_TOGETHER = 128
+"""Tokens that are computed together: more of them find no room beside the weights in a core's own cache."""
+_FEW = 16
+"""Tokens; a row with more of them is a prompt, for which the matrix unit's panels are faster from there on."""
 _EVEN_SHARES = 8
 """A row that is no more than one of so many leaves threads even shares of the rows."""
-_GROUP = 4
+_GROUP = 8
 """Most tokens of a row that attend together."""
 _NUM_LAYERS_FIELDS = (STEP.names or ()).index("logits") + 1
-_OUTPUTS = 4
-_KEYS = 8
-"""Of which the outputs of a projection have to be a multiple."""
 
 
 class NotCompilable(ValueError):
@@ -47,8 +46,14 @@ class NotCompilable(ValueError):
 class CompiledModel:
     """A decoder in float32 on a CPU. Steps share buffers: one at a time, and not from two threads."""
 
-    def __init__(self, decoder: Decoder, backend: TorchAttention, weights: KeptWeights) -> None:
-        """Raises NotCompilable."""
+    def __init__(
+        self,
+        decoder: Decoder,
+        backend: TorchAttention,
+        weights: KeptWeights,
+        kv_dtype: torch.dtype = torch.float32,
+    ) -> None:
+        """Has the backend's pools lie head by head, in `kv_dtype`: float32 or bfloat16. Raises NotCompilable."""
         self.config = decoder.config
         self.attention_specs = decoder.attention_specs
         self.decoder = decoder
@@ -59,7 +64,7 @@ class CompiledModel:
         self.shape = np.array([self._shape(decoder, weights)], dtype=MODEL)
         self._norm = self._norm_weight(decoder.norm)
         traits = self.config.traits
-        self.has_head = traits.logit_softcap is None and self.shape["head"]["weight"][0] != 0
+        self.has_head = traits.logit_softcap is None and self.shape["head"]["packed"][0] != 0
         self.step = np.zeros(1, dtype=STEP)
         self._fields = self.step.view(np.int64)
         num_tickets = PHASE_BYTES // 8 * max(AHEAD_PHASES, PHASES_PER_LAYER * len(layers) + 1)
@@ -67,9 +72,7 @@ class CompiledModel:
         self._buffers = self._make_buffers()
         self._scratch = torch.empty(0)
         self._normed = torch.empty(0)
-        self._single = torch.stack(
-            [torch.arange(MAX_TOKENS), torch.ones(MAX_TOKENS).long(), torch.arange(MAX_TOKENS)], 1
-        )
+        self._single = torch.stack([torch.arange(_TOGETHER), torch.ones(_TOGETHER).long(), torch.arange(_TOGETHER)], 1)
         self._panels = PanelRoom(self.config)
         self.max_tokens = 0
         """Of rows of few tokens that do run compiled together; 0: nothing does."""
@@ -82,6 +85,7 @@ class CompiledModel:
         self._suits = False
         # Hidden states of the last step, and the logits that were computed with them.
         self._told: tuple[torch.Tensor, torch.Tensor] | None = None
+        backend.head_major = kv_dtype
 
     def resize(self, num_threads: int) -> None:
         """Compute on so many threads from now on."""
@@ -116,7 +120,7 @@ class CompiledModel:
         """Whether a step is one of those that run compiled."""
         if not self.computes(token_ids.shape[0]):
             return False
-        if context.on_device is not None or context.block_size % _KEYS:
+        if context.on_device is not None or context.block_size % LANES:
             return False
         if caches is not self._caches:
             self._take_up(caches, context.block_size)
@@ -130,25 +134,34 @@ class CompiledModel:
             return self.decoder.forward(token_ids, context, caches)
         self._backend.pass_over()
         num_tokens = token_ids.shape[0]
-        few = max(_FEW[self.prompt_way], self.max_verified)
-        if self.runs_compiled(num_tokens) and not has_prompts(context, few):
-            return self._forward_few(token_ids, context)
         hidden = torch.empty(num_tokens, self.config.hidden_size)
+        few = max(_FEW, self.max_verified)
+        is_split = not self.runs_compiled(num_tokens) or has_prompts(context, few)
+        if self.prompt_way == "matrix unit" and is_split:
+            self._forward_split(token_ids, context, few, hidden)
+        elif num_tokens <= _TOGETHER:
+            self._forward_rows(token_ids, context, hidden)
+        else:
+            for start, end, part in cut_evenly(context, _TOGETHER):
+                self._forward_rows(token_ids[start:end], part, hidden[start:end])
+        return hidden
+
+    def _forward_split(self, token_ids: torch.Tensor, context: ForwardContext, few: int, hidden: torch.Tensor) -> None:
+        """Final hidden states where prompts are computed by panels and rows of few tokens by rows."""
         parts, prompts = split_rows(context, few, self.max_tokens)
         for part in parts:
-            found = self._forward_few(token_ids.index_select(0, part.tokens), part.context)
+            found = torch.empty(part.tokens.shape[0], self.config.hidden_size)
+            self._forward_rows(token_ids.index_select(0, part.tokens), part.context, found)
             hidden.index_copy_(0, part.tokens, found)
         if prompts:
             self._forward_prompts(token_ids, context, prompts, hidden)
-        return hidden
 
-    def _forward_few(self, token_ids: torch.Tensor, context: ForwardContext) -> torch.Tensor:
-        """Final hidden states of rows of few tokens."""
+    def _forward_rows(self, token_ids: torch.Tensor, context: ForwardContext, hidden: torch.Tensor) -> None:
+        """Final hidden states of tokens that are computed together, by rows."""
         num_tokens, num_positions = token_ids.shape[0], max(context.context_lens)
         residual, qkv, attended, gated = self._buffers
         torch.index_select(self.decoder.embedding, 0, token_ids, out=residual[:num_tokens])
         rotations = self.decoder.rotary.at(context.positions, num_positions)
-        hidden = torch.empty(num_tokens, self.config.hidden_size)
         if self.has_head and context.is_all_sampled:
             self._told = hidden, torch.empty(num_tokens, self.config.vocab_size)
         groups = self._groups_of(context)
@@ -176,7 +189,6 @@ class CompiledModel:
             0 if self._told is None else self._told[1].data_ptr(),
         )
         self.team.run()
-        return hidden
 
     def _forward_prompts(
         self, token_ids: torch.Tensor, context: ForwardContext, prompts: list[tuple[int, int]], hidden: torch.Tensor
@@ -197,7 +209,8 @@ class CompiledModel:
             "panels": panels.ctypes.data,
             "norm": self._norm,
             "hidden": hidden.data_ptr(),
-            "has_unit": self.prompt_way == "matrix unit",
+            # Panels are computed without it, too, which is how they are tested on other processors.
+            "has_unit": self.prompt_way == "matrix unit" and is_permitted(),
         }
         for name, value in fields.items():
             self.step[name] = value
@@ -220,7 +233,7 @@ class CompiledModel:
     def make_room(self) -> None:
         """Have room for each thread that may take part, for work that comes before a step."""
         if self._scratch.shape[0] < self.team.max_threads:
-            self._reserve(1, _KEYS)
+            self._reserve(1, LANES)
             self.step["normed"] = self._normed.data_ptr()
             self.step["scratch"] = self._scratch.data_ptr()
             self.step["scratch_size"] = self._scratch.shape[1]
@@ -231,15 +244,15 @@ class CompiledModel:
         return self.config.num_kv_heads if is_even else 1
 
     def _groups_of(self, context: ForwardContext) -> torch.Tensor:
-        """Each row's tokens in groups of a few: first token, number, row; int64 [groups, 3]."""
+        """Each row's tokens in even groups of a few: first token, number, row; int64 [groups, 3]."""
         starts = context.query_starts
         if starts[-1] == len(starts) - 1:
             return self._single[: starts[-1]]
-        found = [
-            (first, min(_GROUP, end - first), row)
-            for row, (start, end) in enumerate(itertools.pairwise(starts))
-            for first in range(start, end, _GROUP)
-        ]
+        found = []
+        for row, (start, end) in enumerate(itertools.pairwise(starts)):
+            num_groups = -(-(end - start) // _GROUP)
+            size = -(-(end - start) // num_groups)
+            found += [(first, min(size, end - first), row) for first in range(start, end, size)]
         return torch.tensor(found)
 
     def _reserve(self, num_positions: int, block_size: int) -> None:
@@ -248,19 +261,21 @@ class CompiledModel:
         num_queries = _GROUP * config.num_heads
         # Scores, then queries and what they found.
         num_attended = num_queries * (num_positions + 2 * block_size + 2 * config.head_dim)
-        size = max(2 * MAX_TOKENS * CHUNK, num_attended)
+        size = max(2 * _TOGETHER * CHUNK, num_attended)
         if self._scratch.shape[0] < num_threads or self._scratch.shape[1] < size:
             self._scratch = torch.empty(num_threads, 2 ** (size - 1).bit_length())
-            self._normed = torch.empty(num_threads, MAX_TOKENS * config.hidden_size)
+            self._normed = torch.empty(num_threads, _TOGETHER * config.hidden_size)
 
     def _take_up(self, caches: list[KVCache], block_size: int) -> None:
         """Note where another KV pool lies."""
         self._caches = caches
-        self._suits = all(isinstance(cache, TorchKVCache) and cache.keys.dtype == torch.float32 for cache in caches)
+        found = [cache for cache in caches if isinstance(cache, HeadMajorKVCache)]
+        self._suits = len(found) == len(caches)
         if self._suits:
-            self._layers["keys"] = [cache.keys.data_ptr() for cache in caches if isinstance(cache, TorchKVCache)]
-            self._layers["values"] = [cache.values.data_ptr() for cache in caches if isinstance(cache, TorchKVCache)]
+            self._layers["keys"] = [cache.keys.data_ptr() for cache in found]
+            self._layers["values"] = [cache.values.data_ptr() for cache in found]
             self.shape["block_size"] = block_size
+            self.shape["kv_bytes"] = found[0].keys.itemsize
 
     def _make_buffers(self) -> tuple[torch.Tensor, ...]:
         config = self.config
@@ -271,7 +286,7 @@ class CompiledModel:
             attended_size,
             config.intermediate_size,
         )
-        return tuple(torch.empty(MAX_TOKENS, width) for width in widths)
+        return tuple(torch.empty(_TOGETHER, width) for width in widths)
 
     def _shape(self, decoder: Decoder, weights: KeptWeights) -> tuple[Any, ...]:
         config = decoder.config
@@ -289,6 +304,7 @@ class CompiledModel:
             config.num_heads,
             config.num_kv_heads,
             config.head_dim,
+            0,
             0,
             self._head(decoder, weights),
             np.zeros(1, dtype=AHEAD)[0],
@@ -322,8 +338,6 @@ class CompiledModel:
         kept = weights.of(linear)
         _check(kept is not None, "its weights are quantized to groups, shared or no float32")
         assert kept is not None
-        num_outputs = kept.weight.shape[0]
-        _check(num_outputs % _OUTPUTS == 0, f"a projection has {num_outputs} outputs, no multiple of {_OUTPUTS}")
         return self._memory.projection(kept)
 
     def _head(self, decoder: Decoder, weights: KeptWeights) -> tuple[int, ...]:

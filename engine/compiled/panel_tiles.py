@@ -9,7 +9,7 @@ from llvmlite import ir
 from numba import types
 
 from engine.compiled.intrinsics import intrinsic
-from engine.compiled.tiles import LANES, Tile, WeightKind
+from engine.compiled.tiles import LANES, Tile
 
 WIDTH = 64
 """Tokens of a panel: feature f of token t stands at f * WIDTH + t."""
@@ -132,41 +132,52 @@ class _Weighing(Tile):
             self._store(value, address)
 
 
-def _widening(kind: WeightKind) -> Callable[..., None]:
-    """An intrinsic that makes weights of a kind into float32."""
+@intrinsic
+def widen_bytes(typing_context: Any, weights: Any, count: Any, out: Any) -> Any:
+    """out = int8 weights as float32; addresses, `count` a multiple of LANES."""
 
-    @intrinsic
-    def widen(typing_context: Any, weights: Any, count: Any, out: Any) -> Any:
-        """out = weights; addresses, `count` a multiple of LANES."""
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        _Widening(builder).build_bytes(*arguments)
+        return context.get_dummy_value()
 
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            _Widening(builder, kind).build(*arguments)
-            return context.get_dummy_value()
+    return types.void(*(types.intp,) * 3), generate
 
-        return types.void(*(types.intp,) * 3), generate
 
-    found: Callable[..., None] = widen
-    return found
+@intrinsic
+def widen_halves(typing_context: Any, pairs: Any, count: Any, first: Any, second: Any) -> Any:
+    """`count` pairs of bfloat16, a multiple of LANES, as float32: the first of each in one place, others in another."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        _Widening(builder).build_halves(*arguments)
+        return context.get_dummy_value()
+
+    return types.void(*(types.intp,) * 4), generate
 
 
 class _Widening(Tile):
-    """A loop over vectors of weights."""
+    """Loops over vectors of weights."""
 
-    def __init__(self, builder: Any, kind: WeightKind) -> None:
-        super().__init__(builder)
-        self._kind = kind
-
-    def build(self, weights: Any, count: Any, out: Any) -> None:
-        """Emit the loop."""
-        builder, integer = self._builder, count.type
+    def build_bytes(self, weights: Any, count: Any, out: Any) -> None:
+        """Emit the loop over int8."""
+        builder = self._builder
 
         def convert(place: Any, sums: list[Any]) -> list[Any]:
-            source = builder.add(weights, self._bytes(place, self.weight_bytes(self._kind)))
-            self._store(self._load_weights(source, self._kind), builder.add(out, self._bytes(place)))
+            self._store(self._load_bytes(builder.add(weights, place)), builder.add(out, self._bytes(place)))
             return sums
 
-        self._loop(ir.Constant(integer, 0), ir.Constant(integer, LANES), count, [], convert)
+        self._loop(ir.Constant(count.type, 0), ir.Constant(count.type, LANES), count, [], convert)
+
+    def build_halves(self, pairs: Any, count: Any, first: Any, second: Any) -> None:
+        """Emit the loop over pairs of bfloat16."""
+        builder = self._builder
+
+        def convert(place: Any, sums: list[Any]) -> list[Any]:
+            at = self._bytes(place)
+            for found, out in zip(self._load_halves(builder.add(pairs, at)), (first, second), strict=True):
+                self._store(found, builder.add(out, at))
+            return sums
+
+        self._loop(ir.Constant(count.type, 0), ir.Constant(count.type, LANES), count, [], convert)
 
 
 outer_4, outer_2, outer_1 = (_outer_tile(vectors) for vectors in (4, 2, 1))
-widen_halves, widen_bytes = _widening("bfloat16"), _widening("int8")

@@ -103,6 +103,23 @@ def add_products(factors, row_bytes, step_bytes, num_rows, panel, count, out, wi
 
 
 @compiled
+def widened(numbers, num_bytes, num_rows, width, room):
+    """Where rows of numbers of so many bytes lie as float32: there, or in a room for them.
+
+    Of bfloat16, two rows stand in pairs. `num_rows`: even, `width`: a multiple of LANES.
+    """
+    if num_bytes == 4:
+        return numbers
+    if num_bytes == 1:
+        widen_bytes(numbers, num_rows * width, room)
+    else:
+        for row in range(0, num_rows, 2):
+            at = room + 4 * row * width
+            widen_halves(numbers + 2 * row * width, width, at, at + 4 * width)
+    return room
+
+
+@compiled
 def on_matrix_unit(projection, has_unit):
     """Whether a projection is computed there."""
     is_exact = projection.weight_bytes < 4
@@ -123,11 +140,11 @@ def cut_panel(panel, size, pieces):
 def project_panel(projection, has_unit, first, count, panel, pieces, out, width, room):
     """`count` of a projection's outputs of a panel, from `first` on; `pieces` are the panel cut, if the unit is used.
 
-    There `first` and `count` are multiples of TILE_OUTPUTS, otherwise of 4. `room`: for these outputs' weights.
+    There `first` and `count` are multiples of TILE_OUTPUTS, otherwise of LANES. `room`: for these outputs' weights.
     """
     size, num_bytes = projection.num_inputs, projection.weight_bytes
-    weights = projection.weight + num_bytes * first * size
     if on_matrix_unit(projection, has_unit):
+        weights = projection.weight + num_bytes * first * size
         for output in range(0, count, TILE_OUTPUTS):
             of_outputs, found = weights + num_bytes * output * size, out + ROW_BYTES * output
             if num_bytes == 1:
@@ -136,14 +153,10 @@ def project_panel(projection, has_unit, first, count, panel, pieces, out, width,
             _multiply_on_unit(of_outputs, size, pieces, found, width)
     else:
         clear(out, count * WIDTH)
-        for output in range(0, count, 4):
-            of_outputs = weights + num_bytes * output * size
-            if num_bytes == 2:
-                widen_halves(of_outputs, 4 * size, room)
-            elif num_bytes == 1:
-                widen_bytes(of_outputs, 4 * size, room)
-            factors = of_outputs if num_bytes == 4 else room
-            add_products(factors, 4 * size, 4, 4, panel, size, out + ROW_BYTES * output, width)
+        weights = projection.packed + num_bytes * first * size
+        for output in range(0, count, LANES):
+            of_outputs = widened(weights + num_bytes * output * size, num_bytes, size, LANES, room)
+            add_products(of_outputs, 4, 4 * LANES, LANES, panel, size, out + ROW_BYTES * output, width)
     if projection.scales != 0:
         scales = floats(projection.scales + 4 * first, count)
         for output in range(count):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,9 +14,10 @@ from engine.attention.base import ForwardContext
 from engine.compiled.matrix_unit import PIECE_BYTES, TILE_OUTPUTS, TILE_TOKENS, configuration
 from engine.compiled.panel_tiles import ROW_BYTES, WIDTH
 from engine.compiled.prompts import KEYS
+from engine.compiled.tiles import LANES
 from engine.models.config import ModelConfig
 
-_WEIGHT_BYTES = 2
+_HALF_BYTES, _FLOAT_BYTES = 2, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,28 @@ def has_prompts(context: ForwardContext, few: int) -> bool:
     """Whether any row of a step has more than a few tokens."""
     starts = context.query_starts
     return any(end - start > few for start, end in itertools.pairwise(starts))
+
+
+def cut_evenly(context: ForwardContext, most: int) -> Iterator[tuple[int, int, ForwardContext]]:
+    """A step in even parts of up to `most` tokens, in their order: first token, end, and the part as its own step."""
+    starts = np.array(context.query_starts)
+    num_tokens = int(starts[-1])
+    size = -(-num_tokens // -(-num_tokens // most))
+    for first in range(0, num_tokens, size):
+        end = min(first + size, num_tokens)
+        rows = np.flatnonzero((starts[:-1] < end) & (starts[1:] > first))
+        # What a row has behind the part is not there yet.
+        missing = np.maximum(starts[rows + 1] - end, 0)
+        part = replace(
+            context,
+            positions=context.positions[first:end],
+            slot_mapping=context.slot_mapping[first:end],
+            query_starts=[0, *(np.minimum(starts[rows + 1], end) - first).tolist()],
+            context_lens=(np.array(context.context_lens)[rows] - missing).tolist(),
+            block_tables=context.block_tables[rows[0] : rows[-1] + 1],
+            is_all_sampled=False,
+        )
+        yield first, end, part
 
 
 def split_rows(context: ForwardContext, few: int, max_tokens: int) -> tuple[list[Part], list[tuple[int, int]]]:
@@ -107,9 +131,11 @@ class PanelRoom:
         hidden, gated = config.hidden_size, config.intermediate_size
         longest = max(hidden, attended, gated)
         pieces_size = PIECE_BYTES * longest
-        of_weights = _WEIGHT_BYTES * TILE_OUTPUTS * longest
+        # The matrix unit wants weights in bfloat16, vectors fewer of them in float32.
+        of_weights = max(_HALF_BYTES * TILE_OUTPUTS, _FLOAT_BYTES * LANES) * longest
         keys = max(KEYS, block_size)
-        room_size = ROW_BYTES * max(3 + keys, 2 * TILE_OUTPUTS) + of_weights
+        of_attention = ROW_BYTES * (3 + keys) + _FLOAT_BYTES * size * block_size
+        room_size = max(of_attention, ROW_BYTES * 2 * TILE_OUTPUTS + of_weights)
         if num_panels > self._num_panels:
             self._num_panels = 2 ** (num_panels - 1).bit_length()
             widths = (hidden, attended + 2 * config.num_kv_heads * size, size)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.compiled.arithmetic import add, clear, fetch, floats, gate, integers, normalise
+from engine.compiled.arithmetic import add, clear, fetch, floats, gate, integers, normalise, put, wipe
 from engine.compiled.compiler import compiled
+from engine.compiled.decoding import block_of, key_at, value_at
 from engine.compiled.matrix_unit import TILE_OUTPUTS, configure, release
 from engine.compiled.panel_tiles import LOWEST_SCORE, ROW_BYTES, WIDTH
 from engine.compiled.panels import (
@@ -23,6 +24,7 @@ from engine.compiled.panels import (
     scale_panel,
     take_up,
     weigh_panel,
+    widened,
 )
 from engine.compiled.tickets import PHASE_BYTES, finish, take, wait
 
@@ -51,19 +53,39 @@ def _cut_for(projection, step, panel, pieces):
 @compiled
 def _store_panel(model, layer, step, qkv, first, count, row_end):
     """Put a panel's keys and values into their slots; behind a row's last token what was left in its block goes."""
-    size, num_kv_heads = model.head_dim, model.num_kv_heads
-    stride = num_kv_heads * size
+    size, block_size = model.head_dim, model.block_size
     keys = qkv + ROW_BYTES * model.num_heads * size
-    values = keys + ROW_BYTES * stride
+    values = keys + ROW_BYTES * model.num_kv_heads * size
     slots = integers(step.slots + 8 * first, count)
+    token = 0
+    while token < count:
+        block, place = slots[token] // block_size, slots[token] % block_size
+        together = min(block_size - place, count - token)
+        is_last = row_end and token + together == count
+        for kv_head in range(model.num_kv_heads):
+            at = ROW_BYTES * kv_head * size + 4 * token
+            key_block = block_of(model, layer.keys, block, kv_head)
+            value_block = block_of(model, layer.values, block, kv_head)
+            _store_block(model, keys + at, values + at, key_block, value_block, place, together, is_last)
+        token += together
+
+
+@compiled
+def _store_block(model, keys, values, key_block, value_block, place, count, is_last):
+    """One head's keys and values of neighbouring tokens, from a place in a block on; those of a row's last one may have
+    zeros behind them."""
+    size, block_size, kv_bytes = model.head_dim, model.block_size, model.kv_bytes
+    missing = block_size - place - count if is_last else 0
+    apart = 4 // kv_bytes
+    for i in range(size):
+        target = key_at(key_block, i, place, block_size, kv_bytes)
+        put(keys + ROW_BYTES * i, 1, count, target, apart, kv_bytes)
+        wipe(target + 4 * count, missing, apart, kv_bytes)
     for token in range(count):
-        put_down(keys, stride, token, layer.keys + 4 * slots[token] * stride)
-        put_down(values, stride, token, layer.values + 4 * slots[token] * stride)
-    if row_end:
-        behind = slots[count - 1] + 1
-        missing = (model.block_size - behind % model.block_size) % model.block_size
-        clear(layer.keys + 4 * behind * stride, missing * stride)
-        clear(layer.values + 4 * behind * stride, missing * stride)
+        target = value_at(value_block, place + token, size, kv_bytes)
+        put(values + 4 * token, WIDTH, size, target, apart, kv_bytes)
+    for behind in range(place + count, place + count + missing):
+        wipe(value_at(value_block, behind, size, kv_bytes), size, apart, kv_bytes)
 
 
 @compiled
@@ -113,9 +135,10 @@ def _attend_head(model, layer, table, positions, queries, kv_head, width, out, r
     Scores are weighed beside the highest so far; when a higher one comes, what was found before counts for less
     (Milakov and Gimelshein, 2018).
     """
-    size, block_size = model.head_dim, model.block_size
-    stride = model.num_kv_heads * size
-    highest, totals, factors, scores = room, room + ROW_BYTES, room + 2 * ROW_BYTES, room + 3 * ROW_BYTES
+    size, block_size, kv_bytes = model.head_dim, model.block_size, model.kv_bytes
+    of_block = size * block_size
+    highest, totals, factors, wide = room, room + ROW_BYTES, room + 2 * ROW_BYTES, room + 3 * ROW_BYTES
+    scores = wide + 4 * of_block
     top, total, last = floats(highest, WIDTH), floats(totals, WIDTH), positions.size - 1
     num_blocks = positions[last] // block_size + 1
     at_once = max(1, KEYS // block_size)
@@ -130,23 +153,22 @@ def _attend_head(model, layer, table, positions, queries, kv_head, width, out, r
         num_keys, base = (end - start) * block_size, start * block_size
         clear(scores, num_keys * WIDTH)
         for block in range(start, end):
-            at = 4 * (table[block] * block_size * stride + kv_head * size)
             found = scores + ROW_BYTES * (block - start) * block_size
             # The block's values are read once all scores are known, the keys some blocks further on after that.
-            fetch(layer.values + at, stride, block_size, size)
+            fetch(block_of(model, layer.values, table[block], kv_head), kv_bytes * of_block)
             if block + at_once < num_blocks:
-                ahead = layer.keys + 4 * (table[block + at_once] * block_size * stride + kv_head * size)
-                fetch(ahead, stride, block_size, size)
-            add_products(layer.keys + at, 4 * stride, 4, block_size, queries, size, found, width)
+                fetch(block_of(model, layer.keys, table[block + at_once], kv_head), kv_bytes * of_block)
+            keys = widened(block_of(model, layer.keys, table[block], kv_head), kv_bytes, size, block_size, wide)
+            add_products(keys, 4, 4 * block_size, block_size, queries, size, found, width)
         hides = base + num_keys - 1 > positions[0] or base <= positions[last] - layer.window
         if hides:
             _hide(scores, base, num_keys, positions, layer.window)
         weigh_panel(scores, num_keys, model.score_scale, highest, totals, factors)
         scale_panel(out, size, factors)
         for block in range(start, end):
-            values = layer.values + 4 * (table[block] * block_size * stride + kv_head * size)
+            values = widened(block_of(model, layer.values, table[block], kv_head), kv_bytes, block_size, size, wide)
             weights = scores + ROW_BYTES * (block - start) * block_size
-            add_products(values, 4, 4 * stride, size, weights, block_size, out, width)
+            add_products(values, 4, 4 * size, size, weights, block_size, out, width)
     for token in range(WIDTH):
         total[token] = _ONE / total[token] if token <= last else _ZERO
     scale_panel(out, size, totals)

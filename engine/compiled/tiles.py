@@ -1,7 +1,7 @@
-"""Tiles of dot products and of weighted sums, kept in the processor's registers.
+"""Tiles of products, kept in the processor's registers: a vector of outputs takes in one input after the other.
 
 Written as LLVM's own instructions, so that sums are made in one order whatever else is computed beside them: a token
-gets the same numbers alone, in a batch and among drafts.
+gets the same numbers alone, in a batch and among drafts. No sum is ever made across a vector.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from numba import types
 from numba.core import cgutils
 
 from engine.compiled import exponential
-from engine.compiled.intrinsics import emit_prefetch, intrinsic
+from engine.compiled.intrinsics import intrinsic
 
 WeightKind = Literal["float32", "bfloat16", "int8"]
 
 _FLOAT_BYTES = 4
-_WEIGHT_BYTES: dict[WeightKind, int] = {"float32": 4, "bfloat16": 2, "int8": 1}
+_UPPER_HALF = 0xFFFF0000
 
 
 def _lanes() -> int:
@@ -33,53 +33,42 @@ LANES = _lanes()
 """Sizes of inputs have to be multiples of it."""
 
 
-def _dot_tile(num_rows: int, num_outputs: int, kind: WeightKind) -> Callable[..., None]:
-    """An intrinsic for a tile of that many rows and outputs."""
+MOST_ROWS = 6 if LANES > 8 else 3
+"""That share a tile: with two vectors of outputs and two sums for each, as many as there are registers for."""
+
+
+def _product_tile(
+    num_vectors: int, kind: WeightKind, *, is_added: bool = False, is_cut: bool = False
+) -> Callable[..., None]:
+    """An intrinsic for tiles of that many vectors of outputs; `is_added`: to what is there, `is_cut`: see below."""
 
     @intrinsic
     def tile(
         typing_context: Any,
-        weights: Any,
-        weight_stride: Any,
+        factors: Any,
+        step_bytes: Any,
+        vector_bytes: Any,
         inputs: Any,
-        input_stride: Any,
-        size: Any,
-        out: Any,
-        out_stride: Any,
-    ) -> Any:
-        """out[row, output] = inputs[row] · weights[output]; addresses, strides in numbers, size a multiple of LANES."""
-
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            _DotTile(builder, num_rows, num_outputs, kind).build(*arguments)
-            return context.get_dummy_value()
-
-        return types.void(*(types.intp,) * 7), generate
-
-    found: Callable[..., None] = tile
-    return found
-
-
-def _sum_tile(num_rows: int, num_vectors: int) -> Callable[..., None]:
-    """An intrinsic for weighted sums of that many rows and vectors."""
-
-    @intrinsic
-    def tile(
-        typing_context: Any,
-        values: Any,
-        stride: Any,
-        weights: Any,
-        weight_stride: Any,
+        input_bytes: Any,
         count: Any,
         out: Any,
-        out_stride: Any,
+        out_bytes: Any,
+        num_rows: Any,
+        num_outputs: Any,
     ) -> Any:
-        """out[row] += Σ weights[row, i] * values[i]; `count` values, an even number; addresses, strides in numbers."""
+        """out[row, output] = Σ inputs[row, i] * factors[i, output] of up to MOST_ROWS rows.
+
+        By addresses, and how many bytes lie between neighbours: to the factors of the next input `step_bytes`, to their
+        next vector `vector_bytes`. `count`: of inputs, an even number. Factors in bfloat16 stand in pairs: those of two
+        inputs for the same output, `2 * step_bytes` before the next two. All outputs of the vectors are written, unless
+        the tile is cut: then the first `num_outputs`.
+        """
 
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            _SumTile(builder, num_rows, num_vectors).build(*arguments)
+            _ProductTile(builder, num_vectors, kind, is_added=is_added, is_cut=is_cut).build(*arguments)
             return context.get_dummy_value()
 
-        return types.void(*(types.intp,) * 7), generate
+        return types.void(*(types.intp,) * 10), generate
 
     found: Callable[..., None] = tile
     return found
@@ -111,30 +100,53 @@ class Tile:
     def _store(self, value: Any, address: Any) -> None:
         self._builder.store(value, self._builder.inttoptr(address, value.type.as_pointer()), align=_FLOAT_BYTES)
 
+    def _store_first(self, count: Any, value: Any, address: Any) -> None:
+        """Store the first lanes of a vector."""
+        builder = self._builder
+        number = ir.IntType(32)
+        lanes = ir.VectorType(number, LANES)
+        wanted = self._spread(builder.trunc(count, number), lanes)
+        mask = builder.icmp_signed("<", ir.Constant(lanes, list(range(LANES))), wanted)
+        pointer = builder.inttoptr(address, value.type.as_pointer())
+        kind = ir.FunctionType(ir.VoidType(), [value.type, pointer.type, number, mask.type])
+        function = cgutils.get_or_insert_function(builder.module, kind, f"llvm.masked.store.v{LANES}f32.p0")
+        builder.call(function, [value, pointer, ir.Constant(number, _FLOAT_BYTES), mask])
+
     def _fma(self, one: Any, other: Any, total: Any) -> Any:
         product = self._builder.fmul(one, other, flags=("contract",))
         return self._builder.fadd(total, product, flags=("contract",))
 
-    def _load_weights(self, address: Any, kind: WeightKind) -> Any:
-        """LANES weights of a kind as float32."""
-        if kind == "float32":
-            return self._load(address, self._vector)
-        builder, num_bytes = self._builder, self.weight_bytes(kind)
-        narrow, wide = (ir.VectorType(ir.IntType(bits), LANES) for bits in (8 * num_bytes, 32))
-        found = builder.load(builder.inttoptr(address, narrow.as_pointer()), align=num_bytes)
-        if kind == "int8":
-            return builder.sitofp(builder.sext(found, wide), self._vector)
-        # The upper half of a float32's bits.
-        return builder.bitcast(builder.shl(builder.zext(found, wide), ir.Constant(wide, [16] * LANES)), self._vector)
+    def _load_pair(self, address: Any, step_bytes: Any, kind: WeightKind) -> tuple[Any, Any]:
+        """Two inputs' LANES weights of a kind as float32."""
+        if kind == "bfloat16":
+            return self._load_halves(address)
+        load = self._load_bytes if kind == "int8" else self._load_floats
+        return load(address), load(self._builder.add(address, step_bytes))
 
-    @staticmethod
-    def weight_bytes(kind: WeightKind) -> int:
-        """Of one weight."""
-        return _WEIGHT_BYTES[kind]
+    def _load_floats(self, address: Any) -> Any:
+        return self._load(address, self._vector)
+
+    def _load_bytes(self, address: Any) -> Any:
+        builder = self._builder
+        narrow, wide = (ir.VectorType(ir.IntType(bits), LANES) for bits in (8, 32))
+        found = builder.load(builder.inttoptr(address, narrow.as_pointer()), align=1)
+        return builder.sitofp(builder.sext(found, wide), self._vector)
+
+    def _load_halves(self, address: Any) -> tuple[Any, Any]:
+        """Two vectors of bfloat16 that stand in pairs; each is the upper half of a float32's bits."""
+        builder, words = self._builder, ir.VectorType(ir.IntType(32), LANES)
+        both = self._load(address, words)
+        first = builder.shl(both, ir.Constant(words, [16] * LANES))
+        second = builder.and_(both, ir.Constant(words, [_UPPER_HALF] * LANES))
+        return builder.bitcast(first, self._vector), builder.bitcast(second, self._vector)
 
     def _broadcast(self, number: Any) -> Any:
+        return self._spread(number, self._vector)
+
+    def _spread(self, number: Any, kind: Any) -> Any:
+        """A vector of a kind with the same number everywhere."""
         builder = self._builder
-        first = builder.insert_element(ir.Constant(self._vector, ir.Undefined), number, ir.Constant(ir.IntType(32), 0))
+        first = builder.insert_element(ir.Constant(kind, ir.Undefined), number, ir.Constant(ir.IntType(32), 0))
         return builder.shuffle_vector(first, first, ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES))
 
     def _all(self, number: float) -> Any:
@@ -147,7 +159,8 @@ class Tile:
     def _exp(self, x: Any) -> Any:
         """e to numbers that are not above 0, as `engine.compiled.arithmetic.exp`; 0 where that would be its least."""
         builder = self._builder
-        is_some = builder.fcmp_ordered(">", x, self._all(exponential.LOWEST))
+        # Of no number this says no, and the rest makes none of it.
+        is_least = builder.fcmp_ordered("<=", x, self._all(exponential.LOWEST))
         kind = ir.FunctionType(self._vector, [self._vector])
         floor = cgutils.get_or_insert_function(builder.module, kind, f"llvm.floor.v{LANES}f32")
         power = builder.call(floor, [self._fma(x, self._all(exponential.LOG2_E), self._all(0.5))])
@@ -160,7 +173,17 @@ class Tile:
         words = ir.VectorType(ir.IntType(32), LANES)
         bits = builder.add(builder.fptosi(power, words), ir.Constant(words, [127] * LANES))
         scale = builder.bitcast(builder.shl(bits, ir.Constant(words, [23] * LANES)), self._vector)
-        return builder.select(is_some, builder.fmul(found, scale), self._zero())
+        return builder.select(is_least, self._zero(), builder.fmul(found, scale))
+
+    def _folded(self, vector: Any, together: Callable[[Any, Any], Any]) -> Any:
+        """One number of a vector's lanes: halves are taken together."""
+        builder, width = self._builder, LANES
+        while width > 1:
+            width //= 2
+            kind = ir.VectorType(ir.IntType(32), width)
+            low, high = (ir.Constant(kind, list(range(first, first + width))) for first in (0, width))
+            vector = together(*(builder.shuffle_vector(vector, vector, lanes) for lanes in (low, high)))
+        return builder.extract_element(vector, ir.Constant(ir.IntType(32), 0))
 
     def _loop(
         self, first: Any, step: Any, end: Any, sums: list[Any], body: Callable[[Any, list[Any]], list[Any]]
@@ -186,131 +209,94 @@ class Tile:
         return found
 
 
-class _DotTile(Tile):
-    """A loop over the inputs with a vector of partial sums for each pair, then their totals."""
+class _ProductTile(Tile):
+    """For each number of rows a loop over the inputs, two at a time into sums of their own."""
 
-    def __init__(self, builder: Any, num_rows: int, num_outputs: int, kind: WeightKind) -> None:
+    def __init__(self, builder: Any, num_vectors: int, kind: WeightKind, *, is_added: bool, is_cut: bool) -> None:
         super().__init__(builder)
-        self._num_rows = num_rows
-        self._num_outputs = num_outputs
-        self._kind = kind
-
-    def build(
-        self, weights: Any, weight_stride: Any, inputs: Any, input_stride: Any, size: Any, out: Any, out_stride: Any
-    ) -> None:
-        """Emit loop and totals."""
-        builder, integer = self._builder, size.type
-        weight_bytes = _WEIGHT_BYTES[self._kind]
-        weight_rows = self._addresses(weights, self._bytes(weight_stride, weight_bytes), self._num_outputs)
-        # The next tile's: what is fetched earlier is often another thread's in the end.
-        ahead = self._bytes(weight_stride, weight_bytes * self._num_outputs)
-        input_rows = self._addresses(inputs, self._bytes(input_stride), self._num_rows)
-
-        def add_products(place: Any, sums: list[Any]) -> list[Any]:
-            at = self._bytes(place, weight_bytes)
-            found = [self._load_weights(builder.add(address, at), self._kind) for address in weight_rows]
-            # What the processor fetches by itself comes too late for large weights.
-            for address in weight_rows:
-                emit_prefetch(builder, builder.add(builder.add(address, ahead), at))
-            at = self._bytes(place)
-            added = []
-            for row, address in enumerate(input_rows):
-                of_row = self._load(builder.add(address, at), self._vector)
-                for output, of_output in enumerate(found):
-                    added.append(self._fma(of_row, of_output, sums[row * self._num_outputs + output]))
-            return added
-
-        sums = [self._zero()] * (self._num_rows * self._num_outputs)
-        sums = self._loop(ir.Constant(integer, 0), ir.Constant(integer, LANES), size, sums, add_products)
-        rows_at_once = max(1, LANES // self._num_outputs)
-        addresses = self._addresses(out, self._bytes(out_stride), self._num_rows)
-        for first in range(0, self._num_rows, rows_at_once):
-            rows = addresses[first : first + rows_at_once]
-            start = first * self._num_outputs
-            totals = self._totals(sums[start : start + len(rows) * self._num_outputs])
-            for index, address in enumerate(rows):
-                lanes = list(range(index * self._num_outputs, (index + 1) * self._num_outputs))
-                self._store(totals if len(rows) == 1 else self._shuffled(totals, totals, lanes), address)
-
-    def _totals(self, vectors: list[Any]) -> Any:
-        """One vector of the sums over each vector's lanes: halves are added to halves, two vectors at a time.
-
-        Every total is made in the same order, whatever vectors it shares the work with.
-        """
-        width = LANES
-        while width > 1:
-            if len(vectors) > 1:
-                vectors = [self._folded(a, b, width) for a, b in zip(vectors[::2], vectors[1::2], strict=True)]
-            else:
-                vectors = [self._folded(vectors[0], None, width)]
-            width //= 2
-        assert len(vectors) == 1
-        return vectors[0]
-
-    def _folded(self, first: Any, second: Any, width: int) -> Any:
-        """Each group of `width` lanes folded to half of it, of one vector or of two side by side."""
-        num_lanes = first.type.count * (1 if second is None else 2)
-        low = [start + lane for start in range(0, num_lanes, width) for lane in range(width // 2)]
-        high = [lane + width // 2 for lane in low]
-        other = first if second is None else second
-        return self._builder.fadd(self._shuffled(first, other, low), self._shuffled(first, other, high))
-
-    def _shuffled(self, first: Any, second: Any, lanes: list[int]) -> Any:
-        mask = ir.Constant(ir.VectorType(ir.IntType(32), len(lanes)), lanes)
-        return self._builder.shuffle_vector(first, second, mask)
-
-
-class _SumTile(Tile):
-    """A loop over values, two at a time into sums of their own."""
-
-    def __init__(self, builder: Any, num_rows: int, num_vectors: int) -> None:
-        super().__init__(builder)
-        self._num_rows = num_rows
         self._num_vectors = num_vectors
+        self._kind = kind
+        self._is_added = is_added
+        self._is_cut = is_cut
 
-    def build(
-        self, values: Any, stride: Any, weights: Any, weight_stride: Any, count: Any, out: Any, out_stride: Any
+    def build(self, *arguments: Any) -> None:
+        """Emit a loop for each number of rows, and the choice among them."""
+        *place, num_rows, num_outputs = arguments
+        builder = self._builder
+        blocks = [builder.append_basic_block(f"rows_{count}") for count in range(1, MOST_ROWS + 1)]
+        behind = builder.append_basic_block("tiled_rows")
+        chosen = builder.switch(num_rows, blocks[-1])
+        for count, block in enumerate(blocks, 1):
+            if count < MOST_ROWS:
+                chosen.add_case(ir.Constant(num_rows.type, count), block)
+            builder.position_at_end(block)
+            self._build_rows(count, num_outputs, *place)
+            builder.branch(behind)
+        builder.position_at_end(behind)
+
+    def _build_rows(
+        self,
+        num_rows: int,
+        num_outputs: Any,
+        factors: Any,
+        step_bytes: Any,
+        vector_bytes: Any,
+        inputs: Any,
+        input_bytes: Any,
+        count: Any,
+        out: Any,
+        out_bytes: Any,
     ) -> None:
-        """Emit the loop and what it adds to."""
         builder, integer = self._builder, count.type
+        input_rows = self._addresses(inputs, input_bytes, num_rows)
         width = ir.Constant(integer, LANES * _FLOAT_BYTES)
-        weight_rows = self._addresses(weights, self._bytes(weight_stride), self._num_rows)
         targets = [
             address
-            for row in self._addresses(out, self._bytes(out_stride), self._num_rows)
+            for row in self._addresses(out, out_bytes, num_rows)
             for address in self._addresses(row, width, self._num_vectors)
         ]
-        step = self._bytes(stride)
 
-        def add_values(place: Any, sums: list[Any]) -> list[Any]:
+        def add_products(place: Any, sums: list[Any]) -> list[Any]:
             added = list(sums)
+            first = self._addresses(
+                builder.add(factors, builder.mul(place, step_bytes)), vector_bytes, self._num_vectors
+            )
+            pairs = [self._load_pair(address, step_bytes, self._kind) for address in first]
             for part in range(2):
-                index = builder.add(place, ir.Constant(integer, part))
-                base = builder.add(values, builder.mul(index, step))
-                found = [
-                    self._load(address, self._vector) for address in self._addresses(base, width, self._num_vectors)
-                ]
-                at = self._bytes(index)
-                for row, address in enumerate(weight_rows):
-                    weight = self._broadcast(self._load(builder.add(address, at), ir.FloatType()))
-                    for vector, value in enumerate(found):
+                found = [pair[part] for pair in pairs]
+                at = self._bytes(builder.add(place, ir.Constant(integer, part)))
+                for row, address in enumerate(input_rows):
+                    of_row = self._broadcast(self._load(builder.add(address, at), ir.FloatType()))
+                    for vector, factor in enumerate(found):
                         into = part * len(targets) + row * self._num_vectors + vector
-                        added[into] = self._fma(weight, value, added[into])
+                        added[into] = self._fma(of_row, factor, added[into])
             return added
 
-        start = [self._load(address, self._vector) for address in targets] + [self._zero()] * len(targets)
-        sums = self._loop(ir.Constant(integer, 0), ir.Constant(integer, 2), count, start, add_values)
+        zeros = [self._zero()] * len(targets)
+        first = [self._load(address, self._vector) for address in targets] if self._is_added else zeros
+        sums = self._loop(ir.Constant(integer, 0), ir.Constant(integer, 2), count, first + zeros, add_products)
         for index, address in enumerate(targets):
-            self._store(builder.fadd(sums[index], sums[index + len(targets)]), address)
+            total = builder.fadd(sums[index], sums[index + len(targets)])
+            if self._is_cut:
+                self._store_first(num_outputs, total, address)
+            else:
+                self._store(total, address)
 
 
-dot_4x4, dot_2x8, dot_2x4, dot_1x8, dot_1x4 = (
-    _dot_tile(rows, outputs, "float32") for rows, outputs in ((4, 4), (2, 8), (2, 4), (1, 8), (1, 4))
+product_2, product_1, product_part = (
+    _product_tile(2, "float32"),
+    _product_tile(1, "float32"),
+    _product_tile(1, "float32", is_cut=True),
 )
-half_dot_4x4, half_dot_2x4, half_dot_1x8, half_dot_1x4 = (
-    _dot_tile(rows, outputs, "bfloat16") for rows, outputs in ((4, 4), (2, 4), (1, 8), (1, 4))
+half_product_2, half_product_1, half_product_part = (
+    _product_tile(2, "bfloat16"),
+    _product_tile(1, "bfloat16"),
+    _product_tile(1, "bfloat16", is_cut=True),
 )
-byte_dot_4x4, byte_dot_2x4, byte_dot_1x8, byte_dot_1x4 = (
-    _dot_tile(rows, outputs, "int8") for rows, outputs in ((4, 4), (2, 4), (1, 8), (1, 4))
+byte_product_2, byte_product_1, byte_product_part = (
+    _product_tile(2, "int8"),
+    _product_tile(1, "int8"),
+    _product_tile(1, "int8", is_cut=True),
 )
-sum_2x2, sum_1x2, sum_2x1, sum_1x1 = (_sum_tile(rows, vectors) for rows, vectors in ((2, 2), (1, 2), (2, 1), (1, 1)))
+sum_2, sum_1 = _product_tile(2, "float32", is_added=True), _product_tile(1, "float32", is_added=True)
+half_sum_2, half_sum_1 = _product_tile(2, "bfloat16", is_added=True), _product_tile(1, "bfloat16", is_added=True)

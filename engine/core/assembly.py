@@ -170,7 +170,7 @@ def _model(config: CoreConfig, machine: Machine) -> Model:
     if team is not None:
         model = team.lead(model)
         team.watch(end_core)
-    return with_compiled_steps(model, machine.backend, kept)
+    return with_compiled_steps(config, model, machine.backend, kept)
 
 
 def _warm_up(

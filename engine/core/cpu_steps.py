@@ -79,20 +79,25 @@ def kept_weights(config: CoreConfig, machine: Machine, folder: Path) -> KeptWeig
     return KeptWeights() if num_bytes <= _MAX_WEIGHT_BYTES else None
 
 
-def with_compiled_steps(model: Model, backend: AttentionBackend, kept: KeptWeights | None) -> Model:
+def with_compiled_steps(config: CoreConfig, model: Model, backend: AttentionBackend, kept: KeptWeights | None) -> Model:
     """The model with its compiled steps ready, though none is used yet; the model itself where it cannot have any."""
     if kept is None or not isinstance(model, Decoder):
         return model
+    kv_dtype = torch.bfloat16 if _may_round_kv(config, model) else torch.float32
     # Numba takes its time to import, and other machines need none of it.
     from numba.core.errors import NumbaError
 
     from engine.attention.torch_attention import TorchAttention
     from engine.compiled.model import CompiledModel, NotCompilable
     from engine.compiled.team import prepare
+    from engine.compiled.tiles import LANES
 
+    if config.block_size % LANES:
+        logger.info("steps are not compiled: block_size is %d, no multiple of %d", config.block_size, LANES)
+        return model
     assert isinstance(backend, TorchAttention)
     try:
-        compiled = CompiledModel(model, backend, kept)
+        compiled = CompiledModel(model, backend, kept, kv_dtype)
         prepare()
         return compiled
     except NotCompilable as reason:
@@ -100,6 +105,12 @@ def with_compiled_steps(model: Model, backend: AttentionBackend, kept: KeptWeigh
     except (NumbaError, RuntimeError, OSError) as error:
         logger.warning("steps are not compiled: %s: %s", type(error).__name__, error)
     return model
+
+
+def _may_round_kv(config: CoreConfig, model: Model) -> bool:
+    """Whether keys and values are kept in bfloat16: as the checkpoint is, unless somebody asks for something else."""
+    is_own = model.config.dtype == torch.bfloat16 and config.dtype == config.kv_dtype == "auto"
+    return is_own or config.kv_dtype == "bfloat16"
 
 
 def typical_step(config: CoreConfig, num_blocks: int, max_model_len: int) -> MakeStep:

@@ -76,7 +76,7 @@ def load_draft_model(config: CoreConfig, model: Model, machine: Machine) -> Mode
     ours, theirs = model.config.vocab_size, draft_model.config.vocab_size
     if ours != theirs or _vocabulary(config.model_dir) != _vocabulary(folder):
         raise EngineConfigError(f"draft_model_dir: {folder.name} has another tokenizer than {config.model_dir.name}")
-    return with_compiled_steps(draft_model, backend, kept)
+    return with_compiled_steps(config, draft_model, backend, kept)
 
 
 def make_drafter(

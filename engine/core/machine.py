@@ -17,7 +17,7 @@ from engine.core.memory_probe import CudaMemory, HostMemory, MemoryProbe
 from engine.models.families import read_model_config
 from engine.sampling.device_choice import TokenChooser
 
-_KV_DTYPES = {"auto": None, "int8": torch.int8, "fp8": torch.float8_e4m3fn}
+_KV_DTYPES = {"auto": None, "float32": None, "bfloat16": None, "int8": torch.int8, "fp8": torch.float8_e4m3fn}
 _CORES_TO_SPARE_ONE = 4
 _FLOAT8_CAPABILITY = (8, 9)
 
@@ -40,12 +40,15 @@ class Machine:
     @property
     def kv_element_bytes(self) -> int:
         """Bytes of one number in the KV pool."""
-        return (self.kv_dtype or self.dtype).itemsize
+        head_major = self.backend.head_major if isinstance(self.backend, TorchAttention) else None
+        return (self.kv_dtype or head_major or self.dtype).itemsize
 
     def backend_of_its_own(self) -> AttentionBackend:
         """For a second model whose steps come between the first one's, where the backend keeps something of a step."""
         if isinstance(self.backend, TorchAttention):
-            return TorchAttention(self.device, has_int8_kv=self.kv_dtype is not None)
+            found = TorchAttention(self.device, has_int8_kv=self.kv_dtype is not None)
+            found.head_major = self.backend.head_major
+            return found
         return self.backend
 
     def allocate_pool(self, specs: Sequence[AttentionSpec], num_blocks: int, block_size: int) -> list[KVCache]:
@@ -60,6 +63,10 @@ def find_machine(config: CoreConfig) -> Machine:
     if config.device == "cuda" and not has_cuda:
         raise EngineConfigError("device: cuda was asked for, but torch finds no usable GPU; use cpu or auto")
     if has_cuda and config.device != "cpu":
+        if config.kv_dtype in ("float32", "bfloat16"):
+            raise EngineConfigError(
+                f"kv_dtype: {config.kv_dtype} is for a CPU; on a GPU use auto (the model's own numbers), int8 or fp8"
+            )
         # The default changes with Triton 3.10; the same numbers by any version.
         os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
         # Triton is installed with GPU builds only.
@@ -87,6 +94,8 @@ def find_machine(config: CoreConfig) -> Machine:
     num_threads = config.num_threads or default_threads(limits.num_cores())
     torch.set_num_threads(max(1, num_threads // config.tensor_parallel))
     backend = TorchAttention(device, has_int8_kv=kv_dtype is not None)
+    if config.kv_dtype == "bfloat16":
+        backend.head_major = torch.bfloat16
     return Machine(device, _dtype(config, device), backend, HostMemory(limits, config.tensor_parallel), kv_dtype)
 
 

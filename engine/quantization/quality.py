@@ -73,6 +73,8 @@ def measure(variant: Variant, texts: Sequence[ScoredText], tasks: Sequence[Examp
     """Run one variant on the CPU, in float32 where it is not quantized; greedy answers to the tasks."""
     device, dtype = torch.device("cpu"), torch.float32
     backend = TorchAttention(device, has_int8_kv=variant.kv_dtype == "int8")
+    if variant.kv_dtype == "bfloat16":
+        backend.head_major = torch.bfloat16
     model = load_model(
         variant.model_dir, dtype=dtype, device=device, backend=backend, quantization=variant.quantization
     )

@@ -10,6 +10,9 @@ import pytest
 import torch
 
 from engine.compiled import arithmetic
+from engine.compiled.compiler import compiled
+from engine.compiled.records import packed
+from engine.compiled.softmax_tile import softmax
 from engine.compiled.tiles import LANES
 
 Floats = npt.NDArray[np.float32]
@@ -19,25 +22,62 @@ def numbers(*shape: int, seed: int = 1) -> Floats:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
+@compiled
+def weigh_scores(scores, size, start, end, scale):  # type: ignore[no-untyped-def]
+    softmax(scores, size, start, end, scale)
+
+
 def address(array: npt.NDArray[np.generic]) -> int:
     return array.ctypes.data
 
 
 @pytest.mark.parametrize("num_rows", [1, 2, 3, 4, 5, 8, 13])
-@pytest.mark.parametrize("num_outputs", [4, 8, 12, 32])
+@pytest.mark.parametrize("num_outputs", [3, 8, LANES, 2 * LANES, 3 * LANES + 4])
 @pytest.mark.parametrize("is_half", [False, True], ids=["float32", "bfloat16"])
 def test_products_equal_torchs(num_rows: int, num_outputs: int, is_half: bool) -> None:
     size = 5 * LANES
-    weights = torch.from_numpy(numbers(num_outputs + 4, size))
+    weights = torch.from_numpy(numbers(num_outputs + LANES, size))
     stored = weights.bfloat16() if is_half else weights
-    inputs, out = numbers(num_rows, size, seed=2), np.zeros((num_rows, num_outputs), np.float32)
+    by_vectors = packed(stored)
+    inputs, out = numbers(num_rows, size, seed=2), np.full((num_rows, num_outputs + 3), 7.0, np.float32)
 
     arithmetic.multiply(
-        stored.data_ptr(), stored.itemsize, 4, num_outputs, address(inputs), num_rows, size, address(out), num_outputs
+        by_vectors.data_ptr(),
+        stored.itemsize,
+        LANES,
+        num_outputs,
+        address(inputs),
+        num_rows,
+        size,
+        address(out),
+        num_outputs + 3,
     )
 
-    expected = torch.from_numpy(inputs).double() @ stored[4:].double().T
-    assert np.abs(out - expected.numpy()).max() < 1e-4
+    expected = torch.from_numpy(inputs).double() @ stored[LANES:].double().T
+    assert np.abs(out[:, :num_outputs] - expected.numpy()).max() < 1e-4
+    assert (out[:, num_outputs:] == 7.0).all(), "nothing is written behind the last output"
+
+
+@pytest.mark.parametrize("num_rows", [1, 2, 5, 6, 7, 12])
+def test_a_row_gets_the_same_numbers_whatever_rows_share_its_tile(num_rows: int) -> None:
+    size, num_outputs = 3 * LANES, 3 * LANES + 4
+    weights = packed(torch.from_numpy(numbers(num_outputs, size)))
+    inputs, out = numbers(13, size, seed=2), np.zeros((2, 13, num_outputs), np.float32)
+    for found, together in zip(out, (1, num_rows), strict=True):
+        for first in range(0, 13, together):
+            count = min(together, 13 - first)
+            arithmetic.multiply(
+                weights.data_ptr(),
+                4,
+                0,
+                num_outputs,
+                address(inputs[first:]),
+                count,
+                size,
+                address(found[first:]),
+                num_outputs,
+            )
+    assert np.array_equal(out[0], out[1])
 
 
 def test_exponentials_are_right_to_a_few_units_in_the_last_place() -> None:
@@ -51,7 +91,7 @@ def test_a_softmax_leaves_zeros_around_what_is_seen() -> None:
     scores = numbers(48)
     expected = torch.softmax(torch.from_numpy(scores[5:43].copy()) * 0.3, 0)
 
-    arithmetic.softmax(address(scores), 5, 43, 48, np.float32(0.3))
+    weigh_scores(address(scores), 48, 5, 43, np.float32(0.3))
 
     assert not scores[:5].any()
     assert not scores[43:].any()
@@ -60,17 +100,37 @@ def test_a_softmax_leaves_zeros_around_what_is_seen() -> None:
 
 @pytest.mark.parametrize("num_queries", [1, 2, 3, 4, 7])
 @pytest.mark.parametrize("size", [LANES, 2 * LANES, 5 * LANES])
-def test_scores_and_weighted_sums_read_values_that_lie_apart(num_queries: int, size: int) -> None:
-    stride, num_keys = size + 32, 16
-    memory, queries = numbers(num_keys, stride), numbers(num_queries, size, seed=2)
-    scores, out = np.zeros((num_queries, 24), np.float32), np.ones((num_queries, size), np.float32)
-    keys = memory[:, :size]
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_scores_and_weighted_sums_are_made_by_vectors_of_keys(num_queries: int, size: int, dtype: torch.dtype) -> None:
+    keys = torch.from_numpy(numbers(3 * LANES, size)).to(dtype)
+    by_feature = packed(keys)  # as outputs of a projection lie, so do keys of a block
+    together = 4 // keys.itemsize
+    by_key = keys.view(-1, together, size).transpose(1, 2).contiguous()
+    width = keys.itemsize
+    queries = numbers(num_queries, size, seed=2)
+    scores, out = np.zeros((num_queries, 3 * LANES), np.float32), np.ones((num_queries, size), np.float32)
+    first, step, stride = by_feature.data_ptr(), width * LANES, 3 * LANES
 
-    arithmetic.score(address(memory), stride, num_keys, address(queries), num_queries, size, address(scores), 24)
-    arithmetic.weigh(address(scores), 24, num_queries, address(memory), stride, num_keys, address(out), size)
+    two = step * size * 2
+    arithmetic.score_two(first, step, two, width, address(queries), num_queries, size, address(scores), stride)
+    third = address(scores) + 4 * 2 * LANES
+    arithmetic.score_one(first + step * size, step, width, address(queries), num_queries, size, third, stride)
+    scores = scores.reshape(num_queries, 3, LANES)[:, [0, 2, 1]].reshape(num_queries, -1).copy()
+    arithmetic.weigh(address(scores), stride, num_queries, by_key.data_ptr(), width, 3 * LANES, address(out), size)
 
-    assert np.abs(scores[:, :16] - queries @ keys.T).max() < 1e-4
-    assert np.abs(out - (1.0 + scores[:, :16] @ keys)).max() < 1e-3
+    exact = keys.double().numpy()
+    assert np.abs(scores - queries @ exact.T).max() < 1e-4
+    assert np.abs(out - (1.0 + scores @ exact)).max() < 1e-3
+
+
+@pytest.mark.parametrize("number", [0.0, 1.0, -1.00390625, 1.01171875, 3e38, 1e-40, math.inf, -math.inf, math.nan])
+def test_numbers_are_rounded_to_bfloat16_as_torch_does(number: float) -> None:
+    source, out = np.array([number] * 3, np.float32), torch.zeros(5, dtype=torch.bfloat16)
+    arithmetic.put(address(source), 1, 3, out.data_ptr(), 2, 2)
+    expected = torch.tensor([number]).bfloat16()
+    assert torch.equal(out[::2].isnan(), expected.isnan().expand(3))
+    assert torch.equal(out[::2].nan_to_num(7.0), expected.nan_to_num(7.0).expand(3))
+    assert not out[1::2].any()
 
 
 def test_rotations_turn_neighbouring_pairs() -> None:

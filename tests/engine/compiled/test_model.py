@@ -211,7 +211,7 @@ def test_a_number_that_is_none_is_seen_in_the_logits(open_runner: Opener) -> Non
     runner = open_runner("llama3", compiled_threads=1)
     row = Row(list(PROMPT))
     runner.step([(row, 20)])
-    runner.caches[0].values[row.blocks[0] * runner.block_size].fill_(float("nan"))  # type: ignore[attr-defined]
+    runner.caches[0].values[row.blocks[0], :, 0].fill_(float("nan"))  # type: ignore[attr-defined]
 
     assert runner.step([(row, 1)])[0].isnan().all()
 

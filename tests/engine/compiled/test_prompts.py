@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 
 from engine.attention.base import ForwardContext
 from engine.compiled.matrix_unit import is_permitted
-from engine.compiled.prompt_rows import panels_of, split_rows
+from engine.compiled.prompt_rows import cut_evenly, panels_of, split_rows
 from engine.compiled.prompt_way import PromptWay
 from tests.engine.compiled.test_model import COMPILABLE, SIZES, set_limit, weight_bytes
 from tests.engine.models.checkpoints import make_reference, save_checkpoint
@@ -18,7 +19,7 @@ from tests.engine.models.paged import PagedRunner, Row
 from tests.engine.models.test_parity import TOLERANCE, reference_logits
 
 needs_unit = pytest.mark.skipif(not is_permitted(), reason="the processor has no matrix unit, or it may not be used")
-WAYS = ["vectors", pytest.param("matrix unit", marks=needs_unit)]
+WAYS = ["vectors", "matrix unit"]
 LARGE = {"hidden_size": 96, "intermediate_size": 192, "vocab_size": 128}
 PROMPT = [(index * 37 + index // 7) % 97 for index in range(200)]
 
@@ -54,8 +55,9 @@ def make_checkpoint(variant: str, folder: Path, is_half: bool, sizes: dict[str, 
 
 
 @pytest.mark.parametrize("variant", COMPILABLE)
-def test_logits_equal_transformers_on_any_processor(variant: str, tmp_path: Path) -> None:
-    runner = open_runner(variant, tmp_path, "vectors", compiled_threads=2)
+@pytest.mark.parametrize("way", WAYS)
+def test_logits_equal_transformers_on_any_processor(variant: str, way: PromptWay, tmp_path: Path) -> None:
+    runner = open_runner(variant, tmp_path, way, compiled_threads=2)
 
     logits = runner.prefill(Row(PROMPT[:150]), [70, 33, 1, 100])
 
@@ -164,7 +166,7 @@ def test_a_number_that_is_none_is_seen_in_the_logits(way: PromptWay, tmp_path: P
     runner = open_runner("llama3", tmp_path, way, is_half=True, sizes=LARGE, compiled_threads=2)
     row = Row(list(PROMPT))
     runner.step([(row, 80)])
-    runner.caches[0].values[row.blocks[0] * runner.block_size].fill_(float("nan"))  # type: ignore[attr-defined]
+    runner.caches[0].values[row.blocks[0], :, 0].fill_(float("nan"))  # type: ignore[attr-defined]
 
     assert runner.step([(row, 70)])[0].isnan().all()
 
@@ -180,6 +182,23 @@ def step_of(lengths: list[int]) -> ForwardContext:
         block_tables=torch.arange(len(lengths)).unsqueeze(1),
         block_size=64,
     )
+
+
+def test_a_long_step_is_cut_into_even_parts_that_see_what_came_before_them() -> None:
+    context = replace(step_of([1, 20, 3]), context_lens=[30, 40, 3])
+
+    parts = list(cut_evenly(context, 10))
+
+    assert [(first, end) for first, end, _ in parts] == [(0, 8), (8, 16), (16, 24)]
+    assert [part.query_starts for *_, part in parts] == [[0, 1, 8], [0, 8], [0, 5, 8]]
+    assert [part.context_lens for *_, part in parts] == [[30, 27], [35], [40, 3]]
+    assert [part.block_tables[:, 0].tolist() for *_, part in parts] == [[0, 1], [1], [1, 2]]
+    for name in ("positions", "slot_mapping"):
+        assert torch.equal(torch.cat([getattr(part, name) for *_, part in parts]), getattr(context, name))
+
+
+def test_a_step_that_is_short_enough_is_one_part() -> None:
+    assert [(first, end) for first, end, _ in cut_evenly(step_of([4, 6]), 10)] == [(0, 10)]
 
 
 def test_steps_are_split_into_prompts_and_steps_of_few_tokens() -> None:

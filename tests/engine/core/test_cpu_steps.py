@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from engine.compiled.prompt_way import PromptWay
+from engine.compiled.tiles import LANES
 from engine.config import CoreConfig
 from engine.core.batch import RowResult, ScheduledBatch
 from engine.core.cpu_steps import (
@@ -17,10 +18,13 @@ from engine.core.cpu_steps import (
     kept_weights,
     settle_steps,
     typical_step,
+    with_compiled_steps,
 )
 from engine.core.machine import Machine, find_machine
 from engine.core.warm_up import made_up_batch
+from engine.models.loader import load_model
 from tests.engine.core.fakes import FakeClock
+from tests.engine.models.checkpoints import make_reference, save_checkpoint
 
 
 class Steps:
@@ -273,3 +277,34 @@ def test_torch_computes_what_is_left_of_a_compiled_step_on_one_thread() -> None:
         assert model.max_verified == 9
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "settings", "expected"),
+    [
+        (torch.bfloat16, {}, torch.bfloat16),
+        (torch.float32, {}, torch.float32),
+        (torch.float32, {"kv_dtype": "bfloat16"}, torch.bfloat16),
+        (torch.bfloat16, {"kv_dtype": "float32"}, torch.float32),
+        (torch.bfloat16, {"dtype": "float32"}, torch.float32),
+        (torch.bfloat16, {"block_size": LANES + 1}, None),
+        (torch.bfloat16, {"block_size": LANES + 1, "kv_dtype": "bfloat16"}, torch.bfloat16),
+        (torch.bfloat16, {"compiled_steps": False}, None),
+    ],
+)
+def test_keys_and_values_are_kept_as_the_checkpoint_is_unless_somebody_says_otherwise(
+    checkpoint: torch.dtype, settings: dict[str, object], expected: torch.dtype | None, tmp_path: Path
+) -> None:
+    reference = make_reference("qwen3", hidden_size=96).to(checkpoint)  # type: ignore[arg-type]
+    wanted = config(save_checkpoint(reference, tmp_path), **settings)
+    num_threads = torch.get_num_threads()
+    machine = find_machine(wanted)
+    torch.set_num_threads(num_threads)
+    kept = kept_weights(wanted, machine, wanted.model_dir)
+    backend = machine.backend
+    model = load_model(wanted.model_dir, dtype=machine.dtype, device=machine.device, backend=backend, kept=kept)
+
+    with_compiled_steps(wanted, model, backend, kept)
+
+    assert backend.head_major == expected  # type: ignore[attr-defined]
+    assert machine.kv_element_bytes == (2 if expected == torch.bfloat16 else 4)

@@ -12,6 +12,7 @@ import torch
 from engine.attention.base import AttentionBackend, ForwardContext
 from engine.attention.torch_attention import TorchAttention
 from engine.compiled.model import MAX_TOKENS, CompiledModel
+from engine.compiled.tiles import LANES
 from engine.config import Quantization
 from engine.models.decoder import Decoder, Model
 from engine.models.kept_weights import KeptWeights
@@ -21,11 +22,13 @@ from engine.models.loader import load_model
 CPU = torch.device("cpu")
 
 
-def compile_model(model: Model, backend: AttentionBackend, kept: KeptWeights) -> CompiledModel:
+def compile_model(
+    model: Model, backend: AttentionBackend, kept: KeptWeights, kv_dtype: torch.dtype = torch.float32
+) -> CompiledModel:
     """The model with compiled steps. Raises NotCompilable."""
     assert isinstance(model, Decoder)
     assert isinstance(backend, TorchAttention)
-    return CompiledModel(model, backend, kept)
+    return CompiledModel(model, backend, kept, kv_dtype)
 
 
 @dataclass
@@ -45,16 +48,19 @@ class PagedRunner:
         model_dir: Path,
         *,
         num_blocks: int = 96,
-        block_size: int = 8,
+        block_size: int = 0,
         shuffle_seed: int | None = None,
         dtype: torch.dtype = torch.float32,
         backend: AttentionBackend | None = None,
         ops: LayerOps | None = None,
         max_model_len: int = 0,
         compiled_threads: int = 0,
+        kv_dtype: torch.dtype = torch.float32,
         quantization: Quantization = "none",
     ) -> None:
-        """`compiled_threads`: on which steps of up to 64 tokens run compiled; 0: none does."""
+        """`block_size`: 0: 8, or the smallest that compiled steps read. `compiled_threads`: on which steps of up to 64
+        tokens run compiled; 0: none does."""
+        block_size = block_size or (LANES if compiled_threads else 8)
         backend = backend or TorchAttention(CPU)
         kept = KeptWeights()
         self.model: Model = load_model(
@@ -68,7 +74,7 @@ class PagedRunner:
             kept=kept,
         )
         if compiled_threads:
-            self.model = compiled = compile_model(self.model, backend, kept)
+            self.model = compiled = compile_model(self.model, backend, kept, kv_dtype)
             compiled.resize(compiled_threads)
             compiled.max_tokens = MAX_TOKENS
         self.caches = [backend.allocate(num_blocks, block_size, spec, dtype) for spec in self.model.attention_specs]
