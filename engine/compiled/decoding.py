@@ -10,6 +10,7 @@ from engine.compiled.arithmetic import (
     add,
     clear,
     copy,
+    fetch,
     gate,
     integers,
     normalise,
@@ -27,6 +28,8 @@ from engine.compiled.tickets import CHUNK, PHASE_BYTES, chunks, finish, take, wa
 from engine.compiled.tiles import LANES
 
 PHASES_PER_LAYER = 5
+_BLOCKS_AHEAD = 4
+"""How far keys are fetched before they are read."""
 
 
 @compiled
@@ -106,7 +109,18 @@ def _score(model, layer, table, first_block, num_slots, kv_head, queries, num_qu
     step = kv_bytes * block_size
     vectors_of_block = block_size // LANES
     num_vectors = num_slots // LANES
+    num_blocks = num_slots // block_size
+    block_bytes = kv_bytes * size * block_size
+    fetched = 0
     for vector in range(0, num_vectors, 2):
+        # Blocks lie anywhere, which no processor guesses: keys are fetched some blocks before they are read, values
+        # while scores are made.
+        while fetched * vectors_of_block < vector + 2 and fetched < num_blocks:
+            fetch(block_of(model, layer.values, table[first_block + fetched], kv_head), block_bytes)
+            if fetched + _BLOCKS_AHEAD < num_blocks:
+                ahead = table[first_block + fetched + _BLOCKS_AHEAD]
+                fetch(block_of(model, layer.keys, ahead, kv_head), block_bytes)
+            fetched += 1
         block, place = first_block + vector // vectors_of_block, vector % vectors_of_block
         keys = block_of(model, layer.keys, table[block], kv_head) + 4 * LANES * place
         found = scores + 4 * LANES * vector
