@@ -16,7 +16,7 @@ from loadtests.stack import start_engine
 
 _ROWS = 32
 _MAX_TOTAL_TOKENS = 1024
-_NUM_WAYS = 3
+_NUM_WAYS = 4
 _NO_GAP_TARGET = ("--itl-target-ms", "60000", "--prefill-slack-ratio", "1000")
 """Static batches promise nobody an even flow of tokens, so neither side holds prompts back for one here."""
 _MIN_BATCHES, _MAX_BATCHES = 2, 16
@@ -34,18 +34,24 @@ async def measure_batching(setting: Setting) -> Finding:
         flags = ("--max-num-rows", str(_ROWS), "--speculation", "off", *_NO_GAP_TARGET)
         engine = (await start_engine(bench, setting.model, *setting.flags(*flags))).address
         await _continuous(engine, prompts, lengths.pairs[:_ROWS])
-        batch_s = await _padded(engine, prompts, lengths.pairs[:_ROWS])
+        batch_s = await _together(engine, prompts, lengths.pairs[:_ROWS])
         num_batches = max(_MIN_BATCHES, min(_MAX_BATCHES, int(setting.seconds / (_ROUNDS * _NUM_WAYS * batch_s))))
         pairs = lengths.pairs[: num_batches * _ROWS]
         sides = {
             name: partial(way, engine, prompts, pairs)
-            for name, way in (("continuous", _continuous), ("static", _padded), ("early", _leaving))
+            for name, way in (
+                ("continuous", _continuous),
+                ("static", _together),
+                ("padded", _padded),
+                ("early", _leaving),
+            )
         }
         rounds = await Rounds(sides).run(0.0, at_least=_ROUNDS)
     num_tokens = sum(output for _, output in pairs)
     return Finding(
         results={
             "batching_ratio": rounds.ratio("static", "continuous"),
+            "batching_padded_ratio": rounds.ratio("padded", "continuous"),
             "batching_early_exit_ratio": rounds.ratio("early", "continuous"),
             "continuous_tok_s": num_tokens / rounds.median("continuous"),
             "static_tok_s": num_tokens / rounds.median("static"),
@@ -55,8 +61,9 @@ async def measure_batching(setting: Setting) -> Finding:
         notes=[
             f"batching: {len(pairs)} requests waiting at once, {num_tokens} output tokens, {_ROWS} rows",
             f"batching: {lengths.source}",
-            "batching: static as generate does it: every row is computed until the batch's longest answer ends, what "
-            "it makes behind its own end counts for nothing; early exit: rows end by themselves and stay empty",
+            "batching: static: every row is computed until the batch's longest answer ends, what it makes behind its "
+            "own end counts for nothing; padded: prompts are as long as the longest, too, as generate has them; "
+            "early exit: rows end by themselves and stay empty",
             *(f"seconds  {line}" for line in rounds.lines()),
         ],
     )
@@ -67,7 +74,7 @@ async def _continuous(engine: Address, prompts: Prompts, pairs: Pairs) -> float:
     return await _at_once(engine, prompts, pairs)
 
 
-async def _padded(engine: Address, prompts: Prompts, pairs: Pairs) -> float:
+async def _together(engine: Address, prompts: Prompts, pairs: Pairs) -> float:
     """Seconds for batch after batch, all rows as long as the longest answer."""
     total_s = 0.0
     for batch in _batches(pairs):
@@ -75,6 +82,12 @@ async def _padded(engine: Address, prompts: Prompts, pairs: Pairs) -> float:
         room = prompts.max_model_len
         total_s += await _at_once(engine, prompts, [(prompt, min(longest, room - prompt)) for prompt, _ in batch])
     return total_s
+
+
+async def _padded(engine: Address, prompts: Prompts, pairs: Pairs) -> float:
+    """The same where prompts are as long as the longest, too."""
+    alike = [(max(prompt for prompt, _ in batch), output) for batch in _batches(pairs) for _, output in batch]
+    return await _together(engine, prompts, alike)
 
 
 async def _leaving(engine: Address, prompts: Prompts, pairs: Pairs) -> float:

@@ -29,7 +29,7 @@ class Limits:
     max_waiting: int
     itl_target_s: float = 0.05
     """Longest step that a short prompt's chunk may make while others decode."""
-    prefill_slack_ratio: float = 1.75
+    prefill_slack_ratio: float = 1.4
     """How many times a plain decode step other prompts' chunks may make it, within the target."""
 
 

@@ -125,6 +125,7 @@ class FakeCore:
     step_token_budget: int = 32
     max_model_len: int = 64
     max_waiting: int = 100
+    prefill_slack_ratio: float = 1.75
     enable_prefix_cache: bool = True
     drafter: Drafter | None = None
     clock: FakeClock = field(default_factory=FakeClock)
@@ -141,6 +142,7 @@ class FakeCore:
             max_num_rows=self.max_num_rows,
             step_token_budget=self.step_token_budget,
             max_waiting=self.max_waiting,
+            prefill_slack_ratio=self.prefill_slack_ratio,
         )
         self.scheduler = Scheduler(
             self.limits,
