@@ -57,7 +57,8 @@ class CoreConfig:
     itl_target_ms: float = 50.0
     """Longest step that a short prompt's chunk may make while others decode, in milliseconds."""
     prefill_slack_ratio: float = 1.4
-    """How many times a plain decode step the chunks of long and batch prompts may make it, within the target."""
+    """How many times a plain decode step the chunk of a long or batch prompt may make it, within the target; where
+    several wait, twice as much may be added."""
     enable_prefix_cache: bool = True
     """Whether blocks of earlier prompts are found again by those that begin alike."""
     cuda_graphs: bool = True

@@ -30,7 +30,8 @@ class Limits:
     itl_target_s: float = 0.05
     """Longest step that a short prompt's chunk may make while others decode."""
     prefill_slack_ratio: float = 1.4
-    """How many times a plain decode step other prompts' chunks may make it, within the target."""
+    """How many times a plain decode step another prompt's chunk may make it, within the target; those of several add
+    twice as much."""
 
 
 class Admission:

@@ -8,6 +8,8 @@ from types import MappingProxyType
 from engine.messages import Lane
 
 LANES: tuple[Lane, ...] = ("interactive", "long", "batch")
+PATIENT_LANES: tuple[Lane, ...] = ("long", "batch")
+"""Whose first tokens are not as urgent as the next ones of those that decode."""
 """In the order in which ties are settled."""
 WEIGHTS: Mapping[Lane, int] = MappingProxyType({"interactive": 8, "long": 3, "batch": 1})
 

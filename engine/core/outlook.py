@@ -138,7 +138,9 @@ class Outlook:
         decoding = [seq for seq in self._roster.running.values() if seq.num_uncomputed_tokens == 1]
         num_context = self._blocks.block_size * (self._blocks.num_blocks - self._blocks.num_free)
         decode_step_s = self._step_time.predict(StepShape(len(decoding), 0, num_context))
-        patient, urgent = (self._room(decoding, is_urgent=is_urgent) for is_urgent in (False, True))
+        is_crowded = self._roster.is_crowded
+        patient = self._room(decoding, is_urgent=False, is_crowded=is_crowded)
+        urgent = self._room(decoding, is_urgent=True, is_crowded=is_crowded)
 
         def pace(room: int) -> Pace:
             shape = StepShape(len(decoding), room, num_context + room, room * room, num_chunks=1)
@@ -152,8 +154,8 @@ class Outlook:
         patient_pace = pace(patient)
         return dict.fromkeys(LANES, patient_pace) | {"interactive": patient_pace if urgent == patient else pace(urgent)}
 
-    def _room(self, decoding: list[Sequence], *, is_urgent: bool) -> int:
+    def _room(self, decoding: list[Sequence], *, is_urgent: bool, is_crowded: bool) -> int:
         """Prompt tokens that a step can hold beside these rows."""
         room = self._budget - len(decoding)
-        limit = self._prompts.limit(decoding, 0, is_urgent=is_urgent)
+        limit = self._prompts.limit(decoding, 0, is_urgent=is_urgent, is_crowded=is_crowded)
         return max(1, room if limit is None else min(room, limit))

@@ -24,8 +24,11 @@ class PromptBudget:
         decoding: Collection[Sequence],
         prefilling: Iterable[Sequence],
         waiting: WaitingLanes | None,
+        *,
+        is_crowded: bool,
     ) -> dict[Lane, int]:
-        """Prompt tokens for each lane, at most `budget` in all; `waiting` is None when no row is free.
+        """Prompt tokens for each lane, at most `budget` in all; `waiting` is None when no row is free;
+        `is_crowded`: several patient prompts are there.
 
         The lanes share what a step may hold that nobody notices. Only short prompts go beyond it, up to the
         inter-token target: what others put into the same step would come out of the short ones' own first token.
@@ -37,7 +40,7 @@ class PromptBudget:
         for seq in prefilling:
             demands[seq.lane] += seq.num_uncomputed_tokens
             longest = max(longest, seq.num_computed_tokens)
-        calm = self.limit(decoding, longest, is_urgent=False)
+        calm = self.limit(decoding, longest, is_urgent=False, is_crowded=is_crowded)
         grants = self._shares.split(budget if calm is None else min(budget, calm), demands)
         if calm is not None and demands["interactive"] > grants["interactive"]:
             urgent = self.limit(decoding, longest, is_urgent=True)
@@ -49,9 +52,18 @@ class PromptBudget:
         """Whose waiting sequence starts next."""
         return self._shares.next_turn(lanes)
 
-    def limit(self, decoding: Collection[Sequence], num_prefill_context: int, *, is_urgent: bool) -> int | None:
+    def limit(
+        self,
+        decoding: Collection[Sequence],
+        num_prefill_context: int,
+        *,
+        is_urgent: bool,
+        is_crowded: bool = False,
+    ) -> int | None:
         """Tokens that keep the decoding rows' pace; None when nobody watches them."""
         if all(seq.lane == "batch" for seq in decoding):
             return None
         num_context_tokens = sum(seq.num_tokens for seq in decoding)
-        return self._chunks.tokens(len(decoding), num_context_tokens, num_prefill_context, is_urgent=is_urgent)
+        return self._chunks.tokens(
+            len(decoding), num_context_tokens, num_prefill_context, is_urgent=is_urgent, is_crowded=is_crowded
+        )

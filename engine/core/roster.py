@@ -11,6 +11,7 @@ from engine.core.block_manager import BlockManager
 from engine.core.blocked_heads import BlockedHeads
 from engine.core.expected_prefixes import ExpectedPrefixes
 from engine.core.grammar_compiler import GrammarDone, Grammars
+from engine.core.lanes import PATIENT_LANES
 from engine.core.pending_prefixes import PendingPrefixes
 from engine.core.sequence import Sequence, SequenceState, Stage
 from engine.core.waiting import WaitingLanes
@@ -50,6 +51,13 @@ class Roster:
     def num_waiting(self) -> int:
         """Sequences without blocks: preempted ones and those whose grammar is being compiled included."""
         return len(self.waiting) + len(self._compiling)
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether several patient prompts are not computed yet."""
+        waiting = sum(len(self.waiting.of(lane)) for lane in PATIENT_LANES)
+        running = [seq for seq in self.running.values() if seq.lane in PATIENT_LANES and seq.num_uncomputed_tokens > 1]
+        return waiting + len(running) > 1
 
     @property
     def has_work(self) -> bool:

@@ -211,7 +211,8 @@ class Scheduler:
         if not prefilling and waiting is None:
             return
         decoding = [row.seq for row in plan.rows.values()]
-        grants = self._prompts.grants(plan.budget, decoding, prefilling, waiting)
+        is_crowded = self._roster.is_crowded
+        grants = self._prompts.grants(plan.budget, decoding, prefilling, waiting, is_crowded=is_crowded)
         plan.budget = sum(grants.values())
         for shares in (grants, None):
             shares = shares or dict.fromkeys(LANES, plan.budget)

@@ -12,6 +12,7 @@ from engine.core.sequence import Sequence
 from engine.speculation.allowance import Allowance
 from engine.speculation.answer_kinds import AnswerKinds
 from engine.speculation.answer_lengths import AnswerLengths
+from engine.speculation.foreseen_looks import ForeseenLooks, SortOfStep
 from engine.speculation.guard import Guard
 from engine.speculation.planner import StepCost, plan_drafts
 from engine.speculation.step_cost import StepCosts
@@ -75,6 +76,7 @@ class Prospects:
         """`has_model`: whether there is a draft model that works."""
         self.thinking = Allowance(_THINKING_RATIO, _MOST_SAVED_S, _MOST_OWED_S)
         self.kinds = AnswerKinds()
+        self.looks = ForeseenLooks()
         self._costs = costs
         self._clock = clock
         self._has_lookup = has_lookup
@@ -114,7 +116,9 @@ class Prospects:
         self.thinking.spend(min(seconds, _MOST_CHARGED * self._costs.plain_s(num_rows)))
 
     def are_heads_wanted(self, chosen: Chosen) -> bool:
-        """Whether heads will be asked about the step behind one that chose these tokens, as far as can be told."""
+        """Whether heads will be asked about the step behind one that chose these tokens, as far as can be told, and
+        are better asked at once."""
+        self.looks.step_ended()
         if self.thinking.left_s < 0.0:
             return False
         going_on = [(seq, token_ids) for seq, token_ids in chosen if token_ids[-1] not in seq.params.stop_token_ids]
@@ -127,11 +131,14 @@ class Prospects:
         if not most:
             self._be_quiet([(seq.seq_id, self._first_of(seq, token_ids)) for seq, token_ids in going_on], fewest=1)
             return False
-        if most > FEW_TOKENS:
-            return True
-        # Nearly over, and heads have just had nothing to say: most likely they see the end now.
-        was_in_vain = self._in_vain == (going_on[0][0].seq_id, num_rows)
-        return not was_in_vain and self.guard(num_rows, "heads", is_short=True).is_open
+        is_near_end = most <= FEW_TOKENS
+        if is_near_end:
+            # Heads that have just had nothing to say most likely see the end now.
+            was_in_vain = self._in_vain == (going_on[0][0].seq_id, num_rows)
+            if was_in_vain or not self.guard(num_rows, "heads", is_short=True).is_open:
+                return False
+        is_first = any(not seq.num_output_tokens for seq, _ in chosen)
+        return self.looks.foresee(SortOfStep(num_rows.bit_length(), is_first, is_near_end))
 
     def asked_in_vain(self, seqs: SequenceOf[Sequence]) -> None:
         """Heads were asked about the next step of these rows, which has no drafts."""

@@ -218,6 +218,7 @@ class Speculator:
         ahead = self._outlook.say([place.seq for place in places], [place.is_near_end for place in places])
         if ahead is not None:
             step.with_heads = True
+            self._prospects.looks.asked()
             self._costs.observe_ahead(len(places), self._ahead_s + self._clock() - started_at)
         return ahead
 

@@ -33,8 +33,8 @@ class EngineFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens whose keys and values fit into its memory."""
     itl_target_s: float = 0.05
     """Longest step that a short prompt's chunk may make while others decode; the engine's own default."""
-    prefill_slack_ratio: float = 1.4
-    """How many times a plain decode step the chunks of longer prompts may make it; the engine's own default."""
+    prefill_slack_ratio: float = 1.8
+    """How many times a plain decode step the chunks of several longer prompts may make it; the engine's own default."""
 
 
 class FiguresMissing(ValueError):

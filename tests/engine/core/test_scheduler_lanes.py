@@ -175,3 +175,17 @@ def test_chunks_beside_batch_rows_take_the_whole_step() -> None:
     taught(core)
     add(core, 2, 300, "long")
     assert tokens_of(core.step()) == {1: 1, 2: 47}
+
+
+def test_several_long_prompts_may_lengthen_a_step_by_twice_as_much_as_one() -> None:
+    core = FakeCore(num_blocks=512, max_model_len=1024, step_token_budget=48, prefill_slack_ratio=1.3)
+    add(core, 1, 4, "interactive", max_tokens=40)
+    core.step()
+    taught(core)
+    add(core, 2, 300, "long")
+    assert tokens_of(core.step())[2] == pytest.approx(12, abs=2)
+    assert tokens_of(core.step())[2] == pytest.approx(12, abs=2)
+    add(core, 3, 300, "batch")
+    found = tokens_of(core.step())
+    assert found[1] == 1
+    assert found.get(2, 0) + found.get(3, 0) == pytest.approx(24, abs=2)
