@@ -1,5 +1,6 @@
 """Greedy answers of a model folder, batched."""
 
+import inspect
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -32,10 +33,14 @@ class Decoder:
 
     def __init__(self, folder: Path) -> None:
         try:
-            from transformers import Qwen3ForCausalLM
+            from transformers import DynamicCache, Qwen3ForCausalLM
         except ImportError as error:
             raise ImportError("evaluation needs transformers: pip install 'penstock[dev]'") from error
         self._model = Qwen3ForCausalLM.from_pretrained(folder, dtype=torch.float32)
+        self._make_cache = DynamicCache
+        # Which it is called from version 5.24 on.
+        is_renamed = "cache" in inspect.signature(self._model.forward).parameters
+        self._cache_argument = "cache" if is_renamed else "past_key_values"
         self._tokenizer: Tokenizer = tokenizer_module.load(folder)
         self._end = tokenizer_module.token_id(self._tokenizer, tokenizer_module.IM_END)
         self._pad = tokenizer_module.token_id(self._tokenizer, tokenizer_module.END_OF_TEXT)
@@ -63,12 +68,12 @@ class Decoder:
         positions = (mask.cumsum(1) - 1).clamp(min=0)
         replies: list[tuple[list[int], list[float], list[float]]] = [([], [], []) for _ in prompts]
         rows = torch.arange(len(prompts))
-        cache = None
+        cache = self._make_cache()
+        kept = {self._cache_argument: cache}
         for _ in range(MAX_ANSWER_TOKENS):
             output = self._model(
-                input_ids=ids, attention_mask=mask, position_ids=positions, past_key_values=cache, logits_to_keep=1
+                input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=True, logits_to_keep=1, **kept
             )
-            cache = output.past_key_values
             best, ranked = torch.log_softmax(output.logits[:, -1], -1).topk(2)
             chosen = ranked[:, 0]
             is_open = chosen != self._end
