@@ -2,52 +2,51 @@
 
 from __future__ import annotations
 
-from engine.compiled.arithmetic import add_scaled, normalise, project
+from engine.compiled.arithmetic import add_scaled, copy, floats, integers, normalise, project
 from engine.compiled.compiler import compiled
 from engine.compiled.decoding import gate_phase, logits_phase
+from engine.compiled.likely import SURENESSES, largest, likeliest_of
 from engine.compiled.tickets import CHUNK, PHASE_BYTES, chunks, finish, take, wait
 
 AHEAD_PHASES = 3
 
 
 @compiled
-def _read(model, step, inputs):
+def _read(model, hidden, embedded, tokens, inputs):
     """Hidden states and embeddings, each normed, side by side for each token."""
     size = model.hidden_size
-    for token in range(step.num_tokens):
+    for token in range(tokens):
         at, of_token = inputs + 8 * token * size, 4 * token * size
-        normalise(step.hidden + of_token, model.ahead.hidden_norm, at, 1, size, model.epsilon)
-        normalise(step.embedded + of_token, model.ahead.token_norm, at + 4 * size, 1, size, model.epsilon)
+        normalise(hidden + of_token, model.ahead.hidden_norm, at, 1, size, model.epsilon)
+        normalise(embedded + of_token, model.ahead.token_norm, at + 4 * size, 1, size, model.epsilon)
 
 
 @compiled
-def _states_chunk(model, step, chunk):
+def _states_chunk(model, step, hidden, tokens, chunk):
     """A chunk of the heads' states of every token: projected, with a share of the hidden state added."""
     size, down = model.hidden_size, model.ahead.down
     first = chunk * CHUNK
     count = min(CHUNK, down.num_outputs - first)
     found = step.ahead_states + 4 * first
-    project(down, first, count, step.ahead_gated, step.num_tokens, found, down.num_outputs)
-    for token in range(step.num_tokens):
-        source = step.hidden + 4 * (token * size + first % size)
+    project(down, first, count, step.ahead_gated, tokens, found, down.num_outputs)
+    for token in range(tokens):
+        source = hidden + 4 * (token * size + first % size)
         add_scaled(found + 4 * token * down.num_outputs, model.ahead.skip + 4 * first, source, count)
 
 
 @compiled
-def run_ahead(model, step, tickets, thread):
-    """One thread's part."""
-    ahead, tokens, size = model.ahead, step.num_tokens, model.hidden_size
+def _look(model, step, hidden, tokens, logits, normed, scratch, tickets):
+    """One thread's part of the logits behind so many tokens; `normed` and `scratch` are the thread's own."""
+    ahead, size = model.ahead, model.hidden_size
     num_states = tokens * ahead.num_heads
-    normed = step.normed + 4 * thread * max(2 * tokens, num_states) * size
-    scratch = step.scratch + 4 * thread * step.scratch_size
     phase = tickets
-    _read(model, step, normed)
+    _read(model, hidden, step.embedded, tokens, normed)
     gate_phase(ahead.gate_up, tokens, normed, step.ahead_gated, phase, scratch)
     phase += PHASE_BYTES
     num_chunks = chunks(ahead.down.num_outputs)
     chunk = take(phase)
     while chunk < num_chunks:
-        _states_chunk(model, step, chunk)
+        _states_chunk(model, step, hidden, tokens, chunk)
         finish(phase)
         chunk = take(phase)
     wait(phase, num_chunks)
@@ -55,4 +54,65 @@ def run_ahead(model, step, tickets, thread):
     for state in range(num_states):
         at, norm = 4 * state * size, ahead.norms + 4 * (state % ahead.num_heads) * size
         normalise(step.ahead_states + at, norm, normed + at, 1, size, model.epsilon)
-    logits_phase(model.head, normed, num_states, step.logits, phase)
+    logits_phase(model.head, normed, num_states, logits, phase)
+
+
+@compiled
+def run_ahead(model, step, tickets, thread):
+    """One thread's part."""
+    tokens, size = step.num_tokens, model.hidden_size
+    normed = step.normed + 4 * thread * max(2 * tokens, tokens * model.ahead.num_heads) * size
+    scratch = step.scratch + 4 * thread * step.scratch_size
+    _look(model, step, step.hidden, tokens, step.logits, normed, scratch, tickets)
+
+
+@compiled
+def _is_stop(step, token):
+    stops = integers(step.stops, step.num_stops)
+    for stop in stops:  # noqa: SIM110 - a generator cannot be compiled
+        if stop == token:
+            return True
+    return False
+
+
+@compiled
+def _choose(model, step, normed):
+    """The likeliest token behind the right drafts of each row, and its state and embedding where heads read them;
+    whether there is something to ask them. Each thread does it: to wait for one that did would take longer."""
+    size, vocabulary = model.hidden_size, model.head.num_outputs
+    starts, chosen = integers(step.row_starts, step.num_looking + 1), integers(step.chosen, step.num_looking)
+    token_ids = integers(step.token_ids, step.num_tokens)
+    goes_on = False
+    for row in range(step.num_looking):
+        place = starts[row]
+        token = largest(floats(step.logits + 4 * place * vocabulary, vocabulary))
+        while token >= 0 and place + 1 < starts[row + 1] and token_ids[place + 1] == token:
+            place += 1
+            token = largest(floats(step.logits + 4 * place * vocabulary, vocabulary))
+        if token < 0:
+            return False
+        goes_on |= not _is_stop(step, token)
+        chosen[row] = token
+        copy(normed + 4 * place * size, step.looking + 4 * row * size, size)
+        copy(step.embedding + 4 * token * size, step.embedded + 4 * row * size, size)
+    return goes_on
+
+
+@compiled
+def look_along(model, step, normed, tickets, thread):
+    """One thread's part of looking ahead of a step that has just been computed, whose states are `normed`."""
+    num_rows, num_heads, size = step.num_looking, model.ahead.num_heads, model.hidden_size
+    if not _choose(model, step, normed):
+        if thread == 0:
+            integers(step.said, 1)[0] = -1
+        return
+    own = step.looking_normed + 4 * thread * max(2, num_heads) * num_rows * size
+    scratch = step.scratch + 4 * thread * step.scratch_size
+    _look(model, step, step.looking, num_rows, step.ahead_logits, own, scratch, tickets)
+    if thread == 0:
+        said = integers(step.said, 2 * num_rows * num_heads)
+        vocabulary = model.head.num_outputs
+        for place in range(num_rows * num_heads):
+            token, sureness = likeliest_of(floats(step.ahead_logits + 4 * place * vocabulary, vocabulary))
+            said[place] = token
+            said[num_rows * num_heads + place] = SURENESSES * (place % num_heads) + sureness

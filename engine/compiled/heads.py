@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from engine.compiled.layout import AHEAD_WORK
@@ -10,8 +15,11 @@ from engine.compiled.records import Memory
 from engine.compiled.tickets import CHUNK
 from engine.compiled.tiles import LANES
 from engine.models.kept_weights import KeptWeight
-from engine.models.prediction_heads import PredictionHeads
+from engine.models.prediction_heads import PredictionHeads, Seen
 from engine.quantization.weights import quantize_channels
+
+_MOST_GLANCED = 8
+"""Rows behind which is looked in the same go as their step."""
 
 
 class CompiledHeads:
@@ -39,9 +47,17 @@ class CompiledHeads:
                 self._memory.address(weights.skip),
                 self._memory.address(weights.norms),
             )
-        self._embedded, self._gated, self._states = (
-            torch.empty(self._max_tokens, size) for size in (hidden_size, width, weights.down.shape[0])
+        self._embedded, self._gated, self._states, self._looking = (
+            torch.empty(self._max_tokens, size) for size in (hidden_size, width, weights.down.shape[0], hidden_size)
         )
+        # Of a glance: where rows start, tokens that end answers, what was chosen, and what comes behind it.
+        self._starts = np.zeros(_MOST_GLANCED + 1, dtype=np.int64)
+        self._stops = np.zeros(0, dtype=np.int64)
+        self._chosen = np.zeros(_MOST_GLANCED, dtype=np.int64)
+        self._said = np.zeros(2 * _MOST_GLANCED * self.num_heads, dtype=np.int64)
+        self._glanced_logits = torch.empty(_MOST_GLANCED * self.num_heads, model.config.vocab_size)
+        self._glance_normed = torch.empty(0)
+        self._num_glanced = 0
 
     def look_ahead(self, hidden: torch.Tensor, token_ids: torch.Tensor) -> torch.Tensor:
         """float32 [N, heads, vocab] of hidden states [N, hidden] and token_ids int64 [N]."""
@@ -53,15 +69,62 @@ class CompiledHeads:
         model.make_room()
         logits = torch.empty(num_tokens, self.num_heads, model.config.vocab_size)
         step = model.step
+        self._tell_room()
         step["work"] = AHEAD_WORK
         step["num_tokens"] = num_tokens
         step["hidden"] = hidden.data_ptr()
         step["logits"] = logits.data_ptr()
-        step["embedded"] = embedded.data_ptr()
-        step["ahead_gated"] = self._gated.data_ptr()
-        step["ahead_states"] = self._states.data_ptr()
         model.team.run()
         return logits
+
+    def glance(self, num_rows: int, stop_token_ids: Sequence[int]) -> bool:
+        """Look ahead in the same go as the next step, if it is of so many rows and they choose their likeliest tokens,
+        unless all of these end their answers; whether that is possible. 0 rows: of no step."""
+        is_possible = 0 < num_rows <= min(_MOST_GLANCED, self._max_tokens)
+        self._num_glanced = num_rows if is_possible else 0
+        self._model.glance = self if is_possible else None
+        if is_possible and tuple(stop_token_ids) != tuple(self._stops):
+            self._stops = np.array(stop_token_ids, dtype=np.int64)
+        return is_possible
+
+    def open(self, token_ids: torch.Tensor, row_starts: list[int]) -> int:
+        """Say in the step's record what is looked at; behind how many rows, 0: none."""
+        num_rows, model, step = len(row_starts) - 1, self._model, self._model.step
+        self._said[0] = -1
+        if num_rows != self._num_glanced:
+            return 0
+        if self._glance_normed.shape[0] < model.team.max_threads:
+            size = _MOST_GLANCED * max(2, self.num_heads) * model.config.hidden_size
+            self._glance_normed = torch.empty(model.team.max_threads, size)
+        self._starts[: num_rows + 1] = row_starts
+        self._tell_room()
+        step["row_starts"] = self._starts.ctypes.data
+        step["token_ids"] = token_ids.data_ptr()
+        step["embedding"] = model.decoder.embedding.data_ptr()
+        step["stops"] = self._stops.ctypes.data
+        step["num_stops"] = self._stops.size
+        step["chosen"] = self._chosen.ctypes.data
+        step["said"] = self._said.ctypes.data
+        step["looking"] = self._looking.data_ptr()
+        step["looking_normed"] = self._glance_normed.data_ptr()
+        step["ahead_logits"] = self._glanced_logits.data_ptr()
+        return num_rows
+
+    def seen(self) -> Seen | None:
+        """What was seen in the same go as the last step, once; None where nothing was."""
+        num_rows, self._num_glanced, self._model.glance = self._num_glanced, 0, None
+        if not num_rows or self._said[0] < 0:
+            return None
+        said: npt.NDArray[Any] = self._said[: 2 * num_rows * self.num_heads].reshape(2, num_rows, self.num_heads).copy()
+        self._said[0] = -1
+        return Seen(self._chosen[:num_rows].tolist(), said[0], said[1])
+
+    def _tell_room(self) -> None:
+        """Where heads put what they compute."""
+        step = self._model.step
+        step["embedded"] = self._embedded.data_ptr()
+        step["ahead_gated"] = self._gated.data_ptr()
+        step["ahead_states"] = self._states.data_ptr()
 
 
 def _in_int8(weight: torch.Tensor) -> KeptWeight:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.compiled.ahead import run_ahead
+from engine.compiled.ahead import look_along, run_ahead
 from engine.compiled.arithmetic import integers, normalise
 from engine.compiled.compiler import compiled
 from engine.compiled.decoding import PHASES_PER_LAYER, logits_phase, run_layers
@@ -32,6 +32,8 @@ def _part(model, layers, step, tickets, thread):
             normalise(step.residual, step.norm, normed, step.num_tokens, model.hidden_size, model.epsilon)
             behind = tickets + PHASE_BYTES * PHASES_PER_LAYER * layers.size
             logits_phase(model.head, normed, step.num_tokens, step.logits, behind)
+            if step.num_looking != 0:
+                look_along(model, step, normed, behind + PHASE_BYTES, thread)
     elif step.work == LOGITS_WORK:
         logits_phase(model.head, step.hidden, step.num_tokens, step.logits, tickets)
     elif step.work == PROMPTS_WORK:

@@ -101,6 +101,17 @@ STEP = np.dtype(
         ("norm", np.int64),
         ("hidden", np.int64),
         ("logits", np.int64),
+        ("num_looking", np.int64),
+        ("row_starts", np.int64),
+        ("token_ids", np.int64),
+        ("embedding", np.int64),
+        ("stops", np.int64),
+        ("num_stops", np.int64),
+        ("chosen", np.int64),
+        ("said", np.int64),
+        ("looking", np.int64),
+        ("looking_normed", np.int64),
+        ("ahead_logits", np.int64),
         ("embedded", np.int64),
         ("ahead_gated", np.int64),
         ("ahead_states", np.int64),
@@ -130,6 +141,12 @@ LAYERS_WORK, all layers of a step: `rotations` are cosine and sine in turn, [tok
 hold a part for each thread, the latter `scratch_size` numbers; `hidden` is where the normed result goes, `logits` its
 logits, unless that is 0. LOGITS_WORK: the logits of `hidden`. AHEAD_WORK: the logits [tokens, heads, vocabulary] of the
 tokens behind those that were chosen, whose embeddings are `embedded`.
+
+Where `num_looking` is not 0, LAYERS_WORK asks the heads in the same go, behind so many rows that begin at `row_starts`
+and whose tokens, drafts among them, all have logits. `chosen` becomes the likeliest token behind each row's right
+drafts and `said` [2, rows, heads] the tokens and kinds that heads see behind it; -1 where nobody is asked, for all that is
+chosen is among the `stops` or one is no number. `looking` [rows, hidden], `looking_normed` with a part for each thread,
+`embedded` and `ahead_logits` are room for it.
 
 PROMPTS_WORK, all layers of a step's prompts, whose tokens stand as before: `panels` are up to 64 neighbouring tokens of
 one row: first token, number, row, how many lanes are computed. Residual, queries with keys and values, and rotations

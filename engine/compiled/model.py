@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -36,11 +36,19 @@ _EVEN_SHARES = 8
 """A row that is no more than one of so many leaves threads even shares of the rows."""
 _GROUP = 8
 """Most tokens of a row that attend together."""
-_NUM_LAYERS_FIELDS = (STEP.names or ()).index("logits") + 1
+_NUM_LAYERS_FIELDS = (STEP.names or ()).index("num_looking") + 1
 
 
 class NotCompilable(ValueError):
     """A model that has something which compiled steps do not know; the message says what."""
+
+
+class Glance(Protocol):
+    """Looks ahead in the same go as a step."""
+
+    def open(self, token_ids: torch.Tensor, row_starts: list[int]) -> int:
+        """Say in the step's record what is looked at; behind how many rows, 0: none."""
+        ...
 
 
 class CompiledModel:
@@ -67,7 +75,7 @@ class CompiledModel:
         self.has_head = traits.logit_softcap is None and self.shape["head"]["packed"][0] != 0
         self.step = np.zeros(1, dtype=STEP)
         self._fields = self.step.view(np.int64)
-        num_tickets = PHASE_BYTES // 8 * max(AHEAD_PHASES, PHASES_PER_LAYER * len(layers) + 1)
+        num_tickets = PHASE_BYTES // 8 * (PHASES_PER_LAYER * len(layers) + 1 + AHEAD_PHASES)
         self.team = StepTeam(self.shape, self._layers, self.step, aligned_integers(num_tickets))
         self._buffers = self._make_buffers()
         self._scratch = torch.empty(0)
@@ -85,6 +93,8 @@ class CompiledModel:
         self._suits = False
         # Hidden states of the last step, and the logits that were computed with them.
         self._told: tuple[torch.Tensor, torch.Tensor] | None = None
+        self.glance: Glance | None = None
+        """Who is to look ahead in the same go as a step whose tokens are all sampled."""
         backend.head_major = kv_dtype
 
     def resize(self, num_threads: int) -> None:
@@ -187,6 +197,7 @@ class CompiledModel:
             self._norm,
             hidden.data_ptr(),
             0 if self._told is None else self._told[1].data_ptr(),
+            0 if self._told is None or self.glance is None else self.glance.open(token_ids, context.query_starts),
         )
         self.team.run()
 

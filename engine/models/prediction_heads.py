@@ -7,10 +7,12 @@ are told which token was chosen, which a hidden state alone does not know.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+import numpy.typing as npt
 import torch
 from safetensors import SafetensorError, safe_open
 from torch.nn import functional
@@ -32,6 +34,31 @@ class LooksAhead(Protocol):
     def look_ahead(self, hidden: torch.Tensor, token_ids: torch.Tensor) -> torch.Tensor:
         """float32 [N, heads, vocab]: logits of the tokens behind token_ids int64 [N], each of which was chosen from the
         final hidden state beside it, [N, hidden]."""
+        ...
+
+
+class Seen(NamedTuple):
+    """What heads saw in the same go as a step."""
+
+    chosen: list[int]
+    """The likeliest token behind each row's right drafts."""
+    tokens: npt.NDArray[Any]
+    """int64 [rows, heads]: what comes behind that."""
+    kinds: npt.NDArray[Any]
+    """int64 [rows, heads]: the head, and how sure it is."""
+
+
+@runtime_checkable
+class Glances(Protocol):
+    """Heads that can look ahead in the same go as a step of rows that choose their likeliest tokens."""
+
+    def glance(self, num_rows: int, stop_token_ids: Sequence[int]) -> bool:
+        """Do so in the next step if it has so many rows, unless all of them choose one of these tokens; whether that
+        is possible. 0 rows: in no step."""
+        ...
+
+    def seen(self) -> Seen | None:
+        """What was seen, once; None where nothing was."""
         ...
 
 

@@ -13,7 +13,8 @@ import torch
 from engine.compiled import likely
 from engine.core.hidden_states import Chosen, HiddenStates
 from engine.core.sequence import Sequence
-from engine.models.prediction_heads import LooksAhead
+from engine.models.prediction_heads import Glances, LooksAhead
+from engine.sampling.greedy import is_greedy
 from engine.speculation.guess import first_by_heads
 
 
@@ -32,6 +33,7 @@ class Outlook:
     def __init__(self, heads: LooksAhead, states: HiddenStates, clock: Callable[[], float]) -> None:
         likely.prepare()
         self._heads = heads
+        self._glances = heads if isinstance(heads, Glances) else None
         self._states = states
         self._clock = clock
         states.on_kept = self._look
@@ -86,9 +88,23 @@ class Outlook:
                 return False
         return True
 
+    def glance(self, seqs: SequenceOf[Sequence]) -> bool:
+        """Look ahead in the same go as the next step, which is one of these rows; whether that is possible."""
+        if self._glances is None:
+            return False
+        stops = seqs[0].params.stop_token_ids
+        for seq in seqs:
+            if seq.grammar is not None or not is_greedy(seq.params) or seq.params.stop_token_ids != stops:
+                return False
+        return self._glances.glance(len(seqs), stops)
+
     def _look(self) -> None:
         """A step has just ended."""
         self._found = None
+        seen = None if self._glances is None else self._glances.seen()
+        if seen is not None and seen.chosen == _newest(self._states.chosen()):
+            self._found = Ahead(seen.tokens, seen.kinds)
+            return
         if self.is_promising is None:
             return
         chosen = self._states.chosen()

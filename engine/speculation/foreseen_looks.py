@@ -36,6 +36,10 @@ class ForeseenLooks:
     def foresee(self, sort: SortOfStep) -> bool:
         """Heads will be asked behind a step of this sort, as far as can be told; whether to do it at once."""
         self._foreseen = sort
+        return self.are_used(sort)
+
+    def are_used(self, sort: SortOfStep) -> bool:
+        """Whether heads mostly are asked behind steps of a sort."""
         return self._shares.get(sort, _PRIOR) >= _LEAST_USED
 
     def asked(self) -> None:

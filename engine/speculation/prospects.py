@@ -41,7 +41,7 @@ _HOPE_FOR = 256
 """Steps until that is worked out anew."""
 _QUIET_STEPS = 4
 """For which it holds that the like of some rows was looked at in vain: to find that out takes hundredths of a step."""
-_FEWEST_TOKENS = 2
+FEWEST_TOKENS = 2
 """Expected yet where it is worth looking for drafts: a last one is sampled anyway."""
 
 
@@ -140,6 +140,10 @@ class Prospects:
         is_first = any(not seq.num_output_tokens for seq, _ in chosen)
         return self.looks.foresee(SortOfStep(num_rows.bit_length(), is_first, is_near_end))
 
+    def are_looks_used(self, num_rows: int) -> bool:
+        """Whether behind a decode step of so many rows another one mostly follows that heads are asked about."""
+        return self.looks.are_used(SortOfStep(num_rows.bit_length(), is_first=False, is_near_end=False))
+
     def asked_in_vain(self, seqs: SequenceOf[Sequence]) -> None:
         """Heads were asked about the next step of these rows, which has no drafts."""
         self._in_vain = seqs[0].seq_id, len(seqs)
@@ -211,7 +215,7 @@ class Prospects:
     def _num_worth_drafting(self, seq: Sequence, num_rows: int) -> float:
         """Tokens a sequence is expected to say yet; 0 where they are too few, or its like was looked at in vain."""
         num_tokens = self.num_expected(seq)
-        if num_tokens < _FEWEST_TOKENS or not self.kinds.allows(first_token(seq), num_rows):
+        if num_tokens < FEWEST_TOKENS or not self.kinds.allows(first_token(seq), num_rows):
             return 0.0
         return num_tokens
 
@@ -219,7 +223,7 @@ class Prospects:
         """The same behind tokens that a step has just chosen."""
         first = self._first_of(seq, token_ids)
         num_tokens = self._num_left(seq, first, len(token_ids))
-        return num_tokens if num_tokens >= _FEWEST_TOKENS and self.kinds.is_open(first, num_rows) else 0.0
+        return num_tokens if num_tokens >= FEWEST_TOKENS and self.kinds.is_open(first, num_rows) else 0.0
 
     @staticmethod
     def _first_of(seq: Sequence, token_ids: SequenceOf[int]) -> int:

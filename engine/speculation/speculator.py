@@ -13,7 +13,7 @@ from engine.core.sequence import Sequence
 from engine.speculation.ahead import Ahead, Outlook
 from engine.speculation.lookup import Found, Lookup, Place
 from engine.speculation.model_drafting import DraftModel, ModelDrafting
-from engine.speculation.prospects import FEW_TOKENS, MIN_GAIN, Prospect, Prospects, Source, first_token
+from engine.speculation.prospects import FEW_TOKENS, FEWEST_TOKENS, MIN_GAIN, Prospect, Prospects, Source, first_token
 from engine.speculation.step_cost import StepCosts
 from engine.speculation.track_record import TrackRecord
 from engine.speculation.walk_choice import WalkChoice, Walked
@@ -126,8 +126,21 @@ class Speculator:
         drafts = self._choose(step, requests, budget)
         if step.with_heads and not any(drafts):
             self._prospects.asked_in_vain([request.seq for request in requests])
+        if self._outlook is not None and step.prospect.may_look_ahead:
+            self._glance(step, self._outlook, [request.seq for request in requests], drafts)
         step.drafting_s += self._clock() - started_at
         return drafts
+
+    def _glance(
+        self, step: _Step, outlook: Outlook, seqs: SequenceOf[Sequence], drafts: SequenceOf[tuple[int, ...]]
+    ) -> None:
+        """Have heads look ahead within this step where some answer most likely goes on behind it."""
+        if not self._prospects.are_looks_used(len(seqs)):
+            return
+        for num_expected, of_row in zip(step.prospect.expected, drafts, strict=True):
+            if num_expected - len(of_row) - 1 >= FEWEST_TOKENS:
+                outlook.glance(seqs)
+                return
 
     def observe(self, batch: ScheduledBatch, results: SequenceOf[RowResult], seconds: float) -> None:
         """Learn from a step that took `seconds`, drafting included; next to nothing where nothing was thought."""

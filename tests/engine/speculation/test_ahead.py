@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence as SequenceOf
 from dataclasses import replace
 
 import msgspec
+import numpy as np
 import pytest
 import torch
 
@@ -12,6 +14,7 @@ from engine.core.batch import RowResult, ScheduledRow
 from engine.core.hidden_states import HiddenStates
 from engine.core.sequence import Sequence
 from engine.messages import Add, SamplingParams
+from engine.models.prediction_heads import Seen
 from engine.speculation.ahead import Outlook
 
 END = 9
@@ -38,10 +41,10 @@ def sequence(seq_id: int) -> Sequence:
     return Sequence.from_add(add, arrival_index=0, received_at=0.0)
 
 
-def looked_ahead(seqs: list[Sequence], token_id: int) -> Outlook:
+def looked_ahead(seqs: list[Sequence], heads: int | Heads) -> Outlook:
     """Of a step that just ended, in which each of these sequences said something."""
     states = HiddenStates()
-    outlook = Outlook(Heads(token_id), states, lambda: 0.0)
+    outlook = Outlook(Heads(heads) if isinstance(heads, int) else heads, states, lambda: 0.0)
     outlook.is_promising = lambda chosen: True
     rows = [ScheduledRow(seq, seq.num_tokens - 1, 1, samples=True) for seq in seqs]
     states.keep(torch.zeros(len(seqs), 4), rows, [RowResult([5]) for _ in seqs])
@@ -71,3 +74,43 @@ def test_of_other_rows_than_the_last_step_s_nothing_is_known() -> None:
     assert not outlook.says_end([one, other], [True, True], lambda kind: 1.0)
     assert not outlook.says_end([other], [True], lambda kind: 1.0)
     assert outlook.says_end([one], [True], lambda kind: 1.0)
+
+
+class GlancingHeads(Heads):
+    """That looked behind a step already."""
+
+    def __init__(self, chosen: list[int]) -> None:
+        super().__init__(token_id=7)
+        self._seen: Seen | None = Seen(chosen, np.array([[3]] * len(chosen)), np.array([[4]] * len(chosen)))
+        self.glances: list[tuple[int, tuple[int, ...]]] = []
+
+    def glance(self, num_rows: int, stop_token_ids: SequenceOf[int]) -> bool:
+        self.glances.append((num_rows, tuple(stop_token_ids)))
+        return True
+
+    def seen(self) -> Seen | None:
+        return self._seen
+
+
+@pytest.mark.parametrize(("chosen", "expected"), [(5, 3), (6, 7)])
+def test_what_was_seen_in_the_same_go_counts_if_the_step_chose_what_they_looked_behind(
+    chosen: int, expected: int
+) -> None:
+    heads = GlancingHeads([chosen, 5])
+    seqs = [sequence(1), sequence(2)]
+    found = looked_ahead(seqs, heads).say(seqs, [False, False])
+    assert found is not None
+    assert found.tokens.tolist() == [[expected], [expected]]
+
+
+def test_heads_glance_only_where_all_rows_take_the_likeliest_token_and_end_alike() -> None:
+    heads = GlancingHeads([5])
+    outlook = Outlook(heads, HiddenStates(), lambda: 0.0)
+    plain, other, drawn = sequence(1), sequence(2), sequence(3)
+    assert outlook.glance([plain, other])
+    assert heads.glances == [(2, (END,))]
+    drawn.params = msgspec.structs.replace(drawn.params, temperature=1.0)
+    other.params = msgspec.structs.replace(other.params, stop_token_ids=())
+    assert not outlook.glance([plain, drawn])
+    assert not outlook.glance([plain, other])
+    assert not Outlook(Heads(7), HiddenStates(), lambda: 0.0).glance([plain])

@@ -260,11 +260,16 @@ class Heads:
     def __init__(self, offset: int) -> None:
         self.offset = offset
         self.num_asked = 0
+        self.num_glances = 0
         self.is_promising: Callable[[Chosen], bool] | None = None
         self.sees_end = False
 
     def take_spent_s(self) -> float:
         return 0.0
+
+    def glance(self, seqs: SequenceOf[Sequence]) -> bool:
+        self.num_glances += 1
+        return True
 
     def says_end(
         self, seqs: SequenceOf[Sequence], are_near_end: SequenceOf[bool], chance: Callable[[int], float]
@@ -294,9 +299,20 @@ def world_with_heads(offset: int, fixed: float = 0.1, each: float = 0.1) -> tupl
 
 
 def test_heads_that_are_right_make_a_text_faster_that_never_repeats() -> None:
-    found, _ = world_with_heads(offset=1)
+    found, heads = world_with_heads(offset=1)
     found.say(list(range(100, 700)))
     assert found.seconds < 0.45 * 600
+    # Most steps have the heads look behind them in the same go.
+    assert heads.num_glances > 0.8 * heads.num_asked
+
+
+def test_heads_do_not_look_behind_a_step_that_most_likely_ends_the_answer() -> None:
+    found, heads = world_with_heads(offset=1)
+    for _ in range(20):
+        found.answer(50, [51, 52])
+    heads.num_glances = heads.num_asked = 0
+    found.answer(50, [51, 52])
+    assert heads.num_glances < max(1, heads.num_asked)
 
 
 def test_where_heads_see_the_end_no_step_is_thought_about() -> None:
