@@ -145,8 +145,8 @@ tokens behind those that were chosen, whose embeddings are `embedded`.
 Where `num_looking` is not 0, LAYERS_WORK asks the heads in the same go, behind so many rows that begin at `row_starts`
 and whose tokens, drafts among them, all have logits. `chosen` becomes the likeliest token behind each row's right
 drafts and `said` [2, rows, heads] the tokens and kinds that heads see behind it; -1 where nobody is asked, for all
-that is chosen is among the `stops` or one is no number. `looking` [rows, hidden], `looking_normed` with a part for each thread,
-`embedded` and `ahead_logits` are room for it.
+that is chosen is among the `stops` or one is no number. `looking` [rows, hidden], `looking_normed` with a
+part for each thread, `embedded` and `ahead_logits` are room for it.
 
 PROMPTS_WORK, all layers of a step's prompts, whose tokens stand as before: `panels` are up to 64 neighbouring tokens of
 one row: first token, number, row, how many lanes are computed. Residual, queries with keys and values, and rotations
