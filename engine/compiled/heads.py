@@ -83,6 +83,7 @@ class CompiledHeads:
         is_possible = 0 < num_rows <= min(_MOST_GLANCED, self._max_tokens)
         self._num_glanced = num_rows if is_possible else 0
         self._model.glance = self if is_possible else None
+        self._said[0] = -1
         if is_possible and tuple(stop_token_ids) != tuple(self._stops):
             self._stops = np.array(stop_token_ids, dtype=np.int64)
         return is_possible
@@ -90,7 +91,6 @@ class CompiledHeads:
     def open(self, token_ids: torch.Tensor, row_starts: list[int]) -> int:
         """Say in the step's record what is looked at; behind how many rows, 0: none."""
         num_rows, model, step = len(row_starts) - 1, self._model, self._model.step
-        self._said[0] = -1
         if num_rows != self._num_glanced:
             return 0
         if self._glance_normed.shape[0] < model.team.max_threads:
