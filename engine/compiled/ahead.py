@@ -5,7 +5,7 @@ from __future__ import annotations
 from engine.compiled.arithmetic import add_scaled, copy, floats, integers, normalise, project
 from engine.compiled.compiler import compiled
 from engine.compiled.decoding import gate_phase, logits_phase
-from engine.compiled.likely import SURENESSES, largest, likeliest_of
+from engine.compiled.likely import largest, likeliest
 from engine.compiled.tickets import CHUNK, PHASE_BYTES, chunks, finish, take, wait
 
 AHEAD_PHASES = 3
@@ -110,9 +110,6 @@ def look_along(model, step, normed, tickets, thread):
     scratch = step.scratch + 4 * thread * step.scratch_size
     _look(model, step, step.looking, num_rows, step.ahead_logits, own, scratch, tickets)
     if thread == 0:
-        said = integers(step.said, 2 * num_rows * num_heads)
-        vocabulary = model.head.num_outputs
-        for place in range(num_rows * num_heads):
-            token, sureness = likeliest_of(floats(step.ahead_logits + 4 * place * vocabulary, vocabulary))
-            said[place] = token
-            said[num_rows * num_heads + place] = SURENESSES * (place % num_heads) + sureness
+        said = integers(step.said, 2 * num_rows * num_heads).reshape((2, num_rows, num_heads))
+        shape = num_rows, num_heads, model.head.num_outputs
+        likeliest(floats(step.ahead_logits, shape[0] * shape[1] * shape[2]).reshape(shape), said[0], said[1])

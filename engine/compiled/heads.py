@@ -58,6 +58,18 @@ class CompiledHeads:
         self._glanced_logits = torch.empty(_MOST_GLANCED * self.num_heads, model.config.vocab_size)
         self._glance_normed = torch.empty(0)
         self._num_glanced = 0
+        model.glance = self
+        step = model.step
+        # What never moves is told once.
+        step["embedded"] = self._embedded.data_ptr()
+        step["ahead_gated"] = self._gated.data_ptr()
+        step["ahead_states"] = self._states.data_ptr()
+        step["row_starts"] = self._starts.ctypes.data
+        step["embedding"] = model.decoder.embedding.data_ptr()
+        step["chosen"] = self._chosen.ctypes.data
+        step["said"] = self._said.ctypes.data
+        step["looking"] = self._looking.data_ptr()
+        step["ahead_logits"] = self._glanced_logits.data_ptr()
 
     def look_ahead(self, hidden: torch.Tensor, token_ids: torch.Tensor) -> torch.Tensor:
         """float32 [N, heads, vocab] of hidden states [N, hidden] and token_ids int64 [N]."""
@@ -69,7 +81,6 @@ class CompiledHeads:
         model.make_room()
         logits = torch.empty(num_tokens, self.num_heads, model.config.vocab_size)
         step = model.step
-        self._tell_room()
         step["work"] = AHEAD_WORK
         step["num_tokens"] = num_tokens
         step["hidden"] = hidden.data_ptr()
@@ -82,7 +93,6 @@ class CompiledHeads:
         unless all of these end their answers; whether that is possible. 0 rows: of no step."""
         is_possible = 0 < num_rows <= min(_MOST_GLANCED, self._max_tokens)
         self._num_glanced = num_rows if is_possible else 0
-        self._model.glance = self if is_possible else None
         self._said[0] = -1
         if is_possible and tuple(stop_token_ids) != tuple(self._stops):
             self._stops = np.array(stop_token_ids, dtype=np.int64)
@@ -97,34 +107,20 @@ class CompiledHeads:
             size = _MOST_GLANCED * max(2, self.num_heads) * model.config.hidden_size
             self._glance_normed = torch.empty(model.team.max_threads, size)
         self._starts[: num_rows + 1] = row_starts
-        self._tell_room()
-        step["row_starts"] = self._starts.ctypes.data
         step["token_ids"] = token_ids.data_ptr()
-        step["embedding"] = model.decoder.embedding.data_ptr()
         step["stops"] = self._stops.ctypes.data
         step["num_stops"] = self._stops.size
-        step["chosen"] = self._chosen.ctypes.data
-        step["said"] = self._said.ctypes.data
-        step["looking"] = self._looking.data_ptr()
         step["looking_normed"] = self._glance_normed.data_ptr()
-        step["ahead_logits"] = self._glanced_logits.data_ptr()
         return num_rows
 
     def seen(self) -> Seen | None:
         """What was seen in the same go as the last step, once; None where nothing was."""
-        num_rows, self._num_glanced, self._model.glance = self._num_glanced, 0, None
+        num_rows, self._num_glanced = self._num_glanced, 0
         if not num_rows or self._said[0] < 0:
             return None
         said: npt.NDArray[Any] = self._said[: 2 * num_rows * self.num_heads].reshape(2, num_rows, self.num_heads).copy()
         self._said[0] = -1
         return Seen(self._chosen[:num_rows].tolist(), said[0], said[1])
-
-    def _tell_room(self) -> None:
-        """Where heads put what they compute."""
-        step = self._model.step
-        step["embedded"] = self._embedded.data_ptr()
-        step["ahead_gated"] = self._gated.data_ptr()
-        step["ahead_states"] = self._states.data_ptr()
 
 
 def _in_int8(weight: torch.Tensor) -> KeptWeight:

@@ -33,20 +33,6 @@ def largest(logits: Any) -> int:
 
 
 @compiled
-def likeliest_of(logits: Any) -> tuple[int, int]:
-    """The likeliest token of a row of logits, -1 where they are no numbers, and which of SURENESSES it is."""
-    token = largest(logits)
-    doubt = np.float32(1.0)
-    if token >= 0:
-        doubt -= _share(logits, logits[token])
-    sureness = 0
-    while sureness < SURENESSES - 1 and doubt <= np.float32(0.5):
-        doubt *= np.float32(2.0)
-        sureness += 1
-    return token, sureness
-
-
-@compiled
 def likeliest(logits: Any, tokens: Any, kinds: Any) -> None:
     """Of float32 logits [N, heads, vocab] into `tokens` and `kinds` [N, heads]: SURENESSES kinds for each head.
 
@@ -54,7 +40,15 @@ def likeliest(logits: Any, tokens: Any, kinds: Any) -> None:
     """
     for row in range(logits.shape[0]):
         for head in range(logits.shape[1]):
-            token, sureness = likeliest_of(logits[row, head])
+            of_head = logits[row, head]
+            token = largest(of_head)
+            doubt = np.float32(1.0)
+            if token >= 0:
+                doubt -= _share(of_head, of_head[token])
+            sureness = 0
+            while sureness < SURENESSES - 1 and doubt <= np.float32(0.5):
+                doubt *= np.float32(2.0)
+                sureness += 1
             tokens[row, head] = token
             kinds[row, head] = SURENESSES * head + sureness
 
