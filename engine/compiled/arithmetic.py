@@ -20,20 +20,31 @@ from engine.compiled.intrinsics import (
 from engine.compiled.layout import LINE
 from engine.compiled.tiles import (
     LANES,
-    MOST_ROWS,
+    PRODUCTS,
+    SCORES,
+    WIDE,
     byte_product_1,
     byte_product_2,
+    byte_product_4,
     byte_product_part,
     half_product_1,
     half_product_2,
+    half_product_4,
     half_product_part,
+    half_score_1,
+    half_score_2,
     half_sum_1,
     half_sum_2,
+    half_sum_4,
     product_1,
     product_2,
+    product_4,
     product_part,
+    score_1,
+    score_2,
     sum_1,
     sum_2,
+    sum_4,
 )
 
 _LOG2_E = np.float32(exponential.LOG2_E)
@@ -42,6 +53,7 @@ _LOWEST, _HIGHEST = np.float32(exponential.LOWEST), np.float32(exponential.HIGHE
 _TERMS = tuple(np.float32(term) for term in exponential.TERMS)
 _ONE = np.float32(1.0)
 _HALF = np.float32(0.5)
+_MOST_ROWS, _WIDE_ROWS, _MOST_QUERIES = PRODUCTS.most_rows, WIDE.most_rows, SCORES.most_rows
 
 
 @compiled
@@ -78,6 +90,17 @@ def exp(x):
 
 
 @compiled
+def _four_vectors(packed, weight_bytes, inputs, num_rows, size, out, out_bytes):
+    step, group = LANES * weight_bytes, LANES * weight_bytes * size
+    if weight_bytes == 4:
+        product_4(packed, step, group, inputs, 4 * size, size, out, out_bytes, num_rows, 0)
+    elif weight_bytes == 2:
+        half_product_4(packed, step, group, inputs, 4 * size, size, out, out_bytes, num_rows, 0)
+    else:
+        byte_product_4(packed, step, group, inputs, 4 * size, size, out, out_bytes, num_rows, 0)
+
+
+@compiled
 def _two_vectors(packed, weight_bytes, inputs, num_rows, size, out, out_bytes):
     step, group = LANES * weight_bytes, LANES * weight_bytes * size
     if weight_bytes == 4:
@@ -111,9 +134,9 @@ def _part_of_a_vector(packed, weight_bytes, inputs, num_rows, size, out, out_byt
 
 
 @compiled
-def together(num_rows):
+def together(num_rows, most_rows):
     """How many of so many rows share a tile: as many as fit, but evenly."""
-    num_tiles = (num_rows + MOST_ROWS - 1) // MOST_ROWS
+    num_tiles = (num_rows + most_rows - 1) // most_rows
     return (num_rows + num_tiles - 1) // num_tiles
 
 
@@ -128,18 +151,21 @@ def multiply(packed, weight_bytes, first, num_outputs, inputs, num_rows, size, o
     output = 0
     while output < num_outputs:
         left = num_outputs - output
+        is_wide = num_rows <= _WIDE_ROWS and left >= 4 * LANES
         row = 0
         while row < num_rows:
-            count = together(num_rows - row)
+            count = together(num_rows - row, _MOST_ROWS)
             of_rows, found = inputs + 4 * row * size, out + 4 * (row * out_stride + output)
-            if left >= 2 * LANES:
+            if is_wide:
+                _four_vectors(of_outputs, weight_bytes, of_rows, count, size, found, 4 * out_stride)
+            elif left >= 2 * LANES:
                 _two_vectors(of_outputs, weight_bytes, of_rows, count, size, found, 4 * out_stride)
             elif left >= LANES:
                 _one_vector(of_outputs, weight_bytes, of_rows, count, size, found, 4 * out_stride)
             else:
                 _part_of_a_vector(of_outputs, weight_bytes, of_rows, count, size, found, 4 * out_stride, left)
             row += count
-        width = 2 * LANES if left >= 2 * LANES else LANES
+        width = 4 * LANES if is_wide else 2 * LANES if left >= 2 * LANES else LANES
         of_outputs += weight_bytes * width * size
         output += width
 
@@ -265,15 +291,21 @@ def weigh(weights, weight_stride, num_rows, values, kv_bytes, num_values, out, s
 
     `size`: a multiple of LANES, which is also the stride of `out`.
     """
+    step, vector = kv_bytes * size, 4 * LANES
     row = 0
     while row < num_rows:
-        count = together(num_rows - row)
+        count = together(num_rows - row, _MOST_ROWS)
         of_rows, found = weights + 4 * row * weight_stride, out + 4 * row * size
-        step, vector = kv_bytes * size, 4 * LANES
         column = 0
         while column < size:
             part, target = values + 4 * column, found + 4 * column
-            if size - column >= 2 * LANES:
+            if count <= _WIDE_ROWS and size - column >= 4 * LANES:
+                if kv_bytes == 4:
+                    sum_4(part, step, vector, of_rows, 4 * weight_stride, num_values, target, 4 * size, count, 0)
+                else:
+                    half_sum_4(part, step, vector, of_rows, 4 * weight_stride, num_values, target, 4 * size, count, 0)
+                column += 4 * LANES
+            elif size - column >= 2 * LANES:
                 if kv_bytes == 4:
                     sum_2(part, step, vector, of_rows, 4 * weight_stride, num_values, target, 4 * size, count, 0)
                 else:
@@ -294,12 +326,12 @@ def score_two(keys, step, vector, kv_bytes, queries, num_queries, size, out, out
     by feature, `step` bytes apart, in bfloat16 two features in pairs."""
     query = 0
     while query < num_queries:
-        count = together(num_queries - query)
+        count = together(num_queries - query, _MOST_QUERIES)
         of_queries, found = queries + 4 * query * size, out + 4 * query * out_stride
         if kv_bytes == 4:
-            product_2(keys, step, vector, of_queries, 4 * size, size, found, 4 * out_stride, count, 0)
+            score_2(keys, step, vector, of_queries, 4 * size, size, found, 4 * out_stride, count, 0)
         else:
-            half_product_2(keys, step, vector, of_queries, 4 * size, size, found, 4 * out_stride, count, 0)
+            half_score_2(keys, step, vector, of_queries, 4 * size, size, found, 4 * out_stride, count, 0)
         query += count
 
 
@@ -308,10 +340,10 @@ def score_one(keys, step, kv_bytes, queries, num_queries, size, out, out_stride)
     """The same of one vector."""
     query = 0
     while query < num_queries:
-        count = together(num_queries - query)
+        count = together(num_queries - query, _MOST_QUERIES)
         of_queries, found = queries + 4 * query * size, out + 4 * query * out_stride
         if kv_bytes == 4:
-            product_1(keys, step, 0, of_queries, 4 * size, size, found, 4 * out_stride, count, 0)
+            score_1(keys, step, 0, of_queries, 4 * size, size, found, 4 * out_stride, count, 0)
         else:
-            half_product_1(keys, step, 0, of_queries, 4 * size, size, found, 4 * out_stride, count, 0)
+            half_score_1(keys, step, 0, of_queries, 4 * size, size, found, 4 * out_stride, count, 0)
         query += count

@@ -7,7 +7,8 @@ gets the same numbers alone, in a batch and among drafts. No sum is ever made ac
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from functools import cache, reduce
+from typing import Any, Literal, NamedTuple
 
 import llvmlite.binding
 from llvmlite import ir
@@ -33,12 +34,27 @@ LANES = _lanes()
 """Sizes of inputs have to be multiples of it."""
 
 
-MOST_ROWS = 6 if LANES > 8 else 3
-"""That share a tile: with two vectors of outputs and two sums for each, as many as there are registers for."""
+class Registers(NamedTuple):
+    """How the sums of a tile of two vectors of outputs share registers: enough of them that no product waits for the
+    one before, few enough that none goes to memory."""
+
+    num_sums: int
+    """For each output, over every so manyth input; they are added up behind the last."""
+    most_rows: int
 
 
+# With 32 registers there is room for two sums each. With 16, two sums leave it for two rows; a third had its weights
+# written to memory and back, at half the speed.
+PRODUCTS = Registers(num_sums=2, most_rows=6) if LANES > 8 else Registers(num_sums=1, most_rows=5)
+SCORES = PRODUCTS if LANES > 8 else Registers(num_sums=2, most_rows=2)
+"""Queries are two at least as a rule, and a head has few numbers to sum: what counts is how soon a sum is there."""
+WIDE = Registers(num_sums=PRODUCTS.num_sums, most_rows=2)
+"""Of four vectors of outputs: so few rows would leave the processor waiting for the sums of two."""
+
+
+@cache
 def _product_tile(
-    num_vectors: int, kind: WeightKind, *, is_added: bool = False, is_cut: bool = False
+    num_vectors: int, kind: WeightKind, registers: Registers, *, is_added: bool = False, is_cut: bool = False
 ) -> Callable[..., None]:
     """An intrinsic for tiles of that many vectors of outputs; `is_added`: to what is there, `is_cut`: see below."""
 
@@ -56,7 +72,7 @@ def _product_tile(
         num_rows: Any,
         num_outputs: Any,
     ) -> Any:
-        """out[row, output] = Σ inputs[row, i] * factors[i, output] of up to MOST_ROWS rows.
+        """out[row, output] = Σ inputs[row, i] * factors[i, output] of up to `registers.most_rows` rows.
 
         By addresses, and how many bytes lie between neighbours: to the factors of the next input `step_bytes`, to their
         next vector `vector_bytes`. `count`: of inputs, an even number. Factors in bfloat16 stand in pairs: those of two
@@ -65,7 +81,7 @@ def _product_tile(
         """
 
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            _ProductTile(builder, num_vectors, kind, is_added=is_added, is_cut=is_cut).build(*arguments)
+            _ProductTile(builder, num_vectors, kind, registers, is_added=is_added, is_cut=is_cut).build(*arguments)
             return context.get_dummy_value()
 
         return types.void(*(types.intp,) * 10), generate
@@ -210,12 +226,16 @@ class Tile:
 
 
 class _ProductTile(Tile):
-    """For each number of rows a loop over the inputs, two at a time into sums of their own."""
+    """For each number of rows a loop over the inputs, two at a time."""
 
-    def __init__(self, builder: Any, num_vectors: int, kind: WeightKind, *, is_added: bool, is_cut: bool) -> None:
+    def __init__(
+        self, builder: Any, num_vectors: int, kind: WeightKind, registers: Registers, *, is_added: bool, is_cut: bool
+    ) -> None:
         super().__init__(builder)
         self._num_vectors = num_vectors
         self._kind = kind
+        self._num_sums = registers.num_sums
+        self._most_rows = registers.most_rows
         self._is_added = is_added
         self._is_cut = is_cut
 
@@ -223,11 +243,11 @@ class _ProductTile(Tile):
         """Emit a loop for each number of rows, and the choice among them."""
         *place, num_rows, num_outputs = arguments
         builder = self._builder
-        blocks = [builder.append_basic_block(f"rows_{count}") for count in range(1, MOST_ROWS + 1)]
+        blocks = [builder.append_basic_block(f"rows_{count}") for count in range(1, self._most_rows + 1)]
         behind = builder.append_basic_block("tiled_rows")
         chosen = builder.switch(num_rows, blocks[-1])
         for count, block in enumerate(blocks, 1):
-            if count < MOST_ROWS:
+            if count < self._most_rows:
                 chosen.add_case(ir.Constant(num_rows.type, count), block)
             builder.position_at_end(block)
             self._build_rows(count, num_outputs, *place)
@@ -268,35 +288,40 @@ class _ProductTile(Tile):
                 for row, address in enumerate(input_rows):
                     of_row = self._broadcast(self._load(builder.add(address, at), ir.FloatType()))
                     for vector, factor in enumerate(found):
-                        into = part * len(targets) + row * self._num_vectors + vector
+                        into = part % self._num_sums * len(targets) + row * self._num_vectors + vector
                         added[into] = self._fma(of_row, factor, added[into])
             return added
 
         zeros = [self._zero()] * len(targets)
         first = [self._load(address, self._vector) for address in targets] if self._is_added else zeros
-        sums = self._loop(ir.Constant(integer, 0), ir.Constant(integer, 2), count, first + zeros, add_products)
+        start = first + zeros * (self._num_sums - 1)
+        sums = self._loop(ir.Constant(integer, 0), ir.Constant(integer, 2), count, start, add_products)
         for index, address in enumerate(targets):
-            total = builder.fadd(sums[index], sums[index + len(targets)])
+            total = reduce(builder.fadd, sums[index :: len(targets)])
             if self._is_cut:
                 self._store_first(num_outputs, total, address)
             else:
                 self._store(total, address)
 
 
-product_2, product_1, product_part = (
-    _product_tile(2, "float32"),
-    _product_tile(1, "float32"),
-    _product_tile(1, "float32", is_cut=True),
-)
-half_product_2, half_product_1, half_product_part = (
-    _product_tile(2, "bfloat16"),
-    _product_tile(1, "bfloat16"),
-    _product_tile(1, "bfloat16", is_cut=True),
-)
-byte_product_2, byte_product_1, byte_product_part = (
-    _product_tile(2, "int8"),
-    _product_tile(1, "int8"),
-    _product_tile(1, "int8", is_cut=True),
-)
-sum_2, sum_1 = _product_tile(2, "float32", is_added=True), _product_tile(1, "float32", is_added=True)
-half_sum_2, half_sum_1 = _product_tile(2, "bfloat16", is_added=True), _product_tile(1, "bfloat16", is_added=True)
+_WIDTHS = ((4, WIDE), (2, PRODUCTS), (1, PRODUCTS))
+
+
+def _all_products(kind: WeightKind) -> tuple[Callable[..., None], ...]:
+    """Tiles of four, two and one vectors of outputs, and of a part of one."""
+    whole = (_product_tile(count, kind, registers) for count, registers in _WIDTHS)
+    return *whole, _product_tile(1, kind, PRODUCTS, is_cut=True)
+
+
+def _all_sums(kind: WeightKind) -> tuple[Callable[..., None], ...]:
+    """Tiles of four, two and one vectors that are added to."""
+    return tuple(_product_tile(count, kind, registers, is_added=True) for count, registers in _WIDTHS)
+
+
+product_4, product_2, product_1, product_part = _all_products("float32")
+half_product_4, half_product_2, half_product_1, half_product_part = _all_products("bfloat16")
+byte_product_4, byte_product_2, byte_product_1, byte_product_part = _all_products("int8")
+score_2, score_1 = (_product_tile(count, "float32", SCORES) for count in (2, 1))
+half_score_2, half_score_1 = (_product_tile(count, "bfloat16", SCORES) for count in (2, 1))
+sum_4, sum_2, sum_1 = _all_sums("float32")
+half_sum_4, half_sum_2, half_sum_1 = _all_sums("bfloat16")

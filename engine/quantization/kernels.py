@@ -4,7 +4,9 @@ Kernels of one *arithmetic* compute the same numbers and may stand in for one an
 
 - weight-only int8 and int4: activations are rounded to bfloat16, sums are float32;
 - dynamic int8: each row of the activations becomes int8 with a scale of its own (its largest magnitude / 127), sums are
-  exact integers. A row's result therefore depends neither on the rows beside it nor on the kernel.
+  exact integers. A row's result therefore depends neither on the rows beside it nor on the kernel. On processors with
+  no instruction of its own for that (VNNI, AMX), libraries add pairs of products in 16 bits, which cuts large codes
+  off: such a kernel is not used there.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Generic, Protocol, TypeVar
 
 import torch
@@ -23,6 +26,7 @@ _PACKED_GROUP_SIZES = (32, 64, 128, 256)
 _PACKED_OUTPUTS = 16
 _PACKED_INPUTS = 16
 _MAX_LENGTH = float("inf")
+_LARGEST_CODES = (32, 64)
 
 Weight_contra = TypeVar("Weight_contra", PlainWeight, ChannelWeight, GroupWeight, contravariant=True)
 Weight = TypeVar("Weight", PlainWeight, ChannelWeight, GroupWeight)
@@ -195,11 +199,24 @@ def _is_cpu(weight: ChannelWeight) -> bool:
 
 def _has_fbgemm(weight: ChannelWeight) -> bool:
     has_form = hasattr(torch, "_make_per_channel_quantized_tensor")
-    return _is_cpu(weight) and has_form and torch.backends.quantized.engine in ("x86", "fbgemm")
+    is_there = _is_cpu(weight) and has_form and torch.backends.quantized.engine in ("x86", "fbgemm")
+    return is_there and _is_exact(FbgemmRows)
 
 
 def _has_onednn(weight: ChannelWeight) -> bool:
-    return _is_cpu(weight) and "onednn" in torch.backends.quantized.supported_engines
+    is_there = _is_cpu(weight) and "onednn" in torch.backends.quantized.supported_engines
+    return is_there and _is_exact(OnednnRows)
+
+
+@cache
+def _is_exact(kind: type[FbgemmRows] | type[OnednnRows]) -> bool:
+    """Whether this processor's sums hold the largest codes, alone and among many rows."""
+    num_outputs, num_inputs = _LARGEST_CODES
+    weight = ChannelWeight(torch.full(_LARGEST_CODES, INT8_MAX, dtype=torch.int8), torch.ones(num_outputs))
+    kernel = kind(weight, Scratch())
+    expected = torch.tensor(float(INT8_MAX * num_inputs))
+    products = (kernel.multiply(torch.ones(num_rows, num_inputs))[0] for num_rows in (1, num_outputs))
+    return all(torch.allclose(product, expected) for product in products)
 
 
 def _can_pack_int8(weight: ChannelWeight) -> bool:

@@ -32,7 +32,7 @@ def address(array: npt.NDArray[np.generic]) -> int:
 
 
 @pytest.mark.parametrize("num_rows", [1, 2, 3, 4, 5, 8, 13])
-@pytest.mark.parametrize("num_outputs", [3, 8, LANES, 2 * LANES, 3 * LANES + 4])
+@pytest.mark.parametrize("num_outputs", [3, 8, LANES, 2 * LANES, 3 * LANES + 4, 4 * LANES, 7 * LANES])
 @pytest.mark.parametrize("is_half", [False, True], ids=["float32", "bfloat16"])
 def test_products_equal_torchs(num_rows: int, num_outputs: int, is_half: bool) -> None:
     size = 5 * LANES
@@ -60,7 +60,7 @@ def test_products_equal_torchs(num_rows: int, num_outputs: int, is_half: bool) -
 
 @pytest.mark.parametrize("num_rows", [1, 2, 5, 6, 7, 12])
 def test_a_row_gets_the_same_numbers_whatever_rows_share_its_tile(num_rows: int) -> None:
-    size, num_outputs = 3 * LANES, 3 * LANES + 4
+    size, num_outputs = 3 * LANES, 7 * LANES + 4
     weights = packed(torch.from_numpy(numbers(num_outputs, size)))
     inputs, out = numbers(13, size, seed=2), np.zeros((2, 13, num_outputs), np.float32)
     for found, together in zip(out, (1, num_rows), strict=True):

@@ -64,13 +64,19 @@ def test_all_verbs_equal_the_product_of_float32_numbers(num_rows: int, has_bias:
 
 @needs_half_rows
 @torch.inference_mode()
-def test_a_row_has_the_same_numbers_alone_and_among_others() -> None:
-    inputs = torch.randn(72, 128)
-    linear = LinearMaker("none", KernelTable(time.perf_counter, ("half_rows",))).dense(bfloat16_numbers(160, 128))
+def test_a_row_has_the_same_numbers_alone_and_among_others_but_for_the_order_of_sums() -> None:
+    inputs, weight = torch.randn(72, 128), bfloat16_numbers(160, 128)
+    linear = LinearMaker("none", KernelTable(time.perf_counter, ("half_rows",))).dense(weight)
     alone = torch.cat([linear.apply(inputs[row : row + 1]) for row in range(72)])
+    # Of a sum of so many products, in whatever order (Higham, Accuracy and Stability, 3.1).
+    rounding = inputs.shape[1] * 2.0**-24 * (inputs.abs() @ weight.abs().t())
 
     for num_rows in (2, 8, 17, 72):
-        assert torch.equal(linear.apply(inputs[:num_rows]), alone[:num_rows])
+        together = linear.apply(inputs[:num_rows])
+        assert ((together - alone[:num_rows]).abs() <= rounding[:num_rows]).all()
+        # With AVX2 FBGEMM has products of their own for some numbers of rows.
+        if torch.backends.cpu.get_cpu_capability() == "AVX512":
+            assert torch.equal(together, alone[:num_rows])
 
 
 def test_numbers_that_need_float32_stay_float32() -> None:
