@@ -29,8 +29,9 @@ class ForwardContext:
     block_size: int
     on_device: DeviceLengths | None = None
     """Set where a step is captured to be replayed with other lengths; the lists above are then their upper bounds."""
-    is_all_sampled: bool = False
-    """Whether the logits of every token will be asked for: a model may compute them with the step."""
+    sampled: list[int] | None = None
+    """Tokens whose logits will be asked for, in order: a model may compute these with the step and leave the states of
+    all others out. None: not told."""
 
 
 @dataclass(frozen=True, slots=True)

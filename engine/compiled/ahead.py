@@ -81,12 +81,12 @@ def _choose(model, step, normed):
     whether there is something to ask them. Each thread does it: to wait for one that did would take longer."""
     size, vocabulary = model.hidden_size, model.head.num_outputs
     starts, chosen = integers(step.row_starts, step.num_looking + 1), integers(step.chosen, step.num_looking)
-    token_ids = integers(step.token_ids, step.num_tokens)
+    token_ids, sampled = integers(step.token_ids, step.num_tokens), integers(step.sampled, step.num_sampled)
     goes_on = False
     for row in range(step.num_looking):
         place = starts[row]
         token = largest(floats(step.logits + 4 * place * vocabulary, vocabulary))
-        while token >= 0 and place + 1 < starts[row + 1] and token_ids[place + 1] == token:
+        while token >= 0 and place + 1 < starts[row + 1] and token_ids[sampled[place + 1]] == token:
             place += 1
             token = largest(floats(step.logits + 4 * place * vocabulary, vocabulary))
         if token < 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any
 
@@ -98,8 +99,12 @@ class CompiledHeads:
             self._stops = np.array(stop_token_ids, dtype=np.int64)
         return is_possible
 
-    def open(self, token_ids: torch.Tensor, row_starts: list[int]) -> int:
+    def open(self, token_ids: torch.Tensor, query_starts: Sequence[int], sampled: Sequence[int]) -> int:
         """Say in the step's record what is looked at; behind how many rows, 0: none."""
+        if not self._num_glanced:
+            return 0
+        # Rows that sample nothing end where the one before them does.
+        row_starts = sorted({bisect_left(sampled, start) for start in query_starts})
         num_rows, model, step = len(row_starts) - 1, self._model, self._model.step
         if num_rows != self._num_glanced:
             return 0

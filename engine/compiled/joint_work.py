@@ -29,9 +29,9 @@ def _part(model, layers, step, tickets, thread):
         run_layers(model, layers, step, tickets, thread)
         if step.logits != 0:
             normed = step.normed + 4 * thread * step.num_tokens * model.hidden_size
-            normalise(step.residual, step.norm, normed, step.num_tokens, model.hidden_size, model.epsilon)
+            _norm_sampled(model, step, normed)
             behind = tickets + PHASE_BYTES * PHASES_PER_LAYER * layers.size
-            logits_phase(model.head, normed, step.num_tokens, step.logits, behind)
+            logits_phase(model.head, normed, step.num_sampled, step.logits, behind)
             if step.num_looking != 0:
                 look_along(model, step, normed, behind + PHASE_BYTES, thread)
     elif step.work == LOGITS_WORK:
@@ -40,6 +40,15 @@ def _part(model, layers, step, tickets, thread):
         run_prompts(model, layers, step, tickets, thread)
     else:
         run_ahead(model, step, tickets, thread)
+
+
+@compiled
+def _norm_sampled(model, step, out):
+    """The sampled tokens' last residuals, normed, side by side."""
+    size = model.hidden_size
+    sampled = integers(step.sampled, step.num_sampled)
+    for index in range(step.num_sampled):
+        normalise(step.residual + 4 * sampled[index] * size, step.norm, out + 4 * index * size, 1, size, model.epsilon)
 
 
 @compiled
@@ -86,7 +95,7 @@ def lead(models, layers, steps, tickets, control):
     while load_acquire(control + NUM_INSIDE) > 0:
         relax()
     if step.work == LAYERS_WORK:
-        normalise(step.residual, step.norm, step.hidden, step.num_tokens, model.hidden_size, model.epsilon)
+        _norm_sampled(model, step, step.hidden)
 
 
 @compiled

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -46,7 +47,7 @@ class NotCompilable(ValueError):
 class Glance(Protocol):
     """Looks ahead in the same go as a step."""
 
-    def open(self, token_ids: torch.Tensor, row_starts: list[int]) -> int:
+    def open(self, token_ids: torch.Tensor, query_starts: Sequence[int], sampled: Sequence[int]) -> int:
         """Say in the step's record what is looked at; behind how many rows, 0: none."""
         ...
 
@@ -80,6 +81,8 @@ class CompiledModel:
         self._buffers = self._make_buffers()
         self._scratch = torch.empty(0)
         self._normed = torch.empty(0)
+        self._every = np.arange(_TOGETHER)
+        self._sampled = np.zeros(_TOGETHER, dtype=np.int64)
         self._single = torch.stack([torch.arange(_TOGETHER), torch.ones(_TOGETHER).long(), torch.arange(_TOGETHER)], 1)
         self._panels = PanelRoom(self.config)
         self.max_tokens = 0
@@ -137,23 +140,34 @@ class CompiledModel:
         return self._suits
 
     def forward(self, token_ids: torch.Tensor, context: ForwardContext, caches: list[KVCache]) -> torch.Tensor:
-        """Final hidden states [T, hidden] of token_ids int64 [T]; where all are sampled, the threads that are at it go
-        on with their logits."""
+        """Final hidden states [T, hidden] of token_ids int64 [T], or of those alone that are sampled, where the context
+        tells these: the threads that are at it go on with their logits."""
         self._told = None
         if not self.takes(token_ids, context, caches):
             return self.decoder.forward(token_ids, context, caches)
         self._backend.pass_over()
         num_tokens = token_ids.shape[0]
-        hidden = torch.empty(num_tokens, self.config.hidden_size)
         few = max(_FEW, self.max_verified)
         is_split = not self.runs_compiled(num_tokens) or has_prompts(context, few)
         if self.prompt_way == "matrix unit" and is_split:
+            hidden = torch.empty(num_tokens, self.config.hidden_size)
             self._forward_split(token_ids, context, few, hidden)
-        elif num_tokens <= _TOGETHER:
-            self._forward_rows(token_ids, context, hidden)
-        else:
-            for start, end, part in cut_evenly(context, _TOGETHER):
-                self._forward_rows(token_ids[start:end], part, hidden[start:end])
+            return hidden
+        num_found = num_tokens if context.sampled is None else len(context.sampled)
+        hidden = torch.empty(num_found, self.config.hidden_size)
+        logits = None
+        if self.has_head and context.sampled is not None:
+            logits = torch.empty(num_found, self.config.vocab_size)
+            self._told = hidden, logits
+        if num_tokens <= _TOGETHER:
+            self._forward_rows(token_ids, context, hidden, logits)
+            return hidden
+        found = 0
+        for start, end, part in cut_evenly(context, _TOGETHER):
+            behind = found + (end - start if part.sampled is None else len(part.sampled))
+            of_part = None if logits is None else logits[found:behind]
+            self._forward_rows(token_ids[start:end], part, hidden[found:behind], of_part)
+            found = behind
         return hidden
 
     def _forward_split(self, token_ids: torch.Tensor, context: ForwardContext, few: int, hidden: torch.Tensor) -> None:
@@ -166,15 +180,20 @@ class CompiledModel:
         if prompts:
             self._forward_prompts(token_ids, context, prompts, hidden)
 
-    def _forward_rows(self, token_ids: torch.Tensor, context: ForwardContext, hidden: torch.Tensor) -> None:
-        """Final hidden states of tokens that are computed together, by rows."""
+    def _forward_rows(
+        self, token_ids: torch.Tensor, context: ForwardContext, hidden: torch.Tensor, logits: torch.Tensor | None = None
+    ) -> None:
+        """Final hidden states of tokens that are computed together, by rows, and logits: of those that are sampled."""
         num_tokens, num_positions = token_ids.shape[0], max(context.context_lens)
         residual, qkv, attended, gated = self._buffers
         torch.index_select(self.decoder.embedding, 0, token_ids, out=residual[:num_tokens])
         rotations = self.decoder.rotary.at(context.positions, num_positions)
-        if self.has_head and context.is_all_sampled:
-            self._told = hidden, torch.empty(num_tokens, self.config.vocab_size)
         groups = self._groups_of(context)
+        sampled, num_sampled = self._every, num_tokens
+        if context.sampled is not None:
+            sampled, num_sampled = self._sampled, len(context.sampled)
+            sampled[:num_sampled] = context.sampled
+        may_glance = logits is not None and self.glance is not None
         self._reserve(num_positions, context.block_size)
         self._fields[:_NUM_LAYERS_FIELDS] = (
             LAYERS_WORK,
@@ -195,9 +214,11 @@ class CompiledModel:
             self._scratch.data_ptr(),
             self._scratch.shape[1],
             self._norm,
+            sampled.ctypes.data,
+            num_sampled,
             hidden.data_ptr(),
-            0 if self._told is None else self._told[1].data_ptr(),
-            0 if self._told is None or self.glance is None else self.glance.open(token_ids, context.query_starts),
+            logits.data_ptr() if logits is not None and num_sampled else 0,
+            self.glance.open(token_ids, context.query_starts, context.sampled) if may_glance else 0,
         )
         self.team.run()
 

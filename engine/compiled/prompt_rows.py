@@ -52,7 +52,7 @@ def cut_evenly(context: ForwardContext, most: int) -> Iterator[tuple[int, int, F
             query_starts=[0, *(np.minimum(starts[rows + 1], end) - first).tolist()],
             context_lens=(np.array(context.context_lens)[rows] - missing).tolist(),
             block_tables=context.block_tables[rows[0] : rows[-1] + 1],
-            is_all_sampled=False,
+            sampled=None if context.sampled is None else [at - first for at in context.sampled if first <= at < end],
         )
         yield first, end, part
 
@@ -88,7 +88,7 @@ def _part(context: ForwardContext, rows: list[int]) -> Part:
             query_starts=[0, *ends.tolist()],
             context_lens=[context.context_lens[row] for row in rows],
             block_tables=context.block_tables.index_select(0, torch.tensor(rows)),
-            is_all_sampled=False,
+            sampled=None,
         ),
         tokens,
     )

@@ -14,7 +14,10 @@ def add_drafts(drafter: Drafter, plan: Plan, blocks: BlockManager) -> None:
     Beside a prompt's chunk there are none: it fills the step, and the time of drafts could not be told from its.
     """
     rows = list(plan.rows.values())
-    if not rows or plan.budget <= 0 or any(row.num_tokens != 1 or not row.samples for row in rows):
+    if any(row.num_tokens != 1 or not row.samples for row in rows):
+        drafter.foresee([row.seq for row in rows if row.samples])
+        return
+    if not rows or plan.budget <= 0:
         return
     if not drafter.wants([row.seq for row in rows]):
         return

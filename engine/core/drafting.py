@@ -29,6 +29,10 @@ class Drafter(Protocol):
         """Whether it would think about a pure decode step of these rows; asked once before each."""
         ...
 
+    def foresee(self, seqs: SequenceOf[Sequence]) -> None:
+        """A step with prompts in it will choose the next tokens of these sequences; told in place of `wants`."""
+        ...
+
     def draft(self, requests: SequenceOf[DraftRequest], budget: int) -> list[tuple[int, ...]]:
         """Drafts for each row of the step asked about, at most `budget` in all; empty where they would not pay."""
         ...

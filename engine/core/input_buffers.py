@@ -46,8 +46,12 @@ class InputBuffers:
         num_buffers = 1 if device.type == "cpu" else 2
         return cycle([cls(max_tokens, max_rows, max_blocks, block_size, device) for _ in range(num_buffers)])
 
-    def fill(self, rows: list[ScheduledRow]) -> tuple[torch.Tensor, ForwardContext]:
-        """Token ids [T] and the context of a step with these rows."""
+    def fill(self, rows: list[ScheduledRow], *, tells_sampled: bool = False) -> tuple[torch.Tensor, ForwardContext]:
+        """Token ids [T] and the context of a step with these rows.
+
+        `tells_sampled`: the context says which tokens are sampled, drafts and the one before them; otherwise that is
+        told where it is all of them.
+        """
         tables = self._fill_tables(rows)
         if all(row.num_tokens == 1 and not row.draft_token_ids for row in rows):
             starts, context_lens = self._fill_single(rows)
@@ -67,7 +71,7 @@ class InputBuffers:
             context_lens=context_lens,
             block_tables=self._to_device(self._tables[: tables.size].view(tables.shape)),
             block_size=self._block_size,
-            is_all_sampled=all(row.samples and row.num_tokens == 1 for row in rows),
+            sampled=_sampled(rows, starts) if tells_sampled or _are_all_sampled(rows) else None,
         )
         return self._to_device(self._tokens[:num_tokens]), context
 
@@ -142,6 +146,19 @@ class InputBuffers:
 
     def _to_device(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor if self._device.type == "cpu" else tensor.to(self._device, non_blocking=True)
+
+
+def _are_all_sampled(rows: list[ScheduledRow]) -> bool:
+    return all(row.samples and row.num_tokens == 1 for row in rows)
+
+
+def _sampled(rows: list[ScheduledRow], starts: list[int]) -> list[int]:
+    """Tokens that are sampled: each such row's last known one and its drafts."""
+    found: list[int] = []
+    for index, row in enumerate(rows, 1):
+        if row.samples:
+            found += range(starts[index] - 1 - len(row.draft_token_ids), starts[index])
+    return found
 
 
 def _slot(row: ScheduledRow, position: int, block_size: int) -> int:

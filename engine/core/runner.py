@@ -52,18 +52,15 @@ class ModelRunner:
     def run(self, batch: ScheduledBatch) -> list[RowResult]:
         """One result a row, in order; writes the rows' keys and values. Running the same rows again is harmless."""
         buffers = next(self._buffers)
-        token_ids, context = buffers.fill(batch.rows)
+        token_ids, context = buffers.fill(batch.rows, tells_sampled=True)
+        assert context.sampled is not None
         hidden = self._model.forward(token_ids, context, self._caches)
         results = [RowResult([]) for _ in batch.rows]
         sampled = [index for index, row in enumerate(batch.rows) if row.samples]
         if not sampled:
             return results
-        positions: list[int] = []
-        for index in sampled:
-            end = context.query_starts[index + 1]
-            positions.extend(range(end - 1 - len(batch.rows[index].draft_token_ids), end))
-        if len(positions) != hidden.shape[0]:
-            hidden = hidden.index_select(0, buffers.indices(positions))
+        if len(context.sampled) != hidden.shape[0]:
+            hidden = hidden.index_select(0, buffers.indices(context.sampled))
         rows = [batch.rows[index] for index in sampled]
         found = self._sample(self._model.logits(hidden), rows)
         if self._states is not None:

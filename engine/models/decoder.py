@@ -23,7 +23,10 @@ class Model(Protocol):
     """One per layer; the caller allocates one KV cache for each."""
 
     def forward(self, token_ids: torch.Tensor, context: ForwardContext, caches: list[KVCache]) -> torch.Tensor:
-        """Final hidden states [T, hidden] of token_ids int64 [T]; writes their keys and values to the caches."""
+        """Final hidden states [T, hidden] of token_ids int64 [T]; writes their keys and values to the caches.
+
+        A model may leave out all that the context does not name as sampled, where it names any: [sampled, hidden].
+        """
         ...
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:

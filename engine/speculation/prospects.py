@@ -140,6 +140,16 @@ class Prospects:
         is_first = any(not seq.num_output_tokens for seq, _ in chosen)
         return self.looks.foresee(SortOfStep(num_rows.bit_length(), is_first, is_near_end))
 
+    def is_look_promising(self, num_rows: int) -> bool:
+        """Whether heads will be asked behind a step with prompts that chooses so many tokens, as far as can be told
+        before it says how the answers begin."""
+        self.looks.step_ended()
+        if self.thinking.left_s < 0.0:
+            return False
+        if not (self.guard(num_rows, "heads").is_open and self._hopes["heads"].is_high(num_rows)):
+            return False
+        return self.looks.are_used(first_of_answers(num_rows))
+
     def are_looks_used(self, num_rows: int) -> bool:
         """Whether behind a decode step of so many rows another one mostly follows that heads are asked about."""
         return self.looks.are_used(SortOfStep(num_rows.bit_length(), is_first=False, is_near_end=False))
@@ -257,6 +267,11 @@ class _Hopes:
             num_left = _HOPE_FOR
         self._found[num_rows] = is_hopeful, num_left - 1
         return is_hopeful
+
+
+def first_of_answers(num_rows: int) -> SortOfStep:
+    """A step that will choose so many tokens, of which some begin an answer nobody knows yet."""
+    return SortOfStep(num_rows.bit_length(), is_first=True, is_near_end=False)
 
 
 def first_token(seq: Sequence) -> int:

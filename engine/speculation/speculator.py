@@ -13,7 +13,7 @@ from engine.core.sequence import Sequence
 from engine.speculation.ahead import Ahead, Outlook
 from engine.speculation.lookup import Found, Lookup, Place
 from engine.speculation.model_drafting import DraftModel, ModelDrafting
-from engine.speculation.prospects import FEW_TOKENS, FEWEST_TOKENS, MIN_GAIN, Prospect, Prospects, Source, first_token
+from engine.speculation.prospects import FEW_TOKENS, FEWEST_TOKENS, MIN_GAIN, Prospect, Prospects, Source, first_of_answers, first_token
 from engine.speculation.step_cost import StepCosts
 from engine.speculation.track_record import TrackRecord
 from engine.speculation.walk_choice import WalkChoice, Walked
@@ -117,6 +117,12 @@ class Speculator:
         self._is_asked = True
         self._step = None if prospect is None else _Step(prospect, prospect.thinking_s)
         return prospect is not None
+
+    def foresee(self, seqs: SequenceOf[Sequence]) -> None:
+        """Have heads look ahead within a step that holds prompts, where the one behind it will mostly ask them."""
+        outlook, num_rows = self._outlook, len(seqs)
+        if outlook is not None and seqs and self._prospects.is_look_promising(num_rows) and outlook.glance(seqs):
+            self._prospects.looks.foresee(first_of_answers(num_rows))
 
     def draft(self, requests: SequenceOf[DraftRequest], budget: int) -> list[tuple[int, ...]]:
         """Drafts for each row of the step asked about, at most `budget` in all; empty where they would not pay."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ import numpy as np
 import pytest
 import torch
 
+from engine.attention.base import ForwardContext, KVCache
 from engine.attention.torch_attention import TorchAttention
-from engine.compiled.model import NotCompilable
+from engine.compiled.model import CompiledModel, NotCompilable
 from engine.compiled.tiles import LANES
 from engine.models.kept_weights import KeptWeights
 from engine.models.loader import load_model
@@ -125,7 +127,7 @@ def test_logits_that_are_computed_with_the_step_are_those_that_are_asked_for_beh
 
     monkeypatch.setattr(team, "run", counted)
     found = []
-    for runner.is_all_sampled in (True, False, True):
+    for runner.tells_sampled in (True, False, True):
         row, before = Row(list(PROMPT)), num_pieces
         logits = runner.prefill(row, [7, 1])
         found.append((logits, num_pieces - before))
@@ -134,6 +136,32 @@ def test_logits_that_are_computed_with_the_step_are_those_that_are_asked_for_beh
     assert [pieces for _, pieces in found] == [num_steps, 2 * num_steps, num_steps]
     assert torch.equal(found[0][0], found[1][0])
     assert torch.equal(found[0][0], found[2][0])
+
+
+@pytest.mark.parametrize("sampled", [[], [20], [0, 5, 130, 160]])
+def test_states_of_sampled_tokens_come_with_their_logits_whatever_parts_a_prompt_is_cut_into(
+    sampled: list[int], open_runner: Opener
+) -> None:
+    runner = open_runner("qwen3", compiled_threads=2)
+    model = runner.model
+    assert isinstance(model, CompiledModel)
+    model.prompt_way = "vectors"
+    tokens = [1 + token % 90 for token in range(161)]
+    of_all = runner.step([(Row(tokens), len(tokens))])[0]
+
+    forward, found = model.forward, []
+
+    def told(token_ids: torch.Tensor, context: ForwardContext, caches: list[KVCache]) -> torch.Tensor:
+        found.append(forward(token_ids, replace(context, sampled=sampled), caches))
+        return found[-1]
+
+    model.forward = told  # type: ignore[method-assign]
+    row = Row(tokens)
+    runner.step([(row, len(tokens))])
+
+    assert found[0].shape[0] == len(sampled)
+    assert torch.equal(model.logits(found[0]), of_all[sampled])
+    model.close()
 
 
 def test_bfloat16_checkpoints_are_read_in_half_the_bytes_and_lose_nothing(tmp_path: Path) -> None:

@@ -24,10 +24,16 @@ class RandomDrafter:
         self._vocab_size = vocab_size
         self.num_steps = 0
         self.num_rests = 0
+        self.foreseen: list[list[int]] = []
+        """Sequences of steps with prompts in them."""
 
     def wants(self, seqs: SequenceOf[Sequence]) -> bool:
         """Always."""
         return True
+
+    def foresee(self, seqs: SequenceOf[Sequence]) -> None:
+        """Remember who was told of."""
+        self.foreseen.append([seq.seq_id for seq in seqs])
 
     def draft(self, requests: SequenceOf[DraftRequest], budget: int) -> list[tuple[int, ...]]:
         """Some right tokens, then random ones."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from array import array
+from dataclasses import replace
 
 import pytest
 import torch
@@ -47,9 +48,12 @@ def test_few_tokens_are_laid_out_as_many_are(seed: int, monkeypatch: pytest.Monk
     assert laid_out[0] == laid_out[1]
 
 
-def test_a_step_tells_whether_all_its_tokens_are_sampled() -> None:
+def test_a_step_tells_which_tokens_are_sampled() -> None:
     rng = random.Random(7)
     buffers = InputBuffers(64, 8, 12, BLOCK_SIZE, torch.device("cpu"))
     decoding, drafting = row(rng, 1, num_tokens=1, num_drafts=0), row(rng, 2, num_tokens=1, num_drafts=2)
-    assert buffers.fill([decoding, drafting])[1].is_all_sampled
-    assert not buffers.fill([decoding, row(rng, 3, num_tokens=3, num_drafts=0)])[1].is_all_sampled
+    chunk, last = (row(rng, number, num_tokens=3, num_drafts=0) for number in (3, 4))
+    chunk = replace(chunk, samples=False)
+    assert buffers.fill([decoding, drafting])[1].sampled == [0, 1, 2, 3]
+    assert buffers.fill([decoding, last])[1].sampled is None, "nobody asked"
+    assert buffers.fill([chunk, drafting, last], tells_sampled=True)[1].sampled == [3, 4, 5, 8]

@@ -79,7 +79,7 @@ class PagedRunner:
             compiled.max_tokens = MAX_TOKENS
         self.caches = [backend.allocate(num_blocks, block_size, spec, dtype) for spec in self.model.attention_specs]
         self.block_size = block_size
-        self.is_all_sampled = True
+        self.tells_sampled = True
         """Whether the model is told that logits of all tokens will be asked for, as they always are."""
         self._free = list(range(num_blocks))
         if shuffle_seed is not None:
@@ -109,7 +109,7 @@ class PagedRunner:
             context_lens=[row.num_computed for row, _ in work],
             block_tables=torch.tensor([row.blocks + [0] * (width - len(row.blocks)) for row, _ in work]),
             block_size=self.block_size,
-            is_all_sampled=self.is_all_sampled,
+            sampled=list(range(starts[-1])) if self.tells_sampled else None,
         )
         logits = self.model.logits(self.model.forward(torch.tensor(token_ids), context, self.caches))
         return [logits[start:end] for start, end in itertools.pairwise(starts)]
