@@ -141,12 +141,12 @@ STEP = np.dtype(
 
 LAYERS_WORK, all layers of a step: `rotations` are cosine and sine in turn, [tokens, head_dim]; `normed` and `scratch`
 hold a part for each thread, the latter `scratch_size` numbers; `hidden` is where the normed states of the `sampled`
-tokens go, `logits` their logits, unless that is 0. LOGITS_WORK: the logits of `hidden`. AHEAD_WORK: the logits [tokens, heads, vocabulary] of the
-tokens behind those that were chosen, whose embeddings are `embedded`.
+tokens go, `logits` their logits, unless that is 0. LOGITS_WORK: the logits of `hidden`. AHEAD_WORK: the logits
+[tokens, heads, vocabulary] of the tokens behind those that were chosen, whose embeddings are `embedded`.
 
 Where `num_looking` is not 0, LAYERS_WORK asks the heads in the same go, behind so many rows whose sampled tokens, each
-row's drafts among them, begin at `row_starts` of all that are sampled. `chosen` becomes the likeliest token behind each row's right
-drafts and `said` [2, rows, heads] the tokens and kinds that heads see behind it; -1 where nobody is asked, for all
+row's drafts among them, begin at `row_starts` of all that are sampled. `chosen` becomes the likeliest token behind each
+row's right drafts and `said` [2, rows, heads] the tokens and kinds that heads see behind it; -1 where nobody is asked, for all
 that is chosen is among the `stops` or one is no number. `looking` [rows, hidden], `looking_normed` with a
 part for each thread, `embedded` and `ahead_logits` are room for it.
 

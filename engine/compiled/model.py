@@ -189,11 +189,12 @@ class CompiledModel:
         torch.index_select(self.decoder.embedding, 0, token_ids, out=residual[:num_tokens])
         rotations = self.decoder.rotary.at(context.positions, num_positions)
         groups = self._groups_of(context)
-        sampled, num_sampled = self._every, num_tokens
+        sampled, num_sampled, num_looking = self._every, num_tokens, 0
         if context.sampled is not None:
             sampled, num_sampled = self._sampled, len(context.sampled)
             sampled[:num_sampled] = context.sampled
-        may_glance = logits is not None and self.glance is not None
+            if logits is not None and self.glance is not None:
+                num_looking = self.glance.open(token_ids, context.query_starts, context.sampled)
         self._reserve(num_positions, context.block_size)
         self._fields[:_NUM_LAYERS_FIELDS] = (
             LAYERS_WORK,
@@ -218,7 +219,7 @@ class CompiledModel:
             num_sampled,
             hidden.data_ptr(),
             logits.data_ptr() if logits is not None and num_sampled else 0,
-            self.glance.open(token_ids, context.query_starts, context.sampled) if may_glance else 0,
+            num_looking,
         )
         self.team.run()
 

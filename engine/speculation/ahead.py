@@ -39,6 +39,8 @@ class Outlook:
         states.on_kept = self._look
         self.is_promising: Callable[[Chosen], bool] | None = None
         """Tells whether the step that follows the choice of these tokens is likely to be asked about."""
+        self.is_asleep = False
+        """Whether nobody wants to know what comes behind the next step."""
         # Of all sequences of the last step: tokens, and kinds as if each were of the first one.
         self._found: Ahead | None = None
         self._spent_s = 0.0
@@ -101,6 +103,8 @@ class Outlook:
     def _look(self) -> None:
         """A step has just ended."""
         self._found = None
+        if self.is_asleep:
+            return
         seen = None if self._glances is None else self._glances.seen()
         if seen is not None and seen.chosen == _newest(self._states.chosen()):
             self._found = Ahead(seen.tokens, seen.kinds)

@@ -12,6 +12,7 @@ from engine.core.sequence import Sequence
 from engine.speculation.allowance import Allowance
 from engine.speculation.answer_kinds import AnswerKinds
 from engine.speculation.answer_lengths import AnswerLengths
+from engine.speculation.answer_trials import AnswerTrials
 from engine.speculation.foreseen_looks import ForeseenLooks, SortOfStep
 from engine.speculation.guard import Guard
 from engine.speculation.planner import StepCost, plan_drafts
@@ -76,6 +77,7 @@ class Prospects:
         """`has_model`: whether there is a draft model that works."""
         self.thinking = Allowance(_THINKING_RATIO, _MOST_SAVED_S, _MOST_OWED_S)
         self.kinds = AnswerKinds()
+        self.trials = AnswerTrials(clock)
         self.looks = ForeseenLooks()
         self._costs = costs
         self._clock = clock
@@ -85,8 +87,8 @@ class Prospects:
         self._lengths = AnswerLengths()
         self._guards: dict[tuple[Source, int, bool], Guard] = {}
         self._hopes: dict[Source, _Hopes] = {
-            "lookup": _Hopes(_HOPED_OF_LOOKUP, costs.lookup),
-            "heads": _Hopes(_HOPED_OF_HEADS, costs.heads),
+            "lookup": _Hopes(_HOPED_OF_LOOKUP, _WithThinking(costs, costs.lookup)),
+            "heads": _Hopes(_HOPED_OF_HEADS, _WithThinking(costs, costs.lookup)),
         }
         self._num_since_plain: dict[int, int] = {}
         # Of rows without hope: the first one's sequence, their number, and the steps until they are judged again.
@@ -127,7 +129,10 @@ class Prospects:
             return False
         if not (self.guard(num_rows, "heads").is_open and self._hopes["heads"].is_high(num_rows)):
             return False
-        most = max(self._num_worth_looking_ahead(seq, token_ids, num_rows) for seq, token_ids in going_on)
+        worth = [self._num_worth_looking_ahead(seq, token_ids, num_rows) for seq, token_ids in going_on]
+        most = max(worth)
+        if most and not self._hopes["heads"].is_high(num_rows, _num_open(worth)):
+            return False
         if not most:
             self._be_quiet([(seq.seq_id, self._first_of(seq, token_ids)) for seq, token_ids in going_on], fewest=1)
             return False
@@ -184,7 +189,8 @@ class Prospects:
         self._num_since_plain[num_rows] = 0
 
     def ended(self, seq: Sequence) -> None:
-        """Remember how long an answer got."""
+        """Remember how long an answer got, and how long it took."""
+        self.trials.end(seq)
         self._lengths.observe(seq.token_ids[seq.num_prompt_tokens], seq.num_output_tokens)
 
     def _judge(self, seqs: SequenceOf[Sequence], num_rows: int, started_at: float) -> Prospect | None:
@@ -196,10 +202,15 @@ class Prospects:
         if not (may_look_up or may_look_ahead or may_ask):
             return None
         expected = [self._num_worth_drafting(seq, num_rows) for seq in seqs]
-        most = max(expected)
+        most, num_open = max(expected), _num_open(expected)
         if not most:
             self._be_quiet([(seq.seq_id, first_token(seq)) for seq in seqs], fewest=0)
             return None
+        if num_open < num_rows and not may_ask:
+            may_look_up = may_look_up and self._hopes["lookup"].allow(num_rows, num_open)
+            may_look_ahead = may_look_ahead and self._hopes["heads"].allow(num_rows, num_open)
+            if not (may_look_up or may_look_ahead):
+                return None
         if most <= FEW_TOKENS and not may_ask and self._in_vain == (seqs[0].seq_id, num_rows):
             return None
         if may_look_ahead and most <= FEW_TOKENS:
@@ -224,6 +235,8 @@ class Prospects:
 
     def _num_worth_drafting(self, seq: Sequence, num_rows: int) -> float:
         """Tokens a sequence is expected to say yet; 0 where they are too few, or its like was looked at in vain."""
+        if not self.trials.is_open(seq):
+            return 0.0
         num_tokens = self.num_expected(seq)
         if num_tokens < FEWEST_TOKENS or not self.kinds.allows(first_token(seq), num_rows):
             return 0.0
@@ -231,6 +244,8 @@ class Prospects:
 
     def _num_worth_looking_ahead(self, seq: Sequence, token_ids: SequenceOf[int], num_rows: int) -> float:
         """The same behind tokens that a step has just chosen."""
+        if not self.trials.is_open(seq):
+            return 0.0
         first = self._first_of(seq, token_ids)
         num_tokens = self._num_left(seq, first, len(token_ids))
         return num_tokens if num_tokens >= FEWEST_TOKENS and self.kinds.is_open(first, num_rows) else 0.0
@@ -247,26 +262,47 @@ class Prospects:
 
 
 class _Hopes:
-    """Whether drafts would pay if they were as right as they often are, by rows; worked out now and then."""
+    """Whether drafts would pay if they were as right as they often are, by rows and by how many of them may get some;
+    worked out now and then."""
 
     def __init__(self, chances: tuple[float, ...], cost: StepCost) -> None:
         self._chances = chances
         self._cost = cost
         # What was found, and for how many steps yet that holds.
-        self._found: dict[int, tuple[bool, int]] = {}
+        self._found: dict[tuple[int, int], tuple[bool, int]] = {}
 
-    def is_high(self, num_rows: int) -> bool:
-        """What was found last."""
-        return self._found.get(num_rows, (False, 0))[0]
+    def is_high(self, num_rows: int, num_open: int | None = None) -> bool:
+        """What was found last; None: all rows may get drafts."""
+        return self._found.get((num_rows, num_open or num_rows), (False, 0))[0]
 
-    def allow(self, num_rows: int) -> bool:
+    def allow(self, num_rows: int, num_open: int | None = None) -> bool:
         """The same, found anew when it is time; asked once a step."""
-        is_hopeful, num_left = self._found.get(num_rows, (False, 0))
+        key = num_rows, num_open or num_rows
+        is_hopeful, num_left = self._found.get(key, (False, 0))
         if not num_left:
-            is_hopeful = any(plan_drafts([self._chances] * num_rows, num_rows, self._cost, min_gain=MIN_GAIN).counts)
+            plan = plan_drafts([self._chances] * key[1], num_rows, self._cost, min_gain=MIN_GAIN)
+            is_hopeful = any(plan.counts)
             num_left = _HOPE_FOR
-        self._found[num_rows] = is_hopeful, num_left - 1
+        self._found[key] = is_hopeful, num_left - 1
         return is_hopeful
+
+
+class _WithThinking:
+    """A step's cost to which is added what thinking about it takes."""
+
+    def __init__(self, costs: StepCosts, cost: StepCost) -> None:
+        self._costs = costs
+        self._cost = cost
+        self.plain_s, self.per_draft_s = cost.plain_s, cost.per_draft_s
+
+    def drafting_s(self, num_rows: int) -> float:
+        """What thinking, and verifying anything at all, adds."""
+        return self._cost.drafting_s(num_rows) + self._costs.thinking_s(num_rows)
+
+
+def _num_open(expected: SequenceOf[float]) -> int:
+    """Rows that may get drafts."""
+    return sum(1 for num_tokens in expected if num_tokens)
 
 
 def first_of_answers(num_rows: int) -> SortOfStep:

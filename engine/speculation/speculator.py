@@ -13,7 +13,16 @@ from engine.core.sequence import Sequence
 from engine.speculation.ahead import Ahead, Outlook
 from engine.speculation.lookup import Found, Lookup, Place
 from engine.speculation.model_drafting import DraftModel, ModelDrafting
-from engine.speculation.prospects import FEW_TOKENS, FEWEST_TOKENS, MIN_GAIN, Prospect, Prospects, Source, first_of_answers, first_token
+from engine.speculation.prospects import (
+    FEW_TOKENS,
+    FEWEST_TOKENS,
+    MIN_GAIN,
+    Prospect,
+    Prospects,
+    Source,
+    first_of_answers,
+    first_token,
+)
 from engine.speculation.step_cost import StepCosts
 from engine.speculation.track_record import TrackRecord
 from engine.speculation.walk_choice import WalkChoice, Walked
@@ -40,6 +49,8 @@ class _Step:
     found: Found | None = None
     """What was guessed where no draft model was asked and no grammar had a say."""
     with_heads: bool = False
+    has_glanced: bool = False
+    """Whether heads look ahead within the step."""
     walked: Walked | None = None
     """What was guessed otherwise."""
 
@@ -106,20 +117,33 @@ class Speculator:
         self._num_unmeasured = 0
         self._ahead_s = 0.0
         """What looking ahead took within the last step."""
+        # The rows of a step in which no answer is open to drafts, as most likely of the next one, and the time of such.
+        self._closed: list[Sequence] = []
+        self._closed_s = 0.0
+        self._books_s = 0.0
+        """What entering took what the last such step was worth."""
         self._put_off: deque[Sequence] = deque(maxlen=_MOST_PUT_OFF)
 
     def wants(self, seqs: SequenceOf[Sequence]) -> bool:
         """Whether drafts may pay in a pure decode step of these rows."""
-        prospect = self._prospects.of_step(seqs)
+        self._is_asked = True
+        self._step = None
+        if self._closed and list(seqs) == self._closed:
+            return False
+        prospects = self._prospects
+        prospects.trials.begin(seqs, prospects.num_expected, FEW_TOKENS)
+        self._close([] if any(map(prospects.trials.is_open, seqs)) else seqs)
+        prospect = None if self._closed else prospects.of_step(seqs)
         if prospect is not None and self._is_end_said(prospect, seqs):
             self._prospects.asked_in_vain(seqs)
             prospect = None
-        self._is_asked = True
-        self._step = None if prospect is None else _Step(prospect, prospect.thinking_s)
+        if prospect is not None:
+            self._step = _Step(prospect, prospect.thinking_s)
         return prospect is not None
 
     def foresee(self, seqs: SequenceOf[Sequence]) -> None:
         """Have heads look ahead within a step that holds prompts, where the one behind it will mostly ask them."""
+        self._close([])
         outlook, num_rows = self._outlook, len(seqs)
         if outlook is not None and seqs and self._prospects.is_look_promising(num_rows) and outlook.glance(seqs):
             self._prospects.looks.foresee(first_of_answers(num_rows))
@@ -145,11 +169,15 @@ class Speculator:
             return
         for num_expected, of_row in zip(step.prospect.expected, drafts, strict=True):
             if num_expected - len(of_row) - 1 >= FEWEST_TOKENS:
-                outlook.glance(seqs)
+                step.has_glanced = outlook.glance(seqs)
                 return
 
     def observe(self, batch: ScheduledBatch, results: SequenceOf[RowResult], seconds: float) -> None:
         """Learn from a step that took `seconds`, drafting included; next to nothing where nothing was thought."""
+        if self._closed and self._num_unmeasured < _MEASURED_EVERY - 1:
+            self._num_unmeasured += 1
+            self._closed_s += seconds
+            return
         if self._put_off and self._prospects.thinking.left_s >= 0.0:
             started_at = self._clock()
             self.rest()
@@ -168,15 +196,18 @@ class Speculator:
         self._walks.pass_time(seconds)
         if step is None:
             if is_decode:
-                self._prospects.thinking.earn(seconds)
+                self._prospects.thinking.earn(seconds + self._closed_s)
+                self._closed_s = 0.0
                 self._account_plain(batch, seconds)
             return
+        started_at = self._clock()
         if step.found is not None and self._lookup is not None:
             self._lookup.judge(step.found, [result.token_ids for result in results])
         if step.walked is not None:
             for walk, result in zip(step.walked.walks, results, strict=True):
                 self._walks.judge(walk, result.token_ids)
         self._account(batch, step, [len(result.token_ids) for result in results], seconds)
+        self._books_s = self._clock() - started_at
 
     def ended(self, seq: Sequence) -> None:
         """Remember how long an answer got, and what it said as soon as nobody waits to be told of its end."""
@@ -190,6 +221,12 @@ class Speculator:
             seq = self._put_off.popleft()
             if self._lookup is not None:
                 self._lookup.learn(seq)
+
+    def _close(self, seqs: SequenceOf[Sequence]) -> None:
+        """Of a step of these rows nobody wants to know anything; none: of others somebody may."""
+        self._closed = list(seqs)
+        if self._outlook is not None:
+            self._outlook.is_asleep = bool(seqs)
 
     def _is_end_said(self, prospect: Prospect, seqs: SequenceOf[Sequence]) -> bool:
         """Whether heads looked ahead already and saw the end of every answer, which is no draft."""
@@ -259,21 +296,28 @@ class Speculator:
         num_rows = len(batch.rows)
         num_drafts = sum(len(row.draft_token_ids) for row in batch.rows)
         prospects = self._prospects
+        glance_s = self._costs.glance_s(num_rows) if step.has_glanced else 0.0
+        # Of all that thinking takes, its books are the part that no step's time shows.
+        thought_s = step.drafting_s + self._books_s
+        if step.source != "model":
+            self._costs.observe_thinking(num_rows, thought_s + glance_s)
         if num_drafts:
-            self._costs.observe_verification(num_rows, num_drafts, seconds - step.drafting_s)
+            self._costs.observe_verification(num_rows, num_drafts, seconds - step.drafting_s - glance_s)
             prospects.drafted(num_rows)
+        elif step.has_glanced:
+            self._costs.observe_glance(num_rows, seconds - step.drafting_s)
         elif step.source == "lookup":  # whoever else is asked leaves the next step little in the processor's caches
             self._note_plain(num_rows, seconds - step.drafting_s)
         # A step without drafts is worth itself; thinking about them in vain is what it lost.
         plain_s = self._costs.plain_s(num_rows)
         token_s = plain_s / num_rows
-        spent_s = seconds if num_drafts else plain_s + step.drafting_s
+        spent_s = seconds + self._books_s if num_drafts else plain_s + thought_s + glance_s
         self._judge_kinds(batch, step, num_tokens, token_s=token_s, spent_s=spent_s / num_rows)
         gained_s = 0.0
         if num_drafts or step.source != "lookup":
             gained_s = self._judge_step(step, num_rows, token_s * sum(num_tokens), spent_s)
         else:
-            prospects.charge(num_rows, step.drafting_s)
+            prospects.charge(num_rows, thought_s + glance_s)
             if num_rows > 1:  # many kinds of answers come in company, and one that pays must not pay for all
                 prospects.guard(num_rows, "lookup").observe(plain_s, spent_s)
         prospects.thinking.earn(seconds, gained_s)

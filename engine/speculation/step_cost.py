@@ -135,6 +135,8 @@ class StepCosts:
     def __init__(self) -> None:
         self._plain = _Curve()
         self._round = _Curve()
+        self._thinking = _Curve()
+        self._glance = _Curve()
         self._ahead = _Curve()
         self._ahead_faith = _Faith()
         self._read = _Recent(_KEPT_PLAIN)
@@ -173,6 +175,22 @@ class StepCosts:
     def ahead_s(self, num_rows: int) -> float:
         """What asking prediction heads about so many rows takes; 0 when nothing is known."""
         return self._ahead_faith.share * (self._ahead.at(num_rows) or 0.0)
+
+    def observe_thinking(self, num_rows: int, seconds: float) -> None:
+        """So long was thought about a step of so many rows, whatever came of it."""
+        self._thinking.observe(num_rows, seconds)
+
+    def thinking_s(self, num_rows: int) -> float:
+        """What thinking about a step of so many rows takes; 0 when nothing is known."""
+        return self._thinking.at(num_rows) or 0.0
+
+    def observe_glance(self, num_rows: int, seconds: float) -> None:
+        """A step of so many rows without drafts, in which heads looked ahead as well."""
+        self._glance.observe(num_rows, max(0.0, seconds - self.plain_s(num_rows)))
+
+    def glance_s(self, num_rows: int) -> float:
+        """What looking ahead in the same go adds to a step of so many rows; 0 when nothing is known."""
+        return self._glance.at(num_rows) or 0.0
 
     def observe_drafting(self, num_rows: int, num_rounds: int, num_unread: int, seconds: float) -> None:
         """The draft model read `num_unread` tokens and made one for each of `num_rows` rows `num_rounds` times."""

@@ -19,6 +19,7 @@ from engine.core.sequence import INT64, Sequence
 from engine.messages import Add, SamplingParams
 from engine.speculation.ahead import Ahead
 from engine.speculation.allowance import Allowance
+from engine.speculation.answer_trials import AnswerTrials
 from engine.speculation.guess import first_by_heads
 from engine.speculation.speculator import Speculator
 from engine.speculation.step_cost import StepCosts
@@ -66,9 +67,16 @@ class World:
     each: float
     seq: Sequence = field(default_factory=lambda: sequence([1, 2, 3]))
     seconds: float = 0.0
+    unseen_s: float = 0.0
+    """What a step that was thought about takes more, which nobody's books show."""
     num_drafted: int = 0
     num_thought: int = 0
     """Steps in which drafts were looked for."""
+
+    @property
+    def thought_s(self) -> float:
+        """What passed between steps."""
+        return self.clock.now - self.seconds
 
     def answer(self, first: int, text: list[int]) -> None:
         """A whole answer of its own."""
@@ -81,6 +89,7 @@ class World:
         said = 0
         while said < len(text):
             drafts: tuple[int, ...] = ()
+            num_thought = self.num_thought
             if self.speculator.wants([self.seq]):
                 self.num_thought += 1
                 (drafts,) = self.speculator.draft([DraftRequest(self.seq, 6)], 64)
@@ -88,6 +97,7 @@ class World:
             while num_right < min(len(drafts), len(text) - said - 1) and drafts[num_right] == text[said + num_right]:
                 num_right += 1
             took = 1.0 + (self.fixed + self.each * len(drafts) if drafts else 0.0)
+            self.clock.now += took + (self.unseen_s if self.num_thought > num_thought else 0.0)
             row = ScheduledRow(self.seq, self.seq.num_tokens - 1, 1, samples=True, draft_token_ids=drafts)
             tokens = text[said : said + num_right + 1]
             self.speculator.observe(ScheduledBatch([row]), [RowResult(tokens)], took)
@@ -151,6 +161,27 @@ def test_speculation_starts_when_a_text_begins_to_repeat() -> None:
     assert found.num_drafted > 100
 
 
+def test_thinking_that_costs_more_than_any_step_shows_is_given_up_by_whole_answers() -> None:
+    found = world()
+    found.unseen_s = 4.0
+    for _ in range(100):
+        found.answer(50, [5, 6, 7, 8])
+    before = found.num_thought
+    for _ in range(100):
+        found.answer(50, [5, 6, 7, 8])
+    assert found.num_thought - before < 0.1 * 400
+
+
+def test_answers_that_drafts_make_quicker_go_on_being_thought_about() -> None:
+    found = world()
+    for _ in range(100):
+        found.answer(50, list(range(5, 25)))
+    before = found.seconds
+    for _ in range(100):
+        found.answer(50, list(range(5, 25)))
+    assert found.seconds - before < 0.5 * 2000
+
+
 def test_a_hiccup_while_looking_for_drafts_is_soon_forgotten() -> None:
     found = world()
     found.say([5, 6, 7, 8, 9, 10, 11] * 20)
@@ -172,11 +203,11 @@ def test_answers_in_which_nothing_is_ever_found_are_hardly_thought_about() -> No
 def test_an_answer_whose_like_was_looked_at_in_vain_is_not_judged_step_by_step() -> None:
     found = world()
     found.say(list(range(1000, 1040)))
-    before, num_before = found.clock.now, found.num_thought
+    before, num_before = found.thought_s, found.num_thought
     found.say(list(range(2000, 2200)))
     num_thought = found.num_thought - num_before
-    # Who judges a step looks at the clock twice, who thinks about it twice more.
-    num_judged = (found.clock.now - before) / found.clock.each / 2 - num_thought
+    # Who judges a step looks at the clock twice, who thinks about it four times more, for the books as well.
+    num_judged = (found.thought_s - before) / found.clock.each / 2 - 2 * num_thought
     assert 0 < num_thought < num_judged < 0.4 * 200
 
 
@@ -211,7 +242,7 @@ def test_what_does_not_pay_in_company_is_still_thought_about_alone() -> None:
             found.speculator.draft([DraftRequest(seq, 6) for seq in seqs], 64)
         rows = [ScheduledRow(seq, seq.num_tokens - 1, 1, samples=True) for seq in seqs]
         found.speculator.observe(ScheduledBatch(rows), [RowResult([900])] * 8, 1.0)
-    for _ in range(30):
+    for _ in range(40):
         found.answer(60, [5, 6, 7, 8, 9, 10, 11, 12, 13, 14])
     assert found.num_drafted > 200
 
@@ -228,12 +259,15 @@ def test_of_answers_that_are_nearly_over_nothing_is_thought() -> None:
 
 def test_looking_in_vain_takes_a_small_share_of_the_time_however_long_a_look_takes() -> None:
     found = world()
-    found.speculator._prospects.thinking = Allowance(0.01, 1000.0)
+    prospects = found.speculator._prospects
+    prospects.thinking = Allowance(0.01, 1000.0)
+    # Of an answer's time it takes no part.
+    prospects.trials = AnswerTrials(lambda: found.clock.now)
     found.clock.each = 0.1
     for number in range(300):
         found.answer(50, [1000 + 2 * number, 1001 + 2 * number])
     # What a look takes is found out by two looks at the clock, of which the second one goes on as well.
-    assert 0.0 < found.clock.now < 2 * 0.011 * found.seconds
+    assert 0.0 < found.thought_s < 2 * 0.011 * found.seconds
 
 
 def test_an_answer_that_ends_while_there_is_no_time_is_remembered_when_there_is() -> None:

@@ -1,0 +1,101 @@
+"""Answers are said with drafts or without, whichever has them over sooner, found out by a few said the other way."""
+
+from __future__ import annotations
+
+import random
+
+from engine.core.sequence import Sequence
+from engine.messages import Add, SamplingParams
+from engine.speculation.answer_trials import AnswerTrials
+
+
+class Machine:
+    """Says answers; a token takes so long with drafts and without."""
+
+    def __init__(self, with_drafts_s: float, plain_s: float, *, is_even: bool = False) -> None:
+        """`is_even`: it is never held up."""
+        self.now = 0.0
+        self.is_even = is_even
+        self.with_drafts_s, self.plain_s = with_drafts_s, plain_s
+        self.trials = AnswerTrials(lambda: self.now)
+        self.rng = random.Random(3)
+        self.num_said = 0
+
+    def begun(self, num_prompt_tokens: int = 20) -> Sequence:
+        """An answer of which one token was said."""
+        self.num_said += 1
+        params = SamplingParams(max_tokens=100, temperature=0.0)
+        add = Add(seq_id=self.num_said, prompt_token_ids=[1] * num_prompt_tokens, params=params)
+        seq = Sequence.from_add(add, arrival_index=self.num_said, received_at=self.now)
+        seq.token_ids.append(7)
+        return seq
+
+    def answer(self, num_rows: int = 1, num_tokens: int = 6, expected: float = 6.0) -> list[bool]:
+        """As many at once as there are rows; which of them were said with drafts."""
+        seqs = [self.begun() for _ in range(num_rows)]
+        self.trials.begin(seqs, lambda seq: expected, 3)
+        ways = [self.trials.is_open(seq) for seq in seqs]
+        token_s = self.with_drafts_s if any(ways) else self.plain_s
+        self.now += num_tokens * token_s * (1.0 if self.is_even else self.rng.uniform(0.8, 1.25))
+        for seq in seqs:
+            seq.token_ids.extend([8] * num_tokens)
+            self.trials.end(seq)
+        return ways
+
+
+def share_with_drafts(machine: Machine, num_answers: int, num_rows: int = 1) -> float:
+    ways = [way for _ in range(num_answers // num_rows) for way in machine.answer(num_rows)]
+    return sum(ways) / len(ways)
+
+
+def test_drafts_that_make_answers_slower_are_left_alone_but_for_a_few_trials() -> None:
+    machine = Machine(with_drafts_s=1.2, plain_s=1.0)
+    share_with_drafts(machine, 40)
+    assert share_with_drafts(machine, 400) < 0.08
+
+
+def test_drafts_that_make_answers_quicker_are_used_but_for_a_few_trials() -> None:
+    machine = Machine(with_drafts_s=0.6, plain_s=1.0)
+    share_with_drafts(machine, 40)
+    assert share_with_drafts(machine, 400) > 0.92
+
+
+def test_what_saves_next_to_nothing_is_not_worth_it() -> None:
+    machine = Machine(with_drafts_s=0.98, plain_s=1.0, is_even=True)
+    share_with_drafts(machine, 100)
+    assert share_with_drafts(machine, 400) < 0.1
+
+
+def test_a_verdict_is_changed_when_the_other_way_becomes_quicker() -> None:
+    machine = Machine(with_drafts_s=1.2, plain_s=1.0)
+    share_with_drafts(machine, 200)
+    machine.with_drafts_s = 0.5
+    share_with_drafts(machine, 600)
+    assert share_with_drafts(machine, 400) > 0.8
+
+
+def test_rows_that_share_steps_are_said_the_same_way() -> None:
+    machine = Machine(with_drafts_s=1.2, plain_s=1.0)
+    for _ in range(200):
+        assert len(set(machine.answer(num_rows=8))) == 1
+
+
+def test_each_sort_of_answers_has_a_verdict_of_its_own() -> None:
+    machine = Machine(with_drafts_s=1.2, plain_s=1.0)
+    share_with_drafts(machine, 100)
+    machine.with_drafts_s = 0.5
+    assert all(machine.answer(num_tokens=2, expected=2.0) == [True] for _ in range(4)), "short ones are another sort"
+
+
+def test_an_answer_is_said_one_way_to_its_end_and_until_it_begins_anything_is_open() -> None:
+    machine = Machine(with_drafts_s=1.0, plain_s=1.0)
+    for _ in range(6):
+        machine.answer()
+    unsaid = machine.begun()
+    del unsaid.token_ids[-1]
+    seq = machine.begun()
+    for _ in range(3):
+        machine.trials.begin([unsaid, seq], lambda seq: 6.0, 3)
+        assert machine.trials.is_open(unsaid)
+        assert machine.trials.is_open(seq)
+    machine.trials.end(unsaid)  # of which nothing is known
