@@ -146,9 +146,9 @@ tokens go, `logits` their logits, unless that is 0. LOGITS_WORK: the logits of `
 
 Where `num_looking` is not 0, LAYERS_WORK asks the heads in the same go, behind so many rows whose sampled tokens, each
 row's drafts among them, begin at `row_starts` of all that are sampled. `chosen` becomes the likeliest token behind each
-row's right drafts and `said` [2, rows, heads] the tokens and kinds that heads see behind it; -1 where nobody is asked, for all
-that is chosen is among the `stops` or one is no number. `looking` [rows, hidden], `looking_normed` with a
-part for each thread, `embedded` and `ahead_logits` are room for it.
+row's right drafts and `said` [2, rows, heads] the tokens and kinds that heads see behind it; -1 where nobody is asked,
+for all that is chosen is among the `stops` or one is no number. `looking` [rows, hidden], `looking_normed` with a part
+for each thread, `embedded` and `ahead_logits` are room for it.
 
 PROMPTS_WORK, all layers of a step's prompts, whose tokens stand as before: `panels` are up to 64 neighbouring tokens of
 one row: first token, number, row, how many lanes are computed. Residual, queries with keys and values, and rotations

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from engine.compiled.joint_work import lead
-from engine.compiled.layout import NUM_AWAKE
+from engine.compiled.layout import IS_RUNG, NUM_AWAKE
 from tests.engine.models.checkpoints import make_reference, save_checkpoint
 from tests.engine.models.paged import PagedRunner, Row
 
@@ -70,11 +70,15 @@ def test_helpers_that_went_to_sleep_are_called_for_the_next_step(
         num_taken.append(until_somebody_works(model, seconds=5.0))
         lead(*arguments)
 
-    monkeypatch.setattr("engine.compiled.team.lead", late)
     before = sys.getswitchinterval()
     row = Row(list(TOKENS))
     model.resize(2)
-    time.sleep(0.05)  # its thread begins as any other does
+    runner.step([(Row([1]), 1)])
+    # Its thread begins as any other does, and reads its code from disk, before it hears its bell for the first time.
+    deadline = time.monotonic() + 30.0
+    while model.team._bells[0][IS_RUNG // 8] and time.monotonic() < deadline:
+        time.sleep(0.001)
+    monkeypatch.setattr("engine.compiled.team.lead", late)
     sys.setswitchinterval(60.0)
     try:
         for _ in range(3):
