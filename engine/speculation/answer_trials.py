@@ -15,24 +15,31 @@ from weakref import WeakKeyDictionary
 
 from engine.core.sequence import Sequence
 
-_KEPT = 16
+_KEPT = 12
 _FEWEST = 4
 """Answers said either way that a verdict takes."""
 _BLOCK = 4
 """Answers in succession that are said the other way, times the rows of a step: those that share steps mostly are said
 the same way, too."""
-_FIRST_INTERVAL, _LONGEST_INTERVAL = 4, 128
-"""Blocks until the other way is tried again; twice as many where it was found slower again."""
-_LEAST_SAVED = 1.03
-"""Drafts have to be so many times as fast to be worth it."""
+_FIRST_INTERVAL, _LONGEST_INTERVAL, _GROWTH = 2, 32, 4
+"""Blocks until the other way is tried again, and how many times as many where it was found slower again. Few at first:
+drafts get right as answers are said with them."""
+_LEAST_SAVED, _LEAST_SAVED_OF_SHORT = 1.03, 1.1
+"""Drafts have to be so many times as fast to be worth it. Times of short answers are far apart whatever is done."""
 
 
 class AnswerSort(NamedTuple):
     """Answers that are likely to gain alike: what there is to copy from, and how much there is to say."""
 
     num_rows_bits: int
-    num_prompt_bits: int
+    prompt_size: int
+    """Power of four of its tokens."""
     is_short: bool
+
+
+def sort_of(seq: Sequence, num_rows: int, *, is_short: bool) -> AnswerSort:
+    """An answer's, in steps of so many rows."""
+    return AnswerSort(num_rows.bit_length(), (seq.num_prompt_tokens.bit_length() + 1) // 2, is_short)
 
 
 class _Said(NamedTuple):
@@ -41,8 +48,8 @@ class _Said(NamedTuple):
     sort: AnswerSort
     with_drafts: bool
     begun_at: float
-    num_tokens: int
-    """That it had then."""
+    num_tokens: int | None
+    """That it had then; None: what it takes does not count."""
 
 
 class AnswerTrials:
@@ -58,22 +65,34 @@ class AnswerTrials:
         said = self._said.get(seq)
         return said is None or said.with_drafts
 
-    def begin(self, seqs: SequenceOf[Sequence], num_expected: Callable[[Sequence], float], few_tokens: int) -> None:
-        """A decode step of these rows is next; decides about those that are new."""
+    def may_open(self, seq: Sequence, num_rows: int, *, is_short: bool) -> bool:
+        """The same of one that is yet to begin, as it will most likely be decided."""
+        said = self._said.get(seq)
+        if said is not None:
+            return said.with_drafts
+        trial = self._trials.get(sort_of(seq, num_rows, is_short=is_short))
+        return trial is None or trial.with_drafts
+
+    def begin(self, seqs: SequenceOf[Sequence], is_short: Callable[[Sequence], bool]) -> None:
+        """A decode step of these rows is next; decides about those that are new. `is_short` is asked about these."""
+        num_rows_bits = len(seqs).bit_length()
         for seq in seqs:
-            if seq in self._said or not seq.num_output_tokens:
+            said = self._said.get(seq)
+            if said is not None and num_rows_bits > said.sort.num_rows_bits:
+                # Company came, and its time tells nothing any more.
+                self._said[seq] = said._replace(num_tokens=None)
+            if said is not None or not seq.num_output_tokens:
                 continue
-            is_short = num_expected(seq) <= few_tokens
-            sort = AnswerSort(len(seqs).bit_length(), seq.num_prompt_tokens.bit_length(), is_short)
+            sort = sort_of(seq, len(seqs), is_short=is_short(seq))
             trial = self._trials.get(sort)
             if trial is None:
-                trial = self._trials[sort] = _Trial(_BLOCK * len(seqs))
+                trial = self._trials[sort] = _Trial(_BLOCK * len(seqs), sort)
             self._said[seq] = _Said(sort, trial.next_with_drafts(), self._clock(), seq.num_tokens)
 
     def end(self, seq: Sequence) -> None:
         """An answer is complete."""
         said = self._said.pop(seq, None)
-        if said is not None and seq.num_tokens > said.num_tokens:
+        if said is not None and said.num_tokens is not None and seq.num_tokens > said.num_tokens:
             seconds = (self._clock() - said.begun_at) / (seq.num_tokens - said.num_tokens)
             self._trials[said.sort].observe(seconds, with_drafts=said.with_drafts)
 
@@ -81,9 +100,10 @@ class AnswerTrials:
 class _Trial:
     """Blocks of answers said the usual way, and now and then one said the other way."""
 
-    def __init__(self, block: int) -> None:
+    def __init__(self, block: int, sort: AnswerSort) -> None:
         """`block`: answers in succession that are said the other way."""
         self._block = block
+        self._least_saved = _LEAST_SAVED_OF_SHORT if sort.is_short else _LEAST_SAVED
         self._seconds: dict[bool, deque[float]] = {way: deque(maxlen=_KEPT) for way in (False, True)}
         self._usual = True
         self._is_trying = False
@@ -96,8 +116,15 @@ class _Trial:
             if self._is_trying:
                 self._conclude()
             self._is_trying = not self._is_trying
+            if self._is_trying and self._interval == _FIRST_INTERVAL:
+                self._seconds[not self._usual].clear()  # what it took when little was known yet
             self._num_left = self._block * (1 if self._is_trying else self._interval)
         self._num_left -= 1
+        return self.with_drafts
+
+    @property
+    def with_drafts(self) -> bool:
+        """How the last answer was said."""
         return self._usual != self._is_trying
 
     def observe(self, seconds: float, *, with_drafts: bool) -> None:
@@ -107,6 +134,6 @@ class _Trial:
     def _conclude(self) -> None:
         if min(map(len, self._seconds.values())) < _FEWEST:
             return
-        pays = median(self._seconds[True]) * _LEAST_SAVED < median(self._seconds[False])
-        self._interval = min(2 * self._interval, _LONGEST_INTERVAL) if pays == self._usual else _FIRST_INTERVAL
+        pays = median(self._seconds[True]) * self._least_saved < median(self._seconds[False])
+        self._interval = min(_GROWTH * self._interval, _LONGEST_INTERVAL) if pays == self._usual else _FIRST_INTERVAL
         self._usual = pays

@@ -24,6 +24,7 @@ MIN_GAIN = 1.2
 """Expected gain from which a step speculates, for forecasts err."""
 FEW_TOKENS = 3
 """Of answers with so few tokens to come guesses are judged apart."""
+_LOWER_QUARTER = 0.25
 _PLAIN_EVERY = 64
 """While speculation pays, one step in so many is plain, so that it is known what plain steps cost now."""
 _THINKING_RATIO = 0.01
@@ -145,11 +146,14 @@ class Prospects:
         is_first = any(not seq.num_output_tokens for seq, _ in chosen)
         return self.looks.foresee(SortOfStep(num_rows.bit_length(), is_first, is_near_end))
 
-    def is_look_promising(self, num_rows: int) -> bool:
-        """Whether heads will be asked behind a step with prompts that chooses so many tokens, as far as can be told
-        before it says how the answers begin."""
+    def is_look_promising(self, seqs: SequenceOf[Sequence]) -> bool:
+        """Whether heads will be asked behind a step with prompts that chooses these sequences' next tokens, as far as
+        can be told before it says how their answers begin."""
         self.looks.step_ended()
+        num_rows = len(seqs)
         if self.thinking.left_s < 0.0:
+            return False
+        if not any(self.trials.may_open(seq, num_rows, is_short=short) for seq in seqs for short in (False, True)):
             return False
         if not (self.guard(num_rows, "heads").is_open and self._hopes["heads"].is_high(num_rows)):
             return False
@@ -175,6 +179,10 @@ class Prospects:
         """Tokens a sequence is expected to say yet, the one that ends it included."""
         first = seq.token_ids[seq.num_prompt_tokens] if seq.num_output_tokens else None
         return self._num_left(seq, first, 0, quantile)
+
+    def is_short(self, seq: Sequence) -> bool:
+        """Whether a quarter of the answers that begin alike are over after a few tokens more."""
+        return self.num_expected(seq, _LOWER_QUARTER) <= FEW_TOKENS
 
     def has_drafted(self, num_rows: int) -> bool:
         """Whether steps of so many rows had drafts since the last plain one."""
@@ -244,10 +252,11 @@ class Prospects:
 
     def _num_worth_looking_ahead(self, seq: Sequence, token_ids: SequenceOf[int], num_rows: int) -> float:
         """The same behind tokens that a step has just chosen."""
-        if not self.trials.is_open(seq):
-            return 0.0
         first = self._first_of(seq, token_ids)
         num_tokens = self._num_left(seq, first, len(token_ids))
+        is_short = self._num_left(seq, first, len(token_ids), _LOWER_QUARTER) <= FEW_TOKENS
+        if not self.trials.may_open(seq, num_rows, is_short=is_short):
+            return 0.0
         return num_tokens if num_tokens >= FEWEST_TOKENS and self.kinds.is_open(first, num_rows) else 0.0
 
     @staticmethod

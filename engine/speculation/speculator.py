@@ -131,7 +131,7 @@ class Speculator:
         if self._closed and list(seqs) == self._closed:
             return False
         prospects = self._prospects
-        prospects.trials.begin(seqs, prospects.num_expected, FEW_TOKENS)
+        prospects.trials.begin(seqs, prospects.is_short)
         self._close([] if any(map(prospects.trials.is_open, seqs)) else seqs)
         prospect = None if self._closed else prospects.of_step(seqs)
         if prospect is not None and self._is_end_said(prospect, seqs):
@@ -144,9 +144,9 @@ class Speculator:
     def foresee(self, seqs: SequenceOf[Sequence]) -> None:
         """Have heads look ahead within a step that holds prompts, where the one behind it will mostly ask them."""
         self._close([])
-        outlook, num_rows = self._outlook, len(seqs)
-        if outlook is not None and seqs and self._prospects.is_look_promising(num_rows) and outlook.glance(seqs):
-            self._prospects.looks.foresee(first_of_answers(num_rows))
+        outlook = self._outlook
+        if outlook is not None and seqs and self._prospects.is_look_promising(seqs) and outlook.glance(seqs):
+            self._prospects.looks.foresee(first_of_answers(len(seqs)))
 
     def draft(self, requests: SequenceOf[DraftRequest], budget: int) -> list[tuple[int, ...]]:
         """Drafts for each row of the step asked about, at most `budget` in all; empty where they would not pay."""

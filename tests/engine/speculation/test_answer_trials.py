@@ -30,10 +30,10 @@ class Machine:
         seq.token_ids.append(7)
         return seq
 
-    def answer(self, num_rows: int = 1, num_tokens: int = 6, expected: float = 6.0) -> list[bool]:
+    def answer(self, num_rows: int = 1, num_tokens: int = 6, *, is_short: bool = False) -> list[bool]:
         """As many at once as there are rows; which of them were said with drafts."""
         seqs = [self.begun() for _ in range(num_rows)]
-        self.trials.begin(seqs, lambda seq: expected, 3)
+        self.trials.begin(seqs, lambda seq: is_short)
         ways = [self.trials.is_open(seq) for seq in seqs]
         token_s = self.with_drafts_s if any(ways) else self.plain_s
         self.now += num_tokens * token_s * (1.0 if self.is_even else self.rng.uniform(0.8, 1.25))
@@ -84,7 +84,41 @@ def test_each_sort_of_answers_has_a_verdict_of_its_own() -> None:
     machine = Machine(with_drafts_s=1.2, plain_s=1.0)
     share_with_drafts(machine, 100)
     machine.with_drafts_s = 0.5
-    assert all(machine.answer(num_tokens=2, expected=2.0) == [True] for _ in range(4)), "short ones are another sort"
+    assert all(machine.answer(num_tokens=2, is_short=True) == [True] for _ in range(4)), "short ones are another sort"
+
+
+def test_an_answer_that_gets_company_tells_nothing() -> None:
+    machine = Machine(with_drafts_s=1.0, plain_s=1.0, is_even=True)
+    for _ in range(40):
+        alone = machine.begun()
+        machine.trials.begin([alone], lambda seq: False)
+        machine.now += 50.0 if machine.trials.is_open(alone) else 1.0
+        machine.trials.begin([alone, machine.begun()], lambda seq: False)
+        alone.token_ids.append(8)
+        machine.trials.end(alone)
+    ways = [way for _ in range(8) for way in machine.answer()]
+    assert any(ways), "the long ones were said with others"
+
+
+def test_of_short_answers_drafts_have_to_save_more() -> None:
+    for with_drafts_s, is_used in ((0.93, False), (0.8, True)):
+        machine = Machine(with_drafts_s=with_drafts_s, plain_s=1.0, is_even=True)
+        for _ in range(100):
+            machine.answer(is_short=True)
+        ways = [machine.answer(is_short=True)[0] for _ in range(200)]
+        assert (sum(ways) > 100) is is_used
+
+
+def test_how_an_answer_will_be_said_is_foreseen() -> None:
+    machine = Machine(with_drafts_s=1.2, plain_s=1.0)
+    for _ in range(100):
+        machine.answer()
+    found = []
+    for _ in range(40):
+        seq = machine.begun()
+        is_open = machine.trials.may_open(seq, 1, is_short=False)
+        found.append(is_open is machine.answer()[0])
+    assert sum(found) > 36
 
 
 def test_an_answer_is_said_one_way_to_its_end_and_until_it_begins_anything_is_open() -> None:
@@ -95,7 +129,7 @@ def test_an_answer_is_said_one_way_to_its_end_and_until_it_begins_anything_is_op
     del unsaid.token_ids[-1]
     seq = machine.begun()
     for _ in range(3):
-        machine.trials.begin([unsaid, seq], lambda seq: 6.0, 3)
+        machine.trials.begin([unsaid, seq], lambda seq: False)
         assert machine.trials.is_open(unsaid)
         assert machine.trials.is_open(seq)
     machine.trials.end(unsaid)  # of which nothing is known

@@ -395,18 +395,18 @@ def test_heads_that_are_wrong_do_not_look_ahead_either() -> None:
 def test_of_an_answer_that_is_nearly_over_heads_are_not_asked_again_when_they_had_nothing_to_say() -> None:
     found, heads = world_with_heads(offset=1)
     for _ in range(20):
-        found.answer(50, [7, 8, 9])
+        found.answer(50, [51, 52, 53])
     assert heads.is_promising is not None
     found.seq = answer_that_begins_with(50)
     heads.sees_end = True
-    found.say([7])
+    found.say([51])
     heads.sees_end = False
-    assert not heads.is_promising([(found.seq, [8])])
+    assert not heads.is_promising([(found.seq, [52])])
     before = found.num_thought
-    found.say([8])
+    found.say([52])
     assert found.num_thought == before
     other = replace(answer_that_begins_with(50), seq_id=2)
-    assert heads.is_promising([(other, [7])])
+    assert heads.is_promising([(other, [51])])
     assert found.speculator.wants([other])
 
 
