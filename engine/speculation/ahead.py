@@ -39,6 +39,8 @@ class Outlook:
         states.on_kept = self._look
         self.is_promising: Callable[[Chosen], bool] | None = None
         """Tells whether the step that follows the choice of these tokens is likely to be asked about."""
+        self.on_chosen: Callable[[Chosen], None] | None = None
+        """Told of these tokens before that, while the step that chose them is still under way."""
         self.is_asleep = False
         """Whether nobody wants to know what comes behind the next step."""
         # Of all sequences of the last step: tokens, and kinds as if each were of the first one.
@@ -106,13 +108,14 @@ class Outlook:
         if self.is_asleep:
             return
         seen = None if self._glances is None else self._glances.seen()
-        if seen is not None and seen.chosen == _newest(self._states.chosen()):
-            self._found = Ahead(seen.tokens, seen.kinds)
-            return
-        if self.is_promising is None:
-            return
         chosen = self._states.chosen()
-        if self.is_promising(chosen):
+        if self.on_chosen is not None:
+            self.on_chosen(chosen)
+        if self.is_asleep:
+            return
+        if seen is not None and seen.chosen == _newest(chosen):
+            self._found = Ahead(seen.tokens, seen.kinds)
+        elif self.is_promising is not None and self.is_promising(chosen):
             started_at = self._clock()
             self._found = self._read(self._states.of_chosen(), _newest(chosen))
             self._spent_s = self._clock() - started_at

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
+from itertools import product
 from statistics import median
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
@@ -32,14 +33,17 @@ class AnswerSort(NamedTuple):
     """Answers that are likely to gain alike: what there is to copy from, and how much there is to say."""
 
     num_rows_bits: int
-    prompt_size: int
-    """Power of four of its tokens."""
     is_short: bool
+    begins_in_prompt: bool
+    """Whether the first token is one of the prompt's: who copies begins so, who reckons seldom."""
 
 
-def sort_of(seq: Sequence, num_rows: int, *, is_short: bool) -> AnswerSort:
-    """An answer's, in steps of so many rows."""
-    return AnswerSort(num_rows.bit_length(), (seq.num_prompt_tokens.bit_length() + 1) // 2, is_short)
+def begins_in_prompt(seq: Sequence, first: int) -> bool:
+    """Whether the prompt has the token that the answer begins with, which may not have been added yet."""
+    try:
+        return seq.token_ids.index(first) < seq.num_prompt_tokens
+    except ValueError:
+        return False
 
 
 class _Said(NamedTuple):
@@ -50,6 +54,14 @@ class _Said(NamedTuple):
     begun_at: float
     num_tokens: int | None
     """That it had then; None: what it takes does not count."""
+
+
+class Beginning(NamedTuple):
+    """What is known of an answer when its first token is."""
+
+    first: int
+    is_short: bool
+    """Whether it is most likely over after a few tokens."""
 
 
 class AnswerTrials:
@@ -65,29 +77,29 @@ class AnswerTrials:
         said = self._said.get(seq)
         return said is None or said.with_drafts
 
-    def may_open(self, seq: Sequence, num_rows: int, *, is_short: bool) -> bool:
-        """The same of one that is yet to begin, as it will most likely be decided."""
-        said = self._said.get(seq)
-        if said is not None:
-            return said.with_drafts
-        trial = self._trials.get(sort_of(seq, num_rows, is_short=is_short))
-        return trial is None or trial.with_drafts
+    def may_open(self, num_rows: int) -> bool:
+        """The same of answers that are yet to begin in steps of so many rows: whether it is so of any sort."""
+        bits = num_rows.bit_length()
+        ways = (self._trials.get(AnswerSort(bits, *of_sort)) for of_sort in product((False, True), repeat=2))
+        return any(trial is None or trial.with_drafts for trial in ways)
 
-    def begin(self, seqs: SequenceOf[Sequence], is_short: Callable[[Sequence], bool]) -> None:
-        """A decode step of these rows is next; decides about those that are new. `is_short` is asked about these."""
-        num_rows_bits = len(seqs).bit_length()
+    def begin(
+        self, seqs: SequenceOf[Sequence], beginning: Callable[[Sequence], Beginning | None], num_rows: int
+    ) -> None:
+        """These rows are in the next decode step, which has so many; decides about those that are new.
+
+        `beginning` is asked about these: None of one that has said nothing yet.
+        """
+        bits = num_rows.bit_length()
         for seq in seqs:
             said = self._said.get(seq)
-            if said is not None and num_rows_bits > said.sort.num_rows_bits:
+            if said is None:
+                begun = beginning(seq)
+                if begun is not None:
+                    self._said[seq] = self._decide(seq, begun, num_rows)
+            elif bits > said.sort.num_rows_bits:
                 # Company came, and its time tells nothing any more.
                 self._said[seq] = said._replace(num_tokens=None)
-            if said is not None or not seq.num_output_tokens:
-                continue
-            sort = sort_of(seq, len(seqs), is_short=is_short(seq))
-            trial = self._trials.get(sort)
-            if trial is None:
-                trial = self._trials[sort] = _Trial(_BLOCK * len(seqs), sort)
-            self._said[seq] = _Said(sort, trial.next_with_drafts(), self._clock(), seq.num_tokens)
 
     def end(self, seq: Sequence) -> None:
         """An answer is complete."""
@@ -95,6 +107,14 @@ class AnswerTrials:
         if said is not None and said.num_tokens is not None and seq.num_tokens > said.num_tokens:
             seconds = (self._clock() - said.begun_at) / (seq.num_tokens - said.num_tokens)
             self._trials[said.sort].observe(seconds, with_drafts=said.with_drafts)
+
+    def _decide(self, seq: Sequence, begun: Beginning, num_rows: int) -> _Said:
+        sort = AnswerSort(num_rows.bit_length(), begun.is_short, begins_in_prompt(seq, begun.first))
+        trial = self._trials.get(sort)
+        if trial is None:
+            trial = self._trials[sort] = _Trial(_BLOCK * num_rows, sort)
+        num_said = seq.num_prompt_tokens + max(1, seq.num_output_tokens)
+        return _Said(sort, trial.next_with_drafts(), self._clock(), num_said)
 
 
 class _Trial:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from engine.core.batch import RowResult, ScheduledBatch
 from engine.core.drafting import DraftRequest
+from engine.core.hidden_states import Chosen
 from engine.core.sequence import Sequence
 from engine.speculation.ahead import Ahead, Outlook
 from engine.speculation.lookup import Found, Lookup, Place
@@ -105,6 +106,7 @@ class Speculator:
         )
         if self._outlook is not None:
             self._outlook.is_promising = self._prospects.are_heads_wanted
+            self._outlook.on_chosen = self._begin
         self._walks = WalkChoice(
             self._lookup, drafting, self._record, costs, self._prospects.num_expected, least_gain=MIN_GAIN
         )
@@ -131,8 +133,7 @@ class Speculator:
         if self._closed and list(seqs) == self._closed:
             return False
         prospects = self._prospects
-        prospects.trials.begin(seqs, prospects.is_short)
-        self._close([] if any(map(prospects.trials.is_open, seqs)) else seqs)
+        self._close([] if prospects.is_open(seqs) else seqs)
         prospect = None if self._closed else prospects.of_step(seqs)
         if prospect is not None and self._is_end_said(prospect, seqs):
             self._prospects.asked_in_vain(seqs)
@@ -144,9 +145,9 @@ class Speculator:
     def foresee(self, seqs: SequenceOf[Sequence]) -> None:
         """Have heads look ahead within a step that holds prompts, where the one behind it will mostly ask them."""
         self._close([])
-        outlook = self._outlook
-        if outlook is not None and seqs and self._prospects.is_look_promising(seqs) and outlook.glance(seqs):
-            self._prospects.looks.foresee(first_of_answers(len(seqs)))
+        outlook, num_rows = self._outlook, len(seqs)
+        if outlook is not None and seqs and self._prospects.is_look_promising(num_rows) and outlook.glance(seqs):
+            self._prospects.looks.foresee(first_of_answers(num_rows))
 
     def draft(self, requests: SequenceOf[DraftRequest], budget: int) -> list[tuple[int, ...]]:
         """Drafts for each row of the step asked about, at most `budget` in all; empty where they would not pay."""
@@ -221,6 +222,12 @@ class Speculator:
             seq = self._put_off.popleft()
             if self._lookup is not None:
                 self._lookup.learn(seq)
+
+    def _begin(self, chosen: Chosen) -> None:
+        """Decide about answers that begin with these tokens, before anybody waits for their next ones."""
+        if any(not seq.num_output_tokens for seq, _ in chosen):
+            is_any_open = self._prospects.begin(chosen)
+            self._close([] if is_any_open else [seq for seq, _ in chosen])
 
     def _close(self, seqs: SequenceOf[Sequence]) -> None:
         """Of a step of these rows nobody wants to know anything; none: of others somebody may."""
