@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
-from itertools import product
 from statistics import median
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
@@ -33,17 +32,15 @@ class AnswerSort(NamedTuple):
     """Answers that are likely to gain alike: what there is to copy from, and how much there is to say."""
 
     num_rows_bits: int
+    prompt_size: int
+    """Power of four of its tokens."""
     is_short: bool
-    begins_in_prompt: bool
-    """Whether the first token is one of the prompt's: who copies begins so, who reckons seldom."""
+    """Whether it is most likely over after a few tokens."""
 
 
-def begins_in_prompt(seq: Sequence, first: int) -> bool:
-    """Whether the prompt has the token that the answer begins with, which may not have been added yet."""
-    try:
-        return seq.token_ids.index(first) < seq.num_prompt_tokens
-    except ValueError:
-        return False
+def sort_of(seq: Sequence, num_rows: int, *, is_short: bool) -> AnswerSort:
+    """An answer's, in steps of so many rows."""
+    return AnswerSort(num_rows.bit_length(), (seq.num_prompt_tokens.bit_length() + 1) // 2, is_short)
 
 
 class _Said(NamedTuple):
@@ -54,14 +51,6 @@ class _Said(NamedTuple):
     begun_at: float
     num_tokens: int | None
     """That it had then; None: what it takes does not count."""
-
-
-class Beginning(NamedTuple):
-    """What is known of an answer when its first token is."""
-
-    first: int
-    is_short: bool
-    """Whether it is most likely over after a few tokens."""
 
 
 class AnswerTrials:
@@ -77,26 +66,32 @@ class AnswerTrials:
         said = self._said.get(seq)
         return said is None or said.with_drafts
 
-    def may_open(self, num_rows: int) -> bool:
-        """The same of answers that are yet to begin in steps of so many rows: whether it is so of any sort."""
-        bits = num_rows.bit_length()
-        ways = (self._trials.get(AnswerSort(bits, *of_sort)) for of_sort in product((False, True), repeat=2))
-        return any(trial is None or trial.with_drafts for trial in ways)
+    def may_open(self, seqs: SequenceOf[Sequence]) -> bool:
+        """The same of any of these, as it will most likely be decided about those that are yet to begin in a step."""
+        for seq in seqs:
+            said = self._said.get(seq)
+            if said is not None:
+                if said.with_drafts:
+                    return True
+                continue
+            for is_short in (False, True):
+                trial = self._trials.get(sort_of(seq, len(seqs), is_short=is_short))
+                if trial is None or trial.with_drafts:
+                    return True
+        return False
 
-    def begin(
-        self, seqs: SequenceOf[Sequence], beginning: Callable[[Sequence], Beginning | None], num_rows: int
-    ) -> None:
+    def begin(self, seqs: SequenceOf[Sequence], is_short: Callable[[Sequence], bool | None], num_rows: int) -> None:
         """These rows are in the next decode step, which has so many; decides about those that are new.
 
-        `beginning` is asked about these: None of one that has said nothing yet.
+        `is_short` is asked about these: None of one that has said nothing yet.
         """
         bits = num_rows.bit_length()
         for seq in seqs:
             said = self._said.get(seq)
             if said is None:
-                begun = beginning(seq)
-                if begun is not None:
-                    self._said[seq] = self._decide(seq, begun, num_rows)
+                is_soon_over = is_short(seq)
+                if is_soon_over is not None:
+                    self._said[seq] = self._decide(seq, sort_of(seq, num_rows, is_short=is_soon_over), num_rows)
             elif bits > said.sort.num_rows_bits:
                 # Company came, and its time tells nothing any more.
                 self._said[seq] = said._replace(num_tokens=None)
@@ -108,8 +103,7 @@ class AnswerTrials:
             seconds = (self._clock() - said.begun_at) / (seq.num_tokens - said.num_tokens)
             self._trials[said.sort].observe(seconds, with_drafts=said.with_drafts)
 
-    def _decide(self, seq: Sequence, begun: Beginning, num_rows: int) -> _Said:
-        sort = AnswerSort(num_rows.bit_length(), begun.is_short, begins_in_prompt(seq, begun.first))
+    def _decide(self, seq: Sequence, sort: AnswerSort, num_rows: int) -> _Said:
         trial = self._trials.get(sort)
         if trial is None:
             trial = self._trials[sort] = _Trial(_BLOCK * num_rows, sort)

@@ -12,7 +12,7 @@ from engine.core.sequence import Sequence
 from engine.speculation.allowance import Allowance
 from engine.speculation.answer_kinds import AnswerKinds
 from engine.speculation.answer_lengths import AnswerLengths
-from engine.speculation.answer_trials import AnswerTrials, Beginning
+from engine.speculation.answer_trials import AnswerTrials
 from engine.speculation.foreseen_looks import ForeseenLooks, SortOfStep
 from engine.speculation.guard import Guard
 from engine.speculation.planner import StepCost, plan_drafts
@@ -146,11 +146,12 @@ class Prospects:
         is_first = any(not seq.num_output_tokens for seq, _ in chosen)
         return self.looks.foresee(SortOfStep(num_rows.bit_length(), is_first, is_near_end))
 
-    def is_look_promising(self, num_rows: int) -> bool:
-        """Whether heads will be asked behind a step with prompts that chooses so many tokens, as far as can be told
-        before it says how the answers begin."""
+    def is_look_promising(self, seqs: SequenceOf[Sequence]) -> bool:
+        """Whether heads will be asked behind a step with prompts that chooses these sequences' next tokens, as far as
+        can be told before it says how their answers begin."""
         self.looks.step_ended()
-        if self.thinking.left_s < 0.0 or not self.trials.may_open(num_rows):
+        num_rows = len(seqs)
+        if self.thinking.left_s < 0.0 or not self.trials.may_open(seqs):
             return False
         if not (self.guard(num_rows, "heads").is_open and self._hopes["heads"].is_high(num_rows)):
             return False
@@ -183,25 +184,25 @@ class Prospects:
         firsts = {seq: token_ids[0] for seq, token_ids in chosen if not seq.num_output_tokens}
         going_on = [seq for seq, token_ids in chosen if token_ids[-1] not in seq.params.stop_token_ids]
 
-        def beginning(seq: Sequence) -> Beginning | None:
+        def is_short(seq: Sequence) -> bool | None:
             first = firsts.get(seq)
-            return None if first is None else self._beginning(seq, first, 1)
+            return None if first is None else self._is_short(seq, first, 1)
 
-        self.trials.begin(going_on, beginning, len(going_on))
+        self.trials.begin(going_on, is_short, len(going_on))
         return any(map(self.trials.is_open, going_on))
 
     def is_open(self, seqs: SequenceOf[Sequence]) -> bool:
         """Whether any of these rows' answers is open; decides about those that are new."""
 
-        def beginning(seq: Sequence) -> Beginning | None:
-            return self._beginning(seq, first_token(seq), 0) if seq.num_output_tokens else None
+        def is_short(seq: Sequence) -> bool | None:
+            return self._is_short(seq, first_token(seq), 0) if seq.num_output_tokens else None
 
-        self.trials.begin(seqs, beginning, len(seqs))
+        self.trials.begin(seqs, is_short, len(seqs))
         return any(map(self.trials.is_open, seqs))
 
-    def _beginning(self, seq: Sequence, first: int, num_new: int) -> Beginning:
-        # A quarter of the answers that begin alike are over after a few tokens more.
-        return Beginning(first, self._num_left(seq, first, num_new, _LOWER_QUARTER) <= FEW_TOKENS)
+    def _is_short(self, seq: Sequence, first: int, num_new: int) -> bool:
+        """Whether a quarter of the answers that begin alike are over after a few tokens more."""
+        return self._num_left(seq, first, num_new, _LOWER_QUARTER) <= FEW_TOKENS
 
     def has_drafted(self, num_rows: int) -> bool:
         """Whether steps of so many rows had drafts since the last plain one."""

@@ -145,9 +145,9 @@ class Speculator:
     def foresee(self, seqs: SequenceOf[Sequence]) -> None:
         """Have heads look ahead within a step that holds prompts, where the one behind it will mostly ask them."""
         self._close([])
-        outlook, num_rows = self._outlook, len(seqs)
-        if outlook is not None and seqs and self._prospects.is_look_promising(num_rows) and outlook.glance(seqs):
-            self._prospects.looks.foresee(first_of_answers(num_rows))
+        outlook = self._outlook
+        if outlook is not None and seqs and self._prospects.is_look_promising(seqs) and outlook.glance(seqs):
+            self._prospects.looks.foresee(first_of_answers(len(seqs)))
 
     def draft(self, requests: SequenceOf[DraftRequest], budget: int) -> list[tuple[int, ...]]:
         """Drafts for each row of the step asked about, at most `budget` in all; empty where they would not pay."""
@@ -175,7 +175,7 @@ class Speculator:
 
     def observe(self, batch: ScheduledBatch, results: SequenceOf[RowResult], seconds: float) -> None:
         """Learn from a step that took `seconds`, drafting included; next to nothing where nothing was thought."""
-        if self._closed and self._num_unmeasured < _MEASURED_EVERY - 1:
+        if self._closed and self._step is None and self._num_unmeasured < _MEASURED_EVERY - 1:
             self._num_unmeasured += 1
             self._closed_s += seconds
             return

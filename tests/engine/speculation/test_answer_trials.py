@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import random
 
-import pytest
-
 from engine.core.sequence import Sequence
 from engine.messages import Add, SamplingParams
-from engine.speculation.answer_trials import AnswerTrials, Beginning, begins_in_prompt
+from engine.speculation.answer_trials import AnswerTrials
 
 
 class Machine:
@@ -23,19 +21,19 @@ class Machine:
         self.rng = random.Random(3)
         self.num_said = 0
 
-    def begun(self, first: int = 7) -> Sequence:
+    def begun(self) -> Sequence:
         """An answer of which one token was said."""
         self.num_said += 1
         params = SamplingParams(max_tokens=100, temperature=0.0)
         add = Add(seq_id=self.num_said, prompt_token_ids=[1] * 20, params=params)
         seq = Sequence.from_add(add, arrival_index=self.num_said, received_at=self.now)
-        seq.token_ids.append(first)
+        seq.token_ids.append(7)
         return seq
 
-    def answer(self, num_rows: int = 1, num_tokens: int = 6, *, is_short: bool = False, first: int = 7) -> list[bool]:
+    def answer(self, num_rows: int = 1, num_tokens: int = 6, *, is_short: bool = False) -> list[bool]:
         """As many at once as there are rows; which of them were said with drafts."""
-        seqs = [self.begun(first) for _ in range(num_rows)]
-        self.trials.begin(seqs, lambda seq: Beginning(first, is_short), num_rows)
+        seqs = [self.begun() for _ in range(num_rows)]
+        self.trials.begin(seqs, lambda seq: is_short, num_rows)
         ways = [self.trials.is_open(seq) for seq in seqs]
         token_s = self.with_drafts_s if any(ways) else self.plain_s
         self.now += num_tokens * token_s * (1.0 if self.is_even else self.rng.uniform(0.8, 1.25))
@@ -45,9 +43,9 @@ class Machine:
         return ways
 
 
-def beginning(seq: Sequence) -> Beginning | None:
-    """Of an answer that is not short."""
-    return Beginning(seq.token_ids[-1], False) if seq.num_output_tokens else None
+def is_long(seq: Sequence) -> bool | None:
+    """Of no answer it is known that it is short."""
+    return False if seq.num_output_tokens else None
 
 
 def share_with_drafts(machine: Machine, num_answers: int, num_rows: int = 1) -> float:
@@ -98,9 +96,9 @@ def test_an_answer_that_gets_company_tells_nothing() -> None:
     machine = Machine(with_drafts_s=1.0, plain_s=1.0, is_even=True)
     for _ in range(40):
         alone = machine.begun()
-        machine.trials.begin([alone], beginning, 1)
+        machine.trials.begin([alone], is_long, 1)
         machine.now += 50.0 if machine.trials.is_open(alone) else 1.0
-        machine.trials.begin([alone, machine.begun()], beginning, 2)
+        machine.trials.begin([alone, machine.begun()], is_long, 2)
         alone.token_ids.append(8)
         machine.trials.end(alone)
     ways = [way for _ in range(8) for way in machine.answer()]
@@ -118,21 +116,13 @@ def test_of_short_answers_drafts_have_to_save_more() -> None:
 
 def test_where_no_sort_of_answers_is_said_with_drafts_that_is_foreseen() -> None:
     machine = Machine(with_drafts_s=2.0, plain_s=1.0)
-    assert machine.trials.may_open(1), "nothing is known yet"
+    unsaid = machine.begun()
+    assert machine.trials.may_open([unsaid]), "nothing is known yet"
     for _ in range(60):
         for is_short in (False, True):
-            for first in (1, 7):
-                machine.answer(is_short=is_short, first=first)
-    assert not machine.trials.may_open(1)
-    assert machine.trials.may_open(8), "in company nothing is known yet"
-
-
-@pytest.mark.parametrize(("first", "found"), [(1, True), (7, False), (9, False)])
-def test_who_copies_begins_with_a_token_of_the_prompt(first: int, found: bool) -> None:
-    seq = Machine(with_drafts_s=1.0, plain_s=1.0).begun(first=first)
-    assert begins_in_prompt(seq, first) is found
-    del seq.token_ids[-1]
-    assert begins_in_prompt(seq, first) is found
+            machine.answer(is_short=is_short)
+    assert not machine.trials.may_open([unsaid])
+    assert machine.trials.may_open([unsaid, machine.begun()]), "in company nothing is known yet"
 
 
 def test_an_answer_is_said_one_way_to_its_end_and_until_it_begins_anything_is_open() -> None:
@@ -143,7 +133,7 @@ def test_an_answer_is_said_one_way_to_its_end_and_until_it_begins_anything_is_op
     del unsaid.token_ids[-1]
     seq = machine.begun()
     for _ in range(3):
-        machine.trials.begin([unsaid, seq], beginning, 2)
+        machine.trials.begin([unsaid, seq], is_long, 2)
         assert machine.trials.is_open(unsaid)
         assert machine.trials.is_open(seq)
     machine.trials.end(unsaid)  # of which nothing is known

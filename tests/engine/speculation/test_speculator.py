@@ -296,6 +296,8 @@ class Heads:
         self.num_asked = 0
         self.num_glances = 0
         self.is_promising: Callable[[Chosen], bool] | None = None
+        self.on_chosen: Callable[[Chosen], None] | None = None
+        self.is_asleep = False
         self.sees_end = False
 
     def take_spent_s(self) -> float:
@@ -408,6 +410,26 @@ def test_of_an_answer_that_is_nearly_over_heads_are_not_asked_again_when_they_ha
     other = replace(answer_that_begins_with(50), seq_id=2)
     assert heads.is_promising([(other, [51])])
     assert found.speculator.wants([other])
+
+
+def test_a_step_that_was_thought_about_is_accounted_for_though_it_began_an_answer_that_is_closed() -> None:
+    found, heads = world_with_heads(offset=1)
+    found.say(list(range(100, 200)))
+    # All of its prompt but the last token was cached: the step that begins the answer is a decode step.
+    cached = sequence([1, 2, 3])
+    assert found.speculator.wants([cached])
+    found.speculator.draft([DraftRequest(cached, 6)], 64)
+    found.speculator._prospects.begin = lambda chosen: False  # type: ignore[method-assign]
+    assert heads.on_chosen is not None
+    heads.on_chosen([(cached, [4])])
+    assert heads.is_asleep
+    rows = [ScheduledRow(cached, 2, 1, samples=True)]
+    found.speculator.observe(ScheduledBatch(rows), [RowResult([4])], 1.0)
+
+    others = [sequence([1, 2, 3]) for _ in range(2)]
+    found.speculator.foresee(others)
+    rows = [ScheduledRow(seq, 2, 1, samples=True) for seq in others]
+    found.speculator.observe(ScheduledBatch(rows), [RowResult([4])] * 2, 1.0)
 
 
 class Rules:
