@@ -28,6 +28,11 @@ _LEAST_SAVED, _LEAST_SAVED_OF_SHORT = 1.03, 1.1
 """Drafts have to be so many times as fast to be worth it. Times of short answers are far apart whatever is done."""
 
 
+_CLOSED_TOKENS, _CLOSED_TOKENS_OF_SHORT = 64, 8
+"""Said without drafts until they are thought about all the same: an answer that goes on may come to repeat itself, and
+one that was taken for a short one is none."""
+
+
 class AnswerSort(NamedTuple):
     """Answers that are likely to gain alike: what there is to copy from, and how much there is to say."""
 
@@ -49,8 +54,17 @@ class _Said(NamedTuple):
     sort: AnswerSort
     with_drafts: bool
     begun_at: float
-    num_tokens: int | None
-    """That it had then; None: what it takes does not count."""
+    num_tokens: int
+    """That it had then."""
+    counts: bool = True
+    """Whether the time that it takes tells anything."""
+
+    @property
+    def open_from(self) -> int:
+        """Tokens that it has when drafts are thought about."""
+        if self.with_drafts:
+            return 0
+        return self.num_tokens + (_CLOSED_TOKENS_OF_SHORT if self.sort.is_short else _CLOSED_TOKENS)
 
 
 class AnswerTrials:
@@ -64,14 +78,19 @@ class AnswerTrials:
     def is_open(self, seq: Sequence) -> bool:
         """Whether drafts are thought about in an answer that was begun; so they are in any other."""
         said = self._said.get(seq)
-        return said is None or said.with_drafts
+        return said is None or seq.num_tokens >= said.open_from
+
+    def num_closed(self, seqs: SequenceOf[Sequence]) -> int:
+        """Tokens until one of these answers, none of which is open, is; 0 where that is known of none."""
+        known = ((self._said.get(seq), seq) for seq in seqs)
+        return min((said.open_from - seq.num_tokens for said, seq in known if said is not None), default=0)
 
     def may_open(self, seqs: SequenceOf[Sequence]) -> bool:
         """The same of any of these, as it will most likely be decided about those that are yet to begin in a step."""
         for seq in seqs:
             said = self._said.get(seq)
             if said is not None:
-                if said.with_drafts:
+                if self.is_open(seq):
                     return True
                 continue
             for is_short in (False, True):
@@ -94,12 +113,14 @@ class AnswerTrials:
                     self._said[seq] = self._decide(seq, sort_of(seq, num_rows, is_short=is_soon_over), num_rows)
             elif bits > said.sort.num_rows_bits:
                 # Company came, and its time tells nothing any more.
-                self._said[seq] = said._replace(num_tokens=None)
+                self._said[seq] = said._replace(counts=False)
 
     def end(self, seq: Sequence) -> None:
         """An answer is complete."""
         said = self._said.pop(seq, None)
-        if said is not None and said.num_tokens is not None and seq.num_tokens > said.num_tokens:
+        if said is None or not said.counts or seq.num_tokens <= said.num_tokens:
+            return
+        if said.with_drafts or seq.num_tokens < said.open_from:  # one that was said both ways tells nothing
             seconds = (self._clock() - said.begun_at) / (seq.num_tokens - said.num_tokens)
             self._trials[said.sort].observe(seconds, with_drafts=said.with_drafts)
 

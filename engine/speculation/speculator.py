@@ -121,6 +121,7 @@ class Speculator:
         """What looking ahead took within the last step."""
         # The rows of a step in which no answer is open to drafts, as most likely of the next one, and the time of such.
         self._closed: list[Sequence] = []
+        self._num_closed = 0
         self._closed_s = 0.0
         self._books_s = 0.0
         """What entering took what the last such step was worth."""
@@ -130,7 +131,8 @@ class Speculator:
         """Whether drafts may pay in a pure decode step of these rows."""
         self._is_asked = True
         self._step = None
-        if self._closed and list(seqs) == self._closed:
+        if self._num_closed and list(seqs) == self._closed:
+            self._num_closed -= 1
             return False
         prospects = self._prospects
         self._close([] if prospects.is_open(seqs) else seqs)
@@ -232,6 +234,7 @@ class Speculator:
     def _close(self, seqs: SequenceOf[Sequence]) -> None:
         """Of a step of these rows nobody wants to know anything; none: of others somebody may."""
         self._closed = list(seqs)
+        self._num_closed = self._prospects.trials.num_closed(seqs) if seqs else 0
         if self._outlook is not None:
             self._outlook.is_asleep = bool(seqs)
 

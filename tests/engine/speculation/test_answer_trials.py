@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from engine.core.sequence import Sequence
 from engine.messages import Add, SamplingParams
 from engine.speculation.answer_trials import AnswerTrials
@@ -103,6 +105,26 @@ def test_an_answer_that_gets_company_tells_nothing() -> None:
         machine.trials.end(alone)
     ways = [way for _ in range(8) for way in machine.answer()]
     assert any(ways), "the long ones were said with others"
+
+
+@pytest.mark.parametrize(("is_short", "num_tokens"), [(True, 8), (False, 64)])
+def test_an_answer_that_goes_on_for_long_is_open_in_the_end_and_then_tells_nothing(
+    is_short: bool, num_tokens: int
+) -> None:
+    machine = Machine(with_drafts_s=1.2, plain_s=1.0, is_even=True)
+    while machine.answer(is_short=is_short)[0]:
+        pass
+    seq = machine.begun()
+    machine.trials.begin([seq], lambda seq: is_short, 1)
+    assert not machine.trials.is_open(seq)
+    assert machine.trials.num_closed([seq]) == num_tokens
+    seq.token_ids.extend([8] * (num_tokens - 1))
+    assert not machine.trials.is_open(seq)
+    seq.token_ids.append(8)
+    assert machine.trials.is_open(seq)
+    machine.now += 1000.0
+    machine.trials.end(seq)
+    assert not any(way for _ in range(2) for way in machine.answer(is_short=is_short))
 
 
 def test_of_short_answers_drafts_have_to_save_more() -> None:
