@@ -87,9 +87,10 @@ class Prospects:
         self._has_model = has_model
         self._lengths = AnswerLengths()
         self._guards: dict[tuple[Source, int, bool], Guard] = {}
+        cost = _WithThinking(costs)
         self._hopes: dict[Source, _Hopes] = {
-            "lookup": _Hopes(_HOPED_OF_LOOKUP, _WithThinking(costs, costs.lookup)),
-            "heads": _Hopes(_HOPED_OF_HEADS, _WithThinking(costs, costs.lookup)),
+            "lookup": _Hopes(_HOPED_OF_LOOKUP, cost),
+            "heads": _Hopes(_HOPED_OF_HEADS, cost),
         }
         self._num_since_plain: dict[int, int] = {}
         # Of rows without hope: the first one's sequence, their number, and the steps until they are judged again.
@@ -132,10 +133,10 @@ class Prospects:
             return False
         worth = [self._num_worth_looking_ahead(seq, token_ids, num_rows) for seq, token_ids in going_on]
         most = max(worth)
-        if most and not self._hopes["heads"].is_high(num_rows, _num_open(worth)):
-            return False
         if not most:
             self._be_quiet([(seq.seq_id, self._first_of(seq, token_ids)) for seq, token_ids in going_on], fewest=1)
+            return False
+        if not self._hopes["heads"].is_high(num_rows, _num_open(worth)):
             return False
         is_near_end = most <= FEW_TOKENS
         if is_near_end:
@@ -272,10 +273,10 @@ class Prospects:
 
     def _num_worth_looking_ahead(self, seq: Sequence, token_ids: SequenceOf[int], num_rows: int) -> float:
         """The same behind tokens that a step has just chosen."""
-        first = self._first_of(seq, token_ids)
-        num_tokens = self._num_left(seq, first, len(token_ids))
         if not self.trials.is_open(seq):
             return 0.0
+        first = self._first_of(seq, token_ids)
+        num_tokens = self._num_left(seq, first, len(token_ids))
         return num_tokens if num_tokens >= FEWEST_TOKENS and self.kinds.is_open(first, num_rows) else 0.0
 
     @staticmethod
@@ -316,16 +317,15 @@ class _Hopes:
 
 
 class _WithThinking:
-    """A step's cost to which is added what thinking about it takes."""
+    """A step's cost to which is added what thinking about it takes, heads that are asked apart included."""
 
-    def __init__(self, costs: StepCosts, cost: StepCost) -> None:
+    def __init__(self, costs: StepCosts) -> None:
         self._costs = costs
-        self._cost = cost
-        self.plain_s, self.per_draft_s = cost.plain_s, cost.per_draft_s
+        self.plain_s, self.per_draft_s = costs.lookup.plain_s, costs.lookup.per_draft_s
 
     def drafting_s(self, num_rows: int) -> float:
         """What thinking, and verifying anything at all, adds."""
-        return self._cost.drafting_s(num_rows) + self._costs.thinking_s(num_rows)
+        return self._costs.lookup.drafting_s(num_rows) + self._costs.thinking_s(num_rows)
 
 
 def _num_open(expected: SequenceOf[float]) -> int:

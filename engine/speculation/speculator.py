@@ -177,7 +177,9 @@ class Speculator:
 
     def observe(self, batch: ScheduledBatch, results: SequenceOf[RowResult], seconds: float) -> None:
         """Learn from a step that took `seconds`, drafting included; next to nothing where nothing was thought."""
-        if self._closed and self._step is None and self._num_unmeasured < _MEASURED_EVERY - 1:
+        is_unseen = self._is_asked and self._step is None and bool(self._closed)
+        if is_unseen and self._num_unmeasured < _MEASURED_EVERY - 1:
+            self._is_asked = False
             self._num_unmeasured += 1
             self._closed_s += seconds
             return

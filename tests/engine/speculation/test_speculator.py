@@ -432,6 +432,21 @@ def test_a_step_that_was_thought_about_is_accounted_for_though_it_began_an_answe
     found.speculator.observe(ScheduledBatch(rows), [RowResult([4])] * 2, 1.0)
 
 
+def test_a_step_with_prompts_that_begins_a_closed_answer_earns_no_time_for_thinking() -> None:
+    found, heads = world_with_heads(offset=1)
+    prospects = found.speculator._prospects
+    prospects.thinking = Allowance(0.01, 1000.0)
+    prospects.begin = lambda chosen: False  # type: ignore[method-assign]
+    seq = sequence([1, 2, 3])
+    assert heads.on_chosen is not None
+    for _ in range(8):
+        found.speculator.foresee([seq])
+        heads.on_chosen([(seq, [4])])
+        found.speculator.observe(ScheduledBatch([ScheduledRow(seq, 0, 3, samples=True)]), [RowResult([4])], 100.0)
+    assert prospects.thinking.left_s <= 0.0
+    assert found.speculator._closed_s == 0.0
+
+
 class Rules:
     """A grammar that allows the first so many of the tokens that are guessed at once."""
 
