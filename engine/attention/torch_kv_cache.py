@@ -10,6 +10,7 @@ import torch
 from engine.attention.base import AttentionSpec
 from engine.attention.kept_prompt import PromptRow
 from engine.attention.kept_rows import KeptRows
+from engine.wide_pages import WidePages
 
 INT8_MAX = 127.0
 _TINY = 1e-12
@@ -158,10 +159,10 @@ class HeadMajorKVCache:
         self._places = places
         self._in_pairs = dtype == torch.bfloat16
         together = 2 if self._in_pairs else 1
-        of_head = num_blocks, spec.num_kv_heads
+        of_head, pages = (num_blocks, spec.num_kv_heads), WidePages()
         # Zeros, not garbage: slots never written have weight 0, and 0 * NaN is NaN.
-        self.keys = torch.zeros(*of_head, spec.head_dim // together, block_size, together, dtype=dtype)
-        self.values = torch.zeros(*of_head, block_size // together, spec.head_dim, together, dtype=dtype)
+        self.keys = pages.zeros(*of_head, spec.head_dim // together, block_size, together, dtype=dtype)
+        self.values = pages.zeros(*of_head, block_size // together, spec.head_dim, together, dtype=dtype)
 
     def write(self, keys: torch.Tensor, values: torch.Tensor, slot_mapping: torch.Tensor) -> None:
         """Store keys and values [T, kv_heads, head_dim] at the given slots."""

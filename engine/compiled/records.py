@@ -7,6 +7,7 @@ import torch
 from engine.compiled.matrix_unit import is_permitted
 from engine.compiled.tiles import LANES
 from engine.models.kept_weights import KeptWeight
+from engine.wide_pages import WidePages
 
 
 class Memory:
@@ -14,6 +15,7 @@ class Memory:
 
     def __init__(self) -> None:
         self._kept: list[torch.Tensor] = []
+        self._pages = WidePages()
 
     def address(self, tensor: torch.Tensor) -> int:
         """Where a tensor lies, which stays there."""
@@ -28,11 +30,13 @@ class Memory:
         # The matrix unit reads them as they are.
         plain = self.address(weight) if is_permitted() and weight.itemsize < weight.float().itemsize else 0
         scales, bias = (0 if found is None else self.address(found) for found in (kept.scales, kept.bias))
-        return self.address(packed(weight)), plain, weight.itemsize, scales, bias, num_inputs, num_outputs
+        at = self.address(self._pages.copy(packed(weight)))
+        return at, plain, weight.itemsize, scales, bias, num_inputs, num_outputs
 
     def clear(self) -> None:
         """Give it back."""
         self._kept.clear()
+        self._pages = WidePages()
 
 
 def packed(weight: torch.Tensor) -> torch.Tensor:
