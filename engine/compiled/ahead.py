@@ -81,6 +81,7 @@ def _choose(model, step, normed):
     whether there is something to ask them. Each thread does it: to wait for one that did would take longer."""
     size, vocabulary = model.hidden_size, model.head.num_outputs
     starts, chosen = integers(step.row_starts, step.num_looking + 1), integers(step.chosen, step.num_looking)
+    taken = integers(step.taken, step.num_looking)
     token_ids, sampled = integers(step.token_ids, step.num_tokens), integers(step.sampled, step.num_sampled)
     goes_on = False
     for row in range(step.num_looking):
@@ -90,7 +91,9 @@ def _choose(model, step, normed):
             place += 1
             token = largest(floats(step.logits + 4 * place * vocabulary, vocabulary))
         if token < 0:
+            taken[row] = -1
             return False
+        taken[row] = place - starts[row]
         goes_on |= not _is_stop(step, token)
         chosen[row] = token
         copy(normed + 4 * place * size, step.looking + 4 * row * size, size)

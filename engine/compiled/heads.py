@@ -13,6 +13,7 @@ import torch
 from engine.compiled.layout import AHEAD_WORK
 from engine.compiled.model import MAX_TOKENS, CompiledModel
 from engine.compiled.records import Memory
+from engine.compiled.rounds import Rounds
 from engine.compiled.tickets import CHUNK
 from engine.compiled.tiles import LANES
 from engine.models.kept_weights import KeptWeight
@@ -59,6 +60,11 @@ class CompiledHeads:
         self._glanced_logits = torch.empty(_MOST_GLANCED * self.num_heads, model.config.vocab_size)
         self._glance_normed = torch.empty(0)
         self._num_glanced = 0
+        self._taken = np.zeros(_MOST_GLANCED, dtype=np.int64)
+        self.rounds = Rounds(
+            model.rounds, model.decoder, max_rows=_MOST_GLANCED, max_tokens=MAX_TOKENS, states=self._looking
+        )
+        """That may follow a step within which the heads look ahead."""
         model.glance = self
         step = model.step
         # What never moves is told once.
@@ -68,6 +74,7 @@ class CompiledHeads:
         step["row_starts"] = self._starts.ctypes.data
         step["embedding"] = model.decoder.embedding.data_ptr()
         step["chosen"] = self._chosen.ctypes.data
+        step["taken"] = self._taken.ctypes.data
         step["said"] = self._said.ctypes.data
         step["looking"] = self._looking.data_ptr()
         step["ahead_logits"] = self._glanced_logits.data_ptr()
@@ -99,15 +106,16 @@ class CompiledHeads:
             self._stops = np.array(stop_token_ids, dtype=np.int64)
         return is_possible
 
-    def open(self, token_ids: torch.Tensor, query_starts: Sequence[int], sampled: Sequence[int]) -> int:
-        """Say in the step's record what is looked at; behind how many rows, 0: none."""
+    def open(self, token_ids: torch.Tensor, query_starts: Sequence[int], sampled: Sequence[int]) -> tuple[int, int]:
+        """Say in the step's record what is looked at: behind how many rows, 0: none, and how long the longest of their
+        texts gets in the rounds that follow, 0: there are none."""
         if not self._num_glanced:
-            return 0
+            return 0, 0
         # Rows that sample nothing end where the one before them does.
         row_starts = sorted({bisect_left(sampled, start) for start in query_starts})
         num_rows, model, step = len(row_starts) - 1, self._model, self._model.step
         if num_rows != self._num_glanced:
-            return 0
+            return 0, 0
         if self._glance_normed.shape[0] < model.team.max_threads:
             size = _MOST_GLANCED * max(2, self.num_heads) * model.config.hidden_size
             self._glance_normed = torch.empty(model.team.max_threads, size)
@@ -116,7 +124,7 @@ class CompiledHeads:
         step["stops"] = self._stops.ctypes.data
         step["num_stops"] = self._stops.size
         step["looking_normed"] = self._glance_normed.data_ptr()
-        return num_rows
+        return num_rows, self.rounds.open(num_rows, model.max_tokens)
 
     def seen(self) -> Seen | None:
         """What was seen in the same go as the last step, once; None where nothing was."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -145,6 +146,32 @@ def _call_semaphore(builder: Any, name: str, address: Any, *values: int) -> Any:
     kind = ir.FunctionType(number, [anything, *(number for _ in values)])
     function = cgutils.get_or_insert_function(builder.module, kind, name)
     return builder.call(function, [builder.inttoptr(address, anything), *(ir.Constant(number, one) for one in values)])
+
+
+@intrinsic
+def now_ns(typing_context: Any) -> Any:
+    """What `time.monotonic_ns` says."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        number, wide = ir.IntType(32), ir.IntType(64)
+        instant = cgutils.alloca_once(builder, ir.ArrayType(wide, 2))
+        kind = ir.FunctionType(number, [number, instant.type])
+        function = cgutils.get_or_insert_function(builder.module, kind, "clock_gettime")
+        builder.call(function, [ir.Constant(number, time.CLOCK_MONOTONIC), instant])
+        seconds, rest = (builder.extract_value(builder.load(instant), part) for part in range(2))
+        return builder.add(builder.mul(seconds, ir.Constant(wide, 10**9)), rest)
+
+    return types.int64(), generate
+
+
+@intrinsic
+def pointer_to_doubles(typing_context: Any, address: Any) -> Any:
+    """The address as a pointer to float64."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
+
+    return types.CPointer(types.float64)(types.intp), generate
 
 
 @intrinsic

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from engine.compiled.ahead import look_along, run_ahead
+from engine.compiled.another_round import another_round
 from engine.compiled.arithmetic import integers, normalise
 from engine.compiled.compiler import compiled
 from engine.compiled.decoding import PHASES_PER_LAYER, logits_phase, run_layers
@@ -87,15 +88,21 @@ def send_home(control, bells, num_helpers):
 
 
 @compiled
-def lead(models, layers, steps, tickets, control):
-    """Do an open step, with whoever comes to help; returns when all is done and everybody has left."""
+def lead(models, layers, steps, rounds, tickets, num_tickets, control, bells, num_helpers):
+    """Do an open step and the rounds that follow it, with whoever comes to help; returns when all is done and everybody
+    has left."""
     model, step = models[0], steps[0]
-    _part(model, layers, step, tickets, 0)
-    fetch_add(control + GENERATION, 1)
-    while load_acquire(control + NUM_INSIDE) > 0:
-        relax()
-    if step.work == LAYERS_WORK:
+    while True:
+        _part(model, layers, step, tickets, 0)
+        fetch_add(control + GENERATION, 1)
+        while load_acquire(control + NUM_INSIDE) > 0:
+            relax()
+        if step.work != LAYERS_WORK:
+            return
         _norm_sampled(model, step, step.hidden)
+        if step.num_looking == 0 or not another_round(model, step, rounds[0]):
+            return
+        open_step(tickets, num_tickets, control, bells, num_helpers)
 
 
 @compiled

@@ -13,8 +13,19 @@ from engine.attention.base import ForwardContext, KVCache
 from engine.attention.torch_attention import TorchAttention
 from engine.attention.torch_kv_cache import HeadMajorKVCache
 from engine.compiled.ahead import AHEAD_PHASES
+from engine.compiled.another_round import EVEN_SHARES, MOST_TOGETHER
 from engine.compiled.decoding import PHASES_PER_LAYER
-from engine.compiled.layout import AHEAD, LAYER, LAYERS_WORK, LOGITS_WORK, MODEL, PROJECTION, PROMPTS_WORK, STEP
+from engine.compiled.layout import (
+    AHEAD,
+    LAYER,
+    LAYERS_WORK,
+    LOGITS_WORK,
+    MODEL,
+    PROJECTION,
+    PROMPTS_WORK,
+    ROUNDS,
+    STEP,
+)
 from engine.compiled.matrix_unit import is_permitted
 from engine.compiled.prompt_rows import PanelRoom, cut_evenly, has_prompts, panels_of, split_rows
 from engine.compiled.prompt_way import PromptWay
@@ -33,10 +44,6 @@ _TOGETHER = 128
 """Tokens that are computed together: more of them find no room beside the weights in a core's own cache."""
 _FEW = 16
 """Tokens; a row with more of them is a prompt, for which the matrix unit's panels are faster from there on."""
-_EVEN_SHARES = 8
-"""A row that is no more than one of so many leaves threads even shares of the rows."""
-_GROUP = 8
-"""Most tokens of a row that attend together."""
 _NUM_LAYERS_FIELDS = (STEP.names or ()).index("num_looking") + 1
 
 
@@ -47,8 +54,9 @@ class NotCompilable(ValueError):
 class Glance(Protocol):
     """Looks ahead in the same go as a step."""
 
-    def open(self, token_ids: torch.Tensor, query_starts: Sequence[int], sampled: Sequence[int]) -> int:
-        """Say in the step's record what is looked at; behind how many rows, 0: none."""
+    def open(self, token_ids: torch.Tensor, query_starts: Sequence[int], sampled: Sequence[int]) -> tuple[int, int]:
+        """Say in the step's record what is looked at: behind how many rows, 0: none, and how long the longest of their
+        texts gets in the rounds that follow, 0: there are none."""
         ...
 
 
@@ -77,7 +85,8 @@ class CompiledModel:
         self.step = np.zeros(1, dtype=STEP)
         self._fields = self.step.view(np.int64)
         num_tickets = PHASE_BYTES // 8 * (PHASES_PER_LAYER * len(layers) + 1 + AHEAD_PHASES)
-        self.team = StepTeam(self.shape, self._layers, self.step, aligned_integers(num_tickets))
+        self.rounds = np.zeros(1, dtype=ROUNDS)
+        self.team = StepTeam(self.shape, self._layers, self.step, self.rounds, aligned_integers(num_tickets))
         self._buffers = self._make_buffers()
         self._scratch = torch.empty(0)
         self._normed = torch.empty(0)
@@ -189,13 +198,13 @@ class CompiledModel:
         torch.index_select(self.decoder.embedding, 0, token_ids, out=residual[:num_tokens])
         rotations = self.decoder.rotary.at(context.positions, num_positions)
         groups = self._groups_of(context)
-        sampled, num_sampled, num_looking = self._every, num_tokens, 0
+        sampled, num_sampled, num_looking, num_reached = self._every, num_tokens, 0, 0
         if context.sampled is not None:
             sampled, num_sampled = self._sampled, len(context.sampled)
             sampled[:num_sampled] = context.sampled
             if logits is not None and self.glance is not None:
-                num_looking = self.glance.open(token_ids, context.query_starts, context.sampled)
-        self._reserve(num_positions, context.block_size)
+                num_looking, num_reached = self.glance.open(token_ids, context.query_starts, context.sampled)
+        self._reserve(max(num_positions, num_reached), context.block_size)
         self._fields[:_NUM_LAYERS_FIELDS] = (
             LAYERS_WORK,
             num_tokens,
@@ -273,7 +282,7 @@ class CompiledModel:
 
     def _heads_together(self, context_lens: list[int]) -> int:
         """Key heads that a thread reads together, which lie side by side: all, unless one row is most of the work."""
-        is_even = max(context_lens) * _EVEN_SHARES <= sum(context_lens)
+        is_even = max(context_lens) * EVEN_SHARES <= sum(context_lens)
         return self.config.num_kv_heads if is_even else 1
 
     def _groups_of(self, context: ForwardContext) -> torch.Tensor:
@@ -283,7 +292,7 @@ class CompiledModel:
             return self._single[: starts[-1]]
         found = []
         for row, (start, end) in enumerate(itertools.pairwise(starts)):
-            num_groups = -(-(end - start) // _GROUP)
+            num_groups = -(-(end - start) // MOST_TOGETHER)
             size = -(-(end - start) // num_groups)
             found += [(first, min(size, end - first), row) for first in range(start, end, size)]
         return torch.tensor(found)
@@ -291,7 +300,7 @@ class CompiledModel:
     def _reserve(self, num_positions: int, block_size: int) -> None:
         """Have room for each thread's own numbers."""
         config, num_threads = self.config, self.team.max_threads
-        num_queries = _GROUP * config.num_heads
+        num_queries = MOST_TOGETHER * config.num_heads
         # Scores, then queries and what they found.
         num_attended = num_queries * (num_positions + 2 * block_size + 2 * config.head_dim)
         size = max(2 * _TOGETHER * CHUNK, num_attended)

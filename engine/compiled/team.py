@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.compiled.joint_work import hang, lead, open_step, send_home, serve
-from engine.compiled.layout import BELL_BYTES, CONTROL_BYTES, LAYER, LINE, MODEL, STEP
+from engine.compiled.layout import BELL_BYTES, CONTROL_BYTES, LAYER, LINE, MODEL, ROUNDS, STEP
 
 logger = logging.getLogger(__name__)
 
@@ -23,9 +23,12 @@ Records = npt.NDArray[Any]
 class StepTeam:
     """The thread that asks, and helpers beside it. One piece of work at a time."""
 
-    def __init__(self, models: Records, layers: Records, steps: Records, tickets: npt.NDArray[np.int64]) -> None:
+    def __init__(
+        self, models: Records, layers: Records, steps: Records, rounds: Records, tickets: npt.NDArray[np.int64]
+    ) -> None:
         """Arrays of layout's records, which stay where they are, and the phases' counters."""
         self._work = (models, layers, steps)
+        self._rounds = rounds
         self._tickets = tickets
         self._control = aligned_integers(CONTROL_BYTES // 8)
         self._bells: list[npt.NDArray[np.int64]] = []
@@ -54,10 +57,11 @@ class StepTeam:
         self._num_helpers = min(num_threads - 1, len(self._bells))
 
     def run(self) -> None:
-        """Do what the step's record says."""
+        """Do what the step's record says, and the rounds that follow."""
         tickets, control = self._addresses
-        open_step(tickets, self._tickets.size, control, self._bells_at, self._num_helpers)
-        lead(*self._work, tickets, control)
+        helpers = control, self._bells_at, self._num_helpers
+        open_step(tickets, self._tickets.size, *helpers)
+        lead(*self._work, self._rounds, tickets, self._tickets.size, *helpers)
 
     def close(self) -> None:
         """Send the helpers home."""
@@ -86,8 +90,9 @@ def prepare() -> None:
     nothing = np.zeros(1, dtype=MODEL), np.zeros(0, dtype=LAYER), np.zeros(1, dtype=STEP)
     tickets, control, bell = (aligned_integers(size // 8) for size in (LINE, CONTROL_BYTES, BELL_BYTES))
     at, bells = control.ctypes.data, np.array([bell.ctypes.data])
+    rounds = np.zeros(1, dtype=ROUNDS)
     open_step(tickets.ctypes.data, tickets.size, at, bells.ctypes.data, 0)
-    lead(*nothing, tickets.ctypes.data, at)
+    lead(*nothing, rounds, tickets.ctypes.data, tickets.size, at, bells.ctypes.data, 0)
     hang(bell.ctypes.data)
     send_home(at, bells.ctypes.data, 1)
     _help(nothing, tickets, control, bell, 1)

@@ -38,6 +38,7 @@ from engine.core.warm_up import made_up_batch, typical_batches, warm_up
 from engine.messages import Ready, SamplingParams, StepReport
 from engine.models.decoder import Decoder, Model
 from engine.models.families import read_model_config
+from engine.models.further_rounds import HasRounds
 from engine.models.loader import load_model
 from engine.parallel.leader import LeaderModel
 from engine.parallel.team import Team, end_core
@@ -115,12 +116,14 @@ def build_core(
         is_short = standby is not None and not has_fast_memory
         limit_s = _TAKE_OVER_WARM_UP_S if is_short else _WARM_UP_S[machine.device.type]
         _warm_up(config, stepper, step_time, clock, num_blocks=num_blocks, max_model_len=max_model_len, limit_s=limit_s)
-        outlook = None if heads is None else Outlook(heads, runner.keep_states(), clock)
+        rounds = heads.rounds if isinstance(heads, HasRounds) else None
+        outlook = None if heads is None else Outlook(heads, runner.keep_states(rounds), clock)
         drafter = make_drafter(
             config,
             machine,
             draft_model,
             outlook,
+            rounds,
             stepper.run,
             clock,
             num_blocks=num_blocks,

@@ -68,3 +68,12 @@ class RowResult:
     logprobs: list[TokenLogprobs] | None = None
     error: str | None = None
     """Set when this row alone could not be computed."""
+    num_rounds: int = 1
+    """Steps that these are of: the one that was scheduled and those that the model had follow it."""
+    num_drafted: int = 0
+    """Drafts that were verified in the latter."""
+
+    @property
+    def num_accepted(self) -> int:
+        """Drafts that were right, of all of them: the other tokens were chosen behind them, one in each round."""
+        return max(0, len(self.token_ids) - self.num_rounds)

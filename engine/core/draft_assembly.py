@@ -19,6 +19,7 @@ from engine.core.sample_rows import SampleRows
 from engine.core.warm_up import PLAIN_PARAMS, Run, made_up_batch, measure_verification
 from engine.models.decoder import Decoder, Model
 from engine.models.families import read_model_config
+from engine.models.further_rounds import FurtherRounds
 from engine.models.loader import load_model
 from engine.models.prediction_heads import LooksAhead, PredictionHeads, read_heads
 from engine.sampling.sampler import Sampler
@@ -84,6 +85,7 @@ def make_drafter(
     machine: Machine,
     draft_model: Model | None,
     outlook: Outlook | None,
+    rounds: FurtherRounds | None,
     run: Run,
     clock: Callable[[], float],
     *,
@@ -124,6 +126,7 @@ def make_drafter(
         clock=clock,
         has_lookup=config.speculation != "draft",
         outlook=outlook,
+        rounds=rounds,
         model=model,
         model_reach=reach,
     )

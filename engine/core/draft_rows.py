@@ -21,19 +21,21 @@ def add_drafts(drafter: Drafter, plan: Plan, blocks: BlockManager) -> None:
         return
     if not drafter.wants([row.seq for row in rows]):
         return
-    requests = [DraftRequest(row.seq, _make_room(row, drafter.max_drafts, blocks)) for row in rows]
+    requests = [_request(row, drafter, blocks) for row in rows]
     for row, draft_token_ids in zip(rows, drafter.draft(requests, plan.budget), strict=True):
         if draft_token_ids:
             plan.extend(row, tuple(draft_token_ids))
     assert plan.budget >= 0, "more drafts than the budget allows"
 
 
-def _make_room(row: ScheduledRow, max_drafts: int, blocks: BlockManager) -> int:
-    """Take blocks for drafts as far as some are free; the number of drafts that could be of use and fit."""
+def _request(row: ScheduledRow, drafter: Drafter, blocks: BlockManager) -> DraftRequest:
+    """Take blocks for drafts as far as some are free; as many as could be of use and fit."""
     # The token behind the drafts is sampled too.
-    room = min(max_drafts, row.seq.max_total_tokens - row.seq.num_tokens - 1)
+    most = row.seq.max_total_tokens - row.seq.num_tokens - 1
+    room = min(max(drafter.max_drafts, drafter.num_reached), most)
     while room > 0 and not blocks.can_append(row.seq, row.end + room):
         room -= 1
     if room > 0:
         blocks.append(row.seq, row.end + room)
-    return max(0, room)
+    room = max(0, room)
+    return DraftRequest(row.seq, min(drafter.max_drafts, room), row.end + room + 1)

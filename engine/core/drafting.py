@@ -17,6 +17,8 @@ class DraftRequest:
     seq: Sequence
     max_drafts: int
     """Drafts that the sequence's limits and blocks have room for, possibly 0; its block table reaches that far."""
+    max_tokens: int = 0
+    """How long the sequence may get before blocks are to be taken again."""
 
 
 class Drafter(Protocol):
@@ -24,6 +26,10 @@ class Drafter(Protocol):
 
     max_drafts: int
     """Most drafts a row ever gets."""
+
+    num_reached: int
+    """Tokens for which a row's blocks are of use, if that many are free: more than drafts where steps follow one another
+    without being scheduled."""
 
     def wants(self, seqs: SequenceOf[Sequence]) -> bool:
         """Whether it would think about a pure decode step of these rows; asked once before each."""

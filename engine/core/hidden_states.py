@@ -24,12 +24,29 @@ class HiddenStates:
         self._results: SequenceOf[RowResult] = ()
         # By sequence: where the state stands that its newest token was chosen from, and how long it is with that token.
         self._places: dict[int, tuple[int, int]] | None = {}
+        self._has_drafts = True
+        """Whether there are states of drafts, too."""
         self.on_kept: Callable[[], None] | None = None
         """Told when states were just kept, while all that computing them needed is still at hand."""
 
     def keep(self, hidden: torch.Tensor, rows: SequenceOf[ScheduledRow], results: SequenceOf[RowResult]) -> None:
         """Hidden states [N, hidden] of the sampled positions, row after row, and what came of them."""
+        self._keep(hidden, rows, results, has_drafts=True)
+
+    def keep_last(self, hidden: torch.Tensor, rows: SequenceOf[ScheduledRow], results: SequenceOf[RowResult]) -> None:
+        """The same of hidden states [N, hidden] of the positions alone from which each row's last token was chosen."""
+        self._keep(hidden, rows, results, has_drafts=False)
+
+    def _keep(
+        self,
+        hidden: torch.Tensor,
+        rows: SequenceOf[ScheduledRow],
+        results: SequenceOf[RowResult],
+        *,
+        has_drafts: bool,
+    ) -> None:
         self._hidden, self._rows, self._results, self._places = hidden, rows, results, None
+        self._has_drafts = has_drafts
         if self.on_kept is not None:
             self.on_kept()
 
@@ -75,6 +92,7 @@ class HiddenStates:
             for row, result in zip(self._rows, self._results, strict=True):
                 num_tokens = len(result.token_ids)
                 if num_tokens:
-                    self._places[row.seq.seq_id] = start + num_tokens - 1, row.end + num_tokens
-                start += 1 + len(row.draft_token_ids)
+                    place = start + num_tokens - 1 if self._has_drafts else start
+                    self._places[row.seq.seq_id] = place, row.end + num_tokens
+                start += 1 + len(row.draft_token_ids) if self._has_drafts else 1
         return self._places

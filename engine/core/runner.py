@@ -12,6 +12,7 @@ from engine.core.sample_rows import SampleRows
 from engine.core.verification import accept
 from engine.messages import TokenLogprobs
 from engine.models.decoder import Model
+from engine.models.further_rounds import FurtherRounds, RoundsTold
 from engine.sampling.greedy import is_greedy, largest_tokens
 from engine.sampling.sampler import Sampler
 
@@ -41,10 +42,13 @@ class ModelRunner:
         self._caches = caches
         self._sample_rows = sample_rows
         self._states: HiddenStates | None = None
+        self._rounds: FurtherRounds | None = None
         self._buffers = InputBuffers.alternating(max_tokens, max_rows, max_blocks, block_size, device)
 
-    def keep_states(self) -> HiddenStates:
-        """Where the hidden states are kept from now on that tokens were chosen from."""
+    def keep_states(self, rounds: FurtherRounds | None = None) -> HiddenStates:
+        """Where the hidden states are kept from now on that tokens were chosen from; `rounds`: what a model may have
+        follow a step in the same go."""
+        self._rounds = rounds
         self._states = HiddenStates()
         return self._states
 
@@ -55,6 +59,8 @@ class ModelRunner:
         token_ids, context = buffers.fill(batch.rows, tells_sampled=True)
         assert context.sampled is not None
         hidden = self._model.forward(token_ids, context, self._caches)
+        if self._rounds is not None and (told := self._rounds.told()) is not None:
+            return self._take_over(batch.rows, told, self._rounds)
         results = [RowResult([]) for _ in batch.rows]
         sampled = [index for index, row in enumerate(batch.rows) if row.samples]
         if not sampled:
@@ -67,6 +73,16 @@ class ModelRunner:
             self._states.keep(hidden, rows, found)
         for index, result in zip(sampled, found, strict=True):
             results[index] = result
+        return results
+
+    def _take_over(self, rows: list[ScheduledRow], told: RoundsTold, rounds: FurtherRounds) -> list[RowResult]:
+        """One result a row of a step and the rounds that followed it."""
+        results = [
+            RowResult(token_ids, num_rounds=told.num_rounds, num_drafted=num_drafted)
+            for token_ids, num_drafted in zip(told.token_ids, told.num_drafted, strict=True)
+        ]
+        if self._states is not None:
+            self._states.keep_last(rounds.states(), rows, results)
         return results
 
     def _sample(self, logits: torch.Tensor, rows: list[ScheduledRow]) -> list[RowResult]:

@@ -240,14 +240,16 @@ class Scheduler:
             if result.token_ids:
                 seq.stages.enter(Stage.DECODE, now)
         token_ids, reason = take_tokens(seq, result.token_ids)
-        num_accepted = max(0, len(token_ids) - 1)
-        if row.draft_token_ids:
-            seq.num_drafted_tokens += len(row.draft_token_ids)
+        num_drafted = len(row.draft_token_ids) + result.num_drafted
+        if num_drafted:
+            # What stands behind an answer's end counts for nothing.
+            num_accepted = max(0, result.num_accepted - (len(result.token_ids) - len(token_ids)))
+            seq.num_drafted_tokens += num_drafted
             seq.num_accepted_tokens += num_accepted
-            self._tally.drafted_tokens += len(row.draft_token_ids)
+            self._tally.drafted_tokens += num_drafted
             self._tally.accepted_tokens += num_accepted
         # Positions behind the accepted drafts hold keys of wrong tokens: they are never hashed and soon overwritten.
-        seq.num_computed_tokens = row.end + num_accepted
+        seq.num_computed_tokens = row.end + max(0, len(token_ids) - 1)
         self._blocks.register(seq)
         self._blocks.shrink(seq)
         if not row.samples:

@@ -76,9 +76,13 @@ class Rotary:
 
     def at(self, positions: torch.Tensor, num_positions: int) -> torch.Tensor:
         """Rotations [T, 1, head_dim / 2] of positions [T], all below `num_positions`."""
+        return self.table(num_positions).index_select(0, positions).unsqueeze(1)
+
+    def table(self, num_positions: int) -> torch.Tensor:
+        """Rotations [N, head_dim / 2] of so many positions at least."""
         if num_positions > self._table.shape[0]:
             self.reserve(num_positions)
-        return self._table.index_select(0, positions).unsqueeze(1)
+        return self._table
 
     def reserve(self, num_positions: int) -> None:
         """Make the table for positions below this, if it is not that long yet."""

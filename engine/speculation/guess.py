@@ -29,6 +29,8 @@ _MEMORY = _TEXT + LONGEST + 1
 _BOTH = _MEMORY + (SIZES[0] + 1) * STREAKS
 _NUM_PLACES = _BOTH + (LONGEST + 1) * STREAKS
 NUM_KINDS = 2 * _NUM_PLACES
+NEAR_END_KINDS = _NUM_PLACES
+"""How far a kind is from the same one where only a few tokens are expected yet."""
 
 
 class Guess(NamedTuple):

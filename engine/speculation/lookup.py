@@ -48,6 +48,8 @@ class Found:
     """How many of each row are worth verifying."""
     gain: float
     """Expected tokens per second as a multiple of those without drafts; 1 when there are none."""
+    described: tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]
+    """The rows as compiled code read them: int64 [rows, 7], float64 [rows, 3], and tokens that end texts."""
 
     def drafts(self) -> list[tuple[int, ...]]:
         """What is worth verifying."""
@@ -68,16 +70,17 @@ class Lookup:
         compiled.prepare()
         weighing.prepare()
         self._record = record
-        self._memory = np.zeros(capacity, dtype=np.int64), np.zeros(capacity, dtype=np.int64)
+        self.memory = np.zeros(capacity, dtype=np.int64), np.zeros(capacity, dtype=np.int64)
+        """Runs and what was said behind them, as `engine.compiled.lookup` keeps them."""
 
     @property
     def num_remembered(self) -> int:
         """Runs of tokens."""
-        return int(np.count_nonzero(self._memory[0]))
+        return int(np.count_nonzero(self.memory[0]))
 
     def learn(self, seq: Sequence) -> None:
         """An answer is complete."""
-        compiled.learn(*seq.token_ids.buffer_info(), seq.num_prompt_tokens, hash(seq.cache_salt), *self._memory)
+        compiled.learn(*seq.token_ids.buffer_info(), seq.num_prompt_tokens, hash(seq.cache_salt), *self.memory)
 
     def choose(
         self,
@@ -97,10 +100,10 @@ class Lookup:
         counts = np.empty(len(places), dtype=np.int64)
         numbers = np.array([(1.0, least_chance, 0.0)] * len(places))
         gain = compiled.choose(
-            rows, numbers, lists, *self._memory, self._record.chances, KINDS, *(ahead or _SILENT), *arrays,
+            rows, numbers, lists, *self.memory, self._record.chances, KINDS, *(ahead or _SILENT), *arrays,
             np.array((*costs, least_gain)), counts,
         )  # fmt: skip
-        return Found(arrays, counts.tolist(), gain)
+        return Found(arrays, counts.tolist(), gain, (rows, numbers, lists))
 
     def judge(self, found: Found, said: Iterable[SequenceOf[int]]) -> None:
         """Guesses up to the first wrong one were put to the test by what the rows said, verified or not."""
@@ -127,7 +130,7 @@ class Lookup:
         rows, lists = _described((walk.seq, walk.token_ids, walk.limit, walk.is_near_end) for walk in walks)
         numbers = np.array([(walk.chance, walk.least_chance, least_next) for walk in walks])
         arrays = _room(len(walks), max(walk.limit for walk in walks))
-        compiled.look_ahead(rows, numbers, lists, *self._memory, self._record.chances, KINDS, *said, *arrays)
+        compiled.look_ahead(rows, numbers, lists, *self.memory, self._record.chances, KINDS, *said, *arrays)
         for walk, token_ids, kinds, (count, has_ended) in zip(
             walks, *(array.tolist() for array in arrays), strict=True
         ):

@@ -11,7 +11,9 @@ from engine.core.batch import RowResult, ScheduledBatch
 from engine.core.drafting import DraftRequest
 from engine.core.hidden_states import Chosen
 from engine.core.sequence import Sequence
+from engine.models.further_rounds import FurtherRounds, Round
 from engine.speculation.ahead import Ahead, Outlook
+from engine.speculation.follow_up import NUM_REACHED, FollowUp
 from engine.speculation.lookup import Found, Lookup, Place
 from engine.speculation.model_drafting import DraftModel, ModelDrafting
 from engine.speculation.prospects import (
@@ -83,17 +85,24 @@ class Speculator:
         clock: Callable[[], float],
         has_lookup: bool,
         outlook: Outlook | None = None,
+        rounds: FurtherRounds | None = None,
         model: DraftModel | None = None,
         model_reach: int = 0,
     ) -> None:
         """`has_lookup`: whether drafts are looked up in the text and in earlier answers; `outlook`: asks heads beside
-        that; `model_reach`: the most tokens the draft model can read of one sequence."""
+        that; `rounds`: may follow a step in which these look ahead; `model_reach`: the most tokens the draft model can read of one sequence."""
         self.max_drafts = max_drafts
         self._costs = costs
         self._clock = clock
         self._record = TrackRecord()
         self._lookup = Lookup(self._record) if has_lookup else None
         self._outlook = outlook if has_lookup else None
+        self._follow_up: FollowUp | None = None
+        if rounds is not None and self._lookup is not None and self._outlook is not None:
+            self._follow_up = FollowUp(
+                rounds, self._lookup, self._record, few_tokens=FEW_TOKENS, length_margin=_LENGTH_MARGIN
+            )
+        self.num_reached = NUM_REACHED if self._follow_up is not None else 0
         drafting: ModelDrafting | None = None
         if model is not None:
             drafting = ModelDrafting(model, self._lookup, self._record, costs, clock, reach=model_reach)
@@ -161,6 +170,8 @@ class Speculator:
             self._prospects.asked_in_vain([request.seq for request in requests])
         if self._outlook is not None and step.prospect.may_look_ahead:
             self._glance(step, self._outlook, [request.seq for request in requests], drafts)
+            if step.has_glanced and step.found is not None and self._follow_up is not None and any(drafts):
+                self._follow_up.order(step.found, requests, step.prospect.expected, self._lookup_costs(len(requests)))
         step.drafting_s += self._clock() - started_at
         return drafts
 
@@ -206,12 +217,16 @@ class Speculator:
                 self._account_plain(batch, seconds)
             return
         started_at = self._clock()
-        if step.found is not None and self._lookup is not None:
+        rounds: list[Round] = []
+        if self._follow_up is not None and step.has_glanced:
+            rounds = self._follow_up.take(len(batch.rows), self._lookup_costs(len(batch.rows)))
+        if step.found is not None and self._lookup is not None and not rounds:  # which have judged it
             self._lookup.judge(step.found, [result.token_ids for result in results])
         if step.walked is not None:
             for walk, result in zip(step.walked.walks, results, strict=True):
                 self._walks.judge(walk, result.token_ids)
-        self._account(batch, step, [len(result.token_ids) for result in results], seconds)
+        later_s = sum(one.seconds for one in rounds[1:])
+        self._account(batch, step, [len(result.token_ids) for result in results], seconds, later_s)
         self._books_s = self._clock() - started_at
 
     def ended(self, seq: Sequence) -> None:
@@ -259,8 +274,8 @@ class Speculator:
         has_room = any(place.limit > 0 for place in places)
         if not asking and not (has_room and (prospect.may_look_up or prospect.may_look_ahead)):
             return [()] * num_rows
-        cost = self._costs.lookup
-        plain_s, each_s = self._costs.plain_s(num_rows), cost.per_draft_s(num_rows)
+        costs = self._lookup_costs(num_rows)
+        plain_s, _, each_s = costs
         # Below it a draft earns less than the time it takes, whatever else the step does.
         least_chance = max(_LEAST_CHANCE, min(each_s * num_rows / plain_s, 1.0))
         ahead = self._say_ahead(step, places) if prospect.may_look_ahead else None
@@ -274,9 +289,13 @@ class Speculator:
                 ahead=ahead,
             )
             return step.walked.drafts()
-        costs = plain_s, cost.drafting_s(num_rows), each_s
         step.found = self._lookup.choose(places, least_chance, costs, MIN_GAIN, ahead)
         return step.found.drafts()
+
+    def _lookup_costs(self, num_rows: int) -> tuple[float, float, float]:
+        """Of a step: without drafts, more with some, more for each."""
+        cost = self._costs.lookup
+        return cost.plain_s(num_rows), cost.drafting_s(num_rows), cost.per_draft_s(num_rows)
 
     def _say_ahead(self, step: _Step, places: SequenceOf[Place]) -> Ahead | None:
         """What prediction heads say of a step's rows; None where they say nothing."""
@@ -303,8 +322,11 @@ class Speculator:
         self._prospects.plain(num_rows)
         self._num_unmeasured = 0
 
-    def _account(self, batch: ScheduledBatch, step: _Step, num_tokens: SequenceOf[int], seconds: float) -> None:
-        """Enter what a step cost that was thought about, and what it was worth."""
+    def _account(
+        self, batch: ScheduledBatch, step: _Step, num_tokens: SequenceOf[int], seconds: float, later_s: float
+    ) -> None:
+        """Enter what a step cost that was thought about, and what it was worth; `later_s` of it went into the rounds
+        that followed."""
         num_rows = len(batch.rows)
         num_drafts = sum(len(row.draft_token_ids) for row in batch.rows)
         prospects = self._prospects
@@ -314,7 +336,7 @@ class Speculator:
         if step.source != "model":
             self._costs.observe_thinking(num_rows, thought_s + glance_s)
         if num_drafts:
-            self._costs.observe_verification(num_rows, num_drafts, seconds - step.drafting_s - glance_s)
+            self._costs.observe_verification(num_rows, num_drafts, seconds - later_s - step.drafting_s - glance_s)
             prospects.drafted(num_rows)
         elif step.has_glanced:
             self._costs.observe_glance(num_rows, seconds - step.drafting_s)

@@ -1,0 +1,189 @@
+"""Verifying drafts round after round in one go: what a round chose is taken over, and the next one is laid out.
+
+Between two rounds nothing is asked of the interpreter, which takes as long to think about drafts as a small model takes
+to verify them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import carray
+
+from engine.compiled.arithmetic import copy, integers
+from engine.compiled.compiler import compiled_exactly
+from engine.compiled.intrinsics import now_ns, pointer_to_doubles, pointer_to_integers
+from engine.compiled.lookup import choose
+from engine.compiled.weighing import observe
+
+MOST_TOGETHER = 8
+"""Tokens of a row that attend together."""
+EVEN_SHARES = 8
+"""A row that is no more than one of so many leaves threads even shares of the rows."""
+_FEWEST_TOKENS = 2
+"""Expected yet where drafts are worth looking for."""
+
+
+@compiled_exactly
+def _table(address, num_rows, size):
+    """A view of int64 [rows, size]."""
+    return carray(pointer_to_integers(address), (num_rows, size))
+
+
+@compiled_exactly
+def _numbers(address, num_rows, size):
+    """A view of float64 [rows, size]."""
+    return carray(pointer_to_doubles(address), (num_rows, size))
+
+
+@compiled_exactly
+def another_round(model, step, rounds):
+    """Take over what a round chose and lay out the next; whether there is one."""
+    if rounds.num_left == 0:
+        return False
+    rounds.num_left -= 1
+    goes_on = _take_over(step, rounds)
+    now = now_ns()
+    log = _table(rounds.log, rounds.num_done, 2)
+    log[rounds.num_done - 1, 0] = now - rounds.since_ns
+    log[rounds.num_done - 1, 1] = step.num_tokens - rounds.num_rows
+    rounds.since_ns = now
+    if not goes_on or rounds.num_left == 0 or now >= rounds.deadline_ns:
+        return False
+    return _choose_drafts(model, step, rounds) and _lay_out(model, step, rounds)
+
+
+@compiled_exactly
+def _take_over(step, rounds):
+    """Add what was chosen to the texts, and judge what was guessed by it; whether all of them go on."""
+    num_rows = rounds.num_rows
+    rows, texts = _table(rounds.rows, num_rows, 7), _table(rounds.texts, num_rows, rounds.capacity)
+    if rounds.num_done == 0:
+        for row in range(num_rows):
+            text = integers(rows[row, 0], rows[row, 1])
+            texts[row, : len(text)] = text
+            rows[row, 0] = rounds.texts + 8 * row * rounds.capacity
+    rounds.num_done += 1
+    taken, chosen = integers(step.taken, num_rows), integers(step.chosen, num_rows)
+    for row in range(num_rows):
+        if taken[row] < 0:
+            return False
+    starts, ends_at = integers(step.row_starts, num_rows), integers(rounds.ends_at, num_rows)
+    token_ids, sampled = integers(step.token_ids, step.num_tokens), integers(step.sampled, step.num_sampled)
+    stops = integers(step.stops, step.num_stops)
+    goes_on = True
+    for row in range(num_rows):
+        text, end = texts[row], rows[row, 1]
+        for place in range(taken[row]):
+            text[end + place] = token_ids[sampled[starts[row] + 1 + place]]
+        text[end + taken[row]] = chosen[row]
+        rows[row, 1] += taken[row] + 1
+        _judge(rounds, row, text[end : rows[row, 1]])
+        for stop in stops:
+            if stop == chosen[row]:
+                goes_on = False
+        if rows[row, 1] >= ends_at[row]:
+            goes_on = False
+    return goes_on
+
+
+@compiled_exactly
+def _judge(rounds, row, said):
+    """Guesses up to the first wrong one were put to the test by what a row said."""
+    tokens = _table(rounds.found_tokens, rounds.num_rows, rounds.most_drafts)
+    kinds = _table(rounds.found_kinds, rounds.num_rows, rounds.most_drafts)
+    ends = _table(rounds.ends, rounds.num_rows, 2)
+    trials = _numbers(rounds.trials, 2, rounds.num_kinds)
+    chances = _numbers(rounds.chances, 1, rounds.num_kinds)[0]
+    for place in range(min(ends[row, 0], len(said))):
+        is_right = tokens[row, place] == said[place]
+        observe(trials, chances, kinds[row, place], is_right, rounds.decay)
+        if not is_right:
+            return
+
+
+@compiled_exactly
+def _choose_drafts(model, step, rounds):
+    """Guesses at what comes next, and how many of them are verified; whether there is time for any."""
+    num_rows, num_heads = rounds.num_rows, model.ahead.num_heads
+    said = carray(pointer_to_integers(step.said), (2, num_rows, num_heads))
+    if said[0, 0, 0] < 0:
+        return False
+    rows, numbers = _table(rounds.rows, num_rows, 7), _numbers(rounds.numbers, num_rows, 3)
+    ends_at, expected = integers(rounds.ends_at, num_rows), _numbers(rounds.expected, num_rows, 1)
+    for row in range(num_rows):
+        left = expected[row, 0] - rows[row, 1]
+        is_near_end = left <= rounds.few_tokens
+        room = min(rounds.most_drafts, ends_at[row] - rows[row, 1] - 1)
+        if left < _FEWEST_TOKENS:
+            room = 0
+        else:
+            room = min(room, int(rounds.length_margin * left) - 1)
+        rows[row, 5], rows[row, 6] = max(0, room), rounds.num_listed if is_near_end else 0
+        first_kind = rounds.head_kind + (rounds.near_end_kinds if is_near_end else 0)
+        for head in range(num_heads):
+            said[1, row, head] += first_kind
+    choose(
+        rows,
+        numbers,
+        integers(rounds.stops, rounds.num_stops),
+        integers(rounds.memory_keys, rounds.memory_size),
+        integers(rounds.memory_values, rounds.memory_size),
+        _numbers(rounds.chances, 1, rounds.num_kinds)[0],
+        integers(rounds.kinds, 2 * rounds.num_listed),
+        said[0],
+        said[1],
+        _table(rounds.found_tokens, num_rows, rounds.most_drafts),
+        _table(rounds.found_kinds, num_rows, rounds.most_drafts),
+        _table(rounds.ends, num_rows, 2),
+        _numbers(rounds.costs, 1, 4)[0],
+        integers(rounds.counts, num_rows),
+    )
+    for row in range(num_rows):
+        for head in range(num_heads):
+            said[1, row, head] -= rounds.head_kind + (rounds.near_end_kinds if rows[row, 6] else 0)
+    counts = integers(rounds.counts, num_rows)
+    num_drafts = np.sum(counts)
+    return num_drafts > 0 and num_rows + num_drafts <= rounds.most_tokens
+
+
+@compiled_exactly
+def _lay_out(model, step, rounds):
+    """Say in the step's record what the round computes: each row's last token, and its drafts."""
+    num_rows, block_size, size = rounds.num_rows, model.block_size, model.hidden_size
+    rows, counts = _table(rounds.rows, num_rows, 7), integers(rounds.counts, num_rows)
+    drafts = _table(rounds.found_tokens, num_rows, rounds.most_drafts)
+    tables = _table(step.tables, num_rows, step.table_width)
+    num_tokens = num_rows + np.sum(counts)
+    token_ids, positions = integers(rounds.token_ids, num_tokens), integers(rounds.positions, num_tokens)
+    slots, groups = integers(rounds.slots, num_tokens), _table(rounds.groups, num_tokens, 3)
+    starts, drafted = integers(step.row_starts, num_rows + 1), integers(rounds.drafted, num_rows)
+    place, num_groups, longest, all_positions = 0, 0, 0, 0
+    for row in range(num_rows):
+        starts[row] = place
+        drafted[row] += counts[row]
+        count, first = 1 + counts[row], rows[row, 1] - 1
+        num_parts = (count + MOST_TOGETHER - 1) // MOST_TOGETHER
+        together = (count + num_parts - 1) // num_parts
+        for index in range(count):
+            token = drafts[row, index - 1] if index else integers(rows[row, 0], rows[row, 1])[first]
+            position = first + index
+            token_ids[place], positions[place] = token, position
+            slots[place] = tables[row, position // block_size] * block_size + position % block_size
+            copy(step.embedding + 4 * token * size, step.residual + 4 * place * size, size)
+            turned = 4 * model.head_dim
+            copy(rounds.turns + turned * position, rounds.rotations + turned * place, model.head_dim)
+            if index % together == 0:
+                groups[num_groups, 0], groups[num_groups, 2] = place, row
+                groups[num_groups, 1] = min(together, count - index)
+                num_groups += 1
+            place += 1
+        longest = max(longest, first + count)
+        all_positions += first + count
+    starts[num_rows] = place
+    step.num_tokens, step.num_sampled = num_tokens, num_tokens
+    step.positions, step.slots, step.token_ids = rounds.positions, rounds.slots, rounds.token_ids
+    step.groups, step.num_groups = rounds.groups, num_groups
+    step.heads_together = model.num_kv_heads if longest * EVEN_SHARES <= all_positions else 1
+    step.rotations, step.sampled = rounds.rotations, rounds.sampled
+    step.hidden, step.logits = rounds.hidden, rounds.logits
+    return True

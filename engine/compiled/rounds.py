@@ -1,0 +1,157 @@
+"""Rounds of verification that follow a compiled step in the same go."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from engine.compiled.lookup import NUM_LISTED
+from engine.models.decoder import Decoder
+from engine.models.further_rounds import GuessTables, Round, RoundsOrder, RoundsTold
+
+_MOST_ROUNDS = 8
+_INT = np.int64
+
+
+class Rounds:
+    """Says in a step's record what follows it, and reads what came of it."""
+
+    def __init__(
+        self, record: npt.NDArray[Any], decoder: Decoder, *, max_rows: int, max_tokens: int, states: torch.Tensor
+    ) -> None:
+        """`record`: a ROUNDS record; `max_rows`: of a step; `max_tokens`: of a round; `states`: where those are left
+        from which heads look ahead."""
+        self.max_rows = max_rows
+        config = decoder.config
+        self._record = record
+        self._decoder = decoder
+        self._max_tokens = max_tokens
+        self._states = states
+        self._kept: tuple[RoundsOrder, torch.Tensor] | None = None
+        """What the record tells addresses of."""
+        self._tables: GuessTables | None = None
+        self._order: RoundsOrder | None = None
+        self._lengths: list[int] = []
+        """Of the texts before the step."""
+        self._ends_at, self._counts, self._drafted = np.zeros((3, max_rows), dtype=_INT)
+        self._expected, self._costs = np.zeros(max_rows), np.zeros(4)
+        self._log = np.zeros((_MOST_ROUNDS, 2), dtype=_INT)
+        self._texts = np.zeros((max_rows, 0), dtype=_INT)
+        self._token_ids, self._positions, self._slots = np.zeros((3, max_tokens), dtype=_INT)
+        self._groups, self._sampled = np.zeros((max_tokens, 3), dtype=_INT), np.arange(max_tokens)
+        self._rotations = torch.empty(max_tokens, config.head_dim)
+        self._hidden = torch.empty(max_tokens, config.hidden_size)
+        self._logits = torch.empty(max_tokens, config.vocab_size)
+        self._set(
+            num_listed=NUM_LISTED,
+            ends_at=self._ends_at.ctypes.data,
+            counts=self._counts.ctypes.data,
+            drafted=self._drafted.ctypes.data,
+            expected=self._expected.ctypes.data,
+            costs=self._costs.ctypes.data,
+            log=self._log.ctypes.data,
+            token_ids=self._token_ids.ctypes.data,
+            positions=self._positions.ctypes.data,
+            slots=self._slots.ctypes.data,
+            groups=self._groups.ctypes.data,
+            sampled=self._sampled.ctypes.data,
+            rotations=self._rotations.data_ptr(),
+            hidden=self._hidden.data_ptr(),
+            logits=self._logits.data_ptr(),
+        )
+
+    def begin(self, tables: GuessTables) -> None:
+        """Guess by these from now on."""
+        self._tables = tables
+        keys, values = tables.memory
+        self._set(
+            memory_keys=keys.ctypes.data,
+            memory_values=values.ctypes.data,
+            memory_size=keys.size,
+            trials=tables.trials.ctypes.data,
+            chances=tables.chances.ctypes.data,
+            num_kinds=tables.chances.size,
+            kinds=tables.kinds.ctypes.data,
+            head_kind=tables.head_kind,
+            near_end_kinds=tables.near_end_kinds,
+            few_tokens=tables.few_tokens,
+            decay=tables.decay,
+            length_margin=tables.length_margin,
+        )
+
+    def order(self, order: RoundsOrder) -> None:
+        """Follow the next step by rounds if heads look ahead within it."""
+        self._order = order
+
+    def close(self) -> None:
+        """Nothing follows the next step."""
+        self._record["num_left"] = self._record["num_done"] = 0
+
+    def open(self, num_rows: int, max_tokens: int) -> int:
+        """Say in the record what follows a step of so many rows, within which heads look ahead; `max_tokens`: of a
+        round. How many tokens the longest text gets at most; 0: nothing follows."""
+        self.close()
+        order, self._order = self._order, None
+        if order is None or len(order.ends_at) != num_rows:
+            return 0
+        longest = max(order.ends_at)
+        self._lengths = order.rows[:num_rows, 1].tolist()
+        if self._texts.shape[1] < longest:
+            self._texts = np.empty((self.max_rows, 2 ** (longest - 1).bit_length()), dtype=_INT)
+        turns = self._decoder.rotary.table(longest)
+        self._ends_at[:num_rows], self._expected[:num_rows], self._costs[:] = order.ends_at, order.expected, order.costs
+        tokens, kinds, ends = order.found
+        self._kept = order, turns
+        self._drafted[:] = 0
+        now_ns = time.monotonic_ns()
+        self._set(
+            num_left=min(order.max_rounds, _MOST_ROUNDS),
+            since_ns=now_ns,
+            deadline_ns=now_ns + int(1e9 * order.max_seconds),
+            most_tokens=min(max_tokens, self._max_tokens),
+            num_rows=num_rows,
+            rows=order.rows.ctypes.data,
+            numbers=order.numbers.ctypes.data,
+            stops=order.stops.ctypes.data,
+            num_stops=order.stops.size,
+            texts=self._texts.ctypes.data,
+            capacity=self._texts.shape[1],
+            found_tokens=tokens.ctypes.data,
+            found_kinds=kinds.ctypes.data,
+            ends=ends.ctypes.data,
+            most_drafts=tokens.shape[1],
+            turns=turns.data_ptr(),
+        )
+        return longest
+
+    def told(self) -> RoundsTold | None:
+        """What was said, the step's own tokens included; None where no further round followed the last step."""
+        num_done = int(self._record["num_done"][0])
+        if num_done < 2 or self._kept is None:
+            return None
+        ends = self._kept[0].rows[: len(self._lengths), 1].tolist()
+        token_ids = [
+            self._texts[row, start:end].tolist()
+            for row, (start, end) in enumerate(zip(self._lengths, ends, strict=True))
+        ]
+        return RoundsTold(token_ids, self._drafted[: len(token_ids)].tolist(), num_done)
+
+    def rounds(self) -> list[Round]:
+        """What the last step and those that followed it took, once; none where it was not followed."""
+        num_done = int(self._record["num_done"][0])
+        self.close()
+        if num_done < 2:
+            return []
+        return [Round(1e-9 * nanoseconds, num_drafts) for nanoseconds, num_drafts in self._log[:num_done].tolist()]
+
+    def states(self) -> torch.Tensor:
+        """The final hidden states [N, hidden] from which each row's last token was chosen."""
+        return self._states[: len(self._lengths)]
+
+    def _set(self, **fields: float) -> None:
+        for name, value in fields.items():
+            self._record[name] = value
