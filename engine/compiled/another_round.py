@@ -47,6 +47,8 @@ def another_round(model, step, rounds):
     log[rounds.num_done - 1, 0] = now - rounds.since_ns
     log[rounds.num_done - 1, 1] = step.num_tokens - rounds.num_rows
     rounds.since_ns = now
+    if rounds.num_done == 1:
+        rounds.deadline_ns = now + rounds.longest_ns
     if not goes_on or rounds.num_left == 0 or now >= rounds.deadline_ns:
         return False
     return _choose_drafts(model, step, rounds) and _lay_out(model, step, rounds)
@@ -152,7 +154,7 @@ def _lay_out(model, step, rounds):
     num_rows, block_size, size = rounds.num_rows, model.block_size, model.hidden_size
     rows, counts = _table(rounds.rows, num_rows, 7), integers(rounds.counts, num_rows)
     drafts = _table(rounds.found_tokens, num_rows, rounds.most_drafts)
-    tables = _table(step.tables, num_rows, step.table_width)
+    table_rows = integers(rounds.table_rows, num_rows)
     num_tokens = num_rows + np.sum(counts)
     token_ids, positions = integers(rounds.token_ids, num_tokens), integers(rounds.positions, num_tokens)
     slots, groups = integers(rounds.slots, num_tokens), _table(rounds.groups, num_tokens, 3)
@@ -164,16 +166,17 @@ def _lay_out(model, step, rounds):
         count, first = 1 + counts[row], rows[row, 1] - 1
         num_parts = (count + MOST_TOGETHER - 1) // MOST_TOGETHER
         together = (count + num_parts - 1) // num_parts
+        table = integers(step.tables + 8 * table_rows[row] * step.table_width, step.table_width)
         for index in range(count):
             token = drafts[row, index - 1] if index else integers(rows[row, 0], rows[row, 1])[first]
             position = first + index
             token_ids[place], positions[place] = token, position
-            slots[place] = tables[row, position // block_size] * block_size + position % block_size
+            slots[place] = table[position // block_size] * block_size + position % block_size
             copy(step.embedding + 4 * token * size, step.residual + 4 * place * size, size)
             turned = 4 * model.head_dim
             copy(rounds.turns + turned * position, rounds.rotations + turned * place, model.head_dim)
             if index % together == 0:
-                groups[num_groups, 0], groups[num_groups, 2] = place, row
+                groups[num_groups, 0], groups[num_groups, 2] = place, table_rows[row]
                 groups[num_groups, 1] = min(together, count - index)
                 num_groups += 1
             place += 1

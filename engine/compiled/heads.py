@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -111,20 +112,20 @@ class CompiledHeads:
         texts gets in the rounds that follow, 0: there are none."""
         if not self._num_glanced:
             return 0, 0
-        # Rows that sample nothing end where the one before them does.
-        row_starts = sorted({bisect_left(sampled, start) for start in query_starts})
-        num_rows, model, step = len(row_starts) - 1, self._model, self._model.step
+        starts = [bisect_left(sampled, start) for start in query_starts]
+        rows = [row for row, (start, end) in enumerate(pairwise(starts)) if start < end]
+        num_rows, model, step = len(rows), self._model, self._model.step
         if num_rows != self._num_glanced:
             return 0, 0
         if self._glance_normed.shape[0] < model.team.max_threads:
             size = _MOST_GLANCED * max(2, self.num_heads) * model.config.hidden_size
             self._glance_normed = torch.empty(model.team.max_threads, size)
-        self._starts[: num_rows + 1] = row_starts
+        self._starts[: num_rows + 1] = [*(starts[row] for row in rows), starts[-1]]
         step["token_ids"] = token_ids.data_ptr()
         step["stops"] = self._stops.ctypes.data
         step["num_stops"] = self._stops.size
         step["looking_normed"] = self._glance_normed.data_ptr()
-        return num_rows, self.rounds.open(num_rows, model.max_tokens)
+        return num_rows, self.rounds.open(rows, model.max_tokens)
 
     def seen(self) -> Seen | None:
         """What was seen in the same go as the last step, once; None where nothing was."""

@@ -147,10 +147,10 @@ tokens go, `logits` their logits, unless that is 0. LOGITS_WORK: the logits of `
 
 Where `num_looking` is not 0, LAYERS_WORK asks the heads in the same go, behind so many rows whose sampled tokens, each
 row's drafts among them, begin at `row_starts` of all that are sampled. `taken` becomes the number of each row's right
-drafts, -1 of one whose logits are no numbers, and nothing is said of rows behind it; `chosen` the likeliest token behind
-them, and `said` [2, rows, heads] the tokens and kinds that heads see behind that; -1 where nobody is asked, for all that
-is chosen is among the `stops` or one is no number. `looking` [rows, hidden], `looking_normed` with a part for each
-thread, `embedded` and `ahead_logits` are room for it.
+drafts, -1 of one whose logits are no numbers, and nothing is said of rows behind it; `chosen` the likeliest token
+behind them, and `said` [2, rows, heads] the tokens and kinds that heads see behind that; -1 where nobody is asked, for
+all that is chosen is among the `stops` or one is no number. `looking` [rows, hidden], `looking_normed` with a part for
+each thread, `embedded` and `ahead_logits` are room for it.
 
 PROMPTS_WORK, all layers of a step's prompts, whose tokens stand as before: `panels` are up to 64 neighbouring tokens of
 one row: first token, number, row, how many lanes are computed. Residual, queries with keys and values, and rotations
@@ -165,7 +165,9 @@ ROUNDS = np.dtype(
         ("num_done", np.int64),
         ("since_ns", np.int64),
         ("deadline_ns", np.int64),
+        ("longest_ns", np.int64),
         ("num_rows", np.int64),
+        ("table_rows", np.int64),
         ("rows", np.int64),
         ("numbers", np.int64),
         ("stops", np.int64),
@@ -210,16 +212,16 @@ ROUNDS = np.dtype(
 )
 """Of rounds that follow a step in the same go, each verifying what heads and lookup say behind the one before.
 
-`num_left`: rounds that are still to be taken over, the step itself being the first; 0: there are no further ones. Of
-each row: `rows` [rows, 7] as `engine.compiled.lookup.look_ahead` reads them, `numbers` [rows, 3], how long its text may
-get (`ends_at`), and float64 how long it is `expected` to get. `stops` are the
-tokens that end each row's text, row after row. `costs` float64 [4] as `engine.compiled.lookup.choose` reads them.
-`texts` [rows, capacity] become the texts with all that was said. `found_tokens`, `found_kinds` [rows, most_drafts],
-`ends` [rows, 2] and `counts` [rows] hold the guesses of the round under way; `drafted` [rows] are drafts that were
-verified behind the step itself. `log` [rounds, 2]: nanoseconds, and drafts
-that were verified. What stands behind that serves all rounds: memory and kinds as lookup knows them, what heads say
-first (`head_kind`) and where kinds of answers that are nearly over begin; room for the `most_tokens` of a round;
-`rotations` hold those of the round, `turns` those of every position.
+`num_left`: rounds that are still to be taken over, the step itself being the first; 0: there are no further ones. None
+is begun when `longest_ns` have passed since the step itself was over. Of each row: which one of the step's it is
+(`table_rows`), `rows` [rows, 7] as `engine.compiled.lookup.look_ahead` reads them, `numbers` [rows, 3], how long its
+text may get (`ends_at`), and float64 how long it is `expected` to get. `stops` are the tokens that end each row's text,
+row after row. `costs` float64 [4] as `engine.compiled.lookup.choose` reads them. `texts` [rows, capacity] become the
+texts with all that was said. `found_tokens`, `found_kinds` [rows, most_drafts], `ends` [rows, 2] and `counts` [rows]
+hold the guesses of the round under way; `drafted` [rows] are drafts that were verified behind the step itself. `log`
+[rounds, 2]: nanoseconds, and drafts that were verified. What stands behind that serves all rounds: memory and kinds as
+lookup knows them, what heads say first (`head_kind`) and where kinds of answers that are nearly over begin; room for
+the `most_tokens` of a round; `rotations` hold those of the round, `turns` those of every position.
 """
 
 GENERATION, NUM_INSIDE, NUM_AWAKE, IS_CLOSED = 0, LINE, 2 * LINE, 3 * LINE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,7 @@ class Rounds:
         self._order: RoundsOrder | None = None
         self._lengths: list[int] = []
         """Of the texts before the step."""
-        self._ends_at, self._counts, self._drafted = np.zeros((3, max_rows), dtype=_INT)
+        self._ends_at, self._counts, self._drafted, self._table_rows = np.zeros((4, max_rows), dtype=_INT)
         self._expected, self._costs = np.zeros(max_rows), np.zeros(4)
         self._log = np.zeros((_MOST_ROUNDS, 2), dtype=_INT)
         self._texts = np.zeros((max_rows, 0), dtype=_INT)
@@ -51,6 +52,7 @@ class Rounds:
             ends_at=self._ends_at.ctypes.data,
             counts=self._counts.ctypes.data,
             drafted=self._drafted.ctypes.data,
+            table_rows=self._table_rows.ctypes.data,
             expected=self._expected.ctypes.data,
             costs=self._costs.ctypes.data,
             log=self._log.ctypes.data,
@@ -91,11 +93,12 @@ class Rounds:
         """Nothing follows the next step."""
         self._record["num_left"] = self._record["num_done"] = 0
 
-    def open(self, num_rows: int, max_tokens: int) -> int:
-        """Say in the record what follows a step of so many rows, within which heads look ahead; `max_tokens`: of a
-        round. How many tokens the longest text gets at most; 0: nothing follows."""
+    def open(self, table_rows: Sequence[int], max_tokens: int) -> int:
+        """Say in the record what follows a step of which these rows choose tokens, while heads look ahead;
+        `max_tokens`: of a round. How many tokens the longest text gets at most; 0: nothing follows."""
         self.close()
         order, self._order = self._order, None
+        num_rows = len(table_rows)
         if order is None or len(order.ends_at) != num_rows:
             return 0
         longest = max(order.ends_at)
@@ -107,11 +110,11 @@ class Rounds:
         tokens, kinds, ends = order.found
         self._kept = order, turns
         self._drafted[:] = 0
-        now_ns = time.monotonic_ns()
+        self._table_rows[:num_rows] = table_rows
         self._set(
             num_left=min(order.max_rounds, _MOST_ROUNDS),
-            since_ns=now_ns,
-            deadline_ns=now_ns + int(1e9 * order.max_seconds),
+            since_ns=time.monotonic_ns(),
+            longest_ns=int(1e9 * order.max_seconds),
             most_tokens=min(max_tokens, self._max_tokens),
             num_rows=num_rows,
             rows=order.rows.ctypes.data,
@@ -138,7 +141,8 @@ class Rounds:
             self._texts[row, start:end].tolist()
             for row, (start, end) in enumerate(zip(self._lengths, ends, strict=True))
         ]
-        return RoundsTold(token_ids, self._drafted[: len(token_ids)].tolist(), num_done)
+        later_s = 1e-9 * int(self._log[1:num_done, 0].sum())
+        return RoundsTold(token_ids, self._drafted[: len(token_ids)].tolist(), num_done, later_s)
 
     def rounds(self) -> list[Round]:
         """What the last step and those that followed it took, once; none where it was not followed."""

@@ -72,6 +72,8 @@ class RowResult:
     """Steps that these are of: the one that was scheduled and those that the model had follow it."""
     num_drafted: int = 0
     """Drafts that were verified in the latter."""
+    later_s: float = 0.0
+    """Seconds that these took."""
 
     @property
     def num_accepted(self) -> int:

@@ -15,7 +15,9 @@ def add_drafts(drafter: Drafter, plan: Plan, blocks: BlockManager) -> None:
     """
     rows = list(plan.rows.values())
     if any(row.num_tokens != 1 or not row.samples for row in rows):
-        drafter.foresee([row.seq for row in rows if row.samples])
+        sampling = [row for row in rows if row.samples]
+        if drafter.foresee([row.seq for row in sampling]):
+            drafter.follow([_request(row, drafter, blocks) for row in sampling])
         return
     if not rows or plan.budget <= 0:
         return

@@ -28,15 +28,20 @@ class Drafter(Protocol):
     """Most drafts a row ever gets."""
 
     num_reached: int
-    """Tokens for which a row's blocks are of use, if that many are free: more than drafts where steps follow one another
-    without being scheduled."""
+    """Tokens for which a row's blocks are of use, if that many are free: more than drafts where steps follow one
+    another without being scheduled."""
 
     def wants(self, seqs: SequenceOf[Sequence]) -> bool:
         """Whether it would think about a pure decode step of these rows; asked once before each."""
         ...
 
-    def foresee(self, seqs: SequenceOf[Sequence]) -> None:
-        """A step with prompts in it will choose the next tokens of these sequences; told in place of `wants`."""
+    def foresee(self, seqs: SequenceOf[Sequence]) -> bool:
+        """A step with prompts in it will choose the next tokens of these sequences; told in place of `wants`. Whether
+        more steps of these may follow in the same go, if there are blocks for it."""
+        ...
+
+    def follow(self, requests: SequenceOf[DraftRequest]) -> None:
+        """Have them follow, as far as blocks reach."""
         ...
 
     def draft(self, requests: SequenceOf[DraftRequest], budget: int) -> list[tuple[int, ...]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 
 from engine.attention.base import KVCache
@@ -77,12 +79,15 @@ class ModelRunner:
 
     def _take_over(self, rows: list[ScheduledRow], told: RoundsTold, rounds: FurtherRounds) -> list[RowResult]:
         """One result a row of a step and the rounds that followed it."""
-        results = [
-            RowResult(token_ids, num_rounds=told.num_rounds, num_drafted=num_drafted)
-            for token_ids, num_drafted in zip(told.token_ids, told.num_drafted, strict=True)
-        ]
+        common = partial(RowResult, num_rounds=told.num_rounds, later_s=told.later_s)
+        found = iter(zip(told.token_ids, told.num_drafted, strict=True))
+        results = []
+        for row in rows:
+            token_ids, num_drafted = next(found) if row.samples else ([], 0)
+            results.append(common(token_ids, num_drafted=num_drafted))
         if self._states is not None:
-            self._states.keep_last(rounds.states(), rows, results)
+            pairs = [(row, result) for row, result in zip(rows, results, strict=True) if row.samples]
+            self._states.keep_last(rounds.states(), *zip(*pairs, strict=True))
         return results
 
     def _sample(self, logits: torch.Tensor, rows: list[ScheduledRow]) -> list[RowResult]:

@@ -238,7 +238,7 @@ class Scheduler:
         if not seq.num_output_tokens:
             seq.num_prefill_chunks += 1
             if result.token_ids:
-                seq.stages.enter(Stage.DECODE, now)
+                seq.stages.enter(Stage.DECODE, now - result.later_s)
         token_ids, reason = take_tokens(seq, result.token_ids)
         num_drafted = len(row.draft_token_ids) + result.num_drafted
         if num_drafted:

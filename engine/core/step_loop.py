@@ -122,7 +122,7 @@ class StepLoop:
             self._drafter.observe(batch, results, ended_at - started_at)
         # The model is of steps without drafts: with them a step is longer, but also worth more than one token a row.
         if not batch.has_drafts:
-            self._step_time.observe(shape, ended_at - started_at)
+            self._step_time.observe(shape, ended_at - started_at - results[0].later_s)
         self._is_load_old = True
         self._meter.observe(shape.num_decode_rows + shape.num_prefill_tokens, ended_at - started_at)
         self._scheduler.complete(batch, results, ended_at)

@@ -53,7 +53,7 @@ class RoundsOrder(NamedTuple):
     max_rounds: int
     """The step itself is the first of them."""
     max_seconds: float
-    """No round is begun when so long has passed since the step began."""
+    """No round is begun when so long has passed since the step itself was over."""
 
 
 class Round(NamedTuple):
@@ -70,6 +70,8 @@ class RoundsTold(NamedTuple):
     num_drafted: list[int]
     """Drafts that were verified behind the step itself."""
     num_rounds: int
+    later_s: float
+    """Seconds that those behind the step itself took."""
 
 
 class FurtherRounds(Protocol):

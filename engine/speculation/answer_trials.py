@@ -7,7 +7,7 @@ that wait. An answer in a hundred said the other way tells all of it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from collections.abc import Sequence as SequenceOf
 from statistics import median
 from typing import NamedTuple
@@ -99,10 +99,17 @@ class AnswerTrials:
                     return True
         return False
 
-    def begin(self, seqs: SequenceOf[Sequence], is_short: Callable[[Sequence], bool | None], num_rows: int) -> None:
+    def begin(
+        self,
+        seqs: SequenceOf[Sequence],
+        is_short: Callable[[Sequence], bool | None],
+        num_rows: int,
+        num_new: Mapping[Sequence, int] | None = None,
+    ) -> None:
         """These rows are in the next decode step, which has so many; decides about those that are new.
 
-        `is_short` is asked about these: None of one that has said nothing yet.
+        `is_short` is asked about these: None of one that has said nothing yet. `num_new`: tokens that they have yet to
+        take.
         """
         bits = num_rows.bit_length()
         for seq in seqs:
@@ -110,7 +117,9 @@ class AnswerTrials:
             if said is None:
                 is_soon_over = is_short(seq)
                 if is_soon_over is not None:
-                    self._said[seq] = self._decide(seq, sort_of(seq, num_rows, is_short=is_soon_over), num_rows)
+                    num_output = seq.num_output_tokens + (0 if num_new is None else num_new.get(seq, 0))
+                    num_said = seq.num_prompt_tokens + max(1, num_output)
+                    self._said[seq] = self._decide(sort_of(seq, num_rows, is_short=is_soon_over), num_said, num_rows)
             elif bits > said.sort.num_rows_bits:
                 # Company came, and its time tells nothing any more.
                 self._said[seq] = said._replace(counts=False)
@@ -124,11 +133,10 @@ class AnswerTrials:
             seconds = (self._clock() - said.begun_at) / (seq.num_tokens - said.num_tokens)
             self._trials[said.sort].observe(seconds, with_drafts=said.with_drafts)
 
-    def _decide(self, seq: Sequence, sort: AnswerSort, num_rows: int) -> _Said:
+    def _decide(self, sort: AnswerSort, num_said: int, num_rows: int) -> _Said:
         trial = self._trials.get(sort)
         if trial is None:
             trial = self._trials[sort] = _Trial(_BLOCK * num_rows, sort)
-        num_said = seq.num_prompt_tokens + max(1, seq.num_output_tokens)
         return _Said(sort, trial.next_with_drafts(), self._clock(), num_said)
 
 

@@ -6,7 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence as SequenceOf
 
 from engine.core.drafting import DraftRequest
+from engine.core.sequence import Sequence
 from engine.models.further_rounds import FurtherRounds, GuessTables, Round, RoundsOrder
+from engine.speculation.guard import Guard
 from engine.speculation.guess import KINDS, NEAR_END_KINDS, first_by_heads
 from engine.speculation.lookup import Found, Lookup
 from engine.speculation.track_record import DECAY, TrackRecord
@@ -14,12 +16,17 @@ from engine.speculation.track_record import DECAY, TrackRecord
 NUM_REACHED = 48
 """Tokens for which a row's blocks are asked for."""
 _MOST_ROUNDS = 8
-_MOST_SECONDS = 0.005
-"""No round is begun later: who comes, goes or is to be told a token waits no longer than that."""
+_MOST_SECONDS, _MOST_SECONDS_OF_FIRST = 0.004, 0.002
+"""No round is begun later behind a step: who comes, goes or is to be told a token waits hardly longer. For first tokens
+people wait most."""
 _LEAST_GAIN = 1.02
 """Here a thought costs hardly anything, and its step does not wait for it."""
 _KEPT = 0.9
 _LEAST_SHARE, _MOST_SHARE = 0.2, 1.0
+
+
+Costs = tuple[float, float, float]
+"""Seconds of a step: without drafts, more with some, more for each."""
 
 
 class FollowUp:
@@ -31,6 +38,12 @@ class FollowUp:
         self._rounds = rounds
         # How much of a step's time a round without drafts takes, by rows: less, for nobody is asked before it.
         self._shares: dict[int, float] = {}
+        # Of rounds behind prompts, by rows and the longest one's size.
+        self._guards: dict[tuple[int, int], Guard] = {}
+        self._guard: Guard | None = None
+        """Of the step under way."""
+        self.is_ordered = False
+        """Whether any may follow the step under way."""
         rounds.begin(
             GuessTables(
                 memory=lookup.memory,
@@ -50,12 +63,40 @@ class FollowUp:
         found: Found,
         requests: SequenceOf[DraftRequest],
         expected: SequenceOf[float],
-        costs: tuple[float, float, float],
+        costs: Costs,
     ) -> None:
-        """Have rounds follow a step of these rows, of which so many tokens are expected yet, and which costs so much:
-        plain, more with drafts, more for each."""
+        """Have rounds follow a step of these rows, of which so many tokens are expected yet."""
+        self._order(found, requests, expected, costs, _MOST_SECONDS)
+
+    def allows_behind_prompts(self, seqs: SequenceOf[Sequence]) -> bool:
+        """Whether rounds behind a step that computes prompts, and chooses these rows' tokens, have paid so far; asked
+        once a step."""
+        if not 0 < len(seqs) <= self._rounds.max_rows:
+            return False
+        key = len(seqs).bit_length(), max(seq.num_prompt_tokens for seq in seqs).bit_length() // 2
+        guard = self._guards.get(key)
+        if guard is None:
+            guard = self._guards[key] = Guard()
+        self._guard = guard if guard.allows() else None
+        return self._guard is not None
+
+    def order_behind_prompts(
+        self, found: Found, requests: SequenceOf[DraftRequest], expected: SequenceOf[float], costs: Costs
+    ) -> None:
+        """Have rounds follow a step of which that was asked."""
+        self._order(found, requests, expected, costs, _MOST_SECONDS_OF_FIRST)
+
+    def _order(
+        self,
+        found: Found,
+        requests: SequenceOf[DraftRequest],
+        expected: SequenceOf[float],
+        costs: Costs,
+        max_seconds: float,
+    ) -> None:
         if len(requests) > self._rounds.max_rows:
             return
+        self.is_ordered = True
         plain_s, drafting_s, each_s = costs
         self._rounds.order(
             RoundsOrder(
@@ -67,16 +108,22 @@ class FollowUp:
                 ],
                 costs=(self._shares.get(len(requests), _MOST_SHARE) * plain_s, drafting_s, each_s, _LEAST_GAIN),
                 max_rounds=_MOST_ROUNDS,
-                max_seconds=_MOST_SECONDS,
+                max_seconds=max_seconds,
             )
         )
 
-    def take(self, num_rows: int, costs: tuple[float, float, float]) -> list[Round]:
-        """The last step and the rounds that followed it, once; none where it was not followed."""
+    def take(self, num_rows: int, num_tokens: int, costs: Costs, glance_s: float) -> list[Round]:
+        """The last step and the rounds that followed it, once; none where it was not followed. So many rows said so
+        many tokens in all of it."""
+        self.is_ordered = False
         rounds = self._rounds.rounds()
+        guard, self._guard = self._guard, None
         plain_s, drafting_s, each_s = costs
         for one in rounds[1:]:
             share = (one.seconds - drafting_s - each_s * one.num_drafts) / plain_s
             share = min(max(share, _LEAST_SHARE), _MOST_SHARE)
             self._shares[num_rows] = _KEPT * self._shares.get(num_rows, _MOST_SHARE) + (1.0 - _KEPT) * share
+        if guard is not None and plain_s > 0.0:
+            later_s = sum(one.seconds for one in rounds[1:])
+            guard.observe(plain_s * (num_tokens - num_rows) / num_rows, later_s + glance_s)
         return rounds

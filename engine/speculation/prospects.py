@@ -189,7 +189,7 @@ class Prospects:
             first = firsts.get(seq)
             return None if first is None else self._is_short(seq, first, 1)
 
-        self.trials.begin(going_on, is_short, len(going_on))
+        self.trials.begin(going_on, is_short, len(going_on), {seq: len(token_ids) for seq, token_ids in chosen})
         return any(map(self.trials.is_open, going_on))
 
     def is_open(self, seqs: SequenceOf[Sequence]) -> bool:

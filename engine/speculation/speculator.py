@@ -90,7 +90,8 @@ class Speculator:
         model_reach: int = 0,
     ) -> None:
         """`has_lookup`: whether drafts are looked up in the text and in earlier answers; `outlook`: asks heads beside
-        that; `rounds`: may follow a step in which these look ahead; `model_reach`: the most tokens the draft model can read of one sequence."""
+        that; `rounds`: may follow a step in which these look ahead; `model_reach`: the most tokens the draft model can
+        read of one sequence."""
         self.max_drafts = max_drafts
         self._costs = costs
         self._clock = clock
@@ -153,12 +154,30 @@ class Speculator:
             self._step = _Step(prospect, prospect.thinking_s)
         return prospect is not None
 
-    def foresee(self, seqs: SequenceOf[Sequence]) -> None:
-        """Have heads look ahead within a step that holds prompts, where the one behind it will mostly ask them."""
+    def foresee(self, seqs: SequenceOf[Sequence]) -> bool:
+        """Have heads look ahead within a step that holds prompts, where rounds behind it or the next step will mostly
+        ask them; whether rounds may follow."""
         self._close([])
         outlook = self._outlook
-        if outlook is not None and seqs and self._prospects.is_look_promising(seqs) and outlook.glance(seqs):
+        if outlook is None or not seqs:
+            return False
+        is_promising = self._prospects.is_look_promising(seqs)
+        rounds = self._follow_up if self._costs.plain_s(len(seqs)) > 0.0 else None
+        if rounds is not None and rounds.allows_behind_prompts(seqs) and outlook.glance(seqs):
+            return True
+        if is_promising and outlook.glance(seqs):
             self._prospects.looks.foresee(first_of_answers(len(seqs)))
+        return False
+
+    def follow(self, requests: SequenceOf[DraftRequest]) -> None:
+        """Have rounds follow a step of which that was foreseen."""
+        assert self._follow_up is not None, "nobody said that they may"
+        assert self._lookup is not None
+        costs = self._lookup_costs(len(requests))
+        seqs = [request.seq for request in requests]
+        found = self._lookup.nothing(seqs, self.max_drafts, _least_chance(costs, len(requests)))
+        expected = [self._prospects.num_expected(seq) for seq in seqs]
+        self._follow_up.order_behind_prompts(found, requests, expected, costs)
 
     def draft(self, requests: SequenceOf[DraftRequest], budget: int) -> list[tuple[int, ...]]:
         """Drafts for each row of the step asked about, at most `budget` in all; empty where they would not pay."""
@@ -198,6 +217,7 @@ class Speculator:
             started_at = self._clock()
             self.rest()
             self._prospects.charge(1, self._clock() - started_at)
+        rounds = self._rounds_behind(results)
         step, self._step = self._step, None
         is_decode, self._is_asked = self._is_asked, False
         if self._outlook is not None:
@@ -217,9 +237,6 @@ class Speculator:
                 self._account_plain(batch, seconds)
             return
         started_at = self._clock()
-        rounds: list[Round] = []
-        if self._follow_up is not None and step.has_glanced:
-            rounds = self._follow_up.take(len(batch.rows), self._lookup_costs(len(batch.rows)))
         if step.found is not None and self._lookup is not None and not rounds:  # which have judged it
             self._lookup.judge(step.found, [result.token_ids for result in results])
         if step.walked is not None:
@@ -275,9 +292,7 @@ class Speculator:
         if not asking and not (has_room and (prospect.may_look_up or prospect.may_look_ahead)):
             return [()] * num_rows
         costs = self._lookup_costs(num_rows)
-        plain_s, _, each_s = costs
-        # Below it a draft earns less than the time it takes, whatever else the step does.
-        least_chance = max(_LEAST_CHANCE, min(each_s * num_rows / plain_s, 1.0))
+        least_chance = _least_chance(costs, num_rows)
         ahead = self._say_ahead(step, places) if prospect.may_look_ahead else None
         if asking or self._lookup is None or any(request.seq.grammar is not None for request in requests):
             step.walked = self._walks.choose(
@@ -291,6 +306,14 @@ class Speculator:
             return step.walked.drafts()
         step.found = self._lookup.choose(places, least_chance, costs, MIN_GAIN, ahead)
         return step.found.drafts()
+
+    def _rounds_behind(self, results: SequenceOf[RowResult]) -> list[Round]:
+        """The last step and the rounds that followed it; none where it was not followed."""
+        if self._follow_up is None or not self._follow_up.is_ordered:
+            return []
+        counts = [len(result.token_ids) for result in results if result.token_ids]
+        num_rows = len(counts)
+        return self._follow_up.take(num_rows, sum(counts), self._lookup_costs(num_rows), self._costs.ahead_s(num_rows))
 
     def _lookup_costs(self, num_rows: int) -> tuple[float, float, float]:
         """Of a step: without drafts, more with some, more for each."""
@@ -375,6 +398,12 @@ class Speculator:
 
     def _kept_share(self, num_rows: int, source: Source) -> float:
         return self._kept.get((source, num_rows.bit_length()), 1.0)
+
+
+def _least_chance(costs: tuple[float, float, float], num_rows: int) -> float:
+    """Below it a draft earns less than the time it takes, whatever else the step does."""
+    plain_s, _, each_s = costs
+    return max(_LEAST_CHANCE, min(each_s * num_rows / plain_s, 1.0))
 
 
 def _place(request: DraftRequest, share: int, num_expected: float) -> Place:
