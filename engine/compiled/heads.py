@@ -113,6 +113,7 @@ class CompiledHeads:
         if not self._num_glanced:
             return 0, 0
         starts = [bisect_left(sampled, start) for start in query_starts]
+        # Some rows sample nothing.
         rows = [row for row, (start, end) in enumerate(pairwise(starts)) if start < end]
         num_rows, model, step = len(rows), self._model, self._model.step
         if num_rows != self._num_glanced:

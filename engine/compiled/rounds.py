@@ -10,12 +10,15 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from engine.compiled.layout import ROUNDS
 from engine.compiled.lookup import NUM_LISTED
 from engine.models.decoder import Decoder
 from engine.models.further_rounds import GuessTables, Round, RoundsOrder, RoundsTold
 
 _MOST_ROUNDS = 8
 _INT = np.int64
+_NUM_FIELDS = (ROUNDS.names or ()).index("turns") + 1
+"""That differ from step to step; they stand first."""
 
 
 class Rounds:
@@ -29,6 +32,8 @@ class Rounds:
         self.max_rows = max_rows
         config = decoder.config
         self._record = record
+        self._fields = record.view(_INT)
+        self._is_open = False
         self._decoder = decoder
         self._max_tokens = max_tokens
         self._states = states
@@ -91,7 +96,9 @@ class Rounds:
 
     def close(self) -> None:
         """Nothing follows the next step."""
-        self._record["num_left"] = self._record["num_done"] = 0
+        if self._is_open:
+            self._is_open = False
+            self._fields[:2] = 0
 
     def open(self, table_rows: Sequence[int], max_tokens: int) -> int:
         """Say in the record what follows a step of which these rows choose tokens, while heads look ahead;
@@ -111,29 +118,32 @@ class Rounds:
         self._kept = order, turns
         self._drafted[:] = 0
         self._table_rows[:num_rows] = table_rows
-        self._set(
-            num_left=min(order.max_rounds, _MOST_ROUNDS),
-            since_ns=time.monotonic_ns(),
-            longest_ns=int(1e9 * order.max_seconds),
-            most_tokens=min(max_tokens, self._max_tokens),
-            num_rows=num_rows,
-            rows=order.rows.ctypes.data,
-            numbers=order.numbers.ctypes.data,
-            stops=order.stops.ctypes.data,
-            num_stops=order.stops.size,
-            texts=self._texts.ctypes.data,
-            capacity=self._texts.shape[1],
-            found_tokens=tokens.ctypes.data,
-            found_kinds=kinds.ctypes.data,
-            ends=ends.ctypes.data,
-            most_drafts=tokens.shape[1],
-            turns=turns.data_ptr(),
+        self._fields[:_NUM_FIELDS] = (
+            min(order.max_rounds, _MOST_ROUNDS),
+            0,
+            time.monotonic_ns(),
+            0,
+            int(1e9 * order.max_seconds),
+            num_rows,
+            _address(order.rows),
+            _address(order.numbers),
+            _address(order.stops),
+            order.stops.size,
+            _address(self._texts),
+            self._texts.shape[1],
+            _address(tokens),
+            _address(kinds),
+            _address(ends),
+            tokens.shape[1],
+            min(max_tokens, self._max_tokens),
+            turns.data_ptr(),
         )
+        self._is_open = True
         return longest
 
     def told(self) -> RoundsTold | None:
         """What was said, the step's own tokens included; None where no further round followed the last step."""
-        num_done = int(self._record["num_done"][0])
+        num_done = self._num_done
         if num_done < 2 or self._kept is None:
             return None
         ends = self._kept[0].rows[: len(self._lengths), 1].tolist()
@@ -146,7 +156,7 @@ class Rounds:
 
     def rounds(self) -> list[Round]:
         """What the last step and those that followed it took, once; none where it was not followed."""
-        num_done = int(self._record["num_done"][0])
+        num_done = self._num_done
         self.close()
         if num_done < 2:
             return []
@@ -156,6 +166,16 @@ class Rounds:
         """The final hidden states [N, hidden] from which each row's last token was chosen."""
         return self._states[: len(self._lengths)]
 
+    @property
+    def _num_done(self) -> int:
+        """The step itself included."""
+        return int(self._fields[1]) if self._is_open else 0
+
     def _set(self, **fields: float) -> None:
         for name, value in fields.items():
             self._record[name] = value
+
+
+def _address(array: npt.NDArray[Any]) -> int:
+    found: int = array.__array_interface__["data"][0]
+    return found

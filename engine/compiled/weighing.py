@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numba import carray
 
 from engine.compiled.compiler import compiled_exactly
+from engine.compiled.intrinsics import pointer_to_integers
 
 
 @compiled_exactly
@@ -74,8 +76,26 @@ def observe(record: Any, chances: Any, kind: int, is_right: bool, decay: float) 
     chances[kind] = record[0, kind] / record[1, kind]
 
 
+@compiled_exactly
+def mean_weight(address: int, num_tokens: int, weights: Any) -> float:
+    """Of so many tokens, int64 at an address; `weights` float64 [a power of two]: more tokens than that share some."""
+    total = 0.0
+    for token in carray(pointer_to_integers(address), num_tokens):
+        total += weights[token & (len(weights) - 1)]
+    return total / num_tokens
+
+
+@compiled_exactly
+def move_weights(address: int, num_tokens: int, weights: Any, wanted: float, rate: float) -> None:
+    """Move tokens' weights so that their mean is nearer to what is wanted."""
+    step = rate * (wanted - mean_weight(address, num_tokens, weights))
+    for token in carray(pointer_to_integers(address), num_tokens):
+        weights[token & (len(weights) - 1)] += step
+
+
 def prepare() -> None:
     """Have everything compiled, or read from disk; takes seconds the first time on a machine."""
     told, counts, ends = np.zeros((1, 1), np.int64), np.zeros(1, np.int64), np.zeros((1, 2), np.int64)
     plan(np.zeros((1, 1)), counts, 1, 1.0, 1.0, 1.0, 1.0, counts)
     judge(told, told.copy(), ends, np.zeros(0, np.int64), counts, 1.0, np.ones((2, 1)), np.zeros(1))
+    move_weights(counts.ctypes.data, 1, np.zeros(1), mean_weight(counts.ctypes.data, 1, np.zeros(1)), 1.0)

@@ -8,15 +8,19 @@ from engine.core.drafting import Drafter, DraftRequest
 from engine.core.plan import Plan
 
 
-def add_drafts(drafter: Drafter, plan: Plan, blocks: BlockManager) -> None:
+def add_drafts(drafter: Drafter, plan: Plan, blocks: BlockManager, *, is_more_to_come: bool = False) -> None:
     """Let the rows of a pure decode step verify drafts, in the budget and the blocks that nobody else wants.
+
+    `is_more_to_come`: prompts wait that are not in this step.
 
     Beside a prompt's chunk there are none: it fills the step, and the time of drafts could not be told from its.
     """
     rows = list(plan.rows.values())
     if any(row.num_tokens != 1 or not row.samples for row in rows):
         sampling = [row for row in rows if row.samples]
-        if drafter.foresee([row.seq for row in sampling]):
+        may_follow = drafter.foresee([row.seq for row in sampling])
+        # Prompts that are not computed yet wait for no answer's second token.
+        if may_follow and not is_more_to_come and len(sampling) == len(rows):
             drafter.follow([_request(row, drafter, blocks) for row in sampling])
         return
     if not rows or plan.budget <= 0:

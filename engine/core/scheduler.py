@@ -142,7 +142,7 @@ class Scheduler:
         self.outlook.is_short_of_blocks = plan.is_short_of_blocks
         # What a stored token makes again lies where its drafts would.
         if self._drafter is not None and not any(row.is_stored for row in plan.rows.values()):
-            add_drafts(self._drafter, plan, self._blocks)
+            add_drafts(self._drafter, plan, self._blocks, is_more_to_come=len(self._roster.waiting) > 0)
         return ScheduledBatch(list(plan.rows.values()))
 
     def complete(self, batch: ScheduledBatch, results: SequenceOf[RowResult], now: float) -> None:

@@ -8,9 +8,9 @@ from collections.abc import Sequence as SequenceOf
 from engine.core.drafting import DraftRequest
 from engine.core.sequence import Sequence
 from engine.models.further_rounds import FurtherRounds, GuessTables, Round, RoundsOrder
-from engine.speculation.guard import Guard
 from engine.speculation.guess import KINDS, NEAR_END_KINDS, first_by_heads
 from engine.speculation.lookup import Found, Lookup
+from engine.speculation.prompt_gains import PromptGains
 from engine.speculation.track_record import DECAY, TrackRecord
 
 NUM_REACHED = 48
@@ -21,6 +21,8 @@ _MOST_SECONDS, _MOST_SECONDS_OF_FIRST = 0.004, 0.002
 people wait most."""
 _LEAST_GAIN = 1.02
 """Here a thought costs hardly anything, and its step does not wait for it."""
+_THOUGHT_SHARE = 0.15
+"""Of a step, for having rounds follow a prompt at all."""
 _KEPT = 0.9
 _LEAST_SHARE, _MOST_SHARE = 0.2, 1.0
 
@@ -38,10 +40,9 @@ class FollowUp:
         self._rounds = rounds
         # How much of a step's time a round without drafts takes, by rows: less, for nobody is asked before it.
         self._shares: dict[int, float] = {}
-        # Of rounds behind prompts, by rows and the longest one's size.
-        self._guards: dict[tuple[int, int], Guard] = {}
-        self._guard: Guard | None = None
-        """Of the step under way."""
+        self._gains = PromptGains()
+        self._begun: list[Sequence] = []
+        """Of the step under way, whose answers begin and may go on in it."""
         self.is_ordered = False
         """Whether any may follow the step under way."""
         rounds.begin(
@@ -69,16 +70,15 @@ class FollowUp:
         self._order(found, requests, expected, costs, _MOST_SECONDS)
 
     def allows_behind_prompts(self, seqs: SequenceOf[Sequence]) -> bool:
-        """Whether rounds behind a step that computes prompts, and chooses these rows' tokens, have paid so far; asked
+        """Whether rounds behind a step that computes prompts, and chooses these rows' tokens, are likely to pay; asked
         once a step."""
         if not 0 < len(seqs) <= self._rounds.max_rows:
             return False
-        key = len(seqs).bit_length(), max(seq.num_prompt_tokens for seq in seqs).bit_length() // 2
-        guard = self._guards.get(key)
-        if guard is None:
-            guard = self._guards[key] = Guard()
-        self._guard = guard if guard.allows() else None
-        return self._guard is not None
+        self._begun = [seq for seq in seqs if not seq.num_output_tokens]
+        if self._gains.allow(self._begun):
+            return True
+        self._begun = []
+        return False
 
     def order_behind_prompts(
         self, found: Found, requests: SequenceOf[DraftRequest], expected: SequenceOf[float], costs: Costs
@@ -112,18 +112,21 @@ class FollowUp:
             )
         )
 
-    def take(self, num_rows: int, num_tokens: int, costs: Costs, glance_s: float) -> list[Round]:
-        """The last step and the rounds that followed it, once; none where it was not followed. So many rows said so
-        many tokens in all of it."""
+    def take(self, said: SequenceOf[tuple[Sequence, SequenceOf[int]]], costs: Costs, glance_s: float) -> list[Round]:
+        """The last step and the rounds that followed it, once; none where it was not followed. `said`: what its rows
+        said in all of it."""
         self.is_ordered = False
         rounds = self._rounds.rounds()
-        guard, self._guard = self._guard, None
+        begun, self._begun = self._begun, []
         plain_s, drafting_s, each_s = costs
+        num_rows = len(said)
         for one in rounds[1:]:
             share = (one.seconds - drafting_s - each_s * one.num_drafts) / plain_s
             share = min(max(share, _LEAST_SHARE), _MOST_SHARE)
             self._shares[num_rows] = _KEPT * self._shares.get(num_rows, _MOST_SHARE) + (1.0 - _KEPT) * share
-        if guard is not None and plain_s > 0.0:
-            later_s = sum(one.seconds for one in rounds[1:])
-            guard.observe(plain_s * (num_tokens - num_rows) / num_rows, later_s + glance_s)
+        if begun:
+            spent_s = _THOUGHT_SHARE * plain_s + glance_s + sum(one.seconds for one in rounds[1:])
+            for seq, token_ids in said:
+                if seq in begun:
+                    self._gains.observe(seq, len(token_ids) - 1 - spent_s / plain_s)
         return rounds

@@ -107,11 +107,11 @@ class Lookup:
 
     def nothing(self, seqs: SequenceOf[Sequence], most: int, least_chance: float) -> Found:
         """No guesses at what these sequences say next, and room for up to `most` for each in rounds that follow."""
+        num_rows = len(seqs)
         rows, lists = _described((seq, (), 0, False) for seq in seqs)
-        tokens, kinds, ends = _room(len(seqs), most)
-        ends[:] = 0
-        numbers = np.array([(1.0, least_chance, 0.0)] * len(seqs))
-        return Found((tokens, kinds, ends), [0] * len(seqs), 1.0, (rows, numbers, lists))
+        arrays = _room(num_rows, most)
+        arrays[2].fill(0)
+        return Found(arrays, [0] * num_rows, 1.0, (rows, np.array([(1.0, least_chance, 0.0)] * num_rows), lists))
 
     def judge(self, found: Found, said: Iterable[SequenceOf[int]]) -> None:
         """Guesses up to the first wrong one were put to the test by what the rows said, verified or not."""

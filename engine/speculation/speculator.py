@@ -161,11 +161,11 @@ class Speculator:
         outlook = self._outlook
         if outlook is None or not seqs:
             return False
-        is_promising = self._prospects.is_look_promising(seqs)
         rounds = self._follow_up if self._costs.plain_s(len(seqs)) > 0.0 else None
         if rounds is not None and rounds.allows_behind_prompts(seqs) and outlook.glance(seqs):
+            self._prospects.looks.step_ended()
             return True
-        if is_promising and outlook.glance(seqs):
+        if self._prospects.is_look_promising(seqs) and outlook.glance(seqs):
             self._prospects.looks.foresee(first_of_answers(len(seqs)))
         return False
 
@@ -217,7 +217,7 @@ class Speculator:
             started_at = self._clock()
             self.rest()
             self._prospects.charge(1, self._clock() - started_at)
-        rounds = self._rounds_behind(results)
+        rounds = self._rounds_behind(batch, results)
         step, self._step = self._step, None
         is_decode, self._is_asked = self._is_asked, False
         if self._outlook is not None:
@@ -307,13 +307,12 @@ class Speculator:
         step.found = self._lookup.choose(places, least_chance, costs, MIN_GAIN, ahead)
         return step.found.drafts()
 
-    def _rounds_behind(self, results: SequenceOf[RowResult]) -> list[Round]:
+    def _rounds_behind(self, batch: ScheduledBatch, results: SequenceOf[RowResult]) -> list[Round]:
         """The last step and the rounds that followed it; none where it was not followed."""
         if self._follow_up is None or not self._follow_up.is_ordered:
             return []
-        counts = [len(result.token_ids) for result in results if result.token_ids]
-        num_rows = len(counts)
-        return self._follow_up.take(num_rows, sum(counts), self._lookup_costs(num_rows), self._costs.ahead_s(num_rows))
+        said = [(row.seq, result.token_ids) for row, result in zip(batch.rows, results, strict=True) if row.samples]
+        return self._follow_up.take(said, self._lookup_costs(len(said)), self._costs.ahead_s(len(said)))
 
     def _lookup_costs(self, num_rows: int) -> tuple[float, float, float]:
         """Of a step: without drafts, more with some, more for each."""
