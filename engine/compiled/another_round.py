@@ -69,7 +69,7 @@ def _take_over(step, rounds):
     for row in range(num_rows):
         if taken[row] < 0:
             return False
-    starts, ends_at = integers(step.row_starts, num_rows), integers(rounds.ends_at, num_rows)
+    starts, limits = integers(step.row_starts, num_rows), _table(rounds.limits, num_rows, 4)
     token_ids, sampled = integers(step.token_ids, step.num_tokens), integers(step.sampled, step.num_sampled)
     stops = integers(step.stops, step.num_stops)
     goes_on = True
@@ -83,7 +83,7 @@ def _take_over(step, rounds):
         for stop in stops:
             if stop == chosen[row]:
                 goes_on = False
-        if rows[row, 1] >= ends_at[row]:
+        if rows[row, 1] >= limits[row, 1]:
             goes_on = False
     return goes_on
 
@@ -111,11 +111,11 @@ def _choose_drafts(model, step, rounds):
     if said[0, 0, 0] < 0:
         return False
     rows, numbers = _table(rounds.rows, num_rows, 7), _numbers(rounds.numbers, num_rows, 3)
-    ends_at, expected = integers(rounds.ends_at, num_rows), _numbers(rounds.expected, num_rows, 1)
+    limits = _table(rounds.limits, num_rows, 4)
     for row in range(num_rows):
-        left = expected[row, 0] - rows[row, 1]
+        left = limits[row, 2] - rows[row, 1]
         is_near_end = left <= rounds.few_tokens
-        room = min(rounds.most_drafts, ends_at[row] - rows[row, 1] - 1)
+        room = min(rounds.most_drafts, limits[row, 1] - rows[row, 1] - 1)
         if left < _FEWEST_TOKENS:
             room = 0
         else:
@@ -154,19 +154,19 @@ def _lay_out(model, step, rounds):
     num_rows, block_size, size = rounds.num_rows, model.block_size, model.hidden_size
     rows, counts = _table(rounds.rows, num_rows, 7), integers(rounds.counts, num_rows)
     drafts = _table(rounds.found_tokens, num_rows, rounds.most_drafts)
-    table_rows = integers(rounds.table_rows, num_rows)
+    limits = _table(rounds.limits, num_rows, 4)
     num_tokens = num_rows + np.sum(counts)
     token_ids, positions = integers(rounds.token_ids, num_tokens), integers(rounds.positions, num_tokens)
     slots, groups = integers(rounds.slots, num_tokens), _table(rounds.groups, num_tokens, 3)
-    starts, drafted = integers(step.row_starts, num_rows + 1), integers(rounds.drafted, num_rows)
+    starts = integers(step.row_starts, num_rows + 1)
     place, num_groups, longest, all_positions = 0, 0, 0, 0
     for row in range(num_rows):
         starts[row] = place
-        drafted[row] += counts[row]
+        limits[row, 3] += counts[row]
         count, first = 1 + counts[row], rows[row, 1] - 1
         num_parts = (count + MOST_TOGETHER - 1) // MOST_TOGETHER
         together = (count + num_parts - 1) // num_parts
-        table = integers(step.tables + 8 * table_rows[row] * step.table_width, step.table_width)
+        table = integers(step.tables + 8 * limits[row, 0] * step.table_width, step.table_width)
         for index in range(count):
             token = drafts[row, index - 1] if index else integers(rows[row, 0], rows[row, 1])[first]
             position = first + index
@@ -176,7 +176,7 @@ def _lay_out(model, step, rounds):
             turned = 4 * model.head_dim
             copy(rounds.turns + turned * position, rounds.rotations + turned * place, model.head_dim)
             if index % together == 0:
-                groups[num_groups, 0], groups[num_groups, 2] = place, table_rows[row]
+                groups[num_groups, 0], groups[num_groups, 2] = place, limits[row, 0]
                 groups[num_groups, 1] = min(together, count - index)
                 num_groups += 1
             place += 1

@@ -56,6 +56,7 @@ class CompiledHeads:
         # Of a glance: where rows start, tokens that end answers, what was chosen, and what comes behind it.
         self._starts = np.zeros(_MOST_GLANCED + 1, dtype=np.int64)
         self._stops = np.zeros(0, dtype=np.int64)
+        self._stop_token_ids: tuple[int, ...] = ()
         self._chosen = np.zeros(_MOST_GLANCED, dtype=np.int64)
         self._said = np.zeros(2 * _MOST_GLANCED * self.num_heads, dtype=np.int64)
         self._glanced_logits = torch.empty(_MOST_GLANCED * self.num_heads, model.config.vocab_size)
@@ -103,8 +104,12 @@ class CompiledHeads:
         is_possible = 0 < num_rows <= min(_MOST_GLANCED, self._max_tokens)
         self._num_glanced = num_rows if is_possible else 0
         self._said[0] = -1
-        if is_possible and tuple(stop_token_ids) != tuple(self._stops):
+        if is_possible and stop_token_ids != self._stop_token_ids:
+            self._stop_token_ids = tuple(stop_token_ids)
             self._stops = np.array(stop_token_ids, dtype=np.int64)
+            step = self._model.step
+            step["stops"] = self._stops.ctypes.data
+            step["num_stops"] = self._stops.size
         return is_possible
 
     def open(self, token_ids: torch.Tensor, query_starts: Sequence[int], sampled: Sequence[int]) -> tuple[int, int]:
@@ -121,11 +126,9 @@ class CompiledHeads:
         if self._glance_normed.shape[0] < model.team.max_threads:
             size = _MOST_GLANCED * max(2, self.num_heads) * model.config.hidden_size
             self._glance_normed = torch.empty(model.team.max_threads, size)
+            step["looking_normed"] = self._glance_normed.data_ptr()
         self._starts[: num_rows + 1] = [*(starts[row] for row in rows), starts[-1]]
         step["token_ids"] = token_ids.data_ptr()
-        step["stops"] = self._stops.ctypes.data
-        step["num_stops"] = self._stops.size
-        step["looking_normed"] = self._glance_normed.data_ptr()
         return num_rows, self.rounds.open(rows, model.max_tokens)
 
     def seen(self) -> Seen | None:

@@ -179,12 +179,9 @@ ROUNDS = np.dtype(
         ("most_drafts", np.int64),
         ("most_tokens", np.int64),
         ("turns", np.int64),
-        ("table_rows", np.int64),
-        ("ends_at", np.int64),
-        ("expected", np.int64),
+        ("limits", np.int64),
         ("costs", np.int64),
         ("counts", np.int64),
-        ("drafted", np.int64),
         ("log", np.int64),
         ("memory_keys", np.int64),
         ("memory_values", np.int64),
@@ -213,15 +210,15 @@ ROUNDS = np.dtype(
 """Of rounds that follow a step in the same go, each verifying what heads and lookup say behind the one before.
 
 `num_left`: rounds that are still to be taken over, the step itself being the first; 0: there are no further ones. None
-is begun when `longest_ns` have passed since the step itself was over. Of each row: which one of the step's it is
-(`table_rows`), `rows` [rows, 7] as `engine.compiled.lookup.look_ahead` reads them, `numbers` [rows, 3], how long its
-text may get (`ends_at`), and float64 how long it is `expected` to get. `stops` are the tokens that end each row's text,
-row after row. `costs` float64 [4] as `engine.compiled.lookup.choose` reads them. `texts` [rows, capacity] become the
-texts with all that was said. `found_tokens`, `found_kinds` [rows, most_drafts], `ends` [rows, 2] and `counts` [rows]
-hold the guesses of the round under way; `drafted` [rows] are drafts that were verified behind the step itself. `log`
-[rounds, 2]: nanoseconds, and drafts that were verified. What stands behind that serves all rounds: memory and kinds as
-lookup knows them, what heads say first (`head_kind`) and where kinds of answers that are nearly over begin; room for
-the `most_tokens` of a round; `rotations` hold those of the round, `turns` those of every position.
+is begun when `longest_ns` have passed since the step itself was over. Of each row: `rows` [rows, 7] as
+`engine.compiled.lookup.look_ahead` reads them, `numbers` [rows, 3], and `limits` [rows, 4]: which one of the step's
+rows it is, how long its text may get, how long it is expected to get, and drafts that were verified behind the step
+itself. `stops` are the tokens that end each row's text, row after row. `costs` float64 [4] as
+`engine.compiled.lookup.choose` reads them. `texts` [rows, capacity] become the texts with all that was said.
+`found_tokens`, `found_kinds` [rows, most_drafts], `ends` [rows, 2] and `counts` [rows] hold the guesses of the round
+under way. `log` [rounds, 2]: nanoseconds, and drafts that were verified. What stands behind `turns`, the rotations of
+every position, serves all rounds: memory and kinds as lookup knows them, what heads say first (`head_kind`) and how far
+kinds are from those of answers that are nearly over, and room for a round's tokens.
 """
 
 GENERATION, NUM_INSIDE, NUM_AWAKE, IS_CLOSED = 0, LINE, 2 * LINE, 3 * LINE

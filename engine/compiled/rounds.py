@@ -41,10 +41,13 @@ class Rounds:
         """What the record tells addresses of."""
         self._tables: GuessTables | None = None
         self._order: RoundsOrder | None = None
+        self._known: tuple[npt.NDArray[Any], ...] = (np.empty(0),) * 7
+        self._addresses: list[int] = []
+        """Of arrays that may be the same ones next time."""
         self._lengths: list[int] = []
         """Of the texts before the step."""
-        self._ends_at, self._counts, self._drafted, self._table_rows = np.zeros((4, max_rows), dtype=_INT)
-        self._expected, self._costs = np.zeros(max_rows), np.zeros(4)
+        self._limits, self._counts = np.zeros((max_rows, 4), dtype=_INT), np.zeros(max_rows, dtype=_INT)
+        self._costs = np.zeros(4)
         self._log = np.zeros((_MOST_ROUNDS, 2), dtype=_INT)
         self._texts = np.zeros((max_rows, 0), dtype=_INT)
         self._token_ids, self._positions, self._slots = np.zeros((3, max_tokens), dtype=_INT)
@@ -54,11 +57,8 @@ class Rounds:
         self._logits = torch.empty(max_tokens, config.vocab_size)
         self._set(
             num_listed=NUM_LISTED,
-            ends_at=self._ends_at.ctypes.data,
+            limits=self._limits.ctypes.data,
             counts=self._counts.ctypes.data,
-            drafted=self._drafted.ctypes.data,
-            table_rows=self._table_rows.ctypes.data,
-            expected=self._expected.ctypes.data,
             costs=self._costs.ctypes.data,
             log=self._log.ctypes.data,
             token_ids=self._token_ids.ctypes.data,
@@ -108,16 +108,20 @@ class Rounds:
         num_rows = len(table_rows)
         if order is None or len(order.ends_at) != num_rows:
             return 0
+        self._lengths = order.lengths
+        limits = zip(table_rows, order.ends_at, order.expected, strict=True)
+        self._limits[:num_rows] = [(row, end, expected, 0) for row, end, expected in limits]
+        self._costs[:] = order.costs
         longest = max(order.ends_at)
-        self._lengths = order.rows[:num_rows, 1].tolist()
         if self._texts.shape[1] < longest:
             self._texts = np.empty((self.max_rows, 2 ** (longest - 1).bit_length()), dtype=_INT)
         turns = self._decoder.rotary.table(longest)
-        self._ends_at[:num_rows], self._expected[:num_rows], self._costs[:] = order.ends_at, order.expected, order.costs
-        tokens, kinds, ends = order.found
+        tokens = order.found[0]
+        arrays = order.rows, order.numbers, order.stops, *order.found, self._texts
+        if any(array is not known for array, known in zip(arrays, self._known, strict=True)):
+            self._known, self._addresses = arrays, [_address(array) for array in arrays]
+        rows, numbers, stops, *found, texts = self._addresses
         self._kept = order, turns
-        self._drafted[:] = 0
-        self._table_rows[:num_rows] = table_rows
         self._fields[:_NUM_FIELDS] = (
             min(order.max_rounds, _MOST_ROUNDS),
             0,
@@ -125,15 +129,13 @@ class Rounds:
             0,
             int(1e9 * order.max_seconds),
             num_rows,
-            _address(order.rows),
-            _address(order.numbers),
-            _address(order.stops),
+            rows,
+            numbers,
+            stops,
             order.stops.size,
-            _address(self._texts),
+            texts,
             self._texts.shape[1],
-            _address(tokens),
-            _address(kinds),
-            _address(ends),
+            *found,
             tokens.shape[1],
             min(max_tokens, self._max_tokens),
             turns.data_ptr(),
@@ -151,8 +153,8 @@ class Rounds:
             self._texts[row, start:end].tolist()
             for row, (start, end) in enumerate(zip(self._lengths, ends, strict=True))
         ]
-        later_s = 1e-9 * int(self._log[1:num_done, 0].sum())
-        return RoundsTold(token_ids, self._drafted[: len(token_ids)].tolist(), num_done, later_s)
+        later_s = 1e-9 * sum(self._log[1:num_done, 0].tolist())
+        return RoundsTold(token_ids, self._limits[: len(token_ids), 3].tolist(), num_done, later_s)
 
     def rounds(self) -> list[Round]:
         """What the last step and those that followed it took, once; none where it was not followed."""

@@ -44,9 +44,11 @@ class RoundsOrder(NamedTuple):
     """int64: tokens that end each row's text, row after row."""
     found: tuple[Numbers, Numbers, Numbers]
     """Tokens and kinds of the step's own guesses, int64 [N, most], and int64 [N, 2]; overwritten by each round's."""
+    lengths: list[int]
+    """Of each text."""
     ends_at: list[int]
-    """How long each text may get."""
-    expected: list[float]
+    """How long each may get."""
+    expected: list[int]
     """How long each is expected to get."""
     costs: tuple[float, float, float, float]
     """Seconds of a round without drafts, more with some, more for each, and the least gain that is worth it."""

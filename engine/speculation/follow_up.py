@@ -9,7 +9,7 @@ from engine.core.drafting import DraftRequest
 from engine.core.sequence import Sequence
 from engine.models.further_rounds import FurtherRounds, GuessTables, Round, RoundsOrder
 from engine.speculation.guess import KINDS, NEAR_END_KINDS, first_by_heads
-from engine.speculation.lookup import Found, Lookup
+from engine.speculation.lookup import Found, Lookup, NoGuesses
 from engine.speculation.prompt_gains import PromptGains
 from engine.speculation.track_record import DECAY, TrackRecord
 
@@ -21,8 +21,6 @@ _MOST_SECONDS, _MOST_SECONDS_OF_FIRST = 0.004, 0.002
 people wait most."""
 _LEAST_GAIN = 1.02
 """Here a thought costs hardly anything, and its step does not wait for it."""
-_THOUGHT_SHARE = 0.15
-"""Of a step, for having rounds follow a prompt at all."""
 _KEPT = 0.9
 _LEAST_SHARE, _MOST_SHARE = 0.2, 1.0
 
@@ -35,11 +33,19 @@ class FollowUp:
     """Orders rounds, and learns what they take."""
 
     def __init__(
-        self, rounds: FurtherRounds, lookup: Lookup, record: TrackRecord, *, few_tokens: int, length_margin: float
+        self,
+        rounds: FurtherRounds,
+        lookup: Lookup,
+        record: TrackRecord,
+        *,
+        max_drafts: int,
+        few_tokens: int,
+        length_margin: float,
     ) -> None:
         self._rounds = rounds
         # How much of a step's time a round without drafts takes, by rows: less, for nobody is asked before it.
         self._shares: dict[int, float] = {}
+        self._no_guesses = NoGuesses(rounds.max_rows, max_drafts)
         self._gains = PromptGains()
         self._begun: list[Sequence] = []
         """Of the step under way, whose answers begin and may go on in it."""
@@ -81,9 +87,11 @@ class FollowUp:
         return False
 
     def order_behind_prompts(
-        self, found: Found, requests: SequenceOf[DraftRequest], expected: SequenceOf[float], costs: Costs
+        self, requests: SequenceOf[DraftRequest], expected: SequenceOf[float], costs: Costs, least_chance: float
     ) -> None:
-        """Have rounds follow a step of which that was asked."""
+        """Have rounds follow a step of which that was asked; none guesses behind guesses that are all right more rarely
+        than `least_chance`."""
+        found = self._no_guesses.of([request.seq for request in requests], least_chance)
         self._order(found, requests, expected, costs, _MOST_SECONDS_OF_FIRST)
 
     def _order(
@@ -96,25 +104,25 @@ class FollowUp:
     ) -> None:
         if len(requests) > self._rounds.max_rows:
             return
+        lengths = [request.seq.num_tokens for request in requests]
         self.is_ordered = True
         plain_s, drafting_s, each_s = costs
         self._rounds.order(
             RoundsOrder(
                 *found.described,
                 found=found.arrays,
+                lengths=lengths,
                 ends_at=[request.max_tokens for request in requests],
-                expected=[
-                    request.seq.num_tokens + num_tokens for request, num_tokens in zip(requests, expected, strict=True)
-                ],
+                expected=[length + int(num_tokens) for length, num_tokens in zip(lengths, expected, strict=True)],
                 costs=(self._shares.get(len(requests), _MOST_SHARE) * plain_s, drafting_s, each_s, _LEAST_GAIN),
                 max_rounds=_MOST_ROUNDS,
                 max_seconds=max_seconds,
             )
         )
 
-    def take(self, said: SequenceOf[tuple[Sequence, SequenceOf[int]]], costs: Costs, glance_s: float) -> list[Round]:
+    def take(self, said: SequenceOf[tuple[Sequence, SequenceOf[int]]], costs: Costs, spent_s: float) -> list[Round]:
         """The last step and the rounds that followed it, once; none where it was not followed. `said`: what its rows
-        said in all of it."""
+        said in all of it; `spent_s`: what that took beside rounds."""
         self.is_ordered = False
         rounds = self._rounds.rounds()
         begun, self._begun = self._begun, []
@@ -125,7 +133,7 @@ class FollowUp:
             share = min(max(share, _LEAST_SHARE), _MOST_SHARE)
             self._shares[num_rows] = _KEPT * self._shares.get(num_rows, _MOST_SHARE) + (1.0 - _KEPT) * share
         if begun:
-            spent_s = _THOUGHT_SHARE * plain_s + glance_s + sum(one.seconds for one in rounds[1:])
+            spent_s += sum(one.seconds for one in rounds[1:])
             for seq, token_ids in said:
                 if seq in begun:
                     self._gains.observe(seq, len(token_ids) - 1 - spent_s / plain_s)

@@ -105,14 +105,6 @@ class Lookup:
         )  # fmt: skip
         return Found(arrays, counts.tolist(), gain, (rows, numbers, lists))
 
-    def nothing(self, seqs: SequenceOf[Sequence], most: int, least_chance: float) -> Found:
-        """No guesses at what these sequences say next, and room for up to `most` for each in rounds that follow."""
-        num_rows = len(seqs)
-        rows, lists = _described((seq, (), 0, False) for seq in seqs)
-        arrays = _room(num_rows, most)
-        arrays[2].fill(0)
-        return Found(arrays, [0] * num_rows, 1.0, (rows, np.array([(1.0, least_chance, 0.0)] * num_rows), lists))
-
     def judge(self, found: Found, said: Iterable[SequenceOf[int]]) -> None:
         """Guesses up to the first wrong one were put to the test by what the rows said, verified or not."""
         counts: list[int] = []
@@ -147,6 +139,32 @@ class Lookup:
                 for token_id, kind in zip(token_ids[:count], kinds[:count], strict=True)
             ]
             walk.follow(guesses, has_ended=bool(has_ended))
+
+
+class NoGuesses:
+    """What rounds are told that follow a step without guesses; the same arrays every time."""
+
+    def __init__(self, max_rows: int, most: int) -> None:
+        """`most`: guesses at what a row says next, in each round."""
+        self._rows, self._numbers = np.zeros((max_rows, 7), dtype=np.int64), np.ones((max_rows, 3))
+        self._numbers[:, 2] = 0.0
+        self._arrays = _room(max_rows, most)
+        self._stops = np.zeros(0, dtype=np.int64)
+        self._told: list[tuple[int, ...]] = []
+
+    def of(self, seqs: SequenceOf[Sequence], least_chance: float) -> Found:
+        """Of these sequences; none is guessed behind some that are all right more rarely than `least_chance`."""
+        stops = [seq.params.stop_token_ids for seq in seqs]
+        self._rows[: len(seqs)] = [
+            (*seq.token_ids.buffer_info(), hash(seq.cache_salt), 0, len(of_seq), 0, 0)
+            for seq, of_seq in zip(seqs, stops, strict=True)
+        ]
+        if stops != self._told:
+            self._told = stops
+            self._stops = np.array([token_id for of_seq in stops for token_id in of_seq], dtype=np.int64)
+        self._numbers[:, 1] = least_chance
+        self._arrays[2].fill(0)
+        return Found(self._arrays, [0] * len(seqs), 1.0, (self._rows, self._numbers, self._stops))
 
 
 def _described(

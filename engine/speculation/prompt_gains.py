@@ -11,6 +11,9 @@ _SIZE = 1 << 12
 _NEWEST = 64
 """Tokens that count: what is asked mostly stands at the end."""
 _RATE = 0.1
+_HOPED = 0.3
+"""Of a prompt nobody knows anything about."""
+_WORTHWHILE = 0.1
 _LEAST, _MOST = -1.0, 2.0
 """A hiccup of the machine must not decide."""
 _TRIED_EVERY = 16
@@ -26,12 +29,12 @@ class PromptGains:
 
     def __init__(self) -> None:
         weighing.prepare()
-        self._weights = np.zeros(_SIZE)
+        self._weights = np.full(_SIZE, _HOPED)
         self._num_refused = 0
 
     def allow(self, seqs: list[Sequence]) -> bool:
         """Whether it is worth it for any of these prompts, or to be tried again."""
-        if any(self.expected(seq) >= 0.0 for seq in seqs):
+        if any(self.expected(seq) >= _WORTHWHILE for seq in seqs):
             return True
         self._num_refused += 1
         if self._num_refused < _TRIED_EVERY:
@@ -40,7 +43,7 @@ class PromptGains:
         return True
 
     def expected(self, seq: Sequence) -> float:
-        """Decode steps' time that is expected to be saved; 0 where nothing is known."""
+        """Decode steps' time that is expected to be saved."""
         found: float = weighing.mean_weight(*_newest(seq), self._weights)
         return found
 

@@ -101,7 +101,12 @@ class Speculator:
         self._follow_up: FollowUp | None = None
         if rounds is not None and self._lookup is not None and self._outlook is not None:
             self._follow_up = FollowUp(
-                rounds, self._lookup, self._record, few_tokens=FEW_TOKENS, length_margin=_LENGTH_MARGIN
+                rounds,
+                self._lookup,
+                self._record,
+                max_drafts=max_drafts,
+                few_tokens=FEW_TOKENS,
+                length_margin=_LENGTH_MARGIN,
             )
         self.num_reached = NUM_REACHED if self._follow_up is not None else 0
         drafting: ModelDrafting | None = None
@@ -133,6 +138,8 @@ class Speculator:
         self._closed: list[Sequence] = []
         self._num_closed = 0
         self._closed_s = 0.0
+        self._following_s = 0.0
+        """What ordering rounds behind the step's prompts took."""
         self._books_s = 0.0
         """What entering took what the last such step was worth."""
         self._put_off: deque[Sequence] = deque(maxlen=_MOST_PUT_OFF)
@@ -157,6 +164,7 @@ class Speculator:
     def foresee(self, seqs: SequenceOf[Sequence]) -> bool:
         """Have heads look ahead within a step that holds prompts, where rounds behind it or the next step will mostly
         ask them; whether rounds may follow."""
+        started_at = self._clock()
         self._close([])
         outlook = self._outlook
         if outlook is None or not seqs:
@@ -164,6 +172,7 @@ class Speculator:
         rounds = self._follow_up if self._costs.plain_s(len(seqs)) > 0.0 else None
         if rounds is not None and rounds.allows_behind_prompts(seqs) and outlook.glance(seqs):
             self._prospects.looks.step_ended()
+            self._following_s = self._clock() - started_at
             return True
         if self._prospects.is_look_promising(seqs) and outlook.glance(seqs):
             self._prospects.looks.foresee(first_of_answers(len(seqs)))
@@ -172,12 +181,11 @@ class Speculator:
     def follow(self, requests: SequenceOf[DraftRequest]) -> None:
         """Have rounds follow a step of which that was foreseen."""
         assert self._follow_up is not None, "nobody said that they may"
-        assert self._lookup is not None
+        started_at = self._clock()
         costs = self._lookup_costs(len(requests))
-        seqs = [request.seq for request in requests]
-        found = self._lookup.nothing(seqs, self.max_drafts, _least_chance(costs, len(requests)))
-        expected = [self._prospects.num_expected(seq) for seq in seqs]
-        self._follow_up.order_behind_prompts(found, requests, expected, costs)
+        expected = [self._prospects.num_expected(request.seq) for request in requests]
+        self._follow_up.order_behind_prompts(requests, expected, costs, _least_chance(costs, len(requests)))
+        self._following_s += self._clock() - started_at
 
     def draft(self, requests: SequenceOf[DraftRequest], budget: int) -> list[tuple[int, ...]]:
         """Drafts for each row of the step asked about, at most `budget` in all; empty where they would not pay."""
@@ -312,7 +320,9 @@ class Speculator:
         if self._follow_up is None or not self._follow_up.is_ordered:
             return []
         said = [(row.seq, result.token_ids) for row, result in zip(batch.rows, results, strict=True) if row.samples]
-        return self._follow_up.take(said, self._lookup_costs(len(said)), self._costs.ahead_s(len(said)))
+        # Its books take about as long as its orders did.
+        spent_s = 2.0 * self._following_s + self._costs.ahead_s(len(said))
+        return self._follow_up.take(said, self._lookup_costs(len(said)), spent_s)
 
     def _lookup_costs(self, num_rows: int) -> tuple[float, float, float]:
         """Of a step: without drafts, more with some, more for each."""
