@@ -124,6 +124,12 @@ class AnswerTrials:
                 # Company came, and its time tells nothing any more.
                 self._said[seq] = said._replace(counts=False)
 
+    def shut(self, seq: Sequence) -> None:
+        """Drafts are not thought about in an answer that is yet to begin, unless it gets longer than short ones do; its
+        time tells nothing."""
+        sort = sort_of(seq, 1, is_short=True)
+        self._said[seq] = _Said(sort, False, self._clock(), seq.num_tokens + 1, counts=False)
+
     def end(self, seq: Sequence) -> None:
         """An answer is complete."""
         said = self._said.pop(seq, None)

@@ -16,7 +16,7 @@ from engine.speculation.track_record import DECAY, TrackRecord
 NUM_REACHED = 48
 """Tokens for which a row's blocks are asked for."""
 _MOST_ROUNDS = 8
-_MOST_SECONDS, _MOST_SECONDS_OF_FIRST = 0.004, 0.002
+_MOST_SECONDS, _MOST_SECONDS_OF_FIRST = 0.004, 0.003
 """No round is begun later behind a step: who comes, goes or is to be told a token waits hardly longer. For first tokens
 people wait most."""
 _LEAST_GAIN = 1.02
@@ -75,16 +75,16 @@ class FollowUp:
         """Have rounds follow a step of these rows, of which so many tokens are expected yet."""
         self._order(found, requests, expected, costs, _MOST_SECONDS)
 
-    def allows_behind_prompts(self, seqs: SequenceOf[Sequence]) -> bool:
-        """Whether rounds behind a step that computes prompts, and chooses these rows' tokens, are likely to pay; asked
-        once a step."""
-        if not 0 < len(seqs) <= self._rounds.max_rows:
-            return False
-        self._begun = [seq for seq in seqs if not seq.num_output_tokens]
-        if self._gains.allow(self._begun):
-            return True
-        self._begun = []
-        return False
+    def suits(self, seqs: SequenceOf[Sequence]) -> bool:
+        """Whether rounds may follow a step that chooses tokens of so many rows."""
+        return len(seqs) <= self._rounds.max_rows
+
+    def allows_behind_prompts(self, seqs: list[Sequence]) -> bool:
+        """Whether rounds behind a step that computes prompts, and begins these answers, are likely to pay; asked once a
+        step."""
+        is_allowed = self._gains.allow(seqs)
+        self._begun = seqs if is_allowed else []
+        return is_allowed
 
     def order_behind_prompts(
         self, requests: SequenceOf[DraftRequest], expected: SequenceOf[float], costs: Costs, least_chance: float

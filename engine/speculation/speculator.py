@@ -169,11 +169,17 @@ class Speculator:
         outlook = self._outlook
         if outlook is None or not seqs:
             return False
-        rounds = self._follow_up if self._costs.plain_s(len(seqs)) > 0.0 else None
-        if rounds is not None and rounds.allows_behind_prompts(seqs) and outlook.glance(seqs):
+        rounds = self._follow_up
+        if rounds is not None and rounds.suits(seqs) and self._costs.plain_s(len(seqs)) > 0.0:
             self._prospects.looks.step_ended()
-            self._following_s = self._clock() - started_at
-            return True
+            begun = [seq for seq in seqs if not seq.num_output_tokens]
+            if not rounds.allows_behind_prompts(begun):
+                for seq in begun:
+                    self._prospects.trials.shut(seq)
+                return False
+            if outlook.glance(seqs):
+                self._following_s = self._clock() - started_at
+                return True
         if self._prospects.is_look_promising(seqs) and outlook.glance(seqs):
             self._prospects.looks.foresee(first_of_answers(len(seqs)))
         return False
