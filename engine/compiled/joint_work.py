@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from engine.compiled.ahead import look_along, run_ahead
 from engine.compiled.another_round import another_round
-from engine.compiled.arithmetic import integers, normalise
+from engine.compiled.arithmetic import copy, integers, normalise
 from engine.compiled.compiler import compiled
 from engine.compiled.decoding import PHASES_PER_LAYER, logits_phase, run_layers
 from engine.compiled.intrinsics import fetch_add, load_acquire, relax, sem_init, sem_post, sem_wait
@@ -28,9 +28,11 @@ def _part(model, layers, step, tickets, thread):
     """One thread's part of what is to be done."""
     if step.work == LAYERS_WORK:
         run_layers(model, layers, step, tickets, thread)
+        normed = step.normed + 4 * thread * step.num_tokens * model.hidden_size
+        _norm_sampled(model, step, normed)
+        if thread == 0:
+            copy(normed, step.hidden, step.num_sampled * model.hidden_size)
         if step.logits != 0:
-            normed = step.normed + 4 * thread * step.num_tokens * model.hidden_size
-            _norm_sampled(model, step, normed)
             behind = tickets + PHASE_BYTES * PHASES_PER_LAYER * layers.size
             logits_phase(model.head, normed, step.num_sampled, step.logits, behind)
             if step.num_looking != 0:
@@ -45,7 +47,8 @@ def _part(model, layers, step, tickets, thread):
 
 @compiled
 def _norm_sampled(model, step, out):
-    """The sampled tokens' last residuals, normed, side by side."""
+    """The sampled tokens' last residuals, normed, side by side. One call is all there is: compiled anew, sums may be
+    made in another order."""
     size = model.hidden_size
     sampled = integers(step.sampled, step.num_sampled)
     for index in range(step.num_sampled):
@@ -97,10 +100,7 @@ def lead(models, layers, steps, rounds, tickets, num_tickets, control, bells, nu
         fetch_add(control + GENERATION, 1)
         while load_acquire(control + NUM_INSIDE) > 0:
             relax()
-        if step.work != LAYERS_WORK:
-            return
-        _norm_sampled(model, step, step.hidden)
-        if step.num_looking == 0 or not another_round(model, step, rounds[0]):
+        if step.work != LAYERS_WORK or step.num_looking == 0 or not another_round(model, step, rounds[0]):
             return
         open_step(tickets, num_tickets, control, bells, num_helpers)
 

@@ -19,6 +19,7 @@ class RandomDrafter:
 
     def __init__(self, oracle: Oracle, rng: random.Random, *, max_drafts: int = 4, vocab_size: int = 97) -> None:
         self.max_drafts = max_drafts
+        self.num_reached = 0
         self._oracle = oracle
         self._rng = rng
         self._vocab_size = vocab_size
@@ -26,14 +27,21 @@ class RandomDrafter:
         self.num_rests = 0
         self.foreseen: list[list[int]] = []
         """Sequences of steps with prompts in them."""
+        self.followed: list[list[tuple[int, int]]] = []
+        """The same of those that rounds may follow, and how long they may get."""
 
     def wants(self, seqs: SequenceOf[Sequence]) -> bool:
         """Always."""
         return True
 
-    def foresee(self, seqs: SequenceOf[Sequence]) -> None:
-        """Remember who was told of."""
+    def foresee(self, seqs: SequenceOf[Sequence]) -> bool:
+        """Remember who was told of; rounds may follow where blocks are of use for them."""
         self.foreseen.append([seq.seq_id for seq in seqs])
+        return self.num_reached > 0
+
+    def follow(self, requests: SequenceOf[DraftRequest]) -> None:
+        """Remember what rounds may follow."""
+        self.followed.append([(request.seq.seq_id, request.max_tokens) for request in requests])
 
     def draft(self, requests: SequenceOf[DraftRequest], budget: int) -> list[tuple[int, ...]]:
         """Some right tokens, then random ones."""

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
+from engine.core.batch import RowResult
 from engine.core.verification import accept
 from engine.messages import TokenLogprobs
 from tests.engine.core.drafters import RandomDrafter
@@ -81,6 +84,76 @@ def test_beside_a_prompts_chunk_nothing_is_drafted() -> None:
     batch = core.step()
     assert len(batch.rows) == 2
     assert not batch.has_drafts
+
+
+class Following(PerfectDrafter):
+    """Whose steps may be followed by others."""
+
+    def __init__(self, num_reached: int) -> None:
+        super().__init__()
+        self.num_reached = num_reached
+
+
+def test_rounds_may_follow_a_prompt_as_far_as_its_tokens_reach() -> None:
+    for max_tokens, reached in ((50, 3 + 12 + 1), (6, 3 + 6)):
+        drafter = Following(num_reached=12)
+        core = FakeCore(drafter=drafter)
+        core.add(make_add(1, [5, 6, 7], max_tokens))
+        core.step()
+        assert drafter.followed == [[(1, reached)]]
+
+
+def test_rounds_may_follow_a_prompt_as_far_as_free_blocks_reach() -> None:
+    drafter = Following(num_reached=12)
+    core = FakeCore(num_blocks=7, drafter=drafter)
+    core.add(make_add(1, list(range(14)), 2))
+    core.step()
+    core.add(make_add(2, [5, 6, 7], 20))
+    core.step()
+    # Of seven blocks of four tokens the first holds four; its next token is its last one.
+    assert drafter.followed[1] == [(1, 16), (2, 3 * 4 + 1)]
+
+
+def test_no_rounds_follow_a_prompt_while_others_wait_for_theirs() -> None:
+    drafter = Following(num_reached=12)
+    core = FakeCore(step_token_budget=8, drafter=drafter)
+    core.add(make_add(1, [5] * 7, 9))
+    core.add(make_add(2, [6] * 12, 9))
+    core.step()
+    core.step()  # some of the second prompt is left
+    assert drafter.followed == []
+    core.run()
+    assert [seq_id for of_step in drafter.followed for seq_id, _ in of_step] == [1, 2]
+
+
+def test_what_rounds_said_counts_as_drafts_but_for_one_token_each() -> None:
+    core = FakeCore(drafter=Following(num_reached=12))
+    core.add(make_add(1, [5, 6, 7], 9))
+    batch = core.scheduler.schedule(core.clock())
+    said = greedy([5, 6, 7], 9)
+    core.clock.advance(0.010)
+    result = RowResult(said[:6], num_rounds=3, num_drafted=5, later_s=0.004)
+    assert result.num_accepted == 3
+    core.scheduler.complete(batch, [result], core.clock())
+    (seq,) = core.scheduler.running()
+    assert (seq.num_drafted_tokens, seq.num_accepted_tokens) == (5, 3)
+    assert seq.num_computed_tokens == 3 + 5
+    core.clock.advance(0.001)
+    core.scheduler.abort([1], core.clock(), core.clock())
+    (end,) = [output for output in core.scheduler.take_outputs() if output.finish_reason]
+    assert end.stages is not None
+    # The rounds are no part of the prompt.
+    assert end.stages.prefill_s == pytest.approx(0.006)
+    assert end.stages.decode_s == pytest.approx(0.005)
+
+
+def test_accepted_drafts_behind_an_answers_end_count_for_nothing() -> None:
+    core = FakeCore()
+    core.add(make_add(1, [5], 20, stop_token_ids=(greedy([5], 3)[2],)))
+    batch = core.scheduler.schedule(core.clock())
+    core.scheduler.complete(batch, [RowResult(greedy([5], 6), num_rounds=2, num_drafted=4)], core.clock())
+    assert core.tally.generation_tokens == 3
+    assert (core.tally.drafted_tokens, core.tally.accepted_tokens) == (4, 1)
 
 
 def test_drafts_stay_within_the_budget() -> None:

@@ -57,6 +57,21 @@ def test_all_rows_in_order_are_told_from_any_others() -> None:
     assert not step((one, (), [])).are_of([one])
 
 
+def test_of_rounds_there_is_one_state_for_each_sequence() -> None:
+    one, other = sequence(1, 5), sequence(2, 9)
+    states = HiddenStates()
+    rows = [
+        ScheduledRow(seq, seq.num_tokens - 1, 1, samples=True, draft_token_ids=drafts)
+        for seq, drafts in ((one, (7, 8, 9)), (other, ()))
+    ]
+    states.keep_last(HIDDEN[:2], rows, [RowResult([7, 8, 4, 3, 3], num_rounds=2), RowResult([5, 6], num_rounds=2)])
+    one.token_ids.extend([7, 8, 4, 3, 3])
+    other.token_ids.extend([5, 6])
+    assert states.are_of([one, other])
+    assert states.rows_of([other, one]) == [(0, 1), (1, 0)]
+    assert torch.equal(states.of_chosen(), HIDDEN[:2])
+
+
 def test_a_row_that_failed_has_none() -> None:
     one = sequence(1, 5)
     assert step((one, (), [])).rows_of([one]) == []

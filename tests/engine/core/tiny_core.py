@@ -10,6 +10,7 @@ import torch
 
 from engine.attention.base import KVCache
 from engine.attention.torch_attention import TorchAttention
+from engine.compiled.model import MAX_TOKENS
 from engine.core.admission import Limits
 from engine.core.block_manager import BlockManager
 from engine.core.drafting import Drafter
@@ -22,12 +23,15 @@ from engine.core.step_time import StepTimeModel
 from engine.core.tally import Tally
 from engine.messages import Add, SamplingParams, SeqOutput
 from engine.models.decoder import Model
+from engine.models.kept_weights import KeptWeights
 from engine.models.loader import load_model
 from engine.sampling.sampler import Sampler
 from tests.engine.core.checkpoints import MAX_MODEL_LEN, VOCAB_SIZE
+from tests.engine.models.paged import compile_model
 
 CPU = torch.device("cpu")
 BLOCK_SIZE = 8
+COMPILED_BLOCK_SIZE = 16
 PROMPTS = [[(7 * n * n + k * n + 3) % VOCAB_SIZE for n in range(20 + 9 * k)] for k in range(4)]
 """Four prompts of different lengths."""
 SHARED = [PROMPTS[3] + tail for tail in ([1, 2, 3], [1, 2, 4], [9] * 12, [9] * 13)]
@@ -47,12 +51,20 @@ class TinyCore:
         prefix_cache: bool = True,
         drafter: Callable[[TinyCore], Drafter] | None = None,
         grammars: Grammars | None = None,
+        compiled_threads: int = 0,
     ) -> None:
+        """`compiled_threads`: on which steps run compiled; 0: none does."""
+        block_size = COMPILED_BLOCK_SIZE if compiled_threads else BLOCK_SIZE
         self.num_blocks, self.budget, self.rows = num_blocks, budget, rows
         self.backend = backend = TorchAttention(CPU)
-        self.model: Model = load_model(folder, dtype=torch.float32, device=CPU, backend=backend)
+        kept = KeptWeights()
+        self.model: Model = load_model(folder, dtype=torch.float32, device=CPU, backend=backend, kept=kept)
+        if compiled_threads:
+            self.model = compiled = compile_model(self.model, backend, kept)
+            compiled.resize(compiled_threads)
+            compiled.max_tokens, compiled.prompt_way = MAX_TOKENS, "vectors"
         self.caches = [
-            backend.allocate(num_blocks, BLOCK_SIZE, spec, torch.float32) for spec in self.model.attention_specs
+            backend.allocate(num_blocks, block_size, spec, torch.float32) for spec in self.model.attention_specs
         ]
         caches: list[KVCache] = [*self.caches]
         self.runner = ModelRunner(
@@ -61,21 +73,21 @@ class TinyCore:
             caches,
             sample_rows=SampleRows(CPU),
             device=CPU,
-            block_size=BLOCK_SIZE,
+            block_size=block_size,
             max_tokens=budget,
             max_rows=rows,
-            max_blocks=MAX_MODEL_LEN // BLOCK_SIZE,
+            max_blocks=MAX_MODEL_LEN // block_size,
         )
         self.tally = Tally()
         self.drafter = None if drafter is None else drafter(self)
         limits = Limits(
-            max_model_len=min(MAX_MODEL_LEN, num_blocks * BLOCK_SIZE),
+            max_model_len=min(MAX_MODEL_LEN, num_blocks * block_size),
             vocab_size=self.model.config.vocab_size,
             max_num_rows=rows,
             step_token_budget=budget,
             max_waiting=100,
         )
-        self.blocks = BlockManager(num_blocks, BLOCK_SIZE, enable_prefix_cache=prefix_cache)
+        self.blocks = BlockManager(num_blocks, block_size, enable_prefix_cache=prefix_cache)
         self.scheduler = Scheduler(
             limits,
             self.blocks,

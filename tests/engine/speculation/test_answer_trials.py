@@ -159,3 +159,21 @@ def test_an_answer_is_said_one_way_to_its_end_and_until_it_begins_anything_is_op
         assert machine.trials.is_open(unsaid)
         assert machine.trials.is_open(seq)
     machine.trials.end(unsaid)  # of which nothing is known
+
+
+def test_an_answer_that_is_shut_opens_when_it_gets_longer_than_short_ones_and_its_time_tells_nothing() -> None:
+    machine = Machine(with_drafts_s=0.5, plain_s=1.0)
+    seq = machine.begun()
+    seq.token_ids.pop()
+    machine.trials.shut(seq)
+    seq.token_ids.append(7)
+    machine.trials.begin([seq], is_long, 1)
+    num_closed = machine.trials.num_closed([seq])
+    assert not machine.trials.is_open(seq)
+    seq.token_ids.extend([8] * num_closed)
+    assert machine.trials.is_open(seq)
+    assert 1 < num_closed < 16
+    machine.now += 1000.0
+    machine.trials.end(seq)
+    share_with_drafts(machine, 40)
+    assert share_with_drafts(machine, 400) > 0.92

@@ -1,0 +1,144 @@
+"""Rounds of verification that follow a step in the same go: answers are those of single steps."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.compiled.heads import CompiledHeads
+from engine.compiled.model import CompiledModel
+from engine.core.batch import RowResult, ScheduledBatch
+from engine.core.drafting import Drafter
+from engine.models.prediction_heads import PredictionHeads
+from engine.speculation.ahead import Outlook
+from engine.speculation.speculator import Speculator
+from tests.engine.core.checkpoints import VOCAB_SIZE
+from tests.engine.core.test_speculation import free_drafts
+from tests.engine.core.tiny_core import PROMPTS, SHARED, TinyCore
+from tests.engine.models.made_up_heads import made_up_heads
+
+STOPS = tuple(range(0, VOCAB_SIZE, 11))
+
+
+class Rounding:
+    """A compiled core whose steps may be followed by rounds, and what they made."""
+
+    def __init__(self, folder: Path, num_threads: int, **settings: Any) -> None:
+        self.core = TinyCore(folder, compiled_threads=num_threads, drafter=self._drafter, **settings)
+        self.results: list[tuple[ScheduledBatch, list[RowResult]]] = []
+        run = self.core.runner.run
+
+        def noting(batch: ScheduledBatch) -> list[RowResult]:
+            results = run(batch)
+            self.results.append((batch, results))
+            return results
+
+        self.core.runner.run = noting  # type: ignore[method-assign]
+
+    @property
+    def most_rounds(self) -> int:
+        """Of one go."""
+        return max(result.num_rounds for _, results in self.results for result in results)
+
+    @property
+    def were_behind_prompts(self) -> bool:
+        """Whether any rounds followed a prompt."""
+        return any(
+            row.num_tokens > 1 and result.num_rounds > 1
+            for batch, results in self.results
+            for row, result in zip(batch.rows, results, strict=True)
+        )
+
+    @staticmethod
+    def _drafter(core: TinyCore) -> Drafter:
+        model = core.model
+        assert isinstance(model, CompiledModel)
+        weights = made_up_heads(model.config.hidden_size)
+        heads = CompiledHeads(model, PredictionHeads(weights, model.decoder))
+        clock = itertools.count(0.0, 1e-6).__next__
+        outlook = Outlook(heads, core.runner.keep_states(heads.rounds), clock)
+        return Speculator(
+            free_drafts(core), max_drafts=4, clock=clock, has_lookup=True, outlook=outlook, rounds=heads.rounds
+        )
+
+
+@pytest.fixture
+def closing() -> Iterator[list[TinyCore]]:
+    """Cores whose threads are sent home in the end."""
+    cores: list[TinyCore] = []
+    yield cores
+    for core in cores:
+        core.model.close()  # type: ignore[attr-defined]
+
+
+def plain_answers(folder: Path, prompts: list[list[int]], closing: list[TinyCore], **params: Any) -> list[list[int]]:
+    core = TinyCore(folder, compiled_threads=1)
+    closing.append(core)
+    return core.answers(prompts, **params)
+
+
+@pytest.mark.parametrize("num_threads", [1, 2])
+@pytest.mark.parametrize("params", [{}, {"stop_token_ids": STOPS}, {"max_tokens": 7}, {"max_tokens": 3}], ids=str)
+def test_rounds_change_no_answer(
+    checkpoint: Path, closing: list[TinyCore], num_threads: int, params: dict[str, Any]
+) -> None:
+    expected = plain_answers(checkpoint, PROMPTS, closing, **params)
+    rounding = Rounding(checkpoint, num_threads)
+    core = rounding.core
+    closing.append(core)
+    for _ in range(3):  # what was said once is known
+        for prompt, answer in zip(PROMPTS, expected, strict=True):
+            assert core.answers([prompt], **params) == [answer]
+        core.drafter.rest()  # type: ignore[union-attr]
+        assert core.answers(PROMPTS, **params) == expected
+        core.drafter.rest()  # type: ignore[union-attr]
+    assert rounding.most_rounds > (1 if params.get("max_tokens") == 3 else 2)
+    assert rounding.were_behind_prompts
+    assert 0 < core.tally.accepted_tokens <= core.tally.drafted_tokens
+    assert core.num_leaked == 0
+
+
+def test_an_answer_that_is_known_takes_few_goes(checkpoint: Path, closing: list[TinyCore]) -> None:
+    rounding = Rounding(checkpoint, 1)
+    closing.append(rounding.core)
+    first = rounding.core.answers(PROMPTS[:1], max_tokens=24)
+    rounding.core.drafter.rest()  # type: ignore[union-attr]
+    rounding.results.clear()
+    assert rounding.core.answers(PROMPTS[:1], max_tokens=24) == first
+    # 24 tokens, of which single steps would have said one each.
+    assert len(rounding.results) <= 12
+    (stages,) = [output.stages for output in rounding.core.outputs[-1:]]
+    assert stages is not None
+    assert 0 < stages.num_accepted_tokens <= stages.num_drafted_tokens
+
+
+@pytest.mark.parametrize("params", [{"temperature": 0.8, "seed": 3}, {"repetition_penalty": 1.3}], ids=str)
+def test_no_round_follows_where_tokens_are_not_the_likeliest(
+    checkpoint: Path, closing: list[TinyCore], params: dict[str, Any]
+) -> None:
+    expected = plain_answers(checkpoint, PROMPTS, closing, **params)
+    rounding = Rounding(checkpoint, 1)
+    closing.append(rounding.core)
+    for _ in range(2):
+        assert rounding.core.answers(PROMPTS, **params) == expected
+        rounding.core.drafter.rest()  # type: ignore[union-attr]
+    assert rounding.most_rounds == 1
+
+
+def test_rounds_in_a_pool_that_is_short_of_blocks_change_no_answer(checkpoint: Path, closing: list[TinyCore]) -> None:
+    prompts = PROMPTS + SHARED
+    expected = plain_answers(checkpoint, prompts, closing)
+    rounding = Rounding(checkpoint, 1, num_blocks=13, budget=32)
+    core = rounding.core
+    closing.append(core)
+    for _ in range(3):
+        assert core.answers(prompts) == expected
+        core.drafter.rest()  # type: ignore[union-attr]
+        assert [core.answers([prompt])[0] for prompt in prompts] == expected
+    assert core.tally.preemptions > 0
+    assert rounding.most_rounds > 1
+    assert core.num_leaked == 0
