@@ -160,6 +160,7 @@ class Rounds:
         """What the last step and those that followed it took, once; none where it was not followed."""
         num_done = self._num_done
         self.close()
+        self._order = None  # if it was not opened, it was for another step
         if num_done < 2:
             return []
         return [Round(1e-9 * nanoseconds, num_drafts) for nanoseconds, num_drafts in self._log[:num_done].tolist()]

@@ -102,7 +102,7 @@ class FollowUp:
         costs: Costs,
         max_seconds: float,
     ) -> None:
-        if len(requests) > self._rounds.max_rows:
+        if len(requests) > self._rounds.max_rows or costs[0] > max_seconds:
             return
         lengths = [request.seq.num_tokens for request in requests]
         self.is_ordered = True

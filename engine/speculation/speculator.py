@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
-from dataclasses import dataclass
 
 from engine.core.batch import RowResult, ScheduledBatch
 from engine.core.drafting import DraftRequest
@@ -14,7 +13,7 @@ from engine.core.sequence import Sequence
 from engine.models.further_rounds import FurtherRounds, Round
 from engine.speculation.ahead import Ahead, Outlook
 from engine.speculation.follow_up import NUM_REACHED, FollowUp
-from engine.speculation.lookup import Found, Lookup, Place
+from engine.speculation.lookup import Lookup, Place
 from engine.speculation.model_drafting import DraftModel, ModelDrafting
 from engine.speculation.prospects import (
     FEW_TOKENS,
@@ -22,53 +21,19 @@ from engine.speculation.prospects import (
     MIN_GAIN,
     Prospect,
     Prospects,
-    Source,
     first_of_answers,
-    first_token,
 )
+from engine.speculation.step_books import StepBooks, ThoughtStep
 from engine.speculation.step_cost import StepCosts
 from engine.speculation.track_record import TrackRecord
-from engine.speculation.walk_choice import WalkChoice, Walked
+from engine.speculation.walk_choice import WalkChoice
 
-_MEASURED_EVERY = 4
-"""While none is thought about, the time of one step in so many is taken down: most should cost nothing at all."""
-_KEPT_DECAY = 0.95
-_MOST_KEPT = 2.0
 _LEAST_CHANCE = 0.1
 """Guesses end where all of them together are right more rarely."""
 _LENGTH_MARGIN = 1.5
 """How many times the tokens expected yet a row may be drafted, for lengths vary."""
 _MOST_PUT_OFF = 32
 """Answers to be remembered when there is time; the oldest are not."""
-
-
-@dataclass(slots=True)
-class _Step:
-    """What was thought about a step."""
-
-    prospect: Prospect
-    drafting_s: float
-    """What that took so far."""
-    found: Found | None = None
-    """What was guessed where no draft model was asked and no grammar had a say."""
-    with_heads: bool = False
-    has_glanced: bool = False
-    """Whether heads look ahead within the step."""
-    walked: Walked | None = None
-    """What was guessed otherwise."""
-
-    @property
-    def source(self) -> Source:
-        """The dearest of those that were asked."""
-        if self.walked is not None and self.walked.with_model:
-            return "model"
-        return "heads" if self.with_heads else "lookup"
-
-    @property
-    def gain(self) -> float:
-        """Tokens per second that were promised, as a multiple of those without drafts."""
-        told = self.found or self.walked
-        return 1.0 if told is None else told.gain
 
 
 class Speculator:
@@ -125,19 +90,16 @@ class Speculator:
         self._walks = WalkChoice(
             self._lookup, drafting, self._record, costs, self._prospects.num_expected, least_gain=MIN_GAIN
         )
-        # What came of promised gains, as a share of them.
-        self._kept: dict[tuple[Source, int], float] = {}
-        self._step: _Step | None = None
+        self._books = StepBooks(costs, self._prospects)
+        self._step: ThoughtStep | None = None
         """Of the step that is being computed; None: nothing was thought about it."""
         self._is_asked = False
         """Whether it is a pure decode step."""
-        self._num_unmeasured = 0
         self._ahead_s = 0.0
         """What looking ahead took within the last step."""
-        # The rows of a step in which no answer is open to drafts, as most likely of the next one, and the time of such.
+        # The rows of a step in which no answer is open to drafts, as most likely of the next one.
         self._closed: list[Sequence] = []
         self._num_closed = 0
-        self._closed_s = 0.0
         self._following_s = 0.0
         """What ordering rounds behind the step's prompts took."""
         self._books_s = 0.0
@@ -158,7 +120,7 @@ class Speculator:
             self._prospects.asked_in_vain(seqs)
             prospect = None
         if prospect is not None:
-            self._step = _Step(prospect, prospect.thinking_s)
+            self._step = ThoughtStep(prospect, prospect.thinking_s)
         return prospect is not None
 
     def foresee(self, seqs: SequenceOf[Sequence]) -> bool:
@@ -209,7 +171,7 @@ class Speculator:
         return drafts
 
     def _glance(
-        self, step: _Step, outlook: Outlook, seqs: SequenceOf[Sequence], drafts: SequenceOf[tuple[int, ...]]
+        self, step: ThoughtStep, outlook: Outlook, seqs: SequenceOf[Sequence], drafts: SequenceOf[tuple[int, ...]]
     ) -> None:
         """Have heads look ahead within this step where some answer most likely goes on behind it."""
         if not self._prospects.are_looks_used(len(seqs)):
@@ -222,10 +184,8 @@ class Speculator:
     def observe(self, batch: ScheduledBatch, results: SequenceOf[RowResult], seconds: float) -> None:
         """Learn from a step that took `seconds`, drafting included; next to nothing where nothing was thought."""
         is_unseen = self._is_asked and self._step is None and bool(self._closed)
-        if is_unseen and self._num_unmeasured < _MEASURED_EVERY - 1:
+        if is_unseen and self._books.skip(seconds):
             self._is_asked = False
-            self._num_unmeasured += 1
-            self._closed_s += seconds
             return
         if self._put_off and self._prospects.thinking.left_s >= 0.0:
             started_at = self._clock()
@@ -246,9 +206,7 @@ class Speculator:
         self._walks.pass_time(seconds)
         if step is None:
             if is_decode:
-                self._prospects.thinking.earn(seconds + self._closed_s)
-                self._closed_s = 0.0
-                self._account_plain(batch, seconds)
+                self._books.enter_plain(len(batch.rows), seconds)
             return
         started_at = self._clock()
         if step.found is not None and self._lookup is not None and not rounds:  # which have judged it
@@ -257,7 +215,8 @@ class Speculator:
             for walk, result in zip(step.walked.walks, results, strict=True):
                 self._walks.judge(walk, result.token_ids)
         later_s = sum(one.seconds for one in rounds[1:])
-        self._account(batch, step, [len(result.token_ids) for result in results], seconds, later_s)
+        num_tokens = [len(result.token_ids) for result in results]
+        self._books.enter(batch, step, num_tokens, seconds, later_s=later_s, books_s=self._books_s)
         self._books_s = self._clock() - started_at
 
     def ended(self, seq: Sequence) -> None:
@@ -293,7 +252,7 @@ class Speculator:
         are_near_end = [num_tokens <= FEW_TOKENS for num_tokens in prospect.expected]
         return self._outlook.says_end(seqs, are_near_end, self._record.chance)
 
-    def _choose(self, step: _Step, requests: SequenceOf[DraftRequest], budget: int) -> list[tuple[int, ...]]:
+    def _choose(self, step: ThoughtStep, requests: SequenceOf[DraftRequest], budget: int) -> list[tuple[int, ...]]:
         """Of every row's guesses those that are worth verifying."""
         num_rows = len(requests)
         prospect = step.prospect
@@ -314,7 +273,7 @@ class Speculator:
                 asking,
                 least_chance,
                 may_guess=prospect.may_look_up or ahead is not None,
-                kept=(self._kept_share(num_rows, "lookup"), self._kept_share(num_rows, "model")),
+                kept=(self._books.kept_share(num_rows, "lookup"), self._books.kept_share(num_rows, "model")),
                 ahead=ahead,
             )
             return step.walked.drafts()
@@ -335,7 +294,7 @@ class Speculator:
         cost = self._costs.lookup
         return cost.plain_s(num_rows), cost.drafting_s(num_rows), cost.per_draft_s(num_rows)
 
-    def _say_ahead(self, step: _Step, places: SequenceOf[Place]) -> Ahead | None:
+    def _say_ahead(self, step: ThoughtStep, places: SequenceOf[Place]) -> Ahead | None:
         """What prediction heads say of a step's rows; None where they say nothing."""
         if self._outlook is None:
             return None
@@ -346,73 +305,6 @@ class Speculator:
             self._prospects.looks.asked()
             self._costs.observe_ahead(len(places), self._ahead_s + self._clock() - started_at)
         return ahead
-
-    def _account_plain(self, batch: ScheduledBatch, seconds: float) -> None:
-        """Enter what a step cost that nothing was thought about; while all are such, some of them do."""
-        num_rows = len(batch.rows)
-        self._num_unmeasured += 1
-        if self._num_unmeasured < _MEASURED_EVERY and not self._prospects.has_drafted(num_rows):
-            return
-        self._note_plain(num_rows, seconds)
-
-    def _note_plain(self, num_rows: int, seconds: float) -> None:
-        self._costs.observe_plain(num_rows, seconds)
-        self._prospects.plain(num_rows)
-        self._num_unmeasured = 0
-
-    def _account(
-        self, batch: ScheduledBatch, step: _Step, num_tokens: SequenceOf[int], seconds: float, later_s: float
-    ) -> None:
-        """Enter what a step cost that was thought about, and what it was worth; `later_s` of it went into the rounds
-        that followed."""
-        num_rows = len(batch.rows)
-        num_drafts = sum(len(row.draft_token_ids) for row in batch.rows)
-        prospects = self._prospects
-        glance_s = self._costs.glance_s(num_rows) if step.has_glanced else 0.0
-        # Of all that thinking takes, its books are the part that no step's time shows.
-        thought_s = step.drafting_s + self._books_s
-        if step.source != "model":
-            self._costs.observe_thinking(num_rows, thought_s + glance_s)
-        if num_drafts:
-            self._costs.observe_verification(num_rows, num_drafts, seconds - later_s - step.drafting_s - glance_s)
-            prospects.drafted(num_rows)
-        elif step.has_glanced:
-            self._costs.observe_glance(num_rows, seconds - step.drafting_s)
-        elif step.source == "lookup":  # whoever else is asked leaves the next step little in the processor's caches
-            self._note_plain(num_rows, seconds - step.drafting_s)
-        # A step without drafts is worth itself; thinking about them in vain is what it lost.
-        plain_s = self._costs.plain_s(num_rows)
-        token_s = plain_s / num_rows
-        spent_s = seconds + self._books_s if num_drafts else plain_s + thought_s + glance_s
-        self._judge_kinds(batch, step, num_tokens, token_s=token_s, spent_s=spent_s / num_rows)
-        gained_s = 0.0
-        if num_drafts or step.source != "lookup":
-            gained_s = self._judge_step(step, num_rows, token_s * sum(num_tokens), spent_s)
-        else:
-            prospects.charge(num_rows, thought_s + glance_s)
-            if num_rows > 1:  # many kinds of answers come in company, and one that pays must not pay for all
-                prospects.guard(num_rows, "lookup").observe(plain_s, spent_s)
-        prospects.thinking.earn(seconds, gained_s)
-
-    def _judge_kinds(
-        self, batch: ScheduledBatch, step: _Step, num_tokens: SequenceOf[int], *, token_s: float, spent_s: float
-    ) -> None:
-        """What thinking was worth for each row that was thought about; `spent_s` for each of them."""
-        for row, expected, count in zip(batch.rows, step.prospect.expected, num_tokens, strict=True):
-            if expected:
-                self._prospects.kinds.observe(first_token(row.seq), len(batch.rows), token_s * count, spent_s)
-
-    def _judge_step(self, step: _Step, num_rows: int, worth_s: float, spent_s: float) -> float:
-        """Learn from a step with drafts; the seconds that it gained."""
-        is_short = step.source == "heads" and max(step.prospect.expected) <= FEW_TOKENS
-        self._prospects.guard(num_rows, step.source, is_short=is_short).observe(worth_s, spent_s)
-        share = min(worth_s / spent_s / step.gain, _MOST_KEPT)
-        key = step.source, num_rows.bit_length()
-        self._kept[key] = _KEPT_DECAY * self._kept.get(key, 1.0) + (1.0 - _KEPT_DECAY) * share
-        return worth_s - spent_s
-
-    def _kept_share(self, num_rows: int, source: Source) -> float:
-        return self._kept.get((source, num_rows.bit_length()), 1.0)
 
 
 def _least_chance(costs: tuple[float, float, float], num_rows: int) -> float:

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from engine.compiled.heads import CompiledHeads
 from engine.compiled.model import CompiledModel
 from engine.core.batch import RowResult, ScheduledBatch
 from engine.core.drafting import Drafter
+from engine.messages import Add, SamplingParams
 from engine.models.prediction_heads import PredictionHeads
 from engine.speculation.ahead import Outlook
 from engine.speculation.speculator import Speculator
@@ -140,5 +142,47 @@ def test_rounds_in_a_pool_that_is_short_of_blocks_change_no_answer(checkpoint: P
         core.drafter.rest()  # type: ignore[union-attr]
         assert [core.answers([prompt])[0] for prompt in prompts] == expected
     assert core.tally.preemptions > 0
+    assert rounding.most_rounds > 1
+    assert core.num_leaked == 0
+
+
+def until_it_fails(core: TinyCore, prompt: list[int]) -> tuple[list[int], str | None]:
+    """What a core says before no token can be chosen any more, and how that ends."""
+    params = SamplingParams(max_tokens=16, temperature=0.0)
+    core.scheduler.add(Add(seq_id=99, prompt_token_ids=prompt, params=params), 0.0)
+    said: list[int] = []
+    while True:
+        batch = core.scheduler.schedule(0.0)
+        results = core.runner.run(batch)
+        if core.drafter is not None:
+            core.drafter.observe(batch, results, 0.001)
+        core.scheduler.complete(batch, results, 0.0)
+        for output in core.scheduler.take_outputs():
+            said += output.token_ids
+            if output.finish_reason is not None:
+                return said, output.error
+
+
+def test_a_round_whose_logits_are_no_numbers_ends_the_go_before_it(checkpoint: Path, closing: list[TinyCore]) -> None:
+    plain = TinyCore(checkpoint, compiled_threads=1)
+    rounding = Rounding(checkpoint, 1)
+    core = rounding.core
+    closing += [plain, core]
+    (answer,) = plain.answers(PROMPTS[:1])
+    assert core.answers(PROMPTS[:1]) == [answer]
+    core.drafter.rest()  # type: ignore[union-attr]
+    poison = next(token for place, token in enumerate(answer) if place > 5 and token not in PROMPTS[0] + answer[:place])
+    for model in (plain.model, core.model):
+        assert isinstance(model, CompiledModel)
+        with torch.inference_mode():
+            model.decoder.embedding[poison] = float("nan")
+    rounding.results.clear()
+    said, error = until_it_fails(core, PROMPTS[0])
+    until_poison, expected_error = until_it_fails(plain, PROMPTS[0])
+    assert until_poison == answer[: answer.index(poison) + 1]
+    # What a draft left in its block reaches the tokens before it as well, with rounds as without.
+    assert said == answer[: len(said)]
+    assert 0 < len(said) <= len(until_poison)
+    assert error == expected_error is not None
     assert rounding.most_rounds > 1
     assert core.num_leaked == 0

@@ -13,7 +13,7 @@ from engine.speculation.follow_up import FollowUp
 from engine.speculation.lookup import Lookup, Place
 from engine.speculation.track_record import TrackRecord
 
-COSTS = (1.0, 0.1, 0.05)
+COSTS = (1e-3, 1e-4, 5e-5)
 """Of a step: plain, more with drafts, more for each."""
 
 
@@ -95,6 +95,15 @@ def test_more_rows_than_rounds_are_made_for_are_not_followed(follow_up: FollowUp
     assert not follow_up.is_ordered
 
 
+def test_no_round_follows_where_a_step_takes_longer_than_anybody_should_wait(
+    follow_up: FollowUp, rounds: Ordered
+) -> None:
+    request = DraftRequest(sequence(9), 4, max_tokens=40)
+    follow_up.order_behind_prompts([request], [20.0], (0.030, 0.003, 0.001), 0.1)
+    assert rounds.orders == []
+    assert not follow_up.is_ordered
+
+
 def test_what_a_round_without_drafts_would_take_is_learnt_from_those_with_some(
     follow_up: FollowUp, rounds: Ordered
 ) -> None:
@@ -102,11 +111,11 @@ def test_what_a_round_without_drafts_would_take_is_learnt_from_those_with_some(
     for _ in range(60):
         follow_up.order_behind_prompts([request], [20.0], COSTS, 0.1)
         # Half of a step, and its drafts.
-        rounds.took = [Round(9.0, 0), Round(0.5 + 0.1 + 4 * 0.05, 4), Round(0.5 + 0.1 + 2 * 0.05, 2)]
-        assert follow_up.take([(request.seq, [7, 8, 9, 7, 8, 9, 7])], COSTS, 0.2) == rounds.took
+        rounds.took = [Round(9e-3, 0), Round(5e-4 + 1e-4 + 4 * 5e-5, 4), Round(5e-4 + 1e-4 + 2 * 5e-5, 2)]
+        assert follow_up.take([(request.seq, [7, 8, 9, 7, 8, 9, 7])], COSTS, 2e-4) == rounds.took
         assert not follow_up.is_ordered
-    assert rounds.orders[0].costs[0] == 1.0
-    assert rounds.orders[-1].costs[0] == pytest.approx(0.5, abs=0.01)
+    assert rounds.orders[0].costs[0] == 1e-3
+    assert rounds.orders[-1].costs[0] == pytest.approx(5e-4, abs=1e-5)
 
 
 def test_prompts_behind_which_rounds_cost_more_than_they_save_are_left_alone(
@@ -120,7 +129,7 @@ def test_prompts_behind_which_rounds_cost_more_than_they_save_are_left_alone(
         if is_allowed:
             follow_up.order_behind_prompts([DraftRequest(seq, 4, 40)], [20.0], COSTS, 0.1)
             is_known = seq.token_ids[0] == 6
-            rounds.took = [Round(9.0, 0), Round(0.8, 4)] if is_known else []
-            follow_up.take([(seq, [7, 8, 9, 7] if is_known else [7])], COSTS, 0.4)
+            rounds.took = [Round(9e-3, 0), Round(8e-4, 4)] if is_known else []
+            follow_up.take([(seq, [7, 8, 9, 7] if is_known else [7])], COSTS, 4e-4)
     assert sum(is_allowed for word, is_allowed in allowed[100:] if word == 5) <= 4
     assert all(is_allowed for word, is_allowed in allowed if word == 6)

@@ -444,7 +444,7 @@ def test_a_step_with_prompts_that_begins_a_closed_answer_earns_no_time_for_think
         heads.on_chosen([(seq, [4])])
         found.speculator.observe(ScheduledBatch([ScheduledRow(seq, 0, 3, samples=True)]), [RowResult([4])], 100.0)
     assert prospects.thinking.left_s <= 0.0
-    assert found.speculator._closed_s == 0.0
+    assert found.speculator._books._unseen_s == 0.0
 
 
 class Rules:
