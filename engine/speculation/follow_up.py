@@ -75,9 +75,9 @@ class FollowUp:
         """Have rounds follow a step of these rows, of which so many tokens are expected yet."""
         self._order(found, requests, expected, costs, _MOST_SECONDS)
 
-    def suits(self, seqs: SequenceOf[Sequence]) -> bool:
-        """Whether rounds may follow a step that chooses tokens of so many rows."""
-        return len(seqs) <= self._rounds.max_rows
+    def suits(self, num_rows: int, plain_s: float) -> bool:
+        """Whether rounds may follow a step that chooses tokens of so many rows, which alone would take so long."""
+        return num_rows <= self._rounds.max_rows and 0.0 < plain_s <= _MOST_SECONDS_OF_FIRST
 
     def allows_behind_prompts(self, seqs: list[Sequence]) -> bool:
         """Whether rounds behind a step that computes prompts, and begins these answers, are likely to pay; asked once a

@@ -132,7 +132,7 @@ class Speculator:
         if outlook is None or not seqs:
             return False
         rounds = self._follow_up
-        if rounds is not None and rounds.suits(seqs) and self._costs.plain_s(len(seqs)) > 0.0:
+        if rounds is not None and rounds.suits(len(seqs), self._costs.plain_s(len(seqs))):
             self._prospects.looks.step_ended()
             begun = [seq for seq in seqs if not seq.num_output_tokens]
             if not rounds.allows_behind_prompts(begun):

@@ -88,7 +88,8 @@ def test_rounds_behind_drafts_are_told_the_steps_own_guesses(follow_up: FollowUp
 
 def test_more_rows_than_rounds_are_made_for_are_not_followed(follow_up: FollowUp, rounds: Ordered) -> None:
     seqs = [sequence(count) for count in (4, 5, 6)]
-    assert not follow_up.suits(seqs)
+    assert follow_up.suits(2, 1e-3)
+    assert not follow_up.suits(3, 1e-3)
     found = Lookup(TrackRecord()).choose([Place(seq, 4, False) for seq in seqs], 0.0, COSTS, 1.0)
     follow_up.order(found, [DraftRequest(seq, 4, 20) for seq in seqs], [5.0] * 3, COSTS)
     assert rounds.orders == []
@@ -102,6 +103,8 @@ def test_no_round_follows_where_a_step_takes_longer_than_anybody_should_wait(
     follow_up.order_behind_prompts([request], [20.0], (0.030, 0.003, 0.001), 0.1)
     assert rounds.orders == []
     assert not follow_up.is_ordered
+    assert not follow_up.suits(1, 0.030)
+    assert not follow_up.suits(1, 0.0)  # not known yet
 
 
 def test_what_a_round_without_drafts_would_take_is_learnt_from_those_with_some(
