@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -110,7 +111,12 @@ def test_an_answer_that_is_known_takes_few_goes(checkpoint: Path, closing: list[
     first = rounding.core.answers(PROMPTS[:1], max_tokens=24)
     rounding.core.drafter.rest()  # type: ignore[union-attr]
     rounding.results.clear()
+    started_at = time.monotonic()
     assert rounding.core.answers(PROMPTS[:1], max_tokens=24) == first
+    took_s = time.monotonic() - started_at
+    goes = [results[0] for _, results in rounding.results]
+    assert all((result.later_s > 0.0) == (result.num_rounds > 1) for result in goes)
+    assert sum(result.later_s for result in goes) < took_s
     # 24 tokens, of which single steps would have said one each.
     assert len(rounding.results) <= 12
     (stages,) = [output.stages for output in rounding.core.outputs[-1:]]
