@@ -34,6 +34,8 @@ from loadtests.token_stream import TokenStream, stream_tokens
 _STEP = 4 / 3
 _MOST_STEPS = 12
 _TEACHING_RATE = 2.0
+_TAUGHT_AT_ONCE = (1, 2, 4, 8)
+"""Requests, before those: an engine that is done with each before the next comes has seen no step of several rows."""
 _SETTLE_SHARE = 0.25
 """Of a trial, at its start: rows fill, and what is due meanwhile is not judged."""
 _DRAIN_TARGETS = 4.0
@@ -175,6 +177,15 @@ class Replica:
             raise ProcessFailed(f"penstock capacity: {complaint.decode(errors='replace').strip()}")
         return Predicted.read(said.decode())
 
+    async def teach(self) -> None:
+        """Have it run steps unlike one another: prompts of several lengths, several at once."""
+        for count in _TAUGHT_AT_ONCE:
+            whole = self._options.prompt_tokens
+            prompts = [self._prompts.batch(1, max(1, whole * (1 + place) // count))[0] for place in range(count)]
+            asking = (stream_tokens(self._address, prompt, self._options.output_tokens) for prompt in prompts)
+            await asyncio.gather(*asking)
+        await self.offer(_TEACHING_RATE)
+
     async def offer(self, rate_per_s: float) -> Trial:
         """Requests at this rate for so many seconds, until each has been answered or given up."""
         seconds = max(self._options.seconds, self._options.requests / rate_per_s)
@@ -237,7 +248,7 @@ async def run(options: argparse.Namespace) -> Card:
         if client_cores is not None:
             os.sched_setaffinity(0, client_cores)
         replica = Replica(engine.address, options)
-        await replica.offer(_TEACHING_RATE)  # nothing is known of steps that were never run
+        await replica.teach()  # nothing is known of steps that were never run
         predicted = await replica.predict()
         rounds = [await _one_round(replica, predicted.rate_per_s, options.precision) for _ in range(options.rounds)]
     return card(options, rounds)
