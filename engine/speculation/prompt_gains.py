@@ -11,9 +11,9 @@ _SIZE = 1 << 12
 _NEWEST = 64
 """Tokens that count: what is asked mostly stands at the end."""
 _RATE = 0.1
-_HOPED = 0.6
+_HOPED = 0.3
 """Decode steps' time that is saved behind a prompt nobody knows anything about."""
-_WORTHWHILE = 0.3
+_WORTHWHILE = 0.1
 """The prompt's own step gets longer in ways that no book shows."""
 _LEAST, _MOST = -1.0, 2.0
 """A hiccup of the machine must not decide."""
