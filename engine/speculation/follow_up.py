@@ -16,9 +16,8 @@ from engine.speculation.track_record import DECAY, TrackRecord
 NUM_REACHED = 48
 """Tokens for which a row's blocks are asked for."""
 _MOST_ROUNDS = 8
-_MOST_SECONDS, _MOST_SECONDS_OF_FIRST = 0.004, 0.003
-"""No round is begun later behind a step: who comes, goes or is to be told a token waits hardly longer. For first tokens
-people wait most."""
+_MOST_SECONDS = 0.004
+"""No round is begun later behind a step: who comes, goes or is to be told a token waits hardly longer."""
 _LEAST_GAIN = 1.02
 """Here a thought costs hardly anything, and its step does not wait for it."""
 _KEPT = 0.9
@@ -65,19 +64,9 @@ class FollowUp:
             )
         )
 
-    def order(
-        self,
-        found: Found,
-        requests: SequenceOf[DraftRequest],
-        expected: SequenceOf[float],
-        costs: Costs,
-    ) -> None:
-        """Have rounds follow a step of these rows, of which so many tokens are expected yet."""
-        self._order(found, requests, expected, costs, _MOST_SECONDS)
-
     def suits(self, num_rows: int, plain_s: float) -> bool:
         """Whether rounds may follow a step that chooses tokens of so many rows, which alone would take so long."""
-        return num_rows <= self._rounds.max_rows and 0.0 < plain_s <= _MOST_SECONDS_OF_FIRST
+        return num_rows <= self._rounds.max_rows and 0.0 < plain_s <= _MOST_SECONDS
 
     def allows_behind_prompts(self, seqs: list[Sequence]) -> bool:
         """Whether rounds behind a step that computes prompts, and begins these answers, are likely to pay; asked once a
@@ -92,17 +81,13 @@ class FollowUp:
         """Have rounds follow a step of which that was asked; none guesses behind guesses that are all right more rarely
         than `least_chance`."""
         found = self._no_guesses.of([request.seq for request in requests], least_chance)
-        self._order(found, requests, expected, costs, _MOST_SECONDS_OF_FIRST)
+        self.order(found, requests, expected, costs)
 
-    def _order(
-        self,
-        found: Found,
-        requests: SequenceOf[DraftRequest],
-        expected: SequenceOf[float],
-        costs: Costs,
-        max_seconds: float,
+    def order(
+        self, found: Found, requests: SequenceOf[DraftRequest], expected: SequenceOf[float], costs: Costs
     ) -> None:
-        if len(requests) > self._rounds.max_rows or costs[0] > max_seconds:
+        """Have rounds follow a step of these rows, of which so many tokens are expected yet."""
+        if len(requests) > self._rounds.max_rows or costs[0] > _MOST_SECONDS:
             return
         lengths = [request.seq.num_tokens for request in requests]
         self.is_ordered = True
@@ -116,7 +101,7 @@ class FollowUp:
                 expected=[length + int(num_tokens) for length, num_tokens in zip(lengths, expected, strict=True)],
                 costs=(self._shares.get(len(requests), _MOST_SHARE) * plain_s, drafting_s, each_s, _LEAST_GAIN),
                 max_rounds=_MOST_ROUNDS,
-                max_seconds=max_seconds,
+                max_seconds=_MOST_SECONDS,
             )
         )
 

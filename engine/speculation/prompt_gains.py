@@ -13,8 +13,8 @@ _NEWEST = 64
 _RATE = 0.1
 _HOPED = 0.3
 """Decode steps' time that is saved behind a prompt nobody knows anything about."""
-_WORTHWHILE = 0.0
-"""The prompt's own step gets longer in ways that no book shows."""
+_WORTHWHILE, _WORTHWHILE_IN_COMPANY = 0.0, 0.1
+"""A step of several prompts gets longer in ways that no book shows."""
 _LEAST, _MOST = -1.0, 2.0
 """A hiccup of the machine must not decide."""
 _TRIED_EVERY = 16
@@ -35,7 +35,8 @@ class PromptGains:
 
     def allow(self, seqs: list[Sequence]) -> bool:
         """Whether it is worth it for any of these prompts, or to be tried again."""
-        if any(self.expected(seq) >= _WORTHWHILE for seq in seqs):
+        least = _WORTHWHILE if len(seqs) == 1 else _WORTHWHILE_IN_COMPANY
+        if any(self.expected(seq) >= least for seq in seqs):
             return True
         self._num_refused += 1
         if self._num_refused < _TRIED_EVERY:
