@@ -13,7 +13,7 @@ _NEWEST = 64
 _RATE = 0.1
 _HOPED = 0.3
 """Decode steps' time that is saved behind a prompt nobody knows anything about."""
-_WORTHWHILE, _WORTHWHILE_IN_COMPANY = 0.0, 0.1
+_WORTHWHILE, _WORTHWHILE_IN_COMPANY = 0.0, 0.2
 """A step of several prompts gets longer in ways that no book shows."""
 _LEAST, _MOST = -1.0, 2.0
 """A hiccup of the machine must not decide."""
