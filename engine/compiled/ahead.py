@@ -67,7 +67,8 @@ def run_ahead(model, step, tickets, thread):
 
 
 @compiled
-def _is_stop(step, token):
+def is_stop(step, token):
+    """Whether a token ends the answers that are looked behind."""
     stops = integers(step.stops, step.num_stops)
     for stop in stops:  # noqa: SIM110 - a generator cannot be compiled
         if stop == token:
@@ -94,7 +95,7 @@ def _choose(model, step, normed):
             taken[row] = -1
             return False
         taken[row] = place - starts[row]
-        goes_on |= not _is_stop(step, token)
+        goes_on |= not is_stop(step, token)
         chosen[row] = token
         copy(normed + 4 * place * size, step.looking + 4 * row * size, size)
         copy(step.embedding + 4 * token * size, step.embedded + 4 * row * size, size)

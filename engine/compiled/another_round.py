@@ -9,11 +9,12 @@ from __future__ import annotations
 import numpy as np
 from numba import carray
 
+from engine.compiled.ahead import is_stop
 from engine.compiled.arithmetic import copy, integers
 from engine.compiled.compiler import compiled_exactly
 from engine.compiled.intrinsics import now_ns, pointer_to_doubles, pointer_to_integers
 from engine.compiled.lookup import choose
-from engine.compiled.weighing import observe
+from engine.compiled.weighing import judge_row
 
 MOST_TOGETHER = 8
 """Tokens of a row that attend together."""
@@ -71,7 +72,10 @@ def _take_over(step, rounds):
             return False
     starts, limits = integers(step.row_starts, num_rows), _table(rounds.limits, num_rows, 4)
     token_ids, sampled = integers(step.token_ids, step.num_tokens), integers(step.sampled, step.num_sampled)
-    stops = integers(step.stops, step.num_stops)
+    tokens = _table(rounds.found_tokens, num_rows, rounds.most_drafts)
+    kinds = _table(rounds.found_kinds, num_rows, rounds.most_drafts)
+    ends, chances = _table(rounds.ends, num_rows, 2), _numbers(rounds.chances, 1, rounds.num_kinds)[0]
+    trials = _numbers(rounds.trials, 2, rounds.num_kinds)
     goes_on = True
     for row in range(num_rows):
         text, end = texts[row], rows[row, 1]
@@ -79,28 +83,11 @@ def _take_over(step, rounds):
             text[end + place] = token_ids[sampled[starts[row] + 1 + place]]
         text[end + taken[row]] = chosen[row]
         rows[row, 1] += taken[row] + 1
-        _judge(rounds, row, text[end : rows[row, 1]])
-        for stop in stops:
-            if stop == chosen[row]:
-                goes_on = False
-        if rows[row, 1] >= limits[row, 1]:
+        said = text[end : rows[row, 1]]
+        judge_row(tokens[row], kinds[row], ends[row, 0], said, rounds.decay, trials, chances)
+        if is_stop(step, chosen[row]) or rows[row, 1] >= limits[row, 1]:
             goes_on = False
     return goes_on
-
-
-@compiled_exactly
-def _judge(rounds, row, said):
-    """Guesses up to the first wrong one were put to the test by what a row said."""
-    tokens = _table(rounds.found_tokens, rounds.num_rows, rounds.most_drafts)
-    kinds = _table(rounds.found_kinds, rounds.num_rows, rounds.most_drafts)
-    ends = _table(rounds.ends, rounds.num_rows, 2)
-    trials = _numbers(rounds.trials, 2, rounds.num_kinds)
-    chances = _numbers(rounds.chances, 1, rounds.num_kinds)[0]
-    for place in range(min(ends[row, 0], len(said))):
-        is_right = tokens[row, place] == said[place]
-        observe(trials, chances, kinds[row, place], is_right, rounds.decay)
-        if not is_right:
-            return
 
 
 @compiled_exactly
@@ -111,7 +98,7 @@ def _choose_drafts(model, step, rounds):
     if said[0, 0, 0] < 0:
         return False
     rows, numbers = _table(rounds.rows, num_rows, 7), _numbers(rounds.numbers, num_rows, 3)
-    limits = _table(rounds.limits, num_rows, 4)
+    limits, head_kinds = _table(rounds.limits, num_rows, 4), np.empty((num_rows, num_heads), np.int64)
     for row in range(num_rows):
         left = limits[row, 2] - rows[row, 1]
         is_near_end = left <= rounds.few_tokens
@@ -121,9 +108,7 @@ def _choose_drafts(model, step, rounds):
         else:
             room = min(room, int(rounds.length_margin * left) - 1)
         rows[row, 5], rows[row, 6] = max(0, room), rounds.num_listed if is_near_end else 0
-        first_kind = rounds.head_kind + (rounds.near_end_kinds if is_near_end else 0)
-        for head in range(num_heads):
-            said[1, row, head] += first_kind
+        head_kinds[row] = said[1, row] + rounds.head_kind + (rounds.near_end_kinds if is_near_end else 0)
     choose(
         rows,
         numbers,
@@ -133,16 +118,13 @@ def _choose_drafts(model, step, rounds):
         _numbers(rounds.chances, 1, rounds.num_kinds)[0],
         integers(rounds.kinds, 2 * rounds.num_listed),
         said[0],
-        said[1],
+        head_kinds,
         _table(rounds.found_tokens, num_rows, rounds.most_drafts),
         _table(rounds.found_kinds, num_rows, rounds.most_drafts),
         _table(rounds.ends, num_rows, 2),
         _numbers(rounds.costs, 1, 4)[0],
         integers(rounds.counts, num_rows),
     )
-    for row in range(num_rows):
-        for head in range(num_heads):
-            said[1, row, head] -= rounds.head_kind + (rounds.near_end_kinds if rows[row, 6] else 0)
     counts = integers(rounds.counts, num_rows)
     num_drafts = np.sum(counts)
     return num_drafts > 0 and num_rows + num_drafts <= rounds.most_tokens

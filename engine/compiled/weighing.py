@@ -60,12 +60,19 @@ def judge(
     were right and how many were tried, both fading with each trial."""
     start = 0
     for index in range(len(num_said)):
-        for place in range(min(ends[index, 0], num_said[index])):
-            is_right = found_tokens[index, place] == said[start + place]
-            observe(record, chances, found_kinds[index, place], is_right, decay)
-            if not is_right:
-                break
-        start += num_said[index]
+        behind = start + num_said[index]
+        judge_row(found_tokens[index], found_kinds[index], ends[index, 0], said[start:behind], decay, record, chances)
+        start = behind
+
+
+@compiled_exactly
+def judge_row(tokens: Any, kinds: Any, num_guesses: int, said: Any, decay: float, record: Any, chances: Any) -> None:
+    """The same of one row."""
+    for place in range(min(num_guesses, len(said))):
+        is_right = tokens[place] == said[place]
+        observe(record, chances, kinds[place], is_right, decay)
+        if not is_right:
+            break
 
 
 @compiled_exactly

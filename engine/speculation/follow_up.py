@@ -23,7 +23,6 @@ _LEAST_GAIN = 1.02
 _KEPT = 0.9
 _LEAST_SHARE, _MOST_SHARE = 0.2, 1.0
 
-
 Costs = tuple[float, float, float]
 """Seconds of a step: without drafts, more with some, more for each."""
 

@@ -11,7 +11,7 @@ from engine.speculation.prospects import FEW_TOKENS, Prospect, Prospects, Source
 from engine.speculation.step_cost import StepCosts
 from engine.speculation.walk_choice import Walked
 
-MEASURED_EVERY = 4
+_MEASURED_EVERY = 4
 """While none is thought about, the time of one step in so many is taken down: most should cost nothing at all."""
 _KEPT_DECAY = 0.95
 _MOST_KEPT = 2.0
@@ -60,7 +60,7 @@ class StepBooks:
 
     def skip(self, seconds: float) -> bool:
         """Whether a step that nobody thinks about, nor about the next ones, need not be entered."""
-        if self._num_unmeasured >= MEASURED_EVERY - 1:
+        if self._num_unmeasured >= _MEASURED_EVERY - 1:
             return False
         self._num_unmeasured += 1
         self._unseen_s += seconds
@@ -71,7 +71,7 @@ class StepBooks:
         self._prospects.thinking.earn(seconds + self._unseen_s)
         self._unseen_s = 0.0
         self._num_unmeasured += 1
-        if self._num_unmeasured >= MEASURED_EVERY or self._prospects.has_drafted(num_rows):
+        if self._num_unmeasured >= _MEASURED_EVERY or self._prospects.has_drafted(num_rows):
             self._note_plain(num_rows, seconds)
 
     def enter(
