@@ -1,4 +1,4 @@
-"""Verifying drafts round after round in one go: what a round chose is taken over, and the next one is laid out.
+"""Round after round in one go: what a round chose is taken over, and the next one, with what is guessed, is laid out.
 
 Between two rounds nothing is asked of the interpreter, which takes as long to think about drafts as a small model takes
 to verify them.
@@ -92,7 +92,10 @@ def _take_over(step, rounds):
 
 @compiled_exactly
 def _choose_drafts(model, step, rounds):
-    """Guesses at what comes next, and how many of them are verified; whether there is time for any."""
+    """Guesses at what comes next, and how many of them are verified, none too; whether a round has room for them.
+
+    A round without guesses is a step for which nobody is asked, and what it says may be guessed behind.
+    """
     num_rows, num_heads = rounds.num_rows, model.ahead.num_heads
     said = carray(pointer_to_integers(step.said), (2, num_rows, num_heads))
     if said[0, 0, 0] < 0:
@@ -127,7 +130,7 @@ def _choose_drafts(model, step, rounds):
     )
     counts = integers(rounds.counts, num_rows)
     num_drafts = np.sum(counts)
-    return num_drafts > 0 and num_rows + num_drafts <= rounds.most_tokens
+    return num_rows + num_drafts <= rounds.most_tokens
 
 
 @compiled_exactly

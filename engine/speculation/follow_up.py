@@ -113,7 +113,8 @@ class FollowUp:
         plain_s, drafting_s, each_s = costs
         num_rows = len(said)
         for one in rounds[1:]:
-            share = (one.seconds - drafting_s - each_s * one.num_drafts) / plain_s
+            beside_s = drafting_s + each_s * one.num_drafts if one.num_drafts else 0.0
+            share = (one.seconds - beside_s) / plain_s
             share = min(max(share, _LEAST_SHARE), _MOST_SHARE)
             self._shares[num_rows] = _KEPT * self._shares.get(num_rows, _MOST_SHARE) + (1.0 - _KEPT) * share
         if begun:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from engine.messages import Add, SamplingParams
 from engine.models.prediction_heads import PredictionHeads
 from engine.speculation.ahead import Outlook
 from engine.speculation.speculator import Speculator
+from engine.speculation.step_cost import StepCosts
 from tests.engine.core.checkpoints import VOCAB_SIZE
 from tests.engine.core.test_speculation import free_drafts
 from tests.engine.core.tiny_core import PROMPTS, SHARED, TinyCore
@@ -30,7 +31,10 @@ STOPS = tuple(range(0, VOCAB_SIZE, 11))
 class Rounding:
     """A compiled core whose steps may be followed by rounds, and what they made."""
 
-    def __init__(self, folder: Path, num_threads: int, **settings: Any) -> None:
+    def __init__(
+        self, folder: Path, num_threads: int, costs_of: Callable[[TinyCore], StepCosts] = free_drafts, **settings: Any
+    ) -> None:
+        self._costs_of = costs_of
         self.core = TinyCore(folder, compiled_threads=num_threads, drafter=self._drafter, **settings)
         self.results: list[tuple[ScheduledBatch, list[RowResult]]] = []
         run = self.core.runner.run
@@ -56,8 +60,7 @@ class Rounding:
             for row, result in zip(batch.rows, results, strict=True)
         )
 
-    @staticmethod
-    def _drafter(core: TinyCore) -> Drafter:
+    def _drafter(self, core: TinyCore) -> Drafter:
         model = core.model
         assert isinstance(model, CompiledModel)
         weights = made_up_heads(model.config.hidden_size)
@@ -65,7 +68,7 @@ class Rounding:
         clock = itertools.count(0.0, 1e-6).__next__
         outlook = Outlook(heads, core.runner.keep_states(heads.rounds), clock)
         return Speculator(
-            free_drafts(core), max_drafts=4, clock=clock, has_lookup=True, outlook=outlook, rounds=heads.rounds
+            self._costs_of(core), max_drafts=4, clock=clock, has_lookup=True, outlook=outlook, rounds=heads.rounds
         )
 
 
@@ -76,6 +79,16 @@ def closing() -> Iterator[list[TinyCore]]:
     yield cores
     for core in cores:
         core.model.close()  # type: ignore[attr-defined]
+
+
+def dear_drafts(core: TinyCore) -> StepCosts:
+    """Costs by which each draft takes as long as ten steps."""
+    costs = StepCosts()
+    for num_rows in range(1, core.rows + 1):
+        costs.observe_plain(num_rows, 1e-3)
+        for num_drafts in range(1, 5):
+            costs.observe_verification(num_rows, num_rows * num_drafts, 1e-3 + 1e-2 * num_drafts)
+    return costs
 
 
 def plain_answers(folder: Path, prompts: list[list[int]], closing: list[TinyCore], **params: Any) -> list[list[int]]:
@@ -122,6 +135,18 @@ def test_an_answer_that_is_known_takes_few_goes(checkpoint: Path, closing: list[
     (stages,) = [output.stages for output in rounding.core.outputs[-1:]]
     assert stages is not None
     assert 0 < stages.num_accepted_tokens <= stages.num_drafted_tokens
+
+
+def test_rounds_follow_where_no_guess_is_worth_verifying(checkpoint: Path, closing: list[TinyCore]) -> None:
+    (expected,) = plain_answers(checkpoint, PROMPTS[:1], closing, max_tokens=24)
+    rounding = Rounding(checkpoint, 1, dear_drafts)
+    closing.append(rounding.core)
+    assert rounding.core.answers(PROMPTS[:1], max_tokens=24) == [expected]
+    assert rounding.were_behind_prompts
+    assert rounding.core.tally.drafted_tokens == 0
+    _, (begun,) = next((batch, results) for batch, results in rounding.results if results[0].token_ids)
+    assert begun.num_rounds == len(begun.token_ids) > 2
+    assert begun.token_ids == expected[: len(begun.token_ids)]
 
 
 @pytest.mark.parametrize("params", [{"temperature": 0.8, "seed": 3}, {"repetition_penalty": 1.3}], ids=str)

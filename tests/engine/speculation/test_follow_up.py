@@ -107,15 +107,16 @@ def test_no_round_follows_where_a_step_takes_longer_than_anybody_should_wait(
     assert not follow_up.suits(1, 0.0)  # not known yet
 
 
-def test_what_a_round_without_drafts_would_take_is_learnt_from_those_with_some(
+def test_what_a_round_without_drafts_takes_is_learnt_from_those_with_some_and_from_those_with_none(
     follow_up: FollowUp, rounds: Ordered
 ) -> None:
     request = DraftRequest(sequence(9), 4, max_tokens=40)
     for _ in range(60):
         follow_up.order_behind_prompts([request], [20.0], COSTS, 0.1)
         # Half of a step, and its drafts.
-        rounds.took = [Round(9e-3, 0), Round(5e-4 + 1e-4 + 4 * 5e-5, 4), Round(5e-4 + 1e-4 + 2 * 5e-5, 2)]
-        assert follow_up.take([(request.seq, [7, 8, 9, 7, 8, 9, 7])], COSTS, 2e-4) == rounds.took
+        with_drafts = [Round(5e-4 + 1e-4 + count * 5e-5, count) for count in (4, 2)]
+        rounds.took = [Round(9e-3, 0), *with_drafts, Round(5e-4, 0)]
+        assert follow_up.take([(request.seq, [7, 8, 9, 7, 8, 9, 7, 8])], COSTS, 2e-4) == rounds.took
         assert not follow_up.is_ordered
     assert rounds.orders[0].costs[0] == 1e-3
     assert rounds.orders[-1].costs[0] == pytest.approx(5e-4, abs=1e-5)
