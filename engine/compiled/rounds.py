@@ -1,4 +1,4 @@
-"""Rounds of verification that follow a compiled step in the same go."""
+"""Rounds that follow a compiled step in the same go."""
 
 from __future__ import annotations
 

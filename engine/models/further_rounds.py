@@ -1,4 +1,4 @@
-"""The seam between who decides about drafts and a model that verifies them round after round in one go."""
+"""The seam between who decides about drafts and a model that goes on round after round in one go."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class RoundsTold(NamedTuple):
 
 
 class FurtherRounds(Protocol):
-    """Verifies drafts in rounds behind a step of rows that choose their likeliest tokens."""
+    """Computes rounds, with drafts and without, behind a step of rows that choose their likeliest tokens."""
 
     max_rows: int
     """Of a step that further rounds may follow."""

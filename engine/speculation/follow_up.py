@@ -1,5 +1,5 @@
-"""Rounds that follow a step with drafts in the same go, where a model can do that: what lookup and heads say behind one
-round is verified in the next, and nobody is asked in between."""
+"""Rounds that follow a step with drafts, or with prompts, in the same go, where a model can do that: what lookup and
+heads say behind one round is verified in the next where that pays, and nobody is asked in between."""
 
 from __future__ import annotations
 
