@@ -12,6 +12,7 @@ from numba import carray
 from engine.compiled.ahead import is_stop
 from engine.compiled.arithmetic import copy, integers
 from engine.compiled.compiler import compiled_exactly
+from engine.compiled.decoding import GROUP_FIELDS
 from engine.compiled.intrinsics import now_ns, pointer_to_doubles, pointer_to_integers
 from engine.compiled.lookup import choose
 from engine.compiled.weighing import judge_row
@@ -142,7 +143,7 @@ def _lay_out(model, step, rounds):
     limits = _table(rounds.limits, num_rows, 4)
     num_tokens = num_rows + np.sum(counts)
     token_ids, positions = integers(rounds.token_ids, num_tokens), integers(rounds.positions, num_tokens)
-    slots, groups = integers(rounds.slots, num_tokens), _table(rounds.groups, num_tokens, 3)
+    slots, groups = integers(rounds.slots, num_tokens), _table(rounds.groups, num_tokens, GROUP_FIELDS)
     starts = integers(step.row_starts, num_rows + 1)
     place, num_groups, longest, all_positions = 0, 0, 0, 0
     for row in range(num_rows):
@@ -161,7 +162,7 @@ def _lay_out(model, step, rounds):
             turned = 4 * model.head_dim
             copy(rounds.turns + turned * position, rounds.rotations + turned * place, model.head_dim)
             if index % together == 0:
-                groups[num_groups, 0], groups[num_groups, 2] = place, limits[row, 0]
+                groups[num_groups, 0], groups[num_groups, 3], groups[num_groups, 2] = place, place, limits[row, 0]
                 groups[num_groups, 1] = min(together, count - index)
                 num_groups += 1
             place += 1

@@ -28,20 +28,38 @@ from engine.compiled.tickets import CHUNK, PHASE_BYTES, chunks, finish, take, wa
 from engine.compiled.tiles import LANES
 
 PHASES_PER_LAYER = 5
+GROUP_FIELDS = 4
+"""Of neighbouring tokens of one row, whose keys are read together: first token, number, row, and where what they find
+goes among those that are computed behind it."""
 _BLOCKS_AHEAD = 4
 """How far keys are fetched before they are read."""
 
 
 @compiled
-def _project_head(model, layer, step, normed, head):
-    """Queries, keys or values of one head for all tokens: projected, normed, rotated and put where they belong."""
-    size, tokens = model.head_dim, step.num_tokens
+def _project_head(model, layer, step, normed, head, is_narrowed):
+    """Queries, keys or values of one head: of all tokens, or queries of those alone that are sampled."""
+    if not is_narrowed or head >= model.num_heads:
+        _project_tokens(model, layer, step, normed, head, 0, step.num_tokens)
+        return
+    sampled = integers(step.sampled, step.num_sampled)
+    start = 0
+    for index in range(1, step.num_sampled + 1):
+        if index == step.num_sampled or sampled[index] != sampled[index - 1] + 1:
+            _project_tokens(model, layer, step, normed, head, sampled[start], index - start)
+            start = index
+
+
+@compiled
+def _project_tokens(model, layer, step, normed, head, first, count):
+    """One head of neighbouring tokens: projected, normed, rotated and put where it belongs."""
+    size = model.head_dim
     num_rotated = model.num_heads + model.num_kv_heads
     stride = (num_rotated + model.num_kv_heads) * size
     found = step.qkv + 4 * head * size
-    project(layer.qkv, head * size, size, normed, tokens, found, stride)
-    slots = integers(step.slots, tokens)
-    for token in range(tokens):
+    inputs = normed + 4 * first * model.hidden_size
+    project(layer.qkv, head * size, size, inputs, count, found + 4 * first * stride, stride)
+    slots = integers(step.slots, step.num_tokens)
+    for token in range(first, first + count):
         at = found + 4 * token * stride
         if head < num_rotated:
             if layer.qk_norm != 0:
@@ -136,12 +154,12 @@ def _score(model, layer, table, first_block, num_slots, kv_head, queries, num_qu
 def _attend(model, layer, step, scores, group, first_head, num_heads):
     """The queries of a group's tokens that share some key heads, each over all that the row has stored up to its token.
 
-    A token's sums are made as if it were alone: over the blocks it sees, in their order.
+    A token's sums are made as if it were alone: over the blocks it sees, in their order. `group`: its address.
     """
     size, block_size, kv_bytes = model.head_dim, model.block_size, model.kv_bytes
     shared = model.num_heads // model.num_kv_heads
-    members = integers(step.groups + 24 * group, 3)
-    token, count, row = members[0], members[1], members[2]
+    members = integers(group, GROUP_FIELDS)
+    token, count, row, place = members[0], members[1], members[2], members[3]
     positions = integers(step.positions + 8 * token, count)
     table = integers(step.tables + 8 * row * step.table_width, step.table_width)
     first_block = max(0, positions[0] + 1 - layer.window) // block_size
@@ -175,27 +193,36 @@ def _attend(model, layer, step, scores, group, first_head, num_heads):
     for head in range(num_heads):
         for member in range(count):
             source = room + head * head_bytes + 4 * (count + member) * shared * size
-            target = step.attended + 4 * ((token + member) * model.num_heads + (first_head + head) * shared) * size
+            target = step.attended + 4 * ((place + member) * model.num_heads + (first_head + head) * shared) * size
             copy(source, target, shared * size)
 
 
 @compiled
-def _add_projected(projection, inputs, step, chunk, scratch):
-    """Add a chunk of a projection's outputs to the residual."""
-    first, hidden = chunk * CHUNK, projection.num_outputs
-    count = min(CHUNK, hidden - first)
-    project(projection, first, count, inputs, step.num_tokens, scratch, CHUNK)
-    for token in range(step.num_tokens):
-        add(step.residual + 4 * (token * hidden + first), scratch + 4 * token * CHUNK, count)
+def _carry_over(model, step, group):
+    """Put the residual of a group's tokens where they go on without all others."""
+    members = integers(group, GROUP_FIELDS)
+    hidden = model.hidden_size
+    source, target = step.residual + 4 * members[0] * hidden, step.sampled_residual + 4 * members[3] * hidden
+    copy(source, target, members[1] * hidden)
 
 
 @compiled
-def _add_phase(projection, inputs, step, phase, scratch):
+def _add_projected(projection, inputs, tokens, residual, chunk, scratch):
+    """Add a chunk of a projection's outputs to the residual."""
+    first, hidden = chunk * CHUNK, projection.num_outputs
+    count = min(CHUNK, hidden - first)
+    project(projection, first, count, inputs, tokens, scratch, CHUNK)
+    for token in range(tokens):
+        add(residual + 4 * (token * hidden + first), scratch + 4 * token * CHUNK, count)
+
+
+@compiled
+def _add_phase(projection, inputs, tokens, residual, phase, scratch):
     """One thread's part of adding a projection to the residual."""
     num_chunks = chunks(projection.num_outputs)
     chunk = take(phase)
     while chunk < num_chunks:
-        _add_projected(projection, inputs, step, chunk, scratch)
+        _add_projected(projection, inputs, tokens, residual, chunk, scratch)
         finish(phase)
         chunk = take(phase)
     wait(phase, num_chunks)
@@ -229,39 +256,50 @@ def gate_phase(gate_up, tokens, normed, gated, phase, scratch):
 
 @compiled
 def run_layers(model, layers, step, tickets, thread):
-    """One thread's part of a step: from embeddings in the residual to what the last layer leaves there."""
+    """One thread's part of a step: from embeddings in the residual to what the last layer leaves there.
+
+    Of a token whose logits nobody asks for, the last layer's keys and values are all that is ever read: what comes
+    behind them is computed for sampled tokens alone, side by side.
+    """
     hidden, tokens = model.hidden_size, step.num_tokens
     normed = step.normed + 4 * thread * tokens * hidden
     scratch = step.scratch + 4 * thread * step.scratch_size
     phase = tickets
     num_heads = model.num_heads + 2 * model.num_kv_heads
+    residual, groups, num_groups = step.residual, step.groups, step.num_groups
     for index in range(layers.size):
         layer = layers[index]
-        normalise(step.residual, layer.attention_norm, normed, tokens, hidden, model.epsilon)
+        normalise(residual, layer.attention_norm, normed, tokens, hidden, model.epsilon)
+        is_narrowed = index + 1 == layers.size and step.num_sampled < tokens
         head = take(phase)
         while head < num_heads:
-            _project_head(model, layer, step, normed, head)
+            _project_head(model, layer, step, normed, head, is_narrowed)
             finish(phase)
             head = take(phase)
         wait(phase, num_heads)
+        if is_narrowed:
+            tokens, residual = step.num_sampled, step.sampled_residual
+            groups, num_groups = step.sampled_groups, step.num_sampled_groups
         phase += PHASE_BYTES
         num_together = step.heads_together
         num_parts = model.num_kv_heads // num_together
-        num_chunks = step.num_groups * num_parts
+        num_chunks = num_groups * num_parts
         chunk = take(phase)
         while chunk < num_chunks:
-            head = chunk % num_parts * num_together
-            _attend(model, layer, step, scratch, chunk // num_parts, head, num_together)
+            group, head = groups + 8 * GROUP_FIELDS * (chunk // num_parts), chunk % num_parts * num_together
+            if is_narrowed and head == 0:
+                _carry_over(model, step, group)
+            _attend(model, layer, step, scratch, group, head, num_together)
             finish(phase)
             chunk = take(phase)
         wait(phase, num_chunks)
         phase += PHASE_BYTES
-        _add_phase(layer.output, step.attended, step, phase, scratch)
+        _add_phase(layer.output, step.attended, tokens, residual, phase, scratch)
         phase += PHASE_BYTES
-        normalise(step.residual, layer.mlp_norm, normed, tokens, hidden, model.epsilon)
+        normalise(residual, layer.mlp_norm, normed, tokens, hidden, model.epsilon)
         gate_phase(layer.gate_up, tokens, normed, step.gated, phase, scratch)
         phase += PHASE_BYTES
-        _add_phase(layer.down, step.gated, step, phase, scratch)
+        _add_phase(layer.down, step.gated, tokens, residual, phase, scratch)
         phase += PHASE_BYTES
 
 

@@ -51,8 +51,11 @@ def _norm_sampled(model, step, out):
     made in another order."""
     size = model.hidden_size
     sampled = integers(step.sampled, step.num_sampled)
+    is_narrowed = step.num_sampled < step.num_tokens
+    residual = step.sampled_residual if is_narrowed else step.residual
     for index in range(step.num_sampled):
-        normalise(step.residual + 4 * sampled[index] * size, step.norm, out + 4 * index * size, 1, size, model.epsilon)
+        at = index if is_narrowed else sampled[index]
+        normalise(residual + 4 * at * size, step.norm, out + 4 * index * size, 1, size, model.epsilon)
 
 
 @compiled

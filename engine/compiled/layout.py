@@ -89,6 +89,9 @@ STEP = np.dtype(
         ("table_width", np.int64),
         ("groups", np.int64),
         ("num_groups", np.int64),
+        ("sampled_groups", np.int64),
+        ("num_sampled_groups", np.int64),
+        ("sampled_residual", np.int64),
         ("heads_together", np.int64),
         ("rotations", np.int64),
         ("residual", np.int64),
@@ -137,8 +140,9 @@ STEP = np.dtype(
 )
 """Of one piece of work: addresses of int64 (positions, slots, block tables, groups) and of float32.
 
-`groups` are neighbouring tokens of one row, whose keys are read together: first token, number, row; and
-`heads_together` is how many key heads a thread takes at a time.
+`groups` are neighbouring tokens of one row, as `decoding.GROUP_FIELDS` says, and `heads_together` is how many key heads
+a thread takes at a time. Where not all tokens are sampled, the last layer has the `sampled_groups` of those that are go
+on alone, in `sampled_residual`.
 
 LAYERS_WORK, all layers of a step: `rotations` are cosine and sine in turn, [tokens, head_dim]; `normed` and `scratch`
 hold a part for each thread, the latter `scratch_size` numbers; `hidden` is where the normed states of the `sampled`

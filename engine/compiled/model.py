@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -33,6 +32,7 @@ from engine.compiled.records import Memory
 from engine.compiled.team import StepTeam, aligned_integers
 from engine.compiled.tickets import CHUNK, PHASE_BYTES
 from engine.compiled.tiles import LANES
+from engine.compiled.token_groups import TokenGroups
 from engine.models.decoder import Decoder, DecoderLayer
 from engine.models.kept_weights import KeptWeights
 from engine.models.layers import RMSNorm
@@ -92,7 +92,7 @@ class CompiledModel:
         self._normed = torch.empty(0)
         self._every = np.arange(_TOGETHER)
         self._sampled = np.zeros(_TOGETHER, dtype=np.int64)
-        self._single = torch.stack([torch.arange(_TOGETHER), torch.ones(_TOGETHER).long(), torch.arange(_TOGETHER)], 1)
+        self._groups = TokenGroups(_TOGETHER)
         self._panels = PanelRoom(self.config)
         self.max_tokens = 0
         """Of rows of few tokens that do run compiled together; 0: nothing does."""
@@ -194,14 +194,17 @@ class CompiledModel:
     ) -> None:
         """Final hidden states of tokens that are computed together, by rows, and logits: of those that are sampled."""
         num_tokens, num_positions = token_ids.shape[0], max(context.context_lens)
-        residual, qkv, attended, gated = self._buffers
+        residual, sampled_residual, qkv, attended, gated = self._buffers
         torch.index_select(self.decoder.embedding, 0, token_ids, out=residual[:num_tokens])
         rotations = self.decoder.rotary.at(context.positions, num_positions)
-        groups = self._groups_of(context)
+        groups = self._groups.of(context)
+        sampled_groups = groups
         sampled, num_sampled, num_looking, num_reached = self._every, num_tokens, 0, 0
         if context.sampled is not None:
             sampled, num_sampled = self._sampled, len(context.sampled)
             sampled[:num_sampled] = context.sampled
+            if num_sampled < num_tokens:
+                sampled_groups = self._groups.of_sampled(context)
             if logits is not None and self.glance is not None:
                 num_looking, num_reached = self.glance.open(token_ids, context.query_starts, context.sampled)
         self._reserve(max(num_positions, num_reached), context.block_size)
@@ -214,6 +217,9 @@ class CompiledModel:
             context.block_tables.shape[1],
             groups.data_ptr(),
             groups.shape[0],
+            sampled_groups.data_ptr(),
+            sampled_groups.shape[0],
+            sampled_residual.data_ptr(),
             self._heads_together(context.context_lens),
             rotations.data_ptr(),
             residual.data_ptr(),
@@ -285,18 +291,6 @@ class CompiledModel:
         is_even = max(context_lens) * EVEN_SHARES <= sum(context_lens)
         return self.config.num_kv_heads if is_even else 1
 
-    def _groups_of(self, context: ForwardContext) -> torch.Tensor:
-        """Each row's tokens in even groups of a few: first token, number, row; int64 [groups, 3]."""
-        starts = context.query_starts
-        if starts[-1] == len(starts) - 1:
-            return self._single[: starts[-1]]
-        found = []
-        for row, (start, end) in enumerate(itertools.pairwise(starts)):
-            num_groups = -(-(end - start) // MOST_TOGETHER)
-            size = -(-(end - start) // num_groups)
-            found += [(first, min(size, end - first), row) for first in range(start, end, size)]
-        return torch.tensor(found)
-
     def _reserve(self, num_positions: int, block_size: int) -> None:
         """Have room for each thread's own numbers."""
         config, num_threads = self.config, self.team.max_threads
@@ -323,6 +317,7 @@ class CompiledModel:
         config = self.config
         attended_size = config.num_heads * config.head_dim
         widths = (
+            config.hidden_size,
             config.hidden_size,
             attended_size + 2 * config.num_kv_heads * config.head_dim,
             attended_size,

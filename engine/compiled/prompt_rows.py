@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -95,7 +96,7 @@ def _part(context: ForwardContext, rows: list[int]) -> Part:
 
 
 def panels_of(context: ForwardContext, prompts: list[tuple[int, int]], num_threads: int) -> npt.NDArray[np.int64]:
-    """First token, number, row and lanes of each panel, int64 [panels, 4].
+    """First token, number, row and lanes of each panel, and whether one of its tokens is sampled; int64 [panels, 5].
 
     As few as there may be, but a multiple of the threads if that leaves each a tile's width: threads wait for each
     other once a layer.
@@ -110,8 +111,16 @@ def panels_of(context: ForwardContext, prompts: list[tuple[int, int]], num_threa
         width = -(-length // (count * TILE_TOKENS)) * TILE_TOKENS
         for start in range(first, end, width):
             number = min(width, end - start)
-            found.append((start, number, row, -(-number // TILE_TOKENS) * TILE_TOKENS))
+            lanes = -(-number // TILE_TOKENS) * TILE_TOKENS
+            found.append((start, number, row, lanes, _num_sampled(context, start, start + number) > 0))
     return np.array(found, dtype=np.int64)
+
+
+def _num_sampled(context: ForwardContext, start: int, end: int) -> int:
+    """How many of neighbouring tokens are sampled; all where it is not told which are."""
+    if context.sampled is None:
+        return end - start
+    return bisect_left(context.sampled, end) - bisect_left(context.sampled, start)
 
 
 class PanelRoom:

@@ -30,8 +30,9 @@ from engine.compiled.tickets import PHASE_BYTES, finish, take, wait
 
 KEYS = 64
 """Of a row, whose scores are looked at together; blocks may be larger."""
-PANEL_FIELDS = 4
-"""Of a panel: first token, number, row, lanes that are computed."""
+PANEL_FIELDS = 5
+"""Of a panel: first token, number, row, lanes that are computed, and whether a token is sampled, without which nobody
+reads what the last layer does with it behind keys and values."""
 _ONE = np.float32(1.0)
 _ZERO = np.float32(0.0)
 _LOWEST = np.float32(LOWEST_SCORE)
@@ -236,6 +237,12 @@ def _begin(model, step, index):
 
 
 @compiled
+def _is_sampled(step, index):
+    """Whether a panel's final states are asked for."""
+    return integers(step.panels + 8 * PANEL_FIELDS * index, PANEL_FIELDS)[4] != 0
+
+
+@compiled
 def _end(model, step, index):
     """The normed states of a panel's tokens."""
     panel = integers(step.panels + 8 * PANEL_FIELDS * index, PANEL_FIELDS)
@@ -262,13 +269,14 @@ def run_prompts(model, layers, step, tickets, thread):
         while taken < step.num_panels:
             # A row's later panels see more and take longer: those first.
             panel = step.num_panels - 1 - taken
+            goes_on = index < layers.size or _is_sampled(step, panel)
             if index == 0:
                 _begin(model, step, panel)
-            else:
+            elif goes_on:
                 _finish_layer(model, layers[index - 1], step, panel, normed, attended, gated, pieces, room)
             if index < layers.size:
                 _read_panel(model, layers[index], step, panel, normed, pieces, room)
-            else:
+            elif goes_on:
                 _end(model, step, panel)
             finish(phase)
             taken = take(phase)

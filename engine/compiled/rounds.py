@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from engine.compiled.decoding import GROUP_FIELDS
 from engine.compiled.layout import ROUNDS
 from engine.compiled.lookup import NUM_LISTED
 from engine.models.decoder import Decoder
@@ -51,7 +52,7 @@ class Rounds:
         self._log = np.zeros((_MOST_ROUNDS, 2), dtype=_INT)
         self._texts = np.zeros((max_rows, 0), dtype=_INT)
         self._token_ids, self._positions, self._slots = np.zeros((3, max_tokens), dtype=_INT)
-        self._groups, self._sampled = np.zeros((max_tokens, 3), dtype=_INT), np.arange(max_tokens)
+        self._groups, self._sampled = np.zeros((max_tokens, GROUP_FIELDS), dtype=_INT), np.arange(max_tokens)
         self._rotations = torch.empty(max_tokens, config.head_dim)
         self._hidden = torch.empty(max_tokens, config.hidden_size)
         self._logits = torch.empty(max_tokens, config.vocab_size)

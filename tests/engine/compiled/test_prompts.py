@@ -104,6 +104,41 @@ def test_a_token_gets_the_same_numbers_however_its_prompt_is_cut(variant: str, w
     assert torch.equal(one_thread.prefill(Row(list(PROMPT)), [100]), expected)
 
 
+@pytest.mark.parametrize("variant", ["qwen3", "mistral"])
+@pytest.mark.parametrize("way", WAYS)
+def test_sampled_tokens_get_the_numbers_they_get_where_all_are_sampled(
+    variant: str, way: PromptWay, tmp_path: Path
+) -> None:
+    runner = open_runner(variant, tmp_path, way, is_half=True, sizes=LARGE, compiled_threads=2, num_blocks=400)
+    show_states(runner)
+    # A row that decodes, a prompt that is over, one that is not, drafts, a prompt with drafts behind, one that is not.
+    lengths, num_sampled = [1, 20, 18, 5, 40, 3], [1, 1, 0, 5, 3, 0]
+    all_rows, some_rows = ([Row(list(PROMPT[start:120])) for start in range(6)] for _ in range(2))
+    for rows in (all_rows, some_rows):
+        runner.step([(row, 30) for row in rows])
+
+    expected = runner.step(list(zip(all_rows, lengths, strict=True)))
+    found = runner.step(list(zip(some_rows, lengths, strict=True)), num_sampled)
+    # What the last layer kept of tokens that were not sampled is read by those behind them.
+    expected += runner.step([(row, 7) for row in all_rows])
+    found += runner.step([(row, 7) for row in some_rows])
+
+    assert [len(states) for states in found[:6]] == num_sampled
+    for states, all_states in zip(found, expected, strict=True):
+        assert torch.equal(states, all_states[len(all_states) - len(states) :])
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_nothing_needs_to_be_sampled_of_a_prompt_that_goes_on(way: PromptWay, tmp_path: Path) -> None:
+    runner = open_runner("qwen3", tmp_path, way, is_half=True, sizes=LARGE, compiled_threads=2)
+    show_states(runner)
+    expected = runner.prefill(Row(list(PROMPT)), [200])
+    row = Row(list(PROMPT))
+
+    assert not len(runner.step([(row, 150)], [0])[0])
+    assert torch.equal(runner.step([(row, 50)], [2])[0], expected[-2:])
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_rows_that_decode_beside_a_prompt_get_the_numbers_they_get_alone(way: PromptWay, tmp_path: Path) -> None:
     runner = open_runner("qwen3", tmp_path, way, is_half=True, sizes=LARGE, compiled_threads=2)
@@ -171,7 +206,7 @@ def test_a_number_that_is_none_is_seen_in_the_logits(way: PromptWay, tmp_path: P
     assert runner.step([(row, 70)])[0].isnan().all()
 
 
-def step_of(lengths: list[int]) -> ForwardContext:
+def step_with(lengths: list[int], sampled: list[int] | None = None) -> ForwardContext:
     """Prompts of these lengths, from their beginnings on."""
     num_tokens = sum(lengths)
     return ForwardContext(
@@ -181,11 +216,12 @@ def step_of(lengths: list[int]) -> ForwardContext:
         context_lens=lengths,
         block_tables=torch.arange(len(lengths)).unsqueeze(1),
         block_size=64,
+        sampled=sampled,
     )
 
 
 def test_a_long_step_is_cut_into_even_parts_that_see_what_came_before_them() -> None:
-    context = replace(step_of([1, 20, 3]), context_lens=[30, 40, 3])
+    context = replace(step_with([1, 20, 3]), context_lens=[30, 40, 3])
 
     parts = list(cut_evenly(context, 10))
 
@@ -198,11 +234,11 @@ def test_a_long_step_is_cut_into_even_parts_that_see_what_came_before_them() -> 
 
 
 def test_a_step_that_is_short_enough_is_one_part() -> None:
-    assert [(first, end) for first, end, _ in cut_evenly(step_of([4, 6]), 10)] == [(0, 10)]
+    assert [(first, end) for first, end, _ in cut_evenly(step_with([4, 6]), 10)] == [(0, 10)]
 
 
 def test_steps_are_split_into_prompts_and_steps_of_few_tokens() -> None:
-    parts, prompts = split_rows(step_of([3, 40, 2, 5, 17, 1]), 16, 6)
+    parts, prompts = split_rows(step_with([3, 40, 2, 5, 17, 1]), 16, 6)
 
     assert prompts == [(1, 3), (4, 50)]
     assert [part.tokens.tolist() for part in parts] == [[0, 1, 2, 43, 44], [45, 46, 47, 48, 49, 67]]
@@ -226,6 +262,14 @@ def test_steps_are_split_into_prompts_and_steps_of_few_tokens() -> None:
 def test_panels_share_a_prompt_evenly(
     lengths: list[int], num_threads: int, expected: list[tuple[int, int, int]]
 ) -> None:
-    context = step_of(lengths)
+    context = step_with(lengths)
     found = panels_of(context, list(enumerate(context.query_starts[:-1])), num_threads)
-    assert [(first, number, lanes) for first, number, _, lanes in found.tolist()] == expected
+    assert [(first, number, lanes) for first, number, _, lanes, _ in found.tolist()] == expected
+
+
+@pytest.mark.parametrize(
+    ("sampled", "expected"),
+    [(None, [1, 1, 1]), ([], [0, 0, 0]), ([127, 159], [0, 1, 1]), ([5, 127, 128], [1, 1, 1]), ([63], [1, 0, 0])],
+)
+def test_panels_say_whether_a_token_is_sampled(sampled: list[int] | None, expected: list[int]) -> None:
+    assert panels_of(step_with([128, 32], sampled), [(0, 0), (1, 128)], 1)[:, 4].tolist() == expected

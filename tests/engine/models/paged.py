@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -85,8 +85,8 @@ class PagedRunner:
         if shuffle_seed is not None:
             random.Random(shuffle_seed).shuffle(self._free)
 
-    def step(self, work: list[tuple[Row, int]]) -> list[torch.Tensor]:
-        """Compute the next n tokens of each row; logits [n, vocab] per row."""
+    def step(self, work: list[tuple[Row, int]], num_sampled: list[int] | None = None) -> list[torch.Tensor]:
+        """Compute the next n tokens of each row; logits [n, vocab] per row, or of its last `num_sampled` alone."""
         token_ids: list[int] = []
         positions: list[int] = []
         slots: list[int] = []
@@ -111,7 +111,16 @@ class PagedRunner:
             block_size=self.block_size,
             sampled=list(range(starts[-1])) if self.tells_sampled else None,
         )
-        logits = self.model.logits(self.model.forward(torch.tensor(token_ids), context, self.caches))
+        if num_sampled is not None:
+            counts = zip(starts[1:], num_sampled, strict=True)
+            context = replace(context, sampled=[at for end, count in counts for at in range(end - count, end)])
+        hidden = self.model.forward(torch.tensor(token_ids), context, self.caches)
+        if num_sampled is not None:
+            assert context.sampled is not None
+            if hidden.shape[0] != len(context.sampled):
+                hidden = hidden[context.sampled]
+            starts = [0, *itertools.accumulate(num_sampled)]
+        logits = self.model.logits(hidden)
         return [logits[start:end] for start, end in itertools.pairwise(starts)]
 
     def prefill(self, row: Row, chunk_sizes: list[int]) -> torch.Tensor:
