@@ -11,8 +11,8 @@ from numba import carray
 
 from engine.compiled.ahead import is_stop
 from engine.compiled.arithmetic import copy, integers
+from engine.compiled.attention import GROUP_FIELDS
 from engine.compiled.compiler import compiled_exactly
-from engine.compiled.decoding import GROUP_FIELDS
 from engine.compiled.intrinsics import now_ns, pointer_to_doubles, pointer_to_integers
 from engine.compiled.lookup import choose
 from engine.compiled.weighing import judge_row

@@ -1,4 +1,4 @@
-"""The arithmetic of a decoder over memory by address: products, norms, rotations, attention of one query."""
+"""The arithmetic of a decoder over memory by address: products, norms, rotations, gates."""
 
 from __future__ import annotations
 
@@ -18,10 +18,8 @@ from engine.compiled.intrinsics import (
     prefetch,
 )
 from engine.compiled.layout import LINE
-from engine.compiled.tiles import (
-    LANES,
+from engine.compiled.product_tiles import (
     PRODUCTS,
-    SCORES,
     WIDE,
     byte_product_1,
     byte_product_2,
@@ -31,21 +29,12 @@ from engine.compiled.tiles import (
     half_product_2,
     half_product_4,
     half_product_part,
-    half_score_1,
-    half_score_2,
-    half_sum_1,
-    half_sum_2,
-    half_sum_4,
     product_1,
     product_2,
     product_4,
     product_part,
-    score_1,
-    score_2,
-    sum_1,
-    sum_2,
-    sum_4,
 )
+from engine.compiled.tiles import LANES
 
 _LOG2_E = np.float32(exponential.LOG2_E)
 _LN2_HIGH, _LN2_LOW = np.float32(exponential.LN2_HIGH), np.float32(exponential.LN2_LOW)
@@ -53,7 +42,7 @@ _LOWEST, _HIGHEST = np.float32(exponential.LOWEST), np.float32(exponential.HIGHE
 _TERMS = tuple(np.float32(term) for term in exponential.TERMS)
 _ONE = np.float32(1.0)
 _HALF = np.float32(0.5)
-_MOST_ROWS, _WIDE_ROWS, _MOST_QUERIES = PRODUCTS.most_rows, WIDE.most_rows, SCORES.most_rows
+_MOST_ROWS, _WIDE_ROWS = PRODUCTS.most_rows, WIDE.most_rows
 
 
 @compiled
@@ -219,6 +208,14 @@ def copy(source, target, size):
 
 
 @compiled
+def scale(source, factor, target, size):
+    """Copy numbers, times a factor."""
+    found, out = floats(source, size), floats(target, size)
+    for i in range(size):
+        out[i] = found[i] * factor
+
+
+@compiled
 def gate(gates, ups, out, size):
     """out = silu(gates) * ups."""
     gate_values, up_values, target = floats(gates, size), floats(ups, size), floats(out, size)
@@ -283,67 +280,3 @@ def wipe(out, count, stride, num_bytes):
         rounded = halves(out, count * stride)
         for i in range(count):
             rounded[i * stride] = 0
-
-
-@compiled
-def weigh(weights, weight_stride, num_rows, values, kv_bytes, num_values, out, size):
-    """out[row] += Σ weights[row, i] * values[i] of [num_values, size], an even number; in bfloat16 two stand in pairs.
-
-    `size`: a multiple of LANES, which is also the stride of `out`.
-    """
-    step, vector = kv_bytes * size, 4 * LANES
-    row = 0
-    while row < num_rows:
-        count = together(num_rows - row, _MOST_ROWS)
-        of_rows, found = weights + 4 * row * weight_stride, out + 4 * row * size
-        column = 0
-        while column < size:
-            part, target = values + 4 * column, found + 4 * column
-            if count <= _WIDE_ROWS and size - column >= 4 * LANES:
-                if kv_bytes == 4:
-                    sum_4(part, step, vector, of_rows, 4 * weight_stride, num_values, target, 4 * size, count, 0)
-                else:
-                    half_sum_4(part, step, vector, of_rows, 4 * weight_stride, num_values, target, 4 * size, count, 0)
-                column += 4 * LANES
-            elif size - column >= 2 * LANES:
-                if kv_bytes == 4:
-                    sum_2(part, step, vector, of_rows, 4 * weight_stride, num_values, target, 4 * size, count, 0)
-                else:
-                    half_sum_2(part, step, vector, of_rows, 4 * weight_stride, num_values, target, 4 * size, count, 0)
-                column += 2 * LANES
-            else:
-                if kv_bytes == 4:
-                    sum_1(part, step, vector, of_rows, 4 * weight_stride, num_values, target, 4 * size, count, 0)
-                else:
-                    half_sum_1(part, step, vector, of_rows, 4 * weight_stride, num_values, target, 4 * size, count, 0)
-                column += LANES
-        row += count
-
-
-@compiled
-def score_two(keys, step, vector, kv_bytes, queries, num_queries, size, out, out_stride):
-    """out[query, key] = queries[query] · keys[key] of two vectors of LANES keys, `vector` bytes apart; keys lie feature
-    by feature, `step` bytes apart, in bfloat16 two features in pairs."""
-    query = 0
-    while query < num_queries:
-        count = together(num_queries - query, _MOST_QUERIES)
-        of_queries, found = queries + 4 * query * size, out + 4 * query * out_stride
-        if kv_bytes == 4:
-            score_2(keys, step, vector, of_queries, 4 * size, size, found, 4 * out_stride, count, 0)
-        else:
-            half_score_2(keys, step, vector, of_queries, 4 * size, size, found, 4 * out_stride, count, 0)
-        query += count
-
-
-@compiled
-def score_one(keys, step, kv_bytes, queries, num_queries, size, out, out_stride):
-    """The same of one vector."""
-    query = 0
-    while query < num_queries:
-        count = together(num_queries - query, _MOST_QUERIES)
-        of_queries, found = queries + 4 * query * size, out + 4 * query * out_stride
-        if kv_bytes == 4:
-            score_1(keys, step, 0, of_queries, 4 * size, size, found, 4 * out_stride, count, 0)
-        else:
-            half_score_1(keys, step, 0, of_queries, 4 * size, size, found, 4 * out_stride, count, 0)
-        query += count

@@ -6,33 +6,12 @@ one that asked for it, and one that the system sets aside holds up no more than 
 
 from __future__ import annotations
 
-from engine.compiled.arithmetic import (
-    add,
-    clear,
-    copy,
-    fetch,
-    gate,
-    integers,
-    normalise,
-    project,
-    put,
-    rotate,
-    score_one,
-    score_two,
-    weigh,
-    wipe,
-)
+from engine.compiled.arithmetic import add, copy, gate, integers, normalise, project, put, rotate, wipe
+from engine.compiled.attention import GROUP_FIELDS, attend, block_of, key_at, value_at
 from engine.compiled.compiler import compiled
-from engine.compiled.softmax_tile import softmax
 from engine.compiled.tickets import CHUNK, PHASE_BYTES, chunks, finish, take, wait
-from engine.compiled.tiles import LANES
 
 PHASES_PER_LAYER = 5
-GROUP_FIELDS = 4
-"""Of neighbouring tokens of one row, whose keys are read together: first token, number, row, and where what they find
-goes among those that are computed behind it."""
-_BLOCKS_AHEAD = 4
-"""How far keys are fetched before they are read."""
 
 
 @compiled
@@ -73,26 +52,6 @@ def _project_tokens(model, layer, step, normed, head, first, count):
 
 
 @compiled
-def block_of(model, pool, block, kv_head):
-    """Where one head's keys or values of a block lie."""
-    return pool + model.kv_bytes * (block * model.num_kv_heads + kv_head) * model.head_dim * model.block_size
-
-
-@compiled
-def key_at(block, feature, place, block_size, kv_bytes):
-    """Where a key's number lies in a block: beside that of the next key; in bfloat16 two features stand in pairs."""
-    together = 4 // kv_bytes
-    return block + 4 * (feature // together * block_size + place) + kv_bytes * (feature % together)
-
-
-@compiled
-def value_at(block, place, size, kv_bytes):
-    """Where a value's first number lies in a block; in bfloat16 two values stand in pairs."""
-    together = 4 // kv_bytes
-    return block + 4 * (place // together * size) + kv_bytes * (place % together)
-
-
-@compiled
 def _store(model, source, pool, slot, kv_head, is_key):
     """Put one head's key or value into its slot; with the first of a block, what was left in the others goes."""
     size, block_size, kv_bytes = model.head_dim, model.block_size, model.kv_bytes
@@ -106,95 +65,6 @@ def _store(model, source, pool, slot, kv_head, is_key):
             put(source + 4 * feature, together, size // together, target, together * block_size, kv_bytes)
     else:
         put(source, 1, size, value_at(block, place, size, kv_bytes), together, kv_bytes)
-
-
-@compiled
-def _gather(model, step, room, token, count, kv_head):
-    """Put a group's queries of one key head side by side, and zeros behind them, where their sums go."""
-    shared = model.num_heads // model.num_kv_heads
-    size = shared * model.head_dim
-    stride = (model.num_heads + 2 * model.num_kv_heads) * model.head_dim
-    queries = step.qkv + 4 * (token * stride + kv_head * size)
-    for member in range(count):
-        copy(queries + 4 * member * stride, room + 4 * member * size, size)
-    clear(room + 4 * count * size, count * size)
-
-
-@compiled
-def _score(model, layer, table, first_block, num_slots, kv_head, queries, num_queries, scores):
-    """Scores [queries, slots] of a head's keys in blocks from the first on, two vectors of keys at a time."""
-    size, block_size, kv_bytes = model.head_dim, model.block_size, model.kv_bytes
-    step = kv_bytes * block_size
-    vectors_of_block = block_size // LANES
-    num_vectors = num_slots // LANES
-    num_blocks = num_slots // block_size
-    block_bytes = kv_bytes * size * block_size
-    fetched = 0
-    for vector in range(0, num_vectors, 2):
-        # Blocks lie anywhere, which no processor guesses: keys are fetched some blocks before they are read, values
-        # while scores are made.
-        while fetched * vectors_of_block < vector + 2 and fetched < num_blocks:
-            fetch(block_of(model, layer.values, table[first_block + fetched], kv_head), block_bytes)
-            if fetched + _BLOCKS_AHEAD < num_blocks:
-                ahead = table[first_block + fetched + _BLOCKS_AHEAD]
-                fetch(block_of(model, layer.keys, ahead, kv_head), block_bytes)
-            fetched += 1
-        block, place = first_block + vector // vectors_of_block, vector % vectors_of_block
-        keys = block_of(model, layer.keys, table[block], kv_head) + 4 * LANES * place
-        found = scores + 4 * LANES * vector
-        if vector + 1 == num_vectors:
-            score_one(keys, step, kv_bytes, queries, num_queries, size, found, num_slots)
-        else:
-            block, place = first_block + (vector + 1) // vectors_of_block, (vector + 1) % vectors_of_block
-            following = block_of(model, layer.keys, table[block], kv_head) + 4 * LANES * place
-            score_two(keys, step, following - keys, kv_bytes, queries, num_queries, size, found, num_slots)
-
-
-@compiled
-def _attend(model, layer, step, scores, group, first_head, num_heads):
-    """The queries of a group's tokens that share some key heads, each over all that the row has stored up to its token.
-
-    A token's sums are made as if it were alone: over the blocks it sees, in their order. `group`: its address.
-    """
-    size, block_size, kv_bytes = model.head_dim, model.block_size, model.kv_bytes
-    shared = model.num_heads // model.num_kv_heads
-    members = integers(group, GROUP_FIELDS)
-    token, count, row, place = members[0], members[1], members[2], members[3]
-    positions = integers(step.positions + 8 * token, count)
-    table = integers(step.tables + 8 * row * step.table_width, step.table_width)
-    first_block = max(0, positions[0] + 1 - layer.window) // block_size
-    num_blocks = positions[count - 1] // block_size + 1
-    base = first_block * block_size
-    num_slots = (num_blocks - first_block) * block_size
-    # Of one key head: scores, then queries and what they find.
-    head_bytes = 4 * count * shared * (num_slots + 2 * size)
-    room = scores + 4 * count * shared * num_slots
-    for head in range(num_heads):
-        of_head, kv_head = head * head_bytes, first_head + head
-        _gather(model, step, room + of_head, token, count, kv_head)
-        _score(model, layer, table, first_block, num_slots, kv_head, room + of_head, count * shared, scores + of_head)
-        for query in range(count * shared):
-            end = positions[query // shared] + 1
-            start = max(0, end - layer.window)
-            softmax(scores + of_head + 4 * query * num_slots, num_slots, start - base, end - base, model.score_scale)
-    first, behind = 0, 0
-    for block in range(first_block, num_blocks):
-        while positions[first] // block_size < block:
-            first += 1
-        while behind < count and max(0, positions[behind] + 1 - layer.window) // block_size <= block:
-            behind += 1
-        weights = scores + 4 * (block * block_size - base + first * shared * num_slots)
-        found = room + 4 * (count + first) * shared * size
-        values = block_of(model, layer.values, table[block], first_head)
-        for head in range(num_heads):
-            of_head, here = head * head_bytes, values + kv_bytes * head * size * block_size
-            num_queries = (behind - first) * shared
-            weigh(weights + of_head, num_slots, num_queries, here, kv_bytes, block_size, found + of_head, size)
-    for head in range(num_heads):
-        for member in range(count):
-            source = room + head * head_bytes + 4 * (count + member) * shared * size
-            target = step.attended + 4 * ((place + member) * model.num_heads + (first_head + head) * shared) * size
-            copy(source, target, shared * size)
 
 
 @compiled
@@ -289,7 +159,7 @@ def run_layers(model, layers, step, tickets, thread):
             group, head = groups + 8 * GROUP_FIELDS * (chunk // num_parts), chunk % num_parts * num_together
             if is_narrowed and head == 0:
                 _carry_over(model, step, group)
-            _attend(model, layer, step, scratch, group, head, num_together)
+            attend(model, layer, step, scratch, group, head, num_together)
             finish(phase)
             chunk = take(phase)
         wait(phase, num_chunks)

@@ -140,9 +140,9 @@ STEP = np.dtype(
 )
 """Of one piece of work: addresses of int64 (positions, slots, block tables, groups) and of float32.
 
-`groups` are neighbouring tokens of one row, as `decoding.GROUP_FIELDS` says, and `heads_together` is how many key heads
-a thread takes at a time. Where not all tokens are sampled, the last layer has the `sampled_groups` of those that are go
-on alone, in `sampled_residual`.
+`groups` are neighbouring tokens of one row, as `engine.compiled.attention.GROUP_FIELDS` says, and `heads_together` is
+how many key heads a thread takes at a time. Where not all tokens are sampled, the last layer has the `sampled_groups`
+of those that are go on alone, in `sampled_residual`.
 
 LAYERS_WORK, all layers of a step: `rotations` are cosine and sine in turn, [tokens, head_dim]; `normed` and `scratch`
 hold a part for each thread, the latter `scratch_size` numbers; `hidden` is where the normed states of the `sampled`

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from engine.compiled.arithmetic import add, clear, fetch, floats, gate, integers, normalise, put, wipe
+from engine.compiled.attention import block_of, key_at, value_at
 from engine.compiled.compiler import compiled
-from engine.compiled.decoding import block_of, key_at, value_at
 from engine.compiled.matrix_unit import TILE_OUTPUTS, configure, release
 from engine.compiled.panel_tiles import LOWEST_SCORE, ROW_BYTES, WIDTH
 from engine.compiled.panels import (

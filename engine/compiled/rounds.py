@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from engine.compiled.decoding import GROUP_FIELDS
+from engine.compiled.attention import GROUP_FIELDS
 from engine.compiled.layout import ROUNDS
 from engine.compiled.lookup import NUM_LISTED
 from engine.models.decoder import Decoder

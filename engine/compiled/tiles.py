@@ -1,26 +1,20 @@
-"""Tiles of products, kept in the processor's registers: a vector of outputs takes in one input after the other.
-
-Written as LLVM's own instructions, so that sums are made in one order whatever else is computed beside them: a token
-gets the same numbers alone, in a batch and among drafts. No sum is ever made across a vector.
-"""
+"""What tiles share, pieces of work in the processor's registers that are written as LLVM's own instructions: vectors of
+numbers in memory, loops over them, and arithmetic."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, reduce
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import llvmlite.binding
 from llvmlite import ir
-from numba import types
 from numba.core import cgutils
 
 from engine.compiled import exponential
-from engine.compiled.intrinsics import intrinsic
 
 WeightKind = Literal["float32", "bfloat16", "int8"]
 
-_FLOAT_BYTES = 4
+FLOAT_BYTES = 4
 _UPPER_HALF = 0xFFFF0000
 
 
@@ -34,64 +28,8 @@ LANES = _lanes()
 """Sizes of inputs have to be multiples of it."""
 
 
-class Registers(NamedTuple):
-    """How the sums of a tile of two vectors of outputs share registers: enough of them that no product waits for the
-    one before, few enough that none goes to memory."""
-
-    num_sums: int
-    """For each output, over every so manyth input; they are added up behind the last."""
-    most_rows: int
-
-
-# With 32 registers there is room for two sums each. With 16, two sums leave it for two rows; a third had its weights
-# written to memory and back, at half the speed.
-PRODUCTS = Registers(num_sums=2, most_rows=6) if LANES > 8 else Registers(num_sums=1, most_rows=5)
-SCORES = PRODUCTS if LANES > 8 else Registers(num_sums=2, most_rows=2)
-"""Queries are two at least as a rule, and a head has few numbers to sum: what counts is how soon a sum is there."""
-WIDE = Registers(num_sums=PRODUCTS.num_sums, most_rows=2)
-"""Of four vectors of outputs: so few rows would leave the processor waiting for the sums of two."""
-
-
-@cache
-def _product_tile(
-    num_vectors: int, kind: WeightKind, registers: Registers, *, is_added: bool = False, is_cut: bool = False
-) -> Callable[..., None]:
-    """An intrinsic for tiles of that many vectors of outputs; `is_added`: to what is there, `is_cut`: see below."""
-
-    @intrinsic
-    def tile(
-        typing_context: Any,
-        factors: Any,
-        step_bytes: Any,
-        vector_bytes: Any,
-        inputs: Any,
-        input_bytes: Any,
-        count: Any,
-        out: Any,
-        out_bytes: Any,
-        num_rows: Any,
-        num_outputs: Any,
-    ) -> Any:
-        """out[row, output] = Σ inputs[row, i] * factors[i, output] of up to `registers.most_rows` rows.
-
-        By addresses, and how many bytes lie between neighbours: to the factors of the next input `step_bytes`, to their
-        next vector `vector_bytes`. `count`: of inputs, an even number. Factors in bfloat16 stand in pairs: those of two
-        inputs for the same output, `2 * step_bytes` before the next two. All outputs of the vectors are written, unless
-        the tile is cut: then the first `num_outputs`.
-        """
-
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            _ProductTile(builder, num_vectors, kind, registers, is_added=is_added, is_cut=is_cut).build(*arguments)
-            return context.get_dummy_value()
-
-        return types.void(*(types.intp,) * 10), generate
-
-    found: Callable[..., None] = tile
-    return found
-
-
 class Tile:
-    """What tiles share: vectors in memory by address."""
+    """Emits instructions; numbers in memory are known by their address."""
 
     def __init__(self, builder: Any) -> None:
         self._builder = builder
@@ -107,14 +45,14 @@ class Tile:
             found.append(self._builder.add(found[-1], step))
         return found
 
-    def _bytes(self, numbers: Any, size: int = _FLOAT_BYTES) -> Any:
+    def _bytes(self, numbers: Any, size: int = FLOAT_BYTES) -> Any:
         return self._builder.mul(numbers, ir.Constant(numbers.type, size))
 
     def _load(self, address: Any, what: Any) -> Any:
-        return self._builder.load(self._builder.inttoptr(address, what.as_pointer()), align=_FLOAT_BYTES)
+        return self._builder.load(self._builder.inttoptr(address, what.as_pointer()), align=FLOAT_BYTES)
 
     def _store(self, value: Any, address: Any) -> None:
-        self._builder.store(value, self._builder.inttoptr(address, value.type.as_pointer()), align=_FLOAT_BYTES)
+        self._builder.store(value, self._builder.inttoptr(address, value.type.as_pointer()), align=FLOAT_BYTES)
 
     def _store_first(self, count: Any, value: Any, address: Any) -> None:
         """Store the first lanes of a vector."""
@@ -126,7 +64,7 @@ class Tile:
         pointer = builder.inttoptr(address, value.type.as_pointer())
         kind = ir.FunctionType(ir.VoidType(), [value.type, pointer.type, number, mask.type])
         function = cgutils.get_or_insert_function(builder.module, kind, f"llvm.masked.store.v{LANES}f32.p0")
-        builder.call(function, [value, pointer, ir.Constant(number, _FLOAT_BYTES), mask])
+        builder.call(function, [value, pointer, ir.Constant(number, FLOAT_BYTES), mask])
 
     def _fma(self, one: Any, other: Any, total: Any) -> Any:
         product = self._builder.fmul(one, other, flags=("contract",))
@@ -223,105 +161,3 @@ class Tile:
         builder.cbranch(builder.icmp_signed("<", following, end), loop, behind)
         builder.position_at_end(behind)
         return found
-
-
-class _ProductTile(Tile):
-    """For each number of rows a loop over the inputs, two at a time."""
-
-    def __init__(
-        self, builder: Any, num_vectors: int, kind: WeightKind, registers: Registers, *, is_added: bool, is_cut: bool
-    ) -> None:
-        super().__init__(builder)
-        self._num_vectors = num_vectors
-        self._kind = kind
-        self._num_sums = registers.num_sums
-        self._most_rows = registers.most_rows
-        self._is_added = is_added
-        self._is_cut = is_cut
-
-    def build(self, *arguments: Any) -> None:
-        """Emit a loop for each number of rows, and the choice among them."""
-        *place, num_rows, num_outputs = arguments
-        builder = self._builder
-        blocks = [builder.append_basic_block(f"rows_{count}") for count in range(1, self._most_rows + 1)]
-        behind = builder.append_basic_block("tiled_rows")
-        chosen = builder.switch(num_rows, blocks[-1])
-        for count, block in enumerate(blocks, 1):
-            if count < self._most_rows:
-                chosen.add_case(ir.Constant(num_rows.type, count), block)
-            builder.position_at_end(block)
-            self._build_rows(count, num_outputs, *place)
-            builder.branch(behind)
-        builder.position_at_end(behind)
-
-    def _build_rows(
-        self,
-        num_rows: int,
-        num_outputs: Any,
-        factors: Any,
-        step_bytes: Any,
-        vector_bytes: Any,
-        inputs: Any,
-        input_bytes: Any,
-        count: Any,
-        out: Any,
-        out_bytes: Any,
-    ) -> None:
-        builder, integer = self._builder, count.type
-        input_rows = self._addresses(inputs, input_bytes, num_rows)
-        width = ir.Constant(integer, LANES * _FLOAT_BYTES)
-        targets = [
-            address
-            for row in self._addresses(out, out_bytes, num_rows)
-            for address in self._addresses(row, width, self._num_vectors)
-        ]
-
-        def add_products(place: Any, sums: list[Any]) -> list[Any]:
-            added = list(sums)
-            first = self._addresses(
-                builder.add(factors, builder.mul(place, step_bytes)), vector_bytes, self._num_vectors
-            )
-            pairs = [self._load_pair(address, step_bytes, self._kind) for address in first]
-            for part in range(2):
-                found = [pair[part] for pair in pairs]
-                at = self._bytes(builder.add(place, ir.Constant(integer, part)))
-                for row, address in enumerate(input_rows):
-                    of_row = self._broadcast(self._load(builder.add(address, at), ir.FloatType()))
-                    for vector, factor in enumerate(found):
-                        into = part % self._num_sums * len(targets) + row * self._num_vectors + vector
-                        added[into] = self._fma(of_row, factor, added[into])
-            return added
-
-        zeros = [self._zero()] * len(targets)
-        first = [self._load(address, self._vector) for address in targets] if self._is_added else zeros
-        start = first + zeros * (self._num_sums - 1)
-        sums = self._loop(ir.Constant(integer, 0), ir.Constant(integer, 2), count, start, add_products)
-        for index, address in enumerate(targets):
-            total = reduce(builder.fadd, sums[index :: len(targets)])
-            if self._is_cut:
-                self._store_first(num_outputs, total, address)
-            else:
-                self._store(total, address)
-
-
-_WIDTHS = ((4, WIDE), (2, PRODUCTS), (1, PRODUCTS))
-
-
-def _all_products(kind: WeightKind) -> tuple[Callable[..., None], ...]:
-    """Tiles of four, two and one vectors of outputs, and of a part of one."""
-    whole = (_product_tile(count, kind, registers) for count, registers in _WIDTHS)
-    return *whole, _product_tile(1, kind, PRODUCTS, is_cut=True)
-
-
-def _all_sums(kind: WeightKind) -> tuple[Callable[..., None], ...]:
-    """Tiles of four, two and one vectors that are added to."""
-    return tuple(_product_tile(count, kind, registers, is_added=True) for count, registers in _WIDTHS)
-
-
-product_4, product_2, product_1, product_part = _all_products("float32")
-half_product_4, half_product_2, half_product_1, half_product_part = _all_products("bfloat16")
-byte_product_4, byte_product_2, byte_product_1, byte_product_part = _all_products("int8")
-score_2, score_1 = (_product_tile(count, "float32", SCORES) for count in (2, 1))
-half_score_2, half_score_1 = (_product_tile(count, "bfloat16", SCORES) for count in (2, 1))
-sum_4, sum_2, sum_1 = _all_sums("float32")
-half_sum_4, half_sum_2, half_sum_1 = _all_sums("bfloat16")

@@ -15,7 +15,7 @@ Stretch = tuple[int, int, int]
 
 
 class TokenGroups:
-    """Cuts steps into groups, int64 [groups, 4] as `engine.compiled.decoding.GROUP_FIELDS` says."""
+    """Cuts steps into groups, int64 [groups, 4] as `engine.compiled.attention.GROUP_FIELDS` says."""
 
     def __init__(self, max_tokens: int) -> None:
         each = torch.arange(max_tokens)

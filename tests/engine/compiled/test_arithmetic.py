@@ -9,10 +9,10 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from engine.compiled import arithmetic
+from engine.compiled import arithmetic, attention
 from engine.compiled.compiler import compiled
 from engine.compiled.records import packed
-from engine.compiled.softmax_tile import softmax
+from engine.compiled.softmax_tile import weights_of
 from engine.compiled.tiles import LANES
 
 Floats = npt.NDArray[np.float32]
@@ -24,7 +24,7 @@ def numbers(*shape: int, seed: int = 1) -> Floats:
 
 @compiled
 def weigh_scores(scores, size, start, end, scale):  # type: ignore[no-untyped-def]
-    softmax(scores, size, start, end, scale)
+    return weights_of(scores, size, start, end, scale)
 
 
 def address(array: npt.NDArray[np.generic]) -> int:
@@ -87,15 +87,37 @@ def test_exponentials_are_right_to_a_few_units_in_the_last_place() -> None:
     assert math.isfinite(arithmetic.exp(np.float32(1e30)))
 
 
-def test_a_softmax_leaves_zeros_around_what_is_seen() -> None:
+@pytest.mark.parametrize(("start", "end"), [(5, 43), (0, 48), (0, 1), (47, 48), (16, 32), (7, 17)])
+def test_a_softmax_leaves_zeros_around_what_is_seen(start: int, end: int) -> None:
     scores = numbers(48)
-    expected = torch.softmax(torch.from_numpy(scores[5:43].copy()) * 0.3, 0)
+    expected = torch.softmax(torch.from_numpy(scores[start:end].copy()) * 0.3, 0)
 
-    weigh_scores(address(scores), 48, 5, 43, np.float32(0.3))
+    share = weigh_scores(address(scores), 48, start, end, np.float32(0.3))
 
-    assert not scores[:5].any()
-    assert not scores[43:].any()
-    assert np.abs(scores[5:43] - expected.numpy()).max() < 1e-6
+    assert not scores[:start].any()
+    assert not scores[end:].any()
+    assert scores.max() == 1.0, "the likeliest is not rounded"
+    assert np.abs(scores[start:end] * share - expected.numpy()).max() < 1e-6
+
+
+def test_weights_are_right_to_a_few_units_in_the_last_place_however_far_they_are_apart() -> None:
+    scores = np.zeros(8 * LANES, np.float32)
+    scores[1:] = -np.linspace(0.0, 65.0, len(scores) - 1)
+    expected = np.exp(scores.astype(np.float64))
+
+    weigh_scores(address(scores), len(scores), 0, len(scores), np.float32(1.0))
+
+    assert np.abs(scores - expected).max() < 2e-7
+    assert np.abs(scores / expected - 1.0).max() < 6e-6, "products are rounded where they are large"
+
+
+def test_what_is_far_below_weighs_nothing_and_what_is_no_number_is_seen() -> None:
+    scores = np.array([0.0, -1e30, -200.0] + [0.0] * (2 * LANES - 3), np.float32)
+    weigh_scores(address(scores), 2 * LANES, 0, 3, np.float32(1.0))
+    assert scores[0] == 1.0
+    assert (scores[1:3] < 1e-30).all()
+    scores[1] = math.nan
+    assert math.isnan(weigh_scores(address(scores), 2 * LANES, 0, 3, np.float32(1.0)))
 
 
 @pytest.mark.parametrize("num_queries", [1, 2, 3, 4, 7])
@@ -105,18 +127,32 @@ def test_scores_and_weighted_sums_are_made_by_vectors_of_keys(num_queries: int, 
     keys = torch.from_numpy(numbers(3 * LANES, size)).to(dtype)
     by_feature = packed(keys)  # as outputs of a projection lie, so do keys of a block
     together = 4 // keys.itemsize
-    by_key = keys.view(-1, together, size).transpose(1, 2).contiguous()
+    # Three blocks of values, the last of them in front of the others.
+    blocks = keys.view(3, -1, together, size).transpose(2, 3)[[1, 2, 0]].contiguous()
+    table = np.array([2, 0, 1])
     width = keys.itemsize
     queries = numbers(num_queries, size, seed=2)
     scores, out = np.zeros((num_queries, 3 * LANES), np.float32), np.ones((num_queries, size), np.float32)
     first, step, stride = by_feature.data_ptr(), width * LANES, 3 * LANES
 
     two = step * size * 2
-    arithmetic.score_two(first, step, two, width, address(queries), num_queries, size, address(scores), stride)
+    attention.score_two(first, step, two, width, address(queries), num_queries, size, address(scores), stride)
     third = address(scores) + 4 * 2 * LANES
-    arithmetic.score_one(first + step * size, step, width, address(queries), num_queries, size, third, stride)
+    attention.score_one(first + step * size, step, width, address(queries), num_queries, size, third, stride)
     scores = scores.reshape(num_queries, 3, LANES)[:, [0, 2, 1]].reshape(num_queries, -1).copy()
-    arithmetic.weigh(address(scores), stride, num_queries, by_key.data_ptr(), width, 3 * LANES, address(out), size)
+    attention.weigh(
+        address(scores),
+        stride,
+        num_queries,
+        blocks.data_ptr(),
+        address(table),
+        3,
+        width * LANES * size,
+        width,
+        LANES,
+        address(out),
+        size,
+    )
 
     exact = keys.double().numpy()
     assert np.abs(scores - queries @ exact.T).max() < 1e-4
