@@ -77,16 +77,23 @@ def _sum_one(pool, table, block_bytes, kv_bytes, step, rows, row_bytes, block_si
 
 
 @compiled
-def weigh(weights, weight_stride, num_rows, pool, table, num_blocks, block_bytes, kv_bytes, block_size, out, size):
+def weigh(
+    weights, weight_stride, num_rows, pool, table, num_blocks, block_bytes, kv_bytes, block_size, out, size, ahead
+):
     """out[row] += Σ weights[row, i] * values[i] of blocks whose numbers stand in the table, int64, one after the other.
 
     Block 0 lies at `pool`, others so many bytes behind, each of values [block_size, size], an even number of them; in
-    bfloat16 two stand in pairs. `size`: a multiple of LANES, which is also the stride of `out`.
+    bfloat16 two stand in pairs. `size`: a multiple of LANES, which is also the stride of `out`. `ahead`: where block 0 lies
+    of as many numbers that will be read next, which are fetched meanwhile; 0: of none.
     """
     step, row_bytes, out_bytes = kv_bytes * size, 4 * weight_stride, 4 * size
+    numbers = integers(table, num_blocks)
     # Values stay near until all rows have weighed them.
     for block in range(0, num_blocks, _NEAR_BLOCKS):
         blocks, at = min(_NEAR_BLOCKS, num_blocks - block), table + 8 * block
+        if ahead != 0:
+            for index in range(block, block + blocks):
+                fetch(ahead + numbers[index] * block_bytes, kv_bytes * size * block_size)
         row = 0
         while row < num_rows:
             count = together(num_rows - row, _MOST_ROWS)
@@ -222,6 +229,15 @@ def attend(model, layer, step, scores, group, first_head, num_heads):
 
     A token's sums are made as if it were alone: over the blocks it sees, in their order. `group`: its address.
     """
+    for head in range(first_head, first_head + num_heads):
+        # Neighbouring heads lie side by side: the next one's keys are on their way before it is their turn.
+        ahead = layer.keys if head + 1 < first_head + num_heads else 0
+        _attend_head(model, layer, step, scores, group, head, ahead)
+
+
+@compiled
+def _attend_head(model, layer, step, scores, group, kv_head, ahead):
+    """One key head's part; `ahead`: the pool of keys of which the next head's are wanted soon, or 0."""
     size, block_size, kv_bytes = model.head_dim, model.block_size, model.kv_bytes
     shared = model.num_heads // model.num_kv_heads
     members = integers(group, GROUP_FIELDS)
@@ -232,19 +248,21 @@ def attend(model, layer, step, scores, group, first_head, num_heads):
     num_blocks = positions[count - 1] // block_size + 1
     base = first_block * block_size
     num_slots = (num_blocks - first_block) * block_size
-    # Of one key head: scores, then queries and what they find.
-    head_bytes = 4 * count * shared * (num_slots + 2 * size)
-    room = scores + 4 * count * shared * num_slots
-    for head in range(num_heads):
-        of_head, kv_head = head * head_bytes, first_head + head
-        _gather(model, step, room + of_head, token, count, kv_head)
-        _score(model, layer, table, first_block, num_slots, kv_head, room + of_head, count * shared, scores + of_head)
-        shares = floats(room + of_head, count * shared)  # where queries stood, which have been read
-        for query in range(count * shared):
-            end = positions[query // shared] + 1
-            start, of_query = max(0, end - layer.window), scores + of_head + 4 * query * num_slots
-            shares[query] = weights_of(of_query, num_slots, start - base, end - base, model.score_scale)
+    num_queries = count * shared
+    # Behind the scores, queries and what they find.
+    queries = scores + 4 * num_queries * num_slots
+    sums = queries + 4 * num_queries * size
+    _gather(model, step, queries, token, count, kv_head)
+    _score(model, layer, table, first_block, num_slots, kv_head, queries, num_queries, scores)
+    shares = floats(queries, num_queries)  # the queries have been read
+    for query in range(num_queries):
+        end = positions[query // shared] + 1
+        start, of_query = max(0, end - layer.window), scores + 4 * query * num_slots
+        shares[query] = weights_of(of_query, num_slots, start - base, end - base, model.score_scale)
     block_bytes = kv_bytes * model.num_kv_heads * size * block_size
+    values = block_of(model, layer.values, 0, kv_head)
+    if ahead != 0:
+        ahead = block_of(model, ahead, 0, kv_head + 1)
     block, first, behind = first_block, 0, 0
     while block < num_blocks:
         # As many blocks together as the same tokens see.
@@ -255,30 +273,24 @@ def attend(model, layer, step, scores, group, first_head, num_heads):
         end = positions[first] // block_size + 1
         if behind < count:
             end = min(end, _first_seen(layer, positions[behind], block_size))
-        weights = scores + 4 * (block * block_size - base + first * shared * num_slots)
-        found, at = room + 4 * (count + first) * shared * size, step.tables + 8 * (row * step.table_width + block)
-        for head in range(num_heads):
-            of_head, values = head * head_bytes, block_of(model, layer.values, 0, first_head + head)
-            weigh(
-                weights + of_head,
-                num_slots,
-                (behind - first) * shared,
-                values,
-                at,
-                end - block,
-                block_bytes,
-                kv_bytes,
-                block_size,
-                found + of_head,
-                size,
-            )
+        weigh(
+            scores + 4 * (block * block_size - base + first * shared * num_slots),
+            num_slots,
+            (behind - first) * shared,
+            values,
+            step.tables + 8 * (row * step.table_width + block),
+            end - block,
+            block_bytes,
+            kv_bytes,
+            block_size,
+            sums + 4 * first * shared * size,
+            size,
+            ahead,
+        )
         block = end
-    for head in range(num_heads):
-        shares = floats(room + head * head_bytes, count * shared)
-        sums = room + head * head_bytes + 4 * count * shared * size
-        for query in range(count * shared):
-            target = (place + query // shared) * model.num_heads + (first_head + head) * shared + query % shared
-            scale(sums + 4 * query * size, shares[query], step.attended + 4 * target * size, size)
+    for query in range(num_queries):
+        target = (place + query // shared) * model.num_heads + kv_head * shared + query % shared
+        scale(sums + 4 * query * size, shares[query], step.attended + 4 * target * size, size)
 
 
 @compiled

@@ -294,7 +294,7 @@ class CompiledModel:
     def _reserve(self, num_positions: int, block_size: int) -> None:
         """Have room for each thread's own numbers."""
         config, num_threads = self.config, self.team.max_threads
-        num_queries = MOST_TOGETHER * config.num_heads
+        num_queries = MOST_TOGETHER * config.num_heads // config.num_kv_heads
         # Scores, then queries and what they found.
         num_attended = num_queries * (num_positions + 2 * block_size + 2 * config.head_dim)
         size = max(2 * _TOGETHER * CHUNK, num_attended)

@@ -152,6 +152,7 @@ def test_scores_and_weighted_sums_are_made_by_vectors_of_keys(num_queries: int, 
         LANES,
         address(out),
         size,
+        blocks.data_ptr(),
     )
 
     exact = keys.double().numpy()
