@@ -83,8 +83,8 @@ def weigh(
     """out[row] += Σ weights[row, i] * values[i] of blocks whose numbers stand in the table, int64, one after the other.
 
     Block 0 lies at `pool`, others so many bytes behind, each of values [block_size, size], an even number of them; in
-    bfloat16 two stand in pairs. `size`: a multiple of LANES, which is also the stride of `out`. `ahead`: where block 0 lies
-    of as many numbers that will be read next, which are fetched meanwhile; 0: of none.
+    bfloat16 two stand in pairs. `size`: a multiple of LANES, which is also the stride of `out`. `ahead`: where block 0
+    lies of as many numbers that will be read next, which are fetched meanwhile; 0: of none.
     """
     step, row_bytes, out_bytes = kv_bytes * size, 4 * weight_stride, 4 * size
     numbers = integers(table, num_blocks)
