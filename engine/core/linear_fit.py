@@ -36,6 +36,17 @@ class LinearFit:
                 self._gram[row * self._num_terms + column] += left * right
         self.weight += 1.0
 
+    def plus(self, other: LinearFit, terms: Sequence[int]) -> LinearFit:
+        """A fit to what both have measured; `terms`: which of these terms the other's are."""
+        found = LinearFit(self._num_terms)
+        found._gram, found._moments = self._gram.copy(), self._moments.copy()
+        for row, term in enumerate(terms):
+            found._moments[term] += other._moments[row]
+            for column, beside in enumerate(terms):
+                found._gram[term * self._num_terms + beside] += other._gram[row * other._num_terms + column]
+        found.weight = self.weight + other.weight
+        return found
+
     def predict(self, features: Sequence[float]) -> float:
         """The target by the last terms."""
         return sum(term * feature for term, feature in zip(self.terms, features, strict=True))

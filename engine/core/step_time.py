@@ -10,6 +10,8 @@ from engine.messages import StepTimeTerms
 _NUM_TERMS = 6
 _DECODE_TERMS = (0, 1, 3)
 """Those that a step without prompts can have."""
+_SURPRISE = 1.5
+"""A step with prompts that takes so many times as long as was predicted is learnt from at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +34,9 @@ class StepTimeModel:
     """seconds = base + a·decode rows + b·prefill tokens + c·context tokens + d·pairs + e·chunks, no term negative.
 
     Errors count in proportion to the step, so that short steps are known as well as long ones. Old steps fade by
-    `decay` per step; a step that took far longer than predicted (a hiccup of the machine) counts as `outlier_ratio`
-    times the prediction at most.
+    `decay` per step, those with prompts by twice as much, but only when another one comes: after minutes without any it
+    is still known what a chunk costs. A step that took far longer than predicted (a hiccup of the machine) counts as
+    `outlier_ratio` times the prediction at most.
 
     Steps that only decode are predicted from their like, as long as enough of these are fresh: chunks are measured
     against them, and one line through all steps is off by a tenth there.
@@ -46,8 +49,9 @@ class StepTimeModel:
         self._min_steps = min_steps
         self._outlier_ratio = outlier_ratio
         self._refit_every = refit_every
-        self._fit = LinearFit(_NUM_TERMS)
+        self._prompt_steps = LinearFit(_NUM_TERMS)
         self._decode_fit = LinearFit(len(_DECODE_TERMS))
+        self._fit = LinearFit(_NUM_TERMS)
         self._knows_decode = False
         self._num_steps = 0
 
@@ -64,13 +68,17 @@ class StepTimeModel:
         unit_s = max(predicted, 0.25 * seconds, _TINY_S)
         features = [feature / unit_s for feature in _features(shape)]
         target = seconds / unit_s
-        for fit in (self._fit, self._decode_fit):
-            fit.fade(self._decay)
-        self._fit.observe(features, target)
-        if not shape.num_prefill_tokens:
+        self._decode_fit.fade(self._decay)
+        is_surprise = False
+        if shape.num_prefill_tokens:
+            self._prompt_steps.fade(self._decay**2)
+            self._prompt_steps.observe(features, target)
+            # The next chunk would be as much too large.
+            is_surprise = self.is_fitted and seconds > _SURPRISE * predicted
+        else:
             self._decode_fit.observe([features[term] for term in _DECODE_TERMS], target)
         self._num_steps += 1
-        if self._num_steps == self._min_steps or self._num_steps % self._refit_every == 0:
+        if is_surprise or self._num_steps == self._min_steps or self._num_steps % self._refit_every == 0:
             self._solve()
 
     def fit(self) -> None:
@@ -111,6 +119,7 @@ class StepTimeModel:
         return max(0, int((target_s - without) / per_token))
 
     def _solve(self) -> None:
+        self._fit = self._prompt_steps.plus(self._decode_fit, _DECODE_TERMS)
         self._fit.solve()
         self._knows_decode = self._decode_fit.weight >= self._min_steps
         if self._knows_decode:

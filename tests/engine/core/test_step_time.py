@@ -74,6 +74,39 @@ def test_steps_that_only_decode_are_predicted_from_the_others_once_there_were_no
     assert model.predict(SHAPES[0]) > 2.0 * true_seconds(SHAPES[0])
 
 
+def decode_only(model: StepTimeModel, rng: Random, *, slowdown: float = 1.0) -> None:
+    """Thousands of steps of eight rows."""
+    for step in range(5_000):
+        shape = StepShape(8, 0, 2_000 + step)
+        model.observe(shape, true_seconds(shape, slowdown) * rng.uniform(0.95, 1.05))
+
+
+def test_what_chunks_cost_is_not_forgotten_while_none_come() -> None:
+    model, rng = StepTimeModel(), Random(5)
+    feed(model, rng)
+    decode_only(model, rng)
+
+    plain_s = model.predict(StepShape(8, 0, 7_000))
+    assert model.largest_chunk(1.4 * plain_s, 8, 7_000) == pytest.approx(0.4 * plain_s / 5e-5, rel=0.3)
+
+
+def test_chunks_that_take_far_longer_than_predicted_are_made_smaller_at_once() -> None:
+    model, rng = StepTimeModel(), Random(6)
+    feed(model, rng)
+    decode_only(model, rng)  # on a machine that has become three times as slow since it last saw a chunk
+    decode_only(model, rng, slowdown=3.0)
+
+    chunks, slowed = [], []
+    for _ in range(6):
+        plain_s = model.predict(StepShape(8, 0, 7_000))
+        found = model.largest_chunk(1.4 * plain_s, 8, 7_000)
+        chunks.append(512 if found is None else min(512, found))
+        shape = StepShape(8, chunks[-1], 7_000 + chunks[-1], num_chunks=1)
+        slowed.append(true_seconds(shape, 3.0) / plain_s)
+        model.observe(shape, true_seconds(shape, 3.0))
+    assert max(slowed[2:]) < 1.8
+
+
 def test_nothing_is_predicted_before_enough_steps() -> None:
     model = StepTimeModel(min_steps=8)
     model.observe(SHAPES[0], 1.0)
