@@ -72,6 +72,12 @@ class Rounding:
         )
 
 
+@pytest.fixture(autouse=True)
+def time_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However busy the machine is, no round is left out for what those before it took."""
+    monkeypatch.setattr("engine.speculation.follow_up._MOST_SECONDS", 60.0)
+
+
 @pytest.fixture
 def closing() -> Iterator[list[TinyCore]]:
     """Cores whose threads are sent home in the end."""
