@@ -22,8 +22,8 @@ _SHORT_S = 10.0
 """Below so much time the burst is smaller; the JSON line says how large it was."""
 _MISS_PROMPT_TOKENS, _MISS_OUTPUT_TOKENS = 256, 8
 _MISS_SHARE = 0.6
-_MISS_STARTS = 4
-"""Two processes that do the same differ by some hundredths for as long as they live: as their memory happens to lie."""
+_MISS_STARTS = 3
+"""Two engines that do the same may differ by some hundredths for as long as they live."""
 
 
 async def measure_prefix(setting: Setting) -> Finding:
