@@ -53,24 +53,19 @@ def value_at(block, place, size, kv_bytes):
 
 
 @compiled
-def _sum_four(pool, table, block_bytes, kv_bytes, step, rows, row_bytes, block_size, out, out_bytes, count, num_blocks):
-    if kv_bytes == 4:
+def _add_weighed(
+    width, pool, table, block_bytes, kv_bytes, step, rows, row_bytes, block_size, out, out_bytes, count, num_blocks
+):
+    """The tile for so many vectors of values of this kind."""
+    if width == 4 and kv_bytes == 4:
         sum_4(pool, table, block_bytes, step, rows, row_bytes, block_size, out, out_bytes, count, num_blocks)
-    else:
+    elif width == 4:
         half_sum_4(pool, table, block_bytes, step, rows, row_bytes, block_size, out, out_bytes, count, num_blocks)
-
-
-@compiled
-def _sum_two(pool, table, block_bytes, kv_bytes, step, rows, row_bytes, block_size, out, out_bytes, count, num_blocks):
-    if kv_bytes == 4:
+    elif width == 2 and kv_bytes == 4:
         sum_2(pool, table, block_bytes, step, rows, row_bytes, block_size, out, out_bytes, count, num_blocks)
-    else:
+    elif width == 2:
         half_sum_2(pool, table, block_bytes, step, rows, row_bytes, block_size, out, out_bytes, count, num_blocks)
-
-
-@compiled
-def _sum_one(pool, table, block_bytes, kv_bytes, step, rows, row_bytes, block_size, out, out_bytes, count, num_blocks):
-    if kv_bytes == 4:
+    elif kv_bytes == 4:
         sum_1(pool, table, block_bytes, step, rows, row_bytes, block_size, out, out_bytes, count, num_blocks)
     else:
         half_sum_1(pool, table, block_bytes, step, rows, row_bytes, block_size, out, out_bytes, count, num_blocks)
@@ -101,54 +96,24 @@ def weigh(
             column = 0
             while column < size:
                 part, into = pool + 4 * column, found + 4 * column
-                if count <= _WIDE_ROWS and size - column >= 4 * LANES:
-                    _sum_four(
-                        part,
-                        at,
-                        block_bytes,
-                        kv_bytes,
-                        step,
-                        rows,
-                        row_bytes,
-                        block_size,
-                        into,
-                        out_bytes,
-                        count,
-                        blocks,
-                    )
-                    column += 4 * LANES
-                elif size - column >= 2 * LANES:
-                    _sum_two(
-                        part,
-                        at,
-                        block_bytes,
-                        kv_bytes,
-                        step,
-                        rows,
-                        row_bytes,
-                        block_size,
-                        into,
-                        out_bytes,
-                        count,
-                        blocks,
-                    )
-                    column += 2 * LANES
-                else:
-                    _sum_one(
-                        part,
-                        at,
-                        block_bytes,
-                        kv_bytes,
-                        step,
-                        rows,
-                        row_bytes,
-                        block_size,
-                        into,
-                        out_bytes,
-                        count,
-                        blocks,
-                    )
-                    column += LANES
+                left = size - column
+                width = 4 if count <= _WIDE_ROWS and left >= 4 * LANES else 2 if left >= 2 * LANES else 1
+                _add_weighed(
+                    width,
+                    part,
+                    at,
+                    block_bytes,
+                    kv_bytes,
+                    step,
+                    rows,
+                    row_bytes,
+                    block_size,
+                    into,
+                    out_bytes,
+                    count,
+                    blocks,
+                )
+                column += width * LANES
             row += count
 
 
