@@ -110,6 +110,10 @@ def look_along(model, step, normed, tickets, thread):
         if thread == 0:
             integers(step.said, 1)[0] = -1
         return
+    if step.asks_heads == 0:
+        if thread == 0:
+            integers(step.said, 1)[0] = 0
+        return
     own = step.looking_normed + 4 * thread * max(2, num_heads) * num_rows * size
     scratch = step.scratch + 4 * thread * step.scratch_size
     _look(model, step, step.looking, num_rows, step.ahead_logits, own, scratch, tickets)

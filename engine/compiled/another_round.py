@@ -101,6 +101,9 @@ def _choose_drafts(model, step, rounds):
     said = carray(pointer_to_integers(step.said), (2, num_rows, num_heads))
     if said[0, 0, 0] < 0:
         return False
+    if rounds.guesses == 0:
+        integers(rounds.counts, num_rows)[:] = 0
+        return num_rows <= rounds.most_tokens
     rows, numbers = _table(rounds.rows, num_rows, 7), _numbers(rounds.numbers, num_rows, 3)
     limits, head_kinds = _table(rounds.limits, num_rows, 4), np.empty((num_rows, num_heads), np.int64)
     for row in range(num_rows):

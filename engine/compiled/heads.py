@@ -62,6 +62,7 @@ class CompiledHeads:
         self._glanced_logits = torch.empty(_MOST_GLANCED * self.num_heads, model.config.vocab_size)
         self._glance_normed = torch.empty(0)
         self._num_glanced = 0
+        self._asks_heads = True
         self._taken = np.zeros(_MOST_GLANCED, dtype=np.int64)
         self.rounds = Rounds(
             model.rounds, model.decoder, max_rows=_MOST_GLANCED, max_tokens=MAX_TOKENS, states=self._looking
@@ -98,11 +99,13 @@ class CompiledHeads:
         model.team.run()
         return logits
 
-    def glance(self, num_rows: int, stop_token_ids: Sequence[int]) -> bool:
+    def glance(self, num_rows: int, stop_token_ids: Sequence[int], *, asks_heads: bool = True) -> bool:
         """Look ahead in the same go as the next step, if it is of so many rows and they choose their likeliest tokens,
-        unless all of these end their answers; whether that is possible. 0 rows: of no step."""
+        unless all of these end their answers; whether that is possible. 0 rows: of no step. Without heads, these
+        tokens are chosen there and nothing is said behind them."""
         is_possible = 0 < num_rows <= min(_MOST_GLANCED, self._max_tokens)
         self._num_glanced = num_rows if is_possible else 0
+        self._asks_heads = asks_heads
         self._said[0] = -1
         if is_possible and stop_token_ids != self._stop_token_ids:
             self._stop_token_ids = tuple(stop_token_ids)
@@ -112,29 +115,31 @@ class CompiledHeads:
             step["num_stops"] = self._stops.size
         return is_possible
 
-    def open(self, token_ids: torch.Tensor, query_starts: Sequence[int], sampled: Sequence[int]) -> tuple[int, int]:
-        """Say in the step's record what is looked at: behind how many rows, 0: none, and how long the longest of their
-        texts gets in the rounds that follow, 0: there are none."""
+    def open(
+        self, token_ids: torch.Tensor, query_starts: Sequence[int], sampled: Sequence[int]
+    ) -> tuple[int, bool, int]:
+        """Say in the step's record what is looked at: behind how many rows, 0: none, whether heads are asked, and how
+        long the longest of their texts gets in the rounds that follow, 0: there are none."""
         if not self._num_glanced:
-            return 0, 0
+            return 0, False, 0
         starts = [bisect_left(sampled, start) for start in query_starts]
         # Some rows sample nothing.
         rows = [row for row, (start, end) in enumerate(pairwise(starts)) if start < end]
         num_rows, model, step = len(rows), self._model, self._model.step
         if num_rows != self._num_glanced:
-            return 0, 0
+            return 0, False, 0
         if self._glance_normed.shape[0] < model.team.max_threads:
             size = _MOST_GLANCED * max(2, self.num_heads) * model.config.hidden_size
             self._glance_normed = torch.empty(model.team.max_threads, size)
             step["looking_normed"] = self._glance_normed.data_ptr()
         self._starts[: num_rows + 1] = [*(starts[row] for row in rows), starts[-1]]
         step["token_ids"] = token_ids.data_ptr()
-        return num_rows, self.rounds.open(rows, model.max_tokens)
+        return num_rows, self._asks_heads, self.rounds.open(rows, model.max_tokens)
 
     def seen(self) -> Seen | None:
         """What was seen in the same go as the last step, once; None where nothing was."""
         num_rows, self._num_glanced = self._num_glanced, 0
-        if not num_rows or self._said[0] < 0:
+        if not num_rows or self._said[0] < 0 or not self._asks_heads:
             return None
         said: npt.NDArray[Any] = self._said[: 2 * num_rows * self.num_heads].reshape(2, num_rows, self.num_heads).copy()
         self._said[0] = -1

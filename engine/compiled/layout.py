@@ -107,6 +107,7 @@ STEP = np.dtype(
         ("hidden", np.int64),
         ("logits", np.int64),
         ("num_looking", np.int64),
+        ("asks_heads", np.int64),
         ("row_starts", np.int64),
         ("token_ids", np.int64),
         ("embedding", np.int64),
@@ -153,8 +154,9 @@ Where `num_looking` is not 0, LAYERS_WORK asks the heads in the same go, behind 
 row's drafts among them, begin at `row_starts` of all that are sampled. `taken` becomes the number of each row's right
 drafts, -1 of one whose logits are no numbers, and nothing is said of rows behind it; `chosen` the likeliest token
 behind them, and `said` [2, rows, heads] the tokens and kinds that heads see behind that; -1 where nobody is asked, for
-all that is chosen is among the `stops` or one is no number. `looking` [rows, hidden], `looking_normed` with a part for
-each thread, `embedded` and `ahead_logits` are room for it.
+all that is chosen is among the `stops` or one is no number. Without `asks_heads` tokens are chosen and nothing is said
+behind them: the first of `said` becomes 0 then. `looking` [rows, hidden], `looking_normed` with a part for each thread,
+`embedded` and `ahead_logits` are room for it.
 
 PROMPTS_WORK, all layers of a step's prompts, whose tokens stand as before: `panels` are up to 64 neighbouring tokens of
 one row: first token, number, row, how many lanes are computed. Residual, queries with keys and values, and rotations
@@ -182,6 +184,7 @@ ROUNDS = np.dtype(
         ("ends", np.int64),
         ("most_drafts", np.int64),
         ("most_tokens", np.int64),
+        ("guesses", np.int64),
         ("turns", np.int64),
         ("limits", np.int64),
         ("costs", np.int64),
@@ -214,15 +217,15 @@ ROUNDS = np.dtype(
 """Of rounds that follow a step in the same go, each verifying what heads and lookup say behind the one before.
 
 `num_left`: rounds that are still to be taken over, the step itself being the first; 0: there are no further ones. None
-is begun when `longest_ns` have passed since the step itself was over. Of each row: `rows` [rows, 7] as
-`engine.compiled.lookup.look_ahead` reads them, `numbers` [rows, 3], and `limits` [rows, 4]: which one of the step's
-rows it is, how long its text may get, how long it is expected to get, and drafts that were verified behind the step
-itself. `stops` are the tokens that end each row's text, row after row. `costs` float64 [4] as
-`engine.compiled.lookup.choose` reads them. `texts` [rows, capacity] become the texts with all that was said.
-`found_tokens`, `found_kinds` [rows, most_drafts], `ends` [rows, 2] and `counts` [rows] hold the guesses of the round
-under way. `log` [rounds, 2]: nanoseconds, and drafts that were verified. What stands behind `turns`, the rotations of
-every position, serves all rounds: memory and kinds as lookup knows them, what heads say first (`head_kind`) and how far
-kinds are from those of answers that are nearly over, and room for a round's tokens.
+is begun when `longest_ns` have passed since the step itself was over. Without `guesses` each says one token of each
+row. Of each row: `rows` [rows, 7] as `engine.compiled.lookup.look_ahead` reads them, `numbers` [rows, 3], and `limits`
+[rows, 4]: which one of the step's rows it is, how long its text may get, how long it is expected to get, and drafts
+that were verified behind the step itself. `stops` are the tokens that end each row's text, row after row. `costs`
+float64 [4] as `engine.compiled.lookup.choose` reads them. `texts` [rows, capacity] become the texts with all that was
+said. `found_tokens`, `found_kinds` [rows, most_drafts], `ends` [rows, 2] and `counts` [rows] hold the guesses of the
+round under way. `log` [rounds, 2]: nanoseconds, and drafts that were verified. What stands behind `turns`, the
+rotations of every position, serves all rounds: memory and kinds as lookup knows them, what heads say first
+(`head_kind`) and how far kinds are from those of answers that are nearly over, and room for a round's tokens.
 """
 
 GENERATION, NUM_INSIDE, NUM_AWAKE, IS_CLOSED = 0, LINE, 2 * LINE, 3 * LINE

@@ -44,7 +44,7 @@ _TOGETHER = 128
 """Tokens that are computed together: more of them find no room beside the weights in a core's own cache."""
 _FEW = 16
 """Tokens; a row with more of them is a prompt, for which the matrix unit's panels are faster from there on."""
-_NUM_LAYERS_FIELDS = (STEP.names or ()).index("num_looking") + 1
+_NUM_LAYERS_FIELDS = (STEP.names or ()).index("asks_heads") + 1
 
 
 class NotCompilable(ValueError):
@@ -54,9 +54,11 @@ class NotCompilable(ValueError):
 class Glance(Protocol):
     """Looks ahead in the same go as a step."""
 
-    def open(self, token_ids: torch.Tensor, query_starts: Sequence[int], sampled: Sequence[int]) -> tuple[int, int]:
-        """Say in the step's record what is looked at: behind how many rows, 0: none, and how long the longest of their
-        texts gets in the rounds that follow, 0: there are none."""
+    def open(
+        self, token_ids: torch.Tensor, query_starts: Sequence[int], sampled: Sequence[int]
+    ) -> tuple[int, bool, int]:
+        """Say in the step's record what is looked at: behind how many rows, 0: none, whether heads are asked, and how
+        long the longest of their texts gets in the rounds that follow, 0: there are none."""
         ...
 
 
@@ -199,14 +201,15 @@ class CompiledModel:
         rotations = self.decoder.rotary.at(context.positions, num_positions)
         groups = self._groups.of(context)
         sampled_groups = groups
-        sampled, num_sampled, num_looking, num_reached = self._every, num_tokens, 0, 0
+        sampled, num_sampled, num_looking, asks_heads, num_reached = self._every, num_tokens, 0, False, 0
         if context.sampled is not None:
             sampled, num_sampled = self._sampled, len(context.sampled)
             sampled[:num_sampled] = context.sampled
             if num_sampled < num_tokens:
                 sampled_groups = self._groups.of_sampled(context)
             if logits is not None and self.glance is not None:
-                num_looking, num_reached = self.glance.open(token_ids, context.query_starts, context.sampled)
+                looked_at = self.glance.open(token_ids, context.query_starts, context.sampled)
+                num_looking, asks_heads, num_reached = looked_at
         self._reserve(max(num_positions, num_reached), context.block_size)
         self._fields[:_NUM_LAYERS_FIELDS] = (
             LAYERS_WORK,
@@ -235,6 +238,7 @@ class CompiledModel:
             hidden.data_ptr(),
             logits.data_ptr() if logits is not None and num_sampled else 0,
             num_looking,
+            asks_heads,
         )
         self.team.run()
 

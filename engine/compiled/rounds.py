@@ -139,6 +139,7 @@ class Rounds:
             *found,
             tokens.shape[1],
             min(max_tokens, self._max_tokens),
+            order.guesses,
             turns.data_ptr(),
         )
         self._is_open = True

@@ -25,7 +25,10 @@ def add_drafts(drafter: Drafter, plan: Plan, blocks: BlockManager, *, is_more_to
         return
     if not rows or plan.budget <= 0:
         return
-    if not drafter.wants([row.seq for row in rows]):
+    seqs = [row.seq for row in rows]
+    if not drafter.wants(seqs):
+        if not is_more_to_come and drafter.goes_on(seqs):
+            drafter.follow([_request(row, drafter, blocks) for row in rows])
         return
     requests = [_request(row, drafter, blocks) for row in rows]
     for row, draft_token_ids in zip(rows, drafter.draft(requests, plan.budget), strict=True):

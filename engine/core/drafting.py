@@ -35,6 +35,11 @@ class Drafter(Protocol):
         """Whether it would think about a pure decode step of these rows; asked once before each."""
         ...
 
+    def goes_on(self, seqs: SequenceOf[Sequence]) -> bool:
+        """Whether steps may follow a pure decode step of these rows in the same go, though it does not think about
+        them; asked where it does not want to."""
+        ...
+
     def foresee(self, seqs: SequenceOf[Sequence]) -> bool:
         """A step with prompts in it will choose the next tokens of these sequences; told in place of `wants`. Whether
         more steps of these may follow in the same go, if there are blocks for it."""

@@ -56,6 +56,8 @@ class RoundsOrder(NamedTuple):
     """The step itself is the first of them."""
     max_seconds: float
     """No round is begun when so long has passed since the step itself was over."""
+    guesses: bool = True
+    """Whether anything is guessed; else each round says one token of each row."""
 
 
 class Round(NamedTuple):

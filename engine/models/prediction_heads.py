@@ -52,9 +52,9 @@ class Seen(NamedTuple):
 class Glances(Protocol):
     """Heads that can look ahead in the same go as a step of rows that choose their likeliest tokens."""
 
-    def glance(self, num_rows: int, stop_token_ids: Sequence[int]) -> bool:
+    def glance(self, num_rows: int, stop_token_ids: Sequence[int], *, asks_heads: bool = True) -> bool:
         """Do so in the next step if it has so many rows, unless all of them choose one of these tokens; whether that
-        is possible. 0 rows: in no step."""
+        is possible. 0 rows: in no step. Without heads, the step chooses these tokens itself and nothing is seen."""
         ...
 
     def seen(self) -> Seen | None:

@@ -92,22 +92,23 @@ class Outlook:
                 return False
         return True
 
-    def glance(self, seqs: SequenceOf[Sequence]) -> bool:
-        """Look ahead in the same go as the next step, which is one of these rows; whether that is possible."""
+    def glance(self, seqs: SequenceOf[Sequence], *, asks_heads: bool = True) -> bool:
+        """Look ahead in the same go as the next step, which is one of these rows; whether that is possible. Without
+        heads, that step chooses its tokens itself, so that rounds may follow it."""
         if self._glances is None:
             return False
         stops = seqs[0].params.stop_token_ids
         for seq in seqs:
             if seq.grammar is not None or not is_greedy(seq.params) or seq.params.stop_token_ids != stops:
                 return False
-        return self._glances.glance(len(seqs), stops)
+        return self._glances.glance(len(seqs), stops, asks_heads=asks_heads)
 
     def _look(self) -> None:
         """A step has just ended."""
         self._found = None
+        seen = None if self._glances is None else self._glances.seen()
         if self.is_asleep:
             return
-        seen = None if self._glances is None else self._glances.seen()
         chosen = self._states.chosen()
         if self.on_chosen is not None:
             self.on_chosen(chosen)

@@ -49,6 +49,8 @@ class FollowUp:
         """Of the step under way, whose answers begin and may go on in it."""
         self.is_ordered = False
         """Whether any may follow the step under way."""
+        self._guesses = True
+        """Whether anything is guessed in them."""
         rounds.begin(
             GuessTables(
                 memory=lookup.memory,
@@ -82,14 +84,25 @@ class FollowUp:
         found = self._no_guesses.of([request.seq for request in requests], least_chance)
         self.order(found, requests, expected, costs)
 
+    def order_plain(self, requests: SequenceOf[DraftRequest], costs: Costs) -> None:
+        """Have rounds follow a step of these rows in which nothing is guessed."""
+        found = self._no_guesses.of([request.seq for request in requests], 1.0)
+        self.order(found, requests, [0.0] * len(requests), costs, guesses=False)
+
     def order(
-        self, found: Found, requests: SequenceOf[DraftRequest], expected: SequenceOf[float], costs: Costs
+        self,
+        found: Found,
+        requests: SequenceOf[DraftRequest],
+        expected: SequenceOf[float],
+        costs: Costs,
+        *,
+        guesses: bool = True,
     ) -> None:
         """Have rounds follow a step of these rows, of which so many tokens are expected yet."""
         if len(requests) > self._rounds.max_rows or costs[0] > _MOST_SECONDS:
             return
         lengths = [request.seq.num_tokens for request in requests]
-        self.is_ordered = True
+        self.is_ordered, self._guesses = True, guesses
         plain_s, drafting_s, each_s = costs
         self._rounds.order(
             RoundsOrder(
@@ -101,6 +114,7 @@ class FollowUp:
                 costs=(self._shares.get(len(requests), _MOST_SHARE) * plain_s, drafting_s, each_s, _LEAST_GAIN),
                 max_rounds=_MOST_ROUNDS,
                 max_seconds=_MOST_SECONDS,
+                guesses=guesses,
             )
         )
 
@@ -112,7 +126,8 @@ class FollowUp:
         begun, self._begun = self._begun, []
         plain_s, drafting_s, each_s = costs
         num_rows = len(said)
-        for one in rounds[1:]:
+        # What nobody looks ahead of takes less time yet.
+        for one in rounds[1:] if self._guesses else ():
             beside_s = drafting_s + each_s * one.num_drafts if one.num_drafts else 0.0
             share = (one.seconds - beside_s) / plain_s
             share = min(max(share, _LEAST_SHARE), _MOST_SHARE)

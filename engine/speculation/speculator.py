@@ -32,6 +32,8 @@ _LEAST_CHANCE = 0.1
 """Guesses end where all of them together are right more rarely."""
 _LENGTH_MARGIN = 1.5
 """How many times the tokens expected yet a row may be drafted, for lengths vary."""
+_MEASURED_EVERY = 8
+"""Steps that rounds without guesses could follow, of which one in so many is followed by none."""
 _MOST_PUT_OFF = 32
 """Answers to be remembered when there is time; the oldest are not."""
 
@@ -100,6 +102,10 @@ class Speculator:
         # The rows of a step in which no answer is open to drafts, as most likely of the next one.
         self._closed: list[Sequence] = []
         self._num_closed = 0
+        self._is_plain = False
+        """Whether nothing is guessed in the rounds that follow the step under way."""
+        self._num_followed = 0
+        """Steps that rounds without guesses may have followed."""
         self._following_s = 0.0
         """What ordering rounds behind the step's prompts took."""
         self._books_s = 0.0
@@ -123,6 +129,20 @@ class Speculator:
             self._step = ThoughtStep(prospect, prospect.thinking_s)
         return prospect is not None
 
+    def goes_on(self, seqs: SequenceOf[Sequence]) -> bool:
+        """Whether rounds without guesses may follow a step in which no answer is open to drafts; now and then none do,
+        so that it is known what such a step takes."""
+        rounds, outlook = self._follow_up, self._outlook
+        if rounds is None or outlook is None or not self._closed:
+            return False
+        self._num_followed += 1
+        if self._num_followed >= _MEASURED_EVERY:
+            self._num_followed = 0
+            self._books.demand_plain()
+            return False
+        self._is_plain = True
+        return rounds.suits(len(seqs), self._costs.plain_s(len(seqs))) and outlook.glance(seqs, asks_heads=False)
+
     def foresee(self, seqs: SequenceOf[Sequence]) -> bool:
         """Have heads look ahead within a step that holds prompts, where rounds behind it or the next step will mostly
         ask them; whether rounds may follow."""
@@ -135,11 +155,11 @@ class Speculator:
         if rounds is not None and rounds.suits(len(seqs), self._costs.plain_s(len(seqs))):
             self._prospects.looks.step_ended()
             begun = [seq for seq in seqs if not seq.num_output_tokens]
-            if not rounds.allows_behind_prompts(begun):
+            self._is_plain = not rounds.allows_behind_prompts(begun)
+            if self._is_plain:
                 for seq in begun:
                     self._prospects.trials.shut(seq)
-                return False
-            if outlook.glance(seqs):
+            if outlook.glance(seqs, asks_heads=not self._is_plain):
                 self._following_s = self._clock() - started_at
                 return True
         if self._prospects.is_look_promising(seqs) and outlook.glance(seqs):
@@ -151,6 +171,9 @@ class Speculator:
         assert self._follow_up is not None, "nobody said that they may"
         started_at = self._clock()
         costs = self._lookup_costs(len(requests))
+        if self._is_plain:
+            self._follow_up.order_plain(requests, costs)
+            return
         expected = [self._prospects.num_expected(request.seq) for request in requests]
         self._follow_up.order_behind_prompts(requests, expected, costs, _least_chance(costs, len(requests)))
         self._following_s += self._clock() - started_at
@@ -184,7 +207,7 @@ class Speculator:
     def observe(self, batch: ScheduledBatch, results: SequenceOf[RowResult], seconds: float) -> None:
         """Learn from a step that took `seconds`, drafting included; next to nothing where nothing was thought."""
         is_unseen = self._is_asked and self._step is None and bool(self._closed)
-        if is_unseen and self._books.skip(seconds):
+        if is_unseen and (self._pass_by(batch, results, seconds) or self._books.skip(seconds)):
             self._is_asked = False
             return
         if self._put_off and self._prospects.thinking.left_s >= 0.0:
@@ -279,6 +302,14 @@ class Speculator:
             return step.walked.drafts()
         step.found = self._lookup.choose(places, least_chance, costs, MIN_GAIN, ahead)
         return step.found.drafts()
+
+    def _pass_by(self, batch: ScheduledBatch, results: SequenceOf[RowResult], seconds: float) -> bool:
+        """Whether rounds followed a step that nobody thought about; all there is to learn is that time passed."""
+        num_further = max(0, len(self._rounds_behind(batch, results)) - 1)
+        if num_further:
+            self._num_closed = max(0, self._num_closed - num_further)
+            self._books.pass_by(seconds)
+        return num_further > 0
 
     def _rounds_behind(self, batch: ScheduledBatch, results: SequenceOf[RowResult]) -> list[Round]:
         """The last step and the rounds that followed it; none where it was not followed."""

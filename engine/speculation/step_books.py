@@ -66,6 +66,14 @@ class StepBooks:
         self._unseen_s += seconds
         return True
 
+    def pass_by(self, seconds: float) -> None:
+        """So long took what is not entered."""
+        self._unseen_s += seconds
+
+    def demand_plain(self) -> None:
+        """Enter the next step even if nobody thinks about it."""
+        self._num_unmeasured = _MEASURED_EVERY
+
     def enter_plain(self, num_rows: int, seconds: float) -> None:
         """A step that nothing was thought about; while all are such, the cost of some is entered."""
         self._prospects.thinking.earn(seconds + self._unseen_s)

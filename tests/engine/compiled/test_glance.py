@@ -105,6 +105,22 @@ def test_what_is_seen_stands_behind_each_rows_right_drafts(
     glancer.model.close()
 
 
+def test_where_heads_are_not_asked_the_step_chooses_and_nothing_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    glancer = Glancer(tmp_path, monkeypatch, num_threads=2, num_heads=3)
+    expected, _ = glancer.step([[], [], []])
+    assert glancer.heads.glance(3, (), asks_heads=False)
+    found, _ = glancer.step([[], [], []])
+    assert found == expected
+    assert glancer.heads._chosen[:3].tolist() == [tokens[0] for tokens in found]
+    assert glancer.heads.seen() is None
+    assert glancer.heads.glance(3, ())
+    glancer.step([[], [], []])
+    assert glancer.heads.seen() is not None
+    glancer.model.close()
+
+
 def test_nothing_is_seen_where_all_answers_end_or_other_rows_came(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

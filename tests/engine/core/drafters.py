@@ -34,6 +34,10 @@ class RandomDrafter:
         """Always."""
         return True
 
+    def goes_on(self, seqs: SequenceOf[Sequence]) -> bool:
+        """Never asked: it wants every step."""
+        raise AssertionError("asked about a step that it wanted")
+
     def foresee(self, seqs: SequenceOf[Sequence]) -> bool:
         """Remember who was told of; rounds may follow where blocks are of use for them."""
         self.foreseen.append([seq.seq_id for seq in seqs])

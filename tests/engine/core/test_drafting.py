@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence as SequenceOf
 
 import pytest
 
 from engine.core.batch import RowResult
+from engine.core.sequence import Sequence
 from engine.core.verification import accept
 from engine.messages import TokenLogprobs
 from tests.engine.core.drafters import RandomDrafter
@@ -124,6 +126,41 @@ def test_no_rounds_follow_a_prompt_while_others_wait_for_theirs() -> None:
     assert drafter.followed == []
     core.run()
     assert [seq_id for of_step in drafter.followed for seq_id, _ in of_step] == [1, 2]
+
+
+class Unwilling(Following):
+    """Who thinks about no step, and lets others follow it."""
+
+    def wants(self, seqs: SequenceOf[Sequence]) -> bool:
+        return False
+
+    def goes_on(self, seqs: SequenceOf[Sequence]) -> bool:
+        return True
+
+    def foresee(self, seqs: SequenceOf[Sequence]) -> bool:
+        return False
+
+
+def test_rounds_may_follow_decode_steps_that_nobody_thinks_about() -> None:
+    drafter = Unwilling(num_reached=12)
+    core = FakeCore(drafter=drafter)
+    core.add(make_add(1, [5, 6, 7], 50))
+    core.step()
+    assert drafter.followed == []
+    core.step()
+    assert drafter.followed == [[(1, 4 + 12 + 1)]]
+
+
+def test_no_rounds_follow_a_decode_step_while_a_prompt_waits() -> None:
+    drafter = Unwilling(num_reached=12)
+    core = FakeCore(max_num_rows=1, drafter=drafter)
+    core.add(make_add(1, [5, 6, 7], 4))
+    core.step()
+    core.add(make_add(2, [8, 9], 4))
+    core.step()
+    assert drafter.followed == []
+    core.run()
+    assert {seq_id for of_step in drafter.followed for seq_id, _ in of_step} == {2}
 
 
 def test_what_rounds_said_counts_as_drafts_but_for_one_token_each() -> None:

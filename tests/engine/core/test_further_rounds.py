@@ -155,6 +155,29 @@ def test_rounds_follow_where_no_guess_is_worth_verifying(checkpoint: Path, closi
     assert begun.token_ids == expected[: len(begun.token_ids)]
 
 
+@pytest.mark.parametrize("prompts", [PROMPTS[:1], PROMPTS], ids=["alone", "in company"])
+def test_answers_in_which_nothing_is_guessed_are_said_in_rounds_too(
+    checkpoint: Path, closing: list[TinyCore], monkeypatch: pytest.MonkeyPatch, prompts: list[list[int]]
+) -> None:
+    monkeypatch.setattr("engine.speculation.prompt_gains.PromptGains.allow", lambda gains, seqs: False)
+    monkeypatch.setattr("engine.speculation.answer_trials._CLOSED_TOKENS_OF_SHORT", 99)
+    expected = plain_answers(checkpoint, prompts, closing, max_tokens=40)
+    rounding = Rounding(checkpoint, 2)
+    core = rounding.core
+    closing.append(core)
+    for _ in range(3):
+        rounding.results.clear()
+        assert core.answers(prompts, max_tokens=40) == expected
+        core.drafter.rest()  # type: ignore[union-attr]
+    assert core.tally.drafted_tokens == 0
+    assert rounding.were_behind_prompts
+    goes = [results[0] for batch, results in rounding.results if batch.rows[0].num_tokens == 1]
+    assert max(result.num_rounds for result in goes) > 2
+    # Now and then one is not followed, which shows what a step takes.
+    assert sum(result.num_rounds == 1 for result in goes) < len(goes) / 2
+    assert core.num_leaked == 0
+
+
 @pytest.mark.parametrize("params", [{"temperature": 0.8, "seed": 3}, {"repetition_penalty": 1.3}], ids=str)
 def test_no_round_follows_where_tokens_are_not_the_likeliest(
     checkpoint: Path, closing: list[TinyCore], params: dict[str, Any]

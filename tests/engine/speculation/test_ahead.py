@@ -84,7 +84,7 @@ class GlancingHeads(Heads):
         self._seen: Seen | None = Seen(chosen, np.array([[3]] * len(chosen)), np.array([[4]] * len(chosen)))
         self.glances: list[tuple[int, tuple[int, ...]]] = []
 
-    def glance(self, num_rows: int, stop_token_ids: SequenceOf[int]) -> bool:
+    def glance(self, num_rows: int, stop_token_ids: SequenceOf[int], *, asks_heads: bool = True) -> bool:
         self.glances.append((num_rows, tuple(stop_token_ids)))
         return True
 

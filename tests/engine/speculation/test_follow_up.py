@@ -122,6 +122,19 @@ def test_what_a_round_without_drafts_takes_is_learnt_from_those_with_some_and_fr
     assert rounds.orders[-1].costs[0] == pytest.approx(5e-4, abs=1e-5)
 
 
+def test_rounds_without_guesses_say_nothing_about_others(follow_up: FollowUp, rounds: Ordered) -> None:
+    request = DraftRequest(sequence(9), 4, max_tokens=40)
+    rounds.took = [Round(9e-3, 0), Round(1e-4, 0)]
+    for _ in range(20):
+        follow_up.order_plain([request], COSTS)
+        assert follow_up.is_ordered
+        assert len(follow_up.take([(request.seq, [7, 8])], COSTS, 2e-4)) == 2
+    assert not any(order.guesses for order in rounds.orders)
+    follow_up.order_behind_prompts([request], [20.0], COSTS, 0.1)
+    assert rounds.orders[-1].guesses
+    assert rounds.orders[-1].costs[0] == COSTS[0]
+
+
 def test_prompts_behind_which_rounds_cost_more_than_they_save_are_left_alone(
     follow_up: FollowUp, rounds: Ordered
 ) -> None:

@@ -303,7 +303,7 @@ class Heads:
     def take_spent_s(self) -> float:
         return 0.0
 
-    def glance(self, seqs: SequenceOf[Sequence]) -> bool:
+    def glance(self, seqs: SequenceOf[Sequence], *, asks_heads: bool = True) -> bool:
         self.num_glances += 1
         return True
 
