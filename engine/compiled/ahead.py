@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from engine.compiled.arithmetic import add_scaled, copy, floats, integers, normalise, project
+from engine.compiled.arithmetic import add_scaled, copy, floats, integers, normalise
 from engine.compiled.compiler import compiled
 from engine.compiled.decoding import gate_phase, logits_phase
 from engine.compiled.likely import largest, likeliest
+from engine.compiled.projections import project
 from engine.compiled.tickets import CHUNK, PHASE_BYTES, chunks, finish, take, wait
 
 AHEAD_PHASES = 3
@@ -35,13 +36,13 @@ def _states_chunk(model, step, hidden, tokens, chunk):
 
 
 @compiled
-def _look(model, step, hidden, tokens, logits, normed, scratch, tickets):
-    """One thread's part of the logits behind so many tokens; `normed` and `scratch` are the thread's own."""
+def _look(model, step, hidden, tokens, logits, normed, scratch, codes, tickets):
+    """One thread's part of the logits behind so many tokens; `normed`, `scratch` and `codes` are the thread's own."""
     ahead, size = model.ahead, model.hidden_size
     num_states = tokens * ahead.num_heads
     phase = tickets
     _read(model, hidden, step.embedded, tokens, normed)
-    gate_phase(ahead.gate_up, tokens, normed, step.ahead_gated, phase, scratch)
+    gate_phase(ahead.gate_up, tokens, normed, step.ahead_gated, phase, scratch, codes)
     phase += PHASE_BYTES
     num_chunks = chunks(ahead.down.num_outputs)
     chunk = take(phase)
@@ -54,7 +55,7 @@ def _look(model, step, hidden, tokens, logits, normed, scratch, tickets):
     for state in range(num_states):
         at, norm = 4 * state * size, ahead.norms + 4 * (state % ahead.num_heads) * size
         normalise(step.ahead_states + at, norm, normed + at, 1, size, model.epsilon)
-    logits_phase(model.head, normed, num_states, logits, phase)
+    logits_phase(model.head, normed, num_states, logits, phase, codes)
 
 
 @compiled
@@ -62,8 +63,8 @@ def run_ahead(model, step, tickets, thread):
     """One thread's part."""
     tokens, size = step.num_tokens, model.hidden_size
     normed = step.normed + 4 * thread * max(2 * tokens, tokens * model.ahead.num_heads) * size
-    scratch = step.scratch + 4 * thread * step.scratch_size
-    _look(model, step, step.hidden, tokens, step.logits, normed, scratch, tickets)
+    scratch, codes = step.scratch + 4 * thread * step.scratch_size, step.codes + thread * step.codes_size
+    _look(model, step, step.hidden, tokens, step.logits, normed, scratch, codes, tickets)
 
 
 @compiled
@@ -115,8 +116,8 @@ def look_along(model, step, normed, tickets, thread):
             integers(step.said, 1)[0] = 0
         return
     own = step.looking_normed + 4 * thread * max(2, num_heads) * num_rows * size
-    scratch = step.scratch + 4 * thread * step.scratch_size
-    _look(model, step, step.looking, num_rows, step.ahead_logits, own, scratch, tickets)
+    scratch, codes = step.scratch + 4 * thread * step.scratch_size, step.codes + thread * step.codes_size
+    _look(model, step, step.looking, num_rows, step.ahead_logits, own, scratch, codes, tickets)
     if thread == 0:
         said = integers(step.said, 2 * num_rows * num_heads).reshape((2, num_rows, num_heads))
         shape = num_rows, num_heads, model.head.num_outputs

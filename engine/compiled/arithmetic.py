@@ -174,22 +174,6 @@ def normalise(inputs, weights, out, num_rows, size, epsilon):
 
 
 @compiled
-def project(projection, first, num_outputs, inputs, num_rows, out, out_stride):
-    """Some of a projection's outputs, from `first` on, of rows of its inputs."""
-    size = projection.num_inputs
-    multiply(projection.packed, projection.weight_bytes, first, num_outputs, inputs, num_rows, size, out, out_stride)
-    if projection.scales != 0:
-        scales = floats(projection.scales + 4 * first, num_outputs)
-        for row in range(num_rows):
-            target = floats(out + 4 * row * out_stride, num_outputs)
-            for i in range(num_outputs):
-                target[i] *= scales[i]
-    if projection.bias != 0:
-        for row in range(num_rows):
-            add(out + 4 * row * out_stride, projection.bias + 4 * first, num_outputs)
-
-
-@compiled
 def rotate(head, rotations, head_dim):
     """Turn neighbouring pairs of a head's numbers by their cosines and sines, in place."""
     numbers, turns = floats(head, head_dim), floats(rotations, head_dim)

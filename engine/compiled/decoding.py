@@ -6,37 +6,38 @@ one that asked for it, and one that the system sets aside holds up no more than 
 
 from __future__ import annotations
 
-from engine.compiled.arithmetic import add, copy, gate, integers, normalise, project, put, rotate, wipe
+from engine.compiled.arithmetic import add, copy, gate, integers, normalise, put, rotate, wipe
 from engine.compiled.attention import GROUP_FIELDS, attend, block_of, key_at, value_at
 from engine.compiled.compiler import compiled
+from engine.compiled.projections import prepared, prepared_bytes, project
 from engine.compiled.tickets import CHUNK, PHASE_BYTES, chunks, finish, take, wait
 
 PHASES_PER_LAYER = 5
 
 
 @compiled
-def _project_head(model, layer, step, normed, head, is_narrowed):
+def _project_head(model, layer, step, inputs, head, is_narrowed):
     """Queries, keys or values of one head: of all tokens, or queries of those alone that are sampled."""
     if not is_narrowed or head >= model.num_heads:
-        _project_tokens(model, layer, step, normed, head, 0, step.num_tokens)
+        _project_tokens(model, layer, step, inputs, head, 0, step.num_tokens)
         return
     sampled = integers(step.sampled, step.num_sampled)
     start = 0
     for index in range(1, step.num_sampled + 1):
         if index == step.num_sampled or sampled[index] != sampled[index - 1] + 1:
-            _project_tokens(model, layer, step, normed, head, sampled[start], index - start)
+            _project_tokens(model, layer, step, inputs, head, sampled[start], index - start)
             start = index
 
 
 @compiled
-def _project_tokens(model, layer, step, normed, head, first, count):
+def _project_tokens(model, layer, step, inputs, head, first, count):
     """One head of neighbouring tokens: projected, normed, rotated and put where it belongs."""
     size = model.head_dim
     num_rotated = model.num_heads + model.num_kv_heads
     stride = (num_rotated + model.num_kv_heads) * size
     found = step.qkv + 4 * head * size
-    inputs = normed + 4 * first * model.hidden_size
-    project(layer.qkv, head * size, size, inputs, count, found + 4 * first * stride, stride)
+    of_tokens = inputs + first * prepared_bytes(layer.qkv)
+    project(layer.qkv, head * size, size, of_tokens, count, found + 4 * first * stride, stride)
     slots = integers(step.slots, step.num_tokens)
     for token in range(first, first + count):
         at = found + 4 * token * stride
@@ -87,8 +88,9 @@ def _add_projected(projection, inputs, tokens, residual, chunk, scratch):
 
 
 @compiled
-def _add_phase(projection, inputs, tokens, residual, phase, scratch):
+def _add_phase(projection, inputs, tokens, residual, phase, scratch, codes):
     """One thread's part of adding a projection to the residual."""
+    inputs = prepared(projection, inputs, tokens, codes)
     num_chunks = chunks(projection.num_outputs)
     chunk = take(phase)
     while chunk < num_chunks:
@@ -99,26 +101,27 @@ def _add_phase(projection, inputs, tokens, residual, phase, scratch):
 
 
 @compiled
-def _gate_chunk(gate_up, tokens, normed, chunk, gated, scratch):
+def _gate_chunk(gate_up, tokens, inputs, chunk, gated, scratch):
     """A chunk of silu(gate) * up."""
     size = gate_up.num_outputs // 2
     first = chunk * CHUNK
     count = min(CHUNK, size - first)
     ups = scratch + 4 * tokens * CHUNK
-    project(gate_up, first, count, normed, tokens, scratch, CHUNK)
-    project(gate_up, size + first, count, normed, tokens, ups, CHUNK)
+    project(gate_up, first, count, inputs, tokens, scratch, CHUNK)
+    project(gate_up, size + first, count, inputs, tokens, ups, CHUNK)
     for token in range(tokens):
         out = gated + 4 * (token * size + first)
         gate(scratch + 4 * token * CHUNK, ups + 4 * token * CHUNK, out, count)
 
 
 @compiled
-def gate_phase(gate_up, tokens, normed, gated, phase, scratch):
+def gate_phase(gate_up, tokens, normed, gated, phase, scratch, codes):
     """One thread's part of silu(gate) * up."""
+    inputs = prepared(gate_up, normed, tokens, codes)
     num_chunks = chunks(gate_up.num_outputs // 2)
     chunk = take(phase)
     while chunk < num_chunks:
-        _gate_chunk(gate_up, tokens, normed, chunk, gated, scratch)
+        _gate_chunk(gate_up, tokens, inputs, chunk, gated, scratch)
         finish(phase)
         chunk = take(phase)
     wait(phase, num_chunks)
@@ -134,6 +137,7 @@ def run_layers(model, layers, step, tickets, thread):
     hidden, tokens = model.hidden_size, step.num_tokens
     normed = step.normed + 4 * thread * tokens * hidden
     scratch = step.scratch + 4 * thread * step.scratch_size
+    codes = step.codes + thread * step.codes_size
     phase = tickets
     num_heads = model.num_heads + 2 * model.num_kv_heads
     residual, groups, num_groups = step.residual, step.groups, step.num_groups
@@ -141,9 +145,10 @@ def run_layers(model, layers, step, tickets, thread):
         layer = layers[index]
         normalise(residual, layer.attention_norm, normed, tokens, hidden, model.epsilon)
         is_narrowed = index + 1 == layers.size and step.num_sampled < tokens
+        inputs = prepared(layer.qkv, normed, tokens, codes)
         head = take(phase)
         while head < num_heads:
-            _project_head(model, layer, step, normed, head, is_narrowed)
+            _project_head(model, layer, step, inputs, head, is_narrowed)
             finish(phase)
             head = take(phase)
         wait(phase, num_heads)
@@ -164,18 +169,19 @@ def run_layers(model, layers, step, tickets, thread):
             chunk = take(phase)
         wait(phase, num_chunks)
         phase += PHASE_BYTES
-        _add_phase(layer.output, step.attended, tokens, residual, phase, scratch)
+        _add_phase(layer.output, step.attended, tokens, residual, phase, scratch, codes)
         phase += PHASE_BYTES
         normalise(residual, layer.mlp_norm, normed, tokens, hidden, model.epsilon)
-        gate_phase(layer.gate_up, tokens, normed, step.gated, phase, scratch)
+        gate_phase(layer.gate_up, tokens, normed, step.gated, phase, scratch, codes)
         phase += PHASE_BYTES
-        _add_phase(layer.down, step.gated, tokens, residual, phase, scratch)
+        _add_phase(layer.down, step.gated, tokens, residual, phase, scratch, codes)
         phase += PHASE_BYTES
 
 
 @compiled
-def logits_phase(head, inputs, num_rows, logits, phase):
+def logits_phase(head, normed, num_rows, logits, phase, codes):
     """One thread's part of the logits [rows, vocabulary] of normed states."""
+    inputs = prepared(head, normed, num_rows, codes)
     num_chunks = chunks(head.num_outputs)
     chunk = take(phase)
     while chunk < num_chunks:

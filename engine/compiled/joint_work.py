@@ -26,6 +26,7 @@ from engine.compiled.tickets import PHASE_BYTES
 @compiled
 def _part(model, layers, step, tickets, thread):
     """One thread's part of what is to be done."""
+    codes = step.codes + thread * step.codes_size
     if step.work == LAYERS_WORK:
         run_layers(model, layers, step, tickets, thread)
         normed = step.normed + 4 * thread * step.num_tokens * model.hidden_size
@@ -34,11 +35,11 @@ def _part(model, layers, step, tickets, thread):
             copy(normed, step.hidden, step.num_sampled * model.hidden_size)
         if step.logits != 0:
             behind = tickets + PHASE_BYTES * PHASES_PER_LAYER * layers.size
-            logits_phase(model.head, normed, step.num_sampled, step.logits, behind)
+            logits_phase(model.head, normed, step.num_sampled, step.logits, behind, codes)
             if step.num_looking != 0:
                 look_along(model, step, normed, behind + PHASE_BYTES, thread)
     elif step.work == LOGITS_WORK:
-        logits_phase(model.head, step.hidden, step.num_tokens, step.logits, tickets)
+        logits_phase(model.head, step.hidden, step.num_tokens, step.logits, tickets, codes)
     elif step.work == PROMPTS_WORK:
         run_prompts(model, layers, step, tickets, thread)
     else:

@@ -14,6 +14,8 @@ PROJECTION = np.dtype(
         ("weight_bytes", np.int64),
         ("scales", np.int64),
         ("bias", np.int64),
+        ("rounds", np.int64),
+        ("offsets", np.int64),
         ("num_inputs", np.int64),
         ("num_outputs", np.int64),
     ],
@@ -23,7 +25,8 @@ PROJECTION = np.dtype(
 
 4 bytes are float32, 2 bfloat16, 1 int8. `packed` are vectors of LANES outputs, one behind the other for each input, of
 bfloat16 two inputs' in pairs, the last outputs' filled up with zeros; `weight` are the same numbers as they are written
-down, 0 where nobody wants those.
+down, 0 where nobody wants those. `rounds`: not 0 where inputs are rounded to int8 first. Where `offsets`, int32, is not
+0, that is done to codes: weights stand in fours of inputs then, offsets and scales are filled up with zeros, too.
 """
 
 AHEAD = np.dtype(
@@ -101,6 +104,8 @@ STEP = np.dtype(
         ("normed", np.int64),
         ("scratch", np.int64),
         ("scratch_size", np.int64),
+        ("codes", np.int64),
+        ("codes_size", np.int64),
         ("norm", np.int64),
         ("sampled", np.int64),
         ("num_sampled", np.int64),
@@ -146,9 +151,10 @@ how many key heads a thread takes at a time. Where not all tokens are sampled, t
 of those that are go on alone, in `sampled_residual`.
 
 LAYERS_WORK, all layers of a step: `rotations` are cosine and sine in turn, [tokens, head_dim]; `normed` and `scratch`
-hold a part for each thread, the latter `scratch_size` numbers; `hidden` is where the normed states of the `sampled`
-tokens go, `logits` their logits, unless that is 0. LOGITS_WORK: the logits of `hidden`. AHEAD_WORK: the logits
-[tokens, heads, vocabulary] of the tokens behind those that were chosen, whose embeddings are `embedded`.
+hold a part for each thread, the latter `scratch_size` numbers, as `codes` does, `codes_size` bytes for rounded inputs;
+`hidden` is where the normed states of the `sampled` tokens go, `logits` their logits, unless that is 0. LOGITS_WORK:
+the logits of `hidden`. AHEAD_WORK: the logits [tokens, heads, vocabulary] of the tokens behind those that were chosen,
+whose embeddings are `embedded`.
 
 Where `num_looking` is not 0, LAYERS_WORK asks the heads in the same go, behind so many rows whose sampled tokens, each
 row's drafts among them, begin at `row_starts` of all that are sampled. `taken` becomes the number of each row's right

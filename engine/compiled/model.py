@@ -29,6 +29,7 @@ from engine.compiled.matrix_unit import is_permitted
 from engine.compiled.prompt_rows import PanelRoom, cut_evenly, has_prompts, panels_of, split_rows
 from engine.compiled.prompt_way import PromptWay
 from engine.compiled.records import Memory
+from engine.compiled.rounded_tiles import HEADER_BYTES
 from engine.compiled.team import StepTeam, aligned_integers
 from engine.compiled.tickets import CHUNK, PHASE_BYTES
 from engine.compiled.tiles import LANES
@@ -92,6 +93,10 @@ class CompiledModel:
         self._buffers = self._make_buffers()
         self._scratch = torch.empty(0)
         self._normed = torch.empty(0)
+        self._codes = torch.empty(0, 0, dtype=torch.uint8)
+        in_layers = any(self._layers[name]["rounds"].any() for name in ("qkv", "output", "gate_up", "down"))
+        self._rounds = in_layers or bool(self.shape["head"]["rounds"][0])
+        """Whether any projection's inputs are rounded."""
         self._every = np.arange(_TOGETHER)
         self._sampled = np.zeros(_TOGETHER, dtype=np.int64)
         self._groups = TokenGroups(_TOGETHER)
@@ -130,7 +135,8 @@ class CompiledModel:
     @property
     def prompt_ways(self) -> list[PromptWay]:
         """That this machine has."""
-        return ["torch", "vectors", "matrix unit"] if is_permitted() else ["torch", "vectors"]
+        # The unit has weights that are whole numbers multiplied as bfloat16, inputs as they are.
+        return ["torch", "vectors", "matrix unit"] if is_permitted() and not self._rounds else ["torch", "vectors"]
 
     def runs_compiled(self, num_tokens: int) -> bool:
         """Whether so many tokens run compiled together."""
@@ -232,6 +238,8 @@ class CompiledModel:
             self._normed.data_ptr(),
             self._scratch.data_ptr(),
             self._scratch.shape[1],
+            self._codes.data_ptr(),
+            self._codes.shape[1],
             self._norm,
             sampled.ctypes.data,
             num_sampled,
@@ -275,6 +283,7 @@ class CompiledModel:
         if not (self.has_head and self.runs_compiled(hidden.shape[0]) and hidden.is_contiguous()):
             return self.decoder.logits(hidden)
         logits = torch.empty(hidden.shape[0], self.config.vocab_size)
+        self.make_room()
         self.step["work"] = LOGITS_WORK
         self.step["num_tokens"] = hidden.shape[0]
         self.step["hidden"] = hidden.data_ptr()
@@ -289,6 +298,8 @@ class CompiledModel:
             self.step["normed"] = self._normed.data_ptr()
             self.step["scratch"] = self._scratch.data_ptr()
             self.step["scratch_size"] = self._scratch.shape[1]
+            self.step["codes"] = self._codes.data_ptr()
+            self.step["codes_size"] = self._codes.shape[1]
 
     def _heads_together(self, context_lens: list[int]) -> int:
         """Key heads that a thread reads together, which lie side by side: all, unless one row is most of the work."""
@@ -305,6 +316,9 @@ class CompiledModel:
         if self._scratch.shape[0] < num_threads or self._scratch.shape[1] < size:
             self._scratch = torch.empty(num_threads, 2 ** (size - 1).bit_length())
             self._normed = torch.empty(num_threads, _TOGETHER * config.hidden_size)
+            widest = max(config.hidden_size, config.intermediate_size, config.num_heads * config.head_dim)
+            of_row = max(HEADER_BYTES + widest, 4 * widest) if self._rounds else 0
+            self._codes = torch.empty(num_threads, _TOGETHER * of_row, dtype=torch.uint8)
 
     def _take_up(self, caches: list[KVCache], block_size: int) -> None:
         """Note where another KV pool lies."""

@@ -107,14 +107,12 @@ def _block_tile(num_vectors: int, kind: WeightKind, registers: Registers) -> Cal
     return found
 
 
-class _SumTile(Tile):
-    """Sums of products for each number of rows that there may be, two inputs at a time."""
+class RowTile(Tile):
+    """Some vectors of outputs of each number of rows that there may be."""
 
-    def __init__(self, builder: Any, num_vectors: int, kind: WeightKind, registers: Registers) -> None:
+    def __init__(self, builder: Any, num_vectors: int, registers: Registers) -> None:
         super().__init__(builder)
         self._num_vectors = num_vectors
-        self._kind = kind
-        self._num_sums = registers.num_sums
         self._most_rows = registers.most_rows
 
     def _for_each_count(self, num_rows: Any, build_rows: Callable[[int], None]) -> None:
@@ -139,6 +137,15 @@ class _SumTile(Tile):
             for row in self._addresses(out, out_bytes, num_rows)
             for address in self._addresses(row, width, self._num_vectors)
         ]
+
+
+class _SumTile(RowTile):
+    """Sums of products, two inputs at a time."""
+
+    def __init__(self, builder: Any, num_vectors: int, kind: WeightKind, registers: Registers) -> None:
+        super().__init__(builder, num_vectors, registers)
+        self._kind = kind
+        self._num_sums = registers.num_sums
 
     def _summed(
         self, factors: Any, step_bytes: Any, vector_bytes: Any, input_rows: list[Any], count: Any, totals: list[Any]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import torch
+from torch.nn import functional
 
+from engine.compiled import rounded_tiles
 from engine.compiled.matrix_unit import is_permitted
 from engine.compiled.tiles import LANES
 from engine.models.kept_weights import KeptWeight
@@ -26,12 +28,26 @@ class Memory:
     def projection(self, kept: KeptWeight) -> tuple[int, ...]:
         """A PROJECTION record of weights, in bfloat16 where that loses nothing."""
         num_outputs, num_inputs = kept.weight.shape
+        if kept.rounds_inputs and rounded_tiles.IS_THERE:
+            return self._of_codes(kept)
         weight = kept.weight.bfloat16() if kept.fits_bfloat16() else kept.weight
         # The matrix unit reads them as they are.
         plain = self.address(weight) if is_permitted() and weight.itemsize < weight.float().itemsize else 0
         scales, bias = (0 if found is None else self.address(found) for found in (kept.scales, kept.bias))
         at = self.address(self._pages.copy(packed(weight)))
-        return at, plain, weight.itemsize, scales, bias, num_inputs, num_outputs
+        return at, plain, weight.itemsize, scales, bias, int(kept.rounds_inputs), 0, num_inputs, num_outputs
+
+    def _of_codes(self, kept: KeptWeight) -> tuple[int, ...]:
+        """The record of weights that are multiplied as whole numbers."""
+        num_outputs, num_inputs = kept.weight.shape
+        assert kept.scales is not None
+        missing = -num_outputs % LANES
+        offsets = -rounded_tiles.OFFSET * kept.weight.sum(1, dtype=torch.int32)
+        padded = (functional.pad(numbers, (0, missing)) for numbers in (kept.scales.float(), offsets))
+        scales, starts = (self.address(numbers.contiguous()) for numbers in padded)
+        bias = 0 if kept.bias is None else self.address(kept.bias)
+        at = self.address(self._pages.copy(_in_groups(kept.weight, rounded_tiles.TOGETHER)))
+        return at, 0, kept.weight.itemsize, scales, bias, 1, starts, num_inputs, num_outputs
 
     def clear(self) -> None:
         """Give it back."""
@@ -44,8 +60,13 @@ def packed(weight: torch.Tensor) -> torch.Tensor:
 
     Of bfloat16, two inputs' stand in pairs: [out / LANES, in / 2, LANES, 2].
     """
+    return _in_groups(weight, 2 if weight.dtype == torch.bfloat16 else 1)
+
+
+def _in_groups(weight: torch.Tensor, together: int) -> torch.Tensor:
+    """Vectors of outputs [out / LANES, in / together, LANES, together]."""
     num_outputs, num_inputs = weight.shape
-    num_vectors, together = -(-num_outputs // LANES), 2 if weight.dtype == torch.bfloat16 else 1
+    num_vectors = -(-num_outputs // LANES)
     found = weight.new_zeros(num_vectors * LANES, num_inputs)
     found[:num_outputs] = weight
     return found.view(num_vectors, LANES, num_inputs // together, together).transpose(1, 2).contiguous()

@@ -72,7 +72,11 @@ class CompiledSteps(Protocol):
 
 def kept_weights(config: CoreConfig, machine: Machine, folder: Path) -> KeptWeights | None:
     """Where the loader puts a model's weights for compiled steps; None where no step of it will run compiled."""
-    is_whole = config.compiled_steps and config.quantization in ("none", "int8") and config.tensor_parallel == 1
+    is_whole = (
+        config.compiled_steps
+        and config.quantization in ("none", "int8", "int8_dynamic")
+        and config.tensor_parallel == 1
+    )
     if not is_whole or machine.device.type != "cpu" or machine.dtype != torch.float32 or machine.kv_dtype is not None:
         return None
     num_bytes = sum(path.stat().st_size for path in folder.glob("*.safetensors"))

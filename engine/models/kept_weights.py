@@ -16,6 +16,8 @@ class KeptWeight:
     scales: torch.Tensor | None
     """float32 [out], one for each output of an int8 weight."""
     bias: torch.Tensor | None
+    rounds_inputs: bool = False
+    """Whether each row of the inputs is rounded to int8, too."""
 
     def fits_bfloat16(self) -> bool:
         """Whether it loses nothing in half the bytes, as those of checkpoints that were written so."""
@@ -30,10 +32,16 @@ class KeptWeights:
     _found: dict[int, tuple[object, KeptWeight]] = field(default_factory=dict)
 
     def put(
-        self, linear: object, weight: torch.Tensor, bias: torch.Tensor | None, scales: torch.Tensor | None = None
+        self,
+        linear: object,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None,
+        scales: torch.Tensor | None = None,
+        *,
+        rounds_inputs: bool = False,
     ) -> None:
         """Keep what a projection is made of."""
-        self._found[id(linear)] = linear, KeptWeight(weight, scales, bias)
+        self._found[id(linear)] = linear, KeptWeight(weight, scales, bias, rounds_inputs)
 
     def of(self, linear: object) -> KeptWeight | None:
         """What it is made of; None where that is not known."""

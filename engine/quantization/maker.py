@@ -52,9 +52,7 @@ class LinearMaker:
             return self._linear(_GROUPS, quantize_groups(weight, group_size), bias)
         # On a GPU a step waits for weights, not for products: there is nothing to win by rounding activations.
         is_dynamic = self._quantization == "int8_dynamic" and not weight.is_cuda
-        if is_dynamic:
-            return self._linear(DYNAMIC_INT8, quantize_channels(weight), bias)
-        return self._channels(quantize_channels(weight), bias)
+        return self._channels(quantize_channels(weight), bias, is_dynamic=is_dynamic)
 
     def head(self, weight: torch.Tensor) -> Linear:
         """The projection to the vocabulary; the weight may be the embedding's and is left alone."""
@@ -80,11 +78,11 @@ class LinearMaker:
             start += size
         return StackedLinear(linears)
 
-    def _channels(self, weight: ChannelWeight, bias: torch.Tensor | None) -> Linear:
-        """A projection by int8 codes, one scale for each output."""
-        linear = self._linear(_INT8, weight, bias)
+    def _channels(self, weight: ChannelWeight, bias: torch.Tensor | None, *, is_dynamic: bool = False) -> Linear:
+        """A projection by int8 codes, one scale for each output; `is_dynamic`: of inputs that are rounded, too."""
+        linear = self._linear(DYNAMIC_INT8 if is_dynamic else _INT8, weight, bias)
         if self._kept is not None:
-            self._kept.put(linear, weight.codes, bias, weight.scales)
+            self._kept.put(linear, weight.codes, bias, weight.scales, rounds_inputs=is_dynamic)
         return linear
 
     def _plain(self, weight: torch.Tensor, bias: torch.Tensor | None) -> Linear:

@@ -196,14 +196,14 @@ def machine(folder: Path) -> Machine:
     return found
 
 
-@pytest.mark.parametrize("settings", [{}, {"quantization": "int8"}])
+@pytest.mark.parametrize("settings", [{}, {"quantization": "int8"}, {"quantization": "int8_dynamic"}])
 def test_weights_are_kept_for_compiled_steps(folder: Path, machine: Machine, settings: dict[str, str]) -> None:
     assert kept_weights(config(folder, **settings), machine, folder) is not None
 
 
 @pytest.mark.parametrize(
     "settings",
-    [{"compiled_steps": False}, {"quantization": "int4"}, {"quantization": "int8_dynamic"}, {"tensor_parallel": 2}],
+    [{"compiled_steps": False}, {"quantization": "int4"}, {"tensor_parallel": 2}],
 )
 def test_no_weights_are_kept_where_no_step_will_run_compiled(
     folder: Path, machine: Machine, settings: dict[str, object]
