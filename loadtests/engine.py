@@ -21,6 +21,7 @@ from loadtests.engine_prefix import measure_prefix
 from loadtests.engine_speculation import measure_speculation
 
 _DEFAULT_PART_S = 30.0
+_QUANTIZATIONS = ("none", "int8", "int8_dynamic", "int4")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", type=Path, default=Path("engine/bundled/models/penstock-large"), help="folder")
     parser.add_argument("--data", type=Path, help="folder with traces/azure2023_conv.csv.gz (default: a fit to it)")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="of torch, on every side")
+    parser.add_argument(
+        "--quantization",
+        choices=_QUANTIZATIONS,
+        default="none",
+        help="of the engines' weights, where a part does not compare several (default %(default)s)",
+    )
     parser.add_argument("--seed", type=int, default=1, help="of prompts and lengths (default %(default)s)")
 
 
@@ -66,6 +73,7 @@ async def run(options: argparse.Namespace) -> Card:
             seed=options.seed,
             data=options.data,
             seconds=seconds * PARTS[name].weight / total_weight,
+            quantization=options.quantization,
         )
         finding = await PARTS[name].measure(setting)
         results |= finding.results

@@ -16,6 +16,8 @@ from loadtests.rounds import Rounds, Side
 from loadtests.stack import start_engine
 
 _BATCHES = (1, 8)
+_INT8 = ("int8", "int8_dynamic")
+"""Weights, and weights and inputs."""
 _PROMPT_TOKENS = 128
 _MIN_TOKENS, _MAX_TOKENS = 17, 257
 _MIN_ROUNDS = 3
@@ -60,7 +62,7 @@ async def measure_bundled(setting: Setting) -> Finding:
 
 
 async def measure_shape(setting: Setting) -> Finding:
-    """A Llama of 135 M random weights: float32 and int8, decode and prefill."""
+    """A Llama of 135 M random weights: float32, int8, and int8 with rounded inputs; decode and prefill."""
     async with Workbench() as bench:
         checkpoint = await _write_shape(bench, setting.seed)
         setting = replace(setting, model=checkpoint)
@@ -69,7 +71,7 @@ async def measure_shape(setting: Setting) -> Finding:
             name: (
                 await start_engine(bench, checkpoint, *setting.flags("--max-num-rows", "8", *flags), name=name)
             ).address
-            for name, flags in (("fp32", ()), ("int8", ("--quantization", "int8")))
+            for name, flags in (("fp32", _quantized("none")), *((name, _quantized(name)) for name in _INT8))
         }
         reference = await ReferenceProcess.start(bench, setting)
         seconds = setting.seconds / (len(_BATCHES) + 0.5)
@@ -79,6 +81,10 @@ async def measure_shape(setting: Setting) -> Finding:
             found |= more
             notes += lines
     return Finding(results=found, notes=[f"135 M shape (30 layers, 576 wide, 49k vocabulary): {_COMPARED}", *notes])
+
+
+def _quantized(quantization: str) -> tuple[str, ...]:
+    return ("--quantization", quantization)
 
 
 async def _write_shape(bench: Workbench, seed: int) -> Path:
@@ -125,7 +131,7 @@ async def _compare_prefill(
     rounds = await Rounds({**sides, "prefill transformers": theirs}).run(seconds, at_least=_MIN_ROUNDS)
     return {
         "prefill_ratio": rounds.ratio("prefill transformers", "prefill fp32"),
-        "prefill_int8_ratio": rounds.ratio("prefill transformers", "prefill int8"),
+        **{f"prefill_{name}_ratio": rounds.ratio("prefill transformers", f"prefill {name}") for name in _INT8},
         "prefill_ms": 1e3 * rounds.median("prefill fp32"),
         "transformers_prefill_ms": 1e3 * rounds.median("prefill transformers"),
     }, [

@@ -26,11 +26,14 @@ class Setting:
     """Folder with `traces/azure2023_conv.csv.gz`; None: lengths from a stated fit."""
     seconds: float
     """About how long to measure; starting processes comes on top."""
+    quantization: str = "none"
+    """Of the engines' weights, where a part does not compare several."""
 
     def flags(self, *more: str) -> tuple[str, ...]:
         """Arguments of an engine; nothing may be refused for its wait, on a busy machine either."""
         waits = ("--max-queue-wait-s", "3600", "--max-batch-wait-s", "3600")
-        return ("--num-threads", str(self.threads), "--log-level", "warning", *waits, *more)
+        common = ("--num-threads", str(self.threads), "--quantization", self.quantization, "--log-level", "warning")
+        return (*common, *waits, *more)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
