@@ -174,16 +174,6 @@ def normalise(inputs, weights, out, num_rows, size, epsilon):
 
 
 @compiled
-def rotate(head, rotations, head_dim):
-    """Turn neighbouring pairs of a head's numbers by their cosines and sines, in place."""
-    numbers, turns = floats(head, head_dim), floats(rotations, head_dim)
-    for i in range(0, head_dim, 2):
-        a, b, cosine, sine = numbers[i], numbers[i + 1], turns[i], turns[i + 1]
-        numbers[i] = a * cosine - b * sine
-        numbers[i + 1] = a * sine + b * cosine
-
-
-@compiled
 def copy(source, target, size):
     """Copy numbers."""
     found, out = floats(source, size), floats(target, size)

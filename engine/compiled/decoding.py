@@ -6,9 +6,10 @@ one that asked for it, and one that the system sets aside holds up no more than 
 
 from __future__ import annotations
 
-from engine.compiled.arithmetic import add, copy, gate, integers, normalise, put, rotate, wipe
+from engine.compiled.arithmetic import add, copy, gate, integers, normalise, put, wipe
 from engine.compiled.attention import GROUP_FIELDS, attend, block_of, key_at, value_at
 from engine.compiled.compiler import compiled
+from engine.compiled.head_tiles import store_key, store_value, turn, turn_normed
 from engine.compiled.projections import prepared, prepared_bytes, project
 from engine.compiled.tickets import CHUNK, PHASE_BYTES, chunks, finish, take, wait
 
@@ -42,9 +43,11 @@ def _project_tokens(model, layer, step, inputs, head, first, count):
     for token in range(first, first + count):
         at = found + 4 * token * stride
         if head < num_rotated:
+            turns = step.rotations + 4 * token * size
             if layer.qk_norm != 0:
-                normalise(at, layer.qk_norm + 4 * head * size, at, 1, size, model.epsilon)
-            rotate(at, step.rotations + 4 * token * size, size)
+                turn_normed(at, layer.qk_norm + 4 * head * size, turns, size, model.epsilon)
+            else:
+                turn(at, 0, turns, size, model.epsilon)
         if head >= model.num_heads:
             is_key = head < num_rotated
             pool = layer.keys if is_key else layer.values
@@ -57,15 +60,17 @@ def _store(model, source, pool, slot, kv_head, is_key):
     """Put one head's key or value into its slot; with the first of a block, what was left in the others goes."""
     size, block_size, kv_bytes = model.head_dim, model.block_size, model.kv_bytes
     block = block_of(model, pool, slot // block_size, kv_head)
-    place, together = slot % block_size, 4 // kv_bytes
+    place = slot % block_size
     if place == 0:
         wipe(block, size * block_size, 1, kv_bytes)
-    if is_key:
-        for feature in range(together):
-            target = key_at(block, feature, place, block_size, kv_bytes)
-            put(source + 4 * feature, together, size // together, target, together * block_size, kv_bytes)
+    if kv_bytes == 2 and is_key:
+        store_key(source, size, key_at(block, 0, place, block_size, kv_bytes), 4 * block_size)
+    elif kv_bytes == 2:
+        store_value(source, size, value_at(block, place - place % 2, size, kv_bytes), place % 2)
+    elif is_key:
+        put(source, 1, size, key_at(block, 0, place, block_size, kv_bytes), block_size, kv_bytes)
     else:
-        put(source, 1, size, value_at(block, place, size, kv_bytes), together, kv_bytes)
+        copy(source, value_at(block, place, size, kv_bytes), size)
 
 
 @compiled

@@ -168,13 +168,3 @@ def test_numbers_are_rounded_to_bfloat16_as_torch_does(number: float) -> None:
     assert torch.equal(out[::2].isnan(), expected.isnan().expand(3))
     assert torch.equal(out[::2].nan_to_num(7.0), expected.nan_to_num(7.0).expand(3))
     assert not out[1::2].any()
-
-
-def test_rotations_turn_neighbouring_pairs() -> None:
-    head, angles = numbers(2 * LANES), numbers(LANES, seed=2)
-    turns = np.stack([np.cos(angles), np.sin(angles)], 1).astype(np.float32)
-    expected = head.view(np.complex64) * np.exp(1j * angles)
-
-    arithmetic.rotate(address(head), address(turns), head.size)
-
-    assert np.abs(head.view(np.complex64) - expected).max() < 1e-6
