@@ -37,7 +37,10 @@ async def measure_batching(setting: Setting) -> Finding:
         batch_s = await _together(engine, prompts, lengths.pairs[:_ROWS])
         num_batches = max(_MIN_BATCHES, min(_MAX_BATCHES, int(setting.seconds / (_NUM_PASSES * batch_s))))
         pairs = lengths.pairs[: num_batches * _ROWS]
-        sides = {name: partial(way, engine, prompts, pairs) for name, way in _SIDES.items()}
+        sides = {
+            "continuous": partial(_continuous, engine, prompts, pairs),
+            "static": partial(_together, engine, prompts, pairs),
+        }
         rounds = await Rounds(sides).run(0.0, at_least=_ROUNDS)
         padded_s = await _padded(engine, prompts, pairs)
         early_s = await _leaving(engine, prompts, pairs)
@@ -89,9 +92,6 @@ async def _padded(engine: Address, prompts: Prompts, pairs: Pairs) -> float:
 async def _leaving(engine: Address, prompts: Prompts, pairs: Pairs) -> float:
     """Seconds for batch after batch, a row computed no longer than its answer."""
     return sum([await _at_once(engine, prompts, batch) for batch in _batches(pairs)])
-
-
-_SIDES = {"continuous": _continuous, "static": _together}
 
 
 def _batches(pairs: Pairs) -> list[Pairs]:

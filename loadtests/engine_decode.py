@@ -65,13 +65,11 @@ async def measure_shape(setting: Setting) -> Finding:
     """A Llama of 135 M random weights: float32, int8, and int8 with rounded inputs; decode and prefill."""
     async with Workbench() as bench:
         checkpoint = await _write_shape(bench, setting.seed)
-        setting = replace(setting, model=checkpoint)
+        setting = replace(setting, model=checkpoint, quantization="none")
         prompts = Prompts(checkpoint, setting.seed)
         engines = {
-            name: (
-                await start_engine(bench, checkpoint, *setting.flags("--max-num-rows", "8", *flags), name=name)
-            ).address
-            for name, flags in (("fp32", _quantized("none")), *((name, _quantized(name)) for name in _INT8))
+            name: (await start_engine(bench, checkpoint, *of_engine.flags("--max-num-rows", "8"), name=name)).address
+            for name, of_engine in (("fp32", setting), *((name, replace(setting, quantization=name)) for name in _INT8))
         }
         reference = await ReferenceProcess.start(bench, setting)
         seconds = setting.seconds / (len(_BATCHES) + 0.5)
@@ -81,10 +79,6 @@ async def measure_shape(setting: Setting) -> Finding:
             found |= more
             notes += lines
     return Finding(results=found, notes=[f"135 M shape (30 layers, 576 wide, 49k vocabulary): {_COMPARED}", *notes])
-
-
-def _quantized(quantization: str) -> tuple[str, ...]:
-    return ("--quantization", quantization)
 
 
 async def _write_shape(bench: Workbench, seed: int) -> Path:

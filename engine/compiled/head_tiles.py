@@ -12,12 +12,10 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from engine.compiled.intrinsics import intrinsic
+from engine.compiled.intrinsics import half_bits, intrinsic
 from engine.compiled.tiles import LANES, Tile
 
 _UPPER_HALF = 0xFFFF0000
-_ROUNDS_UP = 0x7FFF
-_NO_NUMBER = 0x7FC0
 
 
 def _turning(*, has_norm: bool) -> Callable[..., None]:
@@ -79,15 +77,11 @@ class _Turning(Tile):
         return self._broadcast(builder.fdiv(ir.Constant(number, 1.0), length))
 
     def _picked(self, vector: Any, lanes: list[int]) -> Any:
-        return self._builder.shuffle_vector(vector, vector, ir.Constant(ir.VectorType(ir.IntType(32), LANES), lanes))
+        return self._builder.shuffle_vector(vector, vector, ir.Constant(self._words, lanes))
 
 
 class _Storing(Tile):
     """Loops over vectors of a key or a value, which become the bits of bfloat16."""
-
-    def __init__(self, builder: Any) -> None:
-        super().__init__(builder)
-        self._words = ir.VectorType(ir.IntType(32), LANES)
 
     def build_key(self, source: Any, size: Any, target: Any, step_bytes: Any) -> None:
         """Emit the stores of pairs of features, each to its place."""
@@ -127,19 +121,8 @@ class _Storing(Tile):
         self._loop(ir.Constant(integer, 0), ir.Constant(integer, LANES), size, [], store)
 
     def _rounded(self, address: Any) -> Any:
-        """The bits of the bfloat16 that are nearest to a vector, as `intrinsics.half_of_float`, in words."""
-        builder = self._builder
-        numbers = self._load(address, self._vector)
-        bits = builder.bitcast(numbers, self._words)
-
-        def all_words(number: int) -> Any:
-            return ir.Constant(self._words, [number] * LANES)
-
-        is_odd = builder.and_(builder.lshr(bits, all_words(16)), all_words(1))
-        raised = builder.add(builder.add(bits, all_words(_ROUNDS_UP)), is_odd)
-        rounded = builder.lshr(raised, all_words(16))
-        is_none = builder.fcmp_unordered("uno", numbers, numbers)
-        return builder.select(is_none, all_words(_NO_NUMBER), rounded)
+        """The bits of the bfloat16 that are nearest to a vector, in words."""
+        return half_bits(self._builder, self._load(address, self._vector))
 
 
 @intrinsic

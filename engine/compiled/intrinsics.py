@@ -51,16 +51,25 @@ def half_of_float(typing_context: Any, number: Any) -> Any:
     """The bits of the bfloat16 that is nearest to a float32, of two the even one; of no number, those of none."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        word, half = ir.IntType(32), ir.IntType(16)
-        bits = builder.bitcast(arguments[0], word)
-        sixteen = ir.Constant(word, 16)
-        is_odd = builder.and_(builder.lshr(bits, sixteen), ir.Constant(word, 1))
-        raised = builder.add(builder.add(bits, ir.Constant(word, 0x7FFF)), is_odd)
-        rounded = builder.trunc(builder.lshr(raised, sixteen), half)
-        is_none = builder.fcmp_unordered("uno", arguments[0], arguments[0])
-        return builder.select(is_none, ir.Constant(half, 0x7FC0), rounded)
+        return builder.trunc(half_bits(builder, arguments[0]), ir.IntType(16))
 
     return types.uint16(types.float32), generate
+
+
+def half_bits(builder: Any, numbers: Any) -> Any:
+    """Emit what `half_of_float` says, of a float32 or of a vector of them, in as many words of 32 bits."""
+    words: Any = ir.IntType(32)
+    if isinstance(numbers.type, ir.VectorType):
+        words = ir.VectorType(words, numbers.type.count)
+
+    def all_words(number: int) -> Any:
+        return ir.Constant(words, [number] * words.count if isinstance(words, ir.VectorType) else number)
+
+    bits = builder.bitcast(numbers, words)
+    is_odd = builder.and_(builder.lshr(bits, all_words(16)), all_words(1))
+    raised = builder.add(builder.add(bits, all_words(0x7FFF)), is_odd)
+    is_none = builder.fcmp_unordered("uno", numbers, numbers)
+    return builder.select(is_none, all_words(0x7FC0), builder.lshr(raised, all_words(16)))
 
 
 @intrinsic

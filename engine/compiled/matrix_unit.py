@@ -134,7 +134,6 @@ class _Unit(Tile):
     def __init__(self, builder: Any) -> None:
         super().__init__(builder)
         self._byte, self._integer = ir.IntType(8), ir.IntType(64)
-        self._words = ir.VectorType(ir.IntType(32), LANES)
 
     def configure(self, address: Any) -> None:
         """Emit the instruction that takes up the configuration."""

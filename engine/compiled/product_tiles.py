@@ -110,10 +110,19 @@ def _block_tile(num_vectors: int, kind: WeightKind, registers: Registers) -> Cal
 class RowTile(Tile):
     """Some vectors of outputs of each number of rows that there may be."""
 
-    def __init__(self, builder: Any, num_vectors: int, registers: Registers) -> None:
+    def __init__(self, builder: Any, num_vectors: int, registers: Registers, *, is_cut: bool = False) -> None:
+        """`is_cut`: only some of the last vector's outputs are written."""
         super().__init__(builder)
         self._num_vectors = num_vectors
         self._most_rows = registers.most_rows
+        self._is_cut = is_cut
+
+    def _store_outputs(self, value: Any, address: Any, num_outputs: Any) -> None:
+        """Store a vector of outputs, or the first `num_outputs` of one that is cut."""
+        if self._is_cut:
+            self._store_first(num_outputs, value, address)
+        else:
+            self._store(value, address)
 
     def _for_each_count(self, num_rows: Any, build_rows: Callable[[int], None]) -> None:
         """Emit what is done for each number of rows, and the choice among them."""
@@ -142,8 +151,10 @@ class RowTile(Tile):
 class _SumTile(RowTile):
     """Sums of products, two inputs at a time."""
 
-    def __init__(self, builder: Any, num_vectors: int, kind: WeightKind, registers: Registers) -> None:
-        super().__init__(builder, num_vectors, registers)
+    def __init__(
+        self, builder: Any, num_vectors: int, kind: WeightKind, registers: Registers, *, is_cut: bool = False
+    ) -> None:
+        super().__init__(builder, num_vectors, registers, is_cut=is_cut)
         self._kind = kind
         self._num_sums = registers.num_sums
 
@@ -177,10 +188,6 @@ class _SumTile(RowTile):
 class _ProductTile(_SumTile):
     """A loop over the inputs."""
 
-    def __init__(self, builder: Any, num_vectors: int, kind: WeightKind, registers: Registers, *, is_cut: bool) -> None:
-        super().__init__(builder, num_vectors, kind, registers)
-        self._is_cut = is_cut
-
     def build(
         self,
         factors: Any,
@@ -202,10 +209,7 @@ class _ProductTile(_SumTile):
             zeros = [self._zero()] * len(targets)
             totals = self._summed(factors, step_bytes, vector_bytes, input_rows, count, zeros)
             for total, address in zip(totals, targets, strict=True):
-                if self._is_cut:
-                    self._store_first(num_outputs, total, address)
-                else:
-                    self._store(total, address)
+                self._store_outputs(total, address, num_outputs)
 
         self._for_each_count(num_rows, build_rows)
 

@@ -17,14 +17,14 @@ from numba.core import cgutils
 from engine.compiled.intrinsics import intrinsic
 from engine.compiled.product_tiles import Registers, RowTile
 from engine.compiled.tiles import LANES, Tile
+from engine.quantization.weights import INT8_MAX
 
 TOGETHER = 4
 """Inputs whose products with one output's weights an instruction adds up."""
 HEADER_BYTES = 64
 """Before a row's codes: its scale, a float32."""
-OFFSET = 128
+OFFSET = INT8_MAX + 1
 """The instruction takes rows without a sign: this is added to their codes, and what comes of it taken off the sums."""
-LARGEST_CODE = 127
 _LEAST_LENGTH = 1e-30
 ROUNDED = Registers(num_sums=LANES // TOGETHER, most_rows=12 if LANES > 8 else 6)
 """Of tiles of two vectors of outputs; `num_sums`: at most, where rows are few."""
@@ -84,9 +84,7 @@ class _RoundedTile(RowTile):
     """A loop over the inputs, four of them at a time, for each number of rows."""
 
     def __init__(self, builder: Any, num_vectors: int, *, is_cut: bool) -> None:
-        super().__init__(builder, num_vectors, ROUNDED)
-        self._is_cut = is_cut
-        self._words = ir.VectorType(ir.IntType(32), LANES)
+        super().__init__(builder, num_vectors, ROUNDED, is_cut=is_cut)
 
     def build(
         self,
@@ -118,10 +116,7 @@ class _RoundedTile(RowTile):
                 row, vector = divmod(index, self._num_vectors)
                 scaled = builder.fmul(builder.sitofp(total, self._vector), lengths[row], flags=_AS_WRITTEN)
                 found = builder.fmul(scaled, factors[vector], flags=_AS_WRITTEN)
-                if self._is_cut:
-                    self._store_first(num_outputs, found, target)
-                else:
-                    self._store(found, target)
+                self._store_outputs(found, target, num_outputs)
 
         self._for_each_count(num_rows, build_rows)
 
@@ -189,29 +184,27 @@ class _Rounding(Tile):
     def build(self, row: Any, size: Any, out: Any) -> None:
         """Emit both loops and what lies between them."""
         builder, integer, number = self._builder, size.type, ir.FloatType()
-        magnitude = self._function("fabs")
 
         def measure(place: Any, found: list[Any]) -> list[Any]:
             values = self._load(builder.add(row, self._bytes(place)), self._vector)
             # Of whatever is no number, or without an end, this leaves none.
             nothing = builder.fadd(found[1], builder.fsub(values, values))
-            return [self._larger(builder.call(magnitude, [values]), found[0]), nothing]
+            return [self._larger(self._of_each("fabs", values), found[0]), nothing]
 
         zero, step = ir.Constant(integer, 0), ir.Constant(integer, LANES)
         tops, nothings = self._loop(zero, step, size, [self._zero(), self._zero()], measure)
         top = self._folded(tops, self._larger)
         least = ir.Constant(number, _LEAST_LENGTH)
         top = builder.select(builder.fcmp_ordered(">", top, least), top, least)
-        largest = ir.Constant(number, float(LARGEST_CODE))
+        largest = ir.Constant(number, float(INT8_MAX))
         scale = builder.fadd(builder.fdiv(top, largest), self._folded(nothings, builder.fadd))
         if self._as_codes:
             self._store(scale, out)
         scales, inverses = self._broadcast(scale), self._broadcast(builder.fdiv(largest, top))
-        nearest = self._function("rint")
 
         def round_values(place: Any, found: list[Any]) -> list[Any]:
             values = self._load(builder.add(row, self._bytes(place)), self._vector)
-            steps = builder.call(nearest, [builder.fmul(values, inverses)])
+            steps = self._of_each("rint", builder.fmul(values, inverses))
             if self._as_codes:
                 self._store_codes(steps, builder.add(out, builder.add(place, ir.Constant(integer, HEADER_BYTES))))
             else:
@@ -222,14 +215,9 @@ class _Rounding(Tile):
 
     def _store_codes(self, steps: Any, address: Any) -> None:
         builder = self._builder
-        words = ir.VectorType(ir.IntType(32), LANES)
-        codes = builder.add(builder.fptosi(steps, words), ir.Constant(words, [OFFSET] * LANES))
+        codes = builder.add(builder.fptosi(steps, self._words), ir.Constant(self._words, [OFFSET] * LANES))
         narrow = builder.trunc(codes, ir.VectorType(ir.IntType(8), LANES))
         builder.store(narrow, builder.inttoptr(address, narrow.type.as_pointer()), align=1)
-
-    def _function(self, name: str) -> Any:
-        kind = ir.FunctionType(self._vector, [self._vector])
-        return cgutils.get_or_insert_function(self._builder.module, kind, f"llvm.{name}.v{LANES}f32")
 
 
 rounded_2, rounded_1, rounded_part = _rounded_tile(2), _rounded_tile(1), _rounded_tile(1, is_cut=True)

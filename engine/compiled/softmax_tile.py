@@ -7,7 +7,6 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 
 from engine.compiled import exponential
 from engine.compiled.intrinsics import intrinsic
@@ -79,9 +78,7 @@ class _Softmax(Tile):
         builder = self._builder
         # In this order what is no number stays none.
         x = builder.select(builder.fcmp_ordered(">", self._all(exponential.LEAST_POWER), x), self._least(), x)
-        kind = ir.FunctionType(self._vector, [self._vector])
-        nearest = cgutils.get_or_insert_function(builder.module, kind, f"llvm.rint.v{LANES}f32")
-        power = builder.call(nearest, [x])
+        power = self._of_each("rint", x)
         rest = builder.fsub(x, power)
         found = self._all(exponential.POWER_TERMS[0])
         for term in (*exponential.POWER_TERMS[1:], 1.0):

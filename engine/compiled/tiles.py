@@ -34,6 +34,7 @@ class Tile:
     def __init__(self, builder: Any) -> None:
         self._builder = builder
         self._vector = ir.VectorType(ir.FloatType(), LANES)
+        self._words = ir.VectorType(ir.IntType(32), LANES)
 
     def _zero(self) -> Any:
         return ir.Constant(self._vector, [0.0] * LANES)
@@ -88,7 +89,7 @@ class Tile:
 
     def _load_halves(self, address: Any) -> tuple[Any, Any]:
         """Two vectors of bfloat16 that stand in pairs; each is the upper half of a float32's bits."""
-        builder, words = self._builder, ir.VectorType(ir.IntType(32), LANES)
+        builder, words = self._builder, self._words
         both = self._load(address, words)
         first = builder.shl(both, ir.Constant(words, [16] * LANES))
         second = builder.and_(both, ir.Constant(words, [_UPPER_HALF] * LANES))
@@ -101,7 +102,7 @@ class Tile:
         """A vector of a kind with the same number everywhere."""
         builder = self._builder
         first = builder.insert_element(ir.Constant(kind, ir.Undefined), number, ir.Constant(ir.IntType(32), 0))
-        return builder.shuffle_vector(first, first, ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES))
+        return builder.shuffle_vector(first, first, ir.Constant(self._words, [0] * LANES))
 
     def _all(self, number: float) -> Any:
         return ir.Constant(self._vector, [number] * LANES)
@@ -110,23 +111,26 @@ class Tile:
         """Of each pair; the other where one is no number."""
         return self._builder.select(self._builder.fcmp_ordered(">", one, other), one, other)
 
+    def _of_each(self, name: str, vector: Any) -> Any:
+        """LLVM's function of this name, of each number of a vector."""
+        kind = ir.FunctionType(self._vector, [self._vector])
+        function = cgutils.get_or_insert_function(self._builder.module, kind, f"llvm.{name}.v{LANES}f32")
+        return self._builder.call(function, [vector])
+
     def _exp(self, x: Any) -> Any:
         """e to numbers that are not above 0, as `engine.compiled.arithmetic.exp`; 0 where that would be its least."""
         builder = self._builder
         # Of no number this says no, and the rest makes none of it.
         is_least = builder.fcmp_ordered("<=", x, self._all(exponential.LOWEST))
-        kind = ir.FunctionType(self._vector, [self._vector])
-        floor = cgutils.get_or_insert_function(builder.module, kind, f"llvm.floor.v{LANES}f32")
-        power = builder.call(floor, [self._fma(x, self._all(exponential.LOG2_E), self._all(0.5))])
+        power = self._of_each("floor", self._fma(x, self._all(exponential.LOG2_E), self._all(0.5)))
         rest = self._fma(power, self._all(-exponential.LN2_HIGH), x)
         rest = self._fma(power, self._all(-exponential.LN2_LOW), rest)
         found = self._all(exponential.TERMS[0])
         for term in exponential.TERMS[1:]:
             found = self._fma(found, rest, self._all(term))
         found = self._fma(found, builder.fmul(rest, rest), builder.fadd(rest, self._all(1.0)))
-        words = ir.VectorType(ir.IntType(32), LANES)
-        bits = builder.add(builder.fptosi(power, words), ir.Constant(words, [127] * LANES))
-        scale = builder.bitcast(builder.shl(bits, ir.Constant(words, [23] * LANES)), self._vector)
+        bits = builder.add(builder.fptosi(power, self._words), ir.Constant(self._words, [127] * LANES))
+        scale = builder.bitcast(builder.shl(bits, ir.Constant(self._words, [23] * LANES)), self._vector)
         return builder.select(is_least, self._zero(), builder.fmul(found, scale))
 
     def _folded(self, vector: Any, together: Callable[[Any, Any], Any]) -> Any:

@@ -32,8 +32,6 @@ _LEAST_CHANCE = 0.1
 """Guesses end where all of them together are right more rarely."""
 _LENGTH_MARGIN = 1.5
 """How many times the tokens expected yet a row may be drafted, for lengths vary."""
-_MEASURED_EVERY = 8
-"""Steps that rounds without guesses could follow, of which one in so many is followed by none."""
 _MOST_PUT_OFF = 32
 """Answers to be remembered when there is time; the oldest are not."""
 
@@ -104,8 +102,6 @@ class Speculator:
         self._num_closed = 0
         self._is_plain = False
         """Whether nothing is guessed in the rounds that follow the step under way."""
-        self._num_followed = 0
-        """Steps that rounds without guesses may have followed."""
         self._following_s = 0.0
         """What ordering rounds behind the step's prompts took."""
         self._books_s = 0.0
@@ -135,10 +131,7 @@ class Speculator:
         rounds, outlook = self._follow_up, self._outlook
         if rounds is None or outlook is None or not self._closed:
             return False
-        self._num_followed += 1
-        if self._num_followed >= _MEASURED_EVERY:
-            self._num_followed = 0
-            self._books.demand_plain()
+        if not self._books.may_pass_by():
             return False
         self._is_plain = True
         return rounds.suits(len(seqs), self._costs.plain_s(len(seqs))) and outlook.glance(seqs, asks_heads=False)

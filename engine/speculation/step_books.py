@@ -13,6 +13,8 @@ from engine.speculation.walk_choice import Walked
 
 _MEASURED_EVERY = 4
 """While none is thought about, the time of one step in so many is taken down: most should cost nothing at all."""
+_ALONE_EVERY = 8
+"""Of steps that rounds without guesses could follow, one in so many is followed by none."""
 _KEPT_DECAY = 0.95
 _MOST_KEPT = 2.0
 
@@ -55,6 +57,8 @@ class StepBooks:
         # What came of promised gains, as a share of them.
         self._kept: dict[tuple[Source, int], float] = {}
         self._num_unmeasured = 0
+        # Steps that rounds without guesses could follow, since the last one that none did.
+        self._num_followed = 0
         # Time of steps that were not entered, until one is.
         self._unseen_s = 0.0
 
@@ -70,9 +74,14 @@ class StepBooks:
         """So long took what is not entered."""
         self._unseen_s += seconds
 
-    def demand_plain(self) -> None:
-        """Enter the next step even if nobody thinks about it."""
+    def may_pass_by(self) -> bool:
+        """Whether rounds may follow the next step, which is not entered then; one in so many is, with none behind."""
+        self._num_followed += 1
+        if self._num_followed < _ALONE_EVERY:
+            return True
+        self._num_followed = 0
         self._num_unmeasured = _MEASURED_EVERY
+        return False
 
     def enter_plain(self, num_rows: int, seconds: float) -> None:
         """A step that nothing was thought about; while all are such, the cost of some is entered."""
