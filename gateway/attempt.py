@@ -14,6 +14,7 @@ import msgspec
 from gateway.admission.admitter import too_late
 from gateway.admission.gate import Admitted
 from gateway.admission.permit import Permit
+from gateway.answer_end import end_of_plain
 from gateway.chat_head import ChatHead
 from gateway.errors import GatewayError, UpstreamFailed
 from gateway.http.asgi import Header
@@ -24,10 +25,13 @@ from gateway.routing.flight import Flight
 from gateway.routing.live import LiveDeployment
 from gateway.routing.load_report import ORCA_HEADER
 from gateway.routing.planned_route import PlannedRoute
+from gateway.stated_errors import StatedError
+from gateway.stream_head import StreamHead
 from gateway.telemetry.record import Place
 from gateway.timeline import Clock, Stage
 from gateway.turn import Turn
 from gateway.upstream_errors import (
+    OVERLOADED,
     PASSED_BACK,
     RETRYABLE,
     TOO_MANY_REQUESTS,
@@ -36,7 +40,6 @@ from gateway.upstream_errors import (
     failure_of_status,
     from_status,
     from_transport,
-    is_completion,
     is_retryable,
     no_completion,
     overloaded,
@@ -260,12 +263,14 @@ class Attempts:
             self._judge(work, opened, response, is_leading=is_leading)
             content_type, opened.passed = self._heed(live, response)
             if work.request.stream and response.status == OK and content_type.startswith(EVENT_STREAM):
-                await response.wait_body()
+                if (told := await self._head(opened, response)) is not None:
+                    self._take_error(work, opened, told, is_leading=is_leading)
+                    return
                 now = self._clock()
                 live.first_bytes.add(now, now - opened.sent_at)
                 opened.note_first_byte(now)
             else:
-                self._take_whole(work, opened, await response.read(MAX_PLAIN_BYTES))
+                self._take_whole(work, opened, await response.read(MAX_PLAIN_BYTES), is_leading=is_leading)
         except UpstreamError as error:
             self._note_failure(work, opened, error)
             if is_leading:
@@ -280,16 +285,55 @@ class Attempts:
             if is_leading:
                 turn.mark(Stage.UPSTREAM_FIRST_BYTE)
 
-    def _take_whole(self, work: Work, opened: OpenAnswer, body: bytes) -> None:
+    async def _head(self, opened: OpenAnswer, response: UpstreamResponse) -> StatedError | None:
+        """Wait for the first event of a stream that means something; returns the error that it states, if it does.
+        Raises TryAnother for a stream without any."""
+        head, num_fed = StreamHead(), 0
+        await response.wait_body()
+        while True:
+            waiting = response.waiting()
+            for piece in waiting[num_fed:]:
+                head.feed(piece)
+            if head.beginning == "unknown" and not await response.wait_more():
+                if response.is_paused:
+                    return None  # too long to be held: it goes on as it is
+                head.close()
+            if head.beginning == "nothing":
+                opened.vigil.failed(self._clock(), FailureKind.BROKEN)
+                raise TryAnother(no_completion(opened.live.id))
+            if head.beginning != "unknown":
+                return head.error
+            num_fed = len(waiting)
+
+    def _take_error(self, work: Work, opened: OpenAnswer, told: StatedError, *, is_leading: bool) -> None:
+        """An error in an answer whose status says 200 counts as the status that it names. Raises TryAnother unless that
+        says that the request is wrong, which the client is told."""
+        response, status = opened.response, told.status
+        assert response is not None, "an answer is open once its request was sent"
+        if is_leading:
+            work.turn.record.detail = f"upstream status 200 with an error{'' if status is None else f' of {status}'}"
+        if status is None or (status not in OVERLOADED and status >= 500):
+            opened.vigil.failed(self._clock(), FailureKind.BROKEN)
+            raise TryAnother(UpstreamFailed(f"Deployment '{opened.live.id}' answered with an error. Try again."))
+        response.status = status
+        self._judge(work, opened, response, is_leading=is_leading)
+        self._take_whole(work, opened, told.body, is_leading=is_leading)
+        opened.passed = [(b"content-type", _JSON), *opened.passed[1:]]
+
+    def _take_whole(self, work: Work, opened: OpenAnswer, body: bytes, *, is_leading: bool) -> None:
         """A plain answer, or the upstream's own refusal. Raises TryAnother for a 200 that is neither what was asked for
-        nor an error: a deployment that gives such answers is as good as down."""
+        nor such a refusal: a deployment that gives such answers is as good as down."""
         response, live = opened.response, opened.live
         assert response is not None, "an answer is open once its request was sent"
         if response.status != OK:
             opened.body = enveloped(body, response.status, live.id)
             if opened.body is not body:
                 opened.passed = [(b"content-type", _JSON), *opened.passed[1:]]
-        elif work.request.stream or not is_completion(body):
+            return
+        end = end_of_plain(body)
+        if end.error is not None:
+            self._take_error(work, opened, end.error, is_leading=is_leading)
+        elif work.request.stream or not end.is_complete:
             opened.vigil.failed(self._clock(), FailureKind.BROKEN)
             raise TryAnother(no_completion(live.id))
         else:

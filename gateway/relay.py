@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Final
 
+from gateway.answer_end import AnswerEnd
 from gateway.cache.fingerprint import stream_shape
 from gateway.cache.replay import as_event_stream
 from gateway.cache.shared_answer import SharedAnswer
 from gateway.errors import UpstreamFailed
 from gateway.http.asgi import EdgeChannel, Header
 from gateway.request import ChatRequest
-from gateway.stream_tail import StreamTail, has_first_token, merge_timing, usage_of
+from gateway.stream_outcome import DONE, StreamOutcome
+from gateway.stream_tail import has_first_token, merge_timing, usage_of
 from gateway.telemetry.record import Place
 from gateway.timeline import Stage
 from gateway.timing_events import TimingEvents
@@ -26,6 +29,8 @@ MAX_PLAIN_BYTES: Final = 32 * 1024 * 1024
 EVENT_STREAM: Final = b"text/event-stream"
 
 DONE_EVENT: Final = b"data: [DONE]\n\n"
+
+_DONE_EVENT: Final = re.compile(rb"(?<![^\r\n])data: ?\[DONE\]\s*")
 
 FROM_CACHE: Final = "cache"
 """Who answered, when nobody had to."""
@@ -133,35 +138,35 @@ async def relay_stream(turn: Turn, response: UpstreamResponse) -> None:
         await relay.through(turn.channel)
     else:
         await relay.through_asgi()
-    summary = relay.tail.summary()
-    turn.record.usage = summary.usage
+    end = relay.end()
+    turn.record.usage = end.usage
     if turn.flight is not None:
-        turn.flight.ended(turn.clock(), summary.usage if summary.is_complete else None)
-    if not summary.is_complete:
+        turn.flight.ended(turn.clock(), end.usage if end.is_complete else None)
+    if not end.is_complete:
         turn.record.is_incomplete = True
-        if not summary.has_error:
+        if end.error is None or not end.error.is_standard:  # clients would take what they got for all there is
             raise UpstreamFailed(
                 f"Deployment '{turn.record.deployment}' ended its answer without finishing it. Try again."
             )
         turn.close_after()
-    await turn.end(_ended(relay.rest(), has_done=summary.has_done or summary.has_error))
+    await turn.end(relay.rest(is_complete=end.is_complete))
     turn.mark(Stage.RELAY)
 
 
-def _ended(rest: bytes, *, has_done: bool) -> bytes:
-    """The last bytes of a stream, with the blank line and the `[DONE]` that its upstream left out."""
-    if rest and not rest.endswith(EVENT_ENDS):
-        rest += b"\n\n"
-    return rest if has_done else rest + DONE_EVENT
+def _without_done(events: bytes) -> bytes:
+    """The events without the marks of an end among them."""
+    return _DONE_EVENT.sub(b"", events)
 
 
 class _StreamRelay:
     """What happens to each piece of one stream."""
 
-    __slots__ = ("_capture", "_events", "_response", "_resume", "_turn", "_whole", "tail")
+    __slots__ = ("_capture", "_events", "_has_done", "_outcome", "_response", "_resume", "_turn", "_whole")
 
     def __init__(self, turn: Turn, response: UpstreamResponse) -> None:
-        self.tail = StreamTail()
+        self._outcome = StreamOutcome()
+        self._has_done = False
+        """`[DONE]` was passed on."""
         self._turn = turn
         self._capture = turn.capture
         self._response = response
@@ -195,12 +200,23 @@ class _StreamRelay:
             if ready := self._observe(piece):
                 await self._turn.send({"type": "http.response.body", "body": ready, "more_body": True})
 
-    def rest(self) -> bytes:
-        """What was held back of a stream that has ended as it should."""
+    def end(self) -> AnswerEnd:
+        """How the stream ended, now that it has."""
+        self._outcome.feed(self._whole.rest)
+        return self._outcome.end()
+
+    def rest(self, *, is_complete: bool) -> bytes:
+        """The end of a stream: what was held back of it and, for a complete one, what its upstream left out."""
         left, self._whole.rest = self._whole.rest, b""
+        if DONE in left:
+            left = _without_done(left)
+        if left and not left.endswith(EVENT_ENDS):
+            left += b"\n\n"
+        if is_complete and not self._has_done:
+            left += DONE_EVENT
         if self._turn.hides_odds:
             left = events_without_odds(left)
-        if self._capture is not None:
+        if self._capture is not None and left:
             self._capture.feed(left)
         if self._events is None:
             return left
@@ -211,8 +227,10 @@ class _StreamRelay:
         record = self._turn.record
         record.num_chunks += 1
         record.bytes_out += len(piece)
-        self.tail.feed(piece)
         piece = self._whole.feed(piece)
+        self._outcome.feed(piece)
+        if DONE in piece:
+            piece = self._judge_done(piece)
         if self._turn.hides_odds:
             piece = events_without_odds(piece)
         if self._capture is not None:
@@ -222,6 +240,16 @@ class _StreamRelay:
             if self._turn.flight is not None:
                 self._turn.flight.first_token(now)
         return piece if self._events is None else self._events.feed(piece)
+
+    def _judge_done(self, piece: bytes) -> bytes:
+        """The mark of the end goes on only where it is true: clients read no further."""
+        end = self._outcome.end(is_over=False)
+        if not end.has_done:
+            return piece  # part of a text
+        if end.is_complete:
+            self._has_done = True
+            return piece
+        return _without_done(piece)
 
     async def _resume_after_drain(self, channel: EdgeChannel) -> None:
         await channel.drain()

@@ -1,4 +1,4 @@
-"""What a finished answer says about itself: usage, finish reason, error. Parsed after the fact, from a bounded copy."""
+"""Single facts read from an answer: its usage, whether it has text; and the timing that is added to it."""
 
 from __future__ import annotations
 
@@ -7,17 +7,13 @@ from typing import Any, Final
 
 import msgspec
 
+from gateway.stated_errors import document_of
 from gateway.telemetry.record import Usage
 
-TAIL_BYTES: Final = 16 * 1024
-"""How much of a stream's end is kept; the last events of a chat stream are far smaller."""
-
-_FINISH: Final = re.compile(rb'"finish_reason"\s*:\s*"')
 _FIRST_TOKEN: Final = re.compile(
     rb'"(?:content|reasoning_content|reasoning|refusal)"\s*:\s*"[^"]|"tool_calls"\s*:\s*\[|"text"\s*:\s*"[^"]'
 )
-_ERROR_EVENT: Final = re.compile(rb'(?:^|\n)(?:event: *error\r?\n)?data: ?\{"error"')
-_DONE: Final = re.compile(rb"(?:\A|[\r\n])data: ?\[DONE\]\s*\Z")
+_USAGE: Final = b'"usage"'
 
 
 class _TokenDetails(msgspec.Struct, frozen=True):
@@ -26,7 +22,7 @@ class _TokenDetails(msgspec.Struct, frozen=True):
 
 class _Usage(msgspec.Struct, frozen=True):
     prompt_tokens: int
-    completion_tokens: int = 0
+    completion_tokens: int | None = 0
     prompt_tokens_details: _TokenDetails | None = None
 
 
@@ -43,67 +39,46 @@ def has_first_token(piece: bytes) -> bool:
 
 
 def usage_of(answer: bytes) -> Usage | None:
-    """The usage block of one JSON answer or event, None when there is none or it is not what it should be."""
+    """The usage of one JSON answer or event, wherever it stands; None when there is none or it is not what it should
+    be."""
     try:
         usage = _decode_answer(answer).usage
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        usage = None
+    if usage is not None:
+        details = usage.prompt_tokens_details
+        cached = None if details is None else details.cached_tokens
+        return Usage(usage.prompt_tokens, usage.completion_tokens or 0, cached)
+    return usage_in(document_of(answer)) if _USAGE in answer else None
+
+
+def usage_in(document: Any) -> Usage | None:
+    """The usage in a decoded answer or event: its own, or that of a choice or of `x_groq`, as some servers send it."""
+    if not isinstance(document, dict):
         return None
-    if usage is None:
-        return None
-    details = usage.prompt_tokens_details
-    return Usage(usage.prompt_tokens, usage.completion_tokens, None if details is None else details.cached_tokens)
-
-
-class StreamTail:
-    """The last bytes of a stream and what they show. Feed every piece; read the properties after the end."""
-
-    __slots__ = ("_num_bytes", "_pieces")
-
-    def __init__(self) -> None:
-        self._pieces: list[bytes] = []
-        self._num_bytes = 0
-
-    def feed(self, piece: bytes) -> None:
-        """Keep `piece`, forgetting what is older than about TAIL_BYTES."""
-        self._pieces.append(piece)
-        self._num_bytes += len(piece)
-        if self._num_bytes > 2 * TAIL_BYTES:
-            self._pieces = [b"".join(self._pieces)[-TAIL_BYTES:]]
-            self._num_bytes = TAIL_BYTES
-
-    def summary(self) -> TailSummary:
-        """What the stream's end says."""
-        return TailSummary(b"".join(self._pieces))
-
-
-class TailSummary:
-    """How a stream ended."""
-
-    __slots__ = ("has_done", "has_error", "has_finish", "usage")
-
-    def __init__(self, tail: bytes) -> None:
-        self.has_done = _DONE.search(tail, max(len(tail) - 64, 0)) is not None
-        """The `[DONE]` marker came last."""
-        self.has_error = b'{"error"' in tail and _ERROR_EVENT.search(tail) is not None
-        """The upstream itself reported a failure inside the stream; some say `[DONE]` after it."""
-        self.has_finish = _FINISH.search(tail) is not None
-        self.usage = _last_usage(tail)
-
-    @property
-    def is_complete(self) -> bool:
-        """The answer was whole: it said why it ended, or that it was done."""
-        return (self.has_done or self.has_finish) and not self.has_error
-
-
-def _last_usage(tail: bytes) -> Usage | None:
-    if b'"usage"' not in tail:
-        return None
-    for line in reversed(tail.splitlines()):
-        if line.startswith(b"data:") and b'"usage"' in line:
-            usage = usage_of(line[5:])
-            if usage is not None:
-                return usage
+    choices = document.get("choices")
+    holders = (document, document.get("x_groq"), *(choices[:1] if isinstance(choices, list) else ()))
+    for holder in holders:
+        usage = _usage(holder.get("usage")) if isinstance(holder, dict) else None
+        if usage is not None:
+            return usage
     return None
+
+
+def _usage(told: Any) -> Usage | None:
+    if not isinstance(told, dict):
+        return None
+    prompt, completion = _count(told.get("prompt_tokens")), _count(told.get("completion_tokens"))
+    if prompt is None:
+        return None
+    details = told.get("prompt_tokens_details")
+    return Usage(prompt, completion or 0, _count(details.get("cached_tokens")) if isinstance(details, dict) else None)
+
+
+def _count(told: Any) -> int | None:
+    if isinstance(told, float) and told.is_integer():
+        told = int(told)
+    return told if isinstance(told, int) and not isinstance(told, bool) and told >= 0 else None
 
 
 def merge_timing(answer: bytes, timing: dict[str, float]) -> bytes:

@@ -69,12 +69,6 @@ def no_completion(deployment: str) -> UpstreamFailed:
     return UpstreamFailed(f"Deployment '{deployment}' answered with something that is no chat completion. Try again.")
 
 
-def is_completion(body: bytes) -> bool:
-    """Whether a plain answer looks like one: an object with choices. A web server's page, an empty body and an error
-    that came with status 200 do not."""
-    return body.lstrip()[:1] == b"{" and b'"choices"' in body
-
-
 def enveloped(body: bytes, status: int, deployment: str) -> bytes:
     """A client error of the upstream in the one envelope: as it came where it has all four keys, else put into it."""
     document = _object(body)
