@@ -12,10 +12,16 @@ from gateway.telemetry.record import Usage
 
 MAX_CHOICES: Final = 1024
 """Choices of one answer whose ends are told apart; nobody may ask for as many."""
-MAX_OBJECTS: Final = 100_000
-"""JSON objects in one answer that are looked at one by one: decoding more would hold up the event loop."""
+_MAX_OBJECTS: Final = 50_000
+_MAX_VALUES: Final = 250_000
+"""Of JSON that is decoded at once: more would hold up the event loop, and a thread as well."""
 _LASTING: Final = frozenset({"stop", "length", "tool_calls", "function_call"})
 """Why a choice of an answer worth keeping ended; a filtered one is nobody else's answer."""
+
+
+def is_too_detailed(data: bytes) -> bool:
+    """Whether decoding `data` makes so many values that the event loop would notice."""
+    return len(data) > _MAX_OBJECTS and (data.count(b"{") > _MAX_OBJECTS or data.count(b",") > _MAX_VALUES)
 
 
 class ChoiceFrame(msgspec.Struct, gc=False):
@@ -35,6 +41,12 @@ class AnswerFrame(msgspec.Struct, gc=False):
     error: Any = None
     object: Any = None
     type: Any = None
+    x_groq: Any = None
+
+    @property
+    def is_odd(self) -> bool:
+        """Whether it says more than text, ends and usage: only all of the document tells what."""
+        return bool(self.error or self.object == "error" or self.type == "error" or self.x_groq)
 
 
 _decode_frame: Final = msgspec.json.Decoder(AnswerFrame).decode
@@ -86,7 +98,7 @@ class AnswerEnd:
         reasons = self._reasons
         for number, frame in enumerate(frames):
             choices, told = frame.choices, frame.usage
-            if frame.error or frame.object == "error" or frame.type == "error" or not (choices or told):
+            if frame.is_odd or not (choices or told):
                 return number
             for choice in choices or ():
                 reason, index = choice.finish_reason, choice.index
@@ -131,7 +143,7 @@ def end_of_plain(body: bytes) -> AnswerEnd:
     """How a plain answer ended. What is no JSON object with choices is incomplete."""
     end = AnswerEnd()
     end.has_done = True
-    if body.count(b"{") > MAX_OBJECTS:
+    if is_too_detailed(body):
         end.is_coarse, end.has_done = True, b'"choices"' in body
         return end
     try:
@@ -140,7 +152,7 @@ def end_of_plain(body: bytes) -> AnswerEnd:
         end.see(document_of(body))
         return end
     choices = frame.choices
-    if not choices or len(choices) > MAX_CHOICES or frame.error or frame.object == "error" or frame.type == "error":
+    if not choices or len(choices) > MAX_CHOICES or frame.is_odd:
         end.see(document_of(body))
         return end
     for position, choice in enumerate(choices):

@@ -10,6 +10,7 @@ import msgspec
 from gateway.admission.claim import Claim
 from gateway.admission.lane import Lane
 from gateway.admission.permit import Permit
+from gateway.answer_end import end_of_plain
 from gateway.ids import RequestIds
 from gateway.request import ChatRequest
 from gateway.routing.live import LiveDeployment
@@ -88,4 +89,4 @@ class BackgroundAsk:
         request = UpstreamRequest(b"POST", live.chat_path, headers, body, fixed)
         async with await live.client.send(request, question.planned.plain_timeouts) as response:
             answer = await response.read(MAX_ANSWER_BYTES)
-            return answer if response.status == 200 else None
+            return answer if response.status == 200 and end_of_plain(answer).is_complete else None

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
+from gateway.background import BackgroundTasks
 from gateway.cache.answers import AnswerCache, Lookup
 from gateway.cache.capture import Capture
 from gateway.cache.control import parse_cache_control
@@ -24,11 +27,12 @@ MAX_LEADERS: Final = 3
 class CacheStep:
     """Of one pipeline; keeps nothing of its own."""
 
-    __slots__ = ("_cache", "_similar")
+    __slots__ = ("_cache", "_similar", "_tasks")
 
-    def __init__(self, cache: AnswerCache, similar: SimilarAnswers) -> None:
+    def __init__(self, cache: AnswerCache, similar: SimilarAnswers, tasks: BackgroundTasks) -> None:
         self._cache = cache
         self._similar = similar
+        self._tasks = tasks
 
     async def answer(self, turn: Turn, request: ChatRequest, head: ChatHead, planned: PlannedRoute) -> bool:
         """Whether a kept answer was given, or one that was under way shared; if not, `turn` will copy its own."""
@@ -88,14 +92,35 @@ class CacheStep:
         record.outcome = Outcome.CACHED
 
     def keep(self, turn: Turn, lookup: Lookup, *, is_as_asked: bool) -> None:
-        """Only a whole, successful answer to the very request that was asked is given again."""
+        """Only a whole, successful answer to the very request that was asked is given again.
+
+        A long one is put together beside the event loop, and kept when that is done.
+        """
         record = turn.record
         capture = turn.capture if record.outcome is Outcome.COMPLETED else None
-        self._cache.keep(
+        keep = partial(
+            self._cache.keep,
             lookup,
-            None if capture is None else capture.completion(),
             is_lasting=is_as_asked,
             request_id=record.request_id,
             deployment=record.deployment,
             usage=record.usage,
         )
+        if capture is None or not capture.is_long:
+            keep(None if capture is None else capture.completion())
+            return
+        if turn.quest is not None:
+            turn.quest.expect_answer()
+        turn.lookup = None  # it does not end with this request
+        self._tasks.spawn(_keep_later(keep, lookup, capture), "keep_answer")
+
+    async def aclose(self) -> None:
+        """Call off what is not kept yet."""
+        await self._tasks.cancel()
+
+
+async def _keep_later(keep: Callable[[bytes | None], None], lookup: Lookup, capture: Capture) -> None:
+    try:
+        keep(await capture.completed())
+    finally:
+        lookup.drop()  # whoever still waits for it, when it cannot be kept, waits in vain

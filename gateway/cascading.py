@@ -13,15 +13,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NoReturn
 
 import msgspec
 
 from gateway.attempt import Attempts, OpenAnswer, TryAnother, Work
-from gateway.cache.assembly import completion_of_stream
+from gateway.cache.assembly import assembled
+from gateway.cache.capture import MAX_READ_HERE_BYTES
 from gateway.errors import GatewayError, UpstreamFailed
 from gateway.request import ChatRequest
 from gateway.routing.live import LiveDeployment
+from gateway.stream_outcome import end_of_stream
 from gateway.stream_tail import usage_of
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.telemetry.record import HandedOver, Usage
@@ -32,7 +34,7 @@ from gateway.upstreams.response import UpstreamResponse
 from routing_policies.quality.cascade import Answer, Inquiry
 
 TOP_LOGPROBS: Final = 2
-MAX_ASSEMBLED_HERE_BYTES: Final = 32 * 1024
+MAX_ASSEMBLED_HERE_BYTES: Final = MAX_READ_HERE_BYTES
 """Longer streams are put together on a thread: each of their events is decoded."""
 
 
@@ -61,8 +63,11 @@ class Cascader:
         try:
             answer = await self._judge(work, opened, inquiry)
             successor = next_one() if answer == "hand_over" else None
-            if successor is None and asked.is_assembled and opened.body is None:
-                await self._assemble(asked, opened)
+            is_to_assemble = successor is None and asked.is_assembled and opened.body is None
+            if is_to_assemble and not await self._assemble(asked, opened):
+                opened.close()  # nothing may be lost of it: the same once more, as the client wants it
+                work.turn.record.attempts += 1
+                opened = await self._attempts.open(_telling(work), live)
         except BaseException:  # cancellation too: nobody is left to close it
             opened.close()
             raise
@@ -104,20 +109,29 @@ class Cascader:
             if answer is not None:
                 return answer
             if not await self._attempts.more(work, opened):
+                if response.is_complete and not end_of_stream(b"".join(waiting)).is_complete:
+                    self._break(work, opened)
                 return inquiry.ask(reader.odds, is_whole=True) or "hand_over"
 
-    async def _assemble(self, work: Work, opened: OpenAnswer) -> None:
-        """Of the stream that was asked for the plain answer that the client wants. Raises TryAnother or another
-        GatewayError when it breaks."""
+    async def _assemble(self, work: Work, opened: OpenAnswer) -> bool:
+        """Of the stream that was asked for the plain answer that the client wants; False when it cannot be put together
+        without loss. Raises TryAnother or another GatewayError when it breaks."""
         stream = await self._attempts.rest(work, opened)
         is_long = len(stream) > MAX_ASSEMBLED_HERE_BYTES
-        body = await asyncio.to_thread(completion_of_stream, stream) if is_long else completion_of_stream(stream)
-        if body is None:
-            opened.vigil.failed(work.turn.clock(), FailureKind.BROKEN)
-            raise TryAnother(UpstreamFailed(f"The answer of deployment '{opened.live.id}' broke off. Try again."))
-        opened.body = body
+        found = await asyncio.to_thread(assembled, stream) if is_long else assembled(stream)
+        if not found.end.is_complete:
+            self._break(work, opened)
+        if found.completion is None:
+            return False
+        opened.body = found.completion
         others = [header for header in opened.passed if header[0] != b"content-type"]
         opened.passed = [(b"content-type", b"application/json"), *others]
+        return True
+
+    def _break(self, work: Work, opened: OpenAnswer) -> NoReturn:
+        """The stream ended before its answer did, and nothing of it was passed on."""
+        opened.vigil.failed(work.turn.clock(), FailureKind.BROKEN)
+        raise TryAnother(UpstreamFailed(f"The answer of deployment '{opened.live.id}' broke off. Try again."))
 
     def _leave(self, work: Work, opened: OpenAnswer) -> None:
         """Close the first answer; what it took is remembered."""

@@ -11,6 +11,7 @@ from gateway.admission.gate import Admitted, Gate
 from gateway.admission.guard import Guard
 from gateway.admission.quotas import Quotas
 from gateway.admission.tenant_quota import TenantQuota
+from gateway.background import BackgroundTasks
 from gateway.cache.answers import AnswerCache
 from gateway.cache_step import CacheStep
 from gateway.chat_head import ChatHead
@@ -96,7 +97,7 @@ class ChatPipeline:
         self._guard = guard
         self._trimmer = trimmer
         self._images = images
-        self._kept = CacheStep(cache, similar)
+        self._kept = CacheStep(cache, similar, BackgroundTasks(log.failure))
         self._similar = similar
         self._pricer = pricer
         self._meanings = meanings
@@ -145,6 +146,10 @@ class ChatPipeline:
             if turn.reservation is not None:
                 self._quotas.settle(turn.reservation, record, turn.price)
             self._recorder.record(record)
+
+    async def aclose(self) -> None:
+        """Call off what requests left behind."""
+        await self._kept.aclose()
 
     async def _answer(self, turn: Turn, scope: Scope, receive: Receive) -> None:
         try:

@@ -8,6 +8,7 @@ from typing import Final
 
 from gateway.answer_end import AnswerEnd
 from gateway.cache.fingerprint import stream_shape
+from gateway.cache.needs import needs_of
 from gateway.cache.replay import as_event_stream
 from gateway.cache.shared_answer import SharedAnswer
 from gateway.errors import UpstreamFailed
@@ -83,14 +84,14 @@ async def relay_kept(turn: Turn, request: ChatRequest, answer: bytes, age_s: flo
 async def relay_followed(turn: Turn, request: ChatRequest, shared: SharedAnswer) -> bool:
     """Share the answer of an identical request that is under way, live where it travels in the same form.
 
-    False when the leader failed before anything was said here: the request is then on its own again. Raises
-    UpstreamFailed when it fails later.
+    False when the leader failed before anything was said here, or its answer lacks what this request asks for: the
+    request is then on its own again. Raises UpstreamFailed when it fails later.
     """
     record, channel = turn.record, turn.channel
     turn.place = Place.QUEUED
     if not request.stream or channel is None or turn.wants_timing or shared.shape != stream_shape(request):
         answer = await shared.follow().whole()
-        if answer is None:
+        if answer is None or not needs_of(request).are_met_by(answer):
             return False
         await relay_kept(turn, request, answer, 0.0)
         return True

@@ -122,6 +122,7 @@ class RequestPath:
     async def aclose(self) -> None:
         """Call off what is under way."""
         self._images.close()
+        await self.pipeline.aclose()
         await self._shadower.aclose()
         await self.learner.aclose()
         await self.labels.last_words()

@@ -71,7 +71,7 @@ class Shadower:
 
     async def _compare(self, turn: Turn, request: ChatRequest, planned: PlannedRoute, shadow: str) -> None:
         try:
-            given = None if turn.capture is None else turn.capture.completion()
+            given = None if turn.capture is None else await turn.capture.completed()
             question = Question(request, request.document, turn.snapshot, planned, turn.record.tenant, turn.cache_salt)
             answer = await self._ask.deployment(question, turn.snapshot.deployments[shadow])
             texts = [None if one is None else text_of(one) for one in (given, answer)]

@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol
 from gateway.cache.answers import Lookup
 from gateway.cache.entry import CacheEntry
 from gateway.cache.guards import guard_of
+from gateway.cache.needs import needs_of
 from gateway.cache.quest import Quest
 from gateway.cache.route_book import RouteBook, RouteBooks, Whose
 from gateway.cache.semantic import Embeds, Finding, SemanticTier
@@ -132,6 +133,7 @@ class SimilarAnswers:
             book=book,
             clock=self._clock,
             looks=is_miss,
+            needs=needs_of(request),
         )
         request_id = record.request_id
         quest.on_other = lambda quest, finding, fresh: self._audits.compare(request_id, quest, finding, fresh)

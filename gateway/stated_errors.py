@@ -64,6 +64,9 @@ def stated_error(document: Any, event: str = "message") -> StatedError | None:
     if not isinstance(document, dict):
         return StatedError(None, msgspec.json.encode({"error": {}})) if event == ERROR_EVENT else None
     error = document.get("error")
+    extension = document.get("x_groq")
+    if isinstance(extension, dict) and extension.get("error"):
+        return _told(extension["error"], document)
     if error or event == ERROR_EVENT or ERROR_EVENT in (document.get("object"), document.get("type")):
         return _told(error if error else document, document)
     if "choices" in document or event not in _UNNAMED or document.get("type") == "ping":

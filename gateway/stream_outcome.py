@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.answer_end import MAX_OBJECTS, AnswerEnd, AnswerFrame
+from gateway.answer_end import AnswerEnd, AnswerFrame, is_too_detailed
 from gateway.stated_errors import document_of
 from gateway.upstreams.sse import SseDecoder, SseError, SseEvent
 
@@ -59,7 +59,7 @@ class StreamOutcome:
         self._num_bytes = 0
         if not block:
             return
-        if block.count(b"{") > MAX_OBJECTS:
+        if is_too_detailed(block):
             self._end.is_coarse = True
             self._end.has_done = self._end.has_done or _FINISH.search(block) is not None
             return

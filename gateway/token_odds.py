@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from math import expm1, log
 from typing import Any, Final
 
 import msgspec
 
+from gateway.upstreams.sse import SseDecoder, encode_event
 from routing_policies.quality.confidence import TokenOdds
 
 _LOGPROBS: Final = b'"logprobs"'
+_CONTINUED: Final = re.compile(rb"data:[^\n]*\ndata:")
+"""An event of several lines."""
 _CERTAIN: Final = -1e-9
 
 
@@ -55,22 +59,20 @@ def odds_of(answer: bytes) -> tuple[list[TokenOdds], bool]:
 class OddsReader:
     """Feed the stream's pieces in order; `odds` grows."""
 
-    __slots__ = ("_rest", "is_whole", "odds")
+    __slots__ = ("_decoder", "is_whole", "odds")
 
     def __init__(self) -> None:
         self.odds: list[TokenOdds] = []
         self.is_whole = False
         """The answer has said why it ended."""
-        self._rest = b""
+        self._decoder = SseDecoder()
 
     def feed(self, piece: bytes) -> None:
         """Bytes that came."""
-        *lines, self._rest = (self._rest + piece).split(b"\n")
-        for line in lines:
-            if line.startswith(b"data:"):
-                odds, is_whole = odds_of(line[5:])
-                self.odds += odds
-                self.is_whole = self.is_whole or is_whole
+        for event in self._decoder.feed(piece):
+            odds, is_whole = odds_of(event.data)
+            self.odds += odds
+            self.is_whole = self.is_whole or is_whole
 
 
 def _odds(token: _Token) -> TokenOdds:
@@ -101,6 +103,9 @@ def events_without_odds(events: bytes) -> bytes:
     """The same for whole events of a stream."""
     if _LOGPROBS not in events:
         return events
+    if b"\r" in events or _CONTINUED.search(events) is not None:
+        found = [(event, without_odds(event.data)) for event in SseDecoder(len(events)).feed(events)]
+        return b"".join(encode_event(data, None if event.event == "message" else event.event) for event, data in found)
     return b"\n".join(
         [
             b"data: " + without_odds(line[5:].strip()) if line.startswith(b"data:") and _LOGPROBS in line else line

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Final
+
 from gateway.cache.answers import MAX_KEPT_BYTES
 from gateway.cache.assembly import completion_of_stream, is_whole
 from gateway.cache.shared_answer import SharedAnswer
+
+MAX_READ_HERE_BYTES: Final = 16 * 1024
+"""Longer answers are put together on a thread: each of their events is decoded, which takes a millisecond by then."""
 
 
 class Capture:
@@ -17,6 +23,12 @@ class Capture:
         self._pieces: list[bytes] = []
         self._num_bytes = 0
         self._body: bytes | None = None
+
+    @property
+    def is_long(self) -> bool:
+        """Whether `completion` takes too long for the event loop: use `completed` then."""
+        num_bytes = self._num_bytes if self._body is None else len(self._body)
+        return MAX_READ_HERE_BYTES < num_bytes <= MAX_KEPT_BYTES
 
     def feed(self, piece: bytes) -> None:
         """A piece of a stream passed."""
@@ -39,3 +51,7 @@ class Capture:
         if self._num_bytes > MAX_KEPT_BYTES:
             return None
         return completion_of_stream(b"".join(self._pieces))
+
+    async def completed(self) -> bytes | None:
+        """Like `completion`, on a thread where that takes long."""
+        return await asyncio.to_thread(self.completion) if self.is_long else self.completion()

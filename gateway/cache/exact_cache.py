@@ -12,7 +12,9 @@ from gateway.cache.answers import Lookup
 from gateway.cache.entry import CacheEntry
 from gateway.cache.exact import ExactTier, Selection
 from gateway.cache.fingerprint import Fingerprint, fingerprint, scope_of, stream_shape
+from gateway.cache.needs import needs_of
 from gateway.cache.quarantine import QUARANTINE_S, Quarantines, digest_of
+from gateway.cache.reasons import ExactReason
 from gateway.cache.shared_answer import SharedAnswers
 from gateway.cache.wanted import Wanted
 from gateway.recent import Recent
@@ -116,15 +118,17 @@ class ExactCache:
         if wanted.control.no_cache:
             return Lookup(CacheResult.BYPASS, "no_cache", key=key, wanted=wanted)
         now = self._wall()
-        found = self._tier.find(key.exact, now, max_age_s=wanted.control.max_age_s)
+        found, needs = self._tier.find(key.exact, now, max_age_s=wanted.control.max_age_s), needs_of(request)
+        reason: ExactReason = "new" if found is None else "stale"
         if found is not None and is_current(found, wanted.rule.ttl_s, now):
-            return self._hit(found, now)
-        lookup = Lookup(CacheResult.MISS, "new" if found is None else "stale", key=key, wanted=wanted)
-        shape = stream_shape(request)
+            if needs.are_met_by(found.answer):
+                return self._hit(found, now)
+            reason = "lacking"
+        lookup = Lookup(CacheResult.MISS, reason, key=key, wanted=wanted)
         under_way = self._shared.find(key.exact)
         if under_way is None:
-            lookup.leading = self._shared.lead(key.exact, shape)
-        else:
+            lookup.leading = self._shared.lead(key.exact, stream_shape(request))
+        elif needs.may_follow(under_way.shape):
             lookup.following = under_way
         return lookup
 
@@ -135,7 +139,7 @@ class ExactCache:
         key = self._key(request, wanted)
         now = self._wall()
         found = None if key is None else self._tier.find(key.exact, now, max_age_s=wanted.control.max_age_s)
-        return None if found is None else self._hit(found, now)
+        return self._hit(found, now) if found is not None and needs_of(request).are_met_by(found.answer) else None
 
     def keep(
         self,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from gateway.cache.entry import CacheEntry
 from gateway.cache.fingerprint import Fingerprint
+from gateway.cache.needs import NO_NEEDS, Needs
 from gateway.cache.reasons import SimilarReason
 from gateway.cache.route_book import RouteBook, Whose
 from gateway.cache.semantic import Finding, Near, SemanticTier, Vector
@@ -18,7 +19,7 @@ class Quest:
     """Once it is `done`, `finding` is there, and `on_hit` was called if it is a hit."""
 
     __slots__ = (
-        *("_began_at", "_clock", "_has_place", "_looks", "_tier", "book", "done", "embed_s", "finding"),
+        *("_began_at", "_clock", "_has_place", "_looks", "_needs", "_tier", "book", "done", "embed_s", "finding"),
         *("key", "on_hit", "on_other", "search_s", "vector", "wanted", "whose"),
     )
 
@@ -33,6 +34,7 @@ class Quest:
         book: RouteBook,
         clock: Clock,
         looks: bool = True,
+        needs: Needs = NO_NEEDS,
     ) -> None:
         """Without `looks` nothing is looked up; the answer that comes is kept for similar questions all the same."""
         self._tier = tier
@@ -43,6 +45,7 @@ class Quest:
         self.book = book
         self._clock = clock
         self._looks = looks
+        self._needs = needs
         self._began_at = clock()
         self._has_place = False
         self.embed_s = 0.0
@@ -66,6 +69,10 @@ class Quest:
         if not self._has_place:
             self.vector.cancel()
             self.done.cancel()
+
+    def expect_answer(self) -> None:
+        """The request is over, and its answer is kept a little later: `close` is to leave the vector alone."""
+        self._has_place = True
 
     def kept(self, entry: CacheEntry, share: Callable[[CacheEntry], None]) -> None:
         """A deployment's answer is kept: let similar questions find it, here and elsewhere, once there is a vector."""
@@ -93,7 +100,7 @@ class Quest:
 
     def _judge(self, near: Sequence[Near]) -> None:
         if not self.done.done():
-            self._end(self._tier.find(near, self.key, self.wanted, self.book))
+            self._end(self._tier.find(near, self.key, self.wanted, self.book, self._needs))
 
     def _end(self, finding: Finding | None) -> None:
         self.finding = finding

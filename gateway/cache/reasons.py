@@ -28,8 +28,9 @@ SimilarReason = Literal["similar", "alone", "doubtful", "closed", "no_vector", "
 right often enough, had audits or what the promise has left not raised the floor; no vector of the text was to be had;
 a deployment was faster."""
 
-ExactReason = Literal["policy", "no_store", "no_scope", "no_cache", "exact", "new", "stale", "shared"]
+ExactReason = Literal["policy", "no_store", "no_scope", "no_cache", "exact", "new", "stale", "lacking", "shared"]
 """Switched off; what the client asked for (`no_store`, `no_cache`); nobody to keep it for; an answer of its own, none
-yet, one past its time, or one under way that an identical request shares."""
+yet, one past its time, one without what this request asks for (usage, choices, log probabilities, a service tier), or
+one under way that an identical request shares."""
 
 CacheReason = ExactReason | GuardReason | SimilarReason

@@ -8,6 +8,7 @@ import msgspec
 
 _DONE: Final = b"data: [DONE]\n\n"
 _NOT_IN_EVENTS: Final = frozenset({"object", "choices", "usage"})
+_OF_FIRST_EVENT: Final = frozenset({"index", "message", "logprobs"})
 
 
 def as_event_stream(answer: bytes, *, include_usage: bool) -> bytes:
@@ -20,16 +21,20 @@ def as_event_stream(answer: bytes, *, include_usage: bool) -> bytes:
     common["object"] = "chat.completion.chunk"
     if include_usage:
         common["usage"] = None
-    events = [{**common, "choices": [choice]} for kept in completion["choices"] for choice in _choice_events(kept)]
+    choices = enumerate(completion["choices"])
+    events = [{**common, "choices": [part]} for number, kept in choices for part in _choice_events(number, kept)]
     if include_usage:
         events.append({**common, "choices": [], "usage": completion.get("usage")})
     return b"".join(b"data: %b\n\n" % msgspec.json.encode(event) for event in events) + _DONE
 
 
-def _choice_events(choice: dict[str, Any]) -> list[dict[str, Any]]:
+def _choice_events(number: int, choice: dict[str, Any]) -> list[dict[str, Any]]:
+    """Its message, then how it ended, with whatever else is told of it."""
     message: dict[str, Any] = choice["message"]
-    delta = {key: value for key, value in message.items() if value is not None}
-    if "tool_calls" in delta:
+    delta = {key: value for key, value in message.items() if key != "content" or value is not None}
+    if delta.get("tool_calls"):
         delta["tool_calls"] = [{"index": index, **call} for index, call in enumerate(delta["tool_calls"])]
-    first = {"index": choice["index"], "delta": delta, "logprobs": choice.get("logprobs"), "finish_reason": None}
-    return [first, {"index": choice["index"], "delta": {}, "finish_reason": choice["finish_reason"]}]
+    index = choice.get("index", number)
+    ended = {key: value for key, value in choice.items() if key not in _OF_FIRST_EVENT}
+    first = {"index": index, "delta": delta, "logprobs": choice.get("logprobs"), "finish_reason": None}
+    return [first, {"index": index, "delta": {}, **ended}]

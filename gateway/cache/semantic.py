@@ -19,6 +19,7 @@ from gateway.cache.entry import CacheEntry
 from gateway.cache.exact import ExactTier
 from gateway.cache.exact_cache import is_current
 from gateway.cache.fingerprint import Fingerprint
+from gateway.cache.needs import NO_NEEDS, Needs
 from gateway.cache.reasons import SimilarReason
 from gateway.cache.route_book import RouteBook
 from gateway.cache.wanted import Wanted
@@ -154,9 +155,11 @@ class SemanticTier:
         """What lies near in this context, best first."""
         return () if self._index is None else self._index.nearest(context, vector, NUM_NEIGHBOURS)
 
-    def find(self, near: Sequence[Near], key: Fingerprint, wanted: Wanted, book: RouteBook) -> Finding:
+    def find(
+        self, near: Sequence[Near], key: Fingerprint, wanted: Wanted, book: RouteBook, needs: Needs = NO_NEEDS
+    ) -> Finding:
         """Of what lies near, the first that may answer this question, and whether it does."""
-        fit = self._fit(near, key, wanted)
+        fit = [found for found in self._fit(near, key, wanted) if needs.are_met_by(found.entry.answer)]
         if not fit:
             return Finding("alone")
         entry, similarity = fit[0]

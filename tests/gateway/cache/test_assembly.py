@@ -77,7 +77,7 @@ def test_pieces_are_joined_in_order() -> None:
     "stream",
     [
         b"",
-        event({"index": 0, "delta": {"content": "Hel"}, "finish_reason": "stop"}),
+        event({"index": 0, "delta": {"content": "Hel"}, "finish_reason": None}),
         event({"index": 0, "delta": {"content": "Hel"}, "finish_reason": None}) + b"data: [DONE]\n\n",
         b'data: {"error": {"message": "x"}}\n\ndata: [DONE]\n\n',
         b"data: {broken\n\ndata: [DONE]\n\n",

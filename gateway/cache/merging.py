@@ -1,0 +1,148 @@
+"""Merging: JSON objects that come in pieces become one, by rules of form and in time linear in what comes."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+MAX_INDEX: Final = 1024
+"""Of a choice or a tool call; nobody may ask for as many. Larger numbers come from broken servers."""
+_MAX_DEPTH: Final = 32
+_IDENTIFIERS: Final = frozenset(
+    {"id", "type", "role", "name", "object", "format", "signature", "url", "mime_type", "model", "status", "title"}
+)
+"""Strings that name something and come whole: of two, the last counts. All others in a delta are text in pieces."""
+_UNNUMBERED: Final = frozenset({"annotations", "citations"})
+"""Lists whose items' `index` is a place in the text."""
+
+
+class CannotMerge(Exception):
+    """The pieces do not fit together; what they were meant to be would be a guess."""
+
+
+class _Text:
+    """A string that comes in pieces: joined once, for joining each time takes quadratic time."""
+
+    __slots__ = ("parts",)
+
+    def __init__(self, part: str) -> None:
+        self.parts = [part]
+
+
+class _Items:
+    """A list that comes in pieces: items with an index are merged with those of the same, others are appended."""
+
+    __slots__ = ("appended", "numbered")
+
+    def __init__(self) -> None:
+        self.appended: list[Any] = []
+        self.numbered: dict[int, Merged] = {}
+
+    def add(self, name: str, items: list[Any], depth: int) -> None:
+        for item in items:
+            index = item.get("index") if isinstance(item, dict) and name not in _UNNUMBERED else None
+            if index is None:
+                self.appended.append(item)
+            else:
+                number = index_of(item)
+                merged = self.numbered.get(number) or self.numbered.setdefault(number, Merged(is_text=True))
+                merged.add_item(item, depth)
+        if self.appended and self.numbered:
+            raise CannotMerge(f"{name}: items with and without an index")
+
+
+class Merged:
+    """One object; `add` its pieces in order, `finished` gives it."""
+
+    __slots__ = ("_fields", "_is_text")
+
+    def __init__(self, *, is_text: bool) -> None:
+        """`is_text`: it is part of a delta, whose strings are text in pieces unless they name something."""
+        self._fields: dict[str, Any] = {}
+        self._is_text = is_text
+
+    def add(self, piece: dict[str, Any], depth: int = 0) -> None:
+        """Raises CannotMerge."""
+        if depth > _MAX_DEPTH:
+            raise CannotMerge("too deep")
+        fields = self._fields
+        for name, value in piece.items():
+            known = fields.get(name)
+            if value is None:
+                fields.setdefault(name, None)
+            elif isinstance(value, dict):
+                if known is None:
+                    known = fields[name] = Merged(is_text=self._is_text)
+                if not isinstance(known, Merged):
+                    raise CannotMerge(name)
+                known.add(value, depth + 1)
+            elif isinstance(value, list):
+                self._add_list(name, known, value, depth)
+            elif isinstance(value, str) and self._is_text and not _is_identifier(name):
+                if known is None:
+                    fields[name] = _Text(value)
+                elif isinstance(known, _Text):
+                    known.parts.append(value)
+                else:
+                    raise CannotMerge(name)
+            elif isinstance(known, Merged | _Items | _Text):
+                raise CannotMerge(name)
+            elif value != "" or known is None:
+                fields[name] = value
+
+    def add_item(self, piece: dict[str, Any], depth: int) -> None:
+        """A piece of an item of a list; raises CannotMerge, also where two items share an index."""
+        for name in ("id", "type"):
+            known, told = self._fields.get(name), piece.get(name)
+            if known and told and known != told:
+                raise CannotMerge(f"two items with one index and another {name}")
+        self.add(piece, depth + 1)
+
+    def add_latest(self, name: str, value: list[Any]) -> None:
+        """A list that some servers send whole each time, as it is by then, and others in pieces."""
+        known = self._fields.get(name)
+        if known is None:
+            known = self._fields[name] = _Items()
+        if not isinstance(known, _Items):
+            raise CannotMerge(name)
+        if value[: len(known.appended)] == known.appended:
+            known.appended = value
+        else:
+            known.appended += value
+
+    def finished(self) -> dict[str, Any]:
+        """The object, as plain values."""
+        return {name: _finished(value) for name, value in self._fields.items()}
+
+    def _add_list(self, name: str, known: Any, value: list[Any], depth: int) -> None:
+        if known is None:
+            known = self._fields[name] = _Items()
+        if not isinstance(known, _Items):
+            raise CannotMerge(name)
+        if self._is_text:
+            known.add(name, value, depth)
+        else:
+            known.appended += value
+
+
+def index_of(piece: dict[str, Any]) -> int:
+    """Its index; 0 for one without. Raises CannotMerge for what is no index."""
+    index = piece.get("index")
+    if index is None:
+        return 0
+    if type(index) is not int or not 0 <= index < MAX_INDEX:
+        raise CannotMerge(f"index {index!r:.20}")
+    return index
+
+
+def _is_identifier(name: str) -> bool:
+    return name in _IDENTIFIERS or name.endswith("_id")
+
+
+def _finished(value: Any) -> Any:
+    if isinstance(value, _Text):
+        return "".join(value.parts)
+    if isinstance(value, Merged):
+        return value.finished()
+    if isinstance(value, _Items):
+        return value.appended or [value.numbered[number].finished() for number in sorted(value.numbered)]
+    return value
