@@ -14,13 +14,8 @@ _WITH_USAGE: Final = b'"include_usage":true'
 _ANY_TIER: Final = frozenset({None, "auto", "default"})
 
 
-class _Choice(msgspec.Struct):
-    logprobs: Any = None
-
-
 class _Answer(msgspec.Struct):
-    choices: list[_Choice]
-    usage: msgspec.Raw | None = None
+    usage: Any = None
     service_tier: str | None = None
 
 
@@ -28,13 +23,12 @@ _decode: Final = msgspec.json.Decoder(_Answer).decode
 
 
 class Needs(msgspec.Struct, frozen=True, gc=False):
-    """What one request asks for."""
+    """What one request asks for beyond what its fingerprint says: choices and log probabilities are part of that."""
 
     usage: bool = False
-    """The answer is to tell its usage, as a stream does only when asked."""
+    """The answer is to tell its usage: a stream that asks for it."""
     is_plain: bool = False
-    num_choices: int = 1
-    logprobs: bool = False
+    """The answer is to tell its usage wherever its upstream does, as plain answers always do."""
     service_tier: str | None = None
     """None: any will do."""
 
@@ -42,18 +36,14 @@ class Needs(msgspec.Struct, frozen=True, gc=False):
         """Whether a whole completion has all of it."""
         if self.is_plain and _NO_USAGE in answer:
             return False
-        if not self.usage and self.num_choices == 1 and not self.logprobs and self.service_tier is None:
+        if not self.usage and self.service_tier is None:
             return True
         try:
             told = _decode(answer)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return False
-        return (
-            (told.usage is not None or not self.usage)
-            and len(told.choices) == self.num_choices
-            and not (self.logprobs and any(choice.logprobs is None for choice in told.choices))
-            and (self.service_tier is None or told.service_tier in (None, self.service_tier))
-        )
+        is_of_tier = self.service_tier is None or told.service_tier in (None, self.service_tier)
+        return is_of_tier and (not self.usage or bool(told.usage))
 
     def may_follow(self, shape: bytes) -> bool:
         """Whether an answer under way that travels in this shape will tell what is asked for."""
@@ -71,7 +61,5 @@ def needs_of(request: ChatRequest) -> Needs:
     return Needs(
         usage=request.stream and options is not None and options.include_usage is True,
         is_plain=not request.stream,
-        num_choices=request.num_choices,
-        logprobs=fields.logprobs is True,
         service_tier=None if fields.service_tier in _ANY_TIER else fields.service_tier,
     )

@@ -30,7 +30,7 @@ a deployment was faster."""
 
 ExactReason = Literal["policy", "no_store", "no_scope", "no_cache", "exact", "new", "stale", "lacking", "shared"]
 """Switched off; what the client asked for (`no_store`, `no_cache`); nobody to keep it for; an answer of its own, none
-yet, one past its time, one without what this request asks for (usage, choices, log probabilities, a service tier), or
+yet, one past its time, one without what this request asks for (usage, a service tier), or
 one under way that an identical request shares."""
 
 CacheReason = ExactReason | GuardReason | SimilarReason

@@ -27,17 +27,25 @@ def cached_policy(folder: Path, cache: str = EXACT, **values: Any) -> str:
 
 
 async def one_stream(wire: Wire) -> None:
-    """Two tokens and the end."""
+    """Two tokens and the end; usage where it is asked for, and a plain answer that says the same."""
+    if not wire.request.json.get("stream"):
+        await wire.answer(COMPLETION.replace(b"hello", b"Hello"))
+        return
+    usage = [chunk(usage=(7, 2))] if wire.request.json.get("stream_options") else []
     await wire.start_stream()
-    for data in (chunk("Hel"), chunk("lo"), chunk(finish="stop"), b"[DONE]"):
+    for data in (chunk("Hel"), chunk("lo"), chunk(finish="stop"), *usage, b"[DONE]"):
         await wire.event(data)
     await wire.end()
+
+
+WITH_USAGE: Any = {"stream": True, "stream_options": {"include_usage": True}}
 
 
 class Held:
     """A stream that says its first token and waits to be let on."""
 
-    def __init__(self) -> None:
+    def __init__(self, ending: tuple[bytes, ...] = (chunk(usage=(7, 2)), b"[DONE]")) -> None:
+        self.ending = ending
         self.has_begun = asyncio.Event()
         self.may_end = asyncio.Event()
         self.wire: Wire | None = None
@@ -50,8 +58,18 @@ class Held:
         await self.may_end.wait()
         await wire.event(chunk("lo"))
         await wire.event(chunk(finish="stop"))
-        await wire.event(b"[DONE]")
+        for data in self.ending:
+            await wire.event(data)
         await wire.end()
+
+
+async def until_followed(stack: Stack, num: int = 1) -> None:
+    """Until so many requests wait for the answer under way."""
+    for _ in range(400):
+        if sum(shared.num_followers for shared in stack.gateway._answers.exact._shared._by_key.values()) >= num:
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError("nobody follows")
 
 
 def text_of(body: bytes) -> str:
@@ -75,7 +93,7 @@ async def test_the_second_request_is_answered_from_the_first(tmp_path: Path) -> 
 async def test_a_stream_is_stored_once_and_served_both_ways(tmp_path: Path) -> None:
     async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
         stack.small.otherwise = one_stream
-        streamed = await stack.ask(chat(stream=True))
+        streamed = await stack.ask(chat(**WITH_USAGE))
         again = await stack.ask(chat(stream=True))
         plain = await stack.ask(chat())
 
@@ -83,7 +101,134 @@ async def test_a_stream_is_stored_once_and_served_both_ways(tmp_path: Path) -> N
         assert again.headers["x-penstock-cache"] == plain.headers["x-penstock-cache"] == "hit-exact"
         assert text_of(streamed.body) == text_of(again.body) == "Hello"
         assert plain.json["choices"][0]["message"]["content"] == "Hello"
+        assert plain.json["usage"]["completion_tokens"] == 2
         assert len(stack.small.received) == 1
+
+
+@pytest.mark.parametrize("fields", [{}, {"stream": True, "stream_options": {"include_usage": True}}])
+async def test_a_kept_answer_without_usage_is_a_miss_for_who_is_to_get_it(
+    tmp_path: Path, fields: dict[str, Any]
+) -> None:
+    async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
+        stack.small.otherwise = one_stream
+        replies = [await stack.ask(chat(**asked)) for asked in ({"stream": True}, {"stream": True}, fields, fields)]
+        replies.append(await stack.ask(chat(stream=True)))
+
+        found = [reply.headers["x-penstock-cache"] for reply in replies]
+        assert found == ["miss", "hit-exact", "miss", "hit-exact", "hit-exact"]
+        assert all(b'"completion_tokens":' in reply.body for reply in replies[2:4])
+        metrics = (await stack.get("/metrics", admin=True)).body.decode()
+        assert 'penstock_cache_lookups_total{reason="lacking",result="miss"} 1.0' in metrics
+
+
+@pytest.mark.parametrize(("asked", "expected"), [("flex", "miss"), ("auto", "hit-exact"), ("default", "hit-exact")])
+async def test_a_kept_answer_of_another_service_tier_is_a_miss(tmp_path: Path, asked: str, expected: str) -> None:
+    async def answer(wire: Wire) -> None:
+        tier = wire.request.json.get("service_tier", "default")
+        await wire.answer(json.dumps({**json.loads(COMPLETION), "service_tier": tier}).encode())
+
+    async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
+        stack.small.otherwise = answer
+        await stack.ask(chat())
+        for cache in (expected, "hit-exact"):
+            assert (await stack.ask(chat(service_tier=asked))).headers["x-penstock-cache"] == cache
+
+
+async def test_a_stream_without_a_mark_of_its_end_is_kept(tmp_path: Path) -> None:
+    async def unmarked(wire: Wire) -> None:
+        await wire.start_stream()
+        for data in (chunk("Hel"), chunk("lo"), chunk(finish="stop"), chunk(usage=(7, 2))):
+            await wire.event(data)
+        await wire.end()
+
+    async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
+        stack.small.otherwise = unmarked
+        first = await stack.ask(chat(**WITH_USAGE))
+        assert first.body.endswith(b"data: [DONE]\n\n")
+        for fields in (WITH_USAGE, {"stream": True}, {}):
+            assert (await stack.ask(chat(**fields))).headers["x-penstock-cache"] == "hit-exact"
+        assert len(stack.small.received) == 1
+
+
+async def test_followers_of_a_stream_without_a_mark_get_the_mark(tmp_path: Path) -> None:
+    held = Held(ending=())
+    async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
+        stack.small.otherwise = held
+        leader = asyncio.create_task(stack.ask(chat(stream=True)))
+        await held.has_begun.wait()
+        follower = asyncio.create_task(stack.ask(chat(stream=True)))
+        await until_followed(stack)
+        held.may_end.set()
+        replies = await asyncio.gather(leader, follower)
+        assert replies[0].body == replies[1].body
+        assert replies[1].body.endswith(b"data: [DONE]\n\n")
+
+
+@pytest.mark.parametrize("index", [3_000_000, 10**12, -1, True, "0"])
+async def test_a_tool_call_with_an_index_that_is_none_is_passed_on_and_not_kept(tmp_path: Path, index: object) -> None:
+    call = {"index": index, "id": "c", "function": {"name": "f", "arguments": "{}"}}
+    delta = {"choices": [{"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": None}]}
+
+    async def answer(wire: Wire) -> None:
+        await wire.start_stream()
+        for data in (json.dumps(delta).encode(), chunk(finish="tool_calls"), b"[DONE]"):
+            await wire.event(data)
+        await wire.end()
+
+    async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
+        stack.small.otherwise = answer
+        for _ in range(2):
+            reply = await stack.ask(chat(stream=True))
+            assert json.dumps(delta).encode() in reply.body
+            assert reply.headers["x-penstock-cache"] == "miss"
+        assert {line["outcome"] for line in stack.lines()} == {"completed"}
+
+
+async def test_a_million_choices_are_passed_on_and_not_kept(tmp_path: Path) -> None:
+    many = b'{"choices":[' + b",".join([b'{"delta":{"content":"a"}}'] * 1_000_000) + b"]}"
+    lags: list[float] = []
+
+    async def answer(wire: Wire) -> None:
+        await wire.start_stream()
+        for data in (chunk("Hel"), many, chunk(finish="stop"), b"[DONE]"):
+            await wire.event(data)
+        await wire.end()
+
+    async def tick() -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            began_at = loop.time()
+            await asyncio.sleep(0.005)
+            lags.append(loop.time() - began_at)
+
+    async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
+        stack.small.otherwise = answer
+        ticker = asyncio.create_task(tick())
+        reply = await stack.ask(chat(stream=True))
+        await stack.until_idle()
+        ticker.cancel()
+        assert len(reply.body) > len(many)
+        assert (await stack.ask(chat(stream=True))).headers["x-penstock-cache"] == "miss"
+        assert max(lags) < 0.5
+
+
+async def test_a_long_stream_is_kept_off_the_loop_and_then_given(tmp_path: Path) -> None:
+    async def long_one(wire: Wire) -> None:
+        await wire.start_stream()
+        for data in (*[chunk("word ")] * 3000, chunk(finish="stop"), chunk(usage=(7, 2)), b"[DONE]"):
+            await wire.event(data)
+        await wire.end()
+
+    async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
+        stack.small.otherwise = long_one
+        first = await stack.ask(chat(**WITH_USAGE))
+        for _ in range(400):
+            if stack.gateway._answers.exact.num_entries:
+                break
+            await asyncio.sleep(0.005)
+        second = await stack.ask(chat(**WITH_USAGE))
+        assert second.headers["x-penstock-cache"] == "hit-exact"
+        assert text_of(second.body) == text_of(first.body) == "word " * 3000
 
 
 @pytest.mark.parametrize(
@@ -141,9 +286,9 @@ async def test_identical_requests_in_flight_share_one_upstream_call(tmp_path: Pa
     held = Held()
     async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
         stack.small.otherwise = held
-        leader = asyncio.create_task(stack.ask(chat(stream=True)))
+        leader = asyncio.create_task(stack.ask(chat(**WITH_USAGE)))
         await held.has_begun.wait()
-        followers = [asyncio.create_task(stack.ask(chat(stream=stream))) for stream in (True, True, False)]
+        followers = [asyncio.create_task(stack.ask(chat(**fields))) for fields in (WITH_USAGE, {"stream": True}, {})]
         await asyncio.sleep(0.05)  # they have joined
         held.may_end.set()
         replies = await asyncio.gather(leader, *followers)
