@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
+import time
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from gateway.cache.assembly import completion_of_stream, is_whole
+from gateway.cache.assembly import assembled, completion_of_stream, is_whole
 from gateway.cache.replay import as_event_stream
 
 COMPLETION: dict[str, Any] = {
@@ -87,6 +91,303 @@ def test_pieces_are_joined_in_order() -> None:
 )
 def test_what_is_not_whole_is_not_kept(stream: bytes) -> None:
     assert completion_of_stream(stream) is None
+
+
+def stream_of(*events: dict[str, Any], end: bytes = b"") -> bytes:
+    return b"".join(b"data: " + json.dumps(one).encode() + b"\n\n" for one in events) + end
+
+
+def deltas(*parts: dict[str, Any], finish: str = "stop", **more: Any) -> bytes:
+    """A stream of one choice with these deltas."""
+    events = [{"choices": [{"index": 0, "delta": part, "finish_reason": None}], **more} for part in parts]
+    return stream_of(*events, {"choices": [{"index": 0, "delta": {}, "finish_reason": finish}], **more})
+
+
+def whole(stream: bytes) -> dict[str, Any]:
+    completion = completion_of_stream(stream)
+    assert completion is not None
+    found: dict[str, Any] = json.loads(completion)
+    return found
+
+
+def message(stream: bytes) -> dict[str, Any]:
+    found: dict[str, Any] = whole(stream)["choices"][0]["message"]
+    return found
+
+
+def test_a_stream_becomes_what_the_plain_answer_would_have_been() -> None:
+    common = {"id": "chatcmpl-9", "object": "chat.completion.chunk", "created": 7, "model": "m-1"}
+    base = {**common, "service_tier": "default", "system_fingerprint": "fp", "usage": None, "obfuscation": "x7"}
+    first = {"role": "assistant", "content": "", "refusal": None}
+    usage = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
+    events = [
+        {**base, "choices": [{"index": 0, "delta": first, "logprobs": None, "finish_reason": None}]},
+        {**base, "choices": [{"index": 0, "delta": {"content": "Hel"}, "logprobs": None, "finish_reason": None}]},
+        {**base, "choices": [{"index": 0, "delta": {"content": "lo"}, "logprobs": None, "finish_reason": None}]},
+        {**base, "choices": [{"index": 0, "delta": {}, "logprobs": None, "finish_reason": "stop"}]},
+        {**base, "choices": [], "usage": usage},
+    ]
+    assert whole(stream_of(*events, end=b"data: [DONE]\n\n")) == {
+        **common,
+        "object": "chat.completion",
+        "service_tier": "default",
+        "system_fingerprint": "fp",
+        "choices": [
+            {
+                "index": 0,
+                "message": {"role": "assistant", "content": "Hello", "refusal": None},
+                "logprobs": None,
+                "finish_reason": "stop",
+            }
+        ],
+        "usage": usage,
+    }
+
+
+TOOL_PIECES = [
+    {"role": "assistant", "content": "", "tool_calls": [{"index": 0, "id": "c1", "type": "function"}]},
+    {"tool_calls": [{"index": 0, "function": {"name": "look", "arguments": ""}}]},
+    {"tool_calls": [{"index": 1, "id": "c2", "function": {"name": "go", "arguments": "{}"}}]},
+    {"tool_calls": [{"index": 0, "function": {"name": None, "arguments": '{"a"'}}]},
+    {"tool_calls": [{"index": 0, "id": "", "function": {"name": "look", "arguments": ":1}"}}]},
+]
+
+
+def test_tool_calls_come_together_and_empty_content_beside_them_is_null() -> None:
+    assert message(deltas(*TOOL_PIECES, finish="tool_calls")) == {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [
+            {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"a":1}'}},
+            {"id": "c2", "type": "function", "function": {"name": "go", "arguments": "{}"}},
+        ],
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "parts", "expected"),
+    [
+        ("empty content alone", [{"content": ""}], {"content": ""}),
+        ("refusal", [{"content": "", "refusal": ""}, {"refusal": "I "}, {"refusal": "can't"}], {"content": None}),
+        ("empty refusal", [{"content": "a", "refusal": ""}], {"content": "a", "refusal": None}),
+        (
+            "reasoning",
+            [{"reasoning": "h", "reasoning_content": "H"}, {"reasoning": "m", "reasoning_content": "M"}],
+            {"reasoning": "hm", "reasoning_content": "HM"},
+        ),
+        (
+            "annotations",
+            [
+                {"annotations": [{"type": "url_citation", "url_citation": {"url": "a", "start_index": 1}}]},
+                {"annotations": [{"type": "url_citation", "url_citation": {"url": "b", "start_index": 4}}]},
+            ],
+            {
+                "annotations": [
+                    {"type": "url_citation", "url_citation": {"url": "a", "start_index": 1}},
+                    {"type": "url_citation", "url_citation": {"url": "b", "start_index": 4}},
+                ]
+            },
+        ),
+        (
+            "annotations whose index is a place",
+            [{"annotations": [{"type": "file_citation", "index": 992}, {"type": "file_citation", "index": 992}]}],
+            {"annotations": [{"type": "file_citation", "index": 992}, {"type": "file_citation", "index": 992}]},
+        ),
+        (
+            "reasoning details",
+            [
+                {"reasoning_details": [{"type": "reasoning.text", "index": 0, "text": "h", "format": "f", "id": None}]},
+                {"reasoning_details": [{"type": "reasoning.text", "index": 0, "text": "m", "format": "f"}]},
+                {"reasoning_details": [{"type": "reasoning.text", "index": 0, "signature": "s"}]},
+                {"reasoning_details": [{"type": "reasoning.encrypted", "index": 1, "data": "xx"}]},
+            ],
+            {
+                "reasoning_details": [
+                    {"type": "reasoning.text", "index": 0, "text": "hm", "format": "f", "id": None, "signature": "s"},
+                    {"type": "reasoning.encrypted", "index": 1, "data": "xx"},
+                ]
+            },
+        ),
+        (
+            "images",
+            [{"images": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}]}] * 2,
+            {"images": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}] * 2},
+        ),
+        (
+            "audio",
+            [
+                {"audio": {"id": "a1", "transcript": "Hel"}},
+                {"audio": {"data": "AAAA"}},
+                {"audio": {"data": "BBBB", "transcript": "lo"}},
+                {"audio": {"expires_at": 9}},
+            ],
+            {"content": None, "audio": {"id": "a1", "transcript": "Hello", "data": "AAAABBBB", "expires_at": 9}},
+        ),
+        (
+            "the older function call",
+            [{"function_call": {"name": "f", "arguments": ""}}, {"function_call": {"arguments": "{}"}}],
+            {"content": None, "function_call": {"name": "f", "arguments": "{}"}},
+        ),
+        (
+            "a field of the future",
+            [{"dream": {"text": "a", "n": 1}}, {"dream": {"text": "b", "n": 2}}],
+            {"dream": {"text": "ab", "n": 2}},
+        ),
+        (
+            "content in parts",
+            [{"content": [{"type": "text", "text": "a"}]}],
+            {"content": [{"type": "text", "text": "a"}]},
+        ),
+        (
+            "calls without an index",
+            [{"tool_calls": [{"id": "c1", "function": {"name": "f", "arguments": "{}"}}]}],
+            {"tool_calls": [{"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]},
+        ),
+    ],
+)
+def test_every_field_of_a_delta_is_in_the_message(
+    name: str, parts: list[dict[str, Any]], expected: dict[str, Any]
+) -> None:
+    found = message(deltas(*parts))
+    assert {key: found[key] for key in expected} == expected, name
+
+
+def test_fields_of_choices_and_of_later_events_are_kept() -> None:
+    safe = {"hate": {"filtered": False, "severity": "safe"}}
+    token = {"token": "a", "logprob": -0.1, "top_logprobs": []}
+    found = whole(
+        stream_of(
+            {"id": "", "created": 0, "model": "", "choices": [], "prompt_filter_results": [{"prompt_index": 0}]},
+            {
+                "id": "c9",
+                "created": 5,
+                "model": "m-9",
+                "citations": ["a"],
+                "choices": [
+                    {"index": 0, "delta": {"content": "a"}, "logprobs": {"content": [token], "refusal": None}},
+                    {"index": 1, "delta": {"content": "b"}, "content_filter_results": safe},
+                ],
+            },
+            {
+                "citations": ["a", "b"],
+                "choices": [{"index": 0, "delta": {}, "logprobs": {"content": [token]}, "finish_reason": None}],
+            },
+            {
+                "system_fingerprint": "fp",
+                "service_tier": "flex",
+                "choices": [
+                    {"index": 1, "delta": {}, "finish_reason": "stop", "stop_reason": 13},
+                    {"index": 0, "delta": {}, "finish_reason": "length", "native_finish_reason": "max"},
+                ],
+            },
+            {"choices": [], "usage": {"prompt_tokens": 1, "completion_tokens": 2, "cost": 0.5}},
+        )
+    )
+    assert (found["id"], found["model"], found["created"]) == ("c9", "m-9", 5)
+    assert (found["citations"], found["prompt_filter_results"]) == (["a", "b"], [{"prompt_index": 0}])
+    assert (found["system_fingerprint"], found["service_tier"], found["usage"]["cost"]) == ("fp", "flex", 0.5)
+    first, second = found["choices"]
+    assert first["logprobs"] == {"content": [token, token], "refusal": None}
+    assert (first["finish_reason"], first["native_finish_reason"]) == ("length", "max")
+    assert (second["finish_reason"], second["stop_reason"], second["content_filter_results"]) == ("stop", 13, safe)
+
+
+FULL: dict[str, Any] = {
+    **COMPLETION,
+    "service_tier": "default",
+    "system_fingerprint": None,
+    "citations": ["a"],
+    "choices": [
+        {
+            "index": 0,
+            "message": {
+                "role": "assistant",
+                "content": "a",
+                "refusal": None,
+                "annotations": [{"type": "url_citation", "url_citation": {"url": "a"}}],
+                "reasoning_content": "hm",
+                "reasoning_details": [{"type": "reasoning.text", "index": 0, "text": "hm"}],
+                "images": [{"type": "image_url", "image_url": {"url": "data:"}}],
+            },
+            "logprobs": None,
+            "finish_reason": "stop",
+            "stop_reason": None,
+            "native_finish_reason": "STOP",
+            "content_filter_results": {"hate": {"filtered": False}},
+        }
+    ],
+}
+
+
+def test_a_plain_answer_loses_nothing_as_a_stream() -> None:
+    assert whole(as_event_stream(json.dumps(FULL).encode(), include_usage=True)) == FULL
+    without = whole(as_event_stream(json.dumps(FULL).encode(), include_usage=False))
+    assert without == {**FULL, "usage": None}
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        *([{"tool_calls": [{"index": index, "id": "c"}]}] for index in (3_000_000, 10**12, 10**30, -1, True, "0", 0.5)),
+        [{"tool_calls": [{"index": 0, "id": "c1"}]}, {"tool_calls": [{"index": 0, "id": "c2"}]}],
+        [{"tool_calls": [{"id": "c1"}]}, {"tool_calls": [{"function": {"arguments": "{}"}}]}],
+        [{"tool_calls": [{"id": "c1"}]}, {"tool_calls": [{"index": 0, "id": "c2"}]}],
+        [{"tool_calls": [{"id": "c1"}]}, {"tool_calls": [{"id": "c1"}]}],
+        [{"tool_calls": "x"}],
+        [{"content": "a"}, {"content": [{"type": "text", "text": "b"}]}],
+        [{"content": "a"}, {"content": {"b": 1}}],
+        [{"audio": {"data": "a"}}, {"audio": "b"}],
+    ],
+)
+def test_what_cannot_be_put_together_without_a_guess_is_not_kept(parts: list[dict[str, Any]]) -> None:
+    found = assembled(deltas(*parts))
+    assert found.end.is_complete, "the client got all of it"
+    assert found.completion is None
+
+
+@pytest.mark.parametrize("number", [3_000_000, 10**12, -1, True, "0"])
+def test_a_choice_with_an_index_that_is_none_is_not_kept(number: object) -> None:
+    choice = {"index": number, "delta": {"content": "a"}, "finish_reason": "stop"}
+    assert completion_of_stream(stream_of({"choices": [choice]})) is None
+
+
+def test_a_message_in_an_event_is_not_lost() -> None:
+    choice = {"index": 0, "message": {"role": "assistant", "content": "a"}, "finish_reason": "stop"}
+    assert completion_of_stream(stream_of({"choices": [choice]})) is None
+
+
+@pytest.mark.parametrize("reason", ["content_filter", "eos", "STOP"])
+def test_a_complete_answer_that_is_nobody_elses_is_put_together_all_the_same(reason: str) -> None:
+    found = assembled(deltas({"content": "a"}, finish=reason))
+    assert found.completion is not None
+    assert not found.end.is_lasting
+    assert completion_of_stream(deltas({"content": "a"}, finish=reason)) is None
+
+
+def test_the_time_is_linear_in_the_length() -> None:
+    def took_s(num: int) -> float:
+        call = {"tool_calls": [{"index": 0, "function": {"arguments": "12345678"}}]}
+        token = {"token": "a", "logprob": -0.1}
+        part = {"choices": [{"index": 0, "delta": {"content": "word ", **call}, "logprobs": {"content": [token]}}]}
+        stream = stream_of(*[part] * num) + deltas()
+        best = math.inf
+        for _ in range(3):
+            began_at = time.process_time()
+            assert completion_of_stream(stream) is not None
+            best = min(best, time.process_time() - began_at)
+        return best
+
+    assert took_s(16_000) < 4 * 2.5 * took_s(4_000)
+
+
+@given(st.data())
+def test_cuts_comments_and_line_ends_change_nothing(data: st.DataObject) -> None:
+    stream = as_event_stream(json.dumps(FULL).encode(), include_usage=True)
+    end = data.draw(st.sampled_from([b"\n", b"\r\n", b"\r"]))
+    other = b": hi\n\n" + stream.replace(b"data: ", data.draw(st.sampled_from([b"data:", b"data: "])))
+    if data.draw(st.booleans()):
+        other = other.replace(b"data: [DONE]\n\n", b"").replace(b"data:[DONE]\n\n", b"")
+    assert whole(other.replace(b"\n", end)) == FULL
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"[]", b'{"choices": []}', b'{"choices": [{"finish_reason": null}]}'])
