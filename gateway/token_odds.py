@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
+from gateway.stated_errors import is_failed_reason
 from gateway.upstreams.sse import SseDecoder, encode_event
 from routing_policies.quality.confidence import TokenOdds
 
@@ -53,7 +54,8 @@ def odds_of(answer: bytes) -> tuple[list[TokenOdds], bool]:
         return [], False
     told = choices[0].logprobs
     tokens = () if told is None or told.content is None else told.content
-    return [_odds(token) for token in tokens], choices[0].finish_reason is not None
+    reason = choices[0].finish_reason
+    return [_odds(token) for token in tokens], reason is not None and not is_failed_reason(reason)
 
 
 class OddsReader:

@@ -16,6 +16,7 @@ from gateway.store.base import Store
 from gateway.telemetry.record import HandedOver, RequestRecord, Usage
 from gateway.timeline import Outcome
 from gateway.token_odds import OddsReader, events_without_odds, odds_of, without_odds
+from gateway.upstreams.ejection import EjectionRules
 from routing_policies.loading import load_policy
 from tests.gateway.scripted import Script, Wire
 from tests.gateway.stack import Stack, chat, encode, running
@@ -211,6 +212,105 @@ async def test_a_plain_answer_that_breaks_off_is_asked_of_the_other_model(tmp_pa
         stack.small.otherwise, stack.large.otherwise = breaks, engine("a large answer came", SURE)
         reply = await stack.ask(chat())
         assert (reply.headers["x-penstock-deployment"], text_of(reply.body)) == ("large", "alargeanswercame")
+
+
+def ending(*last: bytes, text: str = "a") -> Script:
+    """Says four words, and then this."""
+
+    async def answer(wire: Wire) -> None:
+        if not wire.request.json.get("stream"):
+            await engine("a plain answer came", SURE)(wire)
+            return
+        await wire.start_stream()
+        for logprob in (-0.15,) * 4:  # neither sure before it is whole nor hopeless
+            await wire.event(event({"delta": {"content": text}, "logprobs": {"content": [told(text, logprob)]}}))
+        for data in last:
+            await wire.event(data)
+        await wire.end()
+
+    return answer
+
+
+STOP = event({"delta": {}, "finish_reason": "stop"})
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    "last", [(STOP,), (STOP, b"[DONE]"), (event({"delta": {}, "finish_reason": "content_filter"}),)]
+)
+async def test_a_small_model_that_finishes_in_its_own_way_is_not_broken(
+    tmp_path: Path, last: tuple[bytes, ...], stream: bool
+) -> None:
+    strict = EjectionRules(consecutive_failures=1)
+    async with running(tmp_path, policy=POLICY.format(folder=tmp_path), ejection=strict) as stack:
+        stack.small.otherwise, stack.large.otherwise = ending(*last), engine("a large answer came", SURE)
+        for _ in range(3):
+            reply = await stack.ask(chat(stream=stream))
+            assert (reply.status, reply.headers["x-penstock-deployment"]) == (200, "small")
+            assert text_of(reply.body) == "aaaa"
+        assert stack.large.received == []
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    "last",
+    [
+        (),
+        (b'{ "error": {"message": "x"}}', b"[DONE]"),
+        (event({"delta": {}, "finish_reason": "error"}), b"[DONE]"),
+        (event({"index": 1, "delta": {"content": "b"}}), STOP, b"[DONE]"),
+    ],
+)
+async def test_a_small_model_that_fails_before_it_is_judged_whole_is_replaced(
+    tmp_path: Path, last: tuple[bytes, ...], stream: bool
+) -> None:
+    policy = POLICY.format(folder=tmp_path).replace("first_tokens: 3", "first_tokens: 8")
+    async with running(tmp_path, policy=policy) as stack:
+        stack.small.otherwise, stack.large.otherwise = ending(*last), engine("a large answer came", SURE)
+        reply = await stack.ask(chat(stream=stream))
+        if stream and STOP in last:  # judged at the finish, before its other choice could be missed
+            assert reply.headers["x-penstock-deployment"] == "small"
+            assert b"[DONE]" not in reply.body
+            assert b'"error"' in reply.body
+        else:
+            assert (reply.headers["x-penstock-deployment"], text_of(reply.body)) == ("large", "alargeanswercame")
+
+
+async def test_an_answer_that_cannot_be_put_together_is_asked_for_plainly(tmp_path: Path) -> None:
+    call = {"index": 3_000_000, "id": "c", "function": {"name": "f", "arguments": "{}"}}
+    last = event({"delta": {"tool_calls": [call]}}), event({"delta": {}, "finish_reason": "tool_calls"}), b"[DONE]"
+    strict = EjectionRules(consecutive_failures=1)
+    async with running(tmp_path, policy=POLICY.format(folder=tmp_path), ejection=strict) as stack:
+        stack.small.otherwise, stack.large.otherwise = ending(*last), engine("a large answer came", SURE)
+        for _ in range(2):
+            reply = await stack.ask(chat())
+            assert (reply.headers["x-penstock-deployment"], text_of(reply.body)) == ("small", "aplainanswercame")
+        assert stack.lines()[0]["attempts"] == 2
+
+
+async def test_a_plain_answer_of_a_cascade_has_every_field(tmp_path: Path) -> None:
+    extra = {"delta": {"annotations": [{"type": "url_citation"}], "reasoning_details": [{"index": 0, "text": "hm"}]}}
+    last = event(extra), event({"delta": {}, "finish_reason": "stop", "stop_reason": 7}), event(None, (7, 4))
+    async with running(tmp_path, policy=POLICY.format(folder=tmp_path)) as stack:
+        stack.small.otherwise = ending(*last)
+        (choice,) = (await stack.ask(chat())).json["choices"]
+        assert choice["stop_reason"] == 7
+        assert choice["message"]["annotations"] == [{"type": "url_citation"}]
+        assert choice["message"]["reasoning_details"] == [{"index": 0, "text": "hm"}]
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+def test_odds_are_read_and_hidden_in_events_of_any_line_end(end: bytes) -> None:
+    choice = {"index": 0, "delta": {"content": "a"}, "logprobs": {"content": [told("a", -0.1)]}}
+    for indent in (None, 1):
+        lines = json.dumps({"choices": [choice]}, indent=indent).encode().split(b"\n")
+        stream = b"".join(b"data:" + line + end for line in lines) + end
+        reader = OddsReader()
+        reader.feed(stream + stream)
+        assert len(reader.odds) == 2
+        hidden = events_without_odds(stream + stream)
+        assert hidden.count(b'"logprobs":null') == 2
+        assert b"top_logprobs" not in hidden
 
 
 async def test_an_upstream_that_streams_nothing_is_asked_plainly(tmp_path: Path) -> None:
