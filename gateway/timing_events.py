@@ -9,7 +9,7 @@ from gateway.stream_tail import merge_timing
 
 MAX_HELD_BYTES: Final = 256 * 1024
 
-_EVENT_END: Final = re.compile(rb"\r?\n\r?\n")
+_EVENT_END: Final = re.compile(rb"\r?\n\r?\n|\r\r")
 _JSON_EVENT: Final = re.compile(rb"data: ?(\{.*\})[\r\n]*", re.DOTALL)
 
 

@@ -17,6 +17,7 @@ from gateway.revisions.canary_counts import CanaryCounts
 from gateway.telemetry.record import RequestRecord
 from gateway.timeline import Outcome
 from tests.gateway.admin.test_policy_life import POLICY, apply, in_force, stored
+from tests.gateway.scripted import Wire, chunk
 from tests.gateway.stack import Reply, Stack, chat
 
 CANARY = f"{POLICY}/canary"
@@ -210,3 +211,25 @@ def test_audits_count_for_the_side_that_gave_the_answer_and_for_nobody_elses() -
     counts.note_audit("r3", "shop", is_wrong=True)
     old, new = counts.published.old["audit"], counts.published.new["audit"]
     assert ((old.events, old.count), (new.events, new.count)) == ((0, 1), (1, 1))
+
+
+async def test_a_canary_whose_streams_fail_inside_is_rolled_back(tmp_path: Path) -> None:
+    served = itertools.count()
+
+    async def fails(wire: Wire) -> None:
+        """One stream of three: fewer than would take the deployment out."""
+        reason = "stop" if next(served) % 3 else "error"
+        await wire.start_stream()
+        for data in (chunk("hel"), chunk(finish=reason), b"[DONE]"):
+            await wire.event(data)
+        await wire.end()
+
+    async with gateway(tmp_path) as stack:
+        seed = await in_force(stack)
+        stack.large.otherwise = fails
+        assert (await start(stack, to_the_other(seed["document"]), guard={"min_requests": 10})).status == 201
+        while (await in_force(stack))["canary"] is not None:
+            await asyncio.gather(*(ask(stack, stream=True) for _ in range(8)))
+        ended = await until_ended(stack)
+        assert ended["state"] == "rolled_back"
+        assert "error" in {metric["name"] for metric in ended["evidence"]["metrics"] if metric["verdict"] == "worse"}
