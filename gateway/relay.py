@@ -145,6 +145,8 @@ async def relay_stream(turn: Turn, response: UpstreamResponse) -> None:
         turn.flight.ended(turn.clock(), end.usage if end.is_complete else None)
     if not end.is_complete:
         turn.record.is_incomplete = True
+        if end.error is not None:
+            turn.record.detail = "the upstream stated an error inside its stream"
         if end.error is None or not end.error.is_standard:  # clients would take what they got for all there is
             raise UpstreamFailed(
                 f"Deployment '{turn.record.deployment}' ended its answer without finishing it. Try again."

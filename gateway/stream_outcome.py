@@ -21,10 +21,10 @@ MAX_READ_BYTES: Final = 1024 * 1024
 """Larger events are not read: they carry images or sound, and what they say of the answer's end another may say."""
 
 DONE: Final = b"[DONE]"
-_DONE_EVENT: Final = b"data: [DONE]\n\n"
+_DONE_EVENTS: Final = (b"data: [DONE]\n\n", b"data:[DONE]\n\n")
 _FINISH: Final = re.compile(rb'"finish_reason"\s*+:\s*+"')
-_FIELD: Final = b"data: "
-_SEAM: Final = b"\n\ndata: "
+_FIELD: Final = b"data:"
+_SEAM: Final = b"\n\ndata:"
 _decode_frames: Final = msgspec.json.Decoder(list[AnswerFrame]).decode
 
 
@@ -59,13 +59,15 @@ class StreamOutcome:
         self._num_bytes = 0
         if not block:
             return
+        if b"\r" in block and not block.endswith(b"\r"):
+            block = block.replace(b"\r\n", b"\n")
         if is_too_detailed(block):
             self._end.is_coarse = True
             self._end.has_done = self._end.has_done or _FINISH.search(block) is not None
             return
         if not self._decoder.has_pending and block.startswith(_FIELD):
             block = self._read_frames(block)
-        if block == _DONE_EVENT and not self._decoder.has_pending:
+        if block in _DONE_EVENTS and not self._decoder.has_pending:
             self._end.has_done = True
         elif block:
             self._take_events(block)
@@ -75,7 +77,8 @@ class StreamOutcome:
         cut = block.rfind(b"\n\n") + 2
         if cut < 2:
             return block
-        whole = block[: cut - len(_DONE_EVENT)] if block.endswith(_DONE_EVENT, 0, cut) else block[:cut]
+        done = next((mark for mark in _DONE_EVENTS if block.endswith(mark, 0, cut)), b"")
+        whole = block[: cut - len(done)]
         if not whole:
             return block
         # No JSON string holds a line end, so that a seam is never text.

@@ -69,6 +69,7 @@ def is_whole(completion: bytes) -> bool:
 
 def _events(stream: bytes) -> Iterator[SseEvent]:
     """The events, most of which are one line each."""
+    stream = stream.replace(b"\r\n", b"\n")
     if b"\r" in stream:
         yield from SseDecoder(len(stream)).feed(stream + b"\n\n")
         return

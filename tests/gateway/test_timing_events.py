@@ -60,3 +60,12 @@ def test_what_is_held_is_bounded() -> None:
     out = sum(len(events.feed(piece)) for _ in range(50))
 
     assert 5_000_000 - out <= MAX_HELD_BYTES + len(piece)
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+def test_events_of_any_line_end_go_on_one_by_one(end: bytes) -> None:
+    events = TimingEvents()
+    first, second = (b'data: {"a":%d}' % number + end + end for number in (1, 2))
+    assert events.feed(first) == b""
+    assert events.feed(second) == first
+    assert b'"gateway"' in events.finish({"queue": 1.0})
