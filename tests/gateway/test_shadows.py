@@ -28,9 +28,9 @@ routes:
 EASY = {"model": "auto", "messages": [{"role": "user", "content": "What is 7 plus 5?"}]}
 
 
-def saying(text: str) -> Any:
+def saying(text: str, reason: str = "stop") -> Any:
     async def answer(wire: Wire) -> None:
-        choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+        choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": reason}
         usage = {"prompt_tokens": 7, "completion_tokens": 1, "total_tokens": 8}
         await wire.answer(json.dumps({"id": "c", "choices": [choice], "usage": usage}).encode())
 
@@ -69,6 +69,14 @@ async def test_a_shadow_is_compared_and_becomes_a_label(
         (labels,) = await counted(stack, "routing_labels_total")
         assert f'deployment="small",source="shadow",verdict="{label}"' in labels
         assert stack.large.received[0].json["messages"] == EASY["messages"]
+
+
+async def test_a_shadow_that_fails_inside_its_answer_tells_nothing(tmp_path: Path) -> None:
+    async with running(tmp_path, policy=POLICY.format(folder=tmp_path, ratio=1.0)) as stack:
+        stack.small.otherwise, stack.large.otherwise = saying("12"), saying("13", "error")
+        await stack.ask(EASY)
+        (shadows,) = await counted(stack, "shadows_total")
+        assert 'verdict="not_asked"' in shadows
 
 
 async def test_a_stream_has_its_shadow_too(tmp_path: Path) -> None:

@@ -14,11 +14,12 @@ from gateway.request import ChatRequest
 from gateway.turn import Turn
 from routing_policies.document import Cache
 from tests.gateway.cache.similar_stack import ask, book_of, cache_of, echo, keep, question, similar, until
-from tests.gateway.scripted import hang
+from tests.gateway.scripted import Wire, chunk, hang
 from tests.gateway.stack import encode
 
 KEPT = "How do I reset the password of a mailbox?"
 NEAR = "How do I reset the password of a big mailbox?"
+USAGE: Any = {"stream_options": {"include_usage": True}}
 SLOW_S = 5.0
 """A lookup is over long before, on any machine."""
 
@@ -174,6 +175,32 @@ async def test_what_must_not_be_reused_is_a_miss_with_its_reason(
         assert f'penstock_cache_lookups_total{{reason="{reason}",result="miss"}} 1.0' in metrics
         assert encoder.texts == [KEPT], "it was not even encoded, so nothing similar will find it"
         assert cache_of(await ask(stack, text, **fields)) == "hit-exact", "the exact tier is another matter"
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [({"stream": True}, "hit-semantic"), ({}, "miss"), ({"stream": True, **USAGE}, "miss")],
+)
+async def test_a_similar_answer_without_usage_is_none_for_who_is_to_get_it(
+    tmp_path: Path, fields: dict[str, Any], expected: str
+) -> None:
+    delay_s = 0.0
+
+    async def answer(wire: Wire) -> None:
+        await asyncio.sleep(delay_s)
+        if not wire.request.json.get("stream"):
+            await echo()(wire)
+            return
+        await wire.start_stream()
+        for data in (chunk("Press reset. " * 3000), chunk(finish="stop"), b"[DONE]"):
+            await wire.event(data)
+        await wire.end()
+
+    async with similar(tmp_path) as (stack, _):
+        stack.small.otherwise = answer
+        await keep(stack, KEPT, stream=True)  # it is long: kept a little after the request has ended
+        delay_s = 2.0
+        assert cache_of(await ask(stack, NEAR, **fields)) == expected
 
 
 @pytest.mark.parametrize(
