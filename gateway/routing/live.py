@@ -14,7 +14,7 @@ from gateway.routing.starting import Starting, StartReport
 from gateway.upstreams.client import UpstreamClient
 from gateway.upstreams.health import DeploymentHealth
 from gateway.upstreams.hedge import RecentDelays
-from routing_policies.document import Deployment
+from routing_policies.document import Deployment, PlainAsStream
 
 _RETIRE_POLL_S: Final = 0.1
 RETRIES_RATIO: Final = 0.2
@@ -40,11 +40,14 @@ class LiveDeployment:
         "is_ready",
         "limiter",
         "model",
+        "plain_as_stream",
+        "refuses_streams",
         "retries",
         "row_bound",
         "starting",
         "tls",
         "url",
+        "whole_answers",
     )
 
     def __init__(
@@ -72,6 +75,12 @@ class LiveDeployment:
         """What its answers so far say about it."""
         self.first_bytes = RecentDelays()
         """How long streams took to begin lately: what is late is judged by it."""
+        self.whole_answers = RecentDelays()
+        """How long plain answers took lately, whole."""
+        self.plain_as_stream: PlainAsStream = deployment.plain_as_stream
+        """When a stream is asked for behind a plain answer."""
+        self.refuses_streams = False
+        """It once refused a stream that was asked for behind a plain answer: it is not asked for one again."""
         self.retries = RetryBudget(ratio=RETRIES_RATIO)
         """How many second attempts of others' requests it may be given, so that failover never floods it."""
         self.row_bound = RowBound()

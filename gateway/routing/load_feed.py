@@ -95,6 +95,8 @@ class LoadFeeds:
                     now = self._clock()
                     live.forecast.note_report(now, report)
                     live.note_said(now, report.state)
+                    if report.is_computing:
+                        live.health.note_progress(now)
             return True
 
 

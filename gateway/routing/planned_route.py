@@ -139,7 +139,7 @@ class PlannedRoute:
         """
         if self._foregone is not None and not already_tried and not avoid:
             first, _ = self.candidates[0]
-            if first.is_ready and first.health.is_fit and first.limiter.has_free:
+            if first.is_ready and first.health.is_usual and first.limiter.has_free:
                 self.is_panicking = False
                 return self._foregone
         now = self._clock()
