@@ -313,7 +313,7 @@ class Attempts:
         else:
             opened.body = body
             now = self._clock()
-            live.whole_answers.add(now, now - opened.sent_at)
+            live.whole_answers.observe(now, now - opened.sent_at)
 
     def _heed(self, live: LiveDeployment, response: UpstreamResponse) -> tuple[bytes, list[Header]]:
         """The content type, and the headers that the client sees of an answer that is passed on whole.

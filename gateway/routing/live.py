@@ -15,8 +15,10 @@ from gateway.upstreams.client import UpstreamClient
 from gateway.upstreams.health import DeploymentHealth
 from gateway.upstreams.hedge import RecentDelays
 from routing_policies.document import Deployment, PlainAsStream
+from routing_policies.estimators import PeakEwma
 
 _RETIRE_POLL_S: Final = 0.1
+_LONGEST_DECAY_S: Final = 60.0
 RETRIES_RATIO: Final = 0.2
 """Retries that a deployment may get for each first attempt it gets, beyond the purse's reserve."""
 
@@ -75,8 +77,8 @@ class LiveDeployment:
         """What its answers so far say about it."""
         self.first_bytes = RecentDelays()
         """How long streams took to begin lately: what is late is judged by it."""
-        self.whole_answers = RecentDelays()
-        """How long plain answers took lately, whole."""
+        self.whole_answers = PeakEwma(decay_s=_LONGEST_DECAY_S)
+        """How long the longest of the recent plain answers took, whole."""
         self.plain_as_stream: PlainAsStream = deployment.plain_as_stream
         """When a stream is asked for behind a plain answer."""
         self.refuses_streams = False

@@ -36,4 +36,4 @@ class LivenessWatch:
         """One look at all deployments."""
         now = self._clock()
         for deployment in self._deployments():
-            deployment.health.sweep(now, deployment.whole_answers.late_s(now) or 0.0)
+            deployment.health.sweep(now, deployment.whole_answers.peak)

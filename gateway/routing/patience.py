@@ -42,7 +42,7 @@ def plain_bound_s(live: LiveDeployment, now: float, flight: Flight, max_tokens: 
     tokens = max_tokens or max(int(MEAN_FACTOR * flight.price.output_tokens), LEAST_TOKENS)
     bound_s = prompt_s + PLAIN_FACTOR * tokens * live.forecast.tpot_s(now)
     if live.health.has_answered:
-        return max(bound_s, PLAIN_FACTOR * (live.whole_answers.late_s(now) or 0.0))
+        return max(bound_s, PLAIN_FACTOR * live.whole_answers.peak)
     return max(bound_s if max_tokens else min(bound_s, STRANGER_MOST_S), STRANGER_S)
 
 

@@ -109,6 +109,7 @@ class DeploymentHealth:
 
     __slots__ = (
         "_ejection",
+        "_is_out_for_silence",
         "_last_progress_at",
         "_num_stalls",
         "_on_ejected",
@@ -142,7 +143,9 @@ class DeploymentHealth:
         self.is_usual = True
         """Fit and not doubtful: the usual case, one look; then nothing else need be asked."""
         self._num_stalls = 0
-        """Stalls since anything came from there."""
+        """Stalls, of trials as well, since anything came from there."""
+        self._is_out_for_silence = False
+        """It is ejected, and what it did not do was the reason."""
 
     # What the router asks.
 
@@ -208,12 +211,13 @@ class DeploymentHealth:
         return now - self._last_progress_at
 
     def note_success(self, now: float, *, since: float | None = None, is_probe: bool = False) -> None:
-        """An exchange went well. One begun (`since`) after the ejection, or the probe, ends the ejection."""
+        """An exchange went well. One begun (`since`) after the ejection, or the probe, ends the ejection; of one for
+        silence any answer is the refutation."""
         self.note_progress(now)
         ejection = self._ejection
         if ejection.is_in_rotation:
             ejection.succeed(now)
-        elif is_probe or (since is not None and since >= ejection.ejected_at):
+        elif is_probe or self._is_out_for_silence or (since is not None and since >= ejection.ejected_at):
             ejection.restore(now)
             self._note_fitness()
 
@@ -275,8 +279,10 @@ class DeploymentHealth:
         overdue = [vigil for vigil in self._vigils if self._is_overdue(vigil, now)]
         if not overdue:
             return
-        if self._ejection.is_in_rotation:
+        ejection = self._ejection
+        if ejection.is_in_rotation or (now >= ejection.until and any(vigil.is_probe for vigil in overdue)):
             self._num_stalls += 1
+            self._is_out_for_silence = True
             self._eject(now, FailureKind.STALLED)
         for vigil in overdue:
             vigil.leave()  # again at the next look, where nobody else can take it now
@@ -309,6 +315,7 @@ class DeploymentHealth:
         self._note_fitness()
 
     def _note_fitness(self) -> None:
+        self._is_out_for_silence = self._is_out_for_silence and not self._ejection.is_in_rotation
         self.is_fit = self._ejection.is_in_rotation and not self._pushback_until
         self.is_usual = self.is_fit and not self.is_doubtful
 
