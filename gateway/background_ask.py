@@ -11,6 +11,7 @@ from gateway.admission.claim import Claim
 from gateway.admission.lane import Lane
 from gateway.admission.permit import Permit
 from gateway.ids import RequestIds
+from gateway.json_members import encoded
 from gateway.request import ChatRequest
 from gateway.routing.live import LiveDeployment
 from gateway.routing.planned_route import PlannedRoute
@@ -84,7 +85,7 @@ class BackgroundAsk:
             (b"x-penstock-priority", lane.upstream_priority),
             *live.credentials,
         )
-        body = msgspec.json.encode({**plain, "model": live.model})
+        body = encoded({**plain, "model": live.model})
         request = UpstreamRequest(b"POST", live.chat_path, headers, body, fixed)
         async with await live.client.send(request, question.planned.plain_timeouts) as response:
             answer = await response.read(MAX_ANSWER_BYTES)
