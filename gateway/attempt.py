@@ -41,13 +41,14 @@ from gateway.upstream_errors import (
     is_retryable,
     no_completion,
     overloaded,
-    retry_after_s,
 )
 from gateway.upstreams.ejection import FailureKind
 from gateway.upstreams.errors import ConnectError, ConnectTimeout, Stalled, UpstreamError
+from gateway.upstreams.header_values import is_event_stream
 from gateway.upstreams.health import Vigil
 from gateway.upstreams.request import UpstreamRequest
 from gateway.upstreams.response import UpstreamResponse
+from gateway.upstreams.retry_after import retry_after_s
 from gateway.upstreams.timeouts import Timeouts
 
 _JSON: Final = b"application/json"
@@ -277,7 +278,7 @@ class Attempts:
                 turn.record.timeline.charge(Stage.CONNECT, response.connect_s)
             self._judge(work, opened, response, is_leading=is_leading)
             content_type, opened.passed = self._heed(live, response)
-            if work.request.stream and response.status == OK and content_type.startswith(EVENT_STREAM):
+            if work.request.stream and response.status == OK and is_event_stream(content_type):
                 await response.wait_body()
                 now = self._clock()
                 live.first_bytes.add(now, now - opened.sent_at)

@@ -222,6 +222,14 @@ class Shed(GatewayError):
         return ErrorDetail(**self.common(), degraded=self.degraded)
 
 
+class UpstreamsRest(Shed):
+    """429: whoever could answer asked to be left alone for a while, and `retry_after_s` is what is left of it."""
+
+    status = 429
+    type: ErrorType = "rate_limit_error"
+    code = "rate_limit_exceeded"
+
+
 class QuotaExceeded(GatewayError):
     """429: one of the tenant's own limits; `limit` names it as the policy does."""
 

@@ -21,6 +21,7 @@ from gateway.chat_fields import (
 from gateway.errors import InvalidRequest, UnsupportedMediaType
 from gateway.json_guard import JsonGuard
 from gateway.json_members import may_escape_a_name, with_members
+from gateway.upstreams.header_values import listed
 
 _MODEL_VALUE: Final = re.compile(rb'"model"\s*:\s*("(?:[^"\\]|\\.)*")')
 _MISSING_FIELD: Final = re.compile(r"missing required field `([^`]+)`")
@@ -161,7 +162,7 @@ def require_json(content_type: bytes | None, content_encoding: bytes | None) -> 
     """Raises UnsupportedMediaType unless the body is declared as plain UTF-8 JSON."""
     if content_type != b"application/json" and not _is_json(content_type):
         raise UnsupportedMediaType("The body must be JSON. Send 'Content-Type: application/json'.")
-    if content_encoding is not None and content_encoding.strip().lower() not in (b"", b"identity"):
+    if content_encoding is not None and not set(listed((content_encoding,))) <= {b"identity"}:
         raise UnsupportedMediaType("Compressed request bodies are not accepted. Send the JSON uncompressed.")
 
 

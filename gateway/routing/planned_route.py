@@ -248,7 +248,8 @@ class PlannedRoute:
     def returns_in_s(self) -> float:
         """Seconds until the first of those who asked to be left alone may be asked again; 0 when none did."""
         now = self._clock()
-        return min((wait_s for live in self._members if (wait_s := live.health.pushback_s(now))), default=0.0)
+        members = [live for planned in (self, *self.fallbacks) for live in planned._members]
+        return min((wait_s for live in members if (wait_s := live.health.pushback_s(now))), default=0.0)
 
     def shortest_queue(self, decision: Decision) -> LiveDeployment:
         """Of the candidates that lack only a permit, the one whose queue is shortest for its size."""
