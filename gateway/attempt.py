@@ -45,11 +45,11 @@ from gateway.upstream_errors import (
 from gateway.upstreams.ejection import FailureKind
 from gateway.upstreams.errors import ConnectError, ConnectTimeout, Stalled, UpstreamError
 from gateway.upstreams.header_values import is_event_stream
-from gateway.upstreams.health import Vigil
 from gateway.upstreams.request import UpstreamRequest
 from gateway.upstreams.response import UpstreamResponse
 from gateway.upstreams.retry_after import retry_after_s
 from gateway.upstreams.timeouts import Timeouts
+from gateway.upstreams.vigil import Vigil
 
 _JSON: Final = b"application/json"
 OK: Final = 200
@@ -145,15 +145,20 @@ class OpenAnswer:
 
     def _expect(self, now: float) -> None:
         """Say how long the deployment may be silent from here on."""
-        if not self.is_stream:
-            if self.flight is not None:
-                self.vigil.expect_whole(plain_bound_s(self.live, now, self.flight, self.max_output_tokens))
-            return
-        usual_s = stream_bound_s(self.live, now, self.flight)
-        if usual_s is not None:
-            self.vigil.expect(usual_s)
-        elif self.is_assembled and self.flight is not None:
-            self.vigil.expect_whole(hidden_stream_bound_s(self.flight))
+        if self.is_stream:
+            usual_s = stream_bound_s(self.live, now, self.flight)
+            if usual_s is not None:
+                self.vigil.expect(usual_s)
+                return
+        if self.flight is not None and (self.is_assembled or not self.is_stream):
+            self.vigil.expect_whole(self._whole_bound_s)
+
+    def _whole_bound_s(self) -> float:
+        """Seconds within which a plain answer is whole, or the stream behind it begins."""
+        assert self.flight is not None, "only what is forecast has a bound"
+        if self.is_stream:
+            return hidden_stream_bound_s(self.flight)
+        return plain_bound_s(self.live, self._clock(), self.flight, self.max_output_tokens)
 
     def note_first_byte(self, now: float) -> None:
         """The stream has begun: the limit learns whether the deployment queues."""

@@ -10,6 +10,7 @@ GatewayError
 │   ├── RequestTooLarge        413
 │   └── UnsupportedMediaType   415
 ├── Shed                       503, refused for load; carries when to come back
+│   └── UpstreamsRest          429, whoever could answer asked to be left alone
 ├── QuotaExceeded              429, the tenant's own limits
 │   ├── RateLimited            with when to come back
 │   └── BudgetSpent            retrying cannot help before the period is over
@@ -228,6 +229,10 @@ class UpstreamsRest(Shed):
     status = 429
     type: ErrorType = "rate_limit_error"
     code = "rate_limit_exceeded"
+
+    def detail(self) -> ErrorDetail:
+        """Without the part of a refusal for load: nothing that the request could be would have been let in."""
+        return ErrorDetail(**self.common())
 
 
 class QuotaExceeded(GatewayError):

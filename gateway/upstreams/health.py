@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Protocol
 
 from gateway.upstreams.ejection import Ejection, EjectionRules, EjectionTally, FailureKind
+from gateway.upstreams.vigil import Vigil
 
 MAX_PUSHBACK_S = 60.0
 """Longest time a deployment's own Retry-After keeps it out."""
@@ -20,84 +20,6 @@ MAX_DOUBLINGS = 6
 
 EjectionHook = Callable[[FailureKind, float], None]
 """Told why a deployment was taken out and for how many seconds."""
-
-
-class SignsOfLife(Protocol):
-    """What a vigil looks at: the response under way."""
-
-    num_progress: int
-    """Pieces so far that count as progress."""
-
-    @property
-    def is_paused(self) -> bool:
-        """Whether we stopped reading ourselves."""
-        ...
-
-
-class Vigil:
-    """One exchange under way. End it once, with `succeeded`, `failed` or `dropped`; a second end does nothing."""
-
-    __slots__ = ("_health", "_num_seen", "began_at", "is_probe", "on_stalled", "patience_s", "response")
-
-    def __init__(self, health: DeploymentHealth, now: float, *, is_probe: bool) -> None:
-        self._health: DeploymentHealth | None = health
-        self._num_seen = 0
-        self.began_at = now
-        self.is_probe = is_probe
-        """It is the one request by which an ejected deployment is tried."""
-        self.patience_s: float | None = None
-        """Longest silence of the whole deployment that is still normal while this waits; None: any."""
-        self.response: SignsOfLife | None = None
-        """Set when the request is on the wire."""
-        self.on_stalled: Callable[[], None] | None = None
-        """Called when the deployment is found stalled while this waits for its first token."""
-
-    def succeeded(self, now: float) -> None:
-        """A whole answer came, an error of the client's included."""
-        health = self._end()
-        if health is not None:
-            health.note_success(now, since=self.began_at, is_probe=self.is_probe)
-
-    def failed(self, now: float, kind: FailureKind) -> None:
-        """It ended in a way that is the deployment's fault."""
-        health = self._end()
-        if health is not None:
-            health.note_failure(now, kind, is_probe=self.is_probe)
-
-    def dropped(self) -> None:
-        """It ended without saying anything about the deployment: the client left, or another answer was faster."""
-        if self._health is not None:
-            self._end()
-
-    def expect(self, seconds: float) -> None:
-        """A token should come within `seconds`: silence of a multiple of that is a stall."""
-        if self._health is not None:
-            self.patience_s = self._health.patience_s(seconds)
-
-    def expect_whole(self, seconds: float) -> None:
-        """A plain answer should be there within `seconds`, a bound and no mean: silence beyond it is a stall."""
-        if self._health is not None:
-            self.patience_s = self._health.plain_patience_s(seconds)
-
-    def leave(self) -> None:
-        """The deployment is silent: go elsewhere, unless something came for this exchange already."""
-        if self._num_seen == 0 and self.on_stalled is not None:
-            self.on_stalled()
-
-    def has_moved(self) -> bool:
-        """Whether tokens came since this was last asked; reading that we paused ourselves counts as moving."""
-        response = self.response
-        if response is None:
-            return False
-        num_before, self._num_seen = self._num_seen, response.num_progress
-        return self._num_seen != num_before or response.is_paused
-
-    def _end(self) -> DeploymentHealth | None:
-        health, self._health = self._health, None
-        self.on_stalled = None  # it leads back to whoever holds this vigil
-        if health is not None:
-            health.leave(self)
-        return health
 
 
 def _ignore(kind: FailureKind, backoff_s: float) -> None:
@@ -243,6 +165,11 @@ class DeploymentHealth:
         """The silence that is too long where a token was expected within `expected_s`."""
         return max(self._rules.stalled_least_s, self._rules.stalled_after * expected_s)
 
+    @property
+    def least_patience_s(self) -> float:
+        """No shorter silence is too long."""
+        return self._rules.stalled_least_s
+
     def plain_patience_s(self, bound_s: float) -> float:
         """The silence that is too long where a plain answer should be whole within `bound_s`. Each stall in a row
         doubles it, so that a deployment which is only slower than forecast gets its first answer out."""
@@ -288,7 +215,7 @@ class DeploymentHealth:
             vigil.leave()  # again at the next look, where nobody else can take it now
 
     def _is_overdue(self, vigil: Vigil, now: float) -> bool:
-        return vigil.patience_s is not None and self._quiet_s(vigil, now) > vigil.patience_s
+        return vigil.is_overdue(self._quiet_s(vigil, now))
 
     def _quiet_s(self, vigil: Vigil, now: float) -> float:
         """How long this exchange has waited without a sign of life from the deployment."""
