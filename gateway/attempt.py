@@ -24,6 +24,7 @@ from gateway.routing.ask import Ask
 from gateway.routing.flight import Flight
 from gateway.routing.live import LiveDeployment
 from gateway.routing.load_report import ORCA_HEADER
+from gateway.routing.patience import hidden_stream_bound_s, plain_bound_s, stream_bound_s
 from gateway.routing.planned_route import PlannedRoute
 from gateway.stated_errors import StatedError
 from gateway.stream_head import StreamHead
@@ -43,14 +44,15 @@ from gateway.upstream_errors import (
     is_retryable,
     no_completion,
     overloaded,
-    retry_after_s,
 )
 from gateway.upstreams.ejection import FailureKind
 from gateway.upstreams.errors import ConnectError, ConnectTimeout, Stalled, UpstreamError
-from gateway.upstreams.health import Vigil
+from gateway.upstreams.header_values import is_event_stream
 from gateway.upstreams.request import UpstreamRequest
 from gateway.upstreams.response import UpstreamResponse
+from gateway.upstreams.retry_after import retry_after_s
 from gateway.upstreams.timeouts import Timeouts
+from gateway.upstreams.vigil import Vigil
 
 _JSON: Final = b"application/json"
 OK: Final = 200
@@ -90,8 +92,10 @@ class OpenAnswer:
         "body",
         "can_move",
         "flight",
+        "is_assembled",
         "is_stream",
         "live",
+        "max_output_tokens",
         "on_sent",
         "passed",
         "response",
@@ -122,6 +126,10 @@ class OpenAnswer:
         self.ask: Ask | None = None
         """What the deployment's forecast is told of the request; None: nothing."""
         self.is_stream = True
+        self.is_assembled = False
+        """A plain answer is put together of the stream."""
+        self.max_output_tokens: int | None = None
+        """Most tokens that the request allows for an answer; None where it does not say."""
 
     def note_sent(self, response: UpstreamResponse) -> None:
         """The request is on the wire, on the connection of this response."""
@@ -136,9 +144,24 @@ class OpenAnswer:
         if self.ask is not None:
             price, lane = self.ask.price_at(self.live.id), self.ask.claim.lane.engine_lane
             self.flight = self.live.forecast.note_sent(now, price, lane=lane, is_stream=self.is_stream)
-        usual_s = self.live.first_bytes.late_s(now) if self.is_stream else None
-        if usual_s is not None:  # of a plain answer there is no sign before its end, of a stranger nothing is usual
-            self.vigil.expect(usual_s if self.flight is None else max(usual_s, self.flight.forecast_ttft_s))
+        self._expect(now)
+
+    def _expect(self, now: float) -> None:
+        """Say how long the deployment may be silent from here on."""
+        if self.is_stream:
+            usual_s = stream_bound_s(self.live, now, self.flight)
+            if usual_s is not None:
+                self.vigil.expect(usual_s)
+                return
+        if self.flight is not None and (self.is_assembled or not self.is_stream):
+            self.vigil.expect_whole(self._whole_bound_s)
+
+    def _whole_bound_s(self) -> float:
+        """Seconds within which a plain answer is whole, or the stream behind it begins."""
+        assert self.flight is not None, "only what is forecast has a bound"
+        if self.is_stream:
+            return hidden_stream_bound_s(self.flight)
+        return plain_bound_s(self.live, self._clock(), self.flight, self.max_output_tokens)
 
     def note_first_byte(self, now: float) -> None:
         """The stream has begun: the limit learns whether the deployment queues."""
@@ -147,7 +170,7 @@ class OpenAnswer:
 
     def move(self) -> None:
         """The deployment has stalled before the first byte: leave it, if another would take the request."""
-        if self.can_move is not None and self.can_move():
+        if self.response is not None and self.can_move is not None and self.can_move():
             self.give_up(Stalled, f"deployment '{self.live.id}' holds requests and sends no tokens")
 
     def give_up(self, kind: type[UpstreamError], message: str) -> None:
@@ -202,7 +225,8 @@ class Attempts:
             if can_move is not None:
                 opened.can_move = can_move
                 opened.vigil.on_stalled = opened.move
-            opened.ask, opened.is_stream = turn.ask, work.request.stream
+            opened.ask, opened.is_stream, opened.is_assembled = turn.ask, work.request.stream, work.is_assembled
+            opened.max_output_tokens = work.request.max_output_tokens
             await self._send(work, opened, is_leading=is_leading)
         except BaseException:  # cancellation too: nobody is left to close it
             opened.close()
@@ -262,7 +286,7 @@ class Attempts:
                 turn.record.timeline.charge(Stage.CONNECT, response.connect_s)
             self._judge(work, opened, response, is_leading=is_leading)
             content_type, opened.passed = self._heed(live, response)
-            if work.request.stream and response.status == OK and content_type.startswith(EVENT_STREAM):
+            if work.request.stream and response.status == OK and is_event_stream(content_type):
                 if (told := await self._head(opened, response)) is not None:
                     self._take_error(work, opened, told, is_leading=is_leading)
                     return
@@ -338,6 +362,8 @@ class Attempts:
             raise TryAnother(no_completion(live.id))
         else:
             opened.body = body
+            now = self._clock()
+            live.whole_answers.observe(now, now - opened.sent_at)
 
     def _heed(self, live: LiveDeployment, response: UpstreamResponse) -> tuple[bytes, list[Header]]:
         """The content type, and the headers that the client sees of an answer that is passed on whole.

@@ -12,6 +12,7 @@ from gateway.admission.lane import Lane
 from gateway.admission.permit import Permit
 from gateway.answer_end import end_of_plain
 from gateway.ids import RequestIds
+from gateway.json_members import encoded
 from gateway.request import ChatRequest
 from gateway.routing.live import LiveDeployment
 from gateway.routing.planned_route import PlannedRoute
@@ -85,7 +86,7 @@ class BackgroundAsk:
             (b"x-penstock-priority", lane.upstream_priority),
             *live.credentials,
         )
-        body = msgspec.json.encode({**plain, "model": live.model})
+        body = encoded({**plain, "model": live.model})
         request = UpstreamRequest(b"POST", live.chat_path, headers, body, fixed)
         async with await live.client.send(request, question.planned.plain_timeouts) as response:
             answer = await response.read(MAX_ANSWER_BYTES)

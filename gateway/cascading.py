@@ -79,6 +79,23 @@ class Cascader:
         self._leave(work, opened)
         return await self._hand_over(work, live, successor)
 
+    async def open_assembled(self, work: Work, live: LiveDeployment, can_move: Callable[[], bool] | None) -> OpenAnswer:
+        """Like Attempts.open for a plain answer, which is put together of a stream: a stall shows before its end."""
+        asked = msgspec.structs.replace(work, request=work.request.as_stream(), is_assembled=True)
+        opened = await self._attempts.open(asked, live, can_move=can_move)
+        if opened.body is not None:  # it refuses, perhaps only the stream, which nobody asked for
+            opened.close()
+            opened = await self._attempts.open(work, live, can_move=can_move)
+            live.refuses_streams = opened.response is not None and opened.response.status == 200
+            return opened
+        try:
+            await self._assemble(asked, opened)
+        except BaseException:  # cancellation too: nobody is left to close it
+            opened.close()
+            raise
+        work.turn.mark(Stage.UPSTREAM_FIRST_BYTE)
+        return opened
+
     async def _past_refusal(self, work: Work, live: LiveDeployment, successor: LiveDeployment | None) -> OpenAnswer:
         """What the first one would not answer as it was asked goes to the second, or to the first as it came."""
         work.turn.mark(Stage.UPSTREAM_FIRST_BYTE)

@@ -37,6 +37,9 @@ _WANTED: Final = frozenset(
     )
 )
 
+_LISTS: Final = frozenset((b"cache-control", b"content-encoding", b"tracestate"))
+"""What may stand in several headers means what it would in one."""
+
 
 class ChatHead:
     """The headers that matter; malformed values count as absent, except where a row of the contract says otherwise."""
@@ -58,6 +61,8 @@ class ChatHead:
             if name in _WANTED:
                 if name == b"authorization":
                     self.authorization.append(value)
+                elif name in _LISTS and name in values:
+                    values[name] += b"," + value
                 else:
                     values[name] = value
         self.content_type = values.get(b"content-type")

@@ -10,6 +10,7 @@ GatewayError
 │   ├── RequestTooLarge        413
 │   └── UnsupportedMediaType   415
 ├── Shed                       503, refused for load; carries when to come back
+│   └── UpstreamsRest          429, whoever could answer asked to be left alone
 ├── QuotaExceeded              429, the tenant's own limits
 │   ├── RateLimited            with when to come back
 │   └── BudgetSpent            retrying cannot help before the period is over
@@ -220,6 +221,18 @@ class Shed(GatewayError):
 
     def detail(self) -> ErrorDetail:
         return ErrorDetail(**self.common(), degraded=self.degraded)
+
+
+class UpstreamsRest(Shed):
+    """429: whoever could answer asked to be left alone for a while, and `retry_after_s` is what is left of it."""
+
+    status = 429
+    type: ErrorType = "rate_limit_error"
+    code = "rate_limit_exceeded"
+
+    def detail(self) -> ErrorDetail:
+        """Without the part of a refusal for load: nothing that the request could be would have been let in."""
+        return ErrorDetail(**self.common())
 
 
 class QuotaExceeded(GatewayError):

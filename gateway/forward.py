@@ -12,6 +12,7 @@ from gateway.cascading import Cascader
 from gateway.chat_head import ChatHead
 from gateway.errors import GatewayError, Shed
 from gateway.hedging import Hedger
+from gateway.plain_streams import wants_stream
 from gateway.request import ChatRequest
 from gateway.routing.live import LiveDeployment
 from gateway.routing.planned_route import PlannedRoute
@@ -55,29 +56,37 @@ class Forwarder:
         """The beginning of an answer, from the first deployment or, once, from another."""
         tried, rule = _NO_ONE, work.planned.route.select.hedge
         failure: GatewayError | None = None
+        is_paid = False
         if work.planned.hedges is not None:
             work.planned.hedges.earn()
         while True:
             try:
-                live = self._next(work, tried, failure)
+                live = self._next(work, tried, failure, is_paid=is_paid)
             except Shed:
                 if failure is not None or not await self._started(work):
                     raise
                 continue
             # Where there is nobody else nobody is looked for.
-            can_move = partial(self._can_move, work, tried | {live.id}) if work.planned.has_others else None
+            move = _Move(self, work, tried | {live.id}) if work.planned.has_others else None
+            can_move = None if move is None else move.decide
             try:
                 inquiry = None if tried else work.planned.inquiry(live, work.turn.ask)
                 if inquiry is not None:
                     return await self._cascader.open(work, live, inquiry, partial(self._successor, work, live.id))
+                if not work.request.stream and self._wants_stream(work, live):
+                    return await self._cascader.open_assembled(work, live, can_move)
                 if tried or rule is None or not work.request.stream:
                     return await self._attempts.open(work, live, can_move=can_move)
                 return await self._hedger.open(work, live, rule, can_move)
             except TryAnother as another:
                 failure = another.error
+                is_paid = move is not None and move.is_paid
                 tried = tried | {live.id}
                 if len(tried) >= MAX_ATTEMPTS:
                     raise failure from None
+
+    def _wants_stream(self, work: Work, live: LiveDeployment) -> bool:
+        return wants_stream(work.turn, work.request, work.planned, live, self._clock())
 
     async def _started(self, work: Work) -> bool:
         """Whether it was worth waiting for a deployment to start; raises Shed where that takes too long."""
@@ -92,8 +101,11 @@ class Forwarder:
             turn.record.detail = f"waited {self._clock() - since:.1f} s for a deployment to start"
         return has_waited
 
-    def _next(self, work: Work, tried: frozenset[str], failure: GatewayError | None) -> LiveDeployment:
-        """The deployment for the next attempt. Raises `failure` when there is none, or no budget to ask it."""
+    def _next(
+        self, work: Work, tried: frozenset[str], failure: GatewayError | None, *, is_paid: bool
+    ) -> LiveDeployment:
+        """The deployment for the next attempt. Raises `failure` when there is none, or no budget to ask it; `is_paid`:
+        the gateway's part of the budget was spent when the move was decided."""
         turn = work.turn
         try:
             live, decision = self._pick(work, tried)
@@ -103,7 +115,7 @@ class Forwarder:
             raise failure from None  # what went wrong first says more than that nobody else is left
         if failure is None:
             live.retries.earn()
-        elif not self._budget.spend_with(live.retries):
+        elif not (live.retries.spend() if is_paid else self._budget.spend_with(live.retries)):
             raise failure
         else:
             self._metrics.retries.labels(turn.record.deployment).inc()
@@ -136,10 +148,29 @@ class Forwarder:
                 return router.pick(work.planned, tried, lane, ask)
         return router.pick(work.planned, tried, lane, ask, admitted.avoid, seen)
 
-    def _can_move(self, work: Work, tried: frozenset[str]) -> bool:
-        """Whether another attempt could be made now."""
+    def may_move(self, work: Work, tried: frozenset[str]) -> bool:
+        """Whether another attempt could be made now; it is paid when True."""
         return (
             len(tried) < MAX_ATTEMPTS
             and self._budget.can_spend
             and work.turn.snapshot.router.has_another(work.planned, tried)
+            and self._budget.spend()
         )
+
+
+class _Move:
+    """One request's leave to go to another deployment. It is paid for at the decision, for many that wait at a stalled
+    deployment decide in one instant, and those that cannot pay had better stay."""
+
+    __slots__ = ("_forwarder", "_tried", "_work", "is_paid")
+
+    def __init__(self, forwarder: Forwarder, work: Work, tried: frozenset[str]) -> None:
+        self._forwarder = forwarder
+        self._work = work
+        self._tried = tried
+        self.is_paid = False
+
+    def decide(self) -> bool:
+        """Whether another deployment takes the request; from then on it is under way there."""
+        self.is_paid = self.is_paid or self._forwarder.may_move(self._work, self._tried)
+        return self.is_paid

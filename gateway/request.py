@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from typing import Any, Final
@@ -21,11 +20,15 @@ from gateway.chat_fields import (
 )
 from gateway.errors import InvalidRequest, UnsupportedMediaType
 from gateway.json_guard import JsonGuard
+from gateway.json_members import may_escape_a_name, with_members
+from gateway.upstreams.header_values import listed
 
 _MODEL_VALUE: Final = re.compile(rb'"model"\s*:\s*("(?:[^"\\]|\\.)*")')
 _MISSING_FIELD: Final = re.compile(r"missing required field `([^`]+)`")
 _UNKNOWN_FIELD: Final = re.compile(r"unknown field `([^`]+)`")
 _INTEGER_FIELDS: Final = ("best_of", "max_completion_tokens", "max_tokens", "n", "seed", "top_k", "top_logprobs")
+_LIMITS: Final = ("max_tokens", "max_completion_tokens")
+"""By either a client bounds an answer; servers refuse requests in which they differ."""
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _MEDIA_TEXT_BYTES: Final = 1024
 """What an image counts, in bytes of text: its encoded size says nothing about its tokens."""
@@ -56,40 +59,46 @@ class ChatRequest:
         """The client's own limit for one answer; the newer field wins, None when it set neither."""
 
     def body_for(self, model: str) -> bytes:
-        """The raw bytes with `model` as model name: untouched when equal, spliced when the name stands only once."""
+        """The raw bytes with `model` as model name: untouched when equal, else only the name replaced."""
         if model == self.fields.model:
             return self.raw
-        name = msgspec.json.encode(model)
-        if self.raw.count(b'"model"') == 1:
-            match = _MODEL_VALUE.search(self.raw)
-            if match is not None and msgspec.json.decode(match.group(1)) == self.fields.model:
-                return b"".join((self.raw[: match.start(1)], name, self.raw[match.end(1) :]))
-        return _encode({**self.document, "model": model})
+        raw = self.raw
+        match = _MODEL_VALUE.search(raw) if raw.count(b'"model"') == 1 else None
+        if match is not None and _is_top_level(raw, match):
+            return b"".join((raw[: match.start(1)], msgspec.json.encode(model), raw[match.end(1) :]))
+        return with_members(raw, {"model": model})
 
     def with_max_tokens(self, limit: int) -> ChatRequest:
-        """The same request with an answer of at most `limit` tokens, in the field that the client used."""
-        name = "max_tokens" if self.fields.max_completion_tokens is None else "max_completion_tokens"
-        document = {**self.document, name: limit}
-        return ChatRequest(_encode(document), document, msgspec.structs.replace(self.fields, **{name: limit}))
+        """The same request with an answer of at most `limit` tokens, in each field by which the client bounds it.
+
+        A least length above the limit is lowered with it.
+        """
+        fields = self.fields
+        names = [name for name in _LIMITS if getattr(fields, name) is not None] or [_LIMITS[0]]
+        changes = dict.fromkeys(names, limit)
+        least = self.document.get("min_tokens")
+        lowered = {"min_tokens": limit} if type(least) is int and least > limit else {}
+        return self._changed({**changes, **lowered}, msgspec.structs.replace(fields, **changes))
 
     def with_logprobs(self, num_top: int) -> ChatRequest:
         """The same request, its answer to tell how likely each token was and so many of the likeliest."""
         wanted = {"logprobs": True, "top_logprobs": num_top}
-        document = {**self.document, **wanted}
-        return ChatRequest(_encode(document), document, msgspec.structs.replace(self.fields, **wanted))
+        return self._changed(wanted, msgspec.structs.replace(self.fields, **wanted))
 
     def as_stream(self) -> ChatRequest:
         """The same request, its answer to come as a stream that ends with its usage."""
         wanted = {"stream": True, "stream_options": {"include_usage": True}}
-        document = {**self.document, **wanted}
         fields = msgspec.structs.replace(self.fields, stream=True, stream_options=StreamOptions(include_usage=True))
-        return ChatRequest(_encode(document), document, fields)
+        return self._changed(wanted, fields)
 
     def with_messages(self, messages: list[dict[str, Any]]) -> ChatRequest:
         """The same request with another conversation, which must be a valid one."""
-        document = {**self.document, "messages": messages}
         fields = msgspec.structs.replace(self.fields, messages=msgspec.convert(messages, list[Message]))
-        return ChatRequest(_encode(document), document, fields)
+        return self._changed({"messages": messages}, fields)
+
+    def _changed(self, changes: dict[str, Any], fields: ChatFields) -> ChatRequest:
+        """With other top-level members; all others as the client wrote them."""
+        return ChatRequest(with_members(self.raw, changes), {**self.document, **changes}, fields)
 
 
 def text_bytes(raw: bytes, messages: list[Message]) -> int:
@@ -112,6 +121,17 @@ def _media_bytes(parts: Sequence[object]) -> int:
     return size
 
 
+def _is_top_level(raw: bytes, found: re.Match[bytes]) -> bool:
+    """Whether the only key that is written so is surely the object's own: nothing was opened before it, nothing else is
+    closed after it, or no other can mean the same."""
+    begin, end = found.span()
+    if raw.count(b"{", 0, begin) == 1 and raw.count(b"[", 0, begin) == 0:
+        return True
+    if raw.count(b"}", end) == 1 and raw.count(b"]", end) == 0:
+        return True
+    return not may_escape_a_name(raw)
+
+
 class ChatRequestParser:
     """Turns a request body into a ChatRequest or says which field is wrong."""
 
@@ -131,9 +151,8 @@ class ChatRequestParser:
         try:
             fields = msgspec.convert(document, ChatFields)
         except msgspec.ValidationError as error:
-            whole = _with_whole_numbers(document)
-            if whole is not None:
-                return self.parse(_encode(whole))
+            if whole := _whole_numbers(document):
+                return self.parse(with_members(body, whole))
             raise invalid_field(str(error)) from None
         _check_relations(fields)
         return ChatRequest(body, document, fields)
@@ -143,7 +162,7 @@ def require_json(content_type: bytes | None, content_encoding: bytes | None) -> 
     """Raises UnsupportedMediaType unless the body is declared as plain UTF-8 JSON."""
     if content_type != b"application/json" and not _is_json(content_type):
         raise UnsupportedMediaType("The body must be JSON. Send 'Content-Type: application/json'.")
-    if content_encoding is not None and content_encoding.strip().lower() not in (b"", b"identity"):
+    if content_encoding is not None and not set(listed((content_encoding,))) <= {b"identity"}:
         raise UnsupportedMediaType("Compressed request bodies are not accepted. Send the JSON uncompressed.")
 
 
@@ -157,21 +176,13 @@ def _is_json(content_type: bytes | None) -> bool:
     return all(part in (b"charset=utf-8", b"charset=utf8") for part in parameters if part.startswith(b"charset"))
 
 
-def _encode(document: dict[str, Any]) -> bytes:
-    try:
-        return msgspec.json.encode(document)
-    except OverflowError:  # an integer beyond 64 bits in a field that is not ours
-        return json.dumps(document, ensure_ascii=False).encode()
-
-
-def _with_whole_numbers(document: dict[str, Any]) -> dict[str, Any] | None:
-    """The document with 7.0 written as 7 where an integer is meant: to JSON they are one number. None without any."""
-    whole = {
+def _whole_numbers(document: dict[str, Any]) -> dict[str, int]:
+    """Members that are written like 7.0 where an integer is meant, as integers: to JSON they are one number."""
+    return {
         name: int(value)
         for name in _INTEGER_FIELDS
         if type(value := document.get(name)) is float and value.is_integer()
     }
-    return {**document, **whole} if whole else None
 
 
 def _refuse_privileged(document: dict[str, Any]) -> None:

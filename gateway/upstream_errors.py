@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
 import msgspec
@@ -13,6 +11,7 @@ from gateway.errors import GatewayError, Shed, ShedReason, UpstreamFailed, Upstr
 from gateway.upstreams.ejection import FailureKind
 from gateway.upstreams.errors import (
     BodyTooLarge,
+    CodingError,
     ConnectError,
     ConnectTimeout,
     FirstByteTimeout,
@@ -24,6 +23,7 @@ from gateway.upstreams.errors import (
     UpstreamError,
     UpstreamTimeout,
 )
+from gateway.upstreams.retry_after import retry_after_s
 
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -37,7 +37,6 @@ RETRYABLE: Final = frozenset({500, 502, 503, 529, TOO_MANY_REQUESTS}) | _CREDENT
 """Nothing was answered, and another deployment may do better. Not 504: the time is spent."""
 _SHED_REASON: Final = b"x-penstock-shed-reason"
 _DEFAULT_RETRY_AFTER_S: Final = 1.0
-_SECONDS: Final = re.compile(rb"[0-9]{1,6}(?:\.[0-9]{1,9})?")
 _KEYS: Final = frozenset({"message", "type", "param", "code"})
 _MAX_MESSAGE_CHARS: Final = 1000
 
@@ -48,6 +47,10 @@ def from_transport(error: UpstreamError, deployment: str) -> GatewayError:
         return UpstreamTimedOut(f"Deployment '{deployment}' {_late(error)}. Try again, or ask for a shorter answer.")
     if isinstance(error, ConnectError | PoolFull):
         return UpstreamFailed(f"Deployment '{deployment}' cannot be reached. Try again later.")
+    if isinstance(error, CodingError):
+        return UpstreamFailed(
+            f"Deployment '{deployment}' compressed its answer in a way that cannot be read. Tell the operator."
+        )
     return UpstreamFailed(f"Deployment '{deployment}' failed before its answer was whole. Try again.")
 
 
@@ -125,28 +128,6 @@ def failure_of_status(status: int, headers: Headers) -> FailureKind | None:
     is_own_refusal = status in OVERLOADED and any(name == _SHED_REASON for name, _ in headers)
     is_fault = not 400 <= status < 500 or status in _CREDENTIALS
     return FailureKind.STATUS if is_fault and not is_own_refusal else None
-
-
-def retry_after_s(headers: Headers) -> float | None:
-    """Seconds of a Retry-After header, a number or a date; None without one of either.
-
-    A date counts from the upstream's own `date`: its clock need not be ours.
-    """
-    said = dict(headers)
-    value = said.get(b"retry-after")
-    if value is None:
-        return None
-    if _SECONDS.fullmatch(value) is not None:
-        return float(value)
-    until, now = _instant(value), _instant(said.get(b"date", b""))
-    return None if until is None or now is None else max(until - now, 0.0)
-
-
-def _instant(date: bytes) -> float | None:
-    try:
-        return parsedate_to_datetime(date.decode("ascii")).timestamp()
-    except (ValueError, OverflowError):  # what is no date, not ASCII, or in no year there is
-        return None
 
 
 def _late(error: UpstreamTimeout) -> str:

@@ -87,6 +87,7 @@ CacheScope = Literal["user", "tenant", "shared"]
 CacheHistory = Literal["exact", "standalone"]
 OverloadStep = Literal["trim", "small_model", "max_tokens", "stale_cache", "shed"]
 EnginePriority = Literal["interactive", "batch"]
+PlainAsStream = Literal["suspected", "always", "never"]
 NoRouteCode = Literal["model_not_found", "model_not_allowed"]
 
 
@@ -142,6 +143,9 @@ class Deployment(_Strict, frozen=True, kw_only=True):
     """Where it runs; a gateway whose process setting `zone` says the same is near it. None: near everybody."""
     quality: Ratio = 1.0
     """How good its answers are, for the scorer `quality`."""
+    plain_as_stream: PlainAsStream = "suspected"
+    """When a stream is asked for behind a plain answer, so that a stall is seen before the answer's end: where the
+    deployment is suspected to have stalled, always or never."""
 
 
 class Slo(_Strict, frozen=True, kw_only=True):

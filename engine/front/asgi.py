@@ -58,7 +58,7 @@ async def read_json_body(headers: Headers, receive: Receive, max_bytes: int) -> 
     if media_type != "application/json":
         message = "content-type: expected application/json."
         raise ApiError(415, message, code="unsupported_media_type", headers={"connection": "close"})
-    if (headers.get("content-encoding") or "identity").lower() != "identity":
+    if (headers.get("content-encoding") or "").strip().lower() not in ("", "identity"):
         message = "content-encoding: compressed bodies are not accepted."
         raise ApiError(415, message, code="unsupported_media_type", headers={"connection": "close"})
     declared = headers.get("content-length")

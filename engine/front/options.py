@@ -44,7 +44,7 @@ def read_options(headers: Headers, request: SamplingFields) -> RequestOptions:
         priority=_priority(headers, request),
         deadline_s=_deadline_s(headers),
         cache_salt=_cache_salt(headers),
-        wants_timing=(headers.get("x-penstock-timing") or "").lower() == "full",
+        wants_timing=(headers.get("x-penstock-timing") or "").strip().lower() == "full",
         traceparent=headers.get("traceparent"),
     )
 

@@ -80,6 +80,7 @@ class Probes:
             "state": self._service.state,
             "ready": self._service.is_ready,
             "num_open": self._service.link.num_open,
+            "silent_s": round(self._service.clock() - self._service.link.last_heard_at, 3),
             "block_size": 0 if ready is None else ready.block_size,
             "max_model_len": 0 if ready is None else ready.max_model_len,
             "step_token_budget": 0 if ready is None else ready.step_token_budget,

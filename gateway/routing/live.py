@@ -14,9 +14,11 @@ from gateway.routing.starting import Starting, StartReport
 from gateway.upstreams.client import UpstreamClient
 from gateway.upstreams.health import DeploymentHealth
 from gateway.upstreams.hedge import RecentDelays
-from routing_policies.document import Deployment
+from routing_policies.document import Deployment, PlainAsStream
+from routing_policies.estimators import PeakEwma
 
 _RETIRE_POLL_S: Final = 0.1
+_LONGEST_DECAY_S: Final = 60.0
 RETRIES_RATIO: Final = 0.2
 """Retries that a deployment may get for each first attempt it gets, beyond the purse's reserve."""
 
@@ -40,11 +42,14 @@ class LiveDeployment:
         "is_ready",
         "limiter",
         "model",
+        "plain_as_stream",
+        "refuses_streams",
         "retries",
         "row_bound",
         "starting",
         "tls",
         "url",
+        "whole_answers",
     )
 
     def __init__(
@@ -72,6 +77,12 @@ class LiveDeployment:
         """What its answers so far say about it."""
         self.first_bytes = RecentDelays()
         """How long streams took to begin lately: what is late is judged by it."""
+        self.whole_answers = PeakEwma(decay_s=_LONGEST_DECAY_S)
+        """How long the longest of the recent plain answers took, whole."""
+        self.plain_as_stream: PlainAsStream = deployment.plain_as_stream
+        """When a stream is asked for behind a plain answer."""
+        self.refuses_streams = False
+        """It once refused a stream that was asked for behind a plain answer: it is not asked for one again."""
         self.retries = RetryBudget(ratio=RETRIES_RATIO)
         """How many second attempts of others' requests it may be given, so that failover never floods it."""
         self.row_bound = RowBound()

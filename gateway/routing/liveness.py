@@ -36,4 +36,4 @@ class LivenessWatch:
         """One look at all deployments."""
         now = self._clock()
         for deployment in self._deployments():
-            deployment.health.sweep(now)
+            deployment.health.sweep(now, deployment.whole_answers.peak)

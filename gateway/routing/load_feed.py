@@ -11,6 +11,7 @@ from gateway.routing.live import LiveDeployment
 from gateway.routing.load_report import parse_event
 from gateway.timeline import Clock
 from gateway.upstreams.errors import UpstreamError
+from gateway.upstreams.header_values import is_event_stream
 from gateway.upstreams.request import UpstreamRequest
 from gateway.upstreams.response import UpstreamResponse
 from gateway.upstreams.sse import SseDecoder, SseError
@@ -24,7 +25,6 @@ SILENT_S: Final = 60.0
 """How long a server without a load feed is not asked again: perhaps another one listens there by then."""
 
 _FEED: Final = UpstreamRequest(b"GET", b"/engine/load", ((b"accept", b"text/event-stream"),))
-_EVENT_STREAM: Final = b"text/event-stream"
 _MAX_EVENT_BYTES: Final = 64 * 1024
 
 
@@ -95,10 +95,12 @@ class LoadFeeds:
                     now = self._clock()
                     live.forecast.note_report(now, report)
                     live.note_said(now, report.state)
+                    if report.is_computing:
+                        live.health.note_progress(now)
             return True
 
 
 def _is_feed(response: UpstreamResponse) -> bool:
     return response.status == 200 and any(
-        name == b"content-type" and value.startswith(_EVENT_STREAM) for name, value in response.headers
+        name == b"content-type" and is_event_stream(value) for name, value in response.headers
     )

@@ -9,6 +9,8 @@ import msgspec
 
 ORCA_HEADER: Final = b"endpoint-load-metrics"
 _MAX_HEADER_BYTES: Final = 2048
+COMPUTING_S: Final = 0.5
+"""A core that said something within this time computes."""
 WARMING_STATES: Final = frozenset({"starting", "warming"})
 
 
@@ -38,6 +40,8 @@ class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
     forecast_wait_s: float = 0.0
     step_s: float = 0.0
     lanes: Mapping[str, LaneReport] = {}
+    silent_s: float | None = None
+    """Since the engine's core last said anything, which it does after each step; None: not said."""
     num_blocks_total: int = 0
     """KV blocks; 0: not said."""
     num_blocks_free: int = 0
@@ -47,6 +51,11 @@ class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
     def is_warming(self) -> bool:
         """Capacity to come."""
         return self.state in WARMING_STATES
+
+    @property
+    def is_computing(self) -> bool:
+        """Whether it surely made a step just now, for anybody."""
+        return self.num_running > 0 and self.silent_s is not None and self.silent_s < COMPUTING_S
 
 
 _decode: Final = msgspec.json.Decoder(LoadReport).decode

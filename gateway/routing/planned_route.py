@@ -139,7 +139,7 @@ class PlannedRoute:
         """
         if self._foregone is not None and not already_tried and not avoid:
             first, _ = self.candidates[0]
-            if first.is_ready and first.health.is_fit and first.limiter.has_free:
+            if first.is_ready and first.health.is_usual and first.limiter.has_free:
                 self.is_panicking = False
                 return self._foregone
         now = self._clock()
@@ -248,7 +248,8 @@ class PlannedRoute:
     def returns_in_s(self) -> float:
         """Seconds until the first of those who asked to be left alone may be asked again; 0 when none did."""
         now = self._clock()
-        return min((wait_s for live in self._members if (wait_s := live.health.pushback_s(now))), default=0.0)
+        members = [live for planned in (self, *self.fallbacks) for live in planned._members]
+        return min((wait_s for live in members if (wait_s := live.health.pushback_s(now))), default=0.0)
 
     def shortest_queue(self, decision: Decision) -> LiveDeployment:
         """Of the candidates that lack only a permit, the one whose queue is shortest for its size."""

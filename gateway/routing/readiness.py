@@ -24,6 +24,8 @@ BUSY_S: Final = 5.0
 
 _PROBE: Final = UpstreamRequest(b"GET", b"/readyz", ((b"accept", b"*/*"),))
 _MAX_ANSWER_BYTES: Final = 64 * 1024
+DRAINING: Final = "draining"
+"""What an engine says that takes nothing new and finishes what it has."""
 _NO_SUCH_PATH: Final = frozenset({400, 401, 403, 404, 405, 429})
 """A server without `/readyz` answered: it is there, and more cannot be asked of it."""
 
@@ -84,10 +86,14 @@ class ReadinessProber:
                 is_ready = response.status < 300 or response.status in _NO_SUCH_PATH
                 reason = f"status {response.status}"
             self._note_start(deployment, said, is_ready=is_ready)
+            can_answer = is_ready or said.state == DRAINING
         except UpstreamError as error:
             is_ready, reason = self._is_only_slow(deployment, error), str(error)
+            can_answer = is_ready or not isinstance(error, UpstreamTimeout)  # who refuses may finish what it has
             if not _is_late(error):
                 deployment.starting.note_gone()
+        if not can_answer:
+            deployment.health.note_not_ready(self._clock())
         self._note_process(deployment, is_ready=is_ready)
         is_ready = is_ready and not deployment.is_draining
         if is_ready != deployment.is_ready or deployment not in self._known:

@@ -25,8 +25,11 @@ NOBODY: Final = KeptOut(_NOBODY, False)
 
 
 def kept_out(candidates: Sequence[LiveDeployment], now: float, already_tried: frozenset[str] = _NOBODY) -> KeptOut:
-    """Whom to leave out now. Of more than MAX_EJECTED_RATIO those who would come back first are let in early."""
-    if all(live.health.is_fit for live in candidates):
+    """Whom to leave out now. Of more than MAX_EJECTED_RATIO those who would come back first are let in early.
+
+    A deployment in doubt is left out only where another has a permit free.
+    """
+    if all(live.health.is_usual for live in candidates):
         return NOBODY
     usable = [live for live in candidates if live.is_ready and live.id not in already_tried]
     resting = [live for live in usable if live.health.pushback_s(now)]
@@ -35,4 +38,8 @@ def kept_out(candidates: Sequence[LiveDeployment], now: float, already_tried: fr
         return KeptOut(frozenset(live.id for live in resting), is_panic=True)
     num_allowed = max(1, int(len(candidates) * MAX_EJECTED_RATIO))
     ejected.sort(key=lambda live: live.health.returns_at(), reverse=True)
-    return KeptOut(frozenset(live.id for live in (*resting, *ejected[:num_allowed])), is_panic=False)
+    out = [*resting, *ejected[:num_allowed]]
+    doubtful = [live for live in usable if live.health.is_doubtful and live not in out]
+    if doubtful and any(live.limiter.has_free for live in usable if live not in out and live not in doubtful):
+        out += doubtful
+    return KeptOut(frozenset(live.id for live in out), is_panic=False)

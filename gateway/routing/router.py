@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from gateway.errors import ModelNotAllowed, NotFound, Shed, ShedReason
+from gateway.errors import ModelNotAllowed, NotFound, Shed, ShedReason, UpstreamsRest
 from gateway.request import ChatRequest
 from gateway.routing.affinity import AffinityIndex, prefix_of, session_of
 from gateway.routing.ask import Ask
@@ -181,13 +181,21 @@ class Router:
 def _nobody_ready(planned: PlannedRoute, lane: str) -> Shed:
     """The refusal when no deployment is fit."""
     wait_s = planned.returns_in_s()
+    if wait_s:
+        return UpstreamsRest(
+            ShedReason.OVERLOAD,
+            lane=lane,
+            message=f"The deployments of route '{planned.route.id}' asked to be left alone for {wait_s:.0f} s. "
+            "Try again after the time in Retry-After.",
+            hint="The same request at a later time.",
+            retry_after_s=wait_s,
+            predicted_wait_s=wait_s,
+        )
     return Shed(
         ShedReason.OVERLOAD,
         lane=lane,
         message=f"No deployment of route '{planned.route.id}' is ready. Try again later.",
         hint="The same request at a later time.",
-        retry_after_s=wait_s,
-        predicted_wait_s=wait_s,
     )
 
 

@@ -38,7 +38,7 @@ class Shortlist:
         for _ in range(_MAX_DRAWS):
             option = options[int(rng.random() * num)]
             live = option.live  # the usual case of `_is_fit`, without a call: this runs for every request
-            is_usual = is_first and live.is_ready and live.health.is_fit
+            is_usual = is_first and live.is_ready and live.health.is_usual
             if (is_usual or _is_fit(live, attempt, now)) and option not in found:
                 found.append(option)
                 if len(found) == NUM_DRAWN:
@@ -66,4 +66,4 @@ def _is_fit(live: LiveDeployment, attempt: Attempt, now: float) -> bool:
         return False
     if attempt is not FIRST_ATTEMPT and (live.id in attempt.already_tried or live.id in attempt.avoid):
         return False
-    return live.health.is_fit or live.health.may_probe(now)
+    return live.health.is_usual or live.health.may_probe(now)

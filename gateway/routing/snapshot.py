@@ -107,6 +107,7 @@ class SnapshotBuilder:
         for item in policy.deployments:  # from here on nothing can fail, and what is shared may change
             deployments[item.id].authorization = authorizations[item.id]
             deployments[item.id].context_tokens = item.context_tokens
+            deployments[item.id].plain_as_stream = item.plain_as_stream
             deployments[item.id].limiter.set_limit(StaticLimit(item.limits.max_in_flight), is_adaptive=has_targets)
         if previous is not None:
             _presume_ready(deployments.values(), previous.deployments.values())

@@ -12,6 +12,7 @@ UpstreamError
 │   └── TotalTimeout
 ├── ProtocolError           not HTTP/1.1 as RFC 9112 frames it
 │   ├── HeadTooLarge
+│   ├── CodingError         a compressed body that cannot be read
 │   └── BodyTooLarge        more than read() was allowed to keep
 ├── ClosedEarly             the peer closed or reset before the response was whole
 └── ResponseClosed          our own side closed the response or the client
@@ -101,6 +102,10 @@ class ProtocolError(UpstreamError):
 
 class HeadTooLarge(ProtocolError):
     """The response head passed its limit."""
+
+
+class CodingError(ProtocolError):
+    """The body is compressed in a way that is not known here, wrongly, or to far too little."""
 
 
 class BodyTooLarge(ProtocolError):

@@ -4,88 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Protocol
 
 from gateway.upstreams.ejection import Ejection, EjectionRules, EjectionTally, FailureKind
+from gateway.upstreams.vigil import Vigil
 
 MAX_PUSHBACK_S = 60.0
 """Longest time a deployment's own Retry-After keeps it out."""
 
+DOUBT_S = 1.0
+"""Silence of a deployment that holds several requests, after which others are preferred."""
+DOUBT_HELD = 4
+"""Requests without a byte that it must hold for that: fewer are no stampede."""
+MAX_DOUBLINGS = 6
+"""Of the patience with plain answers, one for each stall in a row."""
+
 EjectionHook = Callable[[FailureKind, float], None]
 """Told why a deployment was taken out and for how many seconds."""
-
-
-class SignsOfLife(Protocol):
-    """What a vigil looks at: the response under way."""
-
-    num_progress: int
-    """Pieces so far that count as progress."""
-
-    @property
-    def is_paused(self) -> bool:
-        """Whether we stopped reading ourselves."""
-        ...
-
-
-class Vigil:
-    """One exchange under way. End it once, with `succeeded`, `failed` or `dropped`; a second end does nothing."""
-
-    __slots__ = ("_health", "_num_seen", "began_at", "is_probe", "on_stalled", "patience_s", "response")
-
-    def __init__(self, health: DeploymentHealth, now: float, *, is_probe: bool) -> None:
-        self._health: DeploymentHealth | None = health
-        self._num_seen = 0
-        self.began_at = now
-        self.is_probe = is_probe
-        """It is the one request by which an ejected deployment is tried."""
-        self.patience_s: float | None = None
-        """Longest silence of the whole deployment that is still normal while this waits; None: any."""
-        self.response: SignsOfLife | None = None
-        """Set when the request is on the wire."""
-        self.on_stalled: Callable[[], None] | None = None
-        """Called when the deployment is found stalled while this waits for its first token."""
-
-    def succeeded(self, now: float) -> None:
-        """A whole answer came, an error of the client's included."""
-        health = self._end()
-        if health is not None:
-            health.note_success(now, since=self.began_at, is_probe=self.is_probe)
-
-    def failed(self, now: float, kind: FailureKind) -> None:
-        """It ended in a way that is the deployment's fault."""
-        health = self._end()
-        if health is not None:
-            health.note_failure(now, kind, is_probe=self.is_probe)
-
-    def dropped(self) -> None:
-        """It ended without saying anything about the deployment: the client left, or another answer was faster."""
-        if self._health is not None:
-            self._end()
-
-    def expect(self, seconds: float) -> None:
-        """A token should come within `seconds`: silence of a multiple of that is a stall."""
-        if self._health is not None:
-            self.patience_s = self._health.patience_s(seconds)
-
-    def has_moved(self) -> bool:
-        """Whether tokens came since this was last asked; reading that we paused ourselves counts as moving."""
-        response = self.response
-        if response is None:
-            return False
-        num_before, self._num_seen = self._num_seen, response.num_progress
-        return self._num_seen != num_before or response.is_paused
-
-    @property
-    def has_first_token(self) -> bool:
-        """Whether anything came for this exchange, as of the last `has_moved`."""
-        return self._num_seen > 0
-
-    def _end(self) -> DeploymentHealth | None:
-        health, self._health = self._health, None
-        self.on_stalled = None  # it leads back to whoever holds this vigil
-        if health is not None:
-            health.leave(self)
-        return health
 
 
 def _ignore(kind: FailureKind, backoff_s: float) -> None:
@@ -97,13 +31,17 @@ class DeploymentHealth:
 
     __slots__ = (
         "_ejection",
+        "_is_out_for_silence",
         "_last_progress_at",
+        "_num_stalls",
         "_on_ejected",
         "_pushback_until",
         "_rules",
         "_tally",
         "_vigils",
+        "is_doubtful",
         "is_fit",
+        "is_usual",
     )
 
     def __init__(
@@ -121,7 +59,15 @@ class DeploymentHealth:
         self._last_progress_at = -math.inf
         self._pushback_until = 0.0
         self.is_fit = True
-        """Neither ejected nor asked to be left alone: the usual case, one look; then nothing else need be asked."""
+        """Neither ejected nor asked to be left alone."""
+        self.is_doubtful = False
+        """It holds several requests and has been silent for a while: others are preferred, where there are any."""
+        self.is_usual = True
+        """Fit and not doubtful: the usual case, one look; then nothing else need be asked."""
+        self._num_stalls = 0
+        """Stalls, of trials as well, since anything came from there."""
+        self._is_out_for_silence = False
+        """It is ejected, and what it did not do was the reason."""
 
     # What the router asks.
 
@@ -165,20 +111,35 @@ class DeploymentHealth:
             self._ejection.end_probe()
 
     def note_progress(self, now: float) -> None:
-        """A token came, of whatever request."""
+        """A token came, of whatever request, or the engine said that it computes."""
         self._last_progress_at = now
+        self._num_stalls = 0
+        if self.is_doubtful:
+            self._note_doubt(is_doubtful=False)
+
+    @property
+    def has_answered(self) -> bool:
+        """Whether anything ever came from there."""
+        return self._last_progress_at > -math.inf
+
+    def is_suspect(self, now: float) -> bool:
+        """Whether it is out of rotation, or holds requests and has been silent for the shortest patience."""
+        if not self._ejection.is_in_rotation:
+            return True
+        return bool(self._vigils) and self._silent_s(now) >= self._rules.stalled_least_s
 
     def quiet_s(self, now: float) -> float:
         """Seconds since the last token that was noticed."""
         return now - self._last_progress_at
 
     def note_success(self, now: float, *, since: float | None = None, is_probe: bool = False) -> None:
-        """An exchange went well. One begun (`since`) after the ejection, or the probe, ends the ejection."""
-        self._last_progress_at = now
+        """An exchange went well. One begun (`since`) after the ejection, or the probe, ends the ejection; of one for
+        silence any answer is the refutation."""
+        self.note_progress(now)
         ejection = self._ejection
         if ejection.is_in_rotation:
             ejection.succeed(now)
-        elif is_probe or (since is not None and since >= ejection.ejected_at):
+        elif is_probe or self._is_out_for_silence or (since is not None and since >= ejection.ejected_at):
             ejection.restore(now)
             self._note_fitness()
 
@@ -204,31 +165,65 @@ class DeploymentHealth:
         """The silence that is too long where a token was expected within `expected_s`."""
         return max(self._rules.stalled_least_s, self._rules.stalled_after * expected_s)
 
-    def sweep(self, now: float) -> None:
-        """Eject the deployment when it holds requests and has been silent for longer than any of them would bear.
+    @property
+    def least_patience_s(self) -> float:
+        """No shorter silence is too long."""
+        return self._rules.stalled_least_s
 
-        A wish to be left alone whose time is over ends here at the latest.
+    def plain_patience_s(self, bound_s: float) -> float:
+        """The silence that is too long where a plain answer should be whole within `bound_s`. Each stall in a row
+        doubles it, so that a deployment which is only slower than forecast gets its first answer out."""
+        return float(max(self._rules.stalled_least_s, bound_s) * 2 ** min(self._num_stalls, MAX_DOUBLINGS))
+
+    def note_not_ready(self, now: float) -> None:
+        """A probe found it not ready: requests that wait for a first byte leave, unless it gives tokens all the same.
+
+        Called once a round of probes for as long as that lasts.
         """
-        self.pushback_s(now)  # forgets one that is over
-        if not self._vigils:
-            return
+        self._look_for_progress(now)
+        for vigil in tuple(self._vigils):
+            if self._quiet_s(vigil, now) >= self._rules.stalled_least_s:
+                vigil.leave()
+
+    def _look_for_progress(self, now: float) -> bool:
         num_moved = sum(vigil.has_moved() for vigil in self._vigils)
         if num_moved:
-            self._last_progress_at = now
+            self.note_progress(now)
+        return num_moved > 0
+
+    def sweep(self, now: float, usual_s: float = 0.0) -> None:
+        """Eject the deployment when it holds requests and has been silent for longer than any of them would bear.
+
+        `usual_s` is what plain answers take there: shorter silence is no reason for doubt. A wish to be left alone
+        whose time is over ends here at the latest.
+        """
+        self.pushback_s(now)  # forgets one that is over
+        if self._look_for_progress(now):
             return
+        is_doubtful = len(self._vigils) >= DOUBT_HELD and self._silent_s(now) >= max(DOUBT_S, usual_s)
+        if is_doubtful is not self.is_doubtful:
+            self._note_doubt(is_doubtful=is_doubtful)
         overdue = [vigil for vigil in self._vigils if self._is_overdue(vigil, now)]
         if not overdue:
             return
-        if self._ejection.is_in_rotation:
+        ejection = self._ejection
+        if ejection.is_in_rotation or (now >= ejection.until and any(vigil.is_probe for vigil in overdue)):
+            self._num_stalls += 1
+            self._is_out_for_silence = True
             self._eject(now, FailureKind.STALLED)
         for vigil in overdue:
-            vigil.patience_s = None
-            if vigil.on_stalled is not None and not vigil.has_first_token:
-                vigil.on_stalled()
+            vigil.leave()  # again at the next look, where nobody else can take it now
 
     def _is_overdue(self, vigil: Vigil, now: float) -> bool:
-        quiet_since = max(vigil.began_at, self._last_progress_at)
-        return vigil.patience_s is not None and now - quiet_since > vigil.patience_s
+        return vigil.is_overdue(self._quiet_s(vigil, now))
+
+    def _quiet_s(self, vigil: Vigil, now: float) -> float:
+        """How long this exchange has waited without a sign of life from the deployment."""
+        return now - max(vigil.began_at, self._last_progress_at)
+
+    def _silent_s(self, now: float) -> float:
+        """The same for the exchange that has waited longest; only while there are any."""
+        return self._quiet_s(next(iter(self._vigils)), now)
 
     def _eject(self, now: float, kind: FailureKind) -> None:
         self._ejection.eject(now)
@@ -242,11 +237,18 @@ class DeploymentHealth:
         self._pushback_until = instant
         self._note_fitness()
 
+    def _note_doubt(self, *, is_doubtful: bool) -> None:
+        self.is_doubtful = is_doubtful
+        self._note_fitness()
+
     def _note_fitness(self) -> None:
+        self._is_out_for_silence = self._is_out_for_silence and not self._ejection.is_in_rotation
         self.is_fit = self._ejection.is_in_rotation and not self._pushback_until
+        self.is_usual = self.is_fit and not self.is_doubtful
 
     def check_integrity(self) -> None:
         """Raises AssertionError when an exchange is still watched; for idle moments."""
         assert self.is_fit == (self._ejection.is_in_rotation and not self._pushback_until)
+        assert self.is_usual == (self.is_fit and not self.is_doubtful)
         assert not self._vigils, f"{len(self._vigils)} exchanges were never ended"
         assert self._tally.num_ejected >= 0

@@ -14,6 +14,8 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 _TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _MAX_BEGINS = 256
+_ACCEPT_ENCODING = b"accept-encoding: identity\r\n"
+"""Streams are passed on as they come, and answers are looked into: compressing them would only take time."""
 _OWNED_BY_CLIENT = frozenset((b"host", b"content-length", b"transfer-encoding", b"connection", b"expect", b"upgrade"))
 
 
@@ -56,7 +58,7 @@ class RequestEncoder:
         _check_breaks(line, 1)
         if line.count(b" ") != 2 or not request.path.startswith(b"/"):
             raise ValueError("the method and path may not hold spaces, and the path starts with a slash")
-        return line + self._host_line + _encode_headers(request.fixed)
+        return line + self._host_line + _ACCEPT_ENCODING + _encode_headers(request.fixed)
 
 
 def _encode_headers(headers: Headers) -> bytes:

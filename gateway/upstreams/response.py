@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator, Callable
 from types import TracebackType
 from typing import Protocol, Self
 
-from gateway.upstreams.errors import BodyTooLarge, Phase, ResponseClosed, UpstreamError
+from gateway.upstreams.content_coding import Decoder, decoder_of
+from gateway.upstreams.errors import BodyTooLarge, CodingError, Phase, ResponseClosed, UpstreamError
+from gateway.upstreams.header_values import is_event_stream
 from gateway.upstreams.sse import SseProgress
 
 Sink = Callable[[bytes], None]
 Progress = Callable[[bytes], bool]
-
-_EVENT_STREAM = b"text/event-stream"
 
 
 class ResponseSource(Protocol):
@@ -39,6 +39,7 @@ class UpstreamResponse:
     __slots__ = (
         "_buffer",
         "_buffer_bytes",
+        "_decoder",
         "_error",
         "_is_finished",
         "_is_paused",
@@ -79,6 +80,7 @@ class UpstreamResponse:
         self._error: BaseException | None = None
         self._sink: Sink | None = None
         self._progress: Progress | None = None
+        self._decoder: Decoder | None = None
         self._waiter: asyncio.Future[None] | None = None
 
     # Whoever asked for the response.
@@ -274,17 +276,26 @@ class UpstreamResponse:
             raise
 
     def on_head(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
-        """The head is whole."""
+        """The head is whole. Raises CodingError when the body cannot be read."""
         self.status = status
         self.headers = headers
+        codings: list[bytes] = []
         for name, value in headers:
-            if name == b"content-type" and value.startswith(_EVENT_STREAM):
+            if name == b"content-type" and is_event_stream(value):
                 self._progress = SseProgress()
+            elif name == b"content-encoding":
+                codings.append(value)
+        if codings:
+            self._decoder = decoder_of(codings, status)
         if self._waiter is not None:
             self._wake()
 
     def on_piece(self, piece: bytes) -> bool:
-        """A piece of the body came; returns whether it counts as progress. Raises what the sink raises."""
+        """A piece of the body came; returns whether it is progress. Raises CodingError, or what the sink raises."""
+        if self._decoder is not None:
+            piece = self._decoder.feed(piece)
+            if not piece:
+                return False
         counts = self._progress is None or self._progress(piece)
         if counts:
             self.num_progress += 1
@@ -301,6 +312,12 @@ class UpstreamResponse:
 
     def on_end(self) -> None:
         """The body is whole; the connection is no longer ours."""
+        if self._decoder is not None:
+            try:
+                self._decoder.finish()
+            except CodingError as error:
+                self.on_error(error)
+                return
         self._source = None
         self._is_finished = True
         if self._waiter is not None:

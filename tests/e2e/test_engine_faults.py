@@ -18,6 +18,7 @@ import pytest
 from gateway.app import Gateway
 from gateway.config import GatewayConfig
 from tests.e2e.lone_engine import LoneEngine, lone_engine
+from tests.gateway.scripted import ScriptedUpstream
 
 pytestmark = pytest.mark.e2e
 
@@ -140,6 +141,50 @@ async def test_a_gateway_in_front_holds_requests_until_the_core_is_back(engine: 
             assert found.status_code == 200
     finally:
         await gateway.stop(drain_timeout_s=0)
+
+
+async def test_plain_requests_leave_an_engine_whose_core_was_stopped(engine: LoneEngine, tmp_path: Path) -> None:
+    """Its port and its probes answer, and its feed says that no step is made."""
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(
+        "schema_version: 1\ndeployments:\n"
+        f"  - {{id: small, url: 'unix:{engine.path}', model: small}}\n"
+        f"  - {{id: other, url: 'unix:{tmp_path}/other.sock', model: other}}\n"
+        "routes: [{id: main, match: {models: [auto]}, select: {candidates: [small, other]}}]\n"
+    )
+    config = GatewayConfig(
+        public_listen=f"unix:{tmp_path}/public.sock",
+        admin_listen=f"unix:{tmp_path}/admin.sock",
+        policy=policy,
+        runtime_dir=tmp_path,
+    )
+    engine.wait_until_ready()
+    core = engine.core_pid()
+    gateway = Gateway(config, log_stream=io.BytesIO())
+    async with ScriptedUpstream(tmp_path / "other.sock"):
+        await gateway.start()
+        try:
+            transport = httpx.AsyncHTTPTransport(uds=f"{tmp_path}/public.sock")
+            async with httpx.AsyncClient(transport=transport, base_url="http://gateway", timeout=60.0) as client:
+                body = {**CHAT, "model": "auto", "max_tokens": 1500, "ignore_eos": True}
+                live = gateway._current().deployments["small"]
+                deadline = time.monotonic() + 60
+                while live.forecast.report(time.monotonic()) is None:
+                    assert time.monotonic() < deadline
+                    await asyncio.sleep(0.02)
+                whole = await client.post("/v1/chat/completions", json=body)
+                assert whole.headers["x-penstock-deployment"] == "small", "a long answer is waited for"
+                os.kill(core, signal.SIGSTOP)
+                begun = time.monotonic()
+                replies = await asyncio.gather(*(client.post("/v1/chat/completions", json=body) for _ in range(3)))
+                assert time.monotonic() - begun < 10
+                assert {reply.headers["x-penstock-deployment"] for reply in replies} == {"other"}
+                assert live.is_ready
+                again = await client.post("/v1/chat/completions", json=body)
+                assert again.headers["x-penstock-deployment"] == "other"
+        finally:
+            os.kill(core, signal.SIGCONT)
+            await gateway.stop(drain_timeout_s=0)
 
 
 def test_a_standby_takes_over_from_a_killed_core_without_starting_anew(tmp_path: Path) -> None:

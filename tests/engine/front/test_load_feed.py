@@ -31,7 +31,7 @@ INTEGERS = {
     "waiting_prompt_tokens",
     "expected_output_tokens",
 }
-NUMBERS = {"step_s", "drain_tokens_per_s", "forecast_wait_s"}
+NUMBERS = {"silent_s", "step_s", "drain_tokens_per_s", "forecast_wait_s"}
 OTHERS = {"state", "ready", "step_time", "lanes"}
 LANE_MEMBERS = {
     "num_running",

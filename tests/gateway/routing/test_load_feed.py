@@ -178,3 +178,16 @@ def test_an_engine_that_says_it_starts_anew_is_not_ready_from_that_moment() -> N
         assert live.ready_in_s(loop.time()) is not None
 
     run_virtual(run())
+
+
+def test_an_engine_that_says_it_computes_is_alive_and_one_that_stands_still_is_not() -> None:
+    async def run() -> None:
+        moving = FakeFeed([event(LoadReport(num_running=1, silent_s=0.02))] * 5)
+        live = await listen(FakeClient(moving), 0.35)
+        assert live.health.quiet_s(asyncio.get_running_loop().time()) < 0.2
+
+        stopped = FakeFeed([event(LoadReport(num_running=1, silent_s=2.0 + n / 10)) for n in range(5)])
+        live = await listen(FakeClient(stopped), 0.35)
+        assert not live.health.has_answered
+
+    run_virtual(run())

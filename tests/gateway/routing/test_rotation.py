@@ -124,3 +124,62 @@ def test_the_refusal_of_a_route_that_rests_says_when_it_may_be_asked_again() -> 
         made.router.pick(made.router.match("alone", None, {}), frozenset(), "x")
 
     assert caught.value.retry_after_s == 15.0
+
+
+def doubt(made: PolicySnapshot, *names: str, num: int = 4, seconds: float = 1.0) -> None:
+    """So many requests each, without a byte for so long."""
+    for name in names:
+        health = made.deployments[name].health
+        vigils = [health.begin(0.0) for _ in range(num)]
+        health.sweep(seconds)
+        for vigil in vigils:
+            vigil.dropped()
+
+
+@pytest.mark.parametrize(
+    ("num", "seconds", "is_doubtful"), [(4, 1.0, True), (64, 9.0, True), (3, 9.0, False), (4, 0.9, False)]
+)
+def test_a_deployment_that_holds_several_requests_in_silence_is_left_out(
+    num: int, seconds: float, is_doubtful: bool
+) -> None:
+    made = snapshot_of(TEXT, RULES)
+    doubt(made, "a", num=num, seconds=seconds)
+
+    assert out(made) == ({"a"} if is_doubtful else set(), False)
+    made.deployments["a"].health.note_progress(seconds)
+    assert out(made) == (set(), False)
+
+
+def test_doubt_begins_later_where_answers_usually_take_longer() -> None:
+    made = snapshot_of(TEXT, RULES)
+    health = made.deployments["a"].health
+    for _ in range(8):
+        health.begin(0.0)
+    health.sweep(5.0, 6.0)
+    assert health.is_usual
+
+    health.sweep(6.5, 6.0)
+    assert not health.is_usual
+    assert health.is_fit
+
+
+def test_doubtful_ones_are_used_where_nobody_else_has_a_permit() -> None:
+    made = snapshot_of(TEXT, RULES)
+    doubt(made, "a", "b", "c")
+    assert out(made) == (set(), False)
+
+    made = snapshot_of(TEXT, RULES)
+    doubt(made, "a")
+    eject(made, "b")
+    made.deployments["c"].is_ready = False
+    assert out(made) == ({"b"}, False)
+
+
+def test_a_request_goes_past_a_doubtful_first_candidate() -> None:
+    made = snapshot_of(TEXT, RULES)
+    planned = made.router.match("auto", "t", {})
+    doubt(made, "a")
+
+    assert made.router.pick(planned, frozenset(), "interactive")[0].id == "b"
+    made.deployments["a"].health.note_progress(2.0)
+    assert made.router.pick(planned, frozenset(), "interactive")[0].id == "a"

@@ -170,7 +170,7 @@ def test_silence_while_it_holds_requests_is_a_stall() -> None:
     assert subject.told == [(FailureKind.STALLED, 2.0)]
     assert moved == [True]
     subject.health.sweep(3.0)
-    assert len(subject.told) == len(moved) == 1
+    assert (len(subject.told), len(moved)) == (1, 2), "ejected once; who could not leave is told again"
     vigil.dropped()
     subject.health.check_integrity()
 

@@ -12,7 +12,7 @@ def test_encodes_a_request_with_its_host_and_length() -> None:
     request = UpstreamRequest(b"POST", b"/v1/chat/completions", [(b"traceparent", b"00-1")], b"{}")
     assert ENCODER.encode_head(request) == (
         b"POST /base/v1/chat/completions HTTP/1.1\r\n"
-        b"host: engine:8000\r\ntraceparent: 00-1\r\ncontent-length: 2\r\n\r\n"
+        b"host: engine:8000\r\naccept-encoding: identity\r\ntraceparent: 00-1\r\ncontent-length: 2\r\n\r\n"
     )
 
 
@@ -23,8 +23,8 @@ def test_headers_in_common_come_first_and_each_request_has_its_own() -> None:
         for name in (b"a", b"b")
     ]
     assert heads == [
-        b"POST /base/x HTTP/1.1\r\nhost: engine:8000\r\naccept: */*\r\nx-request-id: %b\r\ncontent-length: 0\r\n\r\n"
-        % name
+        b"POST /base/x HTTP/1.1\r\nhost: engine:8000\r\naccept-encoding: identity\r\naccept: */*\r\n"
+        b"x-request-id: %b\r\ncontent-length: 0\r\n\r\n" % name
         for name in (b"a", b"b")
     ]
 

@@ -1,0 +1,123 @@
+"""Members of a JSON object, changed in its bytes: what is not changed stays as the client wrote it.
+
+Keys are compared by what they mean, escapes resolved, and only at the top level; a string that looks like a member is
+skipped as a string. The object must be valid JSON with unique keys. Linear in its size.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+_SIMPLE_RUN: Final = re.compile(rb'(?:[^"{}\[\]]++|"[^"\\]{0,256}+")*+')
+"""What holds no bracket: anything between strings, and short strings without escapes."""
+_SPACE: Final = re.compile(rb"[ \t\n\r]*+")
+_SCALAR: Final = re.compile(rb"[^,}\s]++")
+_ESCAPED_NAME: Final = re.compile(rb"\\u00(?:5[fF]|[67])")
+_COMMA: Final = ord(",")
+_QUOTE: Final = ord('"')
+_BACKSLASH: Final = ord("\\")
+_OPENING: Final = frozenset(b"{[")
+_CLOSING: Final = ord("}")
+
+
+class _Member(NamedTuple):
+    """Where the value of one member stands."""
+
+    name: str
+    value_start: int
+    end: int
+
+
+def encoded(value: object) -> bytes:
+    """JSON, integers beyond 64 bits included."""
+    try:
+        return msgspec.json.encode(value)
+    except OverflowError:
+        return json.dumps(value, ensure_ascii=False).encode()
+
+
+def with_members(body: bytes, changes: Mapping[str, Any]) -> bytes:
+    """The object with these members set: in place where they stand, at its end where they do not."""
+    whole, begin, at = memoryview(body), 0, 0
+    pieces: list[bytes | memoryview] = []
+    left = dict(changes)
+    for member in _members(body):
+        at = member.end
+        if member.name in left:
+            pieces += [whole[begin : member.value_start], encoded(left.pop(member.name))]
+            begin = at
+    if left:
+        added = encoded(left)
+        end = at or body.index(b"{") + 1
+        pieces += [whole[begin:end], b"," if at else b"", added[1:-1]]
+        begin = end
+    return b"".join([*pieces, whole[begin:]])
+
+
+def may_escape_a_name(body: bytes) -> bool:
+    """Whether a letter or an underscore is written as an escape anywhere: keys may not be found by their bytes then."""
+    return b"\\u00" in body and _ESCAPED_NAME.search(body) is not None
+
+
+def _members(body: bytes) -> Iterator[_Member]:
+    """The members of the object, in its order."""
+    at = _past_space(body, body.index(b"{") + 1)
+    while body[at] != _CLOSING:
+        start, at = at, _past_string(body, at + 1)
+        name = msgspec.json.decode(body[start:at], type=str)
+        at = value_start = _past_space(body, body.index(b":", at) + 1)
+        at = _past_value(body, at)
+        yield _Member(name, value_start, at)
+        at = _past_space(body, at)
+        if body[at] == _COMMA:
+            at = _past_space(body, at + 1)
+
+
+def _past_space(body: bytes, at: int) -> int:
+    if body[at] > 0x20:
+        return at
+    space = _SPACE.match(body, at)
+    return at if space is None else space.end()
+
+
+def _past_value(body: bytes, at: int) -> int:
+    kind = body[at]
+    if kind == _QUOTE:
+        return _past_string(body, at + 1)
+    if kind in _OPENING:
+        return _past_container(body, at + 1)
+    scalar = _SCALAR.match(body, at)
+    assert scalar is not None, "the object is valid JSON"
+    return scalar.end()
+
+
+def _past_string(body: bytes, at: int) -> int:
+    """Where the string ends whose first character stands at `at`."""
+    while True:
+        end = body.index(b'"', at)
+        first = end
+        while body[first - 1] == _BACKSLASH and first > at:
+            first -= 1
+        if (end - first) % 2 == 0:
+            return end + 1
+        at = end + 1
+
+
+def _past_container(body: bytes, at: int) -> int:
+    """Where the container ends whose contents begin at `at`."""
+    depth = 1
+    while depth:
+        run = _SIMPLE_RUN.match(body, at)
+        at = at if run is None else run.end()
+        kind = body[at]
+        at += 1
+        if kind == _QUOTE:
+            at = _past_string(body, at)
+        else:
+            depth += 1 if kind in _OPENING else -1
+    return at

@@ -1,0 +1,55 @@
+"""When a server wants to be asked again: `retry-after-ms`, and `retry-after` as seconds or as a date."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from typing import Final
+
+_NUMBER: Final = re.compile(rb"[0-9]+(?:\.[0-9]*)?")
+_MOST_DIGITS: Final = 12
+"""More seconds than that are as good as for ever."""
+_FOR_EVER_S: Final = 1e12
+
+
+def retry_after_s(headers: Sequence[tuple[bytes, bytes]], wall: Callable[[], float] = time.time) -> float | None:
+    """Seconds to wait; None where no header says anything that has a meaning.
+
+    Milliseconds are more exact and count first. Of a repeated header the longest counts. A date counts from the
+    server's own `date`, since its clock need not be ours, and from `wall` where there is none.
+    """
+    for name, read in ((b"retry-after-ms", _milliseconds), (b"retry-after", _seconds)):
+        waits = [wait_s for key, value in headers if key == name and (wait_s := read(value)) is not None]
+        if waits:
+            return max(waits)
+    until = [at for key, value in headers if key == b"retry-after" and (at := _instant(value)) is not None]
+    if not until:
+        return None
+    said = [at for key, value in headers if key == b"date" and (at := _instant(value)) is not None]
+    return max(max(until) - (said[0] if said else wall()), 0.0)
+
+
+def _seconds(value: bytes) -> float | None:
+    value = value.strip()
+    if _NUMBER.fullmatch(value) is None:
+        return None
+    return float(value) if len(value.partition(b".")[0]) <= _MOST_DIGITS else _FOR_EVER_S
+
+
+def _milliseconds(value: bytes) -> float | None:
+    wait_s = _seconds(value)
+    return None if wait_s is None else wait_s / 1000
+
+
+def _instant(date: bytes) -> float | None:
+    """Of an HTTP date in any of its three forms, all of which are in UTC."""
+    try:
+        found = parsedate_to_datetime(date.strip().decode("ascii"))
+        if found.tzinfo is None:
+            found = found.replace(tzinfo=UTC)
+        return found.timestamp()
+    except (ValueError, OverflowError):  # what is no date, not ASCII, or in no year there is
+        return None

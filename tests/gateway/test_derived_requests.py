@@ -1,0 +1,179 @@
+"""Derived requests: exactly the meant members change, at the top level, however they are written."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.cascading import telling
+from gateway.json_members import with_members
+from gateway.request import ChatRequest, ChatRequestParser
+
+PARSER = ChatRequestParser()
+MESSAGES = [{"role": "user", "content": "x"}]
+
+
+def parse(text: str) -> ChatRequest:
+    return PARSER.parse(text.encode())
+
+
+ESCAPED = [
+    r'{"\u006dodel":"auto","messages":[{"role":"user","content":"x"}],"metadata":{"model":"theirs"}}',
+    r'{"metadata":{"model":"auto"},"messages":[{"role":"user","content":"x"}],"mod\u0065l":"auto"}',
+    r'{"messages":[{"role":"user","content":"\"model\":\"auto\""}],"\u006D\u006f\u0064\u0065\u006C" : "auto" }',
+    r'{"messages":[{"role":"user","content":"\u00e9\\u006d"}],"user":"model","model":"auto"}',
+    '{"messages":[{"role":"user","content":"x"}],\n\t"model"\r\n :\t"a\\u0075to", "own": [{"model": "a"}, 1.50, 1E3]}',
+    '{"messages":[{"role":"user","content":"x"}],"own":[{"model":"auto"}],"model":"auto","big":123456789012345678901}',
+]
+
+
+@pytest.mark.parametrize("text", ESCAPED)
+@pytest.mark.parametrize("name", ["tiny", 'ti"ny', "größer", "a/b:c"])
+def test_the_model_is_found_by_what_its_key_means(text: str, name: str) -> None:
+    before, body = json.loads(text), parse(text).body_for(name)
+
+    assert json.loads(body) == {**before, "model": name}
+
+
+@pytest.mark.parametrize("text", ESCAPED)
+def test_what_is_not_changed_stays_byte_for_byte(text: str) -> None:
+    name = "auto-2"
+    body = parse(text).body_for(name).decode()
+    start = next(at for at in range(len(text)) if text[at] != body[at : at + 1])
+    assert body.startswith(text[:start])
+    assert len(body) - len(name) <= len(text)
+    for kept in ("1.50, 1E3", r"\u00e9\\u006d", "123456789012345678901"):
+        assert (kept in body) == (kept in text)
+
+
+@pytest.mark.parametrize(
+    ("fields", "changed"),
+    [
+        ({}, {"max_tokens": 8}),
+        ({"max_tokens": 100}, {"max_tokens": 8}),
+        ({"max_completion_tokens": 100}, {"max_completion_tokens": 8}),
+        ({"max_tokens": 100, "max_completion_tokens": 100}, {"max_tokens": 8, "max_completion_tokens": 8}),
+        ({"max_tokens": 100, "max_completion_tokens": None}, {"max_tokens": 8}),
+        ({"max_tokens": None, "max_completion_tokens": 100}, {"max_completion_tokens": 8}),
+        ({"max_tokens": None, "max_completion_tokens": None}, {"max_tokens": 8}),
+        ({"max_tokens": 100, "min_tokens": 50}, {"max_tokens": 8, "min_tokens": 8}),
+        ({"max_tokens": 100, "min_tokens": 5}, {"max_tokens": 8}),
+        ({"max_tokens": 100, "metadata": {"max_completion_tokens": "9"}}, {"max_tokens": 8}),
+    ],
+)
+def test_a_smaller_answer_is_asked_for_in_every_field_that_bounds_it(
+    fields: dict[str, Any], changed: dict[str, Any]
+) -> None:
+    document = {"model": "auto", "messages": MESSAGES, **fields}
+    smaller = parse(json.dumps(document)).with_max_tokens(8)
+
+    assert json.loads(smaller.raw) == smaller.document == {**document, **changed}
+    assert smaller.max_output_tokens == 8
+    assert PARSER.parse(smaller.raw).fields == smaller.fields
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"stream": False},
+        {"stream": None, "stream_options": None},
+        {"logprobs": False, "top_logprobs": None},
+        {"metadata": {"stream": "no", "logprobs": "no"}, "n": 2},
+    ],
+)
+def test_companions_are_set_together(fields: dict[str, Any]) -> None:
+    document = {"model": "auto", "messages": MESSAGES, **fields}
+    asked = telling(parse(json.dumps(document))).as_stream()
+    wanted = {"stream": True, "stream_options": {"include_usage": True}, "logprobs": True, "top_logprobs": 2}
+
+    assert json.loads(asked.raw) == asked.document == {**document, **wanted}
+    assert PARSER.parse(asked.raw).fields == asked.fields
+
+
+def test_another_conversation_leaves_all_else_as_it_was_written() -> None:
+    text = '{ "temperature" : 0.10, "messages":[{"role":"user","content":"long"}],"model":"auto"}'
+    shorter = parse(text).with_messages([{"role": "user", "content": "s"}])
+
+    assert shorter.raw == text.replace('"long"', '"s"').encode()
+    assert shorter.messages[0].content == "s"
+
+
+values: st.SearchStrategy[Any] = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.sampled_from(["model", "stream", "max_tokens", "messages", '"', "\\", ""]) | st.text(), inner
+        )
+    ),
+    max_leaves=12,
+)
+names = st.sampled_from(["model", "mod", "stream", "stream_options", "max_tokens", "n", "own"]) | st.text(max_size=6)
+
+
+@st.composite
+def written(draw: st.DrawFn, value: Any) -> str:
+    """The value as JSON with odd spacing and, in strings, odd escapes."""
+    space = draw(st.sampled_from(["", " ", "\n\t", "\r\n  "]))
+    if isinstance(value, dict):
+        members = [f"{draw(written(name))}{space}:{space}{draw(written(item))}" for name, item in value.items()]
+        return "{" + space + f"{space},{space}".join(members) + space + "}"
+    if isinstance(value, list):
+        return "[" + space + f",{space}".join(draw(written(item)) for item in value) + space + "]"
+    if isinstance(value, str) and value.isascii() and draw(st.booleans()):
+        return '"' + "".join(f"\\u{ord(letter):04x}" for letter in value) + '"'
+    return json.dumps(value, ensure_ascii=draw(st.booleans()))
+
+
+documents = st.dictionaries(names, values, max_size=6)
+
+
+@given(st.data(), documents, st.dictionaries(names, values, max_size=3))
+def test_any_object_changes_in_exactly_the_meant_members(
+    data: st.DataObject, document: dict[str, Any], changes: dict[str, Any]
+) -> None:
+    text = data.draw(written(document))
+
+    assert json.loads(with_members(text.encode(), changes)) == {**document, **changes}
+
+
+@given(st.data(), documents, st.text(min_size=1, max_size=8))
+def test_any_request_goes_up_with_the_models_name_alone_changed(
+    data: st.DataObject, own: dict[str, Any], name: str
+) -> None:
+    reserved = ("model", "stream", "stream_options", "max_tokens", "n")
+    document = {**{key: value for key, value in own.items() if key not in reserved}, "model": "auto"}
+    text = data.draw(written(document))
+    fields = PARSER.parse(json.dumps({"model": "auto", "messages": MESSAGES}).encode()).fields
+    request = ChatRequest(text.encode(), document, fields)
+
+    assert json.loads(request.body_for(name)) == {**document, "model": name}
+
+
+@pytest.mark.parametrize("filler", ['"a"', "[]", "{}", '"\\\\\\""', "-1.5e3"])
+def test_the_work_grows_no_faster_than_the_object(filler: str) -> None:
+    def seconds(num: int) -> float:
+        body = ('{"own":[' + ",".join([filler] * num) + '],"\\u006dodel":"auto"}').encode()
+        begun = time.process_time()
+        assert json.loads(with_members(body, {"model": "b"}))["model"] == "b"
+        return time.process_time() - begun
+
+    few, many = min(seconds(10_000) for _ in range(3)), seconds(100_000)
+    assert many < 40 * few + 0.05
+
+
+def test_a_body_for_a_background_ask_may_hold_integers_beyond_64_bits() -> None:
+    assert json.loads(with_members(b'{"a":1}', {"b": 2**80})) == {"a": 1, "b": 2**80}
+    assert msgspec.json.decode(with_members(b"{}", {"b": "\u00e9"})) == {"b": "\u00e9"}
+    assert with_members(b" { } ", {}) == b" { } "
