@@ -11,7 +11,6 @@ Where nobody can take over, the small model's answer goes on.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Final
 
@@ -29,6 +28,7 @@ from gateway.timeline import Stage
 from gateway.token_odds import OddsReader, odds_of
 from gateway.upstreams.ejection import FailureKind
 from gateway.upstreams.response import UpstreamResponse
+from gateway.workers import Workers
 from routing_policies.quality.cascade import Answer, Inquiry
 
 TOP_LOGPROBS: Final = 2
@@ -39,11 +39,12 @@ MAX_ASSEMBLED_HERE_BYTES: Final = 32 * 1024
 class Cascader:
     """Opens answers for routes that cascade."""
 
-    __slots__ = ("_attempts", "_metrics")
+    __slots__ = ("_attempts", "_metrics", "_workers")
 
-    def __init__(self, attempts: Attempts, *, metrics: GatewayMetrics) -> None:
+    def __init__(self, attempts: Attempts, *, metrics: GatewayMetrics, workers: Workers) -> None:
         self._attempts = attempts
         self._metrics = metrics
+        self._workers = workers
 
     async def open(
         self, work: Work, live: LiveDeployment, inquiry: Inquiry, next_one: Callable[[], LiveDeployment | None]
@@ -111,7 +112,7 @@ class Cascader:
         GatewayError when it breaks."""
         stream = await self._attempts.rest(work, opened)
         is_long = len(stream) > MAX_ASSEMBLED_HERE_BYTES
-        body = await asyncio.to_thread(completion_of_stream, stream) if is_long else completion_of_stream(stream)
+        body = await self._workers.run(completion_of_stream, stream) if is_long else completion_of_stream(stream)
         if body is None:
             opened.vigil.failed(work.turn.clock(), FailureKind.BROKEN)
             raise TryAnother(UpstreamFailed(f"The answer of deployment '{opened.live.id}' broke off. Try again."))

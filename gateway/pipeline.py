@@ -9,9 +9,11 @@ from typing import Final
 from gateway.admission.admitter import Admitter, draining
 from gateway.admission.gate import Admitted, Gate
 from gateway.admission.guard import Guard
+from gateway.admission.ladder import Shortened, TooLongToTrim
 from gateway.admission.quotas import Quotas
 from gateway.admission.tenant_quota import TenantQuota
 from gateway.cache.answers import AnswerCache
+from gateway.cache.fingerprint import outline_of
 from gateway.cache_step import CacheStep
 from gateway.chat_head import ChatHead
 from gateway.errors import (
@@ -27,6 +29,7 @@ from gateway.forward import Forwarder
 from gateway.http.asgi import BodyTooLarge, ClientGone, Receive, Scope, Send, read_body
 from gateway.http.disconnect import until_gone
 from gateway.ids import RequestIds
+from gateway.json_guard import LONG_BYTES, is_long
 from gateway.keys import Caller
 from gateway.learning import Learner
 from gateway.meaning import Meanings
@@ -46,17 +49,12 @@ from gateway.telemetry.recorder import Recorder
 from gateway.telemetry.tracing import Tracing
 from gateway.timeline import Clock, Outcome, Stage
 from gateway.trimming.images import ImageShrinker
-from gateway.trimming.trimmer import Trimmer
+from gateway.trimming.trimmer import MAX_TRIMMED_HERE_BYTES, Trimmer
 from gateway.turn import Turn
+from gateway.workers import Workers
 
 CLIENT_CLOSED_REQUEST: Final = 499
 MAX_BODY_BYTES: Final = 16 * 1024 * 1024
-MAX_TRIMMED_HERE_BYTES: Final = 16 * 1024
-"""Longer prompts are trimmed on a thread: the event loop would stand still for milliseconds."""
-
-MAX_PARSED_HERE_BYTES: Final = 64 * 1024
-"""Longer bodies are parsed on a thread: a megabyte of text takes ten milliseconds, as many keys a hundred."""
-
 _NO_HEADERS: Final[dict[str, str]] = {}
 
 
@@ -85,11 +83,13 @@ class ChatPipeline:
         log: LogWriter,
         ids: RequestIds,
         clock: Clock,
+        workers: Workers,
         max_body_bytes: int = MAX_BODY_BYTES,
         sampler: Sampler | None = None,
         tracing: Tracing | None = None,
     ) -> None:
-        """`sampler` remembers requests for replay; None: nothing is recorded."""
+        """`sampler` remembers requests for replay; None: nothing is recorded. `workers` read, trim and digest what is
+        too long for the event loop."""
         self._policy = policy
         self._parser = parser
         self._admitter = admitter
@@ -109,6 +109,7 @@ class ChatPipeline:
         self._log = log
         self._ids = ids
         self._clock = clock
+        self._workers = workers
         self._max_body_bytes = max_body_bytes
         self._sampler = sampler
         self._tracing = tracing
@@ -178,6 +179,7 @@ class ChatPipeline:
         )
         record.route = planned.route.id
         if self._sampler is not None:
+            await self._outline(request)
             record.sample = self._sampler.sample(request, head, router.header_names)
         turn.mark(Stage.ROUTE)
 
@@ -192,8 +194,10 @@ class ChatPipeline:
 
         if planned.route.cache.mode == "off":  # as a record begins: passed by, for the policy wants it so
             turn.mark(Stage.CACHE)
-        elif await self._kept.answer(turn, request, head, planned):
-            return
+        else:
+            await self._outline(request)
+            if await self._kept.answer(turn, request, head, planned):
+                return
 
         price = turn.price or self._pricer.price(request, tenant=caller.tenant, route=record.route)
         claim, tpot_slo_s = self._admitter.claim(snapshot, head, admission, price)
@@ -204,7 +208,7 @@ class ChatPipeline:
             note_verdict(record.sample, ask.verdict)
         ask = router.with_history(ask, request)
         record.ignored_headers = head.ignored
-        admitted = self._gate.decide(turn, request, planned, ask)
+        admitted = await self._admit(turn, request, planned, ask)
         turn.mark(Stage.ADMIT)
         if admitted.answer is not None and admitted.answer.answer is not None:
             await self._kept.give(turn, admitted.request, admitted.answer)
@@ -247,8 +251,8 @@ class ChatPipeline:
         except BodyTooLarge as error:
             raise RequestTooLarge(f"{error} Send a smaller one.") from None
         record.bytes_in = len(body)
-        if len(body) > MAX_PARSED_HERE_BYTES:
-            request = await asyncio.to_thread(self._parser.parse, body)
+        if is_long(body):
+            request = await self._workers.run(self._parser.parse, body)
         else:
             request = self._parser.parse(body)
         record.model = request.model
@@ -268,12 +272,27 @@ class ChatPipeline:
         if turn.is_shadowed:
             self._shadower.cast(turn, admitted.request, planned)
 
+    async def _outline(self, request: ChatRequest) -> None:
+        """Of a long request make on a thread what the cache and recordings ask for."""
+        if len(request.raw) > LONG_BYTES:
+            await self._workers.run(outline_of, request)
+
+    async def _admit(self, turn: Turn, request: ChatRequest, planned: PlannedRoute, ask: Ask) -> Admitted:
+        """What the gate decides; where it asks for a shorter form of a long request, that is made on a thread."""
+        try:
+            return self._gate.decide(turn, request, planned, ask)
+        except TooLongToTrim as wanted:
+            shorter = await self._workers.run(self._trimmer.trim_more, wanted.request, wanted.rule)
+            if shorter is not None:
+                await self._outline(shorter)
+            return self._gate.decide(turn, request, planned, ask, Shortened(shorter))
+
     async def _trim(self, turn: Turn, request: ChatRequest, planned: PlannedRoute) -> ChatRequest:
         """Shorter, where the route wants it; what was cut is recorded in tokens."""
         rule = planned.route.trim
         bytes_per_token = self._pricer.bytes_per_token(request, tenant=turn.record.tenant)
         if request.text_bytes > MAX_TRIMMED_HERE_BYTES:
-            trimmed = await asyncio.to_thread(self._trimmer.trim, request, rule, bytes_per_token)
+            trimmed = await self._workers.run(self._trimmer.trim, request, rule, bytes_per_token)
         else:
             trimmed = self._trimmer.trim(request, rule, bytes_per_token)
         cuts = [(strategy, int(cut / bytes_per_token)) for strategy, cut in trimmed.cut_bytes]

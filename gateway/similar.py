@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -38,7 +39,7 @@ class Audits(Protocol):
 class SimilarAnswers:
     """Looks beside or before the deployment is asked, whichever costs less; routes without it never come here."""
 
-    __slots__ = ("_audits", "_books", "_clock", "_embedder", "_tier", "_wall")
+    __slots__ = ("_audits", "_books", "_clock", "_embedder", "_tier", "_wall", "_workers")
 
     def __init__(
         self,
@@ -49,6 +50,7 @@ class SimilarAnswers:
         *,
         clock: Clock,
         wall: Callable[[], float],
+        workers: Executor,
     ) -> None:
         self._tier = tier
         self._embedder = embedder
@@ -56,6 +58,7 @@ class SimilarAnswers:
         self._audits = audits
         self._clock = clock
         self._wall = wall
+        self._workers = workers
 
     def note_request(self, turn: Turn, planned: PlannedRoute) -> None:
         """One of those whose wrong answers are bounded."""
@@ -131,6 +134,7 @@ class SimilarAnswers:
             whose=Whose(record.tenant, record.route),
             book=book,
             clock=self._clock,
+            workers=self._workers,
             looks=is_miss,
         )
         request_id = record.request_id

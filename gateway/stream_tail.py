@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
+from msgspec import Meta
 
 from gateway.telemetry.record import Usage
 
@@ -20,13 +21,17 @@ _ERROR_EVENT: Final = re.compile(rb'(?:^|\n)(?:event: *error\r?\n)?data: ?\{"err
 _DONE: Final = re.compile(rb"(?:\A|[\r\n])data: ?\[DONE\]\s*\Z")
 
 
+_NumTokens = Annotated[int, Meta(ge=0, le=1_000_000_000)]
+"""A figure beyond it is none: quotas, prices and forecasts would be spoilt by it for hours."""
+
+
 class _TokenDetails(msgspec.Struct, frozen=True):
-    cached_tokens: int | None = None
+    cached_tokens: _NumTokens | None = None
 
 
 class _Usage(msgspec.Struct, frozen=True):
-    prompt_tokens: int
-    completion_tokens: int = 0
+    prompt_tokens: _NumTokens
+    completion_tokens: _NumTokens = 0
     prompt_tokens_details: _TokenDetails | None = None
 
 

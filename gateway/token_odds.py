@@ -55,17 +55,22 @@ def odds_of(answer: bytes) -> tuple[list[TokenOdds], bool]:
 class OddsReader:
     """Feed the stream's pieces in order; `odds` grows."""
 
-    __slots__ = ("_rest", "is_whole", "odds")
+    __slots__ = ("_line", "is_whole", "odds")
 
     def __init__(self) -> None:
         self.odds: list[TokenOdds] = []
         self.is_whole = False
         """The answer has said why it ended."""
-        self._rest = b""
+        self._line: list[bytes] = []
+        """The pieces of one that is not whole yet."""
 
     def feed(self, piece: bytes) -> None:
         """Bytes that came."""
-        *lines, self._rest = (self._rest + piece).split(b"\n")
+        if b"\n" not in piece:
+            self._line.append(piece)
+            return
+        *lines, rest = b"".join([*self._line, piece]).split(b"\n")
+        self._line = [rest]
         for line in lines:
             if line.startswith(b"data:"):
                 odds, is_whole = odds_of(line[5:])

@@ -9,9 +9,10 @@ import msgspec
 
 from gateway.trimming.conversation import Conversation, edited, outside_code
 
-_TRAILING: Final = re.compile(r"[ \t]+$", re.MULTILINE)
+# Possessive, and begun only where a run begins: a run that leads nowhere is read once.
+_TRAILING: Final = re.compile(r"(?<![ \t])[ \t]++$", re.MULTILINE)
 _BLANK_LINES: Final = re.compile(r"\n{3,}")
-_LONG_GAPS: Final = re.compile(r"(?<=\S)[ \t]{3,}(?=\S)")
+_LONG_GAPS: Final = re.compile(r"(?<=\S)[ \t]{3,}+(?=\S)")
 _MIN_JSON_BYTES: Final = 64
 
 
