@@ -65,7 +65,7 @@ class Workers(Executor):
 
         Cancelled while it waits, the job is never begun; cancelled while it runs, its result is dropped.
         """
-        if self.num_waiting >= self._max_waiting:
+        if self._num_open >= self._num_threads + self._max_waiting:
             wait_s = self._job_s * self.num_waiting / self._num_threads
             raise Shed(
                 ShedReason.OVERLOAD,
@@ -127,12 +127,29 @@ class Workers(Executor):
         if self._initializer is not None:
             self._initializer()
         while (job := self._jobs.get()) is not None:
-            began_at = self._clock()
-            _do(*job)
+            self._do(*job)
             del job  # neither its arguments nor its result live on until the next one comes
-            with self._lock:
-                self._num_open -= 1
-                self._job_s += _SMOOTHING * (self._clock() - began_at - self._job_s)
+
+    def _do(self, future: Future[Any], work: Callable[[], Any]) -> None:
+        began_at = self._clock()
+        if not future.set_running_or_notify_cancel():
+            self._note_done(None)
+            return
+        try:
+            result = work()
+        except BaseException as error:  # whoever waits for the job gets it
+            self._note_done(self._clock() - began_at)
+            future.set_exception(error)
+        else:
+            self._note_done(self._clock() - began_at)
+            future.set_result(result)
+
+    def _note_done(self, took_s: float | None) -> None:
+        """Before the result is told: whoever hears of it finds the place free."""
+        with self._lock:
+            self._num_open -= 1
+            if took_s is not None:
+                self._job_s += _SMOOTHING * (took_s - self._job_s)
 
 
 class LoopThreads(ThreadPoolExecutor):
@@ -156,14 +173,3 @@ class LoopThreads(ThreadPoolExecutor):
         self._workers.shutdown(wait=False, cancel_futures=cancel_futures)
         if wait:
             self._workers.join(self._grace_s)
-
-
-def _do(future: Future[Any], work: Callable[[], Any]) -> None:
-    if not future.set_running_or_notify_cancel():
-        return
-    try:
-        result = work()
-    except BaseException as error:  # whoever waits for the job gets it
-        future.set_exception(error)
-    else:
-        future.set_result(result)
