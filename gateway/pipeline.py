@@ -33,7 +33,7 @@ from gateway.json_guard import LONG_BYTES, is_long
 from gateway.keys import Caller
 from gateway.learning import Learner
 from gateway.meaning import Meanings
-from gateway.prompt_bound import refuse_hopeless
+from gateway.prompt_bound import may_be_hopeless, refuse_hopeless
 from gateway.request import ChatRequest, ChatRequestParser, require_json
 from gateway.routing.ask import Ask
 from gateway.routing.planned_route import PlannedRoute
@@ -185,7 +185,8 @@ class ChatPipeline:
 
         if planned.route.trim.strategies:
             request = await self._trim(turn, request, planned)
-        refuse_hopeless(request, planned.context_tokens)
+        if may_be_hopeless(request, planned.context_tokens):
+            await self._refuse_hopeless(request, planned)
         turn.mark(Stage.TRIM)
 
         if (quota := self._quotas.of(caller.tenant)) is not None:
@@ -271,6 +272,13 @@ class ChatPipeline:
             self._learner.remember(turn)
         if turn.is_shadowed:
             self._shadower.cast(turn, admitted.request, planned)
+
+    async def _refuse_hopeless(self, request: ChatRequest, planned: PlannedRoute) -> None:
+        """Raises InvalidRequest for a prompt that fits none of the route's deployments."""
+        if len(request.raw) > LONG_BYTES:
+            await self._workers.run(refuse_hopeless, request, planned.context_tokens)
+        else:
+            refuse_hopeless(request, planned.context_tokens)
 
     async def _outline(self, request: ChatRequest) -> None:
         """Of a long request make on a thread what the cache and recordings ask for."""
