@@ -9,7 +9,6 @@ from typing import Any
 
 from engine.config import EngineConfigError
 
-
 MAX_SIZE = 2**31 - 1
 """Of anything that is counted in a model; kernels index with 32 bits."""
 MAX_LAYERS = 4096

@@ -140,6 +140,10 @@ def shape(request: ChatRequest) -> object:
     )
 
 
+def trimmed(request: ChatRequest) -> object:
+    return PolicyTrimmer().trim(request, RULE, 4.0)
+
+
 REQUESTS: Final[dict[str, Callable[[int], ChatRequest]]] = {
     **{name: (lambda size, fill=fill: parsed("hello", fill(size))) for name, fill in FILLS.items()},  # type: ignore[misc]
     "many turns": lambda size: parsed(*["x" * (size // 4096)] * 4096),
@@ -154,7 +158,7 @@ REQUESTS: Final[dict[str, Callable[[int], ChatRequest]]] = {
 
 
 @pytest.mark.parametrize("make", REQUESTS.values(), ids=REQUESTS.keys())
-@pytest.mark.parametrize("work", [shape, lambda request: PolicyTrimmer().trim(request, RULE, 4.0)], ids=["look", "trim"])
+@pytest.mark.parametrize("work", [shape, trimmed])
 def test_stages_of_a_request(work: Callable[[ChatRequest], object], make: Callable[[int], ChatRequest]) -> None:
     hold_linear(make, work, "request")
 
@@ -177,9 +181,7 @@ BODIES: Final[dict[str, Callable[[int], bytes]]] = {
     "nested keys": lambda size: body(f'"x" :{{{unknown(size, " ")}}}', space=" "),
     "one key in many objects": lambda size: body('"x" :[' + ",".join(['{"a" :1}'] * (size // 9)) + "]", space=" "),
     "messages": lambda size: (
-        '{"model" :"auto","messages":['
-        + ",".join(['{"role":"user","content" :"h"}'] * min(size // 31, 4096))
-        + "]}"
+        '{"model" :"auto","messages":[' + ",".join(['{"role":"user","content" :"h"}'] * min(size // 31, 4096)) + "]}"
     ).encode(),
     "text like keys": lambda size: body('"x" :"' + '\\"role\\" :' * (size // 9) + '"', space=" "),
     "escapes": lambda size: body('"x":"' + "\\u0061" * (size // 6) + '"'),

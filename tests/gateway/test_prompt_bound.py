@@ -75,8 +75,8 @@ async def test_a_candidate_of_unknown_context_may_take_anything(tmp_path: Path) 
         assert (await stack.ask(body)).status == 200
 
 
-LONG_WORDS = (
-    " internationalization responsibilities characteristics environmental implementation unfortunately "
+_LONG_WORDS = (
+    "internationalization responsibilities characteristics environmental implementation unfortunately "
     "straightforward recommendations notwithstanding telecommunications pharmaceutical administrators "
     "rawdownloadcloneembedreportprint useRalativeImagePath getApplicationContext setOnClickListener "
     "comprehensively disproportionate interdisciplinary constitutionality electromagnetic thermodynamics "
@@ -84,7 +84,8 @@ LONG_WORDS = (
     "ประเทศไทย "
     "中华人民共和国 действительно "
     "διαφορετικά"
-).split()
+)
+LONG_WORDS = tuple(_LONG_WORDS.split())
 RUNS = (" " * 128, "-" * 128, "=" * 128, "*" * 128, "/" * 64, "#" * 64, "\n" * 64, "\t" * 32, "0" * 64, "a" * 64)
 
 

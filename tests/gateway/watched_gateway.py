@@ -1,6 +1,6 @@
 """`penstock gateway` with a finer look at its event loop, or with a request's work that never ends: for tests.
 
-    python -m tests.gateway.watched_gateway NAME [flags of `penstock gateway`]
+python -m tests.gateway.watched_gateway NAME [flags of `penstock gateway`]
 """
 
 from __future__ import annotations

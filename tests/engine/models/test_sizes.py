@@ -67,9 +67,7 @@ def test_more_layers_than_any_model_has_are_refused(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [98, 2**31 - 1])
-def test_a_vocabulary_that_the_embedding_does_not_have_is_refused_before_it_is_made(
-    size: int, directory: Path
-) -> None:
+def test_a_vocabulary_that_the_embedding_does_not_have_is_refused_before_it_is_made(size: int, directory: Path) -> None:
     claim(directory, vocab_size=size)
     for read in (read_checked_config, load):
         refuse_cheaply(read, directory, rf"model\.embed_tokens\.weight: expected shape \[{size}, 48\], got \[97, 48\]")

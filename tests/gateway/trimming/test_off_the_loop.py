@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-
 from gateway.request import ChatRequest
 from gateway.trimming.trimmer import DEFAULT_BYTES_PER_TOKEN, MAX_TRIMMED_HERE_BYTES, PolicyTrimmer, Trimmed
 from routing_policies.document import Trim
