@@ -56,6 +56,7 @@ from gateway.telemetry.metrics import GatewayMetrics
 from gateway.telemetry.recent import RecentRequests
 from gateway.timeline import Clock, Outcome
 from gateway.upstreams.ejection import EjectionRules, FailureKind
+from gateway.workers import Workers
 from routing_policies.document import Policy
 
 _MAX_ADMIN_CONNECTIONS = 256
@@ -92,6 +93,7 @@ class Gateway:
         )
         holder = f"{os.getpid()}-{secrets.token_hex(8)}"
         self._embedder = self._make_embedder(load_encoder)
+        self._workers = Workers(name="requests")
         self._answers = KeptAnswers(
             max_bytes=config.cache_max_mb * 1024 * 1024,
             folder=config.runtime_dir,
@@ -105,6 +107,7 @@ class Gateway:
             log=self.log,
             clock=clock,
             holder=holder,
+            workers=self._workers,
         )
         self._cache = self._answers.exact
         self._cache.on_doubt = self._note_wrong
@@ -150,6 +153,7 @@ class Gateway:
             predictors=predictors,
             stores=self._stores,
             records=self._records,
+            workers=self._workers,
             sampler=self.control.sampler,
             ids=ids,
             rng=chance,
@@ -295,6 +299,7 @@ class Gateway:
             self._lag.stop()
         await self.server.close()
         await self._path.aclose()
+        self._workers.shutdown(wait=False, cancel_futures=True)
         await self.room.aclose()
         await self.control.last_words()
         await self._answers.aclose()

@@ -11,7 +11,6 @@ Where nobody can take over, the small model's answer goes on.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Final, NoReturn
 
@@ -31,6 +30,7 @@ from gateway.timeline import Stage
 from gateway.token_odds import OddsReader, odds_of
 from gateway.upstreams.ejection import FailureKind
 from gateway.upstreams.response import UpstreamResponse
+from gateway.workers import Workers
 from routing_policies.quality.cascade import Answer, Inquiry
 
 TOP_LOGPROBS: Final = 2
@@ -41,11 +41,12 @@ MAX_ASSEMBLED_HERE_BYTES: Final = MAX_READ_HERE_BYTES
 class Cascader:
     """Opens answers for routes that cascade."""
 
-    __slots__ = ("_attempts", "_metrics")
+    __slots__ = ("_attempts", "_metrics", "_workers")
 
-    def __init__(self, attempts: Attempts, *, metrics: GatewayMetrics) -> None:
+    def __init__(self, attempts: Attempts, *, metrics: GatewayMetrics, workers: Workers) -> None:
         self._attempts = attempts
         self._metrics = metrics
+        self._workers = workers
 
     async def open(
         self, work: Work, live: LiveDeployment, inquiry: Inquiry, next_one: Callable[[], LiveDeployment | None]
@@ -135,7 +136,7 @@ class Cascader:
         without loss. Raises TryAnother or another GatewayError when it breaks."""
         stream = await self._attempts.rest(work, opened)
         is_long = len(stream) > MAX_ASSEMBLED_HERE_BYTES
-        found = await asyncio.to_thread(assembled, stream) if is_long else assembled(stream)
+        found = await self._workers.run(assembled, stream) if is_long else assembled(stream)
         if not found.end.is_complete:
             self._break(work, opened)
         if found.completion is None:

@@ -52,12 +52,14 @@ from gateway.telemetry.log import LogWriter
 from gateway.telemetry.record import RequestRecord
 from gateway.telemetry.tape import Tape
 from gateway.telemetry.traffic import Traffic
+from gateway.workers import Workers
 from routing_policies.document import Policy
 from routing_policies.quality.predictor import Predictors
 
 if TYPE_CHECKING:
     from gateway.access.oidc import Oidc
 
+_MAX_LONG_BODIES: Final = 8
 _RESTORED: Final = "the store came back without them, or as they were before"
 
 
@@ -84,6 +86,8 @@ class ControlPlane:
         self._log = log
         self._in_force = in_force
         self._wall = wall
+        self._workers = Workers(1, name="admin", max_waiting=_MAX_LONG_BODIES)
+        """Its own: long bodies of chat requests leave the admin listener alone, and the other way round."""
         self.audit = AuditLog(store, wall=wall, told=self._note_change)
         self.directory = Directory(
             store,
@@ -175,6 +179,7 @@ class ControlPlane:
 
     async def last_words(self) -> None:
         """What the others should know before this process ends."""
+        self._workers.shutdown(wait=False, cancel_futures=True)
         if self.tape is not None:
             await asyncio.to_thread(self.tape.flush)
         with suppress(StoreUnavailable, TimeoutError):
@@ -218,7 +223,7 @@ class ControlPlane:
 
             more = (*more, *OidcDesk(self._oidc, directory.accounts, login, is_secure=is_secure).entries())
         table = Table([*(entry for desk in desks for entry in desk.entries()), *more])
-        return AdminFront(site, table, gate, ids=ids, log=self._log)
+        return AdminFront(site, table, gate, ids=ids, log=self._log, workers=self._workers)
 
     def watchers(self) -> tuple[Callable[[RequestRecord], None], ...]:
         """Who is told of each finished request."""

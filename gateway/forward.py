@@ -21,6 +21,7 @@ from gateway.telemetry.metrics import GatewayMetrics
 from gateway.telemetry.record import Place
 from gateway.timeline import Clock, Stage
 from gateway.turn import Turn
+from gateway.workers import Workers
 from routing_policies.decision import Decision
 
 MAX_ATTEMPTS: Final = 2
@@ -31,13 +32,15 @@ _NO_ONE: Final[frozenset[str]] = frozenset()
 class Forwarder:
     """Gets the answer for one request from one of its route's deployments to the client."""
 
-    def __init__(self, *, clock: Clock, metrics: GatewayMetrics, budget: RetryBudget, room: WaitingRoom) -> None:
+    def __init__(
+        self, *, clock: Clock, metrics: GatewayMetrics, budget: RetryBudget, room: WaitingRoom, workers: Workers
+    ) -> None:
         self._clock = clock
         self._room = room
         self._metrics = metrics
         self._budget = budget
         self._attempts = Attempts(clock)
-        self._cascader = Cascader(self._attempts, metrics=metrics)
+        self._cascader = Cascader(self._attempts, metrics=metrics, workers=workers)
         self._hedger = Hedger(self._attempts, clock=clock, metrics=metrics)
 
     async def forward(

@@ -34,6 +34,7 @@ from gateway.store.base import Store
 from gateway.telemetry.log import LogWriter
 from gateway.telemetry.metrics import OTHER, GatewayMetrics
 from gateway.timeline import Clock
+from gateway.workers import Workers
 from routing_policies.document import Policy
 
 DIMENSIONS: Final = 384
@@ -61,6 +62,7 @@ class KeptAnswers:
         log: LogWriter,
         clock: Clock,
         holder: str,
+        workers: Workers,
     ) -> None:
         """`folder` is for the index's snapshots; `holder` names this process among all that share the store."""
         self._holder = holder
@@ -90,7 +92,7 @@ class KeptAnswers:
             wall=time.time,
         )
         self.similar = SimilarAnswers(
-            self.semantic, self._embedder, self.books, self.auditor, clock=clock, wall=time.time
+            self.semantic, self._embedder, self.books, self.auditor, clock=clock, wall=time.time, workers=workers
         )
         self._file = IndexFile(folder / INDEX_FILE, dimensions=DIMENSIONS)
         self._journal: AuditJournal | None = None

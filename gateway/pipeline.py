@@ -9,10 +9,12 @@ from typing import Final
 from gateway.admission.admitter import Admitter, draining
 from gateway.admission.gate import Admitted, Gate
 from gateway.admission.guard import Guard
+from gateway.admission.ladder import Shortened, TooLongToTrim
 from gateway.admission.quotas import Quotas
 from gateway.admission.tenant_quota import TenantQuota
 from gateway.background import BackgroundTasks
 from gateway.cache.answers import AnswerCache
+from gateway.cache.fingerprint import outline_of
 from gateway.cache_step import CacheStep
 from gateway.chat_head import ChatHead
 from gateway.errors import (
@@ -28,10 +30,11 @@ from gateway.forward import Forwarder
 from gateway.http.asgi import BodyTooLarge, ClientGone, Receive, Scope, Send, read_body
 from gateway.http.disconnect import until_gone
 from gateway.ids import RequestIds
+from gateway.json_guard import LONG_BYTES, is_long
 from gateway.keys import Caller
 from gateway.learning import Learner
 from gateway.meaning import Meanings
-from gateway.prompt_bound import refuse_hopeless
+from gateway.prompt_bound import may_be_hopeless, refuse_hopeless
 from gateway.request import ChatRequest, ChatRequestParser, require_json
 from gateway.routing.ask import Ask
 from gateway.routing.planned_route import PlannedRoute
@@ -47,17 +50,12 @@ from gateway.telemetry.recorder import Recorder
 from gateway.telemetry.tracing import Tracing
 from gateway.timeline import Clock, Outcome, Stage
 from gateway.trimming.images import ImageShrinker
-from gateway.trimming.trimmer import Trimmer
+from gateway.trimming.trimmer import MAX_TRIMMED_HERE_BYTES, Trimmer
 from gateway.turn import Turn
+from gateway.workers import Workers
 
 CLIENT_CLOSED_REQUEST: Final = 499
 MAX_BODY_BYTES: Final = 16 * 1024 * 1024
-MAX_TRIMMED_HERE_BYTES: Final = 16 * 1024
-"""Longer prompts are trimmed on a thread: the event loop would stand still for milliseconds."""
-
-MAX_PARSED_HERE_BYTES: Final = 64 * 1024
-"""Longer bodies are parsed on a thread: a megabyte of text takes ten milliseconds, as many keys a hundred."""
-
 _NO_HEADERS: Final[dict[str, str]] = {}
 
 
@@ -86,11 +84,13 @@ class ChatPipeline:
         log: LogWriter,
         ids: RequestIds,
         clock: Clock,
+        workers: Workers,
         max_body_bytes: int = MAX_BODY_BYTES,
         sampler: Sampler | None = None,
         tracing: Tracing | None = None,
     ) -> None:
-        """`sampler` remembers requests for replay; None: nothing is recorded."""
+        """`sampler` remembers requests for replay; None: nothing is recorded. `workers` read, trim and digest what is
+        too long for the event loop."""
         self._policy = policy
         self._parser = parser
         self._admitter = admitter
@@ -110,6 +110,7 @@ class ChatPipeline:
         self._log = log
         self._ids = ids
         self._clock = clock
+        self._workers = workers
         self._max_body_bytes = max_body_bytes
         self._sampler = sampler
         self._tracing = tracing
@@ -183,12 +184,14 @@ class ChatPipeline:
         )
         record.route = planned.route.id
         if self._sampler is not None:
+            await self._outline(request)
             record.sample = self._sampler.sample(request, head, router.header_names)
         turn.mark(Stage.ROUTE)
 
         if planned.route.trim.strategies:
             request = await self._trim(turn, request, planned)
-        refuse_hopeless(request, planned.context_tokens)
+        if may_be_hopeless(request, planned.context_tokens):
+            await self._refuse_hopeless(request, planned)
         turn.mark(Stage.TRIM)
 
         if (quota := self._quotas.of(caller.tenant)) is not None:
@@ -197,8 +200,10 @@ class ChatPipeline:
 
         if planned.route.cache.mode == "off":  # as a record begins: passed by, for the policy wants it so
             turn.mark(Stage.CACHE)
-        elif await self._kept.answer(turn, request, head, planned):
-            return
+        else:
+            await self._outline(request)
+            if await self._kept.answer(turn, request, head, planned):
+                return
 
         price = turn.price or self._pricer.price(request, tenant=caller.tenant, route=record.route)
         claim, tpot_slo_s = self._admitter.claim(snapshot, head, admission, price)
@@ -209,7 +214,7 @@ class ChatPipeline:
             note_verdict(record.sample, ask.verdict)
         ask = router.with_history(ask, request)
         record.ignored_headers = head.ignored
-        admitted = self._gate.decide(turn, request, planned, ask)
+        admitted = await self._admit(turn, request, planned, ask)
         turn.mark(Stage.ADMIT)
         if admitted.answer is not None and admitted.answer.answer is not None:
             await self._kept.give(turn, admitted.request, admitted.answer)
@@ -252,8 +257,8 @@ class ChatPipeline:
         except BodyTooLarge as error:
             raise RequestTooLarge(f"{error} Send a smaller one.") from None
         record.bytes_in = len(body)
-        if len(body) > MAX_PARSED_HERE_BYTES:
-            request = await asyncio.to_thread(self._parser.parse, body)
+        if is_long(body):
+            request = await self._workers.run(self._parser.parse, body)
         else:
             request = self._parser.parse(body)
         record.model = request.model
@@ -273,12 +278,34 @@ class ChatPipeline:
         if turn.is_shadowed:
             self._shadower.cast(turn, admitted.request, planned)
 
+    async def _refuse_hopeless(self, request: ChatRequest, planned: PlannedRoute) -> None:
+        """Raises InvalidRequest for a prompt that fits none of the route's deployments."""
+        if len(request.raw) > LONG_BYTES:
+            await self._workers.run(refuse_hopeless, request, planned.context_tokens)
+        else:
+            refuse_hopeless(request, planned.context_tokens)
+
+    async def _outline(self, request: ChatRequest) -> None:
+        """Of a long request make on a thread what the cache and recordings ask for."""
+        if len(request.raw) > LONG_BYTES:
+            await self._workers.run(outline_of, request)
+
+    async def _admit(self, turn: Turn, request: ChatRequest, planned: PlannedRoute, ask: Ask) -> Admitted:
+        """What the gate decides; where it asks for a shorter form of a long request, that is made on a thread."""
+        try:
+            return self._gate.decide(turn, request, planned, ask)
+        except TooLongToTrim as wanted:
+            shorter = await self._workers.run(self._trimmer.trim_more, wanted.request, wanted.rule)
+            if shorter is not None:
+                await self._outline(shorter)
+            return self._gate.decide(turn, request, planned, ask, Shortened(shorter))
+
     async def _trim(self, turn: Turn, request: ChatRequest, planned: PlannedRoute) -> ChatRequest:
         """Shorter, where the route wants it; what was cut is recorded in tokens."""
         rule = planned.route.trim
         bytes_per_token = self._pricer.bytes_per_token(request, tenant=turn.record.tenant)
         if request.text_bytes > MAX_TRIMMED_HERE_BYTES:
-            trimmed = await asyncio.to_thread(self._trimmer.trim, request, rule, bytes_per_token)
+            trimmed = await self._workers.run(self._trimmer.trim, request, rule, bytes_per_token)
         else:
             trimmed = self._trimmer.trim(request, rule, bytes_per_token)
         cuts = [(strategy, int(cut / bytes_per_token)) for strategy, cut in trimmed.cut_bytes]

@@ -38,7 +38,8 @@ class ChatRequest:
     """What the client sent: the raw bytes, the JSON document and its typed fields. Never changed in place."""
 
     __slots__ = (
-        *("document", "fields", "max_output_tokens", "messages", "model", "num_choices", "raw", "stream", "text_bytes"),
+        *("document", "fields", "max_output_tokens", "messages", "model", "num_choices", "outline", "raw", "stream"),
+        "text_bytes",
     )
 
     def __init__(self, raw: bytes, document: dict[str, Any], fields: ChatFields) -> None:
@@ -57,6 +58,8 @@ class ChatRequest:
         """How many answers are wanted."""
         self.max_output_tokens = fields.max_completion_tokens or fields.max_tokens
         """The client's own limit for one answer; the newer field wins, None when it set neither."""
+        self.outline: object | None = None
+        """What the cache worked out of the request; None until it has."""
 
     def body_for(self, model: str) -> bytes:
         """The raw bytes with `model` as model name: untouched when equal, else only the name replaced."""

@@ -36,6 +36,7 @@ from gateway.telemetry.metrics import GatewayMetrics
 from gateway.timeline import Clock
 from gateway.trimming.images import ImageShrinker
 from gateway.trimming.trimmer import PolicyTrimmer
+from gateway.workers import Workers
 from routing_policies.quality.predictor import Predictors
 
 DAY_S: Final = 24 * 3600.0
@@ -57,6 +58,7 @@ class RequestPath:
         predictors: Predictors,
         stores: Stores,
         records: Records,
+        workers: Workers,
         sampler: Sampler | None,
         ids: RequestIds,
         rng: random.Random,
@@ -92,7 +94,7 @@ class RequestPath:
             tasks=BackgroundTasks(report),
         )
         self.room = WaitingRoom(clock, lambda route, end: metrics.start_waits.labels(route, end).inc())
-        self.preview = PreviewDesk(policy, ChatRequestParser(), trimmer, pricer, clock)
+        self.preview = PreviewDesk(policy, ChatRequestParser(), trimmer, pricer, clock, workers)
         """Shows admins what would become of a request."""
         self.pipeline = ChatPipeline(
             policy=policy,
@@ -106,7 +108,7 @@ class RequestPath:
             pricer=pricer,
             meanings=Meanings(embedder),
             gate=Gate(ladder=Ladder(trimmer=trimmer, cache=cache, pricer=pricer), clock=clock),
-            forwarder=Forwarder(clock=clock, metrics=metrics, budget=RetryBudget(), room=self.room),
+            forwarder=Forwarder(clock=clock, metrics=metrics, budget=RetryBudget(), room=self.room, workers=workers),
             learner=self.learner,
             shadower=self._shadower,
             quotas=stores.quotas,
@@ -115,6 +117,7 @@ class RequestPath:
             log=log,
             ids=ids,
             clock=clock,
+            workers=workers,
             max_body_bytes=config.edge.max_body_bytes,
             sampler=sampler,
         )

@@ -6,13 +6,17 @@ import asyncio
 import logging
 import signal
 import sys
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
 from gateway.app import Gateway, LoadEncoder
 from gateway.collector import Collector
 from gateway.config import GatewayConfig
 from gateway.http.descriptors import raise_open_file_limit
 from gateway.telemetry.bridge import LoggingBridge
+from gateway.workers import LoopThreads
+
+CLOSE_S: Final = 4.0
+"""Beyond the drain: what closing everything may take before the process ends without it."""
 
 
 async def serve(
@@ -24,6 +28,7 @@ async def serve(
     """
     raise_open_file_limit()
     loop = asyncio.get_running_loop()
+    loop.set_default_executor(LoopThreads())
     gateway = Gateway(config, log_stream=log_stream or sys.stderr.buffer, load_encoder=load_encoder)
     collector = Collector(lambda: gateway.is_idle)
     bridge = LoggingBridge(gateway.log)
@@ -39,7 +44,17 @@ async def serve(
         await stopping.wait()
         looking.cancel()
         await gateway.leave()
-        await gateway.stop()
+        await _stop(gateway, config.drain_timeout_s + CLOSE_S)
     finally:
         logging.getLogger("penstock").removeHandler(bridge)
     return 0
+
+
+async def _stop(gateway: Gateway, timeout_s: float) -> None:
+    """Drain and close; what hangs is left behind, as whoever asked the process to end will not wait for it."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            await gateway.stop()
+    except TimeoutError:
+        gateway.log.event("stop_abandoned", level="error", after_s=timeout_s)
+        gateway.log.flush()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -39,7 +40,7 @@ class Audits(Protocol):
 class SimilarAnswers:
     """Looks beside or before the deployment is asked, whichever costs less; routes without it never come here."""
 
-    __slots__ = ("_audits", "_books", "_clock", "_embedder", "_tier", "_wall")
+    __slots__ = ("_audits", "_books", "_clock", "_embedder", "_tier", "_wall", "_workers")
 
     def __init__(
         self,
@@ -50,6 +51,7 @@ class SimilarAnswers:
         *,
         clock: Clock,
         wall: Callable[[], float],
+        workers: Executor,
     ) -> None:
         self._tier = tier
         self._embedder = embedder
@@ -57,6 +59,7 @@ class SimilarAnswers:
         self._audits = audits
         self._clock = clock
         self._wall = wall
+        self._workers = workers
 
     def note_request(self, turn: Turn, planned: PlannedRoute) -> None:
         """One of those whose wrong answers are bounded."""
@@ -132,6 +135,7 @@ class SimilarAnswers:
             whose=Whose(record.tenant, record.route),
             book=book,
             clock=self._clock,
+            workers=self._workers,
             looks=is_miss,
             needs=needs_of(request),
         )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
+from msgspec import Meta
 
 from gateway.stated_errors import document_of
 from gateway.telemetry.record import Usage
@@ -16,13 +17,17 @@ _FIRST_TOKEN: Final = re.compile(
 _USAGE: Final = b'"usage"'
 
 
+_NumTokens = Annotated[int, Meta(ge=0, le=1_000_000_000)]
+"""A figure beyond it is none: quotas, prices and forecasts would be spoilt by it for hours."""
+
+
 class _TokenDetails(msgspec.Struct, frozen=True):
-    cached_tokens: int | None = None
+    cached_tokens: _NumTokens | None = None
 
 
 class _Usage(msgspec.Struct, frozen=True):
-    prompt_tokens: int
-    completion_tokens: int | None = 0
+    prompt_tokens: _NumTokens
+    completion_tokens: _NumTokens | None = 0
     prompt_tokens_details: _TokenDetails | None = None
 
 

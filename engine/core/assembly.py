@@ -37,9 +37,9 @@ from engine.core.tally import Tally
 from engine.core.warm_up import made_up_batch, typical_batches, warm_up
 from engine.messages import Ready, SamplingParams, StepReport
 from engine.models.decoder import Decoder, Model
-from engine.models.families import read_model_config
 from engine.models.further_rounds import HasRounds
 from engine.models.loader import load_model
+from engine.models.sizes import read_checked_config
 from engine.parallel.leader import LeaderModel
 from engine.parallel.team import Team, end_core
 from engine.sampling.device_choice import TorchChooser
@@ -76,7 +76,7 @@ def build_core(
     Raises EngineConfigError, ModelConfigError or CheckpointError when settings, model and memory do not go together.
     """
     # First of all, so that it is done before the warm-up measures steps.
-    grammars = _grammars(config, inbox)
+    grammars = _grammars(config, inbox, read_checked_config(config.model_dir).vocab_size)
     has_fast_memory = config.device != "cpu" and torch.cuda.is_available()
     if standby is not None and has_fast_memory:  # which is the serving core's alone
         config = standby.wait(config)
@@ -200,9 +200,8 @@ def _warm_up(
         runner.launch(batch).result()
 
 
-def _grammars(config: CoreConfig, inbox: Inbox) -> GrammarCompiler:
+def _grammars(config: CoreConfig, inbox: Inbox, vocab_size: int) -> GrammarCompiler:
     """A compiler of grammars at work; what it finishes comes to the inbox."""
-    vocab_size = read_model_config(config.model_dir).vocab_size
     checker = GrammarChecker(config.model_dir, vocab_size)
     grammars = GrammarCompiler(CheckedCompiler(checker, config.model_dir, vocab_size), inbox.post)
     grammars.start()

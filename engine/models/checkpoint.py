@@ -62,6 +62,15 @@ class Checkpoint:
             raise self._error(name, f"expected int32 numbers, got {tensor.dtype}")
         return tensor
 
+    def require(self, name: str, shape: tuple[int, ...]) -> None:
+        """Raise CheckpointError unless the tensor is there and has this shape; only its file's header is looked at."""
+        file_name = self._remaining.get(name)
+        if file_name is None:
+            raise CheckpointError(f"{self._model_dir}: missing tensor {name}")
+        found = tuple(self._files[file_name].get_slice(name).get_shape())
+        if found != shape:
+            raise self._error(name, f"expected shape {list(shape)}, got {list(found)}")
+
     def is_zero(self, name: str) -> bool:
         """Whether a tensor that is there holds nothing but zeros; it is not taken."""
         return not self._files[self._remaining[name]].get_tensor(name).any()

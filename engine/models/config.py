@@ -120,7 +120,7 @@ def read_json_object(path: Path) -> dict[str, Any]:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ModelConfigError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # also a number of more digits than Python converts
         raise ModelConfigError(f"{path}: is not valid JSON: {error}") from error
     if not isinstance(content, dict):
         raise ModelConfigError(f"{path}: expected a JSON object, got {type(content).__name__}")
@@ -156,7 +156,7 @@ def read_base_config(reader: ConfigReader, traits: ModelTraits) -> ModelConfig:
         vocab_size=reader.positive_integer("vocab_size"),
         hidden_size=hidden_size,
         intermediate_size=reader.positive_integer("intermediate_size"),
-        num_layers=reader.positive_integer("num_hidden_layers"),
+        num_layers=reader.num_layers(),
         num_heads=num_heads,
         num_kv_heads=num_kv_heads,
         head_dim=head_dim,

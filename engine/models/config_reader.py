@@ -9,6 +9,11 @@ from typing import Any
 
 from engine.config import EngineConfigError
 
+MAX_SIZE = 2**31 - 1
+"""Of anything that is counted in a model; kernels index with 32 bits."""
+MAX_LAYERS = 4096
+"""What is kept for each layer is made before the first tensor is looked for."""
+
 
 class ModelConfigError(EngineConfigError):
     """A checkpoint's configuration is missing, wrong or not supported; the message names file and key."""
@@ -43,12 +48,18 @@ class ConfigReader:
             raise self._wrong_type(key, "an object", value)
         return ConfigReader(self.path, value, f"{self._prefix}{key}.")
 
-    def positive_integer(self, key: str, *, default: int | None = None) -> int:
-        """An integer above zero. Raises ModelConfigError."""
+    def positive_integer(self, key: str, *, default: int | None = None, at_most: int = MAX_SIZE) -> int:
+        """An integer above zero, no larger than a model's sizes can be. Raises ModelConfigError."""
         value = self._get(key, default)
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise self._wrong_type(key, "a positive integer", value)
+        if value > at_most:
+            raise self._wrong_type(key, f"at most {at_most}", value)
         return value
+
+    def num_layers(self) -> int:
+        """How many layers the model has. Raises ModelConfigError."""
+        return self.positive_integer("num_hidden_layers", at_most=MAX_LAYERS)
 
     def integer(self, key: str, *, default: int | None = None) -> int:
         """Any integer. Raises ModelConfigError."""

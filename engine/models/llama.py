@@ -15,5 +15,5 @@ def read_traits(reader: ConfigReader) -> ModelTraits:
         qkv_bias=has_bias,
         output_bias=has_bias,
         mlp_bias=reader.boolean("mlp_bias", default=False),
-        sliding_windows=(None,) * reader.positive_integer("num_hidden_layers"),
+        sliding_windows=(None,) * reader.num_layers(),
     )

@@ -77,7 +77,8 @@ def load_model(
 class _Assembler:
     """Takes tensors from a checkpoint, fuses and lays them out as the layers want them.
 
-    Fused weights are filled part by part, so that no second copy of the model is ever in memory.
+    Fused weights are filled part by part, so that no second copy of the model is ever in memory. Nothing is allocated
+    for a tensor before its shape was compared: sizes of the config are only claims.
     """
 
     def __init__(
@@ -219,12 +220,16 @@ class _Assembler:
 
     def _fused_qkv(self, prefix: str, kind: str, row_shape: tuple[int, ...]) -> torch.Tensor:
         config = self._config
+        named = self._qkv_parts()
+        parts = [
+            self._checkpoint.take(f"{prefix}.{name}.{kind}", (num_heads * config.head_dim, *row_shape))
+            for name, num_heads, _ in named
+        ]
         fused = self._empty((config.num_heads + 2 * config.num_kv_heads) * config.head_dim, *row_shape)
         heads = fused.view(-1, config.head_dim, *row_shape)
         start = 0
-        for name, num_heads, num_rotated in self._qkv_parts():
-            part = self._checkpoint.take(f"{prefix}.{name}.{kind}", (num_heads * config.head_dim, *row_shape))
-            part = part.view(num_heads, config.head_dim, *row_shape)
+        for (_, num_heads, num_rotated), taken in zip(named, parts, strict=True):
+            part = taken.view(num_heads, config.head_dim, *row_shape)
             heads[start : start + num_rotated].copy_(self._rotation_order(part[:num_rotated], 1))
             heads[start + num_rotated : start + num_heads].copy_(part[num_rotated:])
             start += num_heads
@@ -238,9 +243,9 @@ class _Assembler:
             queries = self._head_group_norm(f"{prefix}.q_norm.weight", config.num_heads)
             keys = self._head_group_norm(f"{prefix}.k_norm.weight", config.num_kv_heads)
             return HeadGroupNorm(queries, keys, config.num_heads)
+        taken = [self._checkpoint.take(f"{prefix}.{name}_norm.weight", (config.head_dim,)) for name in ("q", "k")]
         weights = self._empty(config.num_heads + config.num_kv_heads, config.head_dim)
-        for name, rows in (("q", weights[: config.num_heads]), ("k", weights[config.num_heads :])):
-            weight = self._checkpoint.take(f"{prefix}.{name}_norm.weight", (config.head_dim,))
+        for weight, rows in zip(taken, (weights[: config.num_heads], weights[config.num_heads :]), strict=True):
             rows.copy_(self._rotation_order(weight, 0))
         return self._ops.norm(weights, config.rms_norm_eps, config.traits.norm_offset)
 
@@ -271,10 +276,10 @@ class _Assembler:
 
     def _stacked(self, prefixes: list[str], kind: str, *shape: int) -> torch.Tensor:
         """Tensors of one shape on top of each other."""
+        parts = [self._checkpoint.take(f"{prefix}.{kind}", shape) for prefix in prefixes]
         stacked = self._empty(len(prefixes) * shape[0], *shape[1:])
-        for index, prefix in enumerate(prefixes):
-            part = stacked[index * shape[0] : (index + 1) * shape[0]]
-            part.copy_(self._checkpoint.take(f"{prefix}.{kind}", shape))
+        for index, part in enumerate(parts):
+            stacked[index * shape[0] : (index + 1) * shape[0]].copy_(part)
         return stacked
 
     def _norm(self, name: str) -> RMSNorm:
@@ -282,7 +287,8 @@ class _Assembler:
         return self._ops.norm(self._copy(name, config.hidden_size), config.rms_norm_eps, config.traits.norm_offset)
 
     def _copy(self, name: str, *shape: int) -> torch.Tensor:
-        return self._empty(*shape).copy_(self._checkpoint.take(name, shape))
+        taken = self._checkpoint.take(name, shape)
+        return self._empty(*shape).copy_(taken)
 
     def _empty(self, *shape: int) -> torch.Tensor:
         return torch.empty(shape, dtype=self._dtype, device=self._device)

@@ -13,4 +13,4 @@ def read_traits(reader: ConfigReader) -> ModelTraits:
     if reader.has("layer_types"):
         raise reader.error("layer_types", "windows that differ between layers are not part of this family")
     window = reader.positive_integer("sliding_window") if reader.has("sliding_window") else None
-    return ModelTraits(sliding_windows=(window,) * reader.positive_integer("num_hidden_layers"))
+    return ModelTraits(sliding_windows=(window,) * reader.num_layers())

@@ -20,6 +20,6 @@ def read_traits(reader: ConfigReader) -> ModelTraits:
         num_chosen=reader.positive_integer("num_experts_per_tok"),
         size=reader.positive_integer("intermediate_size"),
         is_normalized=True,
-        layers=frozenset(range(reader.positive_integer("num_hidden_layers"))),
+        layers=frozenset(range(reader.num_layers())),
     )
     return replace(mistral.read_traits(reader), experts=experts)

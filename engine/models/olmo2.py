@@ -16,5 +16,5 @@ def read_traits(reader: ConfigReader) -> ModelTraits:
         output_bias=has_bias,
         qk_norm="all_heads",
         norms="after",
-        sliding_windows=(None,) * reader.positive_integer("num_hidden_layers"),
+        sliding_windows=(None,) * reader.num_layers(),
     )

@@ -16,5 +16,5 @@ def read_traits(reader: ConfigReader) -> ModelTraits:
         can_rotate_partly=True,
         # Published before transformers knew the family, with code that computes what this one does.
         ignores_auto_map=True,
-        sliding_windows=(window,) * reader.positive_integer("num_hidden_layers"),
+        sliding_windows=(window,) * reader.num_layers(),
     )

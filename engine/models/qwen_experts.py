@@ -12,8 +12,8 @@ def read_qwen_experts(reader: ConfigReader, *, shared_size: int | None = None) -
         raise reader.error("use_sliding_window", "sliding windows are not supported in this family; expected false")
     count_key = "num_experts" if reader.has("num_experts") else "num_local_experts"
     step = reader.positive_integer("decoder_sparse_step", default=1)
-    dense = reader.counts("mlp_only_layers")
-    num_layers = reader.positive_integer("num_hidden_layers")
+    dense = frozenset(reader.counts("mlp_only_layers"))
+    num_layers = reader.num_layers()
     return ExpertTraits(
         module="mlp",
         projections=("gate_proj", "up_proj", "down_proj"),

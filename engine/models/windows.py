@@ -13,7 +13,7 @@ def read_layer_windows(reader: ConfigReader) -> tuple[int | None, ...]:
 
     Nothing slides unless `use_sliding_window` is true. Raises ModelConfigError.
     """
-    num_layers = reader.positive_integer("num_hidden_layers")
+    num_layers = reader.num_layers()
     layer_types = reader.strings("layer_types")
     if layer_types:
         _check_layer_types(reader, layer_types, num_layers)
@@ -33,7 +33,7 @@ def read_alternating_windows(reader: ConfigReader, full_attention_every: int) ->
 
     Raises ModelConfigError.
     """
-    num_layers = reader.positive_integer("num_hidden_layers")
+    num_layers = reader.num_layers()
     window = reader.positive_integer("sliding_window", default=_DEFAULT_WINDOW)
     layer_types = reader.strings("layer_types")
     if layer_types:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any, Final
 
 from gateway.access.audit_log import AuditBroken
@@ -14,27 +13,30 @@ from gateway.endpoints import Answer
 from gateway.errors import GatewayError, InternalError, RequestTooLarge, error_body, error_headers
 from gateway.http.asgi import ASGIApp, BodyTooLarge, Receive, Scope, Send, find_header, read_body, respond
 from gateway.ids import RequestIds
-from gateway.json_guard import JsonGuard
+from gateway.json_guard import JsonGuard, is_long
 from gateway.request import require_json
 from gateway.store.base import StoreUnavailable
 from gateway.telemetry.log import LogWriter
+from gateway.workers import Workers
 
 ROOT: Final = "/admin"
 API: Final = "/admin/api/"
 LOGIN_PAGE: Final = "/admin/login"
 _PUBLIC_PAGES: Final = (LOGIN_PAGE, "/admin/static/")
-_LARGE_BYTES: Final = 64 * 1024
 
 
 class AdminFront:
     """Everything that is not below `/admin` goes to the site as it came."""
 
-    def __init__(self, site: ASGIApp, table: Table, gate: Gate, *, ids: RequestIds, log: LogWriter) -> None:
+    def __init__(
+        self, site: ASGIApp, table: Table, gate: Gate, *, ids: RequestIds, log: LogWriter, workers: Workers
+    ) -> None:
         self._site = site
         self._table = table
         self._gate = gate
         self._ids = ids
         self._log = log
+        self._workers = workers
         self._guard = JsonGuard(())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -86,8 +88,8 @@ class AdminFront:
         if not body and entry.method == "DELETE":
             return {}
         require_json(find_header(scope, b"content-type"), find_header(scope, b"content-encoding"))
-        if len(body) > _LARGE_BYTES:
-            return await asyncio.to_thread(self._guard.decode, body)
+        if is_long(body):
+            return await self._workers.run(self._guard.decode, body)
         return self._guard.decode(body)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -20,6 +19,7 @@ from gateway.routing.price import Pricer
 from gateway.routing.snapshot import PolicySnapshot
 from gateway.timeline import Clock
 from gateway.trimming.trimmer import Trimmer
+from gateway.workers import Workers
 
 EXPLAIN_PATH: Final = "/admin/api/explain"
 _MAX_BYTES: Final = 1024 * 1024
@@ -44,12 +44,14 @@ class PreviewDesk:
         trimmer: Trimmer,
         pricer: Pricer,
         clock: Clock,
+        workers: Workers,
     ) -> None:
         self._policy = policy
         self._parser = parser
         self._trimmer = trimmer
         self._pricer = pricer
         self._clock = clock
+        self._workers = workers
 
     def entries(self) -> list[Entry]:
         """For the admin API's table."""
@@ -62,11 +64,11 @@ class PreviewDesk:
         tenant = asked.tenant or DEV_TENANT
         if snapshot.keys.caller_of(tenant) is None:
             raise InvalidRequest("tenant: the policy in force has no tenant of that name.", param="tenant")
-        request = self._parser.parse(msgspec.json.encode(asked.request))
+        request = await self._workers.run(self._parser.parse, msgspec.json.encode(asked.request))
         headers = {name.lower(): value for name, value in asked.headers.items()}
         planned = snapshot.router.match(request.model, tenant, headers, request)
         # A long prompt takes milliseconds to trim, and requests that are being served must not wait for a preview.
-        trim = await asyncio.to_thread(self._trimmed, request, planned, tenant)
+        trim = await self._workers.run(self._trimmed, request, planned, tenant)
         return Answer.json(
             {
                 "tenant": tenant,

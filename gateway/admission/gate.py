@@ -16,7 +16,7 @@ import msgspec
 from gateway.admission import refusal
 from gateway.admission.claim import Claim
 from gateway.admission.hints import lane_elsewhere, misses_deadline, refusal_of
-from gateway.admission.ladder import Form, Ladder
+from gateway.admission.ladder import Form, Ladder, Shortened
 from gateway.admission.lane import Lane
 from gateway.admission.outlook import Lookout, Outlook, Outlooks
 from gateway.cache.answers import Lookup
@@ -68,9 +68,16 @@ class Gate:
         self._clock = clock
         self._lookout = Lookout()
 
-    def decide(self, turn: Turn, request: ChatRequest, planned: PlannedRoute, ask: Ask) -> Admitted:
+    def decide(
+        self,
+        turn: Turn,
+        request: ChatRequest,
+        planned: PlannedRoute,
+        ask: Ask,
+        shortened: Shortened | None = None,
+    ) -> Admitted:
         """The request as it may go on; `turn.ask` is then what it asks for. Raises Shed with the reason and a hint at
-        what would have been admitted."""
+        what would have been admitted, and TooLongToTrim for a long request until it comes `shortened`."""
         claim = ask.claim
         rules = claim.lane.rules
         turn.ask = ask
@@ -79,7 +86,7 @@ class Gate:
             return Admitted(request, claim)
         now = self._clock()
         looks = self._lookout.look(now, planned, ask, request.stream)
-        form, best = Form(request, ask, (planned,)), looks.best
+        form, best = Form(request, ask, (planned,), shortened=shortened), looks.best
         if best is None:
             best = self._lookout.coming(now, planned, ask, request.stream)
             if best is None:  # nobody is fit: the router says so, or finds a fallback

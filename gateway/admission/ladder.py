@@ -11,8 +11,8 @@ from gateway.request import ChatRequest
 from gateway.routing.ask import Ask
 from gateway.routing.planned_route import PlannedRoute
 from gateway.routing.price import Pricer
-from gateway.trimming.trimmer import Trimmer
-from routing_policies.document import OverloadStep
+from gateway.trimming.trimmer import MAX_TRIMMED_HERE_BYTES, Trimmer
+from routing_policies.document import OverloadStep, Trim
 
 DegradedStep = Literal["trimmed", "small-model", "max-tokens", "stale-cache"]
 
@@ -25,6 +25,21 @@ HEADER_NAMES: Final[dict[OverloadStep, DegradedStep]] = {
 """As `x-penstock-degraded` and the metric name the steps of a policy."""
 
 
+class TooLongToTrim(Exception):
+    """A decision needs this request trimmed by this rule, which takes longer than an event loop may stand still."""
+
+    def __init__(self, request: ChatRequest, rule: Trim) -> None:
+        super().__init__("trim it on a thread and decide again")
+        self.request = request
+        self.rule = rule
+
+
+class Shortened(msgspec.Struct, frozen=True):
+    """What a thread made of the request of a TooLongToTrim; None where there was nothing more to cut."""
+
+    request: ChatRequest | None
+
+
 class Form(msgspec.Struct, frozen=True):
     """A request in the form in which it might be let in."""
 
@@ -35,6 +50,8 @@ class Form(msgspec.Struct, frozen=True):
     answer: Lookup | None = None
     """What a cache still has, instead of a deployment."""
     steps: tuple[DegradedStep, ...] = ()
+    shortened: Shortened | None = None
+    """The step `trim` of a long request, taken on a thread; None: it has not been."""
 
 
 class Ladder:
@@ -48,7 +65,7 @@ class Ladder:
         self._pricer = pricer
 
     def take(self, step: OverloadStep, form: Form) -> Form | None:
-        """The lesser form, None when this step cannot help."""
+        """The lesser form, None when this step cannot help. Raises TooLongToTrim."""
         if step == "trim":
             return self._trim(form)
         if step == "small_model":
@@ -60,7 +77,13 @@ class Ladder:
         return None
 
     def _trim(self, form: Form) -> Form | None:
-        shorter = self._trimmer.trim_more(form.request, form.routes[0].route.trim)
+        rule = form.routes[0].route.trim
+        if form.shortened is not None:
+            shorter = form.shortened.request
+        elif form.request.text_bytes > MAX_TRIMMED_HERE_BYTES:
+            raise TooLongToTrim(form.request, rule)
+        else:
+            shorter = self._trimmer.trim_more(form.request, rule)
         return None if shorter is None else self._repriced(form, shorter, "trim")
 
     def _small_model(self, form: Form) -> Form | None:

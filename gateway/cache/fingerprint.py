@@ -42,6 +42,50 @@ class Fingerprint(msgspec.Struct, frozen=True, gc=False):
     """That last user text; None where there is none alone: an image, an audio, a tool's result."""
 
 
+class Outline:
+    """Digests of one request, whoever asks and whoever may answer: what takes time in proportion to its length."""
+
+    __slots__ = ("around", "frame", "instructions", "last", "shaping", "text")
+
+    def __init__(self, request: ChatRequest) -> None:
+        """Raises OverflowError or TypeError where JSON cannot carry a number of the request exactly."""
+        document = request.document
+        shaping = {name: value for name, value in document.items() if name not in SHAPELESS and value is not None}
+        messages: list[Any] = shaping.pop("messages")
+        self.text = last_user_text(request)
+        self.shaping = _encoder.encode(shaping)
+        self.frame = _digest(self.shaping, _encoder.encode(messages[:-1]))
+        self.last = _digest(_encoder.encode(messages[-1]))
+        around = {name: value for name, value in messages[-1].items() if name != "content"}
+        self.around = _encoder.encode(around)
+        self.instructions: bytes | None = None
+        """Of the messages that instruct, alone; None where the text does not stand alone, or was not asked for."""
+
+    def stand_alone(self, request: ChatRequest) -> bytes | None:
+        """What the last text's context is where it asks the same whatever was said before; None where it may not."""
+        if self.instructions is None and self.text is not None:
+            messages = request.document["messages"]
+            if is_standalone(self.text) and _is_all_text(messages[:-1]):
+                instructing = [message for message in messages if message["role"] in INSTRUCTING]
+                self.instructions = _digest(self.shaping, _encoder.encode(instructing))
+        return self.instructions
+
+
+def outline_of(request: ChatRequest) -> Outline | None:
+    """The request's outline, made once and remembered with it; None for numbers that JSON cannot carry exactly.
+
+    Takes milliseconds for a megabyte: of a long request make it on a thread, before anything asks for a fingerprint.
+    """
+    if request.outline is None:
+        try:
+            request.outline = Outline(request)
+        except (OverflowError, TypeError):  # an integer beyond 64 bits in a field that is not ours
+            return None
+    outline = request.outline
+    assert isinstance(outline, Outline), "nobody else remembers anything there"
+    return outline
+
+
 def fingerprint(
     request: ChatRequest, *, scope: bytes, candidates: bytes, history: CacheHistory = "exact"
 ) -> Fingerprint | None:
@@ -49,24 +93,16 @@ def fingerprint(
 
     `scope` keeps apart who may not share answers (see `scope_of`), `candidates` which models may give them.
     """
-    shaping = {name: value for name, value in request.document.items() if name not in SHAPELESS and value is not None}
-    text = last_user_text(request)
-    messages: list[Any] = shaping.pop("messages")
-    try:
-        frame = _digest(scope, candidates, _encoder.encode(shaping), _encoder.encode(messages[:-1]))
-        last = _encoder.encode(messages[-1])
-    except (OverflowError, TypeError):  # an integer beyond 64 bits in a field that is not ours
+    outline = outline_of(request)
+    if outline is None:
         return None
-    exact = _digest(frame, last)
-    if text is None:
+    exact = _digest(scope, candidates, outline.frame, outline.last)
+    if outline.text is None:
         return Fingerprint(exact, exact, None)
-    around = {name: value for name, value in messages[-1].items() if name != "content"}
-    kind = b"text"
-    if history == "standalone" and _is_all_text(messages[:-1]) and is_standalone(text):
-        instructions = [message for message in messages if message["role"] in INSTRUCTING]
-        frame = _digest(scope, candidates, _encoder.encode(shaping), _encoder.encode(instructions))
-        kind = b"standalone"
-    return Fingerprint(exact, _digest(frame, kind, _encoder.encode(around)), text)
+    frame, kind = outline.frame, b"text"
+    if history == "standalone" and (instructions := outline.stand_alone(request)) is not None:
+        frame, kind = instructions, b"standalone"
+    return Fingerprint(exact, _digest(scope, candidates, frame, kind, outline.around), outline.text)
 
 
 def last_user_text(request: ChatRequest) -> str | None:

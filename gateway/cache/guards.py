@@ -9,14 +9,13 @@ from typing import Final
 from gateway.cache.fingerprint import last_user_text
 from gateway.cache.language import is_english
 from gateway.cache.reasons import GuardReason
+from gateway.cache.standalone import MAX_CHARS
 from gateway.cache.suspicion import is_latin, is_suspicious
 from gateway.chat_fields import AssistantMessage, FunctionMessage, ToolMessage
 from gateway.request import ChatRequest
 from routing_policies.document import Cache
 
 MIN_WORDS: Final = 3
-MAX_CHARS: Final = 600
-"""About as much as the encoder reads; what stands behind that would not be compared."""
 DEFAULT_TEMPERATURE: Final = 1.0
 """Of a request that names none, as OpenAI has it."""
 

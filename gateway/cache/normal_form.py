@@ -13,6 +13,8 @@ _ALIKE: Final = str.maketrans(
 _LATIN: Final = re.compile(r"[a-z]")
 _WORD: Final = re.compile(r"\w+")
 _ROUNDS: Final = 4
+_MAX_MARKS: Final = 30
+"""As in Unicode's stream-safe text format (UAX 15): no language puts more on a letter."""
 
 
 def normal_form(text: str) -> str:
@@ -22,6 +24,8 @@ def normal_form(text: str) -> str:
     """
     if text.isascii():
         return text if text.isprintable() else _visible(text)
+    if len(text) > _MAX_MARKS:
+        text = _readable(text)
     for _ in range(_ROUNDS):
         folded = _fold(text)
         if folded == text:
@@ -45,6 +49,16 @@ def _unmasked(found: re.Match[str]) -> str:
         return word
     folded = word.translate(_ALIKE)
     return folded if folded != word and folded.isascii() and _LATIN.search(word.lower()) else word
+
+
+def _readable(text: str) -> str:
+    """Without all but the first of many marks on one letter: normalising sorts them, in the square of their number."""
+    kept, num_marks = [], 0
+    for char in text:
+        num_marks = num_marks + 1 if unicodedata.combining(char) else 0
+        if num_marks <= _MAX_MARKS:
+            kept.append(char)
+    return "".join(kept)
 
 
 def _visible(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 
 from gateway.cache.entry import CacheEntry
 from gateway.cache.fingerprint import Fingerprint
@@ -19,7 +20,8 @@ class Quest:
     """Once it is `done`, `finding` is there, and `on_hit` was called if it is a hit."""
 
     __slots__ = (
-        *("_began_at", "_clock", "_has_place", "_looks", "_needs", "_tier", "book", "done", "embed_s", "finding"),
+        *("_began_at", "_clock", "_has_place", "_looks", "_needs", "_tier", "_workers", "book", "done", "embed_s"),
+        "finding",
         *("key", "on_hit", "on_other", "search_s", "vector", "wanted", "whose"),
     )
 
@@ -33,10 +35,12 @@ class Quest:
         whose: Whose,
         book: RouteBook,
         clock: Clock,
+        workers: Executor,
         looks: bool = True,
         needs: Needs = NO_NEEDS,
     ) -> None:
-        """Without `looks` nothing is looked up; the answer that comes is kept for similar questions all the same."""
+        """Without `looks` nothing is looked up; the answer that comes is kept for similar questions all the same.
+        `workers` search what takes too long for the event loop."""
         self._tier = tier
         self.vector = vector
         self.key = key
@@ -44,6 +48,7 @@ class Quest:
         self.whose = whose
         self.book = book
         self._clock = clock
+        self._workers = workers
         self._looks = looks
         self._needs = needs
         self._began_at = clock()
@@ -95,7 +100,7 @@ class Quest:
         elif self._tier.is_quick(self.key.context):
             self._judge(self._tier.nearest(self.key.context, vector))
         else:
-            search = self.done.get_loop().run_in_executor(None, self._tier.nearest, self.key.context, vector)
+            search = self.done.get_loop().run_in_executor(self._workers, self._tier.nearest, self.key.context, vector)
             search.add_done_callback(lambda found: self._judge(found.result()))
 
     def _judge(self, near: Sequence[Near]) -> None:

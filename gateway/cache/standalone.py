@@ -13,6 +13,8 @@ from typing import Final
 from gateway.cache.lexicon import words_of
 from gateway.cache.wording import Wording
 
+MAX_CHARS: Final = 600
+"""About as much as the encoder reads; what stands behind that would not be compared."""
 MIN_TOPIC_WORDS: Final = 3
 """Different words that few questions share; fewer are as good as none: `Who wrote the songs?`."""
 
@@ -38,6 +40,8 @@ _ENDING: Final = re.compile(r"['’](?:s|re|ve|ll|d|m)$")
 
 def is_standalone(text: str) -> bool:
     """Whether the answer depends on nothing that was said before, as far as the words tell."""
+    if len(text) > MAX_CHARS:
+        return False
     words = [_ENDING.sub("", word) for word in _word(text.lower())]
     if len(words) <= MIN_TOPIC_WORDS or words[0] in _GOING_ON or not _POINTING.isdisjoint(words):
         return False

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor
 from typing import Final, Literal
 
 import numpy as np
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from gateway.embedding.background import stay_behind
 from gateway.embedding.encoder import TextEncoder, Vector
 from gateway.embedding.model_files import EncoderUnavailable
+from gateway.workers import Workers
 
 MAX_WAITING: Final = 32
 MAX_TEXT_CHARS: Final = 4096
@@ -58,7 +59,7 @@ class Embedder:
         self._max_waiting = max_waiting
         self._waiting: deque[_Wanted] = deque()
         self._has_work = asyncio.Event()
-        self._thread: ThreadPoolExecutor | None = None
+        self._thread: Workers | None = None
         self._task: asyncio.Task[None] | None = None
         self._encoder: TextEncoder | None = None
 
@@ -80,7 +81,7 @@ class Embedder:
     def start(self) -> None:
         """Begin to load, if that has not begun; returns at once."""
         if self._task is None:
-            self._thread = ThreadPoolExecutor(1, thread_name_prefix="encoder", initializer=stay_behind)
+            self._thread = Workers(1, name="encoder", initializer=stay_behind)
             self._task = asyncio.get_running_loop().create_task(self._live(self._thread), name="embedder")
 
     async def aclose(self) -> None:

@@ -3,49 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
+from msgspec import Meta
 
 ORCA_HEADER: Final = b"endpoint-load-metrics"
 _MAX_HEADER_BYTES: Final = 2048
 COMPUTING_S: Final = 0.5
 """A core that said something within this time computes."""
+MAX_FIGURE: Final = 1e12
+"""No load is larger; what a server says beyond it, or below 0, is no figure."""
 WARMING_STATES: Final = frozenset({"starting", "warming"})
+
+
+Count = Annotated[int, Meta(ge=0, le=10**12)]
+Figure = Annotated[float, Meta(ge=0.0, le=MAX_FIGURE)]
 
 
 class LaneReport(msgspec.Struct, frozen=True, gc=False):
     """One lane of an engine."""
 
-    forecast_wait_s: float = 0.0
+    forecast_wait_s: Figure = 0.0
     """Wait for the first chunk of a short request that arrives now."""
-    prefill_tokens_per_s: float = 0.0
+    prefill_tokens_per_s: Figure = 0.0
     """0: not known."""
-    num_running: int = 0
-    num_waiting: int = 0
+    num_running: Count = 0
+    num_waiting: Count = 0
 
 
 class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
     """The part of `/engine/load` that forecasts use; other fields are ignored."""
 
     state: str = "ready"
-    num_running: int = 0
-    num_waiting: int = 0
-    max_num_rows: int = 0
+    num_running: Count = 0
+    num_waiting: Count = 0
+    max_num_rows: Count = 0
     """0: not said."""
-    step_token_budget: int = 0
+    step_token_budget: Count = 0
     """Tokens of a step, prompts and rows together; 0: not said."""
-    waiting_prompt_tokens: int = 0
-    drain_tokens_per_s: float = 0.0
-    forecast_wait_s: float = 0.0
-    step_s: float = 0.0
+    waiting_prompt_tokens: Count = 0
+    drain_tokens_per_s: Figure = 0.0
+    forecast_wait_s: Figure = 0.0
+    step_s: Figure = 0.0
     lanes: Mapping[str, LaneReport] = {}
-    silent_s: float | None = None
+    silent_s: Figure | None = None
     """Since the engine's core last said anything, which it does after each step; None: not said."""
-    num_blocks_total: int = 0
+    num_blocks_total: Count = 0
     """KV blocks; 0: not said."""
-    num_blocks_free: int = 0
-    num_blocks_cached: int = 0
+    num_blocks_free: Count = 0
+    num_blocks_cached: Count = 0
 
     @property
     def is_warming(self) -> bool:
@@ -95,7 +102,7 @@ def _pairs(text: bytes) -> dict[str, float] | None:
 
 def _flat(text: bytes) -> dict[str, float] | None:
     try:
-        document = msgspec.json.decode(text, type=dict[str, float | dict[str, float]])
+        document = msgspec.json.decode(text, type=dict[str, Figure | dict[str, Figure]])
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
     metrics: dict[str, float] = {}
@@ -112,7 +119,7 @@ def _number(text: bytes) -> float | None:
         value = float(text)
     except ValueError:
         return None
-    return value if 0.0 <= value < 1e12 else None
+    return value if 0.0 <= value <= MAX_FIGURE else None
 
 
 def _short(name: str) -> str:

@@ -89,7 +89,7 @@ def edited(message: Message, edit: Edit) -> Message:
 
 def outside_code(text: str, edit: Edit) -> str:
     """`edit` applied to everything but fenced code, which stays as it is."""
-    if "```" not in text and "~~~" not in text:
+    if not _may_have_code(text):
         return edit(text)
     pieces, end = [], 0
     for code in _FENCED.finditer(text):
@@ -100,7 +100,11 @@ def outside_code(text: str, edit: Edit) -> str:
 
 def has_code(text: str) -> bool:
     """Whether there is fenced code."""
-    return _FENCED.search(text) is not None
+    return _may_have_code(text) and _FENCED.search(text) is not None
+
+
+def _may_have_code(text: str) -> bool:
+    return "```" in text or "~~~" in text
 
 
 def _edited_part(part: Any, edit: Edit) -> Any:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from gateway.chat_fields import ImagePart, UserMessage
 from gateway.request import ChatRequest
+from gateway.workers import Workers
 
 MAX_WAITING: Final = 8
 """Requests whose images wait for the one worker; further ones go on as they came."""
@@ -17,7 +17,7 @@ class ImageShrinker:
     """One worker thread for all requests; what has no room there goes on as it came."""
 
     def __init__(self) -> None:
-        self._worker: ThreadPoolExecutor | None = None
+        self._worker = Workers(1, name="images")
         self._num_waiting = 0
 
     async def shrink(self, request: ChatRequest, max_side_px: int) -> tuple[ChatRequest, int]:
@@ -27,7 +27,6 @@ class ImageShrinker:
         """
         if not has_images(request) or self._num_waiting >= MAX_WAITING:
             return request, 0
-        self._worker = self._worker or ThreadPoolExecutor(1, thread_name_prefix="images")
         self._num_waiting += 1
         try:
             # A client that leaves does not stop the worker; it is over within one request's images.
@@ -37,8 +36,7 @@ class ImageShrinker:
 
     def close(self) -> None:
         """Let the worker finish what it does and start nothing more."""
-        if self._worker is not None:
-            self._worker.shutdown(wait=False, cancel_futures=True)
+        self._worker.shutdown(wait=False, cancel_futures=True)
 
 
 def has_images(request: ChatRequest) -> bool:

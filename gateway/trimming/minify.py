@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
 
 from gateway.trimming.conversation import Conversation, edited, outside_code
 
-_TRAILING: Final = re.compile(r"[ \t]+$", re.MULTILINE)
+# Possessive, and a run of blanks is one match whatever follows: each is read once.
+_BLANKS: Final = re.compile(r"[ \t](?:[ \t]{2,}+|[ \t]*+(?=\n|\Z))")
 _BLANK_LINES: Final = re.compile(r"\n{3,}")
-_LONG_GAPS: Final = re.compile(r"(?<=\S)[ \t]{3,}(?=\S)")
 _MIN_JSON_BYTES: Final = 64
+_PIECE_CHARS: Final = 64 * 1024
+_SEAM: Final = re.compile(r"\S\S")
 
 
 def minify(conversation: Conversation) -> Conversation:
@@ -27,7 +30,35 @@ def minify_text(text: str) -> str:
 
 
 def _squeeze(text: str) -> str:
-    return _LONG_GAPS.sub("  ", _BLANK_LINES.sub("\n\n", _TRAILING.sub("", text)))
+    """By pieces: a search holds the interpreter's lock until it ends, and others want the event loop meanwhile."""
+    if len(text) <= _PIECE_CHARS:
+        return _squeezed(text)
+    return "".join([_squeezed(piece) for piece in _pieces(text)])
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """Cut between two characters that are no white space, so that no gap and no line end is cut."""
+    begin = 0
+    while len(text) - begin > _PIECE_CHARS:
+        seam = _SEAM.search(text, begin + _PIECE_CHARS)
+        if seam is None:
+            break
+        yield text[begin : seam.start() + 1]
+        begin = seam.start() + 1
+    yield text[begin:]
+
+
+def _squeezed(text: str) -> str:
+    return _BLANK_LINES.sub("\n\n", _BLANKS.sub(_narrowed, text))
+
+
+def _narrowed(found: re.Match[str]) -> str:
+    """Nothing at a line's end, two blanks between words; what a line is indented by stays."""
+    text, begin, end = found.string, found.start(), found.end()
+    if end == len(text) or text[end] == "\n":
+        return ""
+    is_gap = begin > 0 and not text[begin - 1].isspace() and not text[end].isspace()
+    return "  " if is_gap else found.group()
 
 
 def _compact_json(text: str) -> str | None:
@@ -45,7 +76,9 @@ def _compact_json(text: str) -> str | None:
 
 def _without_gaps(document: str) -> str:
     """Valid JSON without the white space between its tokens; strings and numbers are copied as they stand."""
-    return "".join(_TOKENS.findall(document))
+    if len(document) <= _PIECE_CHARS:
+        return "".join(_TOKENS.findall(document))
+    return "".join([token.group() for token in _TOKENS.finditer(document)])  # others may go on between two of them
 
 
-_TOKENS: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[^\s"]+')
+_TOKENS: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[^\s"]++')

@@ -22,7 +22,8 @@ _LEFT_OUT: Final = " […] "
 
 _END: Final = re.compile(
     r"[.!?؟।。！？\n](?:"  # first of all one class of characters, which a search skips to quickly
-    r"""(?<=[.!?؟।])[.!?؟।]*["')\]”’»]*(?:$|\s+(?![a-z]))"""  # not within 3.5, nor behind "e.g."
+    # Not within 3.5, nor behind "e.g."; a run of marks is read from its first one only, and once.
+    r"""(?<=[.!?؟।])(?<![.!?؟।][.!?؟।])[.!?؟।]*+["')\]”’»]*+(?:$|\s+(?![a-z]))"""
     r"|(?<=[。！？])[。！？]*[」』”’）]*\s*"
     r"|(?<=\n)\s*)"
 )
@@ -48,13 +49,14 @@ def extract_passages(conversation: Conversation, budget_bytes: int) -> Conversat
     question = _question_of(messages[-1].get("content"))
     if not question:
         return conversation
+    least = len(question.encode()) + MIN_PASSAGE_BYTES // 4
     for index in range(len(messages)):
         if missing <= 0:
             break
         if messages[index]["role"] != "user":
             continue
         before = Conversation([messages[index]]).num_bytes
-        keep = max(before - missing, len(question.encode()) + MIN_PASSAGE_BYTES // 4)
+        keep = max(before - missing, least)
         messages[index] = edited(messages[index], lambda text, keep=keep: extract(text, question, keep))  # type: ignore[misc]
         missing -= before - Conversation([messages[index]]).num_bytes
     return Conversation(messages)

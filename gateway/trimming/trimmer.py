@@ -12,12 +12,15 @@ from gateway.trimming.dedupe import dedupe
 from gateway.trimming.minify import minify
 from gateway.trimming.passages import extract_passages
 from gateway.trimming.tools import cap_tool_outputs
-from gateway.trimming.turns import recent_turns
+from gateway.trimming.turns import from_turn, recent_turns
 from routing_policies.document import Trim, TrimStrategy
 
 DEFAULT_BYTES_PER_TOKEN: Final = 4.0
 MORE_RATIO: Final = 0.5
 """Of the budget, or of the prompt where there is none, for a prompt that would otherwise come too late."""
+
+MAX_TRIMMED_HERE_BYTES: Final = 4 * 1024
+"""Longer prompts are trimmed on a thread: a few kilobytes of many short messages take a millisecond."""
 
 _EVERY: Final[tuple[TrimStrategy, ...]] = ("minify", "dedupe", "cap_tool_outputs", "drop_old_turns")
 """What an overloaded lane may do to a route that names no strategies: nothing that touches the last turn's words."""
@@ -91,13 +94,30 @@ def _trimmed(request: ChatRequest, strategies: tuple[TrimStrategy, ...], budget_
 def _recent(conversation: Conversation, repeating: Conversation, budget_bytes: int) -> Conversation:
     """Without its oldest turns. What a later turn repeats of one that goes, it says itself again (`repeating` is the
     conversation before repetitions were dropped), and where that is too much, more turns go."""
-    while True:
+    for _ in range(_MAX_ROUNDS):
         kept = recent_turns(conversation, budget_bytes)
         if len(kept) == len(conversation.messages):
             return conversation
         repeating = repeating.only(kept)
         conversation = dedupe(repeating)
+    return _least_cut(repeating, budget_bytes)
 
+
+def _least_cut(repeating: Conversation, budget_bytes: int) -> Conversation:
+    """Without as few of its oldest turns as it takes, and then without repetitions: halves where to look each time."""
+    turns = repeating.turns()
+    first, last = min(1, len(turns) - 1), len(turns) - 1
+    while first < last:
+        middle = (first + last) // 2
+        if dedupe(repeating.only(from_turn(repeating, turns[middle]))).num_bytes <= budget_bytes:
+            last = middle
+        else:
+            first = middle + 1
+    return dedupe(repeating.only(from_turn(repeating, turns[first])))
+
+
+_MAX_ROUNDS: Final = 4
+"""More are needed where a long text returns with each turn: one turn a round would go."""
 
 _ORDER: Final[tuple[TrimStrategy, ...]] = ("minify", "cap_tool_outputs", "dedupe", "drop_old_turns", "extract_passages")
 """Capped before deduped: what an output lost in its middle, nothing later may refer to."""

@@ -29,8 +29,13 @@ def recent_turns(conversation: Conversation, budget_bytes: int) -> list[int]:
     while count < len(turns) - 1 and dropped < goal:
         dropped += sizes[count]
         count += 1
-    first = turns[count].start
-    return [index for index in everything if index >= first or conversation.instructs(index)]
+    return from_turn(conversation, turns[count])
+
+
+def from_turn(conversation: Conversation, turn: range) -> list[int]:
+    """Indexes of what stays when every turn before this one goes."""
+    indexes = range(len(conversation.messages))
+    return [index for index in indexes if index >= turn.start or conversation.instructs(index)]
 
 
 def _sizes(conversation: Conversation, turn: range) -> list[int]:

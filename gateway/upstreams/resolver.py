@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from ipaddress import ip_address
 
 from gateway.upstreams.errors import ResolveError
+from gateway.workers import Workers
 
 Lookup = Callable[[str], list[str]]
 
@@ -47,7 +47,7 @@ class Resolver:
         self._ttl_s = ttl_s
         self._stale_s = stale_s
         self._lookup = lookup
-        self._threads = ThreadPoolExecutor(max_threads, thread_name_prefix="resolve")  # starts none until used
+        self._threads = Workers(max_threads, name="resolve")  # starts none until used
         self._answers: dict[str, _Answer] = {}
         self._pending: dict[str, asyncio.Future[list[str]]] = {}
 

@@ -27,7 +27,7 @@ NUM_BOUNDED: Final = NUMBERS.index("named")
 
 _TOKEN: Final = re.compile(r"\d+(?:[.,]\d+)*|[^\W\d_]+|[-+*/=^%×÷<>]")
 _SENTENCE_END: Final = re.compile(r"[.!?:](?=\s)|\n")
-_OPTION: Final = re.compile(r"(?:^|\n)\s*\(?[A-J][).]\s")
+_OPTION: Final = re.compile(r"(?:^|\n)[^\S\n]*\(?[A-J][).]\s")
 _CODE: Final = frozenset("{}[]();")
 _MARKS: Final = ".,:;!?\"'()"
 MAX_ASKED: Final = 24

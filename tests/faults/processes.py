@@ -54,17 +54,26 @@ class GatewayProcess:
 
 @asynccontextmanager
 async def gateway_process(
-    folder: Path, name: str, engine: Path, *, listen: str, pass_fds: tuple[int, ...] = (), **settings: object
+    folder: Path,
+    name: str,
+    engine: Path,
+    *,
+    listen: str,
+    pass_fds: tuple[int, ...] = (),
+    policy_text: str = _POLICY,
+    program: tuple[str, ...] = ("gateway", "gateway"),
+    **settings: object,
 ) -> AsyncIterator[GatewayProcess]:
-    """A gateway that serves `engine`, ready; `settings` are those of penstock.toml."""
+    """A gateway that serves `engine`, ready; `settings` are those of penstock.toml, `program` the module and what comes
+    before the flags."""
     policy = folder / f"{name}.yaml"
-    policy.write_text(_POLICY.format(engine=engine))
+    policy.write_text(policy_text.format(engine=engine))
     variables = {f"PENSTOCK_{key.upper()}": str(value) for key, value in settings.items()}
     log = folder / f"{name}.log"
     flags = ("--policy", str(policy), "--public-listen", listen, "--admin-listen", f"unix:{folder}/{name}.sock")
     with log.open("wb") as sink:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-P", "-m", "gateway", "gateway", *flags, "--runtime-dir", str(folder)),
+            *(sys.executable, "-P", "-m", *program, *flags, "--runtime-dir", str(folder)),
             stderr=sink,
             stdout=sink,
             env={**os.environ, "PYTHONPATH": str(ROOT), **variables},

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.pipeline import MAX_PARSED_HERE_BYTES
+from gateway.json_guard import LONG_BYTES
 from gateway.request import ChatRequest, ChatRequestParser
 from tests.gateway.stack import chat, running
 
@@ -17,7 +17,7 @@ def asking(num_bytes: int) -> dict[str, object]:
     return {**chat(), "messages": [{"role": "user", "content": "x" * num_bytes}]}
 
 
-@pytest.mark.parametrize(("num_bytes", "is_here"), [(100, True), (MAX_PARSED_HERE_BYTES, False)])
+@pytest.mark.parametrize(("num_bytes", "is_here"), [(100, True), (LONG_BYTES, False)])
 async def test_only_long_bodies_leave_the_event_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_bytes: int, is_here: bool
 ) -> None:
@@ -37,7 +37,7 @@ async def test_only_long_bodies_leave_the_event_loop(
 async def test_a_long_body_that_is_wrong_is_refused_like_a_short_one(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
         short, long = await asyncio.gather(
-            *(stack.ask({**asking(size), "temperature": "hot"}) for size in (100, MAX_PARSED_HERE_BYTES))
+            *(stack.ask({**asking(size), "temperature": "hot"}) for size in (100, LONG_BYTES))
         )
 
     assert (short.status, long.status) == (400, 400)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import resource
+import shutil
 import socket
 import subprocess
 import sys
@@ -203,3 +205,21 @@ def test_torchs_threads_sleep_soon_unless_somebody_said_otherwise(
 ) -> None:
     leave_cores_alone(environment)
     assert environment.get("GOMP_SPINCOUNT") == expected
+
+
+def test_a_vocabulary_that_is_only_claimed_ends_the_core_before_memory_is_taken_for_it(
+    tmp_path: Path, checkpoint: Path
+) -> None:
+    folder = tmp_path / "claims"
+    shutil.copytree(checkpoint, folder)
+    claims = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**claims, "vocab_size": 2**31 - 1}))
+    with core_process(tmp_path, model_dir=str(folder), device="cpu", num_threads=1) as (front, process):
+        message = front.receive()
+        assert isinstance(message, Phase), message
+        fatal = front.receive()
+        assert isinstance(fatal, Fatal), fatal
+        assert fatal.is_settings
+        assert "model.embed_tokens.weight: expected shape" in fatal.message
+        assert process.wait(_TIMEOUT_S) == 1
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 2 * 1024 * 1024  # in KiB; torch takes half of it

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from gateway.cache.comparison import judge_document, judge_said, says_the_same, text_of, verdict_of
-from gateway.cache.guards import MAX_CHARS, guard_of, text_guard
+from gateway.cache.guards import guard_of, text_guard
 from gateway.cache.lookup_order import LookupOrder
+from gateway.cache.standalone import MAX_CHARS
 from gateway.cache.suspicion import is_suspicious
 from gateway.request import ChatRequest, ChatRequestParser
 from routing_policies.document import Cache

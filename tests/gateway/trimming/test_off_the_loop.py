@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.pipeline import MAX_TRIMMED_HERE_BYTES
 from gateway.request import ChatRequest
-from gateway.trimming.trimmer import DEFAULT_BYTES_PER_TOKEN, PolicyTrimmer, Trimmed
+from gateway.trimming.trimmer import DEFAULT_BYTES_PER_TOKEN, MAX_TRIMMED_HERE_BYTES, PolicyTrimmer, Trimmed
 from routing_policies.document import Trim
 from tests.gateway.stack import chat, policy_text, running
 

@@ -1,0 +1,265 @@
+"""Every stage that a request or an answer passes takes time in proportion to its length, whatever it is made of."""
+
+from __future__ import annotations
+
+import gc
+import json
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+
+from gateway.cache.fingerprint import Outline, fingerprint
+from gateway.cache.guards import text_guard
+from gateway.cache.normal_form import normal_form
+from gateway.cache.standalone import is_standalone
+from gateway.cache.wording import Wording
+from gateway.errors import InvalidRequest
+from gateway.json_guard import JsonGuard
+from gateway.prompt_bound import refuse_hopeless
+from gateway.request import ChatRequest, ChatRequestParser
+from gateway.routing.affinity import prefix_of
+from gateway.routing.facts import RequestFacts
+from gateway.routing.identity import key_of
+from gateway.routing.prompt_of import prompt_of
+from gateway.stream_tail import StreamTail, has_first_token
+from gateway.timing_events import TimingEvents
+from gateway.token_odds import OddsReader, events_without_odds
+from gateway.trimming.conversation import has_code
+from gateway.trimming.minify import minify_text
+from gateway.trimming.passages import extract
+from gateway.trimming.trimmer import PolicyTrimmer
+from gateway.upstreams.sse import SseDecoder, SseProgress
+from gateway.whole_events import WholeEvents
+from routing_policies.document import Trim
+from routing_policies.quality.features import features_of
+from routing_policies.quality.preamble import PreambleMemory
+
+SIZES: Final = (16 * 1024, 256 * 1024, 4 * 1024 * 1024)
+STEP: Final = 16
+MAX_RATIO: Final = 6 * STEP
+"""Sixteen times as long may take sixteen times as much, on a machine that others use too; the square would be 256."""
+TINY_S: Final = 0.02
+"""Shorter times say nothing of a ratio."""
+MAX_S: Final = 10.0
+
+Fill = Callable[[int], str]
+
+FILLS: Final[dict[str, Fill]] = {
+    "letters": lambda size: "a" * size,
+    "spaces": lambda size: "a" + " " * size + "b",
+    "tabs and lines": lambda size: "a\t \t \n" * (size // 6),
+    "indents": lambda size: ("\n" + " " * 999) * (size // 1000) + "x",
+    "line feeds": lambda size: "\n" * size,
+    "full stops": lambda size: "." * size + "x",
+    "stops and quotes": lambda size: ".'" * (size // 2) + "x",
+    "stops and spaces": lambda size: ". " * (size // 2) + "x",
+    "backticks": lambda size: "`" * size,
+    "open fences": lambda size: "```\n``\n" * (size // 7),
+    "growing fences": lambda size: "".join("`" * width + "\n" for width in range(3, int((2 * size) ** 0.5))),
+    "tildes": lambda size: "~" * (size // 2) + "\n" + "~" * (size // 2) + "x",
+    "brackets": lambda size: "[" * (size // 2) + "]" * (size // 2),
+    "spread JSON": lambda size: "[" + "1 , " * (size // 4) + "1]",
+    "JSON of quotes": lambda size: '["' + '\\"' * (size // 2) + '"]',
+    "words": lambda size: "Some word, and another. " * (size // 24),
+    "other words": lambda size: " ".join(f"w{number}" for number in range(size // 7)),
+    "digits": lambda size: "1" * size,
+    "numbers": lambda size: "1." * (size // 2),
+    "marks": lambda size: "a" + "\u0323\u0301" * (size // 4),
+    "falling marks": lambda size: "a" + "\u0301" * (size // 4) + "\u0323" * (size // 4),
+    "wide letters": lambda size: "\u3042" * (size // 3),
+    "apostrophes": lambda size: "a" + "'" * size,
+    "options": lambda size: "\nA) " * (size // 4),
+}
+
+
+def parsed(*contents: str, **fields: Any) -> ChatRequest:
+    messages = [{"role": "user", "content": content} for content in contents]
+    return ChatRequestParser().parse(json.dumps({"model": "auto", "messages": messages, **fields}).encode())
+
+
+def hold_linear(make: Callable[[int], Any], work: Callable[[Any], object], label: str) -> None:
+    """Where a time looks too long the better of three counts: others work on this machine, too."""
+    before_s = 0.0
+    gc.disable()  # as in a gateway that is busy
+    try:
+        for size in SIZES:
+            given = make(size)
+            allowed_s = min(MAX_S, MAX_RATIO * max(before_s, TINY_S / STEP)) if before_s else MAX_S
+            took_s = timed(work, given)
+            for _ in range(2):
+                if took_s >= allowed_s:
+                    took_s = min(took_s, timed(work, given))
+            assert took_s < allowed_s, (label, size, before_s, took_s)
+            before_s = took_s
+    finally:
+        gc.enable()
+
+
+def timed(work: Callable[[Any], object], given: Any) -> float:
+    began_at = time.perf_counter()
+    work(given)
+    return time.perf_counter() - began_at
+
+
+RULE: Final = Trim(
+    strategies=("minify", "dedupe", "cap_tool_outputs", "drop_old_turns", "extract_passages"), budget_tokens=500
+)
+TEXT_STAGES: Final[dict[str, Callable[[str], object]]] = {
+    "minify": minify_text,
+    "fences": has_code,
+    "passages": lambda text: extract(text, "what is w7?", 1000),
+    "standalone": is_standalone,
+    "guard": text_guard,
+}
+SHORT_TEXT_STAGES: Final[dict[str, Callable[[str], object]]] = {"normal form": normal_form, "wording": Wording.of}
+"""Given texts of a few hundred characters only: slower, and linear all the same."""
+
+
+@pytest.mark.parametrize("fill", FILLS.values(), ids=FILLS.keys())
+@pytest.mark.parametrize("stage", TEXT_STAGES.values(), ids=TEXT_STAGES.keys())
+def test_stages_of_a_text(stage: Callable[[str], object], fill: Fill) -> None:
+    hold_linear(fill, stage, "text")
+
+
+@pytest.mark.parametrize("fill", FILLS.values(), ids=FILLS.keys())
+@pytest.mark.parametrize("stage", SHORT_TEXT_STAGES.values(), ids=SHORT_TEXT_STAGES.keys())
+def test_stages_of_a_short_text(stage: Callable[[str], object], fill: Fill) -> None:
+    hold_linear(lambda size: fill(size // 16), stage, "text")
+
+
+def shape(request: ChatRequest) -> object:
+    facts = RequestFacts(request)
+    prompt = prompt_of(request)
+    return (
+        *(Outline(request), fingerprint(request, scope=b"s", candidates=b"c", history="standalone")),
+        *(prefix_of(request, "dev"), key_of(request, "dev", "conversation"), features_of(prompt)),
+        *(PreambleMemory(("what is",)).strip(prompt.text), facts.fact("text"), facts.fact("turns")),
+        refuse_hopeless(request, None),
+    )
+
+
+def trimmed(request: ChatRequest) -> object:
+    return PolicyTrimmer().trim(request, RULE, 4.0)
+
+
+REQUESTS: Final[dict[str, Callable[[int], ChatRequest]]] = {
+    **{name: (lambda size, fill=fill: parsed("hello", fill(size))) for name, fill in FILLS.items()},  # type: ignore[misc]
+    "many turns": lambda size: parsed(*["x" * (size // 4096)] * 4096),
+    "a long question": lambda size: parsed(*["w " * (size // 2000)] * 500, "q" * (size // 2)),
+    "one text again and again": lambda size: parsed(
+        *[f"{number}\n\n" + "ab " * int(size**0.5 * 0.3) for number in range(int(size**0.5))], "what?"
+    ),
+    "chained blocks": lambda size: parsed(
+        *[f"block {n} {'x' * 200}\n\nblock {n - 1} {'x' * 200}" for n in range(min(size // 430, 4000))], "what?"
+    ),
+}
+
+
+@pytest.mark.parametrize("make", REQUESTS.values(), ids=REQUESTS.keys())
+@pytest.mark.parametrize("work", [shape, trimmed])
+def test_stages_of_a_request(work: Callable[[ChatRequest], object], make: Callable[[int], ChatRequest]) -> None:
+    hold_linear(make, work, "request")
+
+
+def body(rest: str, *, space: str = "") -> bytes:
+    return f'{{"model"{space}:"auto","messages"{space}:[{{"role"{space}:"user","content":"hi"}}],{rest}}}'.encode()
+
+
+def unknown(size: int, space: str) -> str:
+    return ",".join(f'"k{number:06}"{space}:1' for number in range(size // 12))
+
+
+BODIES: Final[dict[str, Callable[[int], bytes]]] = {
+    "keys": lambda size: body(unknown(size, "")),
+    "spaced keys": lambda size: body(unknown(size, " "), space=" "),
+    "keys before tabs": lambda size: body(unknown(size, "\t"), space="\t"),
+    "keys before lines": lambda size: body(unknown(size, "\r\n"), space="\n"),
+    "escaped keys": lambda size: body(",".join(f'"\\u0061{number:06}" :1' for number in range(size // 17))),
+    "long keys": lambda size: body(",".join(f'"{"k" * 1000}{number}" :1' for number in range(size // 1000))),
+    "nested keys": lambda size: body(f'"x" :{{{unknown(size, " ")}}}', space=" "),
+    "one key in many objects": lambda size: body('"x" :[' + ",".join(['{"a" :1}'] * (size // 9)) + "]", space=" "),
+    "messages": lambda size: (
+        '{"model" :"auto","messages":[' + ",".join(['{"role":"user","content" :"h"}'] * min(size // 31, 4096)) + "]}"
+    ).encode(),
+    "text like keys": lambda size: body('"x" :"' + '\\"role\\" :' * (size // 9) + '"', space=" "),
+    "escapes": lambda size: body('"x":"' + "\\u0061" * (size // 6) + '"'),
+    "lists": lambda size: body('"x":' + "[" + ",".join(["[]"] * (size // 3)) + "]"),
+    "depth": lambda size: body('"x":' + "[" * (size // 2) + "]" * (size // 2)),
+    "spaces": lambda size: body('"x"' + " " * size + ":1"),
+    "long numbers": lambda size: body('"x":[' + ",".join(["1" * 4000] * (size // 4001)) + "]"),
+    "a long number": lambda size: body('"x":' + "1" * size),
+    "a long fraction": lambda size: body('"x":0.' + "1" * size),
+    "stops": lambda size: body('"stop":[' + ",".join(['"a"'] * (size // 4)) + "]"),
+    "logit bias": lambda size: body('"logit_bias" :{' + ",".join(f'"{n}" :1' for n in range(size // 10)) + "}"),
+}
+
+
+def read(data: bytes) -> None:
+    for parse in (ChatRequestParser().parse, JsonGuard(()).decode):
+        try:
+            parse(data)
+        except InvalidRequest:
+            continue
+
+
+@pytest.mark.parametrize("make", BODIES.values(), ids=BODIES.keys())
+def test_reading_a_body(make: Callable[[int], bytes]) -> None:
+    """Bad input row 24; the admin listener reads with the same guard."""
+    hold_linear(make, read, "body")
+
+
+@pytest.mark.parametrize("space", ["", " ", "\n", "\t \r\n"])
+@pytest.mark.parametrize("place", [0, 2500, 4999])
+def test_a_repeated_key_among_thousands_is_found(space: str, place: int) -> None:
+    names = [f"k{number:06}" for number in range(5000)]
+    rest = ",".join(f'"{name}"{space}:1' for name in [*names, names[place]])
+    with pytest.raises(InvalidRequest, match=f"'{names[place]}' stands more than once"):
+        ChatRequestParser().parse(body(rest, space=space))
+    once = ",".join(f'"{name}"{space}:1' for name in names)
+    assert len(ChatRequestParser().parse(body(once, space=space)).document) == 5002
+
+
+@pytest.mark.parametrize(
+    "rest", ['"a\\u002db":1,"a-b":2', '"\\u00e9":1,"\u00e9":2', '"a\\/b":1,"a/b":2', '"k9":1,"k\\u0039":2']
+)
+def test_a_repeated_key_in_another_spelling_is_found(rest: str) -> None:
+    with pytest.raises(InvalidRequest, match="stands more than once"):
+        ChatRequestParser().parse(body(rest))
+
+
+def fed(make: Callable[[], Any], piece_bytes: int) -> Callable[[bytes], None]:
+    def work(stream: bytes) -> None:
+        reader = make()
+        for begin in range(0, len(stream), piece_bytes):
+            reader(stream[begin : begin + piece_bytes])
+
+    return work
+
+
+STREAMS: Final[dict[str, Callable[[int], bytes]]] = {
+    "a line that never ends": lambda size: b"data: " + b"x" * size,
+    "an event that never ends": lambda size: b"data: x\n" * (size // 8),
+    "comments": lambda size: b'data: {"a":1}\n\n' + b": x\n\n" * (size // 5),
+    "line feeds": lambda size: b"\n" * size,
+    "carriage returns": lambda size: b"\r\n" * (size // 2),
+    "small events": lambda size: b'data: {"choices":[]}\n\n' * (size // 22),
+    "events of braces": lambda size: (b"data: {" + b"}" * 998 + b"x\n\n") * (size // 1000),
+}
+READERS: Final[dict[str, Callable[[], Callable[[bytes], object]]]] = {
+    "whole events": lambda: WholeEvents().feed,
+    "timing events": lambda: TimingEvents().feed,
+    "stream tail": lambda: StreamTail().feed,
+    "odds": lambda: OddsReader().feed,
+    "decoder": lambda: SseDecoder(64 * 1024 * 1024).feed,
+    "progress": SseProgress,
+    "first token": lambda: has_first_token,
+    "without odds": lambda: events_without_odds,
+}
+
+
+@pytest.mark.parametrize("make", STREAMS.values(), ids=STREAMS.keys())
+@pytest.mark.parametrize("reader", READERS.values(), ids=READERS.keys())
+def test_reading_a_stream(reader: Callable[[], Callable[[bytes], object]], make: Callable[[int], bytes]) -> None:
+    hold_linear(make, fed(reader, 64), "stream")

@@ -1,0 +1,170 @@
+"""Long and ill-meant requests to a gateway of its own: linear in time, beside its event loop, and no reason to stay."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from gateway.serving import CLOSE_S
+from tests.faults.processes import GatewayProcess, gateway_process
+from tests.gateway.scripted import COMPLETION, ScriptedUpstream, Wire
+from tests.gateway.stack import Reply, chat, encode
+
+pytestmark = pytest.mark.e2e
+
+KINDS: Final = ("plain", "exact", "standalone", "trim", "quality", "cascade")
+POLICY: Final = """
+schema_version: 1
+deployments:
+  - {{id: small, url: "unix:{engine}", model: penstock-small, cost_per_mtok: {{prompt: 1, completion: 1}}}}
+  - {{id: large, url: "unix:{engine}", model: penstock-large, cost_per_mtok: {{prompt: 9, completion: 9}}}}
+routes:
+  - id: plain
+    match: {{models: [plain]}}
+    select: {{policy: first_available, candidates: [small, large]}}
+  - id: exact
+    match: {{models: [exact]}}
+    cache: {{mode: exact}}
+    select: {{policy: first_available, candidates: [small, large]}}
+  - id: standalone
+    match: {{models: [standalone]}}
+    cache: {{mode: exact_then_semantic, history: standalone}}
+    select: {{policy: first_available, candidates: [small, large]}}
+  - id: trim
+    match: {{models: [trim]}}
+    trim: {{budget_tokens: 1000, strategies: [minify, dedupe, cap_tool_outputs, drop_old_turns, extract_passages]}}
+    select: {{policy: first_available, candidates: [small, large]}}
+  - id: quality
+    match: {{models: [quality], when: 'request.text.matches("(a+)+b") || request.turns > 0'}}
+    select: {{policy: quality_then_latency, min_quality: 0.8, candidates: [small, large]}}
+  - id: cascade
+    match: {{models: [cascade]}}
+    select: {{policy: cascade, min_quality: 0.8, candidates: [small, large]}}
+"""
+MAX_LAG_S: Final = 0.5
+"""Of the whole process on a machine that others use too: a step of the loop that grew with the square of the body took
+twelve seconds. A body is decoded by one call that holds the interpreter's lock, about 40 ms for 8 MB."""
+ANSWERED_S: Final = 20.0
+ENDED_S: Final = 5.0
+"""For the interpreter to end on a busy machine."""
+
+BODIES: Final[dict[str, Callable[[int], list[dict[str, Any]]]]] = {
+    "one word": lambda size: [{"role": "user", "content": "a" * size}],
+    "spaces": lambda size: [{"role": "user", "content": "a" + " " * size + "b"}],
+    "full stops": lambda size: [{"role": "user", "content": "." * size + "x"}, {"role": "user", "content": "what?"}],
+    "turns": lambda size: [{"role": "user", "content": f"{n} " + "x" * (size // 4096)} for n in range(4000)],
+    "marks": lambda size: [{"role": "user", "content": "a" + "\u0323\u0301" * (size // 14)}],
+}
+
+
+async def answer(wire: Wire) -> None:
+    """At once, whatever was asked; the test's own loop reads no megabytes of JSON."""
+    await wire.answer(COMPLETION)
+
+
+@asynccontextmanager
+async def served(folder: Path, *program: str, **settings: object) -> AsyncIterator[GatewayProcess]:
+    async with (
+        ScriptedUpstream(folder / "engine.sock", answer) as engine,
+        gateway_process(
+            folder,
+            "a",
+            engine.path,
+            listen=f"unix:{folder}/public.sock",
+            policy_text=POLICY,
+            program=("tests.gateway.watched_gateway", *program),
+            **settings,
+        ) as found,
+    ):
+        yield found
+
+
+async def ask(place: Path, body: bytes = b"", **how: Any) -> Reply:
+    """One request on a connection of its own."""
+    reader, writer = await asyncio.open_unix_connection(place)
+    writer.write(encode(body or None, **how))
+    async with asyncio.timeout(ANSWERED_S):
+        raw = await reader.read()
+    writer.close()
+    return Reply(raw)
+
+
+async def worst_lag_s(folder: Path) -> float:
+    """Since this was last asked."""
+    text = (await ask(folder / "a.sock", path="/metrics", method="GET")).body.decode()
+    found = re.search(r"^penstock_event_loop_lag_seconds (\S+)$", text, re.MULTILINE)
+    assert found is not None
+    return float(found.group(1))
+
+
+def keys(num: int, *, space: str) -> bytes:
+    """A body with so many unknown keys at its top."""
+    unknown = ",".join(f'"k{number:06}"{space}:{number}' for number in range(num))
+    return f'{{"model"{space}:"plain","messages":[{{"role":"user","content":"hi"}}],{unknown}}}'.encode()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_eight_megabytes_on_every_kind_of_route_hold_nobody_up(kind: str, tmp_path: Path) -> None:
+    """Bad input row 53."""
+    async with served(tmp_path, "watched"):
+        for name, make in BODIES.items():
+            body = json.dumps(chat(kind, messages=make(8 << 20))).encode()
+            await worst_lag_s(tmp_path)
+            reply = await ask(tmp_path / "public.sock", body)
+            assert reply.status == 200, (name, reply.body[:300])
+            assert await worst_lag_s(tmp_path) < MAX_LAG_S, name
+
+
+async def test_thousands_of_unknown_keys_are_served_or_refused_beside_the_loop(tmp_path: Path) -> None:
+    """Bad input row 24, with and without a login."""
+    async with served(tmp_path, "watched"):
+        for num in (5_000, 20_000, 100_000, 300_000):
+            for space in ("", " ", "\n"):
+                body = keys(num, space=space)
+                await worst_lag_s(tmp_path)
+                reply = await ask(tmp_path / "public.sock", body)
+                assert reply.status == (200 if num <= 200_000 else 400), (num, space, reply.body[:300])
+                twice = await ask(tmp_path / "public.sock", body[:-1] + b',"k000007" :1}')
+                assert (twice.status, twice.error["code"]) == (400, "invalid_json")
+                login = await ask(tmp_path / "a.sock", body, path="/admin/api/login")
+                assert login.status in (400, 401, 413)
+                assert await worst_lag_s(tmp_path) < MAX_LAG_S, (num, space)
+
+
+async def test_short_requests_are_answered_while_long_ones_are_read(tmp_path: Path) -> None:
+    long = keys(100_000, space=" ")
+    async with served(tmp_path, "watched"):
+        flood = [asyncio.create_task(ask(tmp_path / "public.sock", long)) for _ in range(16)]
+        while not all(task.done() for task in flood):
+            began_at = time.monotonic()
+            assert (await ask(tmp_path / "public.sock", json.dumps(chat("plain")).encode())).status == 200
+            assert time.monotonic() - began_at < ANSWERED_S / 4
+        assert {task.result().status for task in flood} == {200}
+
+
+@pytest.mark.parametrize("stuck", ["stuck_reading", "stuck_files"])
+async def test_sigterm_ends_a_process_whose_work_hangs_within_the_drain_budget(stuck: str, tmp_path: Path) -> None:
+    """Fault row 46."""
+    drain_s = 1.0
+    body = json.dumps(chat("plain", messages=[{"role": "user", "content": "x" * (1 << 20)}])).encode()
+    async with served(tmp_path, stuck, drain_timeout_s=drain_s) as gateway:
+        hanging = []
+        if stuck == "stuck_reading":  # more than threads and places in their queue
+            hanging = [asyncio.create_task(ask(tmp_path / "public.sock", body)) for _ in range(80)]
+            refused = await next(iter(asyncio.as_completed(hanging)))
+            assert (refused.status, refused.error["code"]) == (503, "server_is_overloaded")
+            assert "retry-after" in refused.headers
+        began_at = time.monotonic()
+        gateway.terminate()
+        assert await gateway.ended() == 0
+        assert time.monotonic() - began_at < drain_s + CLOSE_S + ENDED_S
+        for reply in await asyncio.gather(*hanging):
+            assert (reply.status, reply.error["code"]) == (503, "server_is_overloaded")

@@ -1,0 +1,56 @@
+"""`penstock gateway` with a finer look at its event loop, or with a request's work that never ends: for tests.
+
+python -m tests.gateway.watched_gateway NAME [flags of `penstock gateway`]
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final
+
+import gateway.app
+from gateway.cli import main
+from gateway.policy_file import PolicyFile
+from gateway.request import ChatRequestParser
+from gateway.telemetry.lag import LagMeter
+
+LOOK_S: Final = 0.001
+
+
+def _watch() -> None:
+    """Every millisecond instead of ten times a second."""
+    gateway.app.LagMeter = partial(LagMeter, interval_s=LOOK_S)  # type: ignore[misc,assignment]
+
+
+def _hang(*_: object) -> None:
+    threading.Event().wait()
+
+
+def _stick_reading() -> None:
+    """Reading a long body never ends."""
+    ChatRequestParser.parse = _hang  # type: ignore[assignment,method-assign]
+
+
+def _stick_files() -> None:
+    """So does reading a file, as on a disk that is gone."""
+
+    async def run(self: PolicyFile) -> None:
+        await asyncio.gather(*(asyncio.to_thread(_hang) for _ in range(64)))
+
+    PolicyFile.run = run  # type: ignore[method-assign]
+
+
+CHANGES: Final[Mapping[str, Callable[[], None]]] = {
+    "watched": _watch,
+    "stuck_reading": _stick_reading,
+    "stuck_files": _stick_files,
+}
+
+
+if __name__ == "__main__":
+    CHANGES[sys.argv[1]]()
+    sys.exit(main(["gateway", *sys.argv[2:]]))
