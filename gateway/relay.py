@@ -23,6 +23,9 @@ from gateway.whole_events import EVENT_ENDS, WholeEvents
 MAX_PLAIN_BYTES: Final = 32 * 1024 * 1024
 """Largest plain answer that is held to see whether it is whole."""
 
+_COUNTED_BYTES: Final = 64 * 1024
+"""From this size on a kept answer counts as memory of the request that it is given to."""
+
 EVENT_STREAM: Final = b"text/event-stream"
 
 DONE_EVENT: Final = b"data: [DONE]\n\n"
@@ -70,6 +73,8 @@ async def relay_kept(turn: Turn, request: ChatRequest, answer: bytes, age_s: flo
     if turn.wants_timing:
         turn.mark(Stage.RELAY)
         answer = _with_timing(answer, record.timeline.stages_ms(), is_stream=request.stream)
+    if turn.held is not None and len(answer) > _COUNTED_BYTES:  # a slow client leaves it waiting here
+        await turn.held.cover(turn.held.num_bytes + len(answer))
     headers = [*headers, *turn.answer_headers(), (b"age", b"%d" % max(age_s, 0.0))]
     await turn.answer(200, headers, answer)
     turn.mark(Stage.RELAY)

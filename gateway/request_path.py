@@ -8,6 +8,7 @@ from typing import Final
 
 from gateway.admin.preview_desk import PreviewDesk
 from gateway.admission.admitter import Admitter
+from gateway.admission.body_budget import BodyBudget
 from gateway.admission.gate import Gate
 from gateway.admission.guard import Guard
 from gateway.admission.ladder import Ladder
@@ -52,6 +53,7 @@ class RequestPath:
         *,
         policy: Callable[[], PolicySnapshot],
         guard: Guard,
+        bodies: BodyBudget,
         answers: KeptAnswers,
         embedder: Embedder,
         predictors: Predictors,
@@ -115,6 +117,7 @@ class RequestPath:
             log=log,
             ids=ids,
             clock=clock,
+            bodies=bodies,
             max_body_bytes=config.edge.max_body_bytes,
             sampler=sampler,
         )
