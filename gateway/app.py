@@ -206,7 +206,9 @@ class Gateway:
         probes = Probes(lambda: self.snapshot, lambda: self.server.leaving.is_set())
         models = Models(self._current, int(time.time()))
         feedback = FeedbackDesk(self._current, self._cache, self._note_wrong)
-        public = Site(public_map(self.pipeline, models, probes, feedback), ids=self._ids, log=self.log, bodies=self.bodies)
+        public = Site(
+            public_map(self.pipeline, models, probes, feedback), ids=self._ids, log=self.log, bodies=self.bodies
+        )
         admin = Site(
             admin_map(
                 Operations(self.metrics, lambda: not self._current().keys.is_open),

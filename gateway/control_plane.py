@@ -182,9 +182,7 @@ class ControlPlane:
             async with asyncio.timeout(0.5):
                 await self.last_day.publish()
 
-    def front(
-        self, site: ASGIApp, ids: RequestIds, more: Iterable[Entry] = (), *, bodies: BodyBudget
-    ) -> AdminFront:
+    def front(self, site: ASGIApp, ids: RequestIds, more: Iterable[Entry] = (), *, bodies: BodyBudget) -> AdminFront:
         """The admin listener's application around `site`, with `more` in its table; `bodies` bounds its memory."""
         directory, audit, wall = self.directory, self.audit, self._wall
         is_socket = self._config.admin_listen.startswith("unix:")

@@ -103,15 +103,21 @@ async def relay_followed(turn: Turn, request: ChatRequest, shared: SharedAnswer)
         await turn.begin(200, [*_STREAM_HEADERS, *turn.answer_headers(), (b"age", b"0")])
         record.timeline.first_token_at = turn.clock()
         turn.place = Place.DECODE
-        channel.write(b"".join(shared.pieces))
-        # A slow follower holds up nobody: what it has not read waits here, and a shared answer is bounded in bytes.
-        follower.sink = channel.write
+
+        def sink(piece: bytes) -> None:
+            """A slow follower holds up nobody: what it has not read waits here, as far as there is memory for it."""
+            if not channel.write(piece) and turn.held is not None and not turn.held.try_grow(len(piece)):
+                follower.cut()
+
+        sink(b"".join(shared.pieces))
+        follower.sink = None if follower.is_cut else sink
         answer = await follower.whole()
     finally:
         shared.unfollow(follower)
     if answer is None:
         record.is_incomplete = True
-        raise UpstreamFailed("The answer that this request shared broke off. Try again.")
+        why = "was read too slowly" if follower.is_cut else "broke off"
+        raise UpstreamFailed(f"The answer that this request shared {why}. Try again.")
     record.usage = usage_of(answer)
     await turn.end()
     turn.mark(Stage.RELAY)

@@ -40,6 +40,8 @@ from gateway.trimming.trimmer import PolicyTrimmer
 from routing_policies.quality.predictor import Predictors
 
 DAY_S: Final = 24 * 3600.0
+_IMAGE_PARTS: Final = 4
+"""The image that is being scaled may take one of so many parts of what bodies may take, beside them."""
 
 
 class RequestPath:
@@ -69,7 +71,7 @@ class RequestPath:
     ) -> None:
         """`report` is told what failed in the background; `holder` names this process among all that share a store."""
         trimmer, pricer, cache = PolicyTrimmer(), Pricer(), answers.exact
-        self._images = ImageShrinker()
+        self._images = ImageShrinker(bodies.total_bytes // _IMAGE_PARTS)
         learner = self.learner = Learner(
             predictors,
             embedder,

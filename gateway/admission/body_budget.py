@@ -172,6 +172,10 @@ class BodyReservation:
         missing = num_bytes - self.num_bytes
         return missing <= 0 or self._budget.try_take(self, missing)
 
+    def try_grow(self, num_bytes: int) -> bool:
+        """Hold so many bytes more, if there is room now."""
+        return self._budget.try_take(self, num_bytes)
+
     async def cover(self, num_bytes: int) -> None:
         """Hold at least so many bytes, waiting for room. Raises Shed or RequestTooLarge."""
         missing = num_bytes - self.num_bytes

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Final
+
 from gateway.cache.answers import MAX_KEPT_BYTES
 from gateway.cache.assembly import completion_of_stream, is_whole
 from gateway.cache.shared_answer import SharedAnswer
+
+UNCOUNTED_BYTES: Final = 64 * 1024
+"""Of a copy; for more there has to be room in memory, and is asked for as much at a time."""
+
+
+def _always(num_bytes: int) -> bool:
+    return True
 
 
 class Capture:
     """Fed by the relay; `completion` is asked once the answer has ended well."""
 
-    __slots__ = ("_body", "_num_bytes", "_pieces", "_shared")
+    __slots__ = ("_body", "_counted_bytes", "_has_room", "_num_bytes", "_pieces", "_shared")
 
-    def __init__(self, shared: SharedAnswer | None) -> None:
+    def __init__(self, shared: SharedAnswer | None, has_room: Callable[[int], bool] = _always) -> None:
+        """`has_room` takes so many bytes of memory more, or says that there are none: then nothing is kept."""
         self._shared = shared
+        self._has_room = has_room
+        self._counted_bytes = UNCOUNTED_BYTES
         self._pieces: list[bytes] = []
         self._num_bytes = 0
         self._body: bytes | None = None
@@ -25,6 +38,8 @@ class Capture:
         if self._num_bytes <= MAX_KEPT_BYTES:
             self._num_bytes += len(piece)
             self._pieces.append(piece)
+            if self._num_bytes > self._counted_bytes:
+                self._count()
         else:
             self._pieces.clear()
 
@@ -39,3 +54,12 @@ class Capture:
         if self._num_bytes > MAX_KEPT_BYTES:
             return None
         return completion_of_stream(b"".join(self._pieces))
+
+    def _count(self) -> None:
+        """Ask for room for what has come, or give the copy up."""
+        missing = max(UNCOUNTED_BYTES, self._num_bytes - self._counted_bytes)
+        if self._has_room(missing):
+            self._counted_bytes += missing
+        else:
+            self._num_bytes = MAX_KEPT_BYTES + 1
+            self._pieces.clear()

@@ -358,6 +358,8 @@ class EdgeProtocol(HttpToolsProtocol):
         """Answer a fault in what is being read: at once, after earlier answers, or by closing when it is too late."""
         was_body = self._meter.reading is Reading.BODY
         self._meter.reading = Reading.DEAF
+        self.headers = []
+        self._count_unread(0)
         faulty = self.exchange if was_body else None
         if faulty is not None and faulty is not self.running:
             self.pipeline.remove((faulty, self.app))

@@ -23,9 +23,8 @@ NUM_CLIENTS = 100
 
 
 def tenants(*names: str) -> str:
-    lines = [
-        f'  - {{id: {name}, keys: [{{id: k, sha256: "{sha256(f"sk-{name}".encode()).hexdigest()}"}}]}}' for name in names
-    ]
+    digests = {name: sha256(f"sk-{name}".encode()).hexdigest() for name in names}
+    lines = [f'  - {{id: {name}, keys: [{{id: k, sha256: "{digest}"}}]}}' for name, digest in digests.items()]
     return "\n".join(["tenants:", *lines, ""])
 
 

@@ -1,4 +1,4 @@
-"""What requests and their answers hold in memory: counted by tenant, slowed or refused, and given back on every path."""
+"""Memory of requests and answers: counted by tenant, slowed or refused, and given back on every path."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from gateway.cache.capture import UNCOUNTED_BYTES, Capture
+from gateway.cache.shared_answer import SharedAnswers
 from gateway.footprint import parsed_bytes
 from tests.gateway.quota_policy import quota_policy
 from tests.gateway.scripted import COMPLETION, Wire
@@ -233,3 +235,33 @@ async def until(is_so: Callable[[], bool]) -> None:
     async with asyncio.timeout(10):
         while not is_so():
             await asyncio.sleep(0.01)
+
+
+# Copies and followers
+
+
+async def test_a_copy_for_the_cache_is_given_up_where_there_is_no_room() -> None:
+    asked: list[int] = []
+
+    def has_room(num_bytes: int) -> bool:
+        asked.append(num_bytes)
+        return len(asked) < 2
+
+    capture = Capture(None, has_room)
+    for _ in range(3 * UNCOUNTED_BYTES // 1000):
+        capture.feed(b"x" * 1000)
+    assert asked == [UNCOUNTED_BYTES, UNCOUNTED_BYTES]
+    assert capture.completion() is None
+
+
+async def test_a_follower_that_is_cut_off_ends_and_others_go_on() -> None:
+    shared = SharedAnswers().lead(b"k", b"shape")
+    got: list[bytes] = []
+    slow, quick = shared.follow(got.append), shared.follow(got.append)
+    ends = asyncio.gather(slow.whole(), quick.whole())
+    await asyncio.sleep(0)
+    slow.cut()
+    shared.feed(b"piece")
+    shared.finish(b"whole")
+    assert await ends == [None, b"whole"]
+    assert got == [b"piece"]
