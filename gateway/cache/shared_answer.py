@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 MAX_SHARED_BYTES: Final = 1024 * 1024
 """Of an answer under way; a longer one is neither followed from then on nor kept."""
@@ -44,7 +44,8 @@ class Follower:
         """The whole completion as JSON once it is there; None when the leader failed to get one, or after `cut`."""
         done = self._shared.done
         try:
-            await asyncio.wait({done, self._cut}, return_when=asyncio.FIRST_COMPLETED)
+            ends: set[asyncio.Future[Any]] = {done, self._cut}
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             return done.result() if done.done() and not self._cut.done() else None
         finally:
             self._shared.unfollow(self)
