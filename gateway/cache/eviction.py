@@ -111,10 +111,10 @@ class _Tenant:
 class Eviction:
     """Entries of all tenants in a room of `max_bytes`. Single-threaded; the owner removes what `victim` names."""
 
-    __slots__ = ("_chosen", "_max_bytes", "_num_left", "_tenants", "num_bytes")
+    __slots__ = ("_chosen", "_num_left", "_tenants", "max_bytes", "num_bytes")
 
     def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
         self._tenants: dict[str, _Tenant] = {}
         self._chosen: _Class | None = None
         self._num_left = 0
@@ -175,7 +175,7 @@ class Eviction:
         if most is None or not self.num_bytes:
             return None
         num_tenants = sum(1 for tenant in tenants if tenant.num_bytes)
-        if most.unproven.num_bytes * UNPROVEN_PARTS * num_tenants > self._max_bytes:
+        if most.unproven.num_bytes * UNPROVEN_PARTS * num_tenants > self.max_bytes:
             return most.unproven
         largest = max(tenants, key=lambda tenant: tenant.num_bytes)
         return largest.proven if largest.proven.held else largest.unproven
