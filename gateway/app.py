@@ -20,6 +20,7 @@ from gateway.admin.labels_desk import LabelsDesk
 from gateway.admin.similar_desk import SimilarDesk
 from gateway.admin.site import Operations, admin_map
 from gateway.admin.table import Entry
+from gateway.admission.body_budget import BodyBudget
 from gateway.admission.guard import Guard
 from gateway.background import BackgroundTasks
 from gateway.cache.judges import Judges
@@ -51,7 +52,7 @@ from gateway.routing.snapshot import Connect, PolicySnapshot, SnapshotBuilder
 from gateway.stores import Stores
 from gateway.telemetry.lag import LagMeter
 from gateway.telemetry.log import LogWriter
-from gateway.telemetry.memory import memory_limit_bytes, resident_bytes
+from gateway.telemetry.memory import body_budget_bytes, memory_limit_bytes, resident_bytes
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.telemetry.recent import RecentRequests
 from gateway.timeline import Clock, Outcome
@@ -60,6 +61,8 @@ from gateway.workers import Workers
 from routing_policies.document import Policy
 
 _MAX_ADMIN_CONNECTIONS = 256
+_UNREAD_PARTS = 4
+"""What a listener's clients have sent too early or unfinished may take one of so many parts of what bodies may take."""
 
 LoadEncoder = Callable[[Executor], Awaitable[TextEncoder]]
 
@@ -88,9 +91,9 @@ class Gateway:
         self.snapshot: PolicySnapshot | None = None
         self._status: PolicyStatus | None = None
         ids = self._ids = RequestIds(chance)
-        self._guard = Guard(
-            memory_limit_bytes=memory_limit_bytes(config.memory_limit_mb), resident_bytes=resident_bytes
-        )
+        memory_limit = memory_limit_bytes(config.memory_limit_mb)
+        self._guard = Guard(memory_limit_bytes=memory_limit, resident_bytes=resident_bytes)
+        self.bodies = BodyBudget(body_budget_bytes(memory_limit))
         holder = f"{os.getpid()}-{secrets.token_hex(8)}"
         self._embedder = self._make_embedder(load_encoder)
         self._workers = Workers(name="requests")
@@ -148,6 +151,7 @@ class Gateway:
             self.log,
             policy=self._current,
             guard=self._guard,
+            bodies=self.bodies,
             answers=self._answers,
             embedder=self._embedder,
             predictors=predictors,
@@ -206,7 +210,9 @@ class Gateway:
         probes = Probes(lambda: self.snapshot, lambda: self.server.leaving.is_set())
         models = Models(self._current, int(time.time()))
         feedback = FeedbackDesk(self._current, self._cache, self._note_wrong)
-        public = Site(public_map(self.pipeline, models, probes, feedback), ids=self._ids, log=self.log)
+        public = Site(
+            public_map(self.pipeline, models, probes, feedback), ids=self._ids, log=self.log, bodies=self.bodies
+        )
         admin = Site(
             admin_map(
                 Operations(self.metrics, lambda: not self._current().keys.is_open),
@@ -220,6 +226,7 @@ class Gateway:
             ),
             ids=self._ids,
             log=self.log,
+            bodies=self.bodies,
         )
         # Its own small part of the open files: a flood on the public listener leaves it alone.
         admin_limits = replace(config.edge, max_connections=min(config.edge.max_connections, _MAX_ADMIN_CONNECTIONS))
@@ -235,12 +242,13 @@ class Gateway:
                 Listener(
                     name="admin",
                     address=config.admin_listen,
-                    app=self.control.front(admin, self._ids, self._desk_entries()),
+                    app=self.control.front(admin, self._ids, self._desk_entries(), bodies=self.bodies),
                     limits=admin_limits,
                 ),
             ],
             new_request_id=self._ids.next,
             on_refusal=self._count_refusal,
+            max_unread_bytes=self.bodies.total_bytes // _UNREAD_PARTS,
         )
 
     async def start(self) -> None:

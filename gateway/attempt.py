@@ -12,11 +12,12 @@ from typing import Final
 import msgspec
 
 from gateway.admission.admitter import too_late
+from gateway.admission.body_budget import BodyReservation
 from gateway.admission.gate import Admitted
 from gateway.admission.permit import Permit
 from gateway.answer_end import end_of_plain
 from gateway.chat_head import ChatHead
-from gateway.errors import GatewayError, UpstreamFailed
+from gateway.errors import GatewayError, RequestTooLarge, UpstreamFailed
 from gateway.http.asgi import Header
 from gateway.relay import EVENT_STREAM, MAX_PLAIN_BYTES, relay_plain, relay_stream
 from gateway.request import ChatRequest
@@ -92,6 +93,7 @@ class OpenAnswer:
         "body",
         "can_move",
         "flight",
+        "held",
         "is_assembled",
         "is_stream",
         "live",
@@ -130,6 +132,8 @@ class OpenAnswer:
         """A plain answer is put together of the stream."""
         self.max_output_tokens: int | None = None
         """Most tokens that the request allows for an answer; None where it does not say."""
+        self.held: BodyReservation | None = None
+        """The memory that an answer takes which is held whole; None: it is not counted."""
 
     def note_sent(self, response: UpstreamResponse) -> None:
         """The request is on the wire, on the connection of this response."""
@@ -186,6 +190,8 @@ class OpenAnswer:
         self.vigil.dropped()
         if self.flight is not None and not self.flight.is_ended:
             self.flight.ended(self._clock(), None)
+        if self.held is not None:
+            self.held.release()
         self._permit.release()
 
 
@@ -227,6 +233,7 @@ class Attempts:
                 opened.vigil.on_stalled = opened.move
             opened.ask, opened.is_stream, opened.is_assembled = turn.ask, work.request.stream, work.is_assembled
             opened.max_output_tokens = work.request.max_output_tokens
+            opened.held = None if turn.held is None else turn.held.beside()
             await self._send(work, opened, is_leading=is_leading)
         except BaseException:  # cancellation too: nobody is left to close it
             opened.close()
@@ -247,7 +254,7 @@ class Attempts:
         """Wait for all of a stream of which nothing was passed on. Raises TryAnother or another GatewayError."""
         assert opened.response is not None, "an answer is open once its request was sent"
         try:
-            return await opened.response.read(MAX_PLAIN_BYTES)
+            return await _whole(opened, opened.response)
         except UpstreamError as error:
             self._note_failure(work, opened, error)
             work.turn.record.detail = str(error)
@@ -294,7 +301,7 @@ class Attempts:
                 live.first_bytes.add(now, now - opened.sent_at)
                 opened.note_first_byte(now)
             else:
-                self._take_whole(work, opened, await response.read(MAX_PLAIN_BYTES), is_leading=is_leading)
+                self._take_whole(work, opened, await _whole(opened, response), is_leading=is_leading)
         except UpstreamError as error:
             self._note_failure(work, opened, error)
             if is_leading:
@@ -443,6 +450,15 @@ class Attempts:
             first_byte_s = min(first_byte_s, left_s)
             total_s = total_s if is_stream and not work.is_assembled else min(total_s, left_s)
         return Timeouts(timeouts.connect_s, first_byte_s, timeouts.inter_chunk_s, total_s)
+
+
+async def _whole(opened: OpenAnswer, response: UpstreamResponse) -> bytes:
+    """All of the answer, as far as there is memory for it. Raises UpstreamError, Shed or UpstreamFailed."""
+    try:
+        return await response.read(MAX_PLAIN_BYTES, opened.held)
+    except RequestTooLarge:
+        said = f"The answer of deployment '{opened.live.id}' takes more memory than this gateway may use for one."
+        raise UpstreamFailed(f"{said} Ask for a shorter one, or for a stream.") from None
 
 
 def _fixed_headers(live: LiveDeployment, accept: bytes, priority: bytes) -> tuple[Header, ...]:

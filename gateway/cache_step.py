@@ -60,7 +60,7 @@ class CacheStep:
         record.cache, record.cache_reason = lookup.result, lookup.reason
         if lookup.key is not None and not turn.wants_timing:  # the timing extension is nobody else's
             turn.lookup = lookup
-            turn.capture = Capture(lookup.leading)
+            turn.capture = Capture(lookup.leading) if turn.held is None else Capture(lookup.leading, turn.held.try_grow)
         else:
             lookup.drop()
         turn.mark(Stage.CACHE)

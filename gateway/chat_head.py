@@ -30,7 +30,8 @@ _PASSED_ON: Final = frozenset((b"traceparent", b"tracestate", b"x-penstock-timin
 
 _WANTED: Final = frozenset(
     (
-        *(b"authorization", b"content-type", b"content-encoding", b"x-stainless-read-timeout", b"x-stainless-timeout"),
+        *(b"authorization", b"content-type", b"content-encoding", b"content-length"),
+        *(b"x-stainless-read-timeout", b"x-stainless-timeout"),
         *(b"x-stainless-retry-count", b"x-penstock-priority", b"x-penstock-timing", b"x-client-request-id"),
         *(b"x-slo-ttft-ms", b"x-slo-tpot-ms", b"x-llm-d-slo-ttft-ms", b"x-llm-d-slo-tpot-ms"),
         *(b"traceparent", b"tracestate", b"cache-control"),
@@ -75,6 +76,12 @@ class ChatHead:
         """The client says that it asked before."""
         self.has_targets = not _TARGET_NAMES.isdisjoint(values)
         """It gives latency targets of its own, sensible or not."""
+
+    @property
+    def content_length(self) -> int:
+        """The body's length as declared; 0 where it is not, as for a chunked body."""
+        length = self._values.get(b"content-length", b"")
+        return int(length) if length.isdigit() else 0
 
     @property
     def client_timeout_s(self) -> float | None:

@@ -31,6 +31,7 @@ from gateway.admin.plan_desk import PlanDesk
 from gateway.admin.policy_desk import PolicyDesk
 from gateway.admin.table import Entry, Table
 from gateway.admin.tenants_desk import TenantsDesk
+from gateway.admission.body_budget import BodyBudget
 from gateway.cache.audit_record import AuditRecord
 from gateway.config import ConfigError, GatewayConfig
 from gateway.http.asgi import ASGIApp
@@ -186,8 +187,8 @@ class ControlPlane:
             async with asyncio.timeout(0.5):
                 await self.last_day.publish()
 
-    def front(self, site: ASGIApp, ids: RequestIds, more: Iterable[Entry] = ()) -> AdminFront:
-        """The admin listener's application around `site`, with `more` in its table."""
+    def front(self, site: ASGIApp, ids: RequestIds, more: Iterable[Entry] = (), *, bodies: BodyBudget) -> AdminFront:
+        """The admin listener's application around `site`, with `more` in its table; `bodies` bounds its memory."""
         directory, audit, wall = self.directory, self.audit, self._wall
         is_socket = self._config.admin_listen.startswith("unix:")
         gate = Gate(directory, self._sessions, self.token, is_socket=is_socket)
@@ -223,7 +224,7 @@ class ControlPlane:
 
             more = (*more, *OidcDesk(self._oidc, directory.accounts, login, is_secure=is_secure).entries())
         table = Table([*(entry for desk in desks for entry in desk.entries()), *more])
-        return AdminFront(site, table, gate, ids=ids, log=self._log, workers=self._workers)
+        return AdminFront(site, table, gate, ids=ids, log=self._log, workers=self._workers, bodies=bodies)
 
     def watchers(self) -> tuple[Callable[[RequestRecord], None], ...]:
         """Who is told of each finished request."""

@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from gateway.admission.body_budget import NOBODY, BodyBudget
 from gateway.errors import (
     GatewayError,
     Header,
@@ -18,6 +19,7 @@ from gateway.errors import (
     error_body,
     error_headers,
 )
+from gateway.footprint import parsed_bytes
 from gateway.http.asgi import ASGIApp, BodyTooLarge, Receive, Scope, Send, find_header, read_body, respond
 from gateway.ids import RequestIds
 from gateway.json_guard import JsonGuard
@@ -80,7 +82,9 @@ class SiteMap:
 class Site:
     """The ASGI application of one listener."""
 
-    def __init__(self, site_map: SiteMap, *, ids: RequestIds, log: LogWriter) -> None:
+    def __init__(self, site_map: SiteMap, *, ids: RequestIds, log: LogWriter, bodies: BodyBudget | None = None) -> None:
+        """`bodies` bounds what submissions hold in memory; None: nothing does."""
+        self._bodies = bodies
         self._map = site_map
         self._ids = ids
         self._log = log
@@ -116,11 +120,17 @@ class Site:
         if submission is None or scope["method"] != "POST":
             return await self._get(scope, path)
         require_json(find_header(scope, b"content-type"), find_header(scope, b"content-encoding"))
+        held = None if self._bodies is None else self._bodies.open(NOBODY)  # whose key it is, the submission finds out
         try:
-            body = await read_body(receive, MAX_SUBMISSION_BYTES)
+            body = await read_body(receive, MAX_SUBMISSION_BYTES, room=held)
+            if held is not None:
+                await held.cover(parsed_bytes(body))
+            return await submission(scope, self._guard.decode(body))
         except BodyTooLarge as error:
             raise RequestTooLarge(f"{error} Send a smaller one.") from None
-        return await submission(scope, self._guard.decode(body))
+        finally:
+            if held is not None:
+                held.release()
 
     async def _get(self, scope: Scope, path: str) -> Answer:
         method: str = scope["method"]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from gateway.admission.admitter import Admitter, draining
+from gateway.admission.body_budget import BodyBudget
 from gateway.admission.gate import Admitted, Gate
 from gateway.admission.guard import Guard
 from gateway.admission.ladder import Shortened, TooLongToTrim
@@ -26,6 +27,7 @@ from gateway.errors import (
     Shed,
     UpstreamTimedOut,
 )
+from gateway.footprint import READ_RATIO, parsed_bytes
 from gateway.forward import Forwarder
 from gateway.http.asgi import BodyTooLarge, ClientGone, Receive, Scope, Send, read_body
 from gateway.http.disconnect import until_gone
@@ -85,12 +87,13 @@ class ChatPipeline:
         ids: RequestIds,
         clock: Clock,
         workers: Workers,
+        bodies: BodyBudget,
         max_body_bytes: int = MAX_BODY_BYTES,
         sampler: Sampler | None = None,
         tracing: Tracing | None = None,
     ) -> None:
         """`sampler` remembers requests for replay; None: nothing is recorded. `workers` read, trim and digest what is
-        too long for the event loop."""
+        too long for the event loop. `bodies` bounds what requests hold in memory."""
         self._policy = policy
         self._parser = parser
         self._admitter = admitter
@@ -111,6 +114,7 @@ class ChatPipeline:
         self._ids = ids
         self._clock = clock
         self._workers = workers
+        self._bodies = bodies
         self._max_body_bytes = max_body_bytes
         self._sampler = sampler
         self._tracing = tracing
@@ -142,6 +146,8 @@ class ChatPipeline:
             if turn.lookup is not None:
                 turn.lookup.drop()
             turn.end_lookups()
+            if turn.held is not None:
+                turn.held.release()
             record.outcome = record.outcome or Outcome.FAILED
             record.timeline.mark(Stage.RELAY, self._clock())
             if turn.reservation is not None:
@@ -249,13 +255,21 @@ class ChatPipeline:
         return caller
 
     async def _read(self, turn: Turn, head: ChatHead, receive: Receive) -> ChatRequest:
-        """The body, understood; raises RejectedRequest."""
+        """The body, understood; raises RejectedRequest, or Shed where there is no memory for it."""
         record = turn.record
         require_json(head.content_type, head.content_encoding)
+        held = turn.held = self._bodies.open(record.tenant)
         try:
-            body = await read_body(receive, self._max_body_bytes, turn.channel)
+            if head.content_length > LONG_BYTES:
+                await held.cover(READ_RATIO * head.content_length)
+            body = await read_body(receive, self._max_body_bytes, turn.channel, held)
+            if not held.try_cover(num_bytes := parsed_bytes(body)):
+                await held.cover(num_bytes)
         except BodyTooLarge as error:
             raise RequestTooLarge(f"{error} Send a smaller one.") from None
+        except (RequestTooLarge, Shed):
+            turn.close_after()  # nobody reads the rest of what the client sends
+            raise
         record.bytes_in = len(body)
         if is_long(body):
             request = await self._workers.run(self._parser.parse, body)

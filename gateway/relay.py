@@ -27,6 +27,9 @@ from gateway.whole_events import EVENT_ENDS, WholeEvents
 MAX_PLAIN_BYTES: Final = 32 * 1024 * 1024
 """Largest plain answer that is held to see whether it is whole."""
 
+_COUNTED_BYTES: Final = 64 * 1024
+"""From this size on a kept answer counts as memory of the request that it is given to."""
+
 EVENT_STREAM: Final = b"text/event-stream"
 
 DONE_EVENT: Final = b"data: [DONE]\n\n"
@@ -76,6 +79,8 @@ async def relay_kept(turn: Turn, request: ChatRequest, answer: bytes, age_s: flo
     if turn.wants_timing:
         turn.mark(Stage.RELAY)
         answer = _with_timing(answer, record.timeline.stages_ms(), is_stream=request.stream)
+    if turn.held is not None and len(answer) > _COUNTED_BYTES:  # a slow client leaves it waiting here
+        await turn.held.cover(turn.held.num_bytes + len(answer))
     headers = [*headers, *turn.answer_headers(), (b"age", b"%d" % max(age_s, 0.0))]
     await turn.answer(200, headers, answer)
     turn.mark(Stage.RELAY)
@@ -104,15 +109,21 @@ async def relay_followed(turn: Turn, request: ChatRequest, shared: SharedAnswer)
         await turn.begin(200, [*_STREAM_HEADERS, *turn.answer_headers(), (b"age", b"0")])
         record.timeline.first_token_at = turn.clock()
         turn.place = Place.DECODE
-        channel.write(b"".join(shared.pieces))
-        # A slow follower holds up nobody: what it has not read waits here, and a shared answer is bounded in bytes.
-        follower.sink = channel.write
+
+        def sink(piece: bytes) -> None:
+            """A slow follower holds up nobody: what it has not read waits here, as far as there is memory for it."""
+            if not channel.write(piece) and turn.held is not None and not turn.held.try_grow(len(piece)):
+                follower.cut()
+
+        sink(b"".join(shared.pieces))
+        follower.sink = None if follower.is_cut else sink
         answer = await follower.whole()
     finally:
         shared.unfollow(follower)
     if answer is None:
         record.is_incomplete = True
-        raise UpstreamFailed("The answer that this request shared broke off. Try again.")
+        why = "was read too slowly" if follower.is_cut else "broke off"
+        raise UpstreamFailed(f"The answer that this request shared {why}. Try again.")
     record.usage = usage_of(answer)
     await turn.end()
     turn.mark(Stage.RELAY)

@@ -8,6 +8,7 @@ from typing import Final
 
 from gateway.admin.preview_desk import PreviewDesk
 from gateway.admission.admitter import Admitter
+from gateway.admission.body_budget import BodyBudget
 from gateway.admission.gate import Gate
 from gateway.admission.guard import Guard
 from gateway.admission.ladder import Ladder
@@ -40,6 +41,8 @@ from gateway.workers import Workers
 from routing_policies.quality.predictor import Predictors
 
 DAY_S: Final = 24 * 3600.0
+_IMAGE_PARTS: Final = 4
+"""The image that is being scaled may take one of so many parts of what bodies may take, beside them."""
 
 
 class RequestPath:
@@ -53,6 +56,7 @@ class RequestPath:
         *,
         policy: Callable[[], PolicySnapshot],
         guard: Guard,
+        bodies: BodyBudget,
         answers: KeptAnswers,
         embedder: Embedder,
         predictors: Predictors,
@@ -69,7 +73,7 @@ class RequestPath:
     ) -> None:
         """`report` is told what failed in the background; `holder` names this process among all that share a store."""
         trimmer, pricer, cache = PolicyTrimmer(), Pricer(), answers.exact
-        self._images = ImageShrinker()
+        self._images = ImageShrinker(bodies.total_bytes // _IMAGE_PARTS)
         learner = self.learner = Learner(
             predictors,
             embedder,
@@ -118,6 +122,7 @@ class RequestPath:
             ids=ids,
             clock=clock,
             workers=workers,
+            bodies=bodies,
             max_body_bytes=config.edge.max_body_bytes,
             sampler=sampler,
         )

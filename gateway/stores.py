@@ -63,6 +63,8 @@ class Stores:
                 count=lambda event: metrics.cache_sharing.labels(event).inc(),
                 is_mirror=config.store_address.kind == "embedded",
                 is_alone=not config.shares_cache,
+                # The embedded store follows what fits into memory; a Redis is bounded for all that write to it.
+                max_bytes=None if config.store_address.kind == "embedded" else config.cache_max_mb * 1024 * 1024,
             )
             cache.share_with(self.sharing)
 

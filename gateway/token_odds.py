@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from gateway.stated_errors import is_failed_reason
-from gateway.upstreams.sse import SseDecoder, encode_event
+from gateway.upstreams.sse import SseDecoder, SseError, encode_event
 from routing_policies.quality.confidence import TokenOdds
 
 _LOGPROBS: Final = b'"logprobs"'
@@ -71,7 +71,12 @@ class OddsReader:
 
     def feed(self, piece: bytes) -> None:
         """Bytes that came."""
-        for event in self._decoder.feed(piece):
+        try:
+            events = self._decoder.feed(piece)
+        except SseError:  # an event so large tells nothing of single tokens
+            self._decoder = SseDecoder()
+            return
+        for event in events:
             odds, is_whole = odds_of(event.data)
             self.odds += odds
             self.is_whole = self.is_whole or is_whole

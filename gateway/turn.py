@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from gateway.admission.body_budget import BodyReservation
 from gateway.admission.quota_headers import rate_limit_headers
 from gateway.admission.reservation import Reservation
 from gateway.admission.tenant_quota import TenantQuota
@@ -40,6 +41,7 @@ class Turn:
         "flight",
         "gone_at",
         "has_started",
+        "held",
         "hides_odds",
         "is_shadowed",
         "lookup",
@@ -95,6 +97,8 @@ class Turn:
         """The exchange whose answer is being passed on."""
         self.price: Price | None = None
         """What it was expected to cost; None where nobody asked."""
+        self.held: BodyReservation | None = None
+        """The memory that its body takes, and a whole answer to it; None: it is not counted."""
         self.quota: TenantQuota | None = None
         self.reservation: Reservation | None = None
         """What this request holds of its tenant's quota."""

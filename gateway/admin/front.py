@@ -9,8 +9,10 @@ from gateway.access.identity import ANYBODY, Role, put_identity
 from gateway.admin.errors import AuditUnreadable, NotLoggedIn, StoreLost
 from gateway.admin.gate import Gate
 from gateway.admin.table import Call, Entry, Table
+from gateway.admission.body_budget import OPERATORS, BodyBudget, BodyReservation
 from gateway.endpoints import Answer
 from gateway.errors import GatewayError, InternalError, RequestTooLarge, error_body, error_headers
+from gateway.footprint import parsed_bytes
 from gateway.http.asgi import ASGIApp, BodyTooLarge, Receive, Scope, Send, find_header, read_body, respond
 from gateway.ids import RequestIds
 from gateway.json_guard import JsonGuard, is_long
@@ -29,8 +31,18 @@ class AdminFront:
     """Everything that is not below `/admin` goes to the site as it came."""
 
     def __init__(
-        self, site: ASGIApp, table: Table, gate: Gate, *, ids: RequestIds, log: LogWriter, workers: Workers
+        self,
+        site: ASGIApp,
+        table: Table,
+        gate: Gate,
+        *,
+        ids: RequestIds,
+        log: LogWriter,
+        workers: Workers,
+        bodies: BodyBudget,
     ) -> None:
+        """`bodies` bounds what requests hold in memory, logged in or not."""
+        self._bodies = bodies
         self._site = site
         self._table = table
         self._gate = gate
@@ -77,12 +89,19 @@ class AdminFront:
             put_identity(scope, self._gate.authorize(scope, await self._gate.identify(scope), least))
         if found is None:
             return None
-        document = {} if method in ("GET", "HEAD") else await self._document(scope, receive, found[0])
-        return await found[0].action(Call(scope, document, found[1]))
-
-    async def _document(self, scope: Scope, receive: Receive, entry: Entry) -> dict[str, Any]:
+        if method in ("GET", "HEAD"):
+            return await found[0].action(Call(scope, {}, found[1]))
+        held = self._bodies.open(OPERATORS)
         try:
-            body = await read_body(receive, entry.max_bytes)
+            document = await self._document(scope, receive, found[0], held)
+            return await found[0].action(Call(scope, document, found[1]))
+        finally:
+            held.release()
+
+    async def _document(self, scope: Scope, receive: Receive, entry: Entry, held: BodyReservation) -> dict[str, Any]:
+        try:
+            body = await read_body(receive, entry.max_bytes, room=held)
+            await held.cover(parsed_bytes(body))
         except BodyTooLarge as error:
             raise RequestTooLarge(f"{error} Send a smaller one.") from None
         if not body and entry.method == "DELETE":

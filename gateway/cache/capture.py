@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Final
 
 from gateway.cache.answers import MAX_KEPT_BYTES
@@ -11,15 +12,24 @@ from gateway.cache.shared_answer import SharedAnswer
 
 MAX_READ_HERE_BYTES: Final = 16 * 1024
 """Longer answers are put together on a thread: each of their events is decoded, which takes a millisecond by then."""
+UNCOUNTED_BYTES: Final = 64 * 1024
+"""Of a copy; for more there has to be room in memory, and is asked for as much at a time."""
+
+
+def _always(num_bytes: int) -> bool:
+    return True
 
 
 class Capture:
     """Fed by the relay; `completion` is asked once the answer has ended well."""
 
-    __slots__ = ("_body", "_num_bytes", "_pieces", "_shared")
+    __slots__ = ("_body", "_counted_bytes", "_has_room", "_num_bytes", "_pieces", "_shared")
 
-    def __init__(self, shared: SharedAnswer | None) -> None:
+    def __init__(self, shared: SharedAnswer | None, has_room: Callable[[int], bool] = _always) -> None:
+        """`has_room` takes so many bytes of memory more, or says that there are none: then nothing is kept."""
         self._shared = shared
+        self._has_room = has_room
+        self._counted_bytes = UNCOUNTED_BYTES
         self._pieces: list[bytes] = []
         self._num_bytes = 0
         self._body: bytes | None = None
@@ -37,6 +47,8 @@ class Capture:
         if self._num_bytes <= MAX_KEPT_BYTES:
             self._num_bytes += len(piece)
             self._pieces.append(piece)
+            if self._num_bytes > self._counted_bytes:
+                self._count()
         else:
             self._pieces.clear()
 
@@ -55,3 +67,12 @@ class Capture:
     async def completed(self) -> bytes | None:
         """Like `completion`, on a thread where that takes long."""
         return await asyncio.to_thread(self.completion) if self.is_long else self.completion()
+
+    def _count(self) -> None:
+        """Ask for room for what has come, or give the copy up."""
+        missing = max(UNCOUNTED_BYTES, self._num_bytes - self._counted_bytes)
+        if self._has_room(missing):
+            self._counted_bytes += missing
+        else:
+            self._num_bytes = MAX_KEPT_BYTES + 1
+            self._pieces.clear()

@@ -1,31 +1,29 @@
-"""The exact tier: answers by fingerprint, in bounded memory; what saved least, per byte and lately, goes first."""
+"""The exact tier: answers by fingerprint, in bounded memory; see `eviction` for what goes first."""
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Iterator
-from itertools import count
 from typing import Final
 
 import msgspec
 
 from gateway.cache.entry import CacheEntry
+from gateway.cache.eviction import Eviction, Ranked
 
 DEFAULT_MAX_BYTES: Final = 64 * 1024 * 1024
 _FULL_RATIO: Final = 0.9
-_SLACK: Final = 4
-"""Stale places in the heap per entry before it is rebuilt."""
 
 
-class _Held:
+class _Held(Ranked):
     """An entry and what it is worth keeping."""
 
-    __slots__ = ("entry", "is_quarantined", "num_hits", "worth")
+    __slots__ = ("entry", "is_quarantined")
 
-    def __init__(self, entry: CacheEntry, worth: float) -> None:
+    def __init__(self, entry: CacheEntry) -> None:
+        super().__init__(
+            entry.exact, tenant=entry.tenant, num_bytes=entry.num_bytes, cost_tokens=max(entry.cost_tokens, 0)
+        )
         self.entry = entry
-        self.num_hits = 0
-        self.worth = worth
         self.is_quarantined = False
 
 
@@ -52,12 +50,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExactTier:
-    """Entries by their exact digest. Single-threaded; time is passed in.
-
-    Eviction is GreedyDual-Size-Frequency (Cherkasova, 1998): an entry is worth the clock when it was last used plus
-    what its hits saved per byte, and the clock moves to the worth of whatever was thrown out last, so that what is old
-    ages against what is new.
-    """
+    """Entries by their exact digest. Single-threaded; time is passed in."""
 
     def __init__(
         self,
@@ -75,13 +68,20 @@ class ExactTier:
         self._on_evicted = on_evicted
         self._held: dict[bytes, _Held] = {}
         self._by_id: dict[str, bytes] = {}
-        self._heap: list[tuple[float, int, bytes]] = []
-        self._order = count()
-        self._clock = 0.0
-        self.num_bytes = 0
+        self._eviction = Eviction(max_bytes)
 
     def __len__(self) -> int:
         return len(self._held)
+
+    @property
+    def num_bytes(self) -> int:
+        """What all entries take up."""
+        return self._eviction.num_bytes
+
+    def num_hits(self, exact: bytes) -> int:
+        """How often the entry was served; 0 when it is not here."""
+        held = self._held.get(exact)
+        return 0 if held is None else held.num_hits
 
     def __contains__(self, exact: bytes) -> bool:
         return exact in self._held
@@ -105,8 +105,7 @@ class ExactTier:
             return None
         if not entry.is_fresh(now, max_age_s):
             return None
-        held.num_hits += 1
-        self._place(exact, held)
+        self._eviction.hit(held)
         return entry
 
     def by_id(self, entry_id: str) -> CacheEntry | None:
@@ -135,10 +134,11 @@ class ExactTier:
             if known.entry.created_at > entry.created_at:
                 return False
             self._remove(entry.exact)
-        held = self._held[entry.exact] = _Held(entry, 0.0)
+        held = self._held[entry.exact] = _Held(entry)
+        if known is not None and known.is_proven:
+            held.is_proven, held.num_hits = True, known.num_hits  # a new answer to what is asked often
         self._by_id[entry.id] = entry.exact
-        self.num_bytes += entry.num_bytes
-        self._place(entry.exact, held)
+        self._eviction.add(held)
         self._make_room()
         return entry.exact in self._held
 
@@ -169,32 +169,20 @@ class ExactTier:
             self._remove(exact)
         return len(late)
 
-    def _place(self, exact: bytes, held: _Held) -> None:
-        entry = held.entry
-        held.worth = self._clock + (1 + held.num_hits) * (1 + entry.cost_tokens) / entry.num_bytes
-        heapq.heappush(self._heap, (held.worth, next(self._order), exact))
-        if len(self._heap) > _SLACK * len(self._held) + 64:
-            self._heap = [(held.worth, next(self._order), exact) for exact, held in self._held.items()]
-            heapq.heapify(self._heap)
-
     def _make_room(self) -> None:
-        while self.num_bytes > self._max_bytes:
-            worth, _, exact = heapq.heappop(self._heap)
-            held = self._held.get(exact)
-            if held is not None and held.worth == worth:
-                self._clock = worth
-                self._remove(exact)
-                self._on_evicted(held.entry)
+        while self.num_bytes > self._max_bytes and (victim := self._eviction.victim()) is not None:
+            entry = self._held[victim.exact].entry
+            self._remove(victim.exact, is_victim=True)
+            self._on_evicted(entry)
 
-    def _remove(self, exact: bytes) -> None:
+    def _remove(self, exact: bytes, *, is_victim: bool = False) -> None:
         held = self._held.pop(exact)
         del self._by_id[held.entry.id]
-        self.num_bytes -= held.entry.num_bytes
+        self._eviction.remove(held, is_victim=is_victim)
         self._on_removed(held.entry)
 
     def check_integrity(self) -> None:
         """Raises AssertionError when the books are wrong."""
         assert self.num_bytes == sum(held.entry.num_bytes for held in self._held.values()) <= self._max_bytes
         assert self._by_id == {held.entry.id: exact for exact, held in self._held.items()}
-        placed = {(worth, exact) for worth, _, exact in self._heap}
-        assert all((held.worth, exact) in placed for exact, held in self._held.items()), "an entry has no place"
+        self._eviction.check_integrity()

@@ -226,6 +226,10 @@ class ExactCache:
         """Whether there is an entry, of whatever age."""
         return exact in self._tier
 
+    def num_hits(self, exact: bytes) -> int:
+        """How often the entry was served here."""
+        return self._tier.num_hits(exact)
+
     def take(self, entry: CacheEntry) -> None:
         """Another process keeps it."""
         now = self._wall()

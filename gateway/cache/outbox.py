@@ -9,6 +9,8 @@ from typing import Final, Literal
 
 from gateway.cache.entry import CacheEntry, encode_entry
 from gateway.cache.notices import SPACE, entry_key
+from gateway.cache.store_shares import StoreShares
+from gateway.cache.waiting_entries import WaitingEntries
 from gateway.recent import Recent
 from gateway.store.base import Loss, Store, StoreUnavailable
 
@@ -47,14 +49,24 @@ class _Letter:
 class Outbox:
     """Entries and removals may be dropped, oldest first; notices wait for as long as it takes."""
 
-    def __init__(self, store: Store, *, wall: Callable[[], float], count: Callable[[SharingEvent], None]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        wall: Callable[[], float],
+        count: Callable[[SharingEvent], None],
+        shares: StoreShares | None = None,
+    ) -> None:
+        """`shares` bounds what entries take up in the store; None: nothing does."""
+        self._shares = shares
+        self._one_by_one = asyncio.Lock()
+        """Held by a write to a server with a bound: each is in its connection's buffer as well."""
         self._store = store
         self._wall = wall
         self._count = count
-        self._entries: OrderedDict[str, _Letter] = OrderedDict()
+        self._entries: WaitingEntries[_Letter] = WaitingEntries(MAX_WAITING_BYTES)
         self._notices: OrderedDict[str, _Letter] = OrderedDict()
         self._removals: Recent[str, None] = Recent(MAX_REMOVALS)
-        self._num_bytes = 0
         self._versions: Recent[str, int] = Recent(_MAX_KNOWN)
         self._has_work = asyncio.Event()
 
@@ -69,12 +81,8 @@ class Outbox:
             self._count("dropped")
             return
         letter = _Letter(entry_key(entry.exact), ends_at, entry=entry)
-        self.take_back(letter.key)
         self._removals.pop(letter.key, None)
-        self._entries[letter.key] = letter
-        self._num_bytes += entry.num_bytes
-        while self._num_bytes > MAX_WAITING_BYTES:
-            self.take_back(next(iter(self._entries)))
+        for _ in self._entries.add(letter):
             self._count("dropped")
         self._has_work.set()
 
@@ -94,13 +102,11 @@ class Outbox:
 
     def take_back(self, key: str) -> None:
         """An entry that waits is not to be written after all."""
-        letter = self._entries.pop(key, None)
-        if letter is not None and letter.entry is not None:
-            self._num_bytes -= letter.entry.num_bytes
+        self._entries.pop(key)
 
     def waiting(self) -> list[CacheEntry]:
         """Entries that are not written yet."""
-        return [letter.entry for letter in self._entries.values() if letter.entry is not None]
+        return [letter.entry for letter in self._entries if letter.entry is not None]
 
     def wrote(self, key: str, version: int) -> bool:
         """Whether this process made that write, as far as it remembers."""
@@ -119,9 +125,7 @@ class Outbox:
     async def flush(self) -> bool:
         """Write what waits, a batch of it; False when the store did not take everything."""
         batch = [self._notices.popitem(last=False)[1] for _ in range(min(BATCH, len(self._notices)))]
-        while self._entries and len(batch) < BATCH:
-            key, letter = next(iter(self._entries.items()))
-            self.take_back(key)
+        while len(batch) < BATCH and (letter := self._entries.take()) is not None:
             batch.append(letter)
         removals = [self._removals.popitem(last=False)[0] for _ in range(min(BATCH, len(self._removals)))]
         return all(await asyncio.gather(*map(self._send, batch), *map(self._remove, removals)))
@@ -130,10 +134,18 @@ class Outbox:
         ttl_s = letter.ends_at - self._wall()
         if ttl_s <= 0:
             return True
-        value = letter.value if letter.entry is None else encode_entry(letter.entry)
         try:
-            version = await self._store.put(SPACE, letter.key, value, ttl_s=ttl_s)
+            if letter.entry is None:
+                version = await self._store.put(SPACE, letter.key, letter.value, ttl_s=ttl_s)
+            else:
+                version = await self._share(letter.entry, letter.key, letter.ends_at, ttl_s)
+                if version is None:
+                    self._count("dropped")
+                    return True
         except StoreUnavailable as error:
+            if error.reason is Loss.FULL and letter.entry is not None:
+                self._count("dropped")  # it will not be less full for asking again
+                return True
             letter.num_tries += error.was_sent and error.reason is not Loss.DOWN
             self._return(letter)
             return False
@@ -144,6 +156,34 @@ class Outbox:
             self._remember(letter.key, version)
         self._count("written")
         return True
+
+    async def _share(self, entry: CacheEntry, key: str, ends_at: float, ttl_s: float) -> int | None:
+        """Write the entry; None when the store has no room for it."""
+        value = encode_entry(entry)
+        if self._shares is None:
+            return await self._store.put(SPACE, key, value, ttl_s=ttl_s)
+        if self._shares.is_bounded:
+            async with self._one_by_one:
+                return await self._write(entry, key, value, ends_at, ttl_s)
+        return await self._write(entry, key, value, ends_at, ttl_s)
+
+    async def _write(self, entry: CacheEntry, key: str, value: bytes, ends_at: float, ttl_s: float) -> int | None:
+        """Write the entry, once others that are worth less have been removed."""
+        shares = self._shares
+        assert shares is not None, "somebody counts"
+        is_let_in, gone = await shares.let_in(entry, len(value), ends_at)
+        version = None
+        try:
+            for exact in gone:
+                await self._remove(entry_key(exact))
+            if is_let_in:
+                version = await self._store.put(SPACE, key, value, ttl_s=ttl_s)
+        finally:
+            if is_let_in:
+                shares.written(len(value))
+            if version is None:
+                shares.forget(entry.exact)
+        return version
 
     async def _remove(self, key: str) -> bool:
         self._remember(key, _GONE)
@@ -161,8 +201,7 @@ class Outbox:
         if letter.entry is None:
             self._notices.setdefault(letter.key, letter)
         elif letter.key not in self._entries and letter.num_tries < MAX_TRIES:
-            self._entries[letter.key] = letter
-            self._entries.move_to_end(letter.key, last=False)
-            self._num_bytes += letter.entry.num_bytes
+            for _ in self._entries.add(letter, is_first=True):
+                self._count("dropped")
         else:
             self._count("dropped")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 MAX_SHARED_BYTES: Final = 1024 * 1024
 """Of an answer under way; a longer one is neither followed from then on nor kept."""
@@ -22,16 +22,31 @@ Sink = Callable[[bytes], object]
 class Follower:
     """One request that waits for somebody else's answer."""
 
-    __slots__ = ("_shared", "sink")
+    __slots__ = ("_cut", "_shared", "sink")
 
     def __init__(self, shared: SharedAnswer, sink: Sink | None) -> None:
         self._shared = shared
+        self._cut: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.sink = sink
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether it gets nothing more."""
+        return self._cut.done()
+
+    def cut(self) -> None:
+        """It gets nothing more: `whole` returns None. Idempotent."""
+        self.sink = None
+        if not self._cut.done():
+            self._cut.set_result(None)
+
     async def whole(self) -> bytes | None:
-        """The whole completion as JSON once it is there; None when the leader failed to get one."""
+        """The whole completion as JSON once it is there; None when the leader failed to get one, or after `cut`."""
+        done = self._shared.done
         try:
-            return await asyncio.shield(self._shared.done)
+            ends: set[asyncio.Future[Any]] = {done, self._cut}
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            return done.result() if done.done() and not self._cut.done() else None
         finally:
             self._shared.unfollow(self)
 

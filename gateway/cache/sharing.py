@@ -17,8 +17,10 @@ import msgspec
 from gateway.cache import notices
 from gateway.cache.entry import CacheEntry, decode_entry
 from gateway.cache.exact import Selection
+from gateway.cache.exact_cache import STALE_S
 from gateway.cache.notices import SPACE, Doubt, Notice, Quarantine
 from gateway.cache.outbox import Outbox, SharingEvent
+from gateway.cache.store_shares import StoreShares
 from gateway.store.base import Change, Entry, Store, StoreUnavailable
 
 FOLLOW_S: Final = 0.2
@@ -43,6 +45,10 @@ class Local(Protocol):
 
     def holds(self, exact: bytes) -> bool:
         """Whether there is an entry, of whatever age."""
+        ...
+
+    def num_hits(self, exact: bytes) -> int:
+        """How often the entry was served here."""
         ...
 
     def take(self, entry: CacheEntry) -> None:
@@ -79,9 +85,11 @@ class Sharing:
         count: Callable[[SharingEvent], None],
         is_mirror: bool = False,
         is_alone: bool = False,
+        max_bytes: int | None = None,
     ) -> None:
         """`new_name` makes names that no other process makes; `is_mirror`: what has no room here is not to stay in the
-        store, either; `is_alone`: nobody else writes there; the caller closes `store`."""
+        store, either; `is_alone`: nobody else writes there; entries may take `max_bytes` of the store, None: as much as
+        they like; the caller closes `store`."""
         self._local = local
         self._store = store
         self._wall = wall
@@ -89,7 +97,12 @@ class Sharing:
         self._count = count
         self._is_mirror = is_mirror
         self._is_alone = is_alone
-        self._outbox = Outbox(store, wall=wall, count=count)
+        self._shares = None
+        if max_bytes is not None:
+            self._shares = StoreShares(
+                max_bytes, free_bytes=lambda: store.free_bytes(), num_hits=local.num_hits, wall=wall
+            )
+        self._outbox = Outbox(store, wall=wall, count=count, shares=self._shares)
         self._cursor: int | None = None
         self._purges: deque[Selection] = deque(maxlen=_MAX_PURGES)
         self._unswept: deque[Selection] = deque()
@@ -203,7 +216,8 @@ class Sharing:
 
     async def _read_everything(self) -> None:
         """Purges and quarantines first, so that nothing they cover is taken; entries while there is room. A mirror
-        drops the others, so that its store does not grow from start to start."""
+        drops the others, so that its store does not grow from start to start. Where the store has a bound of its own,
+        all are read, to know how much there is."""
         for prefix in (notices.PURGE, notices.QUARANTINE, notices.DOUBT):
             async for page in self._pages(prefix):
                 await self._take_keys(page)
@@ -214,6 +228,8 @@ class Sharing:
             elif self._is_mirror:
                 for key in unknown:
                     self._outbox.put_removal(key)
+            elif self._shares is not None:
+                await self._count_keys(unknown)
             else:
                 return
 
@@ -243,7 +259,29 @@ class Sharing:
                 if stored is not None:
                     await self._take(key, stored)
                 elif (exact := notices.exact_of(key)) is not None and not self._outbox.removed(key):
-                    self._local.forget(exact)
+                    self._gone(exact)
+
+    async def _count_keys(self, keys: Sequence[str]) -> None:
+        """Entries that have no room here."""
+        for begin in range(0, len(keys), READS):
+            some = keys[begin : begin + READS]
+            for key, stored in zip(some, await self._read(some), strict=True):
+                entry = None if stored is None else decode_entry(stored.value)
+                if stored is not None and entry is not None and entry.exact == notices.exact_of(key):
+                    self._note(entry, stored)
+
+    def _gone(self, exact: bytes) -> None:
+        """The store has it no more. One that had to make room there may stay here, where it is in use; what operators
+        or products threw out is told by a notice of its own."""
+        if self._shares is not None:
+            self._shares.forget(exact)
+            if self._local.num_hits(exact):
+                return
+        self._local.forget(exact)
+
+    def _note(self, entry: CacheEntry, stored: Entry) -> None:
+        if self._shares is not None:
+            self._shares.note(entry, len(stored.value), max(entry.expires_at - STALE_S, self._wall() + FOLLOW_S))
 
     async def _read(self, keys: Sequence[str]) -> list[Entry | None]:
         found: list[Entry | None] = []
@@ -263,6 +301,7 @@ class Sharing:
         if entry is None or entry.exact != notices.exact_of(key):
             await self._throw_out(key, stored)
         elif not any(purge.covers(entry) for purge in self._purges):
+            self._note(entry, stored)
             self._local.take(entry)
             self._count("taken")
 

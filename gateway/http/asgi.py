@@ -57,6 +57,13 @@ class EdgeChannel(Protocol):
         """Return when the write buffer is below its low-water mark again, or the client is gone."""
 
 
+class Room(Protocol):
+    """The memory that a body may take."""
+
+    async def cover(self, num_bytes: int) -> None:
+        """Wait until so many bytes in all may be held; raises a GatewayError when they may not."""
+
+
 class BodyTooLarge(Exception):
     """A request body exceeded the limit given to `read_body`."""
 
@@ -84,8 +91,13 @@ def find_headers(scope: Scope, name: bytes) -> list[bytes]:
     return [value for key, value in scope["headers"] if key == name]
 
 
-async def read_body(receive: Receive, limit: int, channel: EdgeChannel | None = None) -> bytes:
-    """The whole request body; raises BodyTooLarge past `limit` bytes and ClientGone when it ends early."""
+async def read_body(
+    receive: Receive, limit: int, channel: EdgeChannel | None = None, room: Room | None = None
+) -> bytes:
+    """The whole request body; raises BodyTooLarge past `limit` bytes and ClientGone when it ends early.
+
+    What is not here yet is read only as far as there is `room` for it, and left in the socket otherwise.
+    """
     if channel is not None and (body := channel.take_body()) is not None:
         if len(body) > limit:
             raise BodyTooLarge(f"The body exceeds {limit} bytes.")
@@ -105,6 +117,8 @@ async def read_body(receive: Receive, limit: int, channel: EdgeChannel | None = 
         size += len(part)
         if size > limit:
             raise BodyTooLarge(f"The body exceeds {limit} bytes.")
+        if room is not None:
+            await room.cover(size)
         parts.append(part)
         if not message.get("more_body", False):
             return b"".join(parts)

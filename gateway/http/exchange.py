@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger("penstock.edge")
 _FRAMING_HEADERS = frozenset({b"content-length", b"transfer-encoding", b"connection"})
 _BODILESS = frozenset({204, 304})
+_COPIED_BYTES = 64 * 1024
 
 
 class Framing(Enum):
@@ -183,6 +184,7 @@ class Exchange(RequestResponseCycle):
             return
         self.disconnected = True
         self._head = None
+        self.body = bytearray()
         self.message_event.set()
         self.flow.resume_writing()
         callbacks, self._gone_callbacks = self._gone_callbacks, []
@@ -280,7 +282,11 @@ class Exchange(RequestResponseCycle):
             self.expected_content_length -= len(body)
             if self.expected_content_length < 0 or (self.expected_content_length and not more_body):
                 raise RuntimeError("the response body does not match its content-length")
-            data = data + body if data else body
+            if data and len(body) > _COPIED_BYTES:  # two writes cost less than a copy, and less memory
+                self._put(data)
+                data = body
+            else:
+                data = data + body if data else body
         elif self._framing is Framing.CLOSE:
             data += body
         if data:
@@ -294,6 +300,7 @@ class Exchange(RequestResponseCycle):
 
     def _complete(self) -> None:
         self.response_complete = True
+        self.body = bytearray()  # of what nobody has read, nobody will
         self.message_event.set()
         self._gone_callbacks.clear()
         self.on_response()

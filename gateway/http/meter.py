@@ -73,6 +73,13 @@ class InputMeter:
         self._wire_bytes = self._body_bytes = self._num_trailers = 0
 
     @property
+    def head_bytes(self) -> int:
+        """About how many bytes of an unfinished head are here; 0 when none is being read."""
+        if self.reading is not Reading.HEAD:
+            return 0
+        return self._read_bytes if self._wire_bytes is None else self._wire_bytes
+
+    @property
     def since(self) -> float:
         """When the part being read, or the wait for the next request, began."""
         return self._since

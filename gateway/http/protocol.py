@@ -22,7 +22,14 @@ from gateway.errors import GatewayError
 from gateway.http.exchange import Exchange, Outflow
 from gateway.http.head import http_scope, read_head
 from gateway.http.meter import InputMeter, Reading
-from gateway.http.refusal import HeadersTooLarge, MalformedRequest, UpgradeNotServed, UriTooLong, explain
+from gateway.http.refusal import (
+    HeadersTooLarge,
+    MalformedRequest,
+    UpgradeNotServed,
+    UriTooLong,
+    explain,
+    too_many_unfinished,
+)
 from gateway.http.upgrade import head_without_upgrade, is_websocket
 
 if TYPE_CHECKING:
@@ -50,6 +57,8 @@ class EdgeProtocol(HttpToolsProtocol):
         self._deferred: GatewayError | None = None
         self._held: list[bytes] = []
         self._held_bytes = 0
+        self._unread_bytes = 0
+        """This connection's part of the listener's."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Count the connection in, or refuse it with one prepared write."""
@@ -137,6 +146,7 @@ class EdgeProtocol(HttpToolsProtocol):
         return exchange is not None and not exchange.response_complete and not exchange.disconnected
 
     def _release(self) -> None:
+        self._count_unread(0)
         if self._is_admitted:
             self._is_admitted = False
             self.edge.release(self, self._ip)
@@ -160,8 +170,21 @@ class EdgeProtocol(HttpToolsProtocol):
     def _hold(self, data: bytes) -> None:
         self._held.append(data)
         self._held_bytes += len(data)
-        if self._held_bytes > _HELD_LIMIT:
+        if not self._count_unread(self._held_bytes):
+            # Nobody has promised to read it: the connection ends behind the answer, and the client asks again.
+            self._held, self._held_bytes = [], 0
+            self._count_unread(0)
+            self._meter.reading = Reading.DEAF
+            self.begin_leave()
+        elif self._held_bytes > _HELD_LIMIT:
             self.flow.pause_reading()
+
+    def _count_unread(self, num_bytes: int) -> bool:
+        """Have the listener know how much this connection holds; False when that is more than there is room for."""
+        edge, more = self.edge, num_bytes - self._unread_bytes
+        edge.unread_bytes += more
+        self._unread_bytes = num_bytes
+        return more <= 0 or edge.unread_bytes <= edge.max_unread_bytes
 
     def _feed(self, data: bytes) -> None:
         meter = self._meter
@@ -177,6 +200,8 @@ class EdgeProtocol(HttpToolsProtocol):
         if meter.reading is not Reading.IDLE:
             now = self.edge.clock()
             fault = meter.end_read(now, target_bytes=len(self.url))
+            if fault is None and not self._count_unread(meter.head_bytes):
+                fault = too_many_unfinished()
             if fault is not None:
                 self._refuse(fault)
             else:
@@ -219,6 +244,8 @@ class EdgeProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Judge the head and start, or queue, its exchange."""
         headers = self.headers
+        if self._unread_bytes:
+            self._count_unread(0)
         if self._meter.may_exceed_head():
             num_bytes = sum(len(name) + len(value) + 4 for name, value in headers)
             if num_bytes > self.limits.max_header_bytes:
@@ -324,12 +351,15 @@ class EdgeProtocol(HttpToolsProtocol):
             self._begin_wait()
             if self._held:
                 held, self._held, self._held_bytes = b"".join(self._held), [], 0
+                self._count_unread(0)
                 self._feed(held)
 
     def _refuse(self, error: GatewayError) -> None:
         """Answer a fault in what is being read: at once, after earlier answers, or by closing when it is too late."""
         was_body = self._meter.reading is Reading.BODY
         self._meter.reading = Reading.DEAF
+        self.headers = []
+        self._count_unread(0)
         faulty = self.exchange if was_body else None
         if faulty is not None and faulty is not self.running:
             self.pipeline.remove((faulty, self.app))

@@ -81,6 +81,13 @@ def too_many_connections() -> Shed:
     return Shed(ShedReason.OVERLOAD, lane="", message=message, hint=hint, predicted_wait_s=1.0)
 
 
+def too_many_unfinished() -> Shed:
+    """503 for a head that comes in pieces while too many others do; its lane is empty because it was not read."""
+    hint = "Send the request in one piece, or retry in a second."
+    message = f"This server holds too many unfinished requests. {hint}"
+    return Shed(ShedReason.OVERLOAD, lane="", message=message, hint=hint, predicted_wait_s=1.0)
+
+
 def render(error: GatewayError, *, request_id: str, date_line: bytes = b"") -> bytes:
     """The whole closing response as bytes; `date_line` is a ready header line with its CRLF."""
     body = error_body(error)

@@ -19,7 +19,7 @@ from gateway.http.asgi import ASGIApp
 from gateway.http.descriptors import open_file_limit, share_connections
 from gateway.http.limits import EdgeLimits
 from gateway.http.protocol import EdgeProtocol
-from gateway.http.state import EdgeState, RefusalHook, date_line
+from gateway.http.state import MAX_UNREAD_BYTES, EdgeState, RefusalHook, date_line
 
 _LOGGER = logging.getLogger("penstock.edge")
 _BACKLOG = 4096
@@ -67,7 +67,10 @@ class Server:
         on_refusal: RefusalHook = _ignore_refusal,
         clock: Callable[[], float] | None = None,
         tick_s: float = 0.25,
+        max_unread_bytes: int = MAX_UNREAD_BYTES,
     ) -> None:
+        """`max_unread_bytes` bounds, for each listener, unfinished heads and what was sent ahead of its turn."""
+        self._max_unread_bytes = max_unread_bytes
         self._listeners = listeners
         self._new_request_id = new_request_id
         self._on_refusal = on_refusal
@@ -173,6 +176,7 @@ class Server:
             draining=self.draining,
             new_request_id=self._new_request_id,
             on_refusal=self._on_refusal,
+            max_unread_bytes=self._max_unread_bytes,
         )
         self._states.append(state)
         config = uvicorn_config(listener.app)

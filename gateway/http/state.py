@@ -18,6 +18,7 @@ from gateway.http.wheel import DeadlineWheel
 if TYPE_CHECKING:
     from gateway.http.protocol import EdgeProtocol
 
+MAX_UNREAD_BYTES = 64 * 1024 * 1024
 _MIN_IDLE_S = 1.0  # a younger one may have its next request on the wire
 _MAX_DUE_PER_TICK = 1000  # about a millisecond's work
 
@@ -46,6 +47,7 @@ class EdgeState(ServerState):
         draining: asyncio.Event,
         new_request_id: Callable[[], str],
         on_refusal: RefusalHook,
+        max_unread_bytes: int = MAX_UNREAD_BYTES,
     ) -> None:
         super().__init__()
         self.name = name
@@ -57,6 +59,9 @@ class EdgeState(ServerState):
         self.draining = draining
         self.new_request_id = new_request_id
         self.on_refusal = on_refusal
+        self.max_unread_bytes = max_unread_bytes
+        self.unread_bytes = 0
+        """What all clients have sent too early (behind a request that is being answered) or of unfinished heads."""
         self.date_line = date_line()
         self.open: set[EdgeProtocol] = set()
         self.wheel: DeadlineWheel[EdgeProtocol] = DeadlineWheel(resolution_s=resolution_s, now=clock())

@@ -18,7 +18,8 @@ from gateway.store.meter import Draw, Grant
 MAX_KEY_BYTES = 512
 MAX_VALUE_BYTES = 16 * 1024 * 1024
 MAX_CHANGES = 10_000
-"""Changes that a space's feed remembers at least; who was away for longer reads everything again."""
+"""Changes that a space's feed remembers; who was away for longer reads everything again. A small space in a Redis
+remembers fewer, so that its feed does not outweigh it."""
 
 
 class Loss(StrEnum):
@@ -143,6 +144,13 @@ class Store(Protocol):
 
     async def exchange(self, space: str, holder: str, draws: Sequence[Draw], hold: Hold | None = None) -> Exchanged:
         """Give back and draw units of several meters and keep concurrent units, all in one atomic step."""
+        ...
+
+    async def free_bytes(self) -> int | None:
+        """What may be written before too little room is left for what matters more; negative when it is less already.
+
+        None: the store has no bound.
+        """
         ...
 
     async def ping(self) -> None:

@@ -101,6 +101,10 @@ class EmbeddedStore:
         """As Store."""
         return await self._do(lambda file: file.exchange(space, holder, draws, hold))
 
+    async def free_bytes(self) -> int | None:
+        """As Store: how full the disk is, nobody asks."""
+        return None
+
     async def ping(self) -> None:
         """As Store."""
         await self._do(lambda file: file.ping())

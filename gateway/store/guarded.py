@@ -21,7 +21,7 @@ LAG_S: Final = 0.002
 CHECK_S: Final = 2.0
 """How often the store is asked whether it still works."""
 
-_SURE: Final = frozenset({Loss.DOWN, Loss.READ_ONLY, Loss.FULL, Loss.REFUSED, Loss.EVICTING, Loss.CORRUPT})
+_SURE: Final = frozenset({Loss.DOWN, Loss.READ_ONLY, Loss.REFUSED, Loss.EVICTING, Loss.CORRUPT})
 
 
 class StoreObserver(Protocol):
@@ -91,6 +91,10 @@ class GuardedStore:
         """As Store."""
         return await self._within("exchange", lambda: self._store.exchange(space, holder, draws, hold))
 
+    async def free_bytes(self) -> int | None:
+        """As Store."""
+        return await self._within("free_bytes", self._store.free_bytes)
+
     async def ping(self) -> None:
         """As Store, whatever the breaker says; closes it, or keeps it open.
 
@@ -153,7 +157,10 @@ class GuardedStore:
             self._note_failure(operation, error)
             raise error from None
         except StoreUnavailable as error:
-            self._note_failure(operation, error)
+            if error.reason is Loss.FULL:
+                self._note_full(operation)
+            else:
+                self._note_failure(operation, error)
             raise
         finally:
             patience.end()
@@ -162,8 +169,16 @@ class GuardedStore:
         return result
 
     def _note_success(self, operation: str, seconds: float) -> None:
-        self._breaker.note_success()
         self._observer.took(operation, seconds)
+        self._note_answer()
+
+    def _note_full(self, operation: str) -> None:
+        """It answered, in time: it is there, can be read and may take the next write. Only this one was not done."""
+        self._observer.failed(operation, Loss.FULL)
+        self._note_answer()
+
+    def _note_answer(self) -> None:
+        self._breaker.note_success()
         if self._is_up is not True:
             self._is_up = True
             self._observer.is_up(True, "")

@@ -118,7 +118,8 @@ def translated() -> Iterator[None]:
     except exceptions.DataError:
         raise  # a fault of ours, not of Redis
     except exceptions.ResponseError as error:
-        raise StoreUnavailable(_loss_of(str(error), error), str(error)) from error
+        loss = _loss_of(str(error), error)
+        raise StoreUnavailable(loss, str(error), was_sent=loss is not Loss.FULL) from error
     except (exceptions.AuthenticationError, exceptions.AuthorizationError) as error:
         raise StoreUnavailable(Loss.REFUSED, str(error), was_sent=False) from error
     except exceptions.ConnectionError as error:

@@ -33,6 +33,12 @@ def facts_of(answers: Iterable[Mapping[str, Any]]) -> RedisFacts:
     )
 
 
+def free_bytes_of(answers: Iterable[Mapping[str, Any]], share: float) -> int | None:
+    """Bytes until the fullest node has used `share` of its maxmemory; None where no node has one."""
+    bounds = [node for node in answers if int(node.get("maxmemory", 0)) > 0]
+    return min((int(share * int(node["maxmemory"])) - int(node.get("used_memory", 0)) for node in bounds), default=None)
+
+
 def _may_evict(node: Mapping[str, Any]) -> bool:
     return int(node.get("maxmemory", 0)) > 0 and node.get("maxmemory_policy") != "noeviction"
 

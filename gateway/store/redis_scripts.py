@@ -15,11 +15,16 @@ from typing import Final
 from gateway.store.base import MAX_CHANGES
 from gateway.store.meter import BUCKET_S, MAX_AHEAD, MINUTE_BUCKETS
 
+MIN_CHANGES: Final = 1000
+"""Changes that the feed of a small space remembers. Who was away for longer than several changes of every key reads
+the space again at less cost."""
+
 _ANNOUNCE: Final = f"""
-local function announce(versions, changes, key)
+local function announce(versions, changes, index, key)
   local version = redis.call('INCR', versions)
   redis.call('ZADD', changes, version, version .. ':' .. key)
-  redis.call('ZREMRANGEBYSCORE', changes, '-inf', version - {MAX_CHANGES})
+  local kept = math.min({MAX_CHANGES}, {MIN_CHANGES} + 4 * redis.call('ZCARD', index))
+  redis.call('ZREMRANGEBYSCORE', changes, '-inf', version - kept)
   return version
 end
 local function now_ms()
@@ -33,7 +38,7 @@ PUT: Final = (
     + """
 -- KEYS entry, versions, changes, index, expiries; ARGV key, value, ttl in ms or '', expected version or ''
 if ARGV[4] ~= '' and (redis.call('HGET', KEYS[1], 'n') or '0') ~= ARGV[4] then return false end
-local version = announce(KEYS[2], KEYS[3], ARGV[1])
+local version = announce(KEYS[2], KEYS[3], KEYS[4], ARGV[1])
 redis.call('HSET', KEYS[1], 'v', ARGV[2], 'n', version)
 if ARGV[3] == '' then
   redis.call('PERSIST', KEYS[1])
@@ -58,8 +63,8 @@ DELETE: Final = (
 -- KEYS entry, versions, changes, index, expiries; ARGV key, expected version or ''
 local version = redis.call('HGET', KEYS[1], 'n')
 if not version or (ARGV[2] ~= '' and version ~= ARGV[2]) then return 0 end
-announce(KEYS[2], KEYS[3], ARGV[1])
-redis.call('DEL', KEYS[1])
+redis.call('DEL', KEYS[1]) -- first: a Redis without memory refuses scripts that begin with what may need some
+announce(KEYS[2], KEYS[3], KEYS[4], ARGV[1])
 redis.call('ZREM', KEYS[4], ARGV[1])
 redis.call('ZREM', KEYS[5], ARGV[1])
 return 1

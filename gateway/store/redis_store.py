@@ -27,12 +27,14 @@ from gateway.store.base import (
 )
 from gateway.store.meter import Draw, Grant, Period, period_bounds
 from gateway.store.redis_client import RedisClient, close, connect, translated
-from gateway.store.redis_facts import RedisFacts, facts_of
+from gateway.store.redis_facts import RedisFacts, facts_of, free_bytes_of
 from gateway.timeline import Clock
 
 PREFIX: Final = "penstock"
 SAME_AGAIN_S: Final = 10.0
 """A Redis that threw something out of memory is not believed for this long."""
+_MEMORY_SHARE: Final = 0.8
+"""Of `maxmemory`, up to which what can be had again may fill it."""
 _NEVER_EVICTED: Final = -math.inf
 
 
@@ -147,6 +149,10 @@ class RedisStore:
         if before is not None and num_evicted > before:
             self._evicted_at = self._clock()
         self._require_memory()
+
+    async def free_bytes(self) -> int | None:
+        """As Store, by `maxmemory`, of which a part is left to limits, keys and policies."""
+        return free_bytes_of(await self._asked("info", "memory"), _MEMORY_SHARE)
 
     async def facts(self) -> RedisFacts:
         """Its settings, for `penstock doctor`."""

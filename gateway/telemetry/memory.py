@@ -14,6 +14,10 @@ _NO_LIMIT_BYTES: Final = 1 << 60
 """Control groups of the first version say "no limit" with a number near 2**63."""
 
 
+_BODY_PARTS: Final = 3
+"""Bodies and whole answers may take one of so many parts of the memory limit, or of the machine's memory."""
+
+
 def resident_bytes() -> int | None:
     """Memory that this process holds now; None where the system does not say."""
     try:
@@ -42,3 +46,8 @@ def memory_limit_bytes(limit_mb: int | None) -> int | None:
         return limit_mb * 1024 * 1024
     limit = group_limit_bytes()
     return None if limit is None else int(_GROUP_SHARE * limit)
+
+
+def body_budget_bytes(limit: int | None) -> int:
+    """Memory for request bodies and answers that are held whole, of what this process may hold."""
+    return (limit or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")) // _BODY_PARTS

@@ -21,10 +21,11 @@ _FORMATS: Final = ("JPEG", "PNG", "WEBP")
 _JPEG_QUALITY: Final = 85
 
 
-def shrunk(request: ChatRequest, max_side_px: int) -> tuple[ChatRequest, int]:
+def shrunk(request: ChatRequest, max_side_px: int, max_pixels: int | None = None) -> tuple[ChatRequest, int]:
     """The request with smaller images, and the tokens that saves. The same image becomes the same bytes every time.
 
-    Takes milliseconds to seconds. Raises InvalidRequest for an image that cannot be read or would be too large.
+    Images of more than `max_pixels` stay as they are. Takes milliseconds to seconds. Raises InvalidRequest for an image
+    that cannot be read or would be too large.
     """
     messages: list[dict[str, Any]] = list(request.document["messages"])
     cut_tokens = 0
@@ -35,7 +36,8 @@ def shrunk(request: ChatRequest, max_side_px: int) -> tuple[ChatRequest, int]:
         for place, part in enumerate(parts):
             if not isinstance(part, dict) or part.get("type") != "image_url":
                 continue
-            found = _smaller(part["image_url"]["url"], max_side_px, f"messages[{index}].content[{place}].image_url.url")
+            where = f"messages[{index}].content[{place}].image_url.url"
+            found = _smaller(part["image_url"]["url"], max_side_px, max_pixels or MAX_PIXELS, where)
             if found is not None:
                 url, cut_pixels = found
                 parts[place] = {**part, "image_url": {**part["image_url"], "url": url}}
@@ -44,7 +46,7 @@ def shrunk(request: ChatRequest, max_side_px: int) -> tuple[ChatRequest, int]:
     return (request.with_messages(messages), cut_tokens) if cut_tokens else (request, 0)
 
 
-def _smaller(url: str, max_side_px: int, where: str) -> tuple[str, int] | None:
+def _smaller(url: str, max_side_px: int, max_pixels: int, where: str) -> tuple[str, int] | None:
     """The image as a smaller `data:` URL and how many pixels it lost; None when it is small enough or must stay."""
     data = _decoded(url, where)
     try:
@@ -54,7 +56,9 @@ def _smaller(url: str, max_side_px: int, where: str) -> tuple[str, int] | None:
             if pixels > MAX_PIXELS:
                 reason = f"the image unpacks to {pixels} pixels; send at most {MAX_PIXELS}"
                 raise InvalidRequest(f"{where}: {reason}.", param=where)
-            if max(image.size) <= max_side_px or image.format not in _FORMATS or getattr(image, "n_frames", 1) > 1:
+            if pixels > max_pixels or max(image.size) <= max_side_px:
+                return None
+            if image.format not in _FORMATS or getattr(image, "n_frames", 1) > 1:
                 return None
             smaller = _scaled(image, max_side_px)
             encoded = _encoded(smaller, image.format)

@@ -11,12 +11,16 @@ from gateway.workers import Workers
 
 MAX_WAITING: Final = 8
 """Requests whose images wait for the one worker; further ones go on as they came."""
+BYTES_PER_PIXEL: Final = 8
+"""Memory for one while an image is turned upright and scaled."""
 
 
 class ImageShrinker:
     """One worker thread for all requests; what has no room there goes on as it came."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_unpacked_bytes: int | None = None) -> None:
+        """An image that unpacks to more than `max_unpacked_bytes` goes on as it came, too; None: there is no bound."""
+        self._max_pixels = None if max_unpacked_bytes is None else max_unpacked_bytes // BYTES_PER_PIXEL
         self._worker = Workers(1, name="images")
         self._num_waiting = 0
 
@@ -30,7 +34,9 @@ class ImageShrinker:
         self._num_waiting += 1
         try:
             # A client that leaves does not stop the worker; it is over within one request's images.
-            return await asyncio.get_running_loop().run_in_executor(self._worker, _shrunk, request, max_side_px)
+            return await asyncio.get_running_loop().run_in_executor(
+                self._worker, _shrunk, request, max_side_px, self._max_pixels
+            )
         finally:
             self._num_waiting -= 1
 
@@ -49,7 +55,7 @@ def has_images(request: ChatRequest) -> bool:
     )
 
 
-def _shrunk(request: ChatRequest, max_side_px: int) -> tuple[ChatRequest, int]:
+def _shrunk(request: ChatRequest, max_side_px: int, max_pixels: int | None) -> tuple[ChatRequest, int]:
     from gateway.trimming.image_scaling import shrunk  # only who has images pays for Pillow's import
 
-    return shrunk(request, max_side_px)
+    return shrunk(request, max_side_px, max_pixels)

@@ -16,6 +16,18 @@ from gateway.upstreams.sse import SseProgress
 Sink = Callable[[bytes], None]
 Progress = Callable[[bytes], bool]
 
+_UNCOUNTED_BYTES = 64 * 1024
+"""A body up to this size is read whole without asking for room."""
+_HELD_RATIO = 2
+"""Memory per byte of a body that is read whole: the pieces, and the whole while they are joined."""
+
+
+class Room(Protocol):
+    """The memory that a body which is read whole may take."""
+
+    async def cover(self, num_bytes: int) -> None:
+        """Wait until so many bytes in all may be held; raises when they may not."""
+
 
 class ResponseSource(Protocol):
     """The connection, as its current response sees it."""
@@ -107,10 +119,13 @@ class UpstreamResponse:
         finally:
             self.close()
 
-    async def read(self, limit: int) -> bytes:
-        """The whole body. Raises BodyTooLarge above `limit` bytes, or another UpstreamError."""
+    async def read(self, limit: int, room: Room | None = None) -> bytes:
+        """The whole body. Raises BodyTooLarge above `limit` bytes, or another UpstreamError.
+
+        With `room`, a long body is read from the socket only as far as there is room for it.
+        """
         if not self._is_finished:
-            await self._wait_whole(limit)
+            await self._wait_whole(limit, room)
         if self._buffer_bytes > limit:
             self.close()
             raise BodyTooLarge(f"body exceeds {limit} bytes", phase=Phase.BODY, response_started=True)
@@ -119,15 +134,21 @@ class UpstreamResponse:
         self._buffer_bytes = 0
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    async def _wait_whole(self, limit: int) -> None:
+    async def _wait_whole(self, limit: int, room: Room | None) -> None:
         """Until all of the body is here, or more than `limit` bytes are."""
-        self._refuse_declared_length_above(limit)
-        self._max_buffer_bytes = max(self._max_buffer_bytes, limit)
-        self.resume()  # from here on the limit alone says how much is held
+        declared = self._refuse_declared_length_above(limit)
+        self._max_buffer_bytes = _UNCOUNTED_BYTES if room is not None else max(self._max_buffer_bytes, limit)
         try:
+            if room is not None and declared > _UNCOUNTED_BYTES:
+                await self._make_room(room, declared)
+            self.resume()  # from here on the room or the limit alone says how much is held
             while not self._is_ended():
                 if self._buffer_bytes > limit:
                     break
+                if room is not None and self._buffer_bytes > self._max_buffer_bytes:
+                    await self._make_room(room, 2 * self._buffer_bytes)
+                    self.resume()
+                    continue
                 await self._wait()
         except BaseException:  # cancellation too: nobody waits for the rest
             self.close()
@@ -238,13 +259,23 @@ class UpstreamResponse:
             raise self._error
         return self._is_finished
 
-    def _refuse_declared_length_above(self, limit: int) -> None:
+    async def _make_room(self, room: Room, num_bytes: int) -> None:
+        """Wait, with the socket left unread, until a body of so many bytes may be held."""
+        self.pause()
+        await room.cover(_HELD_RATIO * num_bytes)
+        self._max_buffer_bytes = num_bytes
+
+    def _refuse_declared_length_above(self, limit: int) -> int:
+        """The declared length, 0 where there is none."""
         for name, value in self.headers:
-            if name == b"content-length" and int(value) > limit:
-                self.close()
-                raise BodyTooLarge(
-                    f"body of {int(value)} bytes exceeds {limit}", phase=Phase.BODY, response_started=True
-                )
+            if name == b"content-length":
+                if int(value) > limit:
+                    self.close()
+                    raise BodyTooLarge(
+                        f"body of {int(value)} bytes exceeds {limit}", phase=Phase.BODY, response_started=True
+                    )
+                return int(value)
+        return 0
 
     async def _wait(self) -> None:
         assert self._waiter is None, "one reader at a time"

@@ -43,6 +43,12 @@ class GatewayProcess:
                 await asyncio.sleep(0.02)
         return lines[0]
 
+    @property
+    def resident_bytes(self) -> int:
+        """Memory that it holds now."""
+        pages = Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
     def terminate(self) -> None:
         """SIGTERM."""
         self.process.send_signal(signal.SIGTERM)
@@ -62,12 +68,13 @@ async def gateway_process(
     pass_fds: tuple[int, ...] = (),
     policy_text: str = _POLICY,
     program: tuple[str, ...] = ("gateway", "gateway"),
+    more_policy: str = "",
     **settings: object,
 ) -> AsyncIterator[GatewayProcess]:
     """A gateway that serves `engine`, ready; `settings` are those of penstock.toml, `program` the module and what comes
-    before the flags."""
+    before the flags, `more_policy` follows the deployments."""
     policy = folder / f"{name}.yaml"
-    policy.write_text(policy_text.format(engine=engine))
+    policy.write_text(policy_text.format(engine=engine) + more_policy)
     variables = {f"PENSTOCK_{key.upper()}": str(value) for key, value in settings.items()}
     log = folder / f"{name}.log"
     flags = ("--policy", str(policy), "--public-listen", listen, "--admin-listen", f"unix:{folder}/{name}.sock")

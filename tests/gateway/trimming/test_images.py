@@ -129,7 +129,7 @@ async def test_the_work_is_done_off_the_event_loop() -> None:
 async def test_what_finds_no_room_goes_on_as_it_came(monkeypatch: pytest.MonkeyPatch) -> None:
     go_on = threading.Event()
 
-    def held(request: ChatRequest, max_side_px: int) -> tuple[ChatRequest, int]:
+    def held(request: ChatRequest, max_side_px: int, max_pixels: int | None) -> tuple[ChatRequest, int]:
         go_on.wait(30)
         return request, 1
 
@@ -162,3 +162,9 @@ async def test_a_gateway_sends_smaller_images_up_and_counts_what_that_saved(tmp_
     assert (bad.status, bad.error["param"]) == (400, "messages[0].content[1].image_url.url")
     (saved,) = [line for line in lines if line.startswith('penstock_trimmed_tokens_total{strategy="downscale_images"}')]
     assert float(saved.split()[-1]) == (640 * 640 - 128 * 128) // 750
+
+
+def test_an_image_that_would_take_more_memory_than_there_is_stays_as_it_is() -> None:
+    request = asking(picture(800, 400, "PNG"))
+    assert shrunk(request, 200, 800 * 400 - 1) == (request, 0)
+    assert shrunk(request, 200, 800 * 400)[1] > 0
