@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from gateway.absent import without_absent
 from gateway.chat_fields import (
     IN_WORDS,
     PRIVILEGED_FIELDS,
@@ -116,8 +117,8 @@ class ChatRequestParser:
     """Turns a request body into a ChatRequest or says which field is wrong."""
 
     def __init__(self) -> None:
-        names = {field.encode_name for field in msgspec.structs.fields(ChatFields)}
-        self._guard = JsonGuard(names | PRIVILEGED_FIELDS)
+        self._names = frozenset(field.encode_name for field in msgspec.structs.fields(ChatFields))
+        self._guard = JsonGuard(self._names | PRIVILEGED_FIELDS)
 
     def parse(self, body: bytes) -> ChatRequest:
         """Raises InvalidRequest with the path of the first wrong field."""
@@ -129,14 +130,15 @@ class ChatRequestParser:
         if not PRIVILEGED_FIELDS.isdisjoint(document):
             _refuse_privileged(document)
         try:
-            fields = msgspec.convert(document, ChatFields)
-        except msgspec.ValidationError as error:
-            whole = _with_whole_numbers(document)
-            if whole is not None:
-                return self.parse(_encode(whole))
-            raise invalid_field(str(error)) from None
-        _check_relations(fields)
+            fields = _checked_fields(document)
+        except InvalidRequest:
+            document = self._as_meant(document)
+            fields, body = _checked_fields(document), _encode(document)
         return ChatRequest(body, document, fields)
+
+    def _as_meant(self, document: dict[str, Any]) -> dict[str, Any]:
+        """Return what a document asks for that the types refuse as it is written."""
+        return _with_whole_numbers(without_absent(document, self._names))
 
 
 def require_json(content_type: bytes | None, content_encoding: bytes | None) -> None:
@@ -164,18 +166,32 @@ def _encode(document: dict[str, Any]) -> bytes:
         return json.dumps(document, ensure_ascii=False).encode()
 
 
-def _with_whole_numbers(document: dict[str, Any]) -> dict[str, Any] | None:
-    """The document with 7.0 written as 7 where an integer is meant: to JSON they are one number. None without any."""
+def _checked_fields(document: dict[str, Any]) -> ChatFields:
+    try:
+        fields = msgspec.convert(document, ChatFields)
+    except msgspec.ValidationError as error:
+        raise invalid_field(str(error)) from None
+    _check_relations(fields, document["messages"])
+    return fields
+
+
+def _with_whole_numbers(document: dict[str, Any]) -> dict[str, Any]:
+    """The document with 7.0 written as 7 where an integer is meant: to JSON they are one number."""
     whole = {
         name: int(value)
         for name in _INTEGER_FIELDS
         if type(value := document.get(name)) is float and value.is_integer()
     }
-    return {**document, **whole} if whole else None
+    return {**document, **whole}
 
 
 def _refuse_privileged(document: dict[str, Any]) -> None:
-    name = min(PRIVILEGED_FIELDS & document.keys())
+    found = PRIVILEGED_FIELDS & document.keys()
+    if not document.get("chat_template_kwargs"):
+        found -= {"chat_template_kwargs"}  # it may be absent like other fields
+    if not found:
+        return
+    name = min(found)
     raise InvalidRequest(
         f"{name}: this field is set by the operator and cannot be part of a request. Remove it.",
         param=name,
@@ -205,20 +221,23 @@ def _in_words(reason: str) -> str:
     return f"Expected {IN_WORDS[pattern]}" if pattern in IN_WORDS else reason
 
 
-def _check_relations(fields: ChatFields) -> None:
-    """Rules between fields, which types cannot say."""
+def _check_relations(fields: ChatFields, sent: list[dict[str, Any]]) -> None:
+    """Rules between fields, which types cannot say; `sent`: the messages as the client wrote them."""
     for index, message in enumerate(fields.messages):
         if type(message) is AssistantMessage and message.content is None:
-            _check_silent_assistant(index, message)
+            _check_silent_assistant(index, message, sent[index])
     if fields.stream_options is not None and not fields.stream:
         raise InvalidRequest("stream_options: only allowed together with 'stream': true.", param="stream_options")
     if fields.top_logprobs is not None and not fields.logprobs:
         raise InvalidRequest("top_logprobs: only allowed together with 'logprobs': true.", param="top_logprobs")
 
 
-def _check_silent_assistant(index: int, message: AssistantMessage) -> None:
-    if not message.tool_calls and message.function_call is None and message.refusal is None:
-        raise InvalidRequest(
-            f"messages[{index}].content: may be null only beside 'tool_calls', 'function_call' or 'refusal'.",
-            param=f"messages[{index}].content",
-        )
+def _check_silent_assistant(index: int, message: AssistantMessage, sent: dict[str, Any]) -> None:
+    if message.tool_calls or message.function_call is not None or message.refusal is not None:
+        return
+    if any(value for name, value in sent.items() if name not in ("role", "name", "content")):
+        return  # an answer of nothing but reasoning, audio or whatever else an upstream knows
+    raise InvalidRequest(
+        f"messages[{index}].content: may be null only beside 'tool_calls', 'function_call' or 'refusal'.",
+        param=f"messages[{index}].content",
+    )

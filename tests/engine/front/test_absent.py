@@ -166,5 +166,11 @@ def test_keywords_that_say_nothing_go_and_data_stays(schema: dict[str, Any], exp
 
 def test_what_has_no_absent_members_is_left_as_it_is() -> None:
     assert without_absent(REQUEST) == REQUEST
-    body = {"model": "", "messages": [None, {"role": "user", "content": ""}], "stop": ["", None], "temperature": 0, "stream": False}
+    body = {
+        "model": "",
+        "messages": [None, {"role": "user", "content": ""}],
+        "stop": ["", None],
+        "temperature": 0,
+        "stream": False,
+    }
     assert without_absent(body) == body
