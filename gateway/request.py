@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
 
+from gateway.absent import without_absent
 from gateway.chat_fields import (
     IN_WORDS,
     PRIVILEGED_FIELDS,
@@ -139,8 +141,8 @@ class ChatRequestParser:
     """Turns a request body into a ChatRequest or says which field is wrong."""
 
     def __init__(self) -> None:
-        names = {field.encode_name for field in msgspec.structs.fields(ChatFields)}
-        self._guard = JsonGuard(names | PRIVILEGED_FIELDS)
+        self._names = frozenset(field.encode_name for field in msgspec.structs.fields(ChatFields))
+        self._guard = JsonGuard(self._names | PRIVILEGED_FIELDS)
 
     def parse(self, body: bytes) -> ChatRequest:
         """Raises InvalidRequest with the path of the first wrong field."""
@@ -152,12 +154,14 @@ class ChatRequestParser:
         if not PRIVILEGED_FIELDS.isdisjoint(document):
             _refuse_privileged(document)
         try:
-            fields = msgspec.convert(document, ChatFields)
-        except msgspec.ValidationError as error:
-            if whole := _whole_numbers(document):
+            fields = _checked_fields(document)
+        except InvalidRequest:
+            meant = without_absent(document, self._names)
+            whole = _whole_numbers(meant)
+            if whole and meant == document:
                 return self.parse(with_members(body, whole))
-            raise invalid_field(str(error)) from None
-        _check_relations(fields)
+            document = {**meant, **whole}
+            fields, body = _checked_fields(document), _encode(document)
         return ChatRequest(body, document, fields)
 
 
@@ -179,6 +183,22 @@ def _is_json(content_type: bytes | None) -> bool:
     return all(part in (b"charset=utf-8", b"charset=utf8") for part in parameters if part.startswith(b"charset"))
 
 
+def _encode(document: dict[str, Any]) -> bytes:
+    try:
+        return msgspec.json.encode(document)
+    except OverflowError:  # an integer beyond 64 bits in a field that is not ours
+        return json.dumps(document, ensure_ascii=False).encode()
+
+
+def _checked_fields(document: dict[str, Any]) -> ChatFields:
+    try:
+        fields = msgspec.convert(document, ChatFields)
+    except msgspec.ValidationError as error:
+        raise invalid_field(str(error)) from None
+    _check_relations(fields, document["messages"])
+    return fields
+
+
 def _whole_numbers(document: dict[str, Any]) -> dict[str, int]:
     """Members that are written like 7.0 where an integer is meant, as integers: to JSON they are one number."""
     return {
@@ -189,7 +209,12 @@ def _whole_numbers(document: dict[str, Any]) -> dict[str, int]:
 
 
 def _refuse_privileged(document: dict[str, Any]) -> None:
-    name = min(PRIVILEGED_FIELDS & document.keys())
+    found = PRIVILEGED_FIELDS & document.keys()
+    if not document.get("chat_template_kwargs"):
+        found -= {"chat_template_kwargs"}  # it may be absent like other fields
+    if not found:
+        return
+    name = min(found)
     raise InvalidRequest(
         f"{name}: this field is set by the operator and cannot be part of a request. Remove it.",
         param=name,
@@ -219,20 +244,23 @@ def _in_words(reason: str) -> str:
     return f"Expected {IN_WORDS[pattern]}" if pattern in IN_WORDS else reason
 
 
-def _check_relations(fields: ChatFields) -> None:
-    """Rules between fields, which types cannot say."""
+def _check_relations(fields: ChatFields, sent: list[dict[str, Any]]) -> None:
+    """Rules between fields, which types cannot say; `sent`: the messages as the client wrote them."""
     for index, message in enumerate(fields.messages):
         if type(message) is AssistantMessage and message.content is None:
-            _check_silent_assistant(index, message)
+            _check_silent_assistant(index, message, sent[index])
     if fields.stream_options is not None and not fields.stream:
         raise InvalidRequest("stream_options: only allowed together with 'stream': true.", param="stream_options")
     if fields.top_logprobs is not None and not fields.logprobs:
         raise InvalidRequest("top_logprobs: only allowed together with 'logprobs': true.", param="top_logprobs")
 
 
-def _check_silent_assistant(index: int, message: AssistantMessage) -> None:
-    if not message.tool_calls and message.function_call is None and message.refusal is None:
-        raise InvalidRequest(
-            f"messages[{index}].content: may be null only beside 'tool_calls', 'function_call' or 'refusal'.",
-            param=f"messages[{index}].content",
-        )
+def _check_silent_assistant(index: int, message: AssistantMessage, sent: dict[str, Any]) -> None:
+    if message.tool_calls or message.function_call is not None or message.refusal is not None:
+        return
+    if any(value for name, value in sent.items() if name not in ("role", "name", "content")):
+        return  # an answer of nothing but reasoning, audio or whatever else an upstream knows
+    raise InvalidRequest(
+        f"messages[{index}].content: may be null only beside 'tool_calls', 'function_call' or 'refusal'.",
+        param=f"messages[{index}].content",
+    )

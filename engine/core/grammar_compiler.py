@@ -98,8 +98,9 @@ class GrammarCompiler:
             result = self._compiler.compile(source)
         except GrammarError as error:
             result = error
-        # A sequence must never wait for ever; whatever went wrong, it is told, and the next text gets its turn.
-        except Exception:
+        # A sequence must never wait for ever; whatever went wrong, it is told, and the next text gets its turn. A panic
+        # of the library's Rust code is no Exception.
+        except BaseException:
             logger.exception("a grammar could not be compiled")
             result, keeps = GrammarError("it could not be compiled"), False
         with self._lock:

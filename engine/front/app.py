@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import secrets
 from collections.abc import Awaitable, Callable
@@ -18,6 +19,7 @@ from engine.front.asgi import (
     Receive,
     Scope,
     Send,
+    send_answer,
     send_error,
 )
 from engine.front.errors import ApiError, internal_error
@@ -30,6 +32,7 @@ logger = logging.getLogger(__name__)
 
 Handler = Callable[[Headers, Receive, Send, dict[str, str]], Awaitable[None]]
 _MODEL_PREFIX = "/v1/models/"
+_LOAD = "/engine/load"
 
 
 class EngineApp:
@@ -45,7 +48,7 @@ class EngineApp:
             "/readyz": ("GET", lambda _h, _r, send, echo: probes.readyz(send, echo)),
             "/startupz": ("GET", lambda _h, _r, send, echo: probes.startupz(send, echo)),
             "/metrics": ("GET", lambda _h, _r, send, echo: probes.metrics(send, echo)),
-            "/engine/load": ("GET", lambda _h, receive, send, echo: probes.load(receive, send, echo)),
+            _LOAD: ("GET", lambda _h, receive, send, echo: probes.load(receive, send, echo)),
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -68,7 +71,11 @@ class EngineApp:
         except StreamCutError as error:
             logger.warning("request %s was cut after its first byte: %s", request_id, error)
             _connection(scope).close_when_sent()
-        except Exception:  # the last resort: whatever it was, the client gets the envelope and we the traceback
+        except (asyncio.CancelledError, KeyboardInterrupt, SystemExit, GeneratorExit):
+            raise
+        # The last resort: whatever it was, the client gets the envelope and we the traceback. A panic of the
+        # tokenizer's Rust code is no Exception.
+        except BaseException:
             logger.exception("request %s failed", request_id)
             await answer.fail(internal_error(request_id), echo)
             _connection(scope).close_when_sent()
@@ -81,10 +88,17 @@ class EngineApp:
         if handler is None:
             message = f"There is no route {path[:128]!r}."
             raise ApiError(404, message, code="not_found", headers=_CLOSE)
+        if method == "HEAD" and allowed == "GET":
+            return self._load_head if path == _LOAD else handler  # the server leaves the bodies out
         if method != allowed:
+            allowed = "GET, HEAD" if allowed == "GET" else allowed
             message = f"{method[:16]} is not allowed here; use {allowed}."
             raise ApiError(405, message, code="method_not_allowed", headers={"allow": allowed, **_CLOSE})
         return handler
+
+    async def _load_head(self, headers: Headers, receive: Receive, send: Send, echo: dict[str, str]) -> None:
+        """The head of the feed of loads, which itself has no end."""
+        await send_answer(send, 200, b"", echo, EVENT_STREAM)
 
 
 _CLOSE = {"connection": "close"}

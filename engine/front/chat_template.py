@@ -8,7 +8,9 @@ How the segments are found: each text of the client is replaced by a placeholder
 is rendered, and the output is cut at the placeholders. White space around a text stays outside its placeholder, for
 templates that trim. Templates that look inside a message (Qwen cuts old reasoning at `</think>`) would not see it
 that way; so when no text of the conversation has even the beginning or the end of a special token in it, which is
-nearly always, the true text is rendered and the prompt is one segment, exactly what `transformers` makes.
+nearly always, the true text is rendered and the prompt is one segment, exactly what `transformers` makes. A template
+that replaces text could join harmless pieces to a special token; its prompt must then have the special tokens that it
+has with placeholders, in the same order.
 """
 
 from __future__ import annotations
@@ -63,6 +65,7 @@ class ChatTemplate:
         special_texts = list(special_texts)
         self._disarm = _Disarmer(special_texts, by_edges="replace" in source)
         self._suspicious = _edges_pattern(special_texts)
+        self._find_special = _any_of(special_texts).findall
         self._may_join_pieces = "replace" in source
         self._knows_developer = "developer" in source
         self._nonce = nonce
@@ -76,10 +79,16 @@ class ChatTemplate:
         turns = [self._variables(message) for message in messages]
         calls = [self._calls(message) for message in messages]
         shown_tools = self._disarm(list(tools)) if tools else None
-        if not self._is_suspicious(turns):
+        is_harmless = not self._is_suspicious(turns)
+        if is_harmless and not self._may_join_pieces:
             return [Segment(self._render(turns, calls, shown_tools), trusted=True)]
         placeholders = _Placeholders(self._nonce())
-        return placeholders.cut(self._render([placeholders.hide(turn) for turn in turns], calls, shown_tools))
+        hidden = self._render([placeholders.hide(turn) for turn in turns], calls, shown_tools)
+        if is_harmless:
+            shown = self._render(turns, calls, shown_tools)
+            if self._find_special(shown) == self._find_special(hidden):
+                return [Segment(shown, trusted=True)]
+        return placeholders.cut(hidden)
 
     def _calls(self, message: Message) -> list[Any]:
         """The message's calls of tools, as the template sees them."""
@@ -96,8 +105,6 @@ class ChatTemplate:
         return turn
 
     def _is_suspicious(self, turns: list[dict[str, str]]) -> bool:
-        if self._may_join_pieces:
-            return True
         search = self._suspicious.search
         return any(search(text) for turn in turns for key, text in turn.items() if key != "role")
 
@@ -119,8 +126,7 @@ class _Disarmer:
         if by_edges:
             self._pattern = _edges_pattern(special_texts)
         else:
-            found = sorted((text for text in special_texts if text), key=len, reverse=True)
-            self._pattern = re.compile("|".join(map(re.escape, found)) if found else r"(?!)")
+            self._pattern = _any_of(special_texts)
 
     def __call__(self, value: Any) -> Any:
         """The value with every text in it disarmed, keys too. Nested as deep as a request may be."""
@@ -162,6 +168,12 @@ class _Placeholders:
             elif piece:
                 segments.append(Segment(piece, trusted=True))
         return segments
+
+
+def _any_of(texts: Iterable[str]) -> re.Pattern[str]:
+    """Matches each of the texts, the longest where several could."""
+    found = sorted((text for text in texts if text), key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, found)) if found else r"(?!)")
 
 
 def _edges_pattern(special_texts: Iterable[str]) -> re.Pattern[str]:

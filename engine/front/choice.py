@@ -97,10 +97,10 @@ class Choice:
         token_ids = output.token_ids
         ends = output.finish_reason
         assert ends in (None, "stop", "length"), f"unexpected finish reason {ends}"
-        if ends == "stop" and token_ids and token_ids[-1] in self.stop_token_ids:
+        has_end_token = ends == "stop" and bool(token_ids) and token_ids[-1] in self.stop_token_ids
+        text = self._feed_tokens(token_ids[:-1] if has_end_token else token_ids, output.logprobs)
+        if has_end_token and self._matcher.matched is None:  # else a stop string ended the answer before it
             self.num_tokens += 1
-            token_ids = token_ids[:-1]
-        text = self._feed_tokens(token_ids, output.logprobs)
         if self._matcher.matched is None and ends is not None:
             text += self._show(self._detokenizer.flush())
             if self._matcher.matched is None:

@@ -1,22 +1,25 @@
 """Requests of the completions endpoints: parsed once, strictly, into frozen structs.
 
 What this engine cannot do is a 400 that names the field. A few fields that ask for nothing are taken without effect
-(`IGNORED`); a field that is unknown, or known and not served, is never silently dropped.
+(`IGNORED`), and so is whatever an answer that is sent back has beside its text and calls; null and empty members are
+absent. Any other field that is unknown, or known and not served, is never silently dropped.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
 
 from engine.config import FrontConfig
+from engine.front.absent import without_absent
 from engine.front.errors import ApiError, invalid_value, unsupported
 from engine.front.response_format import ResponseFormat, check_response_format
 from engine.front.strict_json import parse_object
-from engine.front.tools import Tool, ToolCall, ToolUse, check_tools, choose_tools
+from engine.front.tools import FunctionCall, Tool, ToolCall, ToolUse, check_tools, choose_tools
 
 IGNORED = frozenset({"user", "store", "metadata", "service_tier", "prompt_cache_key", "safety_identifier"})
 """Accepted without effect on the answer (`service_tier: "flex"` also chooses the batch lane)."""
@@ -61,13 +64,14 @@ class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str | None = None
     tool_call_id: str | None = None
     tool_calls: list[ToolCall] | None = None
-    refusal: None = None
+    refusal: str | None = None
+    """Words of an answer that had no content."""
 
     @property
     def text(self) -> str:
-        """The content; text parts joined."""
+        """The content, its text parts joined; a refusal where there is none."""
         if self.content is None:
-            return ""
+            return self.refusal or ""
         return self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
 
     @property
@@ -212,7 +216,9 @@ def parse_completion(body: bytes, config: FrontConfig) -> CompletionRequest:
 _Request = TypeVar("_Request", bound=SamplingFields)
 
 
-def _convert(value: dict[str, Any], kind: type[_Request]) -> _Request:
+def _convert(document: dict[str, Any], kind: type[_Request]) -> _Request:
+    _check_privileged(document)
+    value = without_absent(document)
     _check_names(value, kind)
     _check_messages(value.get("messages"))
     try:
@@ -222,13 +228,22 @@ def _convert(value: dict[str, Any], kind: type[_Request]) -> _Request:
         raise invalid_value(param, f"{param}: {reason}.") from error
 
 
+def _check_privileged(document: dict[str, Any]) -> None:
+    """Refuse what a client may not name, with any value; arguments for the template may be absent like other fields."""
+    for name in PRIVILEGED & document.keys():
+        if name != "chat_template_kwargs" or document[name]:
+            raise unsupported(name, f"{name}: may not be set by a request.")
+
+
 def _check_names(value: dict[str, Any], kind: type[SamplingFields]) -> None:
     for name in value:
-        if name in PRIVILEGED:
-            raise unsupported(name, f"{name}: may not be set by a request.")
         if name not in kind.__struct_fields__:
             shown = name[:64]
             raise unsupported(shown, f"{shown}: this engine does not serve this field; remove it.")
+
+
+_UNSERVED_TURNS = ("function_call", "audio")
+"""What an answer may consist of instead of text; without it the conversation would not be the same."""
 
 
 def _check_messages(messages: object) -> None:
@@ -239,10 +254,11 @@ def _check_messages(messages: object) -> None:
         if not isinstance(message, dict):
             continue
         place = f"messages[{i}]"
-        for name in ("function_call", "audio"):
-            if message.get(name):
+        for name in _UNSERVED_TURNS:
+            if name in message:
                 raise unsupported(f"{place}.{name}", f"{place}.{name}: this engine does not serve this field.")
-            message.pop(name, None)
+        if message.get("role") == "assistant":
+            _take_back(message)
         for name in message:
             if name not in Message.__struct_fields__:
                 shown = f"{place}.{name[:64]}"
@@ -254,6 +270,29 @@ def _check_messages(messages: object) -> None:
                 raise unsupported(
                     where, f"{where}: this model reads text only, got a part of type {part['type'][:64]!r}."
                 )
+
+
+def _take_back(answer: dict[str, Any]) -> None:
+    """Leave of an answer that is sent back what a prompt can show: its text, its refusal and its calls."""
+    if answer.keys() - set(Message.__struct_fields__):
+        answer.setdefault("content", answer.get("refusal", ""))  # such as an answer that got no further than reasoning
+    _keep(answer, Message.__struct_fields__)
+    calls, content = answer.get("tool_calls"), answer.get("content")
+    for call in calls if isinstance(calls, list) else ():
+        if isinstance(call, dict):
+            _keep(call, ToolCall.__struct_fields__)
+            if isinstance(call.get("function"), dict):
+                _keep(call["function"], FunctionCall.__struct_fields__)
+    for part in content if isinstance(content, list) else ():
+        if isinstance(part, dict) and part.get("type") == "refusal":
+            part["type"], part["text"] = "text", part.get("refusal", "")
+        if isinstance(part, dict) and part.get("type") == "text":
+            _keep(part, TextPart.__struct_fields__)
+
+
+def _keep(value: dict[str, Any], names: Sequence[str]) -> None:
+    for name in value.keys() - set(names):
+        del value[name]
 
 
 _PLACE = re.compile(r"^(?P<reason>.*?)(?: - at `(?P<key>key in )?\$?\.?(?P<path>.*?)`)?$", re.DOTALL)
@@ -317,7 +356,7 @@ def _check_turns(messages: list[Message]) -> None:
         place = f"messages[{i}]"
         if message.tool_calls is not None and message.role != "assistant":
             raise invalid_value(f"{place}.tool_calls", f"{place}.tool_calls: only allowed in assistant messages.")
-        if message.content is None and not message.tool_calls:
+        if message.content is None and not message.tool_calls and message.refusal is None:
             raise invalid_value(f"{place}.content", f"{place}.content: required, but missing.")
         if message.role == "tool" and message.tool_call_id is None:
             raise invalid_value(f"{place}.tool_call_id", f"{place}.tool_call_id: required, but missing.")

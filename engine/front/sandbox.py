@@ -28,9 +28,16 @@ _MAX_INDENT = 16
 _MAX_EXPONENT = 64
 _MAX_INTEGER_BITS = 4096
 _UNBOUNDED_METHODS = frozenset(
-    {"center", "ljust", "rjust", "zfill", "expandtabs", "translate", "maketrans", "to_bytes", "from_bytes"}
+    {"center", "ljust", "rjust", "zfill", "expandtabs", "translate", "maketrans", "to_bytes", "from_bytes", "encode"}
 )
 _UNBOUNDED_FILTERS = ("batch", "center", "format", "indent", "pprint", "random", "slice", "urlize", "wordwrap")
+_FRAME_VARIABLES = frozenset({"_loop_vars", "_block_vars"})
+"""Arguments that Jinja adds to every call inside a loop or a block; they are no arguments of what is called."""
+_CONTAINERS = (
+    *(list, tuple, set, frozenset, dict, type({}.keys()), type({}.values()), type({}.items())),
+    jinja2.runtime.Namespace,
+)
+"""What a template can nest in itself and write."""
 _BUDGET = "budget of this rendering"
 """Under which a rendering's variables have it: no name that a template could write."""
 
@@ -56,10 +63,17 @@ class BoundedEnvironment(jinja2.sandbox.ImmutableSandboxedEnvironment):
     intercepted_binops = frozenset({"+", "*", "**", "%"})
 
     def __init__(self, now: Callable[[], datetime.datetime]) -> None:
-        super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationTag, "jinja2.ext.loopcontrols"])
+        extensions = [_GenerationTag, "jinja2.ext.loopcontrols"]
+        super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=extensions, finalize=_shown)
         for name in _UNBOUNDED_FILTERS:
             del self.filters[name]
-        self.filters |= {"tojson": _to_json, "replace": _replaced, "join": _joined_filter, "round": _rounded}
+        self.filters |= {
+            "tojson": _to_json,
+            "replace": _replaced,
+            "join": _joined_filter,
+            "round": _rounded,
+            "string": _text,
+        }
         self.globals["raise_exception"] = _raise_exception
         self.globals["strftime_now"] = lambda pattern: now().strftime(pattern)
         for name in ("range", "lipsum"):
@@ -86,10 +100,11 @@ class BoundedEnvironment(jinja2.sandbox.ImmutableSandboxedEnvironment):
     def call(self, context: jinja2.runtime.Context, obj: Any, *args: Any, **kwargs: Any) -> Any:
         """Jinja's rule; the methods of strings that can make much out of little as their filters do it."""
         text = getattr(obj, "__self__", None)
-        if isinstance(text, str) and obj.__name__ == "replace":
-            return _replaced(text, *args, **kwargs)
-        if isinstance(text, str) and obj.__name__ == "join" and len(args) == 1:
-            return _joined(args[0], text)
+        if isinstance(text, str) and obj.__name__ in ("replace", "join"):
+            given = {name: value for name, value in kwargs.items() if name not in _FRAME_VARIABLES}
+            if obj.__name__ == "replace":
+                return _replaced(text, *args, **given)
+            return _joined(*args, between=text, **given)
         return super().call(context, obj, *args, **kwargs)
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
@@ -195,6 +210,37 @@ def _check_length(length: int) -> None:
         raise TemplateError(f"the rendered prompt exceeds {MAX_OUTPUT_CHARS} characters")
 
 
+def _text(value: Any) -> str:
+    """The value as text. Raises TemplateError before there is too much of it."""
+    return str(_shown(value))
+
+
+def _shown(value: Any) -> Any:
+    """The value itself, which will be written. Raises TemplateError for containers whose text would be too long.
+
+    A list may hold another one twice, that one a third twice, and so on; so items are counted as often as they show.
+    """
+    if not isinstance(value, _CONTAINERS):
+        return value
+    num_items = length = 0
+    pending = [value]
+    while pending:
+        item = pending.pop()
+        num_items += 1
+        if isinstance(item, str):
+            length += len(item)
+        elif isinstance(item, jinja2.runtime.Namespace):
+            raise TemplateError("the template writes a namespace, not what is in it")
+        elif isinstance(item, dict):
+            pending.extend(item.items())
+        elif isinstance(item, _CONTAINERS):
+            pending.extend(item)
+        if num_items > MAX_RANGE_ITEMS:
+            raise TemplateError(f"the template writes a value of more than {MAX_RANGE_ITEMS} items")
+        _check_length(length)
+    return value
+
+
 def _replaced(value: Any, old: Any, new: Any, count: int | None = None) -> str:
     text, before, after = str(value), str(old), str(new)
     _check_length(len(text) + text.count(before) * len(after))
@@ -216,7 +262,7 @@ def _joined(values: Iterable[Any], between: Any = "") -> str:
     pieces: list[str] = []
     length = 0
     for value in values:
-        pieces.append(str(value))
+        pieces.append(_text(value))
         length += len(pieces[-1]) + len(separator)
         _check_length(length)
     return separator.join(pieces)
@@ -238,7 +284,11 @@ def _to_json(
     """JSON as chat templates expect it: not escaped for HTML."""
     if indent is not None and not 0 <= indent <= _MAX_INDENT:
         raise TemplateError(f"the template indents JSON by more than {_MAX_INDENT}")
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+    text = json.dumps(
+        _shown(value), ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    )
+    _check_length(len(text))
+    return text
 
 
 def _is_number(value: object) -> bool:

@@ -13,12 +13,13 @@ from types import FrameType
 from typing import Any
 
 import uvicorn
-from httptools import HttpParserError
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from engine.config import EngineConfigError
 from engine.front.asgi import CONNECTION_EXTENSION
 from engine.front.errors import ApiError
+from engine.front.upgrade import head_without_upgrade, is_websocket
 
 MAX_HEADER_BYTES = 32 * 1024
 MAX_HEADERS = 100
@@ -63,8 +64,23 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes of requests."""
-        if not self._is_deaf:
-            super().data_received(data)
+        if self._is_deaf:
+            return
+        self._unset_keepalive_if_required()
+        try:
+            self.parser.feed_data(data)
+        except HttpParserUpgrade as upgrade:
+            self._replay_upgrade(data[upgrade.args[0] :])
+        except HttpParserError:
+            self.send_400_response("Invalid HTTP request received.")
+
+    def _replay_upgrade(self, rest: bytes) -> None:
+        """Serve a request that offers another protocol as plain HTTP: parse it again without the offer."""
+        method, version = self.parser.get_method(), self.parser.get_http_version()
+        head = head_without_upgrade(method, self.url, version, self.headers)
+        self.parser = HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self.data_received(head + rest)
 
     def on_message_begin(self) -> None:
         """A request starts to arrive."""
@@ -92,9 +108,24 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """The request can start; its body must follow in time."""
         self._expect_within(BODY_TIMEOUT_S)
+        self._check_head()
+        if self.parser.should_upgrade():
+            return  # `_replay_upgrade` parses this request again
         super().on_headers_complete()
         if self.cycle is not self._running:
             self.flow.resume_reading()
+
+    def _check_head(self) -> None:
+        """Refuse what only looks like a request of ours. Raises into the parser."""
+        if self.parser.get_http_version() not in ("1.0", "1.1"):
+            self._refuse(400, "Only HTTP/1.1 and HTTP/1.0 are served on this port.", "invalid_value")
+        if self.parser.get_method() == b"CONNECT":
+            self._refuse(405, "CONNECT is not allowed here.", "method_not_allowed")
+        if any(name == b"expect" and value.lower() != b"100-continue" for name, value in self.headers):
+            self._refuse(417, "The only expectation served is 100-continue.", "invalid_value")
+        if self.parser.should_upgrade() and is_websocket(self.headers):
+            message = "WebSocket is not served here; use plain HTTP with server-sent events (stream: true)."
+            self._refuse(400, message, "invalid_value")
 
     def on_body(self, body: bytes) -> None:
         """A part of the body."""
@@ -105,6 +136,8 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """The request is complete."""
+        if self.parser.should_upgrade():
+            return
         self._stop_expecting()
         super().on_message_complete()
 
@@ -187,8 +220,10 @@ class LimitedProtocol(HttpToolsProtocol):
 
 _PHRASES = {
     400: "Bad Request",
+    405: "Method Not Allowed",
     408: "Request Timeout",
     414: "URI Too Long",
+    417: "Expectation Failed",
     431: "Request Header Fields Too Large",
 }
 

@@ -52,7 +52,7 @@ class FunctionCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """What the model asked to be called earlier; `arguments` is JSON as text."""
 
     name: str
-    arguments: str
+    arguments: str = ""
 
 
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

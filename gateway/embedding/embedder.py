@@ -49,7 +49,7 @@ class Embedder:
         load: Callable[[Executor], Awaitable[TextEncoder]],
         *,
         count: Callable[[EmbedResult], None],
-        on_failure: Callable[[Exception], None],
+        on_failure: Callable[[BaseException], None],
         max_waiting: int = MAX_WAITING,
     ) -> None:
         """`load` gets the thread that encodes, raises EncoderUnavailable and is then tried again later."""
@@ -143,10 +143,11 @@ class Embedder:
                 continue
             try:
                 vectors = await loop.run_in_executor(thread, encoder.encode, [wanted.text for wanted in batch])
-            except asyncio.CancelledError:
+            except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
                 self._give(batch, None)
                 raise
-            except Exception as error:  # whatever the runtime raises, requests go on without a vector
+            # Whatever the runtime raises, requests go on without a vector; a panic of its Rust code is no Exception.
+            except BaseException as error:
                 self._on_failure(error)
                 self._give(batch, None)
             else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import openai
 import pytest
@@ -11,6 +12,7 @@ from openai.types.chat import ChatCompletionMessageParam
 from pydantic import SecretStr
 
 from tests.e2e.conftest import Stack
+from tests.e2e.engine import engine_client
 
 pytestmark = pytest.mark.e2e
 
@@ -201,3 +203,46 @@ def test_a_schema_that_cannot_be_followed_is_refused_by_name(client: openai.Open
             response_format={"type": "json_schema", "json_schema": {"name": "n", "schema": {"$ref": "http://a/b"}}},
         )
     assert (caught.value.code, caught.value.param) == ("invalid_value", "response_format")
+
+
+WEATHER: list[Any] = [
+    {
+        "type": "function",
+        "function": {
+            "name": "get_weather",
+            "parameters": {"type": "object", "properties": {"city": {"enum": ["Paris", "Rome"]}}, "required": ["city"]},
+        },
+    }
+]
+
+
+def plain_turn(client: openai.OpenAI, messages: list[Any], **fields: Any) -> dict[str, Any]:
+    """One turn, its message as the SDK dumps it."""
+    answer = client.chat.completions.create(model="penstock-small", messages=messages, max_tokens=64, **fields)
+    return answer.choices[0].message.model_dump()
+
+
+def streamed_turn(client: openai.OpenAI, messages: list[Any], **fields: Any) -> dict[str, Any]:
+    """One turn, its message as the SDK puts it together from a stream and dumps it."""
+    fields = {"model": "penstock-small", "messages": messages, "max_tokens": 64, **fields}
+    with client.chat.completions.stream(**fields) as stream:
+        return stream.get_final_completion().choices[0].message.model_dump()
+
+
+@pytest.mark.parametrize("turn", [plain_turn, streamed_turn])
+@pytest.mark.parametrize("through", ["gateway", "engine"])
+def test_answers_and_calls_can_be_sent_back_as_they_came(stack: Stack, through: str, turn: Any) -> None:
+    http = engine_client(stack) if through == "engine" else None
+    base_url = stack.base_url if http is None else "http://engine/v1"
+    with openai.OpenAI(base_url=base_url, api_key="unused", max_retries=0, http_client=http) as client:
+        messages: list[Any] = [{"role": "user", "content": "What is the weather in Rome?"}]
+        call = turn(client, messages, tools=WEATHER, tool_choice="required")
+        messages.append(call)
+        for made in call["tool_calls"]:
+            messages.append({"role": "tool", "tool_call_id": made["id"], "content": "sunny"})
+        messages.append(turn(client, messages, tools=WEATHER, tool_choice="none"))
+        messages.append({"role": "user", "content": "What is 3 + 4?"})
+        messages.append(turn(client, messages, stop=[], logit_bias={}))
+        messages.append({"role": "user", "content": "And 4 + 5?"})
+        assert turn(client, messages)["role"] == "assistant"
+    assert len(messages) == 4 + len(call["tool_calls"]) + 2

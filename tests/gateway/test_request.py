@@ -121,11 +121,17 @@ def test_refuses_with_the_path_of_the_field(fields: dict[str, Any], param: str) 
     assert error.message.startswith(param)
 
 
-@pytest.mark.parametrize("name", ["api_base", "base_url", "custom_host", "chat_template", "chat_template_kwargs"])
+@pytest.mark.parametrize("name", ["api_base", "base_url", "custom_host", "chat_template"])
 def test_refuses_privileged_fields_whatever_they_hold(name: str) -> None:
     values: list[Any] = ["x", None, {}, 1]
     for value in values:
         assert (refusal(**{name: value}).code, refusal(**{name: value}).param) == ("unsupported_parameter", name)
+
+
+@pytest.mark.parametrize("value", [{"enable_thinking": False}, "x", [1], 1])
+def test_refuses_template_arguments_but_not_their_absence(value: object) -> None:
+    assert refusal(chat_template_kwargs=value).param == "chat_template_kwargs"
+    assert parse(chat_template_kwargs=None).fields == parse(chat_template_kwargs={}).fields == parse().fields
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,10 @@ class StubState:
         return StubState()
 
 
+class PanicException(BaseException):
+    """As pyo3 raises it when Rust code panics: no Exception."""
+
+
 class StubCompiler:
     """Compiles when told to; counts."""
 
@@ -55,6 +59,8 @@ class StubCompiler:
             raise GrammarError("it is wrong")
         if source == "broken":
             raise RuntimeError("a fault of ours")
+        if source == "panic":
+            raise PanicException("a fault of ours")
         return cast(GrammarState, StubState())
 
 
@@ -98,11 +104,14 @@ def test_a_wrong_text_is_remembered_too(bench: Bench) -> None:
     assert bench.stub.sources == ["wrong"]
 
 
-def test_a_fault_of_ours_is_told_and_not_remembered(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("source", ["broken", "panic"])
+def test_a_fault_of_ours_is_told_and_not_remembered(
+    bench: Bench, caplog: pytest.LogCaptureFixture, source: str
+) -> None:
     for seq_id in (1, 2):
-        bench.compiler.request(seq_id, "broken")
+        bench.compiler.request(seq_id, source)
         assert bench.get() == GrammarDone(seq_id, None, "it could not be compiled")
-    assert bench.stub.sources == ["broken", "broken"]
+    assert bench.stub.sources == [source, source]
     assert "a fault of ours" in caplog.text
 
 

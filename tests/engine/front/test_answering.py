@@ -7,6 +7,7 @@ import json
 from typing import Any, cast
 
 import httpx
+import pytest
 
 from engine.messages import TokenLogprobs
 from tests.engine.front.conftest import Running, chat
@@ -203,3 +204,45 @@ async def test_the_official_client_can_read_the_stream(running: Running) -> None
                 text += chunk.choices[0].delta.content
                 core.emit(add.seq_id, [END], "stop")
         assert text == "hello"
+
+
+FORMS: list[dict[str, Any]] = [
+    {},
+    {"logprobs": True, "top_logprobs": 1},
+    {"stream": True, "stream_options": {"include_usage": True}},
+    {"stream": True, "stream_options": {"include_usage": True}, "logprobs": True},
+    {"n": 2},
+    {"n": 2, "stream": True, "stream_options": {"include_usage": True}},
+]
+
+
+@pytest.mark.parametrize("size", [1, 2, 100])
+@pytest.mark.parametrize("form", FORMS)
+async def test_usage_and_text_are_the_same_in_all_forms_when_a_stop_string_ends_the_answer(
+    running: Running, form: dict[str, Any], size: int
+) -> None:
+    core = await running.core()
+    fields = chat(stop=["small test", "unsaid"], **form)
+    request = asyncio.create_task(running.client.post("/v1/chat/completions", json=fields))
+    answer = [*running.ids("this is a small test"), END]
+    for _ in range(form.get("n", 1)):
+        add = await core.next_add()
+        for start in range(0, len(answer), size):
+            step = answer[start : start + size]
+            logprobs = [TokenLogprobs(-0.5, [(token, -0.5)]) for token in step] if form.get("logprobs") else None
+            is_last = start + size >= len(answer)
+            core.emit(add.seq_id, step, "stop" if is_last else None, logprobs=logprobs)
+    response = await request
+    if form.get("stream"):
+        got = events(response.text)
+        choices = [choice for event in got for choice in event["choices"] if choice["index"] == 0]
+        text = "".join(choice["delta"].get("content", "") for choice in choices)
+        usage, finish = got[-1]["usage"], choices[-1]["finish_reason"]
+        shown = [entry for choice in choices for entry in (choice["logprobs"] or {"content": []})["content"]]
+    else:
+        choice = response.json()["choices"][0]
+        text, usage, finish = choice["message"]["content"], response.json()["usage"], choice["finish_reason"]
+        shown = (choice["logprobs"] or {"content": []})["content"]
+    assert (text, finish) == ("this is a ", "stop")
+    assert usage["completion_tokens"] == form.get("n", 1) * (len(answer) - 1)
+    assert len(shown) == (len(running.ids("this is a ")) if form.get("logprobs") else 0)

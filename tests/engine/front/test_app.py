@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 
+import pytest
+
 from tests.engine.front.conftest import Running, StartFront, chat
 from tests.engine.front.fake_core import STAGES
 from tests.engine.front.tiny_model import END
@@ -20,6 +22,10 @@ ERRORS = [
     ("GET", "/docs", 404, "not_found"),
     ("GET", "/v1/chat/completions", 405, "method_not_allowed"),
     ("POST", "/v1/models", 405, "method_not_allowed"),
+    ("HEAD", "/v1/chat/completions", 405, "method_not_allowed"),
+    ("HEAD", "/v1/completions", 405, "method_not_allowed"),
+    ("HEAD", "/nowhere", 404, "not_found"),
+    ("HEAD", "/v1/models/other", 404, "model_not_found"),
     ("TRACE", "/livez", 405, "method_not_allowed"),
     ("OPTIONS", "/v1/chat/completions", 405, "method_not_allowed"),
     ("POST", "/v1/chat/completions", 415, "unsupported_media_type"),
@@ -30,12 +36,34 @@ async def test_errors_have_the_envelope(running: Running) -> None:
     for method, path, status, code in ERRORS:
         response = await running.client.request(method, path)
         assert response.status_code == status
-        error = response.json()["error"]
-        assert set(error) == {"message", "type", "param", "code"}
-        assert (error["code"], error["type"]) == (code, "invalid_request_error")
         assert response.headers["x-request-id"]
+        if method == "HEAD":
+            assert response.content == b""
+        else:
+            error = response.json()["error"]
+            assert set(error) == {"message", "type", "param", "code"}
+            assert (error["code"], error["type"]) == (code, "invalid_request_error")
         if status == 405:
-            assert response.headers["allow"] in ("GET", "POST")
+            assert response.headers["allow"] in ("GET, HEAD", "POST")
+
+
+@pytest.mark.parametrize("path", ["/livez", "/readyz", "/startupz", "/v1/models", "/v1/models/tiny", "/metrics"])
+async def test_head_answers_like_get_without_the_body(running: Running, path: str) -> None:
+    await running.core()
+    head, get = await running.client.head(path), await running.client.get(path)
+    assert (head.status_code, head.content, get.status_code) == (200, b"", 200)
+    assert head.headers["content-type"] == get.headers["content-type"]
+    assert "content-length" in head.headers
+
+
+async def test_head_of_the_load_feed_ends(running: Running) -> None:
+    head = await running.client.head("/engine/load")
+    assert (head.status_code, head.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
+
+
+async def test_head_says_when_nothing_is_ready(start_front: StartFront) -> None:
+    async with start_front(starts_up=False) as running:
+        assert (await running.client.head("/readyz")).status_code == 503
 
 
 OTHER_MEDIA = [

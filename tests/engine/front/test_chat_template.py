@@ -85,10 +85,20 @@ def test_whatever_a_user_says_there_is_one_user_turn(text: str) -> None:
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"])), st.sampled_from([CHATML, TRIMMING]))
 def test_both_ways_to_render_give_the_same_tokens(text: str, source: str) -> None:
     tokenizer = Tokenizer(SPEC, stop_token_ids=(), special_texts=())
-    always_apart = source + "{# replace #}"
+    always_apart = template(source)
+    always_apart._is_suspicious = lambda turns: True  # type: ignore[method-assign]
     whole = template(source).segments([Message("user", text)])
-    apart = template(always_apart).segments([Message("user", text)])
+    apart = always_apart.segments([Message("user", text)])
     assert tokenizer.encode_segments(whole) == tokenizer.encode_segments(apart)
+
+
+@pytest.mark.parametrize("removed", ["'X'", "'/no_think'", "'|X'"])
+@given(st.lists(st.sampled_from(["<", "|", "im_start", ">", "X", "/no_think", "|X", "|im_start|", "hi"]), max_size=12))
+def test_replacing_joins_no_special_token(removed: str, pieces: list[str]) -> None:
+    source = CHATML.replace("message['content']", f"message['content'].replace({removed}, '').strip()")
+    found = template(source).segments([Message("user", "".join(pieces)), Message("user", "hi")])
+    trusted = "".join(part.text if part.trusted else "\0" for part in found)
+    assert [trusted.count(special) for special in ("<|im_start|>", "<|im_end|>")] == [3, 2]
 
 
 def test_white_space_around_a_dangerous_text_is_trimmed_where_the_template_trims() -> None:
@@ -165,6 +175,19 @@ def test_a_template_may_refuse_a_conversation() -> None:
         growing("ns.s.join(ns.s)"),
         growing("ns.s * ns.s", "3"),
         growing("ns.s ** 64", "3"),
+        growing("[ns.s, ns.s]") + "{{ ns.s }}",
+        growing("[ns.s, ns.s]") + "{{ ns }}",
+        growing("[ns.s, ns.s]") + "{{ [ns] ~ '' }}",
+        growing("[ns.s, ns.s]") + "{{ ns.s | tojson }}",
+        growing("[ns.s, ns.s]") + "{{ ns.s | string }}",
+        growing("{'a': ns.s, 'b': ns.s}") + "{{ ns.s.values() }}",
+        growing("[ns.s] | string", "'\\\\'"),
+        growing("ns.s | tojson", "'\\\\'"),
+        growing("ns.s.replace('x'.encode(), 'xx'.encode())", "'x'.encode()"),
+        "{% block b %}{% for i in range(9999) %}{% for j in range(9999) %}{% endfor %}{% endfor %}{% endblock %}",
+        "{% for m in messages %}{{ m.content.__class__.__mro__ }}{{ m.content.replace.__self__.__class__() }}{% endfor %}",
+        "{% block b %}{{ ''.join.__self__.__class__.__subclasses__() }}{% endblock %}",
+        "{% for m in messages %}{{ m.content.replace('h', 'i', count=1, other=2) }}{% endfor %}",
         "{{ 1 | round(1000000000, 'floor') }}",
         "{{ (1).to_bytes(10000000000, 'big') }}",
         "{{ 'x'.translate({120: 'x' * 1000}) }}",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -86,32 +89,86 @@ def test_minus_infinity_has_a_number() -> None:
     assert (delta.entries[0].logprob, delta.entries[0].top) == (MIN_LOGPROB, ((2, MIN_LOGPROB),))
 
 
-STEPS = st.lists(st.lists(st.integers(1, 6), min_size=1, max_size=4), min_size=1, max_size=8)
+@st.composite
+def groupings(draw: st.DrawFn) -> tuple[list[int], list[list[int]], FinishReason]:
+    """Tokens of an answer, the same in steps of any sizes, and why the core ended it."""
+    tokens = draw(st.lists(st.integers(1, 6), min_size=1, max_size=16))
+    finish = draw(st.sampled_from(ENDINGS))
+    tokens = [*tokens, END] if finish == "stop" else tokens
+    cuts = sorted(draw(st.sets(st.integers(1, len(tokens)), max_size=8)) | {len(tokens)})
+    return tokens, [tokens[start:end] for start, end in pairwise([0, *cuts])], finish
 
 
-@given(STEPS, st.sampled_from([(), ("ab",), ("ba", " c"), ("é",)]), st.booleans())
-def test_steps_do_not_change_the_answer(steps: list[list[int]], stops: tuple[str, ...], logprobs: bool) -> None:
-    whole, single = choice(stops), choice(stops)
-    tokens = [token_id for step in steps for token_id in step]
-    at_once = feed(whole, [tokens], "length", logprobs=logprobs)
-    one_by_one = feed(single, [[token_id] for token_id in tokens], "length", logprobs=logprobs)
-    in_steps = feed(choice(stops), steps, "length", logprobs=logprobs)
-    for deltas in (one_by_one, in_steps):
-        assert "".join(delta.text for delta in deltas) == "".join(delta.text for delta in at_once)
-        assert [entry for delta in deltas for entry in delta.entries] == list(at_once[0].entries)
-        assert deltas[-1].finish == at_once[-1].finish
-    assert single.num_tokens == whole.num_tokens
+ENDINGS: list[FinishReason] = ["stop", "length"]
+STOPS = st.sampled_from([(), ("a",), ("ab",), ("ba", " c"), ("é",), ("\ufffd",), ("bab", "b c", "aa")])
+
+
+def outcome(answer: Choice, deltas: list[Delta]) -> tuple[Any, ...]:
+    """All that a client can see of an answer."""
+    calls = "".join(call.arguments for delta in deltas for call in delta.calls)
+    names = [call.name for delta in deltas for call in delta.calls if call.name is not None]
+    entries = [entry for delta in deltas for entry in delta.entries]
+    return "".join(delta.text for delta in deltas), entries, names, calls, answer.finish, answer.num_tokens
+
+
+@given(groupings(), STOPS)
+def test_steps_do_not_change_the_answer(
+    made: tuple[list[int], list[list[int]], FinishReason], stops: tuple[str, ...]
+) -> None:
+    tokens, steps, finish = made
+    outcomes = []
+    for grouping in ([tokens], [[token_id] for token_id in tokens], steps):
+        for logprobs in (False, True):
+            answer = choice(stops)
+            text, entries, *rest = outcome(answer, feed(answer, grouping, finish, logprobs=logprobs))
+            outcomes.append((text, rest))
+            if logprobs:
+                assert entries == outcome(answer := choice(stops), feed(answer, [tokens], finish, logprobs=True))[1]
+    assert outcomes == [outcomes[0]] * len(outcomes)
+
+
+@pytest.mark.parametrize("stop", ["b", "ab", "a"])
+@pytest.mark.parametrize("logprobs", [False, True])
+def test_an_end_token_behind_a_stop_string_does_not_count(stop: str, logprobs: bool) -> None:
+    for steps in ([[1, 2, END]], [[1], [2, END]], [[1], [2], [END]], [[1, 2], [END]]):
+        answer = choice((stop,))
+        feed(answer, steps, "stop", logprobs=logprobs)
+        assert (answer.finish, answer.num_tokens) == ("stop", 1 if stop == "a" else 2)
 
 
 CALL = '<tool_call>{"name": "f", "arguments": {"a": 12}}'
 
 
-def calling_choice() -> Choice:
-    """An answer that may hold one call; its tokens are bytes."""
+def calling_choice(stops: tuple[str, ...] = (), max_calls: int | None = 1) -> Choice:
+    """An answer that may hold so many calls; its tokens are bytes."""
     form = choose_tool_format("tools <tool_call>", {})
     assert form is not None
-    parser = ToolParser(form, {"f"}, lambda: "id", max_calls=1)
-    return Choice(0, lambda token_id: bytes([token_id]), frozenset({END}), tools=parser)
+    parser = ToolParser(form, {"f"}, lambda: "id", max_calls=max_calls)
+    return Choice(0, lambda token_id: bytes([token_id]), frozenset({END}), stops, tools=parser)
+
+
+@given(
+    st.text("ab< \n", max_size=6), st.integers(1, 3), st.sampled_from([None, 1]), st.integers(1, 200),
+    st.sampled_from(ENDINGS), st.booleans(), st.sampled_from([(), ("12",), ("</tool",), ("b b",)]),
+)  # fmt: skip
+def test_steps_do_not_change_calls(
+    before: str,
+    num_calls: int,
+    max_calls: int | None,
+    size: int,
+    finish: FinishReason,
+    logprobs: bool,
+    stops: tuple[str, ...],
+) -> None:
+    tokens = list((before + f"{CALL}</tool_call>\n" * num_calls + "b b").encode())
+    tokens = [*tokens, END] if finish == "stop" else tokens
+
+    def answered(size: int) -> tuple[Any, ...]:
+        answer = calling_choice(stops, max_calls=max_calls)
+        steps = [tokens[i : i + size] for i in range(0, len(tokens), size)]
+        return outcome(answer, feed(answer, steps, finish, logprobs=logprobs))
+
+    assert answered(size) == answered(1) == answered(len(tokens))
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 1000])

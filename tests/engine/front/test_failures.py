@@ -7,6 +7,8 @@ import json
 
 import pytest
 
+from engine.front.detokenizer import Detokenizer
+from engine.front.tokenizer import Tokenizer
 from engine.messages import Fatal, SeqOutput
 from tests.engine.front.conftest import PATIENCE, Running, StartFront, chat
 from tests.engine.front.tiny_model import END
@@ -240,3 +242,49 @@ async def test_a_bug_of_ours_mid_stream_is_an_error_event(running: Running) -> N
     assert error["error"]["code"] == "internal_error"
     assert b"[DONE]" not in rest
     await client.leave()
+
+
+class PanicException(BaseException):
+    """As pyo3 raises it when Rust code panics: no Exception."""
+
+
+@pytest.mark.parametrize("text", ["hello", "hello " * 2000], ids=["on the loop", "off the loop"])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+async def test_a_panic_of_the_tokenizer_is_a_500_in_the_envelope_and_the_engine_lives(
+    start_front: StartFront, monkeypatch: pytest.MonkeyPatch, text: str, path: str
+) -> None:
+    def panic(*_: object) -> list[int]:
+        raise PanicException("index out of bounds")
+
+    async with start_front(max_model_len=100_000) as running:
+        core = await running.core()
+        body = {"model": "tiny", "prompt": text} if path == "/v1/completions" else chat(text)
+        with monkeypatch.context() as patched:
+            patched.setattr(Tokenizer, "encode_segments", panic)
+            patched.setattr(Tokenizer, "encode_text", panic)
+            response = await running.client.post(path, json=body)
+        assert (response.status_code, response.json()["error"]["code"]) == (500, "internal_error")
+        assert response.headers["x-request-id"] in response.json()["error"]["message"]
+        assert "bounds" not in response.text
+        request = asyncio.create_task(running.client.post(path, json=body))
+        core.emit((await core.next_add()).seq_id, running.ids("hello"), "length")
+        assert (await request).status_code == 200
+
+
+async def test_a_panic_mid_stream_is_an_error_event(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    core = await running.core()
+    connection = await running.raw("POST", "/v1/chat/completions", chat(stream=True))
+    add = await core.next_add()
+    core.emit(add.seq_id, running.ids("hello"))
+    await connection.read_until(b"data: ")
+
+    def panic(*_: object) -> bytes:
+        raise PanicException
+
+    monkeypatch.setattr(Detokenizer, "feed", panic)
+    core.emit(add.seq_id, running.ids(" world"))
+    rest = await connection.read_to_end()
+    assert b'"code":"internal_error"' in rest
+    assert b"[DONE]" not in rest
+    assert (await core.next_abort()).seq_ids == [add.seq_id]
+    await connection.leave()

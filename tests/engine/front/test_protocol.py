@@ -119,8 +119,14 @@ def test_a_wrong_value_inside_is_named_with_its_place(fields: dict[str, Any], pa
         ({"base_url": "http://x"}, "base_url"),
         ({"custom_host": "x"}, "custom_host"),
         ({"chat_template": "{{ 1 }}"}, "chat_template"),
-        ({"chat_template_kwargs": {}}, "chat_template_kwargs"),
-        ({"audio": {}}, "audio"),
+        ({"chat_template_kwargs": {"enable_thinking": True}}, "chat_template_kwargs"),
+        ({"chat_template": None}, "chat_template"),
+        ({"audio": {"voice": "alloy"}}, "audio"),
+        ({"messages": [USER, {"role": "assistant", "audio": {"id": "a"}}]}, "messages[1].audio"),
+        (
+            {"messages": [USER, {"role": "assistant", "function_call": {"name": "f", "arguments": ""}}]},
+            "messages[1].function_call",
+        ),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]},
             "messages[0].content[0].type",

@@ -236,3 +236,79 @@ def test_a_socket_left_by_a_killed_process_is_replaced_and_a_live_one_is_not(tmp
     with pytest.raises(EngineConfigError):
         bind(f"unix:{tmp_path / 'file'}")
     assert (tmp_path / "file").read_text() == "precious"
+
+
+UNKNOWN_MODEL = json.dumps({**chat(), "model": "nope"}).encode()
+DECLARED = b"content-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(UNKNOWN_MODEL) + UNKNOWN_MODEL
+CHUNKED = b"content-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (
+    len(UNKNOWN_MODEL),
+    UNKNOWN_MODEL,
+)
+POST = b"POST /v1/chat/completions HTTP/1.1\r\n" + HOST
+H2C = b"upgrade: h2c\r\nhttp2-settings: AAMAAABk\r\n"
+OFFERS = {
+    "h2c": b"connection: Upgrade, HTTP2-Settings\r\n" + H2C,
+    "h2c and close": b"connection: close, Upgrade, HTTP2-Settings\r\n" + H2C,
+    "h2c and keep-alive": b"Connection: keep-alive\r\nConnection: upgrade\r\n" + H2C,
+    "unknown": b"connection: upgrade\r\nupgrade: foo/2\r\n",
+    "without connection": H2C,
+    "without upgrade": b"connection: upgrade\r\n",
+    "other tokens": b"connection: foo, keep-alive, content-length\r\n",
+    "expectation": b"expect: 100-continue\r\n",
+}
+
+
+@pytest.mark.parametrize("body", [DECLARED, CHUNKED], ids=["declared", "chunked"])
+@pytest.mark.parametrize("offer", OFFERS.values(), ids=OFFERS.keys())
+async def test_a_body_is_read_whatever_protocol_its_head_offers(running: Running, offer: bytes, body: bytes) -> None:
+    await running.core()
+    response = (await send(running, POST + offer + body)).removeprefix(b"HTTP/1.1 100 Continue\r\n\r\n")
+    assert status_of(response) == 404
+    assert json.loads(response.partition(b"\r\n\r\n")[2])["error"]["code"] == "model_not_found"
+    assert (b"connection: close" in response.lower()) == (b"close" in offer)
+
+
+@pytest.mark.parametrize("version", [b"HTTP/1.1", b"HTTP/1.0"])
+async def test_an_offer_in_the_older_version_keeps_its_version(running: Running, version: bytes) -> None:
+    head = POST.replace(b"HTTP/1.1", version) + OFFERS["h2c"]
+    response = await send(running, head + DECLARED)
+    assert (b"connection: close" in response.lower()) == (version == b"HTTP/1.0")
+
+
+async def test_a_body_with_an_offer_may_come_in_pieces_and_between_other_requests(running: Running) -> None:
+    reader, writer = await asyncio.open_unix_connection(running.path)
+    data = LIVEZ + POST + OFFERS["h2c"] + DECLARED + LIVEZ + POST + OFFERS["unknown"] + CHUNKED + LAST
+    for start in range(0, len(data), 37):
+        writer.write(data[start : start + 37])
+        await asyncio.sleep(0)
+    response = await asyncio.wait_for(reader.read(), 5)
+    assert [int(piece[:3]) for piece in response.split(b"HTTP/1.1 ")[1:]] == [200, 404, 200, 404, 200]
+    await RawConnection(reader, writer).leave()
+
+
+REFUSED = {
+    "websocket": (LIVEZ[:-2] + b"connection: upgrade\r\nupgrade: websocket\r\n\r\n", 400),
+    "websocket among others": (LIVEZ[:-2] + b"connection: upgrade\r\nupgrade: h2c, WebSocket\r\n\r\n", 400),
+    "websocket with a body": (POST + b"connection: upgrade\r\nupgrade: websocket\r\n" + DECLARED, 400),
+    "unknown expectation": (POST + b"expect: 200-ok\r\n" + DECLARED, 417),
+    "version 2": (LIVEZ.replace(b"1.1", b"2.0"), 400),
+    "no version": (b"GET /livez\r\n\r\n", 400),
+    "tunnel": (b"CONNECT /livez HTTP/1.1\r\n" + HOST + b"\r\n", 405),
+    "tunnel to a host": (b"CONNECT example.org:443 HTTP/1.1\r\n" + HOST + b"\r\n", 405),
+    "preface": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00", 400),
+}
+
+
+@pytest.mark.parametrize(("data", "status"), REFUSED.values(), ids=REFUSED.keys())
+async def test_other_protocols_are_refused_in_the_envelope(running: Running, data: bytes, status: int) -> None:
+    response = await send(running, data)
+    assert status_of(response) == status
+    assert response.count(b"content-type: ") == 1
+    assert b"connection: close" in response.lower()
+    assert set(json.loads(response.partition(b"\r\n\r\n")[2])["error"]) == {"message", "type", "param", "code"}
+    assert (await running.client.get("/livez")).status_code == 200
+
+
+@pytest.mark.parametrize("form", [b"GET http://test/livez HTTP/1.1\r\n" + HOST, b"GET /livez HTTP/1.0\r\n"])
+async def test_older_and_absolute_forms_are_served(running: Running, form: bytes) -> None:
+    assert status_of(await send(running, form + b"\r\n")) == 200

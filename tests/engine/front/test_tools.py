@@ -14,6 +14,7 @@ from engine.front.tool_format import choose_tool_format
 from tests.engine.front.conftest import chat
 
 CONFIG = FrontConfig(listen="unix:/nowhere", model_name="tiny")
+CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 
 
 def parsed(**fields: Any) -> ChatRequest:
@@ -37,7 +38,7 @@ def tool(name: str = "f", **function: Any) -> dict[str, Any]:
         ({"tools": [tool(), tool()]}, "tools[1].function.name"),
         ({"tools": [tool(f"f{i}") for i in range(129)]}, "tools"),
         ({"tools": [tool(f"f{i}") for i in range(10_000)]}, "tools"),
-        ({"tools": [tool(parameters=[])]}, "tools[0].function.parameters"),
+        ({"tools": [tool(parameters="x")]}, "tools[0].function.parameters"),
         ({"tools": [tool(parameters={"type": "string"})]}, "tools[0].function.parameters.type"),
         ({"tools": [tool(parameters={"$ref": "http://a/b"})]}, "tools[0].function.parameters"),
         ({"tools": [tool(strict="yes")]}, "tools[0].function.strict"),
@@ -54,7 +55,7 @@ def tool(name: str = "f", **function: Any) -> dict[str, Any]:
             "response_format.json_schema.name",
         ),
         (
-            {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": []}}},
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": "x"}}},
             "response_format.json_schema.schema",
         ),
         (
@@ -67,7 +68,7 @@ def tool(name: str = "f", **function: Any) -> dict[str, Any]:
             "response_format",
         ),
         (
-            {"messages": [{"role": "user", "content": "x", "tool_calls": []}]},
+            {"messages": [{"role": "user", "content": "x", "tool_calls": [CALL]}]},
             "messages[0].tool_calls",
         ),
     ],

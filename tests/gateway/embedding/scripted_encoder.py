@@ -20,6 +20,7 @@ class ScriptedEncoder:
     def __init__(self, *, held: bool = False) -> None:
         self.batches: list[list[str]] = []
         self.fails_on: str | None = None
+        self.failure: type[BaseException] = RuntimeError
         self._held = held
         self._may_run = Semaphore(0)
 
@@ -40,7 +41,7 @@ class ScriptedEncoder:
         if self._held:
             assert self._may_run.acquire(timeout=PATIENCE_S), "the test forgot this batch"
         if self.fails_on in texts:
-            raise RuntimeError(f"cannot encode {self.fails_on}")
+            raise self.failure(f"cannot encode {self.fails_on}")
         return np.array([[len(text), 1.0] if text else [0.0, 0.0] for text in texts], np.float32)
 
     async def load(self, thread: Executor) -> TextEncoder:

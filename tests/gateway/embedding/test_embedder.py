@@ -24,7 +24,7 @@ class Desk:
     def __init__(self, encoder: ScriptedEncoder, *, max_waiting: int = 32) -> None:
         self.encoder = encoder
         self.counted: Counter[str] = Counter()
-        self.failures: list[Exception] = []
+        self.failures: list[BaseException] = []
         self.embedder = Embedder(
             encoder.load,
             count=lambda result: self.counted.update([result]),
@@ -151,8 +151,15 @@ async def test_who_is_cancelled_while_being_encoded_takes_nobody_along(held: Des
         await leaving
 
 
-async def test_a_batch_that_fails_gives_none_and_the_next_one_is_encoded(desk: Desk) -> None:
-    desk.encoder.fails_on = "bad"
+class PanicException(BaseException):
+    """As pyo3 raises it when Rust code panics: no Exception."""
+
+
+@pytest.mark.parametrize("failure", [RuntimeError, PanicException])
+async def test_a_batch_that_fails_gives_none_and_the_next_one_is_encoded(
+    desk: Desk, failure: type[BaseException]
+) -> None:
+    desk.encoder.fails_on, desk.encoder.failure = "bad", failure
     assert await desk.ask("bad") is None
     assert await desk.ask("good") == 4
     assert desk.counted == {"failed": 1, "encoded": 1}

@@ -1,0 +1,39 @@
+"""Places of a JSON schema where a schema stands, as opposed to names of properties and to data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+DATA_KEYWORDS = frozenset({"enum", "const", "default", "examples"})
+"""Keywords whose values are data: nothing in there is a keyword."""
+_MAPS = frozenset(
+    {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies", "dependentRequired"}
+)
+"""Keywords whose members are schemas under names of the client's own."""
+
+Node = dict[str, Any]
+
+
+def map_schema(schema: Node, change: Callable[[Node], Node]) -> Node:
+    """Return the schema with `change` applied to every schema in it, the innermost first.
+
+    An unknown keyword is walked too: references may point into it (`#/components/schemas/…`).
+    """
+    return change({keyword: _mapped(keyword, value, change) for keyword, value in schema.items()})
+
+
+def _mapped(keyword: str, value: Any, change: Callable[[Node], Node]) -> Any:
+    if keyword in DATA_KEYWORDS:
+        return value
+    if isinstance(value, list):
+        return [map_schema(item, change) if isinstance(item, dict) else item for item in value]
+    if not isinstance(value, dict):
+        return value
+    if keyword not in _MAPS:
+        return map_schema(value, change)
+    return {
+        name: map_schema(child, change) if isinstance(child, dict) else child
+        for name, child in value.items()
+        if child is not None
+    }

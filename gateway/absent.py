@@ -1,0 +1,47 @@
+"""Null and empty members of a chat request: they ask for nothing, at every depth, so they are no reason to refuse it.
+
+Only what the gateway understands is taken out. Fields it does not know, schemas and the values of lists stay verbatim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import Any, Final
+
+_REQUIRED: Final = frozenset({"messages", "model"})
+_VERBATIM: Final = frozenset({"parameters", "schema", "input_audio"})
+"""Members whose inside is the upstream's to judge."""
+
+
+def without_absent(document: dict[str, Any], names: Container[str]) -> dict[str, Any]:
+    """Return the document without the null and empty members of the top-level fields in `names`."""
+    cleaned: dict[str, Any] = {}
+    for name, value in document.items():
+        kept = _cleaned(value) if name in names else value
+        if name not in names or name in _REQUIRED or not _is_absent(kept):
+            cleaned[name] = kept
+    return cleaned
+
+
+def _cleaned(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_cleaned(item) if isinstance(item, dict | list) else item for item in value]
+    if not isinstance(value, dict):
+        return value
+    cleaned: dict[str, Any] = {}
+    for name, child in value.items():
+        kept = _cleaned(child) if isinstance(child, dict | list) and name not in _VERBATIM else child
+        if name == "arguments" and child is None:
+            kept = ""  # a call without arguments has to say so
+        if not _is_absent(kept) or _is_subject(name, value):
+            cleaned[name] = kept
+    return cleaned
+
+
+def _is_absent(value: Any) -> bool:
+    return value is None or (isinstance(value, str | list | dict) and not value)
+
+
+def _is_subject(name: str, parent: dict[str, Any]) -> bool:
+    """Whether the parent is about this member, as a turn is about its content and `type: text` about its text."""
+    return name == parent.get("type") or (name == "content" and "role" in parent) or name == "arguments"

@@ -1,0 +1,57 @@
+"""The openai SDK sends back what it got, over several turns, plain and put together from streams."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import openai
+import pytest
+
+from engine.messages import Add
+from tests.engine.front.conftest import Running, StartFront
+from tests.engine.front.tiny_model import END, write_model
+
+TEMPLATE = (
+    "{%- if tools %}<tools>{% for tool in tools %}{{ tool | tojson }}{% endfor %}</tools>{% endif -%}"
+    "{% for message in messages %}{{ '<|im_start|>' + message.role + '\n' + message.content }}"
+    "{% for call in message.tool_calls or [] %}<tool_call>{{ call.function | tojson }}</tool_call>{% endfor %}"
+    "{{ '<|im_end|>\n' }}{% endfor %}<|im_start|>assistant\n"
+)
+TOOLS: list[Any] = [{"type": "function", "function": {"name": "f", "strict": None, "parameters": {"type": "object"}}}]
+ANSWERS = ['<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>', "it is one", "that is two"]
+
+
+async def next_turn(client: openai.AsyncOpenAI, messages: list[Any], *, streamed: bool) -> dict[str, Any]:
+    """The next answer, as the SDK dumps it."""
+    fields: Any = {"model": "tiny", "messages": messages, "tools": TOOLS}
+    if not streamed:
+        return (await client.chat.completions.create(**fields)).choices[0].message.model_dump()
+    async with client.chat.completions.stream(**fields) as stream:
+        return (await stream.get_final_completion()).choices[0].message.model_dump()
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_three_turns_with_a_call_are_served(start_front: StartFront, tmp_path: Any, streamed: bool) -> None:
+    async with start_front(max_model_len=4096, model=write_model(tmp_path / "calling", TEMPLATE)) as running:
+        core = await running.core()
+        client = openai.AsyncOpenAI(base_url="http://test/v1", api_key="x", max_retries=0, http_client=running.client)
+        messages: list[Any] = [{"role": "user", "content": "what is f of one"}]
+        for answer in ANSWERS:
+            turn = asyncio.create_task(next_turn(client, messages, streamed=streamed))
+            add = await core.next_add()
+            ids = running.ids(answer)
+            core.emit(add.seq_id, ids[:3])
+            core.emit(add.seq_id, [*ids[3:], END], "stop")
+            messages.append(await turn)
+            follow_up = {"role": "user", "content": "and now?"}
+            if messages[-1].get("tool_calls"):
+                follow_up = {"role": "tool", "content": "1", "tool_call_id": messages[-1]["tool_calls"][0]["id"]}
+            messages.append(follow_up)
+        assert [message["role"] for message in messages[:3]] == ["user", "assistant", "tool"]
+        assert messages[-2]["content"] == "that is two"
+        assert '<tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>' in prompt_of(running, add)
+
+
+def prompt_of(running: Running, add: Add) -> str:
+    return running.tokenizer.decode(add.prompt_token_ids, skip_special_tokens=False)
