@@ -47,7 +47,7 @@ def up(options: argparse.Namespace) -> int:
     from gateway.config import ConfigError
     from gateway.console import Console
     from gateway.launch import LaunchError, available_cores, plan_launch
-    from gateway.policy_file import PolicyFileError, read_policy
+    from gateway.policy_file import PolicyFileError
     from gateway.revisions.starting import starting_policy
     from gateway.routing.quality_files import load_predictors
     from gateway.runtime_lock import RuntimeDirError, RuntimeLock
@@ -56,15 +56,14 @@ def up(options: argparse.Namespace) -> int:
     config = settings(options)
     try:
         predictors = load_predictors(config.quality_dir)
-        found = read_policy(config.policy, config.policy_variables, _accept(config), predictors)
         with RuntimeLock(config.runtime_dir):
-            policy, note = starting_policy(config, found.policy)
-            plan = plan_launch(config, policy, _passed_on(options, config), num_cores=available_cores())
+            policy, note = starting_policy(config, _accept(config), predictors)
             console = Console(sys.stdout)
             if note is not None:
                 console.say(note)
-            supervisor = Supervisor(plan, console=console, probe=probe.get, needs_key=policy.has_keys)
-            return asyncio.run(supervise(supervisor))
+            with plan_launch(config, policy, _passed_on(options, config), num_cores=available_cores()) as plan:
+                supervisor = Supervisor(plan, console=console, probe=probe.get, needs_key=policy.has_keys)
+                return asyncio.run(supervise(supervisor))
     except (ConfigError, PolicyFileError) as error:
         raise UsageError(str(error)) from error
     except (RuntimeDirError, LaunchError) as error:

@@ -14,7 +14,7 @@ from typing import Any, Literal, get_type_hints
 
 import msgspec
 
-from gateway.http.address import inherited_address
+from gateway.http.address import inherited_addresses, inherited_descriptors
 from gateway.http.limits import EdgeLimits
 from gateway.store.address import StoreAddress, parse_store
 from gateway.telemetry.record import OMITTABLE
@@ -181,6 +181,18 @@ class GatewayConfig:
         return parse_store(self.store or f"embedded:{self.runtime_dir / DEFAULT_STORE}", ca_file=self.store_ca_file)
 
     @property
+    def admin_is_socket(self) -> bool:
+        """Whether operators come through a Unix socket, which only this machine's users reach."""
+        if self.admin_listen.startswith("fd:"):
+            return all(address.startswith("unix:") for address in inherited_addresses(self.admin_listen))
+        return self.admin_listen.startswith("unix:")
+
+    @property
+    def inherited_descriptors(self) -> tuple[int, ...]:
+        """Numbers of the listening sockets that the parent process handed over."""
+        return (*inherited_descriptors(self.public_listen), *inherited_descriptors(self.admin_listen))
+
+    @property
     def recording_dir(self) -> Path:
         """Where recorded requests are."""
         return self.runtime_dir / "recorded"
@@ -247,7 +259,7 @@ def is_loopback(address: str) -> bool:
     if address.startswith("unix:"):
         return True
     if address.startswith("fd:"):
-        return is_loopback(inherited_address(address))
+        return all(map(is_loopback, inherited_addresses(address)))
     host = address.rpartition(":")[0].removeprefix("[").removesuffix("]")
     if host == "localhost":
         return True
@@ -257,17 +269,24 @@ def is_loopback(address: str) -> bool:
         return False
 
 
-def require_keys_when_exposed(config: GatewayConfig, policy: Policy) -> None:
-    """Without any tenant key only loopback listeners are allowed. Raises ConfigError."""
-    if policy.has_keys:
-        return
+def exposure_problem(config: GatewayConfig) -> str | None:
+    """Return what is wrong with the listeners of a gateway whose policy has no key, None when only this machine
+    reaches them."""
     for key in ("public_listen", "admin_listen"):
         address = getattr(config, key)
         if not is_loopback(address):
-            raise ConfigError(
+            return (
                 f"{key}: {address} is open to other machines and the policy has no tenant with a key; "
                 "add one (penstock keys new --tenant NAME prints it) or listen on 127.0.0.1"
             )
+    return None
+
+
+def require_keys_when_exposed(config: GatewayConfig, policy: Policy) -> None:
+    """Without any tenant key only loopback listeners are allowed. Raises ConfigError."""
+    problem = None if policy.has_keys else exposure_problem(config)
+    if problem is not None:
+        raise ConfigError(problem)
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,11 +394,10 @@ def _address_problem(address: str) -> str | None:
 
 
 def _inheritance_problem(address: str) -> str | None:
-    number = address.removeprefix("fd:")
-    if not (number.isascii() and number.isdigit() and len(number) <= 6):
+    if not re.fullmatch(r"fd:[0-9]{1,6}(,[0-9]{1,6})*", address, re.ASCII):
         return f'expected fd:N with the number of an inherited socket, got "{address}"'
     try:
-        inherited_address(address)
+        inherited_addresses(address)
     except OSError as error:
         return f"{address} is no socket that this process inherited ({error.strerror})"
     return None

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import importlib.util
 import os
-import socket
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +13,7 @@ from typing import Literal
 
 from gateway.child import ChildSpec
 from gateway.config import GatewayConfig
+from gateway.held_address import AddressError, HeldAddress, hold_address
 from routing_policies.document import Policy
 
 Size = Literal["small", "large"]
@@ -45,12 +44,23 @@ class EngineLaunch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchPlan:
-    """Everything that is started, and where the gateway will listen."""
+    """Everything that is started, and the open sockets that the gateway serves, one process after the other."""
 
     engines: tuple[EngineLaunch, ...]
     gateway: ChildSpec
-    public: str
-    admin: str
+    public: HeldAddress
+    admin: HeldAddress
+
+    def __enter__(self) -> LaunchPlan:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.stop_listening()
+
+    def stop_listening(self) -> None:
+        """Leave the addresses to the gateway, which refuses connections when it stops."""
+        self.public.close()
+        self.admin.close()
 
 
 def plan_launch(
@@ -60,13 +70,14 @@ def plan_launch(
     threads = split_threads(num_cores)
     served = {size: _served_by(policy, socket_path(config, size)) for size in SIZES}
     engines = tuple(_engine(size, config, threads[size], ids, python) for size, ids in served.items() if ids)
-    public, admin = settle_address(config.public_listen, "--port"), settle_address(config.admin_listen, "--admin-port")
-    flags = (*gateway_flags, "--public-listen", public, "--admin-listen", admin)
+    public, admin = _hold(config)
+    flags = (*gateway_flags, "--public-listen", public.inherited, "--admin-listen", admin.inherited)
     gateway = ChildSpec(
         name="gateway",
         argv=(*module_argv(python, "gateway"), "gateway", *flags),
         stop_timeout_s=config.drain_timeout_s + GATEWAY_STOP_MARGIN_S,
         env=python_env(),
+        descriptors=(*public.descriptors, *admin.descriptors),
     )
     return LaunchPlan(engines=engines, gateway=gateway, public=public, admin=admin)
 
@@ -108,22 +119,16 @@ def bundled_model_dir(size: Size) -> Path:
     raise LaunchError(f"the bundled {size} model is missing from this installation; install penstock again")
 
 
-def settle_address(address: str, flag: str) -> str:
-    """The address with port 0 replaced by a free one. Raises LaunchError when it is taken or not of this machine."""
-    if address.startswith("unix:"):
-        return address
-    host, _, port = address.rpartition(":")
-    name = host.removeprefix("[").removesuffix("]")
+def _hold(config: GatewayConfig) -> tuple[HeldAddress, HeldAddress]:
     try:
-        family, kind, protocol, _, where = socket.getaddrinfo(name, int(port), type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind, protocol) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(where)
-            return f"{host}:{probe.getsockname()[1]}"
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise LaunchError(f"{address} is already in use; stop what listens there or choose {flag} N") from error
-        raise LaunchError(f"cannot listen on {address}: {error.strerror or error}; choose another address") from error
+        public = hold_address(config.public_listen, "--port", is_shared=config.public_shared)
+        try:
+            return public, hold_address(config.admin_listen, "--admin-port")
+        except AddressError:
+            public.close()
+            raise
+    except AddressError as error:
+        raise LaunchError(str(error)) from error
 
 
 def _served_by(policy: Policy, path: Path) -> tuple[str, ...]:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import sys
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
 from gateway.app import Gateway, LoadEncoder
 from gateway.collector import Collector
 from gateway.config import GatewayConfig
 from gateway.http.descriptors import raise_open_file_limit
 from gateway.telemetry.bridge import LoggingBridge
+
+_STDERR: Final = 2
 
 
 async def serve(
@@ -34,6 +37,7 @@ async def serve(
     loop.add_signal_handler(signal.SIGHUP, gateway.reload_soon)
     try:
         await gateway.start()
+        _let_go(config.inherited_descriptors)
         collector.start()
         looking = loop.create_task(collector.run(), name="collector")
         await stopping.wait()
@@ -43,3 +47,10 @@ async def serve(
     finally:
         logging.getLogger("penstock").removeHandler(bridge)
     return 0
+
+
+def _let_go(descriptors: tuple[int, ...]) -> None:
+    """Close what was inherited, which the listeners have duplicates of, so that none accepts once they are closed."""
+    for number in descriptors:
+        if number > _STDERR:
+            os.close(number)

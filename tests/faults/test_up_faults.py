@@ -1,0 +1,163 @@
+"""`penstock up` whose gateway is killed, also while its files are bad."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.faults.up import POLICY, UpProcess, up_process
+from tests.gateway.scripted import ScriptedUpstream
+from tests.gateway.stack import Reply, chat, encode
+
+NUM_CLIENTS = 4
+
+
+def unknown_key(policy: Path) -> None:
+    policy.write_text(policy.read_text() + "rutes: []\n")
+
+
+def remove(policy: Path) -> None:
+    policy.unlink()
+
+
+def name_a_missing_variable(policy: Path) -> None:
+    policy.write_text(policy.read_text().replace("model: tiny", "model: tiny, api_key_env: NO_SUCH_VARIABLE"))
+
+
+async def ask(port: int) -> Reply:
+    """One request on a connection of its own."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(encode(chat("tiny")))
+        return Reply(await asyncio.wait_for(reader.read(), 60))
+    finally:
+        writer.close()
+
+
+async def until_back(up: UpProcess, num_starts: int) -> None:
+    await up.until(lambda: len(up.lines("started")) == num_starts)
+
+
+@pytest.mark.parametrize("spoil", [unknown_key, remove, name_a_missing_variable])
+async def test_a_gateway_killed_while_its_policy_is_bad_comes_back_with_the_last_good_one(
+    tmp_path: Path, spoil: Callable[[Path], None]
+) -> None:
+    """Fault row 45: requests go on, and what is wrong is in the log, on the admin pages and in the metrics."""
+    folder = tmp_path / "here"
+    folder.mkdir()
+    policy = folder / "policy.yaml"
+    async with ScriptedUpstream(tmp_path / "engine.sock") as engine:
+        policy.write_text(POLICY.format(engine=engine.path))
+        good = policy.read_text()
+        async with up_process(folder, "--policy", str(policy)) as up:
+            await up.ready()
+            spoil(policy)
+            await up.until(lambda: bool(up.lines("policy_refused")))
+            await up.kill_gateway()
+            reply = await ask(up.port)  # waits in the queue until the gateway is back
+
+            assert reply.status == 200
+            await until_back(up, 2)
+            refused = up.lines("policy_refused")
+            assert {line["level"] for line in refused} == {"error"}
+            assert [line for line in refused if "started on the last good policy, revision" in line["error"]]
+            metrics = (await up.get("/metrics", admin=True)).text
+            assert "penstock_policy_reload_success 0.0" in metrics
+            facts = (await up.get("/admin/api/overview", admin=True)).json()["policy"]
+            assert facts["is_current"] is False
+            assert facts["error"].splitlines()[0] == refused[0]["error"].splitlines()[0]
+
+            policy.write_text(good)
+            await up.until(lambda: bool(up.lines("policy_in_force")[1:]))
+            assert "penstock_policy_reload_success 1.0" in (await up.get("/metrics", admin=True)).text
+            assert await up.stop() == 0
+
+
+async def test_a_policy_that_was_never_good_is_refused_at_once(tmp_path: Path) -> None:
+    folder = tmp_path / "here"
+    folder.mkdir()
+    (folder / "policy.yaml").write_text("rutes: []\n")
+    async with up_process(folder, "--policy", "policy.yaml") as up:
+        assert await asyncio.wait_for(up.process.wait(), 60) == 2
+    assert "rutes: unknown key" in up.text
+
+
+async def test_settings_that_turn_bad_end_nothing_and_are_taken_once_they_are_mended(tmp_path: Path) -> None:
+    folder = tmp_path / "here"
+    folder.mkdir()
+    settings = folder / "penstock.toml"
+    async with ScriptedUpstream(tmp_path / "engine.sock") as engine:
+        (folder / "policy.yaml").write_text(POLICY.format(engine=engine.path))
+        settings.write_text('policy = "policy.yaml"\n')
+        async with up_process(folder) as up:
+            await up.ready()
+            settings.write_text("polici = 1\n")
+            await up.kill_gateway()
+            await up.until(lambda: "its settings are wrong now; starting again" in up.text)
+            settings.write_text('policy = "policy.yaml"\n')
+            assert (await ask(up.port)).status == 200
+            assert await up.stop() == 0
+
+
+async def test_a_gateway_that_is_killed_refuses_nobody_while_it_starts_again(tmp_path: Path) -> None:
+    """Connections are taken all the time, and every request of those made after the kill is answered."""
+    folder = tmp_path / "here"
+    folder.mkdir()
+    async with ScriptedUpstream(tmp_path / "engine.sock") as engine:
+        (folder / "policy.yaml").write_text(POLICY.format(engine=engine.path))
+        async with up_process(folder, "--policy", "policy.yaml") as up:
+            await up.ready()
+            port, admin_port = up.port, up.admin_port
+            asked: list[asyncio.Task[Reply]] = []
+            is_back = asyncio.Event()
+
+            async def client() -> None:
+                while not is_back.is_set():
+                    asked.append(asyncio.create_task(ask(port)))
+                    await asyncio.sleep(0.05)
+
+            await up.kill_gateway()
+            clients = [asyncio.create_task(client()) for _ in range(NUM_CLIENTS)]
+            admin = asyncio.create_task(up.get("/livez", admin=True))
+            await until_back(up, 2)
+            is_back.set()
+            await asyncio.gather(*clients)
+            replies = await asyncio.gather(*asked)
+            assert len(replies) > NUM_CLIENTS
+            assert {reply.status for reply in replies} == {200}
+            assert (await admin).status_code == 200
+            assert up.lines("started")[0]["listening"] == up.lines("started")[1]["listening"]
+
+            assert await up.stop() == 0
+            for number in (port, admin_port):
+                with pytest.raises(ConnectionRefusedError):
+                    await asyncio.open_connection("127.0.0.1", number)
+
+
+async def test_a_gateway_under_up_refuses_connections_once_it_drains(tmp_path: Path) -> None:
+    folder = tmp_path / "here"
+    folder.mkdir()
+    async with ScriptedUpstream(tmp_path / "engine.sock") as engine:
+        (folder / "policy.yaml").write_text(POLICY.format(engine=engine.path))
+        async with up_process(folder, "--policy", "policy.yaml") as up:
+            await up.ready()
+            port = up.port
+            is_answering = asyncio.Event()
+
+            async def hold(wire: object) -> None:
+                await is_answering.wait()
+
+            engine.scripts = [hold]
+            under_way = asyncio.create_task(ask(port))
+            while not engine.received:
+                await asyncio.sleep(0.02)
+            up.process.terminate()
+            await up.until(lambda: bool(up.lines("draining")))
+            with pytest.raises(ConnectionRefusedError):
+                await asyncio.open_connection("127.0.0.1", port)
+            is_answering.set()
+            await asyncio.gather(under_way, return_exceptions=True)
+            assert await asyncio.wait_for(up.process.wait(), 40) == 0
