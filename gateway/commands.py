@@ -47,6 +47,7 @@ def up(options: argparse.Namespace) -> int:
     from gateway.config import ConfigError
     from gateway.console import Console
     from gateway.launch import LaunchError, available_cores, plan_launch
+    from gateway.local_file import PRIVATE_UMASK
     from gateway.policy_file import PolicyFileError
     from gateway.revisions.starting import starting_policy
     from gateway.routing.quality_files import load_predictors
@@ -56,8 +57,11 @@ def up(options: argparse.Namespace) -> int:
     config = settings(options)
     try:
         predictors = load_predictors(config.quality_dir)
+        os.umask(PRIVATE_UMASK)  # engines inherit it
+        # A bad policy file is an error before anything is made; a store is looked into by the folder's holder alone.
+        found = None if config.keeps_policy_in_store else starting_policy(config, _accept(config), predictors)
         with RuntimeLock(config.runtime_dir):
-            policy, note = starting_policy(config, _accept(config), predictors)
+            policy, note = found or starting_policy(config, _accept(config), predictors)
             console = Console(sys.stdout)
             if note is not None:
                 console.say(note)
@@ -75,6 +79,7 @@ def gateway(options: argparse.Namespace, serve: Callable[[GatewayConfig], Corout
     import uvloop
 
     from gateway.config import ConfigError
+    from gateway.local_file import UnsafeFolder
     from gateway.policy_file import PolicyFileError
 
     config = settings(options)
@@ -82,10 +87,15 @@ def gateway(options: argparse.Namespace, serve: Callable[[GatewayConfig], Corout
         return uvloop.run(serve(config))
     except (ConfigError, PolicyFileError) as error:
         raise UsageError(str(error)) from error
+    except UnsafeFolder as error:
+        raise CommandError(str(error)) from error
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             both = f"{config.public_listen} or {config.admin_listen}"
             raise CommandError(f"{both} is already in use; choose others with --port and --admin-port") from error
+        if error.filename is not None:
+            said = f"{error.filename}: {error.strerror}; choose another folder with --runtime-dir"
+            raise CommandError(said) from error
         raise CommandError(f"cannot listen: {error}; check --public-listen and --admin-listen") from error
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 import tomllib
 from collections.abc import Mapping
@@ -19,6 +20,7 @@ from gateway.http.limits import EdgeLimits
 from gateway.store.address import StoreAddress, parse_store
 from gateway.telemetry.record import OMITTABLE
 from routing_policies.document import Policy
+from routing_policies.references import MAX_UNIX_PATH_BYTES
 
 DEFAULT_FILE = "penstock.toml"
 ENV_PREFIX = "PENSTOCK_"
@@ -27,6 +29,8 @@ DEFAULT_STORE = "store.sqlite3"
 ANSWERS_SUFFIX = ".answers"
 CONFIG_ENV = "PENSTOCK_CONFIG"
 MAX_CONFIG_BYTES = 256 * 1024
+_LONGEST_SOCKET = "small.sock"
+"""In `runtime_dir`: of a bundled engine."""
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 
@@ -128,6 +132,8 @@ class GatewayConfig:
             problem = _address_problem(getattr(self, key))
             if problem:
                 raise ConfigError(f"{key}: {problem}")
+        if self.has_bundled_policy and (problem := _socket_problem(str(self.runtime_dir / _LONGEST_SOCKET))):
+            raise ConfigError(f"runtime_dir: the engines' sockets are in {self.runtime_dir}: {problem}")
         if self.public_listen == self.admin_listen and not self.public_listen.endswith(":0"):
             raise ConfigError(f"admin_listen: {self.admin_listen} is also public_listen; choose another port")
         if not (is_loopback(self.admin_listen) or self.admin_allow_remote):
@@ -376,13 +382,18 @@ def _nearest(word: str, known: list[str]) -> str:
 
 def _anchored(value: Any, base: Path) -> Any:
     if isinstance(value, str) and value.startswith(EMBEDDED) and value != EMBEDDED:
-        return EMBEDDED + str((base / Path(value.removeprefix(EMBEDDED)).expanduser()).resolve())
-    return (base / value).resolve() if isinstance(value, Path) else value
+        return EMBEDDED + str(_absolute(base / Path(value.removeprefix(EMBEDDED)).expanduser()))
+    return _absolute(base / value) if isinstance(value, Path) else value
+
+
+def _absolute(path: Path) -> Path:
+    """Return the path without `..`; links stay, for a mounted policy changes by one that is swapped."""
+    return Path(os.path.abspath(path)) if ".." in path.parts else path.absolute()
 
 
 def _address_problem(address: str) -> str | None:
     if address.startswith("unix:"):
-        return None if len(address) > len("unix:") else "unix: needs a path, such as unix:/run/penstock/public.sock"
+        return _socket_problem(address.removeprefix("unix:"))
     if address.startswith("fd:"):
         return _inheritance_problem(address)
     host, separator, port = address.rpartition(":")
@@ -390,6 +401,15 @@ def _address_problem(address: str) -> str | None:
         return f'expected host:port, [v6]:port or unix:/path, got "{address}"'
     if ":" in host and not (host.startswith("[") and host.endswith("]")):
         return f'an IPv6 address goes in brackets: "[{host}]:{port}"'
+    return None
+
+
+def _socket_problem(path: str) -> str | None:
+    if not path or "\0" in path:
+        return "unix: needs a path, such as unix:/run/penstock/public.sock"
+    excess = len(os.fsencode(path)) - MAX_UNIX_PATH_BYTES
+    if excess > 0:
+        return f"the socket's path is {excess} bytes over the system's {MAX_UNIX_PATH_BYTES}; use a shorter directory"
     return None
 
 

@@ -14,6 +14,7 @@ from typing import Literal
 from gateway.child import ChildSpec
 from gateway.config import GatewayConfig
 from gateway.held_address import AddressError, HeldAddress, hold_address
+from gateway.upstreams.target import Target, TargetError
 from routing_policies.document import Policy
 
 Size = Literal["small", "large"]
@@ -132,7 +133,12 @@ def _hold(config: GatewayConfig) -> tuple[HeldAddress, HeldAddress]:
 
 
 def _served_by(policy: Policy, path: Path) -> tuple[str, ...]:
-    return tuple(deployment.id for deployment in policy.deployments if deployment.url == f"unix:{path}")
+    ids = []
+    for deployment in policy.deployments:
+        with contextlib.suppress(TargetError):  # the gateway refuses such a policy, and says why
+            if Target.parse(deployment.url).socket_path == str(path):
+                ids.append(deployment.id)
+    return tuple(ids)
 
 
 def _engine(

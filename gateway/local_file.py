@@ -113,7 +113,7 @@ def _check_folder(folder: Path) -> None:
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode):
         raise UnsafeFolder(folder, "is not a folder")
-    if found.st_mode & stat.S_ISVTX or folder == folder.parent:
+    if (found.st_mode & stat.S_ISVTX and not found.st_uid) or folder == folder.parent:
         raise UnsafeFolder(folder, "is shared with other programs, which would lose it")
     if found.st_uid != os.geteuid():
         why = f"belongs to another user (uid {found.st_uid}, this process runs as {os.geteuid()})"

@@ -13,6 +13,7 @@ from gateway.app import Gateway, LoadEncoder
 from gateway.collector import Collector
 from gateway.config import GatewayConfig
 from gateway.http.descriptors import raise_open_file_limit
+from gateway.local_file import PRIVATE_UMASK, private_tree
 from gateway.telemetry.bridge import LoggingBridge
 
 _STDERR: Final = 2
@@ -23,8 +24,10 @@ async def serve(
 ) -> int:
     """Run until SIGTERM or SIGINT, drain, and return the exit status. SIGHUP looks at the policy file at once.
 
-    Raises PolicyFileError, ConfigError or OSError when it cannot start.
+    Raises PolicyFileError, ConfigError, UnsafeFolder or another OSError when it cannot start.
     """
+    os.umask(PRIVATE_UMASK)
+    private_tree(config.runtime_dir)
     raise_open_file_limit()
     loop = asyncio.get_running_loop()
     gateway = Gateway(config, log_stream=log_stream or sys.stderr.buffer, load_encoder=load_encoder)

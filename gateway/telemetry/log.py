@@ -172,6 +172,6 @@ def _cleaned(value: Any) -> Any:
         return clean(value)
     if isinstance(value, Mapping):
         return {_cleaned(key): _cleaned(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, list | tuple):
         return [_cleaned(item) for item in value]
     return value

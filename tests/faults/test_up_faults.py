@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -161,3 +162,36 @@ async def test_a_gateway_under_up_refuses_connections_once_it_drains(tmp_path: P
             is_answering.set()
             await asyncio.gather(under_way, return_exceptions=True)
             assert await asyncio.wait_for(up.process.wait(), 40) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "env"),
+    [
+        ("with space, für 日本, 50% #1?&", {}),
+        ('it\'s "so" $(x)`y`;a:b', {}),
+        ("two\nlines: é", {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}),
+        ("no text \udcff", {}),
+    ],
+)
+async def test_up_starts_in_a_folder_of_any_name(name: str, env: dict[str, str]) -> None:
+    """The folder is in the policy's path, in an upstream's URL, in the runtime directory's and in its store's."""
+    with tempfile.TemporaryDirectory() as short:
+        folder = Path(short, name)
+        folder.mkdir()
+        await start_and_restart(folder, env)
+        assert (folder / "run" / "store.sqlite3").is_file()
+
+
+async def start_and_restart(folder: Path, env: dict[str, str]) -> None:
+    async with ScriptedUpstream(folder / "engine.sock"):
+        (folder / "policy.yaml").write_text(POLICY.format(engine="${runtime_dir}/../engine.sock"))
+        async with up_process(folder, "--policy", "policy.yaml", env=env) as up:
+            await up.ready()
+            assert (await ask(up.port)).status == 200
+            assert (await up.get("/admin/api/overview", admin=True)).status_code == 200
+            assert (await up.get("/admin/api/policy", admin=True)).status_code == 200
+            await up.kill_gateway()
+            assert (await ask(up.port)).status == 200
+            await until_back(up, 2)
+            assert not [line for line in up.text.splitlines() if "Traceback" in line]
+            assert await up.stop() == 0

@@ -195,6 +195,21 @@ def test_a_remote_admin_listener_can_be_allowed_by_a_variable(tmp_path: Path) ->
         load_config(None, variables, cwd=tmp_path)
 
 
+@pytest.mark.parametrize("name", ["x" * 100, "ü" * 50])
+def test_a_runtime_folder_too_deep_for_the_engines_sockets_is_named_as_what_is_wrong(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match=r"^--runtime-dir: .*the socket's path is \d+ bytes over the system's 107"):
+        load_config(None, {}, {"runtime_dir": Path(name)}, cwd=tmp_path)
+    # With a policy of one's own there may be no socket in it.
+    load_config(None, {}, {"runtime_dir": Path(name), "policy": Path("p.yaml")}, cwd=tmp_path)
+
+
+@pytest.mark.parametrize("address", ["unix:/" + "x" * 107, "unix:/" + "é" * 54, "unix:", "unix:/a\0b"])
+def test_a_listening_socket_whose_path_cannot_be_is_refused(address: str) -> None:
+    with pytest.raises(ConfigError, match=r"^public_listen: "):
+        GatewayConfig(public_listen=address)
+    GatewayConfig(public_listen="unix:/" + "x" * 106)
+
+
 def test_a_socket_that_the_parent_holds_is_checked_like_any_address(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as held, socket.create_server(("0.0.0.0", 0)) as exposed:
         assert is_loopback(f"fd:{held.fileno()}")

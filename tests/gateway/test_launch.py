@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.acceptance import acceptance
 from gateway.config import GatewayConfig
 from gateway.held_address import hold_address
 from gateway.launch import (
@@ -18,6 +19,7 @@ from gateway.launch import (
     split_threads,
 )
 from gateway.policy_file import read_policy
+from gateway.upstreams.target import Target
 from routing_policies.document import Deployment, Policy
 
 
@@ -65,6 +67,19 @@ def test_the_bundled_policy_starts_both_engines_on_the_sockets_it_names(tmp_path
     assert [values(engine.child.argv, "--speculation") for engine in plan.engines] == [[], ["auto"]]
     assert {f"unix:{engine.socket_path}" for engine in plan.engines} == {item.url for item in policy.deployments}
     assert [engine.deployments for engine in plan.engines] == [("small",), ("large",)]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["with space", "für 日本", "50% #1?&", 'it\'s "so"', "a:b", "a:", "two\nlines", "$(x)`y`;z", "${name}", "-x"],
+)
+def test_engines_start_whatever_the_runtime_folder_is_called(tmp_path: Path, name: str) -> None:
+    config = settings(tmp_path / name)
+    policy = read_policy(config.policy, config.policy_variables, acceptance(config, {})).policy
+    with plan_launch(config, policy, [], num_cores=2) as plan:
+        assert [engine.deployments for engine in plan.engines] == [("small",), ("large",)]
+        assert values(plan.engines[0].child.argv, "--listen") == [f"unix:{tmp_path}/{name}/small.sock"]
+    assert Target.parse(policy.deployments[0].url).socket_path == f"{tmp_path}/{name}/small.sock"
 
 
 def test_a_policy_that_names_other_servers_starts_no_engine(tmp_path: Path) -> None:
