@@ -47,7 +47,7 @@ def up(options: argparse.Namespace) -> int:
     from gateway.config import ConfigError
     from gateway.console import Console
     from gateway.launch import LaunchError, available_cores, plan_launch
-    from gateway.local_file import PRIVATE_UMASK
+    from gateway.local_file import private_umask
     from gateway.policy_file import PolicyFileError
     from gateway.revisions.starting import starting_policy
     from gateway.routing.quality_files import load_predictors
@@ -57,10 +57,9 @@ def up(options: argparse.Namespace) -> int:
     config = settings(options)
     try:
         predictors = load_predictors(config.quality_dir)
-        os.umask(PRIVATE_UMASK)  # engines inherit it
         # A bad policy file is an error before anything is made; a store is looked into by the folder's holder alone.
         found = None if config.keeps_policy_in_store else starting_policy(config, _accept(config), predictors)
-        with RuntimeLock(config.runtime_dir):
+        with private_umask(), RuntimeLock(config.runtime_dir):
             policy, note = found or starting_policy(config, _accept(config), predictors)
             console = Console(sys.stdout)
             if note is not None:
@@ -79,12 +78,13 @@ def gateway(options: argparse.Namespace, serve: Callable[[GatewayConfig], Corout
     import uvloop
 
     from gateway.config import ConfigError
-    from gateway.local_file import UnsafeFolder
+    from gateway.local_file import UnsafeFolder, private_umask
     from gateway.policy_file import PolicyFileError
 
     config = settings(options)
     try:
-        return uvloop.run(serve(config))
+        with private_umask():
+            return uvloop.run(serve(config))
     except (ConfigError, PolicyFileError) as error:
         raise UsageError(str(error)) from error
     except UnsafeFolder as error:

@@ -12,8 +12,7 @@ from typing import IO, Final, Literal
 
 FOLDER_MODE: Final = 0o700
 FILE_MODE: Final = 0o600
-PRIVATE_UMASK: Final = 0o077
-"""For a whole process, so that files of libraries are private too."""
+_PRIVATE_UMASK: Final = 0o077
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 _SQLITE_SUFFIXES: Final = ("", "-wal", "-shm", "-journal")
 
@@ -23,6 +22,16 @@ class UnsafeFolder(OSError):
 
     def __init__(self, folder: Path, why: str) -> None:
         super().__init__(f"{folder}: {why}; choose another with --runtime-dir")
+
+
+@contextmanager
+def private_umask() -> Iterator[None]:
+    """Make what libraries and child processes write private too; for the main thread of a process."""
+    before = os.umask(_PRIVATE_UMASK)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 def private_folder(folder: Path) -> None:

@@ -13,7 +13,7 @@ from gateway.app import Gateway, LoadEncoder
 from gateway.collector import Collector
 from gateway.config import GatewayConfig
 from gateway.http.descriptors import raise_open_file_limit
-from gateway.local_file import PRIVATE_UMASK, private_tree
+from gateway.local_file import private_tree
 from gateway.telemetry.bridge import LoggingBridge
 
 _STDERR: Final = 2
@@ -26,7 +26,6 @@ async def serve(
 
     Raises PolicyFileError, ConfigError, UnsafeFolder or another OSError when it cannot start.
     """
-    os.umask(PRIVATE_UMASK)
     private_tree(config.runtime_dir)
     raise_open_file_limit()
     loop = asyncio.get_running_loop()

@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import stat
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.faults.processes import ROOT
 from tests.faults.up import POLICY, UpProcess, up_process
 from tests.gateway.scripted import ScriptedUpstream
 from tests.gateway.stack import Reply, chat, encode
 
 NUM_CLIENTS = 4
+SEMANTIC = (
+    POLICY
+    + """\
+routes:
+  - id: main
+    match: {{models: [tiny]}}
+    select: {{policy: first_available, candidates: [only]}}
+    cache: {{mode: exact}}
+"""
+)
 
 
 def unknown_key(policy: Path) -> None:
@@ -195,3 +209,51 @@ async def start_and_restart(folder: Path, env: dict[str, str]) -> None:
             await until_back(up, 2)
             assert not [line for line in up.text.splitlines() if "Traceback" in line]
             assert await up.stop() == 0
+
+
+def open_to_others(folder: Path) -> dict[str, str]:
+    """Everything in a folder, itself included, that has a bit for others or the group."""
+    found = {path: stat.S_IMODE(path.lstat().st_mode) for path in (folder, *folder.rglob("*"))}
+    return {str(path): oct(mode) for path, mode in found.items() if mode & 0o077}
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022])
+async def test_nothing_that_up_keeps_is_for_others(tmp_path: Path, umask: int) -> None:
+    """A tree that an earlier version left open is tightened at the next start, too."""
+    folder = tmp_path / "here"
+    folder.mkdir()
+    run = folder / "run"
+    listen = {"PENSTOCK_RECORDER": "text"}
+    async with ScriptedUpstream(tmp_path / "engine.sock") as engine:
+        (folder / "policy.yaml").write_text(SEMANTIC.format(engine=engine.path))
+        for _ in range(2):
+            async with up_process(folder, "--policy", "policy.yaml", umask=umask, env=listen) as up:
+                await up.ready()
+                assert (await ask(up.port)).status == 200
+                await up.until(lambda: (run / "recorded" / "salt").exists())
+                assert open_to_others(run) == {}
+                assert await up.stop() == 0
+            assert open_to_others(run) == {}
+            names = {path.name for path in run.rglob("*")}
+            assert {"store.sqlite3", "store.sqlite3.answers", "admin.token", "penstock.pid", "recorded"} <= names
+            for path in (run, *run.rglob("*")):
+                path.chmod(0o755 if path.is_dir() else 0o644)
+
+
+@pytest.mark.parametrize("command", ["up", "gateway"])
+async def test_a_runtime_folder_that_is_a_link_is_refused(tmp_path: Path, command: str) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "run").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "policy.yaml").write_text(POLICY.format(engine=tmp_path / "engine.sock"))
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-P", "-m", "gateway", command, "--policy", "policy.yaml", "--port", "0"),
+        *("--admin-port", "0", "--runtime-dir", "run"),
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stderr=asyncio.subprocess.PIPE,
+    )
+    _, said = await asyncio.wait_for(process.communicate(), 60)
+    assert process.returncode == 1
+    assert b"run: is a symbolic link" in said
+    assert b"choose another with --runtime-dir" in said
+    assert list((tmp_path / "elsewhere").iterdir()) == []
