@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Final, Literal
+from typing import BinaryIO, Final, Literal
 
 FOLDER_MODE: Final = 0o700
 FILE_MODE: Final = 0o600
@@ -77,7 +77,7 @@ def private_database(path: Path) -> None:
 
 
 @contextmanager
-def open_private(path: Path, mode: Literal["wb", "ab", "xb"]) -> Iterator[IO[bytes]]:
+def open_private(path: Path, mode: Literal["wb", "ab", "xb"]) -> Iterator[BinaryIO]:
     """Open a file to write, made for this user alone and tightened when it exists. Raises OSError."""
     flags = {"wb": os.O_TRUNC, "ab": os.O_APPEND, "xb": os.O_EXCL}[mode]
     descriptor = _open(path, os.O_WRONLY | os.O_CREAT | flags)

@@ -54,14 +54,21 @@ class GatewayProcess:
 
 @asynccontextmanager
 async def gateway_process(
-    folder: Path, name: str, engine: Path, *, listen: str, pass_fds: tuple[int, ...] = (), **settings: object
+    folder: Path,
+    name: str,
+    engine: Path,
+    *,
+    listen: str,
+    pass_fds: tuple[int, ...] = (),
+    policy: str | None = None,
+    **settings: object,
 ) -> AsyncIterator[GatewayProcess]:
-    """A gateway that serves `engine`, ready; `settings` are those of penstock.toml."""
-    policy = folder / f"{name}.yaml"
-    policy.write_text(_POLICY.format(engine=engine))
+    """A gateway that serves `engine`, ready; `settings` are those of penstock.toml, `policy` replaces the usual one."""
+    path = folder / f"{name}.yaml"
+    path.write_text(_POLICY.format(engine=engine) if policy is None else policy)
     variables = {f"PENSTOCK_{key.upper()}": str(value) for key, value in settings.items()}
     log = folder / f"{name}.log"
-    flags = ("--policy", str(policy), "--public-listen", listen, "--admin-listen", f"unix:{folder}/{name}.sock")
+    flags = ("--policy", str(path), "--public-listen", listen, "--admin-listen", f"unix:{folder}/{name}.sock")
     with log.open("wb") as sink:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", "-m", "gateway", "gateway", *flags, "--runtime-dir", str(folder)),

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.processes import ROOT
+from tests.faults.processes import ROOT, gateway_process
 from tests.faults.up import POLICY, UpProcess, up_process
 from tests.gateway.scripted import ScriptedUpstream
 from tests.gateway.stack import Reply, chat, encode
@@ -191,9 +191,9 @@ async def test_up_starts_in_a_folder_of_any_name(name: str, env: dict[str, str])
     """The folder is in the policy's path, in an upstream's URL, in the runtime directory's and in its store's."""
     with tempfile.TemporaryDirectory() as short:
         folder = Path(short, name)
-        folder.mkdir()
+        os.mkdir(folder)
         await start_and_restart(folder, env)
-        assert (folder / "run" / "store.sqlite3").is_file()
+        assert "store.sqlite3" in os.listdir(folder / "run")
 
 
 async def start_and_restart(folder: Path, env: dict[str, str]) -> None:
@@ -209,6 +209,22 @@ async def start_and_restart(folder: Path, env: dict[str, str]) -> None:
             await until_back(up, 2)
             assert not [line for line in up.text.splitlines() if "Traceback" in line]
             assert await up.stop() == 0
+
+
+async def test_a_gateway_alone_starts_on_the_last_good_policy_and_keeps_its_files_private(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        async with ScriptedUpstream(tmp_path / "engine.sock") as engine:
+            for policy in (None, "rutes: []\n"):
+                async with gateway_process(tmp_path, "a", engine.path, listen="127.0.0.1:0", policy=policy) as gateway:
+                    port = int(gateway.lines("started")[0]["listening"]["public"][0].rpartition(":")[2])
+                    assert (await ask(port)).status == 200
+                    refused = [line["error"] for line in gateway.lines("policy_refused")]
+                    kept = {path: mode for path, mode in open_to_others(tmp_path).items() if "engine.sock" not in path}
+                    assert kept == {}
+            assert "started on the last good policy" in refused[0]
+    finally:
+        os.umask(before)
 
 
 def open_to_others(folder: Path) -> dict[str, str]:
