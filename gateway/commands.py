@@ -64,7 +64,7 @@ def up(options: argparse.Namespace) -> int:
             console = Console(sys.stdout)
             if note is not None:
                 console.say(note)
-            with plan_launch(config, policy, _passed_on(options, config), num_cores=available_cores()) as plan:
+            with plan_launch(config, policy, num_cores=available_cores()) as plan:
                 supervisor = Supervisor(plan, console=console, probe=probe.get, needs_key=policy.has_keys)
                 return asyncio.run(supervise(supervisor))
     except (ConfigError, PolicyFileError) as error:
@@ -257,12 +257,6 @@ def _with_port(address: str, port: int) -> str:
     if address.startswith(("unix:", "fd:")):
         raise UsageError(f"a port was given, but the listener is {address}; use --public-listen host:port")
     return f"{address.rpartition(':')[0]}:{port}"
-
-
-def _passed_on(options: argparse.Namespace, config: GatewayConfig) -> list[str]:
-    """Flags that make the gateway read the same settings as we did; the environment it inherits."""
-    flags = ["--policy", str(config.policy), "--runtime-dir", str(config.runtime_dir), "--log-level", config.log_level]
-    return [*flags, "--config", str(options.config)] if options.config else flags
 
 
 def _accept(config: GatewayConfig) -> Callable[[Policy], None]:

@@ -7,7 +7,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from importlib.resources import files
 from ipaddress import ip_address
 from pathlib import Path
@@ -260,6 +260,22 @@ def load_config(
         raise _placed(found, "", error) from error
 
 
+def variables_of(config: GatewayConfig) -> dict[str, str]:
+    """Return the variables that make another process have these very settings and look at no file for them."""
+    values = {key: getattr(config, key) for key in _kinds() if "." not in key}
+    values |= {f"edge.{item.name}": getattr(config.edge, item.name) for item in fields(EdgeLimits)}
+    given = {
+        key: str(value).lower() if isinstance(value, bool) else str(value)
+        for key, value in values.items()
+        if value is not None and value != ""
+    }
+    return {CONFIG_ENV: os.devnull, **{_variable(key): text for key, text in given.items()}}
+
+
+def _variable(key: str) -> str:
+    return ENV_PREFIX + key.replace(".", "_").upper()
+
+
 def is_loopback(address: str) -> bool:
     """Whether a listener's address can be reached from this machine only."""
     if address.startswith("unix:"):
@@ -328,7 +344,7 @@ def _from_file(file: Path) -> dict[str, _Found]:
 
 def _from_env(env: Mapping[str, str], here: Path) -> dict[str, _Found]:
     kinds, found = _kinds(), {}
-    known = {ENV_PREFIX + key.replace(".", "_").upper(): key for key in kinds}
+    known = {_variable(key): key for key in kinds}
     for name, text in env.items():
         if not name.startswith(ENV_PREFIX) or name == CONFIG_ENV or _SERVICE_LINK.fullmatch(name):
             continue

@@ -6,13 +6,13 @@ import contextlib
 import importlib.util
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from gateway.child import ChildSpec
-from gateway.config import GatewayConfig
+from gateway.config import GatewayConfig, variables_of
 from gateway.held_address import AddressError, HeldAddress, hold_address
 from gateway.upstreams.target import Target, TargetError
 from routing_policies.document import Policy
@@ -64,20 +64,21 @@ class LaunchPlan:
         self.admin.close()
 
 
-def plan_launch(
-    config: GatewayConfig, policy: Policy, gateway_flags: Sequence[str], *, num_cores: int, python: str = sys.executable
-) -> LaunchPlan:
-    """The plan for a policy: a bundled engine is started when a deployment's URL is its socket. Raises LaunchError."""
+def plan_launch(config: GatewayConfig, policy: Policy, *, num_cores: int, python: str = sys.executable) -> LaunchPlan:
+    """The plan for a policy: a bundled engine is started when a deployment's URL is its socket. Raises LaunchError.
+
+    Every life of the gateway has the settings in `config`, whatever became of the file that they were read from.
+    """
     threads = split_threads(num_cores)
     served = {size: _served_by(policy, socket_path(config, size)) for size in SIZES}
     engines = tuple(_engine(size, config, threads[size], ids, python) for size, ids in served.items() if ids)
     public, admin = _hold(config)
-    flags = (*gateway_flags, "--public-listen", public.inherited, "--admin-listen", admin.inherited)
+    settings = replace(config, public_listen=public.inherited, admin_listen=admin.inherited)
     gateway = ChildSpec(
         name="gateway",
-        argv=(*module_argv(python, "gateway"), "gateway", *flags),
+        argv=(*module_argv(python, "gateway"), "gateway"),
         stop_timeout_s=config.drain_timeout_s + GATEWAY_STOP_MARGIN_S,
-        env=python_env(),
+        env={**python_env(), **variables_of(settings)},
         descriptors=(*public.descriptors, *admin.descriptors),
     )
     return LaunchPlan(engines=engines, gateway=gateway, public=public, admin=admin)

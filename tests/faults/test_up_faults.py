@@ -100,7 +100,8 @@ async def test_a_policy_that_was_never_good_is_refused_at_once(tmp_path: Path) -
     assert "rutes: unknown key" in up.text
 
 
-async def test_settings_that_turn_bad_end_nothing_and_are_taken_once_they_are_mended(tmp_path: Path) -> None:
+@pytest.mark.parametrize("settings_now", ["polici = 1\n", "not toml", 'policy = "none.yaml"\n', None])
+async def test_a_restart_has_the_settings_that_up_was_started_with(tmp_path: Path, settings_now: str | None) -> None:
     folder = tmp_path / "here"
     folder.mkdir()
     settings = folder / "penstock.toml"
@@ -109,10 +110,8 @@ async def test_settings_that_turn_bad_end_nothing_and_are_taken_once_they_are_me
         settings.write_text('policy = "policy.yaml"\n')
         async with up_process(folder) as up:
             await up.ready()
-            settings.write_text("polici = 1\n")
+            settings.unlink() if settings_now is None else settings.write_text(settings_now)
             await up.kill_gateway()
-            await up.until(lambda: "its settings are wrong now; starting again" in up.text)
-            settings.write_text('policy = "policy.yaml"\n')
             assert (await ask(up.port)).status == 200
             assert await up.stop() == 0
 

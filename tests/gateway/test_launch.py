@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import socket
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gateway.acceptance import acceptance
-from gateway.config import GatewayConfig
+from gateway.config import GatewayConfig, load_config
 from gateway.held_address import hold_address
 from gateway.launch import (
     LaunchError,
@@ -52,7 +53,7 @@ def test_a_containers_quota_bounds_the_cores(tmp_path: Path, quota: str, expecte
 def test_the_bundled_policy_starts_both_engines_on_the_sockets_it_names(tmp_path: Path) -> None:
     config = settings(tmp_path)
     policy = read_policy(config.policy, config.policy_variables, lambda policy: None).policy
-    with plan_launch(config, policy, ["--policy", "p.yaml"], num_cores=8) as plan:
+    with plan_launch(config, policy, num_cores=8) as plan:
         pass
     assert [engine.child.name for engine in plan.engines] == ["small", "large"]
     for engine in plan.engines:
@@ -76,7 +77,7 @@ def test_the_bundled_policy_starts_both_engines_on_the_sockets_it_names(tmp_path
 def test_engines_start_whatever_the_runtime_folder_is_called(tmp_path: Path, name: str) -> None:
     config = settings(tmp_path / name)
     policy = read_policy(config.policy, config.policy_variables, acceptance(config, {})).policy
-    with plan_launch(config, policy, [], num_cores=2) as plan:
+    with plan_launch(config, policy, num_cores=2) as plan:
         assert [engine.deployments for engine in plan.engines] == [("small",), ("large",)]
         assert values(plan.engines[0].child.argv, "--listen") == [f"unix:{tmp_path}/{name}/small.sock"]
     assert Target.parse(policy.deployments[0].url).socket_path == f"{tmp_path}/{name}/small.sock"
@@ -84,16 +85,16 @@ def test_engines_start_whatever_the_runtime_folder_is_called(tmp_path: Path, nam
 
 def test_a_policy_that_names_other_servers_starts_no_engine(tmp_path: Path) -> None:
     policy = Policy(schema_version=1, deployments=(Deployment(id="a", url="http://a", model="m"),))
-    with plan_launch(settings(tmp_path), policy, [], num_cores=2) as plan:
+    with plan_launch(settings(tmp_path), policy, num_cores=2) as plan:
         assert plan.engines == ()
 
 
 def test_the_gateway_inherits_the_sockets_that_listen_already_and_has_time_to_drain(tmp_path: Path) -> None:
     policy = Policy(schema_version=1, deployments=(Deployment(id="a", url="http://a", model="m"),))
-    plan = plan_launch(settings(tmp_path), policy, ["--policy", "p.yaml"], num_cores=2)
-    assert values(plan.gateway.argv, "--public-listen") == [plan.public.inherited]
-    assert values(plan.gateway.argv, "--admin-listen") == [plan.admin.inherited]
-    assert values(plan.gateway.argv, "--policy") == ["p.yaml"]
+    plan = plan_launch(settings(tmp_path), policy, num_cores=2)
+    assert plan.gateway.env is not None
+    theirs = load_config(None, plan.gateway.env, cwd=tmp_path / "elsewhere")
+    assert theirs == replace(settings(tmp_path), public_listen=plan.public.inherited, admin_listen=plan.admin.inherited)
     assert plan.gateway.descriptors == (*plan.public.descriptors, *plan.admin.descriptors)
     assert not plan.public.shown.endswith(":0")
     assert plan.gateway.stop_timeout_s > settings(tmp_path).drain_timeout_s
@@ -112,7 +113,7 @@ def test_a_plan_that_cannot_have_its_second_address_lets_the_first_go(tmp_path: 
         free.close()
         config = GatewayConfig(runtime_dir=tmp_path, public_listen=public, admin_listen=admin)
         with pytest.raises(LaunchError, match=f"{admin} is already in use; .* choose --admin-port N"):
-            plan_launch(config, policy, [], num_cores=2)
+            plan_launch(config, policy, num_cores=2)
         hold_address(public, "--port").close()
 
 

@@ -33,7 +33,7 @@ def started(config: GatewayConfig) -> Starting:
 
 
 def engines_of(config: GatewayConfig, policy: Policy) -> list[str]:
-    with plan_launch(config, policy, [], num_cores=2) as plan:
+    with plan_launch(config, policy, num_cores=2) as plan:
         return [engine.child.name for engine in plan.engines]
 
 
