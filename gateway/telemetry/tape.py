@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from gateway.local_file import open_private, private_tree
+from gateway.local_file import open_private, private_tree, replace_file
 from gateway.telemetry.record import RequestRecord
 from gateway.timeline import Outcome
 from routing_policies.replay import Ended, RecordedRequest
@@ -26,6 +26,7 @@ MAX_WAITING: Final = 20_000
 SEGMENTS: Final = 8
 """The oldest eighth goes when the rest is full."""
 SALT_FILE: Final = "salt"
+_SALT_BYTES: Final = 16
 _SUFFIX: Final = ".jsonl"
 _BYTES_PER_TOKEN: Final = 4
 
@@ -73,8 +74,11 @@ class Tape:
         private_tree(self.folder)
         path = self.folder / SALT_FILE
         with suppress(FileExistsError), open_private(path, "xb") as stream:
-            stream.write(secrets.token_bytes(16))
+            stream.write(secrets.token_bytes(_SALT_BYTES))
         self.salt = path.read_bytes()
+        if len(self.salt) != _SALT_BYTES:  # damaged: digests of earlier recordings match no longer
+            self.salt = secrets.token_bytes(_SALT_BYTES)
+            replace_file(path, self.salt)
 
     def digest(self, value: str | None) -> str:
         """Equal for equal values, and of no use to anybody else; empty for none."""

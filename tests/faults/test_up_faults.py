@@ -116,6 +116,26 @@ async def test_a_restart_has_the_settings_that_up_was_started_with(tmp_path: Pat
             assert await up.stop() == 0
 
 
+@pytest.mark.parametrize("content", [b"", b"\xff\x00 not what it was"])
+async def test_a_gateway_killed_while_every_file_it_keeps_is_damaged_comes_back(tmp_path: Path, content: bytes) -> None:
+    folder = tmp_path / "here"
+    folder.mkdir()
+    run = folder / "run"
+    async with ScriptedUpstream(tmp_path / "engine.sock") as engine:
+        (folder / "policy.yaml").write_text(SEMANTIC.format(engine=engine.path))
+        async with up_process(folder, "--policy", "policy.yaml", env={"PENSTOCK_RECORDER": "text"}) as up:
+            await up.ready()
+            assert (await ask(up.port)).status == 200
+            await up.kill_gateway()
+            for path in run.rglob("*"):
+                if path.is_file() and path.name != "penstock.pid":
+                    path.write_bytes(content)
+            assert (await ask(up.port)).status == 200
+            await until_back(up, 2)
+            assert len((run / "recorded" / "salt").read_bytes()) == 16
+            assert await up.stop() == 0
+
+
 async def test_a_gateway_that_is_killed_refuses_nobody_while_it_starts_again(tmp_path: Path) -> None:
     """Connections are taken all the time, and every request of those made after the kill is answered."""
     folder = tmp_path / "here"
