@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+import msgspec
+
 from gateway.config import GatewayConfig
 from gateway.policy_file import PolicyFileError, read_kept_policy, read_policy
 from gateway.revisions.history import RevisionHistory
@@ -66,7 +68,7 @@ def _stored_policy(config: GatewayConfig) -> _Stored | None:
         newest = asyncio.run(_newest(config))
         if is_lost(kept, newest):
             newest, lost = kept, "; the store has lost it and gets it back"
-    except StoreUnavailable as error:
+    except (StoreUnavailable, msgspec.DecodeError) as error:
         newest, lost = kept, f"; the store cannot be used ({error})"
     seed = Seed(path=config.policy, is_bundled=config.has_bundled_policy)
     if newest is None or seed.replaces(newest) or newest.document == _document_of(seed):

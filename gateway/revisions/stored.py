@@ -168,8 +168,17 @@ class StoredPolicy:
         return found
 
     async def _load_newest(self) -> None:
-        newest = await self.history.get(await self.history.newest_number())
         kept = await asyncio.to_thread(self._copy.read)
+        number = await self.history.newest_number()
+        try:
+            newest = await self.history.get(number)
+        except msgspec.DecodeError as error:  # damaged, or of a newer version; what follows it is read all the same
+            if kept is None:
+                raise PolicyFileError(_unreadable(number, error)) from error
+            await self._take(kept)
+            await self._follower.catch_up()
+            self._report(f"{_unreadable(number, error)}\nstarted on the last good one, revision {kept.number}")
+            return
         if kept is not None and is_lost(kept, newest):
             await self._give_back(kept)
             newest = kept
@@ -229,10 +238,16 @@ class StoredPolicy:
         return self._newest is None or number > self._newest.number
 
     async def _take_key(self, key: str, value: bytes | None) -> None:
-        if number_of(key) is None:
+        number = number_of(key)
+        if number is None:
             await self.others[key](value)
         elif value is not None:
-            await self._take(msgspec.json.decode(value, type=Revision))
+            try:
+                revision = msgspec.json.decode(value, type=Revision)
+            except msgspec.DecodeError as error:
+                self._report(_unreadable(number, error))
+            else:
+                await self._take(revision)
 
     async def _take(self, revision: Revision) -> None:
         self._newest = revision
@@ -254,3 +269,7 @@ class StoredPolicy:
         if status != self._status:
             self._status = status
             self._on_status(status)
+
+
+def _unreadable(number: int, error: msgspec.DecodeError) -> str:
+    return f"revision {number} cannot be read, it is damaged or of another version ({error})"

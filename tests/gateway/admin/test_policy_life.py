@@ -236,6 +236,38 @@ async def test_a_start_with_a_newest_revision_that_cannot_be_served_serves_the_l
         assert now["revision"]["number"] == 4
 
 
+@pytest.mark.parametrize("damage", [b"", b"{", b'{"number": "x"}', b"\xff"])
+async def test_a_damaged_newest_revision_is_said_and_the_last_good_one_is_served(tmp_path: Path, damage: bytes) -> None:
+    async with stored(tmp_path) as stack:
+        seed = await in_force(stack)
+        await put_raw(tmp_path, damage, number=2)
+        async with asyncio.timeout(10):
+            while (now := await in_force(stack))["status"]["is_current"]:
+                await asyncio.sleep(0.02)
+        assert "revision 2 cannot be read" in now["status"]["error"]
+        assert (await stack.ask(chat())).status == 200
+    async with stored(tmp_path) as stack:
+        now = await in_force(stack)
+        assert "started on the last good one, revision 1" in now["status"]["error"]
+        assert (await stack.ask(chat())).status == 200
+        await append(tmp_path, slower(seed["document"]), number=3)
+        async with asyncio.timeout(10):
+            while not (now := await in_force(stack))["status"]["is_current"]:
+                await asyncio.sleep(0.02)
+        assert now["revision"]["number"] == 3
+    (tmp_path / COPY_FILE).unlink()
+    await put_raw(tmp_path, damage, number=4)
+    with pytest.raises(PolicyFileError, match="revision 4 cannot be read"):
+        async with stored(tmp_path):
+            pass
+
+
+async def put_raw(folder: Path, value: bytes, *, number: int) -> None:
+    store = EmbeddedStore(folder / "store.sqlite3", wall=time.time)
+    assert await store.put("policy", f"revision/{number:08d}", value, expect=0)
+    await store.aclose()
+
+
 async def test_a_newest_revision_that_cannot_be_served_and_nothing_kept_is_refused(tmp_path: Path) -> None:
     async with stored(tmp_path) as stack:
         seed = await in_force(stack)
