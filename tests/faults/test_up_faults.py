@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import stat
 import sys
 import tempfile
@@ -136,7 +137,8 @@ async def test_a_gateway_killed_while_every_file_it_keeps_is_damaged_comes_back(
             assert await up.stop() == 0
 
 
-async def test_a_gateway_that_is_killed_refuses_nobody_while_it_starts_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+async def test_a_gateway_that_ends_refuses_nobody_while_it_starts_again(tmp_path: Path, number: signal.Signals) -> None:
     """Connections are taken all the time, and every request of those made after the kill is answered."""
     folder = tmp_path / "here"
     folder.mkdir()
@@ -153,7 +155,7 @@ async def test_a_gateway_that_is_killed_refuses_nobody_while_it_starts_again(tmp
                     asked.append(asyncio.create_task(ask(port)))
                     await asyncio.sleep(0.05)
 
-            await up.kill_gateway()
+            await up.kill_gateway(number)
             clients = [asyncio.create_task(client()) for _ in range(NUM_CLIENTS)]
             admin = asyncio.create_task(up.get("/livez", admin=True))
             await until_back(up, 2)
@@ -166,9 +168,9 @@ async def test_a_gateway_that_is_killed_refuses_nobody_while_it_starts_again(tmp
             assert up.lines("started")[0]["listening"] == up.lines("started")[1]["listening"]
 
             assert await up.stop() == 0
-            for number in (port, admin_port):
+            for freed in (port, admin_port):
                 with pytest.raises(ConnectionRefusedError):
-                    await asyncio.open_connection("127.0.0.1", number)
+                    await asyncio.open_connection("127.0.0.1", freed)
 
 
 async def test_a_gateway_under_up_refuses_connections_once_it_drains(tmp_path: Path) -> None:

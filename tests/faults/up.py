@@ -75,10 +75,10 @@ class UpProcess:
                 return int(name.name)
         raise AssertionError("no gateway runs")
 
-    async def kill_gateway(self) -> None:
-        """`kill -9`, and wait until the supervisor has noticed."""
+    async def kill_gateway(self, number: signal.Signals = signal.SIGKILL) -> None:
+        """End the gateway, and wait until the supervisor has noticed."""
         num_restarts = self.text.count("starting again in")
-        os.kill(self.gateway_pid(), signal.SIGKILL)
+        os.kill(self.gateway_pid(), number)
         await self.until(lambda: self.text.count("starting again in") > num_restarts)
 
     async def get(self, path: str, *, admin: bool = False) -> httpx.Response:
