@@ -6,6 +6,7 @@ import argparse
 import ast
 import inspect
 import logging
+import os
 import sys
 import textwrap
 import typing
@@ -49,6 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         level=options.pop("log_level").upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # one more series each
+    os.umask(0o077)  # sockets and compiled code are this user's alone
     try:
         front, core = configs(options)
         uvloop.run(run_front(front, core, on_listening=lambda address: print(f"engine: {address}", flush=True)))

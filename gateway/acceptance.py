@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from gateway.config import GatewayConfig, require_keys_when_exposed
+from gateway.config import ConfigError, GatewayConfig, exposure_problem
 from gateway.routing.reach import reach_of
 from routing_policies.document import Policy
 
@@ -14,9 +14,11 @@ def acceptance(
 ) -> Callable[[Policy], None]:
     """A check that raises ConfigError for listeners open without keys, ReachError for a deployment out of reach."""
 
+    exposed = exposure_problem(config)
+
     def accept(policy: Policy) -> None:
-        if not has_stored_keys():
-            require_keys_when_exposed(config, policy)
+        if exposed is not None and not policy.has_keys and not has_stored_keys():
+            raise ConfigError(exposed)
         for deployment in policy.deployments:
             reach_of(deployment, environment)
 

@@ -38,6 +38,8 @@ class ChildSpec:
     argv: tuple[str, ...]
     stop_timeout_s: float
     env: Mapping[str, str] | None = None
+    descriptors: tuple[int, ...] = ()
+    """Open files, such as listening sockets, that every life of the child inherits under the same numbers."""
 
 
 class BackOff:
@@ -66,6 +68,8 @@ class Child:
     ) -> None:
         self.spec = spec
         self.num_starts = 0
+        self.was_healthy = False
+        """Whether it served once: settings that turn bad later may be mended, and are never a reason to give up."""
         self._report = report
         self._backoff = backoff
         self._clock = clock
@@ -81,10 +85,11 @@ class Child:
                 code = await self._live()
                 if self._stopping.is_set():
                     return
-                if code == EXIT_SETTINGS:
+                if code == EXIT_SETTINGS and not self.was_healthy:
                     raise ChildGaveUp(self.spec.name, code)
                 pause_s = self._backoff.pause_s(self._clock() - started_at)
-                self._report(self.spec.name, f"{describe_exit(code)}; starting again in {pause_s:g} s")
+                why = ", its settings are wrong now" if code == EXIT_SETTINGS else ""
+                self._report(self.spec.name, f"{describe_exit(code)}{why}; starting again in {pause_s:g} s")
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._stopping.wait(), pause_s)
         finally:
@@ -115,6 +120,7 @@ class Child:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
             env={**os.environ, **(self.spec.env or {})},
+            pass_fds=self.spec.descriptors,
             process_group=0,
             preexec_fn=_die_with_parent(),
         )

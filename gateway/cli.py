@@ -6,6 +6,7 @@ Exit codes: 0 it worked, 1 it did not, 2 a setting or an argument is wrong.
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -27,6 +28,7 @@ exit codes: 0 it worked, 1 it did not, 2 a setting or an argument is wrong"""
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Returns its exit code; errors are one line on stderr."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    _print_anything()
     # These two hand everything after their name to another program, --help included.
     if arguments[:1] == ["engine"]:
         return _guarded(lambda: commands.run_engine(arguments[1:]))
@@ -141,6 +143,12 @@ def _run_gateway(options: argparse.Namespace) -> int:
     from gateway.serving import serve
 
     return commands.gateway(options, serve)
+
+
+def _print_anything() -> None:
+    """Show as an escape what the terminal's encoding lacks, such as in a folder's name, in place of failing at it."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _guarded(command: Callable[[], int]) -> int:

@@ -47,7 +47,8 @@ def up(options: argparse.Namespace) -> int:
     from gateway.config import ConfigError
     from gateway.console import Console
     from gateway.launch import LaunchError, available_cores, plan_launch
-    from gateway.policy_file import PolicyFileError, read_policy
+    from gateway.local_file import private_umask
+    from gateway.policy_file import PolicyFileError
     from gateway.revisions.starting import starting_policy
     from gateway.routing.quality_files import load_predictors
     from gateway.runtime_lock import RuntimeDirError, RuntimeLock
@@ -56,15 +57,16 @@ def up(options: argparse.Namespace) -> int:
     config = settings(options)
     try:
         predictors = load_predictors(config.quality_dir)
-        found = read_policy(config.policy, config.policy_variables, _accept(config), predictors)
-        with RuntimeLock(config.runtime_dir):
-            policy, note = starting_policy(config, found.policy)
-            plan = plan_launch(config, policy, _passed_on(options, config), num_cores=available_cores())
+        # A bad policy file is an error before anything is made; a store is looked into by the folder's holder alone.
+        found = None if config.keeps_policy_in_store else starting_policy(config, _accept(config), predictors)
+        with private_umask(), RuntimeLock(config.runtime_dir):
+            policy, note = found or starting_policy(config, _accept(config), predictors)
             console = Console(sys.stdout)
             if note is not None:
                 console.say(note)
-            supervisor = Supervisor(plan, console=console, probe=probe.get, needs_key=policy.has_keys)
-            return asyncio.run(supervise(supervisor))
+            with plan_launch(config, policy, num_cores=available_cores()) as plan:
+                supervisor = Supervisor(plan, console=console, probe=probe.get, needs_key=policy.has_keys)
+                return asyncio.run(supervise(supervisor))
     except (ConfigError, PolicyFileError) as error:
         raise UsageError(str(error)) from error
     except (RuntimeDirError, LaunchError) as error:
@@ -76,17 +78,24 @@ def gateway(options: argparse.Namespace, serve: Callable[[GatewayConfig], Corout
     import uvloop
 
     from gateway.config import ConfigError
+    from gateway.local_file import UnsafeFolder, private_umask
     from gateway.policy_file import PolicyFileError
 
     config = settings(options)
     try:
-        return uvloop.run(serve(config))
+        with private_umask():
+            return uvloop.run(serve(config))
     except (ConfigError, PolicyFileError) as error:
         raise UsageError(str(error)) from error
+    except UnsafeFolder as error:
+        raise CommandError(str(error)) from error
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             both = f"{config.public_listen} or {config.admin_listen}"
             raise CommandError(f"{both} is already in use; choose others with --port and --admin-port") from error
+        if error.filename is not None:
+            said = f"{error.filename}: {error.strerror}; choose another folder with --runtime-dir"
+            raise CommandError(said) from error
         raise CommandError(f"cannot listen: {error}; check --public-listen and --admin-listen") from error
 
 
@@ -248,12 +257,6 @@ def _with_port(address: str, port: int) -> str:
     if address.startswith(("unix:", "fd:")):
         raise UsageError(f"a port was given, but the listener is {address}; use --public-listen host:port")
     return f"{address.rpartition(':')[0]}:{port}"
-
-
-def _passed_on(options: argparse.Namespace, config: GatewayConfig) -> list[str]:
-    """Flags that make the gateway read the same settings as we did; the environment it inherits."""
-    flags = ["--policy", str(config.policy), "--runtime-dir", str(config.runtime_dir), "--log-level", config.log_level]
-    return [*flags, "--config", str(options.config)] if options.config else flags
 
 
 def _accept(config: GatewayConfig) -> Callable[[Policy], None]:

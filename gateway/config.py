@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from importlib.resources import files
 from ipaddress import ip_address
 from pathlib import Path
@@ -14,11 +15,12 @@ from typing import Any, Literal, get_type_hints
 
 import msgspec
 
-from gateway.http.address import inherited_address
+from gateway.http.address import inherited_addresses, inherited_descriptors
 from gateway.http.limits import EdgeLimits
 from gateway.store.address import StoreAddress, parse_store
 from gateway.telemetry.record import OMITTABLE
 from routing_policies.document import Policy
+from routing_policies.references import MAX_UNIX_PATH_BYTES
 
 DEFAULT_FILE = "penstock.toml"
 ENV_PREFIX = "PENSTOCK_"
@@ -27,6 +29,8 @@ DEFAULT_STORE = "store.sqlite3"
 ANSWERS_SUFFIX = ".answers"
 CONFIG_ENV = "PENSTOCK_CONFIG"
 MAX_CONFIG_BYTES = 256 * 1024
+_LONGEST_SOCKET = "small.sock"
+"""In `runtime_dir`: of a bundled engine."""
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 
@@ -128,6 +132,8 @@ class GatewayConfig:
             problem = _address_problem(getattr(self, key))
             if problem:
                 raise ConfigError(f"{key}: {problem}")
+        if self.has_bundled_policy and (problem := _socket_problem(str(self.runtime_dir / _LONGEST_SOCKET))):
+            raise ConfigError(f"runtime_dir: the engines' sockets are in {self.runtime_dir}: {problem}")
         if self.public_listen == self.admin_listen and not self.public_listen.endswith(":0"):
             raise ConfigError(f"admin_listen: {self.admin_listen} is also public_listen; choose another port")
         if not (is_loopback(self.admin_listen) or self.admin_allow_remote):
@@ -179,6 +185,18 @@ class GatewayConfig:
     def store_address(self) -> StoreAddress:
         """Where the store is."""
         return parse_store(self.store or f"embedded:{self.runtime_dir / DEFAULT_STORE}", ca_file=self.store_ca_file)
+
+    @property
+    def admin_is_socket(self) -> bool:
+        """Whether operators come through a Unix socket, which only this machine's users reach."""
+        if self.admin_listen.startswith("fd:"):
+            return all(address.startswith("unix:") for address in inherited_addresses(self.admin_listen))
+        return self.admin_listen.startswith("unix:")
+
+    @property
+    def inherited_descriptors(self) -> tuple[int, ...]:
+        """Numbers of the listening sockets that the parent process handed over."""
+        return (*inherited_descriptors(self.public_listen), *inherited_descriptors(self.admin_listen))
 
     @property
     def recording_dir(self) -> Path:
@@ -242,12 +260,28 @@ def load_config(
         raise _placed(found, "", error) from error
 
 
+def variables_of(config: GatewayConfig) -> dict[str, str]:
+    """Return the variables that make another process have these very settings and look at no file for them."""
+    values = {key: getattr(config, key) for key in _kinds() if "." not in key}
+    values |= {f"edge.{item.name}": getattr(config.edge, item.name) for item in fields(EdgeLimits)}
+    given = {
+        key: str(value).lower() if isinstance(value, bool) else str(value)
+        for key, value in values.items()
+        if value is not None and value != ""
+    }
+    return {CONFIG_ENV: os.devnull, **{_variable(key): text for key, text in given.items()}}
+
+
+def _variable(key: str) -> str:
+    return ENV_PREFIX + key.replace(".", "_").upper()
+
+
 def is_loopback(address: str) -> bool:
     """Whether a listener's address can be reached from this machine only."""
     if address.startswith("unix:"):
         return True
     if address.startswith("fd:"):
-        return is_loopback(inherited_address(address))
+        return all(map(is_loopback, inherited_addresses(address)))
     host = address.rpartition(":")[0].removeprefix("[").removesuffix("]")
     if host == "localhost":
         return True
@@ -257,17 +291,24 @@ def is_loopback(address: str) -> bool:
         return False
 
 
-def require_keys_when_exposed(config: GatewayConfig, policy: Policy) -> None:
-    """Without any tenant key only loopback listeners are allowed. Raises ConfigError."""
-    if policy.has_keys:
-        return
+def exposure_problem(config: GatewayConfig) -> str | None:
+    """Return what is wrong with the listeners of a gateway whose policy has no key, None when only this machine
+    reaches them."""
     for key in ("public_listen", "admin_listen"):
         address = getattr(config, key)
         if not is_loopback(address):
-            raise ConfigError(
+            return (
                 f"{key}: {address} is open to other machines and the policy has no tenant with a key; "
                 "add one (penstock keys new --tenant NAME prints it) or listen on 127.0.0.1"
             )
+    return None
+
+
+def require_keys_when_exposed(config: GatewayConfig, policy: Policy) -> None:
+    """Without any tenant key only loopback listeners are allowed. Raises ConfigError."""
+    problem = None if policy.has_keys else exposure_problem(config)
+    if problem is not None:
+        raise ConfigError(problem)
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,7 +344,7 @@ def _from_file(file: Path) -> dict[str, _Found]:
 
 def _from_env(env: Mapping[str, str], here: Path) -> dict[str, _Found]:
     kinds, found = _kinds(), {}
-    known = {ENV_PREFIX + key.replace(".", "_").upper(): key for key in kinds}
+    known = {_variable(key): key for key in kinds}
     for name, text in env.items():
         if not name.startswith(ENV_PREFIX) or name == CONFIG_ENV or _SERVICE_LINK.fullmatch(name):
             continue
@@ -357,13 +398,18 @@ def _nearest(word: str, known: list[str]) -> str:
 
 def _anchored(value: Any, base: Path) -> Any:
     if isinstance(value, str) and value.startswith(EMBEDDED) and value != EMBEDDED:
-        return EMBEDDED + str((base / Path(value.removeprefix(EMBEDDED)).expanduser()).resolve())
-    return (base / value).resolve() if isinstance(value, Path) else value
+        return EMBEDDED + str(_absolute(base / Path(value.removeprefix(EMBEDDED)).expanduser()))
+    return _absolute(base / value) if isinstance(value, Path) else value
+
+
+def _absolute(path: Path) -> Path:
+    """Return the path without `..`; links stay, for a mounted policy changes by one that is swapped."""
+    return Path(os.path.abspath(path)) if ".." in path.parts else path.absolute()
 
 
 def _address_problem(address: str) -> str | None:
     if address.startswith("unix:"):
-        return None if len(address) > len("unix:") else "unix: needs a path, such as unix:/run/penstock/public.sock"
+        return _socket_problem(address.removeprefix("unix:"))
     if address.startswith("fd:"):
         return _inheritance_problem(address)
     host, separator, port = address.rpartition(":")
@@ -374,12 +420,20 @@ def _address_problem(address: str) -> str | None:
     return None
 
 
+def _socket_problem(path: str) -> str | None:
+    if not path or "\0" in path:
+        return "unix: needs a path, such as unix:/run/penstock/public.sock"
+    excess = len(os.fsencode(path)) - MAX_UNIX_PATH_BYTES
+    if excess > 0:
+        return f"the socket's path is {excess} bytes over the system's {MAX_UNIX_PATH_BYTES}; use a shorter directory"
+    return None
+
+
 def _inheritance_problem(address: str) -> str | None:
-    number = address.removeprefix("fd:")
-    if not (number.isascii() and number.isdigit() and len(number) <= 6):
+    if not re.fullmatch(r"fd:[0-9]{1,6}(,[0-9]{1,6})*", address, re.ASCII):
         return f'expected fd:N with the number of an inherited socket, got "{address}"'
     try:
-        inherited_address(address)
+        inherited_addresses(address)
     except OSError as error:
         return f"{address} is no socket that this process inherited ({error.strerror})"
     return None

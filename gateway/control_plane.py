@@ -41,7 +41,7 @@ from gateway.revisions.book import PolicyBook
 from gateway.revisions.canaries import Canaries, OnTrial
 from gateway.revisions.canary import Canary
 from gateway.revisions.last_day import LastDay
-from gateway.revisions.local_copy import COPY_FILE, LocalCopy
+from gateway.revisions.local_copy import COPY_FILE, LocalCopy, file_copy_name
 from gateway.revisions.reading import DocumentReader
 from gateway.revisions.revision import Revision
 from gateway.revisions.seed import Seed
@@ -114,6 +114,7 @@ class ControlPlane:
             on_status=on_status,
             poll_s=config.policy_poll_s,
             predictors=predictors,
+            copy=None if config.keeps_policy_in_store else self._local_copy(file_copy_name(config.policy)),
         )
         self.stored: StoredPolicy | None = None
         if config.keeps_policy_in_store:
@@ -121,7 +122,7 @@ class ControlPlane:
                 store,
                 reader=reader,
                 seed=Seed(path=config.policy, is_bundled=config.has_bundled_policy),
-                copy=LocalCopy(config.runtime_dir / COPY_FILE),
+                copy=self._local_copy(COPY_FILE),
                 on_revision=on_revision,
                 on_status=on_status,
                 wall=wall,
@@ -190,8 +191,7 @@ class ControlPlane:
     def front(self, site: ASGIApp, ids: RequestIds, more: Iterable[Entry] = (), *, bodies: BodyBudget) -> AdminFront:
         """The admin listener's application around `site`, with `more` in its table; `bodies` bounds its memory."""
         directory, audit, wall = self.directory, self.audit, self._wall
-        is_socket = self._config.admin_listen.startswith("unix:")
-        gate = Gate(directory, self._sessions, self.token, is_socket=is_socket)
+        gate = Gate(directory, self._sessions, self.token, is_socket=self._config.admin_is_socket)
         passwords = Passwords()
         is_secure = self._config.oidc_redirect_url.startswith("https://")
         login = LoginDesk(
@@ -249,10 +249,22 @@ class ControlPlane:
             "admin_change", seq=seq, author=entry.author, action=entry.action, target=entry.target, hash=entry.hash
         )
 
+    def _local_copy(self, name: str) -> LocalCopy:
+        path = self._config.runtime_dir / name
+
+        def report(error: OSError) -> None:
+            self._log.event("policy_not_kept", level="warning", path=str(path), error=str(error))
+
+        return LocalCopy(path, wall=self._wall, on_unwritten=report)
+
     def _note_restored(self, revision: Revision) -> None:
         """A store that lost the policy is somebody's business."""
         self._log.event(
-            "policy_restored", level="warning", revision=revision.revision, number=revision.number, at=revision.at
+            "policy_restored",
+            level="warning",
+            revision=revision.revision,
+            number=revision.number,
+            made_at=revision.at,
         )
 
     async def _note_access_restored(self, restored: Restored) -> None:

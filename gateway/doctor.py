@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 import resource
+import shlex
 import shutil
 import socket
 import subprocess
@@ -172,7 +173,7 @@ def check_policy(config: GatewayConfig) -> Check:
     except (PolicyFileError, ConfigError) as error:
         first, *others = str(error).splitlines()
         more = f" (and {len(others)} more)" if others else ""
-        remedy = f"penstock policy check {config.policy}"
+        remedy = f"penstock policy check {shlex.quote(str(config.policy))}"
         return Check(name="policy", level="fail", message=first + more, remedy=remedy)
     return Check(name="policy", level="ok", message=f"{config.policy}, revision {found.revision}")
 

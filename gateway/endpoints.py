@@ -42,8 +42,24 @@ class Answer:
 
     @classmethod
     def json(cls, value: Any, status: int = 200) -> Answer:
-        """`value` as JSON."""
-        return cls(status=status, body=msgspec.json.encode(value))
+        """Return an answer with `value` as JSON."""
+        return cls(status=status, body=encode_json(value))
+
+
+def encode_json(value: Any) -> bytes:
+    """Encode a value; what is no Unicode in it, such as in a file's name, is escaped."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_escaped(msgspec.to_builtins(value)))
+
+
+def _escaped(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode(errors="backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_escaped(key): _escaped(item) for key, item in value.items()}
+    return [_escaped(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 Endpoint = Callable[[Scope], Awaitable[Answer]]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from gateway.probe import reachable
 
 QUESTION = "What is 12 plus 30?"
@@ -10,7 +12,8 @@ QUESTION = "What is 12 plus 30?"
 def first_request(public: str, *, needs_key: bool) -> str:
     """The same question for curl and for OpenAI's library."""
     if public.startswith("unix:"):
-        return _curl("http://penstock", f" --unix-socket {public.removeprefix('unix:')}", needs_key=needs_key)
+        path = shlex.quote(public.removeprefix("unix:"))
+        return _curl("http://penstock", f" --unix-socket {path}", needs_key=needs_key)
     base = f"http://{reachable(public)}"
     return f"{_curl(base, '', needs_key=needs_key)}\n\n{_python(base, needs_key=needs_key)}"
 

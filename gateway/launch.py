@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import importlib.util
 import os
-import socket
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from gateway.child import ChildSpec
-from gateway.config import GatewayConfig
+from gateway.config import GatewayConfig, variables_of
+from gateway.held_address import AddressError, HeldAddress, hold_address
+from gateway.upstreams.target import Target, TargetError
 from routing_policies.document import Policy
 
 Size = Literal["small", "large"]
@@ -45,28 +45,41 @@ class EngineLaunch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchPlan:
-    """Everything that is started, and where the gateway will listen."""
+    """Everything that is started, and the open sockets that the gateway serves, one process after the other."""
 
     engines: tuple[EngineLaunch, ...]
     gateway: ChildSpec
-    public: str
-    admin: str
+    public: HeldAddress
+    admin: HeldAddress
+
+    def __enter__(self) -> LaunchPlan:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.stop_listening()
+
+    def stop_listening(self) -> None:
+        """Leave the addresses to the gateway, which refuses connections when it stops."""
+        self.public.close()
+        self.admin.close()
 
 
-def plan_launch(
-    config: GatewayConfig, policy: Policy, gateway_flags: Sequence[str], *, num_cores: int, python: str = sys.executable
-) -> LaunchPlan:
-    """The plan for a policy: a bundled engine is started when a deployment's URL is its socket. Raises LaunchError."""
+def plan_launch(config: GatewayConfig, policy: Policy, *, num_cores: int, python: str = sys.executable) -> LaunchPlan:
+    """The plan for a policy: a bundled engine is started when a deployment's URL is its socket. Raises LaunchError.
+
+    Every life of the gateway has the settings in `config`, whatever became of the file that they were read from.
+    """
     threads = split_threads(num_cores)
     served = {size: _served_by(policy, socket_path(config, size)) for size in SIZES}
     engines = tuple(_engine(size, config, threads[size], ids, python) for size, ids in served.items() if ids)
-    public, admin = settle_address(config.public_listen, "--port"), settle_address(config.admin_listen, "--admin-port")
-    flags = (*gateway_flags, "--public-listen", public, "--admin-listen", admin)
+    public, admin = _hold(config)
+    settings = replace(config, public_listen=public.inherited, admin_listen=admin.inherited)
     gateway = ChildSpec(
         name="gateway",
-        argv=(*module_argv(python, "gateway"), "gateway", *flags),
+        argv=(*module_argv(python, "gateway"), "gateway"),
         stop_timeout_s=config.drain_timeout_s + GATEWAY_STOP_MARGIN_S,
-        env=python_env(),
+        env={**python_env(), **variables_of(settings)},
+        descriptors=(*public.descriptors, *admin.descriptors),
     )
     return LaunchPlan(engines=engines, gateway=gateway, public=public, admin=admin)
 
@@ -108,26 +121,25 @@ def bundled_model_dir(size: Size) -> Path:
     raise LaunchError(f"the bundled {size} model is missing from this installation; install penstock again")
 
 
-def settle_address(address: str, flag: str) -> str:
-    """The address with port 0 replaced by a free one. Raises LaunchError when it is taken or not of this machine."""
-    if address.startswith("unix:"):
-        return address
-    host, _, port = address.rpartition(":")
-    name = host.removeprefix("[").removesuffix("]")
+def _hold(config: GatewayConfig) -> tuple[HeldAddress, HeldAddress]:
     try:
-        family, kind, protocol, _, where = socket.getaddrinfo(name, int(port), type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind, protocol) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(where)
-            return f"{host}:{probe.getsockname()[1]}"
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise LaunchError(f"{address} is already in use; stop what listens there or choose {flag} N") from error
-        raise LaunchError(f"cannot listen on {address}: {error.strerror or error}; choose another address") from error
+        public = hold_address(config.public_listen, "--port", is_shared=config.public_shared)
+        try:
+            return public, hold_address(config.admin_listen, "--admin-port")
+        except AddressError:
+            public.close()
+            raise
+    except AddressError as error:
+        raise LaunchError(str(error)) from error
 
 
 def _served_by(policy: Policy, path: Path) -> tuple[str, ...]:
-    return tuple(deployment.id for deployment in policy.deployments if deployment.url == f"unix:{path}")
+    ids = []
+    for deployment in policy.deployments:
+        with contextlib.suppress(TargetError):  # the gateway refuses such a policy, and says why
+            if Target.parse(deployment.url).socket_path == str(path):
+                ids.append(deployment.id)
+    return tuple(ids)
 
 
 def _engine(

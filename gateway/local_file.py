@@ -1,21 +1,141 @@
-"""Files of this machine that a process replaces as a whole."""
+"""Private files: folders 0700 and files 0600 of this user alone, whatever the umask is."""
 
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+import stat
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO, Final, Literal
+
+FOLDER_MODE: Final = 0o700
+FILE_MODE: Final = 0o600
+_PRIVATE_UMASK: Final = 0o077
+_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+_SQLITE_SUFFIXES: Final = ("", "-wal", "-shm", "-journal")
 
 
-def replace_file(path: Path, content: bytes, *, mode: int = 0o666) -> None:
-    """Readers see the old content or the new one; best effort: where it cannot be written the old one stays.
+class UnsafeFolder(OSError):
+    """A folder that cannot be made private; the message says why and what to do."""
 
-    `mode` holds less the process's umask, also while the file is being written.
+    def __init__(self, folder: Path, why: str) -> None:
+        super().__init__(f"{folder}: {why}; choose another with --runtime-dir")
+
+
+@contextmanager
+def private_umask() -> Iterator[None]:
+    """Make what libraries and child processes write private too; for the main thread of a process."""
+    before = os.umask(_PRIVATE_UMASK)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def private_folder(folder: Path) -> None:
+    """Make a folder, and every missing one above it, for this user alone; existing ones stay. Raises OSError."""
+    missing: list[Path] = []
+    while not folder.exists():
+        missing.append(folder)
+        folder = folder.parent
+    for each in reversed(missing):
+        with suppress(FileExistsError):  # another process was faster
+            each.mkdir(mode=FOLDER_MODE)
+            each.chmod(FOLDER_MODE)
+
+
+def private_tree(folder: Path) -> None:
+    """Make a folder, or take away what others may do with it and with everything inside.
+
+    Raises UnsafeFolder for a symbolic link or a folder of another user, OSError when the system refuses.
     """
-    aside = path.with_name(f"{path.name}.{os.getpid()}")
-    with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-        with os.fdopen(descriptor, "wb") as stream:
+    if folder.is_symlink():
+        raise UnsafeFolder(folder, "is a symbolic link, which others may point elsewhere")
+    private_folder(folder)
+    _check_folder(folder)
+    _tighten(folder, folder.lstat(), FOLDER_MODE)
+    for parent, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            _tighten_entry(Path(parent, name))
+
+
+def tighten_file(path: Path) -> None:
+    """Take away what others may do with a file of this user; leaves links, other users' and missing files alone."""
+    _tighten_entry(path)
+
+
+def private_database(path: Path) -> None:
+    """Make SQLite's file before SQLite does, or tighten it with its logs, which get the mode of the file itself."""
+    private_folder(path.parent)
+    with suppress(FileExistsError):
+        # Only a new file: closing one that this process has open already would let go of SQLite's locks on it.
+        os.close(_open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL))
+    for suffix in _SQLITE_SUFFIXES:
+        tighten_file(path.with_name(path.name + suffix))
+
+
+@contextmanager
+def open_private(path: Path, mode: Literal["wb", "ab", "xb"]) -> Iterator[BinaryIO]:
+    """Open a file to write, made for this user alone and tightened when it exists. Raises OSError."""
+    flags = {"wb": os.O_TRUNC, "ab": os.O_APPEND, "xb": os.O_EXCL}[mode]
+    descriptor = _open(path, os.O_WRONLY | os.O_CREAT | flags)
+    with os.fdopen(descriptor, "ab" if mode == "ab" else "wb") as stream:
+        yield stream
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Replace a private file: readers, also after a crash, see the old content or the new one. Raises OSError."""
+    private_folder(path.parent)
+    aside = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}")
+    try:
+        with open_private(aside, "wb") as stream:
             stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
         os.replace(aside, path)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Put a rename on the disk; file systems that cannot are left to their own time."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _open(path: Path, flags: int) -> int:
+    descriptor = os.open(path, flags | os.O_CLOEXEC, FILE_MODE)
+    with suppress(PermissionError):  # another user's file, such as a store that a group shares on purpose
+        os.fchmod(descriptor, FILE_MODE)
+    return descriptor
+
+
+def _check_folder(folder: Path) -> None:
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode):
+        raise UnsafeFolder(folder, "is not a folder")
+    if (found.st_mode & stat.S_ISVTX and not found.st_uid) or folder == folder.parent:
+        raise UnsafeFolder(folder, "is shared with other programs, which would lose it")
+    if found.st_uid != os.geteuid():
+        why = f"belongs to another user (uid {found.st_uid}, this process runs as {os.geteuid()})"
+        raise UnsafeFolder(folder, why)
+
+
+def _tighten_entry(path: Path) -> None:
+    with suppress(FileNotFoundError, PermissionError):  # gone meanwhile, or on a file system that cannot
+        found = path.lstat()
+        if found.st_uid == os.geteuid() and not stat.S_ISLNK(found.st_mode):
+            _tighten(path, found, stat.S_IMODE(found.st_mode) & ~_OTHERS)
+
+
+def _tighten(path: Path, found: os.stat_result, mode: int) -> None:
+    if stat.S_IMODE(found.st_mode) & _OTHERS:
+        os.chmod(path, mode)

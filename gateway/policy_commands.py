@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -247,7 +248,7 @@ def init_policy(options: argparse.Namespace) -> int:
     if options.json:
         _print_json({"file": str(options.file)})
         return 0
-    print(f"{options.file}: written; look through it, then: penstock policy check {options.file}")
+    print(f"{options.file}: written; look through it, then: penstock policy check {shlex.quote(str(options.file))}")
     return 0
 
 

@@ -7,10 +7,11 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
+from gateway.revisions.local_copy import LocalCopy
 from gateway.revisions.revision import FILE_AUTHOR, Revision
 from routing_policies.check import run_tests
 from routing_policies.document import Policy
@@ -74,6 +75,27 @@ def read_policy(
     return _parse(read_document(path), path, variables, accept, predictors)
 
 
+def read_kept_policy(
+    copy: LocalCopy,
+    path: Path,
+    variables: Mapping[str, str],
+    accept: Callable[[Policy], None],
+    predictors: Predictors | None,
+    error: PolicyFileError,
+) -> PolicyRevision:
+    """The last good policy of a file that cannot be used because of `error`, which is raised when none is kept."""
+    kept = copy.read()
+    if kept is None:
+        raise error
+    try:
+        loaded = _parse(kept.document.encode(), path, variables, accept, predictors)
+    except PolicyFileError as unusable:
+        raise PolicyFileError(
+            f"{error}\nthe last good policy, revision {kept.revision}, is of no use: {unusable}"
+        ) from error
+    return replace(loaded, revision=kept.revision, origin=kept)
+
+
 class PolicyFile:
     """Watches one file. Everything is called on the event loop's thread except reading and parsing, which are not."""
 
@@ -88,9 +110,11 @@ class PolicyFile:
         poll_s: float = 0.25,
         wall_clock: Callable[[], float] = time.time,
         predictors: Predictors | None = None,
+        copy: LocalCopy | None = None,
     ) -> None:
         """`on_revision` gets each new good policy and may refuse it with a ValueError; `on_status` follows it;
-        `predictors` are for the tests inside."""
+        `predictors` are for the tests inside; `copy` keeps the last good policy for the next start."""
+        self._copy = copy
         self._predictors = predictors
         self._path = path
         self._variables = dict(variables)
@@ -122,13 +146,35 @@ class PolicyFile:
         return self._status
 
     def load(self) -> PolicyRevision:
-        """The first read; there is no last good policy to keep, so a bad file raises PolicyFileError."""
-        self._seen = _signature(self._path)
-        content = read_document(self._path)
-        loaded = _parse(content, self._path, self._variables, self._accept, self._predictors)
-        self._judged = sha256(content).digest()
-        self._take(loaded)
+        """The first read: of the last good policy when the file is bad, and PolicyFileError when none is kept."""
+        try:
+            self._seen = _signature(self._path)
+            read_at, content = self._wall_clock(), read_document(self._path)
+            self._judged = sha256(content).digest()
+            loaded = _parse(content, self._path, self._variables, self._accept, self._predictors)
+            self._take(loaded)
+        except PolicyFileError as error:
+            return self._load_kept(error)
+        self._keep(read_at)
         return loaded
+
+    def _load_kept(self, error: PolicyFileError) -> PolicyRevision:
+        if self._copy is None:
+            raise error
+        kept = read_kept_policy(self._copy, self._path, self._variables, self._accept, self._predictors, error)
+        try:
+            self._on_revision(kept)
+        except ValueError as unusable:
+            raise PolicyFileError(f"{error}\nthe last good policy cannot be served: {unusable}") from error
+        self._head = kept.origin
+        said = f"{error}\nstarted on the last good policy, revision {kept.revision}, kept at an earlier start"
+        self._report(PolicyStatus(revision=kept.revision, is_current=False, error=said))
+        return kept
+
+    def _keep(self, read_at: float) -> None:
+        """Keep what is in force for a start at which the file is bad."""
+        if self._copy is not None:
+            self._copy.write(self.head, read_at=read_at)
 
     async def watch(self) -> None:
         """Look at the file for ever; ends by cancellation."""
@@ -142,7 +188,7 @@ class PolicyFile:
             signature = _signature(self._path)
             if signature == self._seen and not self._is_young(signature):
                 return
-            content = await asyncio.to_thread(read_document, self._path)
+            read_at, content = self._wall_clock(), await asyncio.to_thread(read_document, self._path)
         except PolicyFileError as error:
             self._seen = self._judged = None
             self._report(PolicyStatus(revision=self.status.revision, is_current=False, error=str(error)))
@@ -150,16 +196,18 @@ class PolicyFile:
         self._seen = signature
         digest = sha256(content).digest()
         if digest != self._judged:
-            await self._judge(content)
+            await self._judge(content, read_at)
             self._judged = digest
 
-    async def _judge(self, content: bytes) -> None:
+    async def _judge(self, content: bytes, read_at: float) -> None:
         try:
             self._take(
                 await asyncio.to_thread(_parse, content, self._path, self._variables, self._accept, self._predictors)
             )
         except PolicyFileError as error:
             self._report(PolicyStatus(revision=self.status.revision, is_current=False, error=str(error)))
+        else:
+            await asyncio.to_thread(self._keep, read_at)
 
     def _take(self, loaded: PolicyRevision) -> None:
         if self._status is None or self._status.revision != loaded.revision:
@@ -224,7 +272,7 @@ def _parse(
         revision=revision,
         parent=None,
         author=FILE_AUTHOR,
-        reason=f"{path} was changed",
+        reason=f"{os.fsencode(path).decode(errors='replace')} was changed",
         at=_modified_at(path),
         kind="apply",
         document=text,

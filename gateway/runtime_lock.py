@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from types import TracebackType
 
+from gateway.local_file import FILE_MODE, UnsafeFolder, private_tree
+
 PID_FILE = "penstock.pid"
 
 
@@ -28,8 +30,10 @@ class RuntimeLock:
     def __enter__(self) -> RuntimeLock:
         """Make the directory if need be and take it. Raises AlreadyRunning or RuntimeDirError."""
         try:
-            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            fd = os.open(self._directory / PID_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            private_tree(self._directory)
+            fd = os.open(self._directory / PID_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        except UnsafeFolder as error:
+            raise RuntimeDirError(str(error)) from error
         except OSError as error:
             said = f"{self._directory}: {error.strerror}; choose another with --runtime-dir"
             raise RuntimeDirError(said) from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import sys
 from typing import BinaryIO, Final
@@ -12,11 +13,14 @@ from gateway.app import Gateway, LoadEncoder
 from gateway.collector import Collector
 from gateway.config import GatewayConfig
 from gateway.http.descriptors import raise_open_file_limit
+from gateway.local_file import private_tree
 from gateway.telemetry.bridge import LoggingBridge
 from gateway.workers import LoopThreads
 
 CLOSE_S: Final = 4.0
 """Beyond the drain: what closing everything may take before the process ends without it."""
+
+_STDERR: Final = 2
 
 
 async def serve(
@@ -24,8 +28,9 @@ async def serve(
 ) -> int:
     """Run until SIGTERM or SIGINT, drain, and return the exit status. SIGHUP looks at the policy file at once.
 
-    Raises PolicyFileError, ConfigError or OSError when it cannot start.
+    Raises PolicyFileError, ConfigError, UnsafeFolder or another OSError when it cannot start.
     """
+    private_tree(config.runtime_dir)
     raise_open_file_limit()
     loop = asyncio.get_running_loop()
     loop.set_default_executor(LoopThreads())
@@ -39,6 +44,7 @@ async def serve(
     loop.add_signal_handler(signal.SIGHUP, gateway.reload_soon)
     try:
         await gateway.start()
+        _let_go(config.inherited_descriptors)
         collector.start()
         looking = loop.create_task(collector.run(), name="collector")
         await stopping.wait()
@@ -58,3 +64,10 @@ async def _stop(gateway: Gateway, timeout_s: float) -> None:
     except TimeoutError:
         gateway.log.event("stop_abandoned", level="error", after_s=timeout_s)
         gateway.log.flush()
+
+
+def _let_go(descriptors: tuple[int, ...]) -> None:
+    """Close what was inherited, which the listeners have duplicates of, so that none accepts once they are closed."""
+    for number in descriptors:
+        if number > _STDERR:
+            os.close(number)

@@ -37,6 +37,7 @@ class Supervisor:
         poll_s: float = POLL_S,
     ) -> None:
         self._plan = plan
+        self._public, self._admin = plan.public.shown, plan.admin.shown
         self._console = console
         self._probe = probe
         self._needs_key = needs_key
@@ -78,9 +79,11 @@ class Supervisor:
         return self._exit_code(results)
 
     async def _stop_in_order(self) -> None:
-        # The gateway first: it finishes what is under way, for which it needs the engines.
+        # The gateway first: it finishes what is under way, for which it needs the engines. Once it listens no more,
+        # nobody does: connections that nothing will answer are refused.
         if self._stop_asked.is_set():
             self._console.say("stopping: the gateway finishes what is under way, then the engines end")
+        self._plan.stop_listening()
         await self._gateway.stop()
         await asyncio.gather(*(child.stop() for child in self._engines))
 
@@ -102,6 +105,7 @@ class Supervisor:
             answer = await self._probe(address, "/startupz") if child.num_starts > announced else None
             if answer is not None and answer.status == 200:
                 announced = child.num_starts
+                child.was_healthy = True
                 self._engine_ready[engine.child.name].set()
                 spent = f"after {self._clock() - started_at:.1f} s" if announced == 1 else "again"
                 self._console.line(engine.child.name, f"ready {spent}{_phases(answer)}")
@@ -114,26 +118,32 @@ class Supervisor:
     async def _watch_gateway(self, started_at: float) -> None:
         """Show the first request, once every engine started here is ready and the gateway knows."""
         note_at = self._clock() + STILL_WAITING_S
-        while missing := self._missing(await self._probe(self._plan.public, "/readyz")):
+        while missing := self._missing(await self._probe_gateway()):
             if self._clock() >= note_at:
                 note_at = self._clock() + STILL_WAITING_S
                 self._console.say(f"waiting for {missing}")
             await asyncio.sleep(self._poll_s)
-        self._console.say(f"ready after {self._clock() - started_at:.1f} s; admin on {self._plan.admin}; Ctrl-C stops")
-        if not self._plan.admin.startswith("unix:"):
-            self._console.say(f"admin page: http://{reachable(self._plan.admin)}/admin/")
-        self._console.block(first_request(self._plan.public, needs_key=self._needs_key))
+        self._console.say(f"ready after {self._clock() - started_at:.1f} s; admin on {self._admin}; Ctrl-C stops")
+        if not self._admin.startswith("unix:"):
+            self._console.say(f"admin page: http://{reachable(self._admin)}/admin/")
+        self._console.block(first_request(self._public, needs_key=self._needs_key))
+
+    async def _probe_gateway(self) -> Answer | None:
+        answer = await self._probe(self._public, "/readyz")
+        if answer is not None:  # whatever it says of the engines, its settings were good enough to start
+            self._gateway.was_healthy = True
+        return answer
 
     def _missing(self, answer: Answer | None) -> str | None:
         """What is still to come, given the gateway's `/readyz`; None when requests go to every engine started here."""
-        place = f"the gateway on {self._plan.public}"
+        place = f"the gateway on {self._public}"
         if answer is None:
             return f"{place}: no answer yet"
         starting = [name for name, ready in self._engine_ready.items() if not ready.is_set()]
         if answer.status != 200:
             return f"{place}: no deployment is ready yet" + (f"; starting: {', '.join(starting)}" if starting else "")
         if starting:
-            return f"{', '.join(starting)}: still starting; requests to {self._plan.public} are answered without it"
+            return f"{', '.join(starting)}: still starting; requests to {self._public} are answered without it"
         seen = answer.body.get("deployments") if isinstance(answer.body, dict) else None
         unseen = [
             name

@@ -93,9 +93,12 @@ def _unix_problem(path: str) -> str | None:
         return f'"unix:{path}" needs an absolute path, such as unix:/run/penstock/small.sock'
     if "\0" in path:
         return "a socket path cannot contain NUL"
-    if len(path.encode()) > MAX_UNIX_PATH_BYTES:
-        excess = len(path.encode()) - MAX_UNIX_PATH_BYTES
-        return f"the socket path is {excess} bytes over the system's {MAX_UNIX_PATH_BYTES}; use a shorter directory"
+    excess = len(path.encode(errors="surrogateescape")) - MAX_UNIX_PATH_BYTES
+    if excess > 0:
+        return (
+            f"the socket path is {excess} bytes over the system's {MAX_UNIX_PATH_BYTES}; use a shorter directory "
+            "(--runtime-dir chooses ${runtime_dir})"
+        )
     return None
 
 

@@ -20,9 +20,8 @@ class Team:
     def meet(self, place: Path) -> None:
         """Wait until every process has come to the file."""
         if self.size > 1:
-            distributed.init_process_group(
-                "gloo", init_method=f"file://{place.resolve()}", rank=self.rank, world_size=self.size
-            )
+            store = distributed.FileStore(str(place.resolve()), self.size)
+            distributed.init_process_group("gloo", store=store, rank=self.rank, world_size=self.size)
 
     def share(self, batches: Iterable[MicroBatch]) -> list[MicroBatch]:
         """This process's rows of every micro batch."""

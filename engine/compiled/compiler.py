@@ -31,6 +31,7 @@ def _cache_dir() -> Path | None:
     found = Path(base) / "penstock" / "compiled" / digest.hexdigest()[:16]
     try:
         found.mkdir(parents=True, exist_ok=True, mode=0o700)
+        found.chmod(0o700)  # one that was there may be open to others, who could put code into it
     except OSError as error:
         logger.info("compiled code is not kept: %s", error)
         return None

@@ -28,7 +28,7 @@ class Group:
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         dist.init_process_group(
             "nccl" if device.type == "cuda" else "gloo",
-            init_method=f"file://{rendezvous}",
+            store=dist.FileStore(str(rendezvous), size),  # a URL could not hold every path
             rank=rank,
             world_size=size,
             timeout=_TIMEOUT,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -54,7 +55,8 @@ class LocalCopy:
 
     def write(self, kept: Kept) -> None:
         """Replace the copy, which only this user reads; readers see the old one or the new one."""
-        replace_file(self.path, msgspec.json.encode(kept), mode=0o600)
+        with suppress(OSError):  # the store has it all the same
+            replace_file(self.path, msgspec.json.encode(kept))
 
     def read(self) -> Kept | None:
         """The copy, None when there is none that can be read."""

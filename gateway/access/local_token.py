@@ -9,6 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from gateway.local_file import open_private, private_folder, tighten_file
+
 FILE_NAME: Final = "admin.token"
 _MIN_CHARS: Final = 32
 
@@ -22,16 +24,16 @@ class LocalToken:
 
     def ensure(self) -> None:
         """Make the file unless there is one; raises OSError."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        private_folder(self.path.parent)
         fresh = self.path.with_name(f"{FILE_NAME}.{os.getpid()}")
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "w") as stream:
-            stream.write(secrets.token_urlsafe(32) + "\n")
+        with open_private(fresh, "wb") as stream:
+            stream.write(f"{secrets.token_urlsafe(32)}\n".encode())
         try:
             with suppress(FileExistsError):
                 os.link(fresh, self.path)  # whole or not at all, and never over another's
         finally:
             fresh.unlink()
+        tighten_file(self.path)
         self._token = read_token(self.path).encode()
 
     def matches(self, given: bytes) -> bool:

@@ -11,11 +11,10 @@ from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any, Final, TypeVar
 
-import msgspec
-
 from gateway.admin.query import Query
 from gateway.admin.request_desk import Position, RequestDesk, filters
 from gateway.admin.view import DEFAULT_WINDOW_S, View
+from gateway.endpoints import encode_json
 from gateway.errors import ErrorType, GatewayError, InvalidRequest
 from gateway.http.asgi import Receive, Scope, Send
 from gateway.http.disconnect import DisconnectWatch, watch
@@ -184,4 +183,4 @@ class _NewRequests(_Feed):
 
 
 def _event(topic: str, document: dict[str, Any]) -> bytes:
-    return b"event: %b\ndata: %b\n\n" % (topic.encode("ascii"), msgspec.json.encode(document))
+    return b"event: %b\ndata: %b\n\n" % (topic.encode("ascii"), encode_json(document))

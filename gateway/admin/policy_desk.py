@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+import os
 from collections.abc import Callable
 from typing import Annotated, Any, Final
 
@@ -15,7 +16,7 @@ from gateway.access.identity import Role
 from gateway.admin.errors import BadPolicy, Conflict, IfMatchRequired, Outdated
 from gateway.admin.fields import Form, Reason, fill
 from gateway.admin.table import MAX_DOCUMENT_SUBMISSION_BYTES, Call, Entry
-from gateway.endpoints import JSON, Answer
+from gateway.endpoints import JSON, Answer, encode_json
 from gateway.errors import NotFound
 from gateway.http.asgi import find_header
 from gateway.revisions.book import PolicyBook
@@ -107,7 +108,7 @@ class PolicyDesk:
             "canary": self._canary(),
         }
         etag = (b"etag", head.etag.encode("ascii"))
-        return Answer(headers=(JSON, _NO_STORE, etag), body=msgspec.json.encode(body))
+        return Answer(headers=(JSON, _NO_STORE, etag), body=encode_json(body))
 
     async def check(self, call: Call) -> Answer:
         """Everything that is wrong with a document."""
@@ -127,14 +128,14 @@ class PolicyDesk:
         """For `patch`, beside the file that the policy is."""
         form = fill(_Document, call.document)
         await asyncio.to_thread(_read, self._book, form.document)
-        name = (self._book.path or "policy.yaml").rpartition("/")[2]
+        name = _patch_name((self._book.path or "policy.yaml").rpartition("/")[2])
         text = await asyncio.to_thread(_unified, self._book.head.document, form.document, name, name)
         headers = (
             (b"content-type", b"text/x-diff; charset=utf-8"),
             (b"content-disposition", b'attachment; filename="policy.patch"'),
             _NO_STORE,
         )
-        return Answer(headers=headers, body=text.encode())
+        return Answer(headers=headers, body=text.encode(errors="surrogateescape"))
 
     async def apply(self, call: Call) -> Answer:
         """Make a document the newest revision."""
@@ -254,7 +255,7 @@ class PolicyDesk:
             "blast_radius": await self.blast(changes, old, new),
         }
         etag = (b"etag", revision.etag.encode("ascii"))
-        return Answer(headers=(JSON, _NO_STORE, etag), body=msgspec.json.encode(body))
+        return Answer(headers=(JSON, _NO_STORE, etag), body=encode_json(body))
 
     async def outdated(self, error: RevisionConflict) -> Outdated:
         """Both sides by name, and what the other one changed, as far as the caller's own revision is still known."""
@@ -306,6 +307,17 @@ def _query_number(call: Call, name: str, default: int | None) -> int | None:
 
 def _label(revision: Revision) -> str:
     return f"revision {revision.number}" if revision.number else "the file"
+
+
+def _patch_name(name: str) -> str:
+    """Return a file's name as `patch` and git read it: quoted, or ended by a tab, where it needs that."""
+    if any(character < " " or character in '"\\\x7f' for character in name):
+        return '"' + "".join(map(_quoted, os.fsencode(name))) + '"'
+    return f"{name}\t" if " " in name else name
+
+
+def _quoted(byte: int) -> str:
+    return chr(byte) if 0x20 <= byte < 0x7F and byte not in b'"\\' else f"\\{byte:03o}"
 
 
 def _unified(old: str, new: str, before: str, after: str) -> str:

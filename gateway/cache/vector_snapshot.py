@@ -24,6 +24,7 @@ from gateway.cache.cell_rows import CellRows
 from gateway.cache.id_rows import IdRows
 from gateway.cache.shelf import Shelf
 from gateway.cache.vector_index import VectorIndex
+from gateway.local_file import open_private, private_folder
 
 _MAGIC: Final = b"penstock vectors 2\n"
 _LENGTH_BYTES: Final = 8
@@ -57,10 +58,10 @@ class _Cells(msgspec.Struct, frozen=True):
 
 def save(index: VectorIndex, path: Path) -> None:
     """Write the index. Blocks for seconds where it is large; serving goes on, growing cells wait. Raises OSError."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    private_folder(path.parent)
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
-        with part.open("wb") as file:
+        with open_private(part, "wb") as file:
             writer = _Writer(file)
             shelves = index.shelves()
             writer.write(_MAGIC)

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from gateway.local_file import open_private, private_folder
+
 
 class GraphFile:
     """`stem` names what is inside. A file whose bytes are not those of its name is as good as none."""
@@ -26,7 +28,7 @@ class GraphFile:
 
     def make(self, build: Callable[[], bytes]) -> Path:
         """The graph, made if there is none that is whole; of several processes one makes it. Raises OSError."""
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private_folder(self._folder)
         with self._lock():
             return self.find() or self._write(build())
 
@@ -35,7 +37,7 @@ class GraphFile:
             damaged.unlink()
         path = self._folder / f"{self._stem}.{hashlib.sha256(graph).hexdigest()}.onnx"
         part = path.with_suffix(".onnx-part")
-        with part.open("wb") as file:
+        with open_private(part, "wb") as file:
             file.write(graph)
             file.flush()
             os.fsync(file.fileno())
@@ -45,7 +47,7 @@ class GraphFile:
     @contextmanager
     def _lock(self) -> Iterator[None]:
         """Held until the block ends, or the process."""
-        with (self._folder / f"{self._stem}.lock").open("wb") as file:
+        with open_private(self._folder / f"{self._stem}.lock", "wb") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 

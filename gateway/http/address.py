@@ -10,7 +10,8 @@ import stat
 
 from gateway.http.limits import EdgeLimits
 
-_UNIX_MODE = 0o660
+BACKLOG = 4096
+_UNIX_MODE = 0o600
 _KEEPALIVE_IDLE_S = 30
 _KEEPALIVE_INTERVAL_S = 10
 _KEEPALIVE_PROBES = 3
@@ -18,14 +19,18 @@ _NOTSENT_LOWAT_BYTES = 128 * 1024
 
 
 async def bind(address: str, *, reuse_port: bool, limits: EdgeLimits) -> list[socket.socket]:
-    """Bound sockets for `host:port`, `[v6]:port`, `unix:/path` or `fd:N`; ValueError otherwise, OSError when taken."""
+    """Return bound sockets for `host:port`, `[v6]:port`, `unix:/path` or `fd:N`.
+
+    Raises ValueError for other forms, OSError when the address is taken.
+    """
     if address.startswith("fd:"):
-        listening = _inherited(address)
-        if listening.family != socket.AF_UNIX:
-            _set_tcp_options(listening, reuse_port=False, limits=limits)
-        return [listening]
+        inherited = inherited_sockets(address)
+        for listening in inherited:
+            if listening.family != socket.AF_UNIX:
+                _set_tcp_options(listening, limits=limits)
+        return inherited
     if address.startswith("unix:"):
-        return [_bind_unix(address.removeprefix("unix:"))]
+        return [bind_unix(address.removeprefix("unix:"))]
     host, separator, port = address.rpartition(":")
     if not separator or not port.isdigit() or int(port) > 65535:
         raise ValueError(f"listener address {address!r}: expected host:port, [v6]:port or unix:/path")
@@ -37,7 +42,11 @@ async def bind(address: str, *, reuse_port: bool, limits: EdgeLimits) -> list[so
         for family, kind, protocol, _, where in dict.fromkeys(found):
             listening = socket.socket(family, kind, protocol)
             sockets.append(listening)
-            _set_tcp_options(listening, reuse_port=reuse_port, limits=limits)
+            _set_tcp_options(listening, limits=limits)
+            if reuse_port:
+                listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            if listening.family == socket.AF_INET6:
+                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             listening.bind(where)
     except OSError:
         for listening in sockets:
@@ -46,17 +55,34 @@ async def bind(address: str, *, reuse_port: bool, limits: EdgeLimits) -> list[so
     return sockets
 
 
-def inherited_address(address: str) -> str:
-    """Where the socket behind `fd:N` is bound. Raises OSError when there is none."""
-    with _inherited(address) as listening:
-        return describe(listening)
+def inherited_addresses(address: str) -> tuple[str, ...]:
+    """Return where the sockets behind `fd:N` or `fd:N,M` are bound. Raises OSError when there are none."""
+    with contextlib.ExitStack() as opened:
+        return tuple(describe(opened.enter_context(each)) for each in inherited_sockets(address))
 
 
-def _inherited(address: str) -> socket.socket:
-    """A listening socket that the parent process bound and keeps: its queue outlives every process that serves it."""
-    listening = socket.socket(fileno=os.dup(int(address.removeprefix("fd:"))))
-    listening.setblocking(False)
-    return listening
+def inherited_sockets(address: str) -> list[socket.socket]:
+    """Duplicates of listening sockets that the parent process bound and keeps. Raises OSError.
+
+    Their queues outlive every process that serves them.
+    """
+    sockets: list[socket.socket] = []
+    try:
+        for number in inherited_descriptors(address):
+            sockets.append(socket.socket(fileno=os.dup(number)))
+            sockets[-1].setblocking(False)
+    except OSError:
+        for each in sockets:
+            each.close()
+        raise
+    return sockets
+
+
+def inherited_descriptors(address: str) -> tuple[int, ...]:
+    """Return the numbers in `fd:N` or `fd:N,M`; empty for an address of another form."""
+    if not address.startswith("fd:"):
+        return ()
+    return tuple(map(int, address.removeprefix("fd:").split(",")))
 
 
 def describe(listening: socket.socket) -> str:
@@ -67,14 +93,10 @@ def describe(listening: socket.socket) -> str:
     return f"[{name[0]}]:{name[1]}" if listening.family == socket.AF_INET6 else f"{name[0]}:{name[1]}"
 
 
-def _set_tcp_options(listening: socket.socket, *, reuse_port: bool, limits: EdgeLimits) -> None:
+def _set_tcp_options(listening: socket.socket, *, limits: EdgeLimits) -> None:
     """Options of the listening socket that Linux hands on to accepted ones, so that none costs a call each."""
     listening.setblocking(False)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    if reuse_port:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    if listening.family == socket.AF_INET6:
-        listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     # A client that vanished without a FIN: idle connections by probes, busy ones by unacknowledged data.
     for option, value in (
@@ -91,7 +113,7 @@ def _set_tcp_options(listening: socket.socket, *, reuse_port: bool, limits: Edge
             listening.setsockopt(socket.IPPROTO_TCP, number, value)
 
 
-def _bind_unix(path: str) -> socket.socket:
+def bind_unix(path: str) -> socket.socket:
     """Bind a Unix socket, replacing one that a dead process left behind; OSError when somebody listens on it."""
     _remove_stale(path)
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -14,7 +14,7 @@ from uvicorn._types import ASGI3Application
 from uvicorn.config import Config
 
 from gateway.errors import GatewayError
-from gateway.http.address import bind, describe
+from gateway.http.address import BACKLOG, bind, describe
 from gateway.http.asgi import ASGIApp
 from gateway.http.descriptors import open_file_limit, share_connections
 from gateway.http.limits import EdgeLimits
@@ -22,7 +22,6 @@ from gateway.http.protocol import EdgeProtocol
 from gateway.http.state import MAX_UNREAD_BYTES, EdgeState, RefusalHook, date_line
 
 _LOGGER = logging.getLogger("penstock.edge")
-_BACKLOG = 4096
 _CANCEL_TIMEOUT_S = 5.0
 _SETTLE_S = 1.0
 """How long a connection accepted just before the end may take to send its request."""
@@ -30,7 +29,7 @@ _SETTLE_S = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
-    """Where one application is served: `host:port` (port 0: any free one), `[v6]:port` or `unix:/path`."""
+    """Where one application is served: `host:port` (port 0: any free one), `[v6]:port`, `unix:/path` or `fd:N`."""
 
     name: str
     address: str
@@ -184,7 +183,7 @@ class Server:
         sockets = await bind(listener.address, reuse_port=listener.reuse_port, limits=listener.limits)
         try:
             for listening in sockets:
-                if listener.reuse_port:
+                if listener.reuse_port and not listener.address.startswith("fd:"):
                     self._own_queues.append((listening, make))
                 self._servers.append(await _serve(listening, make))
         except BaseException:
@@ -223,8 +222,8 @@ class Server:
 async def _serve(listening: socket.socket, make: Callable[[], EdgeProtocol]) -> asyncio.Server:
     loop = asyncio.get_running_loop()
     if listening.family == socket.AF_UNIX:
-        return await loop.create_unix_server(make, sock=listening, backlog=_BACKLOG)
-    return await loop.create_server(make, sock=listening, backlog=_BACKLOG)
+        return await loop.create_unix_server(make, sock=listening, backlog=BACKLOG)
+    return await loop.create_server(make, sock=listening, backlog=BACKLOG)
 
 
 def _accept(listening: socket.socket) -> socket.socket | None:

@@ -18,6 +18,7 @@ from gateway.revisions.revision import Revision, RevisionKind
 from gateway.revisions.seed import Seed
 from gateway.store.base import Store, StoreUnavailable
 from gateway.store.follower import FOLLOW_S, Follower
+from routing_policies.document import Policy
 
 SYSTEM: Final = "system"
 ANY: Final = "*"
@@ -95,7 +96,18 @@ class StoredPolicy:
             said = "\n".join(problem.render(str(self._seed.path)) for problem in error.problems)
             raise PolicyFileError(said) from error
         if self._head is None:
-            raise PolicyFileError(f"the newest revision cannot be served: {self.status.error}")
+            await self._load_kept(f"the newest revision cannot be served: {self.status.error}")
+
+    async def _load_kept(self, why: str) -> None:
+        """Serve what was in force here last; the newest revision stays the newest. Raises PolicyFileError."""
+        kept = await asyncio.to_thread(self._copy.read)
+        if kept is None or kept == self._newest:
+            raise PolicyFileError(why)
+        try:
+            self._put_in_force(kept, await asyncio.to_thread(self.reader.read, kept.document))
+        except (InvalidPolicy, ValueError) as error:
+            raise PolicyFileError(f"{why}\nthe last good revision, {kept.number}, is of no use: {error}") from error
+        self._report(f"{why}\nstarted on the last good one, revision {kept.number}")
 
     async def watch(self) -> None:
         """Follow the store for ever; ends by cancellation."""
@@ -156,8 +168,17 @@ class StoredPolicy:
         return found
 
     async def _load_newest(self) -> None:
-        newest = await self.history.get(await self.history.newest_number())
         kept = await asyncio.to_thread(self._copy.read)
+        number = await self.history.newest_number()
+        try:
+            newest = await self.history.get(number)
+        except msgspec.DecodeError as error:  # damaged, or of a newer version; what follows it is read all the same
+            if kept is None:
+                raise PolicyFileError(_unreadable(number, error)) from error
+            await self._take(kept)
+            await self._follower.catch_up()
+            self._report(f"{_unreadable(number, error)}\nstarted on the last good one, revision {kept.number}")
+            return
         if kept is not None and is_lost(kept, newest):
             await self._give_back(kept)
             newest = kept
@@ -217,22 +238,30 @@ class StoredPolicy:
         return self._newest is None or number > self._newest.number
 
     async def _take_key(self, key: str, value: bytes | None) -> None:
-        if number_of(key) is None:
+        number = number_of(key)
+        if number is None:
             await self.others[key](value)
         elif value is not None:
-            await self._take(msgspec.json.decode(value, type=Revision))
+            try:
+                revision = msgspec.json.decode(value, type=Revision)
+            except msgspec.DecodeError as error:
+                self._report(_unreadable(number, error))
+            else:
+                await self._take(revision)
 
     async def _take(self, revision: Revision) -> None:
         self._newest = revision
         try:
-            policy = await asyncio.to_thread(self.reader.read, revision.document)
-            self._on_revision(PolicyRevision(policy=policy, revision=revision.revision, origin=revision))
+            self._put_in_force(revision, await asyncio.to_thread(self.reader.read, revision.document))
         except (InvalidPolicy, ValueError) as error:  # another version's document, or a key this replica lacks
             self._report(f"revision {revision.number}: {error}")
             return
-        self._head = revision
         self._report(None)
         await asyncio.to_thread(self._copy.write, revision)
+
+    def _put_in_force(self, revision: Revision, policy: Policy) -> None:
+        self._on_revision(PolicyRevision(policy=policy, revision=revision.revision, origin=revision))
+        self._head = revision
 
     def _report(self, error: str | None) -> None:
         in_force = "" if self._head is None else self._head.revision
@@ -240,3 +269,7 @@ class StoredPolicy:
         if status != self._status:
             self._status = status
             self._on_status(status)
+
+
+def _unreadable(number: int, error: msgspec.DecodeError) -> str:
+    return f"revision {number} cannot be read, it is damaged or of another version ({error})"

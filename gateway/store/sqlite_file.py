@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from gateway.local_file import private_database
 from gateway.store.base import MAX_CHANGES, Change, Changes, Entry, Exchanged, Hold, LogEntry, Loss, StoreUnavailable
 from gateway.store.meter import Draw, Grant, draw, share_of
 
@@ -60,7 +61,7 @@ class SqliteFile:
         self.path = path
         self._wall = wall
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            private_database(path)
             self._db = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
         except OSError as error:
             raise StoreUnavailable(Loss.DOWN, f"{path}: {error.strerror}", was_sent=False) from error

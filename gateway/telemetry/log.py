@@ -13,7 +13,8 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any, BinaryIO, Final, Literal, Protocol
 
 import msgspec
@@ -36,6 +37,9 @@ _SECRETS: Final = (
 _CONTROL: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
+
+OWN_KEYS: Final = frozenset({"at", "level", "event"})
+"""Of every line about the process; a field of such a name is written with an underscore after it."""
 
 Entry = dict[str, Any]
 Level = Literal["debug", "info", "warning", "error"]
@@ -82,7 +86,7 @@ class LogWriter:
         self._stopping = threading.Event()
         self._writing = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="penstock-log", daemon=True)
-        self._encode = msgspec.json.Encoder(enc_hook=str).encode
+        self._encode = msgspec.json.Encoder(enc_hook=lambda value: clean(str(value))).encode
 
     def start(self) -> None:
         """Begin to write."""
@@ -102,13 +106,15 @@ class LogWriter:
             finally:
                 self._making.release()
 
-    def event(self, name: str, *, level: Level = "info", **values: Any) -> None:
+    def event(self, name: str, /, *, level: Level = "info", **values: Any) -> None:
         """Queue a line about the process rather than about a request."""
-        self.write({"level": level, "event": name, **values}, level)
+        self.write({"level": level, "event": name, **_beside(OWN_KEYS, values)}, level)
 
-    def failure(self, name: str, error: BaseException, **values: Any) -> None:
+    def failure(self, name: str, error: BaseException, /, **values: Any) -> None:
         """Queue a line about a fault of ours, with its traceback; the error itself is not kept."""
-        self.event(name, level="error", error="".join(traceback.format_exception(error))[-MAX_TEXT_CHARS:], **values)
+        text = "".join(traceback.format_exception(error))[-MAX_TEXT_CHARS:]
+        fields = _beside(OWN_KEYS | {"error"}, values)
+        self.write({"level": "error", "event": name, "error": text, **fields}, "error")
 
     def close(self, timeout_s: float = 2.0) -> None:
         """Write what is queued and stop; gives up after `timeout_s` when the stream is blocked."""
@@ -149,5 +155,23 @@ class LogWriter:
         at = round(at, 6)
         if not isinstance(entry, dict):
             return self._encode(entry.as_line(at)) + b"\n"
-        values = {key: clean(value) if isinstance(value, str) else value for key, value in entry.items()}
+        values = {key: _cleaned(value) for key, value in _beside({"at"}, entry).items()}
         return self._encode({"at": at, **values}) + b"\n"
+
+
+def _beside(taken: AbstractSet[str], values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Fields whose names are none of those that are taken; nearly always the very same ones."""
+    if taken.isdisjoint(values):
+        return values
+    return {f"{key}_" if key in taken else key: value for key, value in values.items()}
+
+
+def _cleaned(value: Any) -> Any:
+    """A field's value with every text in it cleaned: a lone surrogate anywhere could not be written at all."""
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, Mapping):
+        return {_cleaned(key): _cleaned(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_cleaned(item) for item in value]
+    return value

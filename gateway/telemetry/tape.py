@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import secrets
 import threading
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from gateway.local_file import open_private, private_tree, replace_file
 from gateway.telemetry.record import RequestRecord
 from gateway.timeline import Outcome
 from routing_policies.replay import Ended, RecordedRequest
@@ -26,6 +26,7 @@ MAX_WAITING: Final = 20_000
 SEGMENTS: Final = 8
 """The oldest eighth goes when the rest is full."""
 SALT_FILE: Final = "salt"
+_SALT_BYTES: Final = 16
 _SUFFIX: Final = ".jsonl"
 _BYTES_PER_TOKEN: Final = 4
 
@@ -70,13 +71,14 @@ class Tape:
 
     def open(self) -> None:
         """Make the folder and its salt, without which a digest of a short text could be guessed. Raises OSError."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        private_tree(self.folder)
         path = self.folder / SALT_FILE
-        with suppress(FileExistsError):
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(descriptor, "wb") as stream:
-                stream.write(secrets.token_bytes(16))
+        with suppress(FileExistsError), open_private(path, "xb") as stream:
+            stream.write(secrets.token_bytes(_SALT_BYTES))
         self.salt = path.read_bytes()
+        if len(self.salt) != _SALT_BYTES:  # damaged: digests of earlier recordings match no longer
+            self.salt = secrets.token_bytes(_SALT_BYTES)
+            replace_file(path, self.salt)
 
     def digest(self, value: str | None) -> str:
         """Equal for equal values, and of no use to anybody else; empty for none."""
@@ -127,7 +129,7 @@ class Tape:
 
     def _write(self, waiting: list[RecordedRequest]) -> None:
         try:
-            with self._current().open("ab") as stream:
+            with open_private(self._current(), "ab") as stream:
                 stream.write(b"".join(_encode(request) + b"\n" for request in waiting))
             self._tidy()
         except OSError:

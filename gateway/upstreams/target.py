@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import SplitResult, urlsplit
 
 Scheme = Literal["http", "https", "unix"]
 
+_SUFFIX = ".sock"
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _MAX_SOCKET_PATH_BYTES = 107  # sun_path holds 108 with its final NUL (unix(7))
 
@@ -31,11 +33,15 @@ class Target:
 
     @classmethod
     def parse(cls, url: str) -> Target:
-        """`http://host:port/base`, `https://host`, `unix:/path.sock` or `unix:/path.sock:/base`. Raises TargetError."""
-        if not url.isascii() or any(character <= " " or character == "\x7f" for character in url):
-            raise TargetError(f"{url!r}: expected printable ASCII without spaces")
+        """Parse `http://host:port/base`, `https://host`, `unix:/path.sock` or `unix:/path.sock:/base`.
+
+        A socket's path is taken as it is, whatever characters are in it; there is no percent-encoding. Raises
+        TargetError.
+        """
         if url.startswith("unix:"):
             return cls._parse_unix(url)
+        if not _is_printable(url):
+            raise TargetError(f"{url!r}: expected printable ASCII without spaces")
         parts = urlsplit(url)
         if parts.scheme not in _DEFAULT_PORTS:
             raise TargetError(f"{url!r}: expected http://host:port, https://host or unix:/path.sock")
@@ -43,13 +49,15 @@ class Target:
 
     @classmethod
     def _parse_unix(cls, url: str) -> Target:
-        path, _, base = url.removeprefix("unix:").partition(":")
+        path, base = _split_unix(url.removeprefix("unix:"))
         if path.startswith("//"):
             path = "/" + path.lstrip("/")
-        if not path.startswith("/") or path.endswith("/"):
+        if not path.startswith("/") or path.endswith("/") or "\0" in path:
             raise TargetError(f"{url!r}: expected an absolute path, as in unix:/run/penstock/small.sock")
-        if len(path) > _MAX_SOCKET_PATH_BYTES:
+        if len(os.fsencode(path)) > _MAX_SOCKET_PATH_BYTES:
             raise TargetError(f"{url!r}: a Unix socket's path may have {_MAX_SOCKET_PATH_BYTES} bytes, this has more")
+        if not _is_printable(base):
+            raise TargetError(f"{url!r}: the path in front of requests must be printable ASCII without spaces")
         return cls(scheme="unix", host="localhost", socket_path=path, base_path=_base_path(url, base))
 
     @classmethod
@@ -89,6 +97,21 @@ class Target:
         if self.socket_path is not None:
             return f"unix:{self.socket_path}" + (f":{self.base_path}" if self.base_path else "")
         return f"{self.scheme}://{self.authority}{self.base_path}"
+
+
+def _split_unix(text: str) -> tuple[str, str]:
+    """Return a socket's path and the path in front of every request's; folders may have colons in their names."""
+    name, separator, base = text.rpartition(f"{_SUFFIX}:")
+    if separator:
+        return name + _SUFFIX, base
+    path, separator, base = text.rpartition(":/")
+    if separator and not base.endswith(_SUFFIX):
+        return path, f"/{base}"
+    return text, ""
+
+
+def _is_printable(text: str) -> bool:
+    return text.isascii() and all(" " < character < "\x7f" for character in text)
 
 
 def _base_path(url: str, path: str) -> str:

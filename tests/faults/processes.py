@@ -67,17 +67,18 @@ async def gateway_process(
     listen: str,
     pass_fds: tuple[int, ...] = (),
     policy_text: str = _POLICY,
+    policy: str | None = None,
     program: tuple[str, ...] = ("gateway", "gateway"),
     more_policy: str = "",
     **settings: object,
 ) -> AsyncIterator[GatewayProcess]:
     """A gateway that serves `engine`, ready; `settings` are those of penstock.toml, `program` the module and what comes
-    before the flags, `more_policy` follows the deployments."""
-    policy = folder / f"{name}.yaml"
-    policy.write_text(policy_text.format(engine=engine) + more_policy)
+    before the flags. `policy` replaces the usual one, which `policy_text` is the pattern of; `more_policy` follows."""
+    path = folder / f"{name}.yaml"
+    path.write_text((policy_text.format(engine=engine) if policy is None else policy) + more_policy)
     variables = {f"PENSTOCK_{key.upper()}": str(value) for key, value in settings.items()}
     log = folder / f"{name}.log"
-    flags = ("--policy", str(policy), "--public-listen", listen, "--admin-listen", f"unix:{folder}/{name}.sock")
+    flags = ("--policy", str(path), "--public-listen", listen, "--admin-listen", f"unix:{folder}/{name}.sock")
     with log.open("wb") as sink:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", "-m", *program, *flags, "--runtime-dir", str(folder)),

@@ -97,6 +97,17 @@ async def test_a_child_whose_settings_are_wrong_is_not_started_again(tmp_path: P
     assert notes(tmp_path) == ["up"]
 
 
+async def test_a_child_that_was_healthy_once_is_started_again_whatever_its_settings(tmp_path: Path) -> None:
+    lines = Lines()
+    wrong = child(script(tmp_path, "a", f"note('up'); sys.exit({EXIT_SETTINGS})"), lines)
+    wrong.was_healthy = True
+    running = asyncio.create_task(wrong.run())
+    await until(lambda: len(notes(tmp_path)) >= 3)
+    await wrong.stop()
+    await running
+    assert ("a", "ended with code 2, its settings are wrong now; starting again in 0.01 s") in lines.said
+
+
 async def test_stop_during_the_pause_before_a_restart_does_not_wait_for_it(tmp_path: Path) -> None:
     lines = Lines()
     crashing = Child(script(tmp_path, "a", "sys.exit(1)"), report=lines, backoff=BackOff(first_s=600, longest_s=600))

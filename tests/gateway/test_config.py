@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from gateway.config import (
     is_loopback,
     load_config,
     require_keys_when_exposed,
+    variables_of,
 )
 from gateway.http.limits import EdgeLimits
 from routing_policies.document import Deployment, Policy, Tenant, TenantKey
@@ -193,6 +195,46 @@ def test_a_remote_admin_listener_can_be_allowed_by_a_variable(tmp_path: Path) ->
     del variables["PENSTOCK_ADMIN_ALLOW_REMOTE"]
     with pytest.raises(ConfigError, match=r"^PENSTOCK_ADMIN_LISTEN: .*admin_allow_remote"):
         load_config(None, variables, cwd=tmp_path)
+
+
+ODD = {
+    "runtime_dir": Path("/my folder/für=1"),
+    "policy": Path("/a/b.yaml"),
+    "public_listen": "[::1]:9",
+    "public_shared": True,
+    "cache_shared": False,
+    "memory_limit_mb": 1000,
+    "quality_dir": Path("/q"),
+    "store": "redis://user:p%40ss@host:1/2",
+    "store_timeout_s": 0.123456789,
+    "policy_source": "file",
+    "recorder": "features",
+    "log_omit": "tenant, model",
+    "zone": "12",
+    "edge": EdgeLimits(max_body_bytes=0, body_grace_s=1e-3),
+}
+
+
+@pytest.mark.parametrize("changed", [{}, *({key: value} for key, value in ODD.items()), ODD])
+def test_settings_travel_to_another_process_unchanged(tmp_path: Path, changed: dict[str, Any]) -> None:
+    (tmp_path / "penstock.toml").write_text("drain_timeout_s = 7\n")  # not looked at
+    config = GatewayConfig(**changed)
+    assert load_config(None, variables_of(config), cwd=tmp_path) == config
+
+
+@pytest.mark.parametrize("name", ["x" * 100, "ü" * 50])
+def test_a_runtime_folder_too_deep_for_the_engines_sockets_is_named_as_what_is_wrong(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match=r"^--runtime-dir: .*the socket's path is \d+ bytes over the system's 107"):
+        load_config(None, {}, {"runtime_dir": Path(name)}, cwd=tmp_path)
+    # With a policy of one's own there may be no socket in it.
+    load_config(None, {}, {"runtime_dir": Path(name), "policy": Path("p.yaml")}, cwd=tmp_path)
+
+
+@pytest.mark.parametrize("address", ["unix:/" + "x" * 107, "unix:/" + "é" * 54, "unix:", "unix:/a\0b"])
+def test_a_listening_socket_whose_path_cannot_be_is_refused(address: str) -> None:
+    with pytest.raises(ConfigError, match=r"^public_listen: "):
+        GatewayConfig(public_listen=address)
+    GatewayConfig(public_listen="unix:/" + "x" * 106)
 
 
 def test_a_socket_that_the_parent_holds_is_checked_like_any_address(tmp_path: Path) -> None:

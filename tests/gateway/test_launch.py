@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import socket
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from gateway.config import GatewayConfig
+from gateway.acceptance import acceptance
+from gateway.config import GatewayConfig, load_config
+from gateway.held_address import hold_address
 from gateway.launch import (
     LaunchError,
     available_cores,
     bundled_model_dir,
     plan_launch,
     python_env,
-    settle_address,
     split_threads,
 )
 from gateway.policy_file import read_policy
+from gateway.upstreams.target import Target
 from routing_policies.document import Deployment, Policy
 
 
@@ -50,7 +53,8 @@ def test_a_containers_quota_bounds_the_cores(tmp_path: Path, quota: str, expecte
 def test_the_bundled_policy_starts_both_engines_on_the_sockets_it_names(tmp_path: Path) -> None:
     config = settings(tmp_path)
     policy = read_policy(config.policy, config.policy_variables, lambda policy: None).policy
-    plan = plan_launch(config, policy, ["--policy", "p.yaml"], num_cores=8)
+    with plan_launch(config, policy, num_cores=8) as plan:
+        pass
     assert [engine.child.name for engine in plan.engines] == ["small", "large"]
     for engine in plan.engines:
         argv = engine.child.argv
@@ -66,37 +70,51 @@ def test_the_bundled_policy_starts_both_engines_on_the_sockets_it_names(tmp_path
     assert [engine.deployments for engine in plan.engines] == [("small",), ("large",)]
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["with space", "für 日本", "50% #1?&", 'it\'s "so"', "a:b", "a:", "two\nlines", "$(x)`y`;z", "${name}", "-x"],
+)
+def test_engines_start_whatever_the_runtime_folder_is_called(tmp_path: Path, name: str) -> None:
+    config = settings(tmp_path / name)
+    policy = read_policy(config.policy, config.policy_variables, acceptance(config, {})).policy
+    with plan_launch(config, policy, num_cores=2) as plan:
+        assert [engine.deployments for engine in plan.engines] == [("small",), ("large",)]
+        assert values(plan.engines[0].child.argv, "--listen") == [f"unix:{tmp_path}/{name}/small.sock"]
+    assert Target.parse(policy.deployments[0].url).socket_path == f"{tmp_path}/{name}/small.sock"
+
+
 def test_a_policy_that_names_other_servers_starts_no_engine(tmp_path: Path) -> None:
     policy = Policy(schema_version=1, deployments=(Deployment(id="a", url="http://a", model="m"),))
-    assert plan_launch(settings(tmp_path), policy, [], num_cores=2).engines == ()
+    with plan_launch(settings(tmp_path), policy, num_cores=2) as plan:
+        assert plan.engines == ()
 
 
-def test_the_gateway_is_told_the_ports_that_were_found_and_has_time_to_drain(tmp_path: Path) -> None:
+def test_the_gateway_inherits_the_sockets_that_listen_already_and_has_time_to_drain(tmp_path: Path) -> None:
     policy = Policy(schema_version=1, deployments=(Deployment(id="a", url="http://a", model="m"),))
-    plan = plan_launch(settings(tmp_path), policy, ["--policy", "p.yaml"], num_cores=2)
-    assert values(plan.gateway.argv, "--public-listen") == [plan.public]
-    assert values(plan.gateway.argv, "--admin-listen") == [plan.admin]
-    assert values(plan.gateway.argv, "--policy") == ["p.yaml"]
-    assert not plan.public.endswith(":0")
+    plan = plan_launch(settings(tmp_path), policy, num_cores=2)
+    assert plan.gateway.env is not None
+    theirs = load_config(None, plan.gateway.env, cwd=tmp_path / "elsewhere")
+    assert theirs == replace(settings(tmp_path), public_listen=plan.public.inherited, admin_listen=plan.admin.inherited)
+    assert plan.gateway.descriptors == (*plan.public.descriptors, *plan.admin.descriptors)
+    assert not plan.public.shown.endswith(":0")
     assert plan.gateway.stop_timeout_s > settings(tmp_path).drain_timeout_s
+    host, _, port = plan.public.shown.rpartition(":")
+    socket.create_connection((host, int(port)), 1).close()
+    plan.stop_listening()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((host, int(port)), 1)
 
 
-def test_a_port_in_use_is_an_error_that_names_the_flag() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
-        with pytest.raises(LaunchError, match=f"{address} is already in use; .* choose --port N"):
-            settle_address(address, "--port")
-
-
-def test_an_address_of_another_machine_is_an_error() -> None:
-    with pytest.raises(LaunchError, match=r"cannot listen on 192\.0\.2\.1:80"):
-        settle_address("192.0.2.1:80", "--port")
-
-
-def test_a_unix_socket_is_left_to_the_gateway() -> None:
-    assert settle_address("unix:/run/x.sock", "--port") == "unix:/run/x.sock"
+def test_a_plan_that_cannot_have_its_second_address_lets_the_first_go(tmp_path: Path) -> None:
+    policy = Policy(schema_version=1, deployments=(Deployment(id="a", url="http://a", model="m"),))
+    with socket.create_server(("127.0.0.1", 0)) as taken, socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        public, admin = (f"127.0.0.1:{each.getsockname()[1]}" for each in (free, taken))
+        free.close()
+        config = GatewayConfig(runtime_dir=tmp_path, public_listen=public, admin_listen=admin)
+        with pytest.raises(LaunchError, match=f"{admin} is already in use; .* choose --admin-port N"):
+            plan_launch(config, policy, num_cores=2)
+        hold_address(public, "--port").close()
 
 
 @pytest.mark.parametrize("size", ["small", "large"])

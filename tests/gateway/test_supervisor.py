@@ -11,8 +11,11 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from gateway import probe
 from gateway.console import Console
+from gateway.held_address import HeldAddress
 from gateway.launch import EngineLaunch, LaunchPlan
 from gateway.probe import Answer
 from gateway.supervisor import ASKED_AGAIN_S, Probe, Supervisor
@@ -27,7 +30,9 @@ def plan(folder: Path, *, gateway_delay_s: float = 0.0, large_delay_s: float = 0
         child, socket_path = server(folder, name, delay_s=delay_s)
         engines.append(EngineLaunch(child=child, socket_path=socket_path, deployments=(name,)))
     gateway, gateway_socket = server(folder, "gateway", delay_s=gateway_delay_s)
-    return LaunchPlan(engines=tuple(engines), gateway=gateway, public=f"unix:{gateway_socket}", admin="127.0.0.1:8081")
+    public = HeldAddress(shown=f"unix:{gateway_socket}", sockets=())
+    admin = HeldAddress(shown="127.0.0.1:8081", sockets=())
+    return LaunchPlan(engines=tuple(engines), gateway=gateway, public=public, admin=admin)
 
 
 class Running:
@@ -136,6 +141,36 @@ async def test_a_gateway_whose_settings_are_wrong_stops_everything_with_its_code
             assert await up.task == 2
         assert "gateway  | bad policy" in up.text
         assert "penstock | gateway ended with code 2; its last lines say why" in up.text
+
+
+FAILS_AFTER_ITS_FIRST_LIFE = """\
+if os.path.exists({marker!r}):
+    note({name!r} + " refused")
+    sys.exit(2)
+open({marker!r}, "w").close()
+"""
+
+
+@pytest.mark.parametrize("broken", ["gateway", "large"])
+async def test_a_child_whose_settings_turn_bad_takes_nothing_else_along(tmp_path: Path, broken: str) -> None:
+    a_plan = plan(tmp_path)
+    program = tmp_path / f"{broken}.py"
+    head = FAILS_AFTER_ITS_FIRST_LIFE.format(marker=str(tmp_path / "marker"), name=broken)
+    program.write_text(program.read_text().replace("class Answer", head + "class Answer"))
+    async with running(a_plan) as up:
+        await until(up.said("curl"))
+        path = {"gateway": a_plan.public.shown, "large": f"unix:{a_plan.engines[1].socket_path}"}[broken]
+        answer = await probe.get(path, "/readyz")
+        assert answer is not None
+        os.kill(answer.body["pid"], signal.SIGKILL)
+        await until(lambda: f"{broken} refused" in notes(tmp_path))
+        await until(up.said("ended with code 2, its settings are wrong now; starting again in 1 s"))
+        assert not up.task.done()
+        assert not [line for line in notes(tmp_path) if line.endswith("stopped")]
+        (tmp_path / "marker").unlink()
+        (tmp_path / f"{broken}.sock").unlink()
+        await until(lambda: notes(tmp_path).count(f"{broken} started") == 2)
+        assert await up.stop() == 0
 
 
 async def test_waiting_is_explained_now_and_then(tmp_path: Path) -> None:

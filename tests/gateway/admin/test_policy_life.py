@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import subprocess
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -11,6 +13,12 @@ from typing import Any
 
 import pytest
 
+from gateway.admin.policy_desk import _patch_name, _unified
+from gateway.policy_file import PolicyFileError, revision_of
+from gateway.revisions.history import RevisionHistory
+from gateway.revisions.local_copy import COPY_FILE
+from gateway.revisions.revision import Revision
+from gateway.store.embedded import EmbeddedStore
 from tests.gateway.stack import Reply, Stack, chat, policy_text, running
 
 POLICY = "/admin/api/policy"
@@ -208,3 +216,90 @@ async def test_of_more_revisions_than_are_kept_the_oldest_go(tmp_path: Path) -> 
         assert (await stack.get(f"{POLICY}/revisions/4", admin=True)).status == 200
     async with stored(tmp_path, revisions_kept=10) as stack:
         assert (await in_force(stack))["revision"]["number"] == 13
+
+
+async def test_a_start_with_a_newest_revision_that_cannot_be_served_serves_the_last_good_one(tmp_path: Path) -> None:
+    async with stored(tmp_path) as stack:
+        seed = await in_force(stack)
+        applied = (await apply(stack, slower(seed["document"]), etag=seed["etag"])).json
+    await append(tmp_path, seed["document"].replace("schema_version: 1", "schema_version: 99"), number=3)
+    async with stored(tmp_path) as stack:
+        now = await in_force(stack)
+        assert now["status"]["is_current"] is False
+        assert "started on the last good one, revision 2" in now["status"]["error"]
+        answered = await stack.ask(chat())
+        assert (answered.status, answered.headers["x-penstock-policy"]) == (200, applied["revision"]["revision"])
+        await append(tmp_path, seed["document"], number=4)
+        async with asyncio.timeout(10):
+            while not (now := await in_force(stack))["status"]["is_current"]:
+                await asyncio.sleep(0.02)
+        assert now["revision"]["number"] == 4
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b'{"number": "x"}', b"\xff"])
+async def test_a_damaged_newest_revision_is_said_and_the_last_good_one_is_served(tmp_path: Path, damage: bytes) -> None:
+    async with stored(tmp_path) as stack:
+        seed = await in_force(stack)
+        await put_raw(tmp_path, damage, number=2)
+        async with asyncio.timeout(10):
+            while (now := await in_force(stack))["status"]["is_current"]:
+                await asyncio.sleep(0.02)
+        assert "revision 2 cannot be read" in now["status"]["error"]
+        assert (await stack.ask(chat())).status == 200
+    async with stored(tmp_path) as stack:
+        now = await in_force(stack)
+        assert "started on the last good one, revision 1" in now["status"]["error"]
+        assert (await stack.ask(chat())).status == 200
+        await append(tmp_path, slower(seed["document"]), number=3)
+        async with asyncio.timeout(10):
+            while not (now := await in_force(stack))["status"]["is_current"]:
+                await asyncio.sleep(0.02)
+        assert now["revision"]["number"] == 3
+    (tmp_path / COPY_FILE).unlink()
+    await put_raw(tmp_path, damage, number=4)
+    with pytest.raises(PolicyFileError, match="revision 4 cannot be read"):
+        async with stored(tmp_path):
+            pass
+
+
+async def put_raw(folder: Path, value: bytes, *, number: int) -> None:
+    store = EmbeddedStore(folder / "store.sqlite3", wall=time.time)
+    assert await store.put("policy", f"revision/{number:08d}", value, expect=0)
+    await store.aclose()
+
+
+async def test_a_newest_revision_that_cannot_be_served_and_nothing_kept_is_refused(tmp_path: Path) -> None:
+    async with stored(tmp_path) as stack:
+        seed = await in_force(stack)
+    await append(tmp_path, seed["document"].replace("schema_version: 1", "schema_version: 99"), number=2)
+    (tmp_path / COPY_FILE).unlink()
+    with pytest.raises(PolicyFileError, match="the newest revision cannot be served"):
+        async with stored(tmp_path):
+            pass
+
+
+@pytest.mark.parametrize("name", ["my policy.yaml", 'it"s.yaml', "für.yaml", "tab\there.yaml", "back\\slash.yaml"])
+def test_a_patch_finds_its_file_whatever_it_is_called(tmp_path: Path, name: str) -> None:
+    if shutil.which("patch") is None:
+        pytest.skip("there is no patch on this machine")
+    (tmp_path / name).write_text("a: 1\n")
+    text = _unified("a: 1\n", "a: 2\n", _patch_name(name), _patch_name(name))
+    subprocess.run(("patch", "-p0", "-s"), cwd=tmp_path, input=text.encode(), check=True)
+    assert (tmp_path / name).read_text() == "a: 2\n"
+
+
+async def append(folder: Path, document: str, *, number: int) -> None:
+    """As a replica of another version would."""
+    store = EmbeddedStore(folder / "store.sqlite3", wall=time.time)
+    revision = Revision(
+        number=number,
+        revision=revision_of(document.encode()),
+        parent=number - 1,
+        author="ada",
+        reason="because",
+        at=time.time(),
+        kind="apply",
+        document=document,
+    )
+    assert await RevisionHistory(store).append(revision)
+    await store.aclose()

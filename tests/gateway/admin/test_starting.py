@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import msgspec
+import pytest
+
 from gateway.config import GatewayConfig, bundled_policy_path
 from gateway.launch import plan_launch
-from gateway.policy_file import read_policy
+from gateway.policy_file import PolicyFile, PolicyFileError
+from gateway.revisions.local_copy import COPY_FILE, LocalCopy, file_copy_name
 from gateway.revisions.starting import Starting, starting_policy
 from routing_policies.document import Policy
 from tests.gateway.admin.test_policy_life import apply, in_force, stored
@@ -25,12 +29,12 @@ def config_of(folder: Path, **changed: object) -> GatewayConfig:
 
 
 def started(config: GatewayConfig) -> Starting:
-    in_file = read_policy(config.policy, config.policy_variables, lambda policy: None).policy
-    return starting_policy(config, in_file)
+    return starting_policy(config)
 
 
 def engines_of(config: GatewayConfig, policy: Policy) -> list[str]:
-    return [engine.child.name for engine in plan_launch(config, policy, [], num_cores=2).engines]
+    with plan_launch(config, policy, num_cores=2) as plan:
+        return [engine.child.name for engine in plan.engines]
 
 
 async def revise(folder: Path, document: str) -> None:
@@ -81,8 +85,61 @@ async def test_a_revision_that_cannot_be_read_is_said_and_the_file_decides(tmp_p
     await revise(tmp_path, ONE_ENGINE)
     lost = "redis://127.0.0.1:1/0"
     config = config_of(tmp_path, policy=tmp_path / "policy.yaml", policy_source="store", store=lost)
-    path = tmp_path / "policy.last.json"
-    path.write_text(path.read_text().replace("schema_version: 1", "schema_version: 99"))
+    spoil_copy(tmp_path)
     found = await asyncio.to_thread(started, config)
     assert engines_of(config, found.policy) == ["small", "large"]
     assert "cannot be read" in (found.note or "")
+
+
+def spoil_copy(folder: Path) -> None:
+    """As another version of the program would have written it."""
+    copy = LocalCopy(folder / COPY_FILE)
+    kept = copy.read()
+    assert kept is not None
+    copy.write(msgspec.structs.replace(kept, document=kept.document.replace("schema_version: 1", "schema_version: 99")))
+
+
+@pytest.mark.parametrize("file", ["missing", "bad", "good"])
+async def test_a_file_that_only_an_empty_store_needs_may_be_bad(tmp_path: Path, file: str) -> None:
+    await revise(tmp_path, ONE_ENGINE)
+    policy = tmp_path / "policy.yaml"
+    if file == "missing":
+        policy.unlink()
+    if file == "bad":
+        policy.write_text("schema_version: [\n")
+    config = config_of(tmp_path, policy=policy, policy_source="store")
+    found = await asyncio.to_thread(started, config)
+    assert engines_of(config, found.policy) == ["small"]
+
+
+def file_config(folder: Path, document: str) -> GatewayConfig:
+    """Settings whose policy file was in force once."""
+    policy = folder / "policy.yaml"
+    policy.write_text(document)
+    config = config_of(folder, policy=policy)
+    PolicyFile(
+        policy,
+        variables=config.policy_variables,
+        accept=lambda policy: None,
+        on_revision=lambda revision: None,
+        on_status=lambda status: None,
+        copy=LocalCopy(folder / file_copy_name(policy)),
+    ).load()
+    return config
+
+
+def test_engines_are_those_of_the_last_good_policy_while_the_file_is_bad(tmp_path: Path) -> None:
+    config = file_config(tmp_path, ONE_ENGINE)
+    config.policy.write_text("rutes: []\n")
+    found = starting_policy(config)
+    assert engines_of(config, found.policy) == ["small"]
+    assert "rutes" in (found.note or "")
+    assert "starting on the last good policy, revision" in (found.note or "")
+
+
+def test_a_bad_file_that_was_never_good_is_refused(tmp_path: Path) -> None:
+    file_config(tmp_path, ONE_ENGINE)
+    other = tmp_path / "other.yaml"
+    other.write_text("rutes: []\n")
+    with pytest.raises(PolicyFileError, match="rutes"):
+        starting_policy(config_of(tmp_path, policy=other))

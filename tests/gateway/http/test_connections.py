@@ -192,7 +192,7 @@ async def test_a_unix_socket_is_served_and_a_stale_one_replaced(start_edge: Star
         stale.bind(str(path))
     edge = await start_edge(address=f"unix:{path}", max_connections_per_ip=1)
     assert edge.address() == f"unix:{path}"
-    assert os.stat(path).st_mode & 0o777 == 0o660
+    assert os.stat(path).st_mode & 0o777 == 0o600
     async with edge.connect() as first, edge.connect() as second:
         assert (await first.ask(get())).status == 200
         assert (await second.ask(get())).status == 200

@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from gateway.http.address import bind, describe, inherited_address
+from gateway.http.address import bind, describe, inherited_addresses
 from gateway.http.limits import EdgeLimits
 from tests.gateway.http.conftest import StartEdge, get
 
@@ -43,7 +43,7 @@ async def test_a_socket_of_the_parent_is_served_and_outlives_the_server() -> Non
     with socket.create_server(("127.0.0.1", 0)) as parents:
         address = f"fd:{parents.fileno()}"
         (listening,) = await bind(address, reuse_port=False, limits=EdgeLimits(write_stall_timeout_s=3.0))
-        assert describe(listening) == inherited_address(address) == describe(parents)
+        assert describe(listening) == inherited_addresses(address)[0] == describe(parents)
         assert listening.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 3000
         listening.close()
         socket.create_connection(parents.getsockname(), 1).close()  # its queue still takes connections
@@ -51,4 +51,4 @@ async def test_a_socket_of_the_parent_is_served_and_outlives_the_server() -> Non
 
 def test_a_number_that_is_no_socket_is_an_error() -> None:
     with open("/dev/null") as file, pytest.raises(OSError, match="socket"):
-        inherited_address(f"fd:{file.fileno()}")
+        inherited_addresses(f"fd:{file.fileno()}")

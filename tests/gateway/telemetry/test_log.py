@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import json
+from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gateway.telemetry.log import ROW, LogWriter, clean
+from gateway.access.restored import Restored
+from gateway.telemetry.log import OWN_KEYS, ROW, LogWriter, clean
 from gateway.telemetry.record import RequestRecord
 from gateway.timeline import Outcome
 
@@ -165,3 +169,57 @@ def test_a_failure_carries_its_traceback() -> None:
     (line,) = lines(stream)
     assert line["level"] == "error"
     assert "KeyError: 'lost'" in line["error"]
+
+
+@pytest.mark.parametrize("name", sorted(OWN_KEYS - {"level"}))
+def test_a_field_never_overwrites_a_key_of_the_log_itself(name: str) -> None:
+    stream = io.BytesIO()
+    log = writer(stream)
+    log.event("told", level="warning", **{name: "mine", "other": 1})
+    log.failure("broke", ValueError("x"), **{name: "mine"})
+    log.write({"event": "raw", "at": "mine"})
+    log.flush()
+    told, broke, raw = lines(stream)
+    assert told == {"at": 1.5, "level": "warning", "event": "told", f"{name}_": "mine", "other": 1}
+    assert (broke["at"], broke["level"], broke["event"], broke[f"{name}_"]) == (1.5, "error", "broke", "mine")
+    assert raw == {"at": 1.5, "event": "raw", "at_": "mine"}
+
+
+@pytest.mark.parametrize("name", ["error", "level", "name", "self", "values"])
+def test_a_failure_keeps_its_level_and_its_traceback_whatever_its_fields_are_called(name: str) -> None:
+    stream = io.BytesIO()
+    log = writer(stream)
+    given: dict[str, Any] = {name: "mine"}
+    log.failure("broke", ValueError("the reason"), **given)
+    log.flush()
+    (line,) = lines(stream)
+    assert (line["level"], line["event"]) == ("error", "broke")
+    assert "the reason" in line["error"]
+    assert line[name if name in ("name", "self", "values") else f"{name}_"] == "mine"
+
+
+@pytest.mark.parametrize("value", ["\udcff", ["a", "\udcff"], ("\udcff",), {"\udcff": "\udcff"}, Path("/a\udcff")])
+def test_a_text_that_is_no_unicode_is_escaped_wherever_it_is(value: object) -> None:
+    stream = io.BytesIO()
+    log = writer(stream)
+    log.event("told", field=value)
+    log.flush()
+    assert "\\xdcff" in json.dumps(lines(stream)[0]["field"]).replace("\\\\", "\\")
+
+
+def logged_fields() -> Iterator[tuple[str, str]]:
+    """Place and name of every field that the gateway's source gives to the log."""
+    root = Path(__file__).resolve().parents[3] / "gateway"
+    for path in sorted(root.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            is_call = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+            if is_call and node.func.attr in ("event", "failure") and "log" in ast.unparse(node.func.value):
+                place = f"{path.name}:{node.lineno}"
+                yield from ((place, word.arg) for word in node.keywords if word.arg is not None)
+
+
+def test_no_event_has_a_field_of_the_name_of_a_key_of_the_log() -> None:
+    found = list(logged_fields())
+    assert len(found) > 50
+    assert [(place, name) for place, name in found if name in OWN_KEYS - {"level"}] == []
+    assert not OWN_KEYS & {field.name for field in fields(Restored)}  # given to an event as they are

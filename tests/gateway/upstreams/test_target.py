@@ -17,6 +17,17 @@ from gateway.upstreams.target import Target, TargetError
         ("unix:/run/penstock/small.sock", "unix", "localhost", "", "/run/penstock/small.sock"),
         ("unix:///run/penstock/small.sock", "unix", "localhost", "", "/run/penstock/small.sock"),
         ("unix:/run/a.sock:/engine", "unix", "localhost", "/engine", "/run/a.sock"),
+        ("unix:/run/engine:/v1", "unix", "localhost", "/v1", "/run/engine"),
+        ("unix:/my folder/a.sock", "unix", "localhost", "", "/my folder/a.sock"),
+        ("unix:/my folder/a.sock:/v1", "unix", "localhost", "/v1", "/my folder/a.sock"),
+        ("unix:/für/日本/a.sock", "unix", "localhost", "", "/für/日本/a.sock"),
+        ("unix:/50%/%41#?&/a.sock", "unix", "localhost", "", "/50%/%41#?&/a.sock"),
+        ('unix:/it\'s "so"/$(x)`y`/a.sock', "unix", "localhost", "", '/it\'s "so"/$(x)`y`/a.sock'),
+        ("unix:/two\nlines\t/a.sock", "unix", "localhost", "", "/two\nlines\t/a.sock"),
+        ("unix:/a:b/c/a.sock", "unix", "localhost", "", "/a:b/c/a.sock"),
+        ("unix:/a:/b/a.sock", "unix", "localhost", "", "/a:/b/a.sock"),
+        ("unix:/a:/b/a.sock:/v1", "unix", "localhost", "/v1", "/a:/b/a.sock"),
+        ("unix:/no\udcff/a.sock", "unix", "localhost", "", "/no\udcff/a.sock"),
     ],
 )
 def test_understands_where_an_upstream_listens(
@@ -51,6 +62,11 @@ def test_understands_where_an_upstream_listens(
         "unix:/run/",
         "unix:/run/a.sock:engine",
         "unix:/" + "x" * 120,
+        "unix:/" + "ü" * 54,
+        "unix:/run/a\0.sock",
+        "unix:/run/a.sock:/v 1",
+        "unix:/run/a.sock:/v1\r\nx: y",
+        "unix:/run/a.sock:/é",
     ],
 )
 def test_refuses_what_is_not_an_upstream(url: str) -> None:

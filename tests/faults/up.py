@@ -1,0 +1,125 @@
+"""`penstock up` as a process, in front of engines that are already there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.faults.processes import ROOT, START_TIMEOUT_S
+
+POLICY = """\
+schema_version: 1
+deployments: [{{id: only, url: "unix:{engine}", model: tiny, limits: {{max_in_flight: 1000}}}}]
+"""
+
+
+class UpProcess:
+    """One running `penstock up`."""
+
+    def __init__(self, process: asyncio.subprocess.Process, log: Path) -> None:
+        self.process = process
+        self.log = log
+
+    @property
+    def text(self) -> str:
+        """What it wrote so far."""
+        return self.log.read_text(errors="replace")
+
+    def lines(self, event: str) -> list[dict[str, Any]]:
+        """The gateway's log lines of one kind so far."""
+        texts = (text.partition(" | ")[2] for text in self.text.splitlines() if text.startswith("gateway  | {"))
+        return [line for text in texts if (line := json.loads(text))["event"] == event]
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait for it to get there."""
+        async with asyncio.timeout(START_TIMEOUT_S):
+            while not condition():
+                assert self.process.returncode is None, self.text[-3000:]
+                await asyncio.sleep(0.02)
+
+    async def ready(self) -> None:
+        """Wait until it says so."""
+        await self.until(lambda: "| ready after" in self.text)
+
+    @property
+    def port(self) -> int:
+        """Of the public listener."""
+        return self._number(r"curl http://127\.0\.0\.1:(\d+)/v1")
+
+    @property
+    def admin_port(self) -> int:
+        """Of the admin listener."""
+        return self._number(r"admin on 127\.0\.0\.1:(\d+);")
+
+    def gateway_pid(self) -> int:
+        """The gateway's process."""
+        for name in Path("/proc").iterdir():
+            if not name.name.isdigit():
+                continue
+            try:
+                command = (name / "cmdline").read_bytes().split(b"\0")
+                status = (name / "status").read_text()
+            except OSError:
+                continue
+            if f"PPid:\t{self.process.pid}\n" in status and command.count(b"gateway") == 2:
+                return int(name.name)
+        raise AssertionError("no gateway runs")
+
+    async def kill_gateway(self, number: signal.Signals = signal.SIGKILL) -> None:
+        """End the gateway, and wait until the supervisor has noticed."""
+        num_restarts = self.text.count("starting again in")
+        os.kill(self.gateway_pid(), number)
+        await self.until(lambda: self.text.count("starting again in") > num_restarts)
+
+    async def get(self, path: str, *, admin: bool = False) -> httpx.Response:
+        """GET from one of the listeners."""
+        port = self.admin_port if admin else self.port
+        async with httpx.AsyncClient(timeout=START_TIMEOUT_S) as client:
+            return await client.get(f"http://127.0.0.1:{port}{path}")
+
+    async def stop(self) -> int:
+        """SIGTERM, and its exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return await asyncio.wait_for(self.process.wait(), 40)
+
+    def _number(self, pattern: str) -> int:
+        found = re.search(pattern, self.text)
+        assert found is not None, self.text[-3000:]
+        return int(found[1])
+
+
+@asynccontextmanager
+async def up_process(
+    folder: Path, *flags: str, umask: int = -1, env: Mapping[str, str] | None = None
+) -> AsyncIterator[UpProcess]:
+    """`penstock up` with the given flags on free ports; `folder` is where it runs, its log is beside it."""
+    log = folder.parent / "up.log"
+    with log.open("wb") as sink:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-P", "-m", "gateway", "up", "--port", "0", "--admin-port", "0", *flags),
+            cwd=folder,
+            stdout=sink,
+            stderr=sink,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **(env or {})},
+            umask=umask,
+        )
+    try:
+        yield UpProcess(process, log)
+    finally:
+        if process.returncode is None:
+            process.terminate()
+            try:
+                await asyncio.wait_for(process.wait(), 20)
+            except TimeoutError:
+                process.kill()
+                await process.wait()
