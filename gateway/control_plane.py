@@ -8,14 +8,18 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+from urllib.parse import urlsplit
 
 from gateway.acceptance import acceptance
 from gateway.access.audit_log import AuditBroken, AuditEntry, AuditLog
 from gateway.access.directory import Directory
+from gateway.access.file_token import FileToken
 from gateway.access.guesses import Guesses
 from gateway.access.identity import SYSTEM
 from gateway.access.local_copy import KEYS_FILE
+from gateway.access.local_peers import LocalPeers
 from gateway.access.local_token import LocalToken
 from gateway.access.passwords import Passwords
 from gateway.access.restored import Restored
@@ -33,6 +37,7 @@ from gateway.admin.table import Entry, Table
 from gateway.admin.tenants_desk import TenantsDesk
 from gateway.cache.audit_record import AuditRecord
 from gateway.config import ConfigError, GatewayConfig
+from gateway.http.address import inherited_address
 from gateway.http.asgi import ASGIApp
 from gateway.ids import RequestIds
 from gateway.policy_file import PolicyFile, PolicyRevision, PolicyStatus
@@ -96,6 +101,8 @@ class ControlPlane:
         self.traffic = Traffic(wall)
         self.last_day = LastDay(self.traffic, store, holder=holder, wall=wall)
         self.token = LocalToken(config.runtime_dir)
+        self._admin_token = _token_file(config, "admin_token_file")
+        self._metrics_token = _token_file(config, "metrics_token_file")
         self._guesses = Guesses(store, wall)
         self._sessions = Sessions(store, self.directory.accounts, wall)
         self._oidc = _oidc(config, store, environment, wall)
@@ -143,7 +150,8 @@ class ControlPlane:
     async def load(self) -> None:
         """Keys, admins and the policy. Raises PolicyFileError, or OSError when a recording is wanted and cannot be."""
         try:
-            self.token.ensure()
+            if self._admin_token is None:
+                self.token.ensure()
         except (OSError, ValueError) as error:  # served all the same; changes then take a login
             self._log.event("admin_token_missing", level="warning", error=str(error))
         if self.tape is not None:
@@ -184,8 +192,13 @@ class ControlPlane:
     def front(self, site: ASGIApp, ids: RequestIds, more: Iterable[Entry] = ()) -> AdminFront:
         """The admin listener's application around `site`, with `more` in its table."""
         directory, audit, wall = self.directory, self.audit, self._wall
-        is_socket = self._config.admin_listen.startswith("unix:")
-        gate = Gate(directory, self._sessions, self.token, is_socket=is_socket)
+        gate = Gate(
+            directory,
+            self._sessions,
+            self._admin_token or self.token,
+            _local_peers(self._config),
+            metrics_token=self._metrics_token,
+        )
         passwords = Passwords()
         is_secure = self._config.oidc_redirect_url.startswith("https://")
         login = LoginDesk(
@@ -257,6 +270,29 @@ class ControlPlane:
         except AuditBroken as error:
             self._log.failure("audit_failed", error)
         self._log.event("access_restored", level="warning", **counts)
+
+
+def _local_peers(config: GatewayConfig) -> LocalPeers:
+    listen = config.admin_listen
+    if listen.startswith("fd:"):
+        listen = inherited_address(listen)
+    return LocalPeers(
+        is_socket=listen.startswith("unix:"),
+        allows_remote=config.admin_allow_remote,
+        own_hosts=[urlsplit(config.oidc_redirect_url).netloc.encode("latin-1", "replace")],
+    )
+
+
+def _token_file(config: GatewayConfig, key: Literal["admin_token_file", "metrics_token_file"]) -> FileToken | None:
+    path: Path | None = getattr(config, key)
+    if path is None:
+        return None
+    try:
+        return FileToken(path)
+    except OSError as error:
+        raise ConfigError(f"{key}: {path} cannot be read ({error.strerror})") from error
+    except ValueError:
+        raise ConfigError(f"{key}: {path} holds no token of 32 characters or more") from None
 
 
 def _oidc(

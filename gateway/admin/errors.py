@@ -63,6 +63,19 @@ class CsrfFailed(RejectedRequest):
     code = "csrf_failed"
 
 
+class ForeignHost(RejectedRequest):
+    """403: the request names a host that is not this listener; a page may have let its own name point here."""
+
+    status = 403
+    code = "foreign_host"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The Host header does not name this machine. Call the admin listener as localhost or by its address, send "
+            "'Authorization: Bearer' with a token, or set admin_allow_remote = true where a proxy stands before it."
+        )
+
+
 class TooManyLogins(GatewayError):
     """429: wrong passwords, too many of them."""
 
