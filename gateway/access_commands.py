@@ -146,7 +146,7 @@ def list_admins(options: argparse.Namespace) -> int:
     return _done(
         options,
         found,
-        "\n".join(rows) or "there are none: every program on this machine may read, unless admin_allow_remote is set",
+        "\n".join(rows) or "there are none: programs on this machine may read",
     )
 
 

@@ -59,8 +59,8 @@ class GatewayConfig:
     admin_listen: str = "127.0.0.1:8081"
     """The same for operators: metrics, admin pages."""
     admin_allow_remote: bool = False
-    """Whether other machines may reach `admin_listen`, directly or through a proxy. All but probes then takes a login or
-    a token, whoever asks."""
+    """Whether other machines may reach `admin_listen`, directly or through a proxy. All but probes then takes a login
+    or a token, whoever asks."""
     admin_token_file: Path | None = None
     """File with a token of 32 characters or more that may do everything at the admin listener, such as a mounted
     Secret; None: `admin.token` in `runtime_dir`, made at start."""

@@ -208,6 +208,7 @@ class ControlPlane:
             passwords,
             audit,
             guesses=self._guesses,
+            wall=wall,
             oidc_start=None if self._oidc is None else OIDC_START,
             is_secure=is_secure,
         )
@@ -229,7 +230,8 @@ class ControlPlane:
         if self._oidc is not None:
             from gateway.admin.oidc_desk import OidcDesk  # as in `_oidc`
 
-            more = (*more, *OidcDesk(self._oidc, directory.accounts, login, is_secure=is_secure).entries())
+            oidc = OidcDesk(self._oidc, directory.accounts, login, clock=time.monotonic, is_secure=is_secure)
+            more = (*more, *oidc.entries())
         table = Table([*(entry for desk in desks for entry in desk.entries()), *more])
         return AdminFront(site, table, gate, ids=ids, log=self._log)
 

@@ -77,14 +77,14 @@ class ForeignHost(RejectedRequest):
 
 
 class TooManyLogins(GatewayError):
-    """429: wrong passwords, too many of them."""
+    """429: wrong passwords or begun logins, too many of them from one source."""
 
     status = 429
     type: ErrorType = "rate_limit_error"
     code = "too_many_logins"
 
-    def __init__(self, wait_s: float) -> None:
-        super().__init__("There were too many wrong passwords. Wait a moment.")
+    def __init__(self, wait_s: float, said: str = "There were too many wrong passwords from here.") -> None:
+        super().__init__(f"{said} Wait a moment.")
         self.wait_s = wait_s
 
     def headers(self) -> Sequence[Header]:

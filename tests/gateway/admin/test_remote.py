@@ -1,4 +1,4 @@
-"""Who counts as local at the admin listener, and what everybody else gets without a login: probes, and how to log in."""
+"""Who counts as local at the admin listener, and what everybody else gets without a login: probes and the login."""
 
 from __future__ import annotations
 
