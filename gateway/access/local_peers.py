@@ -43,8 +43,9 @@ class LocalPeers:
         if self._is_socket:
             return True
         client, host = scope.get("client"), find_header(scope, b"host")
-        is_near = bool(client) and is_loopback_host(client[0])
-        return is_near and host is not None and _LOCAL_NAMES.fullmatch(host) is not None
+        if not client or host is None:
+            return False
+        return is_loopback_host(client[0]) and _LOCAL_NAMES.fullmatch(host) is not None
 
     def is_own_host(self, host: bytes | None) -> bool:
         """Whether the listener may be called by this name; behind a proxy or a socket any name will do."""

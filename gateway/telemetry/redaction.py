@@ -55,18 +55,23 @@ _SHAPED: Final = re.compile(
 # --- Credentials behind their scheme.
 _SCHEME: Final = re.compile(r"(?i)(bearer|basic)(?=[\s\"'`:=,+\\])[\s\"'`:=,+\\]{1,8}([A-Za-z0-9][^\s\"',;`\\<>]*)")
 _AFTER_BEARER: Final = frozenset(
-    "a an and api are as at auth authentication authorisation authorization by challenge credential credentials error "
-    "error_description expected flow followed for format from header headers http in instead invalid is it jwt key keys "
-    "method missing must no not oauth oauth2 of on only or prefix realm required scheme schemes scope security string "
-    "that the this to token tokens type value values was were with".split()
+    {
+        *("a", "an", "and", "api", "are", "as", "at", "auth", "authentication", "authorisation"),
+        *("authorization", "by", "challenge", "credential", "credentials", "error", "error_description"),
+        *("expected", "flow", "followed", "for", "format", "from", "header", "headers", "http", "in"),
+        *("instead", "invalid", "is", "it", "jwt", "key", "keys", "method", "missing", "must", "no", "not"),
+        *("oauth", "oauth2", "of", "on", "only", "or", "prefix", "realm", "required", "scheme", "schemes"),
+        *("scope", "security", "string", "that", "the", "this", "to", "token", "tokens", "type", "value"),
+        *("values", "was", "were", "with"),
+    }
 )
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/_-]{4,}={0,2}")
 
 # --- Values behind a name that says what they are.
 _AFTER_NAME: Final = (
-    r"[-_]?[0-9]*\\*[\"']?\]?(?:\s*(?:=>|:=|:|=|>)\s*|(?<=[\"'])\s*,\s*(?=b?\\*[\"']))(?:b(?=\\*[\"']))?"
+    r"[-_]?[0-9]*\\{0,8}[\"']?\]?(?:\s*(?:=>|:=|:|=|>)\s*|(?<=[\"'])\s*,\s*(?=b?\\{0,8}[\"']))(?:b(?=\\{0,8}[\"']))?"
 )
-_QUOTED: Final = r"\\+\"(?:[^\"\\]|\\+[^\"\\])*|\"(?:[^\"\\]|\\.)*|'(?:[^'\\]|\\.)*"
+_QUOTED: Final = r"\\{1,8}\"(?:[^\"\\]|\\{1,8}[^\"\\])*|\"(?:[^\"\\]|\\.)*|'(?:[^'\\]|\\.)*"
 _BARE: Final = r"[^\s\"',;<]+"
 _AUTHORIZATION: Final = re.compile(
     rf"(?i)authorization{_AFTER_NAME}(?P<value>{_QUOTED}|{_BARE})(?:\s+(?P<more>[^\s\"',;]+))?"
@@ -83,10 +88,10 @@ _STRONG_NAMES: Final = (
 )
 _STRONG: Final = re.compile(rf"(?i)(?:{_STRONG_NAMES}){_AFTER_NAME}(?P<value>{_QUOTED}|{_BARE})")
 _SECRET_NAME: Final = re.compile(rf"(?i)(?:authorization|cookie|{_STRONG_NAMES})s?[-_]?[0-9]*$")
-_FLAG: Final = re.compile(rf"(?i)--[a-z-]*(?:{_STRONG_NAMES}|token)\s+(?P<value>{_QUOTED}|{_BARE})")
+_FLAG: Final = re.compile(rf"(?i)--[a-z-]{0, 40}(?:{_STRONG_NAMES}|token)\s+(?P<value>{_QUOTED}|{_BARE})")
 _WEAK: Final = re.compile(
     rf"(?i)(?<![A-Za-z0-9])(?:x-)?(?:[a-z]+[-_])?(?:token|(?<!cache[-_])key|sig|code|session|auth|pass|credentials?){_AFTER_NAME}"
-    r"(?P<value>\\*[\"']?(?P<content>[^\s\"',;&<>\\]+))"
+    r"(?P<value>\\{0,8}[\"']?(?P<content>[^\s\"',;&<>\\]+))"
 )
 _NAMED: Final = (_STRONG, _FLAG, _COOKIES)
 _USER_INFO: Final = re.compile(r"://([^/\s\"'<>?#]*)@")
@@ -94,10 +99,10 @@ _USER_INFO: Final = re.compile(r"://([^/\s\"'<>?#]*)@")
 # --- Escapes.
 _ESCAPE: Final = re.compile(
     r"%(?P<percent>[0-9A-Fa-f]{2})"
-    r"|\\+u(?P<unicode>[0-9A-Fa-f]{4})"
-    r"|\\+x(?P<hex>[0-9A-Fa-f]{2})"
-    r"|\\+(?P<space>[nrt])"
-    r"|\\+(?P<plain>[-_.:=@/\"'])"
+    r"|\\{1,8}u(?P<unicode>[0-9A-Fa-f]{4})"
+    r"|\\{1,8}x(?P<hex>[0-9A-Fa-f]{2})"
+    r"|\\{1,8}(?P<space>[nrt])"
+    r"|\\{1,8}(?P<plain>[-_.:=@/\"'])"
     r"|&#(?P<decimal>[0-9]{1,4});"
     r"|&#[xX](?P<entity>[0-9A-Fa-f]{1,4});"
     r"|&(?P<name>amp|quot|apos|lt|gt);"

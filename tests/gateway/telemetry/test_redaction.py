@@ -18,7 +18,7 @@ OPAQUE = "q9Zr2LmX7vTb4KwY"
 SECRETS = [
     # next to a letter, a digit, a sign
     *(f"xsk-{KEY}", f"keysk-{KEY}", f"tokensk-{KEY}", f"mysk_{KEY}", f"Xsk-{KEY}", f"2sk-{KEY}", f"_sk-{KEY}"),
-    *(f"apisk-{KEY}", f"xsk-abcdefghijklmnop", f"=sk-{KEY}", f"sk-{KEY}x", f"é sk-{KEY}", f"ésk-{KEY}", f"SK-{KEY}"),
+    *(f"apisk-{KEY}", "xsk-abcdefghijklmnop", f"=sk-{KEY}", f"sk-{KEY}x", f"é sk-{KEY}", f"ésk-{KEY}", f"SK-{KEY}"),
     *(f"task-sk-{KEY}", f"task-{KEY}sk-{KEY}", f"risk-averse-sk-{KEY}", f"datask-{KEY}"),
     # other vendors' keys
     *(f"xxoxb-{KEY}", f"pk_live_{OPAQUE}", f"rk_live_{OPAQUE}", f"hf_{OPAQUE}", f"pat-penstock-{OPAQUE}"),
@@ -183,7 +183,7 @@ def test_what_stands_around_a_secret_stays() -> None:
         assert clean(text) == cleaned
 
 
-@pytest.mark.parametrize("length", [*range(0, 24), 500])
+@pytest.mark.parametrize("length", [*range(24), 500])
 def test_a_cut_shows_no_part_of_a_secret(length: int) -> None:
     filler = "word " * 1000
     beginning = filler[: MAX_TEXT_CHARS - length]
@@ -215,10 +215,53 @@ def test_values_inside_values_are_clean_too() -> None:
 
 @pytest.mark.parametrize(
     "unit",
-    ["sk-", "ask-", "a", "\\", '\\"', "%25", "Bearer ", "password=", '"', "://", "@", "cookie: a=b; ", "-", "&amp;"],
+    [
+        *(
+            "sk-",
+            "ask-",
+            "a",
+            "\\",
+            '\\"',
+            "%25",
+            "Bearer ",
+            "password=",
+            '"',
+            "'",
+            "://",
+            "@",
+            "cookie: a=b; ",
+            "-",
+            "&amp;",
+        ),
+        *(
+            "://a",
+            "cookie:a=",
+            "a=b;",
+            "eyJ",
+            "eyJaaaaaaaaa.",
+            "-----BEGIN PRIVATE KEY-----",
+            "Bearer\\",
+            "password\\",
+            "token",
+        ),
+        *(
+            "password ",
+            'password: "',
+            "authorization ",
+            "key-",
+            "--password ",
+            "[",
+            "1",
+            "b'",
+            "=>",
+            "\u200b",
+            "\x1b[",
+            "\x1b[0",
+        ),
+    ],
 )
 def test_no_text_takes_long(unit: str) -> None:
-    text = (unit * 4000)[: MAX_TEXT_CHARS * 2]
-    began = time.perf_counter()
-    clean(text)
-    assert time.perf_counter() - began < 0.5
+    for text in (unit * 4000, f"token{unit * 4000}", f"password={unit * 4000}"):
+        began = time.perf_counter()
+        clean(text)
+        assert time.perf_counter() - began < 0.5
