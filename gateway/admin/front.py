@@ -48,10 +48,9 @@ class AdminFront:
             return
         request_id = self._ids.next()
         try:
-            if is_below:
-                answer = await self._answer(scope, receive, path)
-            else:
-                answer = await self._gate.admit_reader(scope, is_scrape=path == METRICS_PATH)
+            if not is_below:
+                await self._gate.admit_reader(scope, is_scrape=path == METRICS_PATH)
+            answer = await self._answer(scope, receive, path) if is_below else None
         except NotLoggedIn as error:
             answer = _to_login(error, scope, path)
         except GatewayError as error:

@@ -67,8 +67,12 @@ class Gate:
         return ANYBODY if self.is_open and self._peers.is_local(scope) else None
 
     def check_page(self, scope: Scope) -> None:
-        """Refuse what another site's page makes a browser send; no such page knows a token. Raises RejectedRequest."""
-        if find_header(scope, b"authorization") is not None:
+        """Refuse what another site's page makes a browser send; no such page knows a token.
+
+        Raises ForeignHost or CsrfFailed.
+        """
+        authorization = find_header(scope, b"authorization")
+        if authorization is not None and self._owner_of(authorization) is not None:
             return
         host, origin = find_header(scope, b"host"), find_header(scope, b"origin")
         if not self._peers.is_own_host(host):
@@ -112,14 +116,18 @@ class Gate:
         return who
 
     def _bearer(self, authorization: bytes) -> Identity:
+        found = self._owner_of(authorization)
+        if found is None:
+            raise NotLoggedIn("The token is not one of this gateway, or its time is over.")
+        return found
+
+    def _owner_of(self, authorization: bytes) -> Identity | None:
         token = _token_of(authorization)
-        if token:
-            if self._token.matches(token):
-                return _LOCAL
-            found = self._directory.accounts.identify_token(sha256(token).hexdigest())
-            if found is not None:
-                return found
-        raise NotLoggedIn("The token is not one of this gateway, or its time is over.")
+        if not token:
+            return None
+        if self._token.matches(token):
+            return _LOCAL
+        return self._directory.accounts.identify_token(sha256(token).hexdigest())
 
 
 def session_cookie(scope: Scope) -> str | None:
@@ -147,5 +155,5 @@ def _token_of(authorization: bytes) -> bytes:
 
 def _check_csrf_token(scope: Scope, who: Identity) -> None:
     given = find_header(scope, b"x-csrf-token")
-    if given is None or not hmac.compare_digest(given, (who.csrf_token or "").encode("latin-1")):
+    if not given or who.csrf_token is None or not hmac.compare_digest(given, who.csrf_token.encode()):
         raise CsrfFailed("Send the session's csrf_token as 'X-Csrf-Token'; GET /admin/api/session says it.")

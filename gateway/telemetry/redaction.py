@@ -48,7 +48,7 @@ _SHAPED: Final = re.compile(
     r"(?:AKIA|ASIA)[0-9A-Z]{16}"
     r"|AIza[0-9A-Za-z_-]{30,}"
     r"|ya29\.[0-9A-Za-z_-]{16,}"
-    r"|eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{6,}(?:\.[A-Za-z0-9_-]*)*"
+    r"|eyJ[A-Za-z0-9_-]{8,400}\.[A-Za-z0-9_-]{6,}(?:\.[A-Za-z0-9_-]*)*"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----(?:(?!-----END)[\s\S])*(?:-----END [A-Z ]*PRIVATE KEY-----)?"
 )
 
@@ -88,7 +88,7 @@ _STRONG_NAMES: Final = (
 )
 _STRONG: Final = re.compile(rf"(?i)(?:{_STRONG_NAMES}){_AFTER_NAME}(?P<value>{_QUOTED}|{_BARE})")
 _SECRET_NAME: Final = re.compile(rf"(?i)(?:authorization|cookie|{_STRONG_NAMES})s?[-_]?[0-9]*$")
-_FLAG: Final = re.compile(rf"(?i)--[a-z-]{0, 40}(?:{_STRONG_NAMES}|token)\s+(?P<value>{_QUOTED}|{_BARE})")
+_FLAG: Final = re.compile(rf"(?i)--[a-z-]{{0,40}}(?:{_STRONG_NAMES}|token)\s+(?P<value>{_QUOTED}|{_BARE})")
 _WEAK: Final = re.compile(
     rf"(?i)(?<![A-Za-z0-9])(?:x-)?(?:[a-z]+[-_])?(?:token|(?<!cache[-_])key|sig|code|session|auth|pass|credentials?){_AFTER_NAME}"
     r"(?P<value>\\{0,8}[\"']?(?P<content>[^\s\"',;&<>\\]+))"

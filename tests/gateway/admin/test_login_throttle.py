@@ -195,7 +195,7 @@ def test_a_device_is_known_to_its_admin_until_the_password_changes() -> None:
     assert device_id(value, anna, 1_000.0 + DEVICE_S) is None
     for bad in (None, "", ".", "..", "x", "a.b.c", "\xff", value[:-1], f"x{value}", value * 9):
         assert device_id(bad, anna, 2_000.0) is None
-    assert device_cookie(others[2], 0.0) is None  # type: ignore[arg-type]
+    assert device_cookie(others[2], 0.0) is None
 
 
 def _stored(folder: Path) -> bytes:

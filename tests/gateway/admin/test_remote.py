@@ -151,6 +151,10 @@ async def test_a_page_whose_name_was_pointed_here_gets_nothing(tmp_path: Path, h
         assert (login.status, login.error["code"]) == (403, "foreign_host")
         for path in ("/livez", "/readyz"):
             assert (await ask(stack.gateway, path, peer="192.0.2.7", host=host)).status == 200
+        guessed = await ask(
+            stack.gateway, "/admin/api/login", peer="127.0.0.1", host=host, method="POST", headers=bearer("x" * 40)
+        )
+        assert (guessed.status, guessed.error["code"]) == (403, "foreign_host")
         known = await ask(stack.gateway, "/metrics", peer="127.0.0.1", host=host, headers=bearer(stack.admin_token))
         assert known.status == 200
 

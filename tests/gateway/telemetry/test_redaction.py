@@ -262,6 +262,6 @@ def test_values_inside_values_are_clean_too() -> None:
 )
 def test_no_text_takes_long(unit: str) -> None:
     for text in (unit * 4000, f"token{unit * 4000}", f"password={unit * 4000}"):
-        began = time.perf_counter()
+        began = time.thread_time()
         clean(text)
-        assert time.perf_counter() - began < 0.5
+        assert time.thread_time() - began < 0.5
