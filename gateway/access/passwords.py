@@ -35,9 +35,13 @@ class Passwords:
         async with self._turn:
             return await asyncio.to_thread(self._hasher.hash, password)
 
+    def is_full(self, *, is_known: bool = False) -> bool:
+        """Whether a check would be refused now."""
+        return self._num_waiting[is_known] >= MAX_WAITING
+
     async def is_right(self, kept: str | None, password: str, *, is_known: bool = False) -> bool:
         """Whether it is the password; takes as long for an admin who does not exist. Raises PasswordsBusy."""
-        if self._num_waiting[is_known] >= MAX_WAITING:
+        if self.is_full(is_known=is_known):
             raise PasswordsBusy
         self._num_waiting[is_known] += 1
         check = asyncio.create_task(self._check(kept, password, is_known), name="password")

@@ -30,6 +30,7 @@ _NO_STORE: Final = (b"cache-control", b"no-store")
 _UNKNOWN: Final = "unknown"
 """In the audit log in place of a name that no admin has: it may be a password in the wrong field."""
 _BUSY_S: Final = 1.0
+_BUSY: Final = "Too many logins are being checked."
 FAILED_LINES: Final = 30
 FAILED_LINES_PER_S: Final = 0.1
 """The audit log is kept for ever, so failed logins may not fill it."""
@@ -89,6 +90,8 @@ class LoginDesk:
         device = device_id(cookie_of(call.scope, DEVICE_COOKIE), admin, self._wall())
         own = f"account {source} {form.name}" if device is None else f"device {device}"
         shared = (f"host {source}",) if device is None else ()
+        if self._passwords.is_full(is_known=device is not None):  # before anything is counted in the store
+            raise TooManyLogins(_BUSY_S, _BUSY)
         wait_s = await self._guesses.take(*shared, own)
         if wait_s > 0:
             raise TooManyLogins(wait_s)
@@ -98,7 +101,7 @@ class LoginDesk:
         except PasswordsBusy:
             for name in (*shared, own):
                 await self._guesses.give_back(name)
-            raise TooManyLogins(_BUSY_S, "Too many logins are being checked.") from None
+            raise TooManyLogins(_BUSY_S, _BUSY) from None
         if not is_right or admin is None:
             await self._record_failure(admin)
             raise BadLogin

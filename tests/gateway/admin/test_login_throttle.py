@@ -128,6 +128,18 @@ async def test_of_too_many_logins_with_the_provider_the_oldest_are_dropped(
         assert len(await store.keys("oidc")) == 2
 
 
+async def test_while_too_many_checks_wait_nothing_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with remote_gateway(tmp_path) as stack:
+        await admins(stack)
+        with monkeypatch.context() as patched:
+            patched.setattr(Passwords, "is_full", lambda self, *, is_known=False: not is_known)
+            for number in range(8):
+                refused = await log_in(stack, "127.0.0.2", WRONG, name=f"name{number}")
+                assert (refused.status, refused.headers["retry-after"]) == (429, "1")
+        assert await stack.gateway._stores.control.keys("logins") == []
+        assert (await log_in(stack, "127.0.0.2", PASSWORD)).status == 200
+
+
 async def test_checks_of_passwords_wait_in_a_bounded_line_with_places_for_known_devices() -> None:
     passwords = Passwords()
     kept = await passwords.hash(PASSWORD)
