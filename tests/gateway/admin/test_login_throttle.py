@@ -136,7 +136,7 @@ async def test_while_too_many_checks_wait_nothing_is_counted(tmp_path: Path, mon
             for number in range(8):
                 refused = await log_in(stack, "127.0.0.2", WRONG, name=f"name{number}")
                 assert (refused.status, refused.headers["retry-after"]) == (429, "1")
-        assert await stack.gateway._stores.control.keys("logins") == []
+        assert not await stack.gateway._stores.control.keys("logins")
         assert (await log_in(stack, "127.0.0.2", PASSWORD)).status == 200
 
 
