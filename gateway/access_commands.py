@@ -143,7 +143,11 @@ def list_admins(options: argparse.Namespace) -> int:
     with open_client(options) as client:
         found = client.get("admins")
     rows = [f"{admin['name']:<24} {admin['role']}" for admin in found["admins"]]
-    return _done(options, found, "\n".join(rows) or "there are none: whoever reaches the admin listener may read")
+    return _done(
+        options,
+        found,
+        "\n".join(rows) or "there are none: programs on this machine may read",
+    )
 
 
 def delete_admin(options: argparse.Namespace) -> int:

@@ -71,7 +71,7 @@ def open_client(options: argparse.Namespace, *, source: str = "policy") -> Admin
     import httpx
 
     config = settings(options)
-    path: Path = options.token_file or config.runtime_dir / FILE_NAME
+    path: Path = options.token_file or config.admin_token_file or config.runtime_dir / FILE_NAME
     try:
         token = read_token(path)
     except OSError as error:

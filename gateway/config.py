@@ -63,7 +63,13 @@ class GatewayConfig:
     admin_listen: str = "127.0.0.1:8081"
     """The same for operators: metrics, admin pages."""
     admin_allow_remote: bool = False
-    """Whether `admin_listen` may be an address that other machines can reach. It asks nobody for a key."""
+    """Whether other machines may reach `admin_listen`, directly or through a proxy. All but probes then takes a login
+    or a token, whoever asks."""
+    admin_token_file: Path | None = None
+    """File with a token of 32 characters or more that may do everything at the admin listener, such as a mounted
+    Secret; None: `admin.token` in `runtime_dir`, made at start."""
+    metrics_token_file: Path | None = None
+    """The same for a token that reads `/metrics` of the admin listener and nothing else."""
     oidc_issuer: str = ""
     """Identity provider that admins may log in with, such as `https://login.example.com`; empty: none."""
     oidc_client_id: str = ""
@@ -139,7 +145,8 @@ class GatewayConfig:
         if not (is_loopback(self.admin_listen) or self.admin_allow_remote):
             raise ConfigError(
                 f"admin_listen: {self.admin_listen} is open to other machines, and the admin listener has no key of "
-                "its own; listen on 127.0.0.1, or set admin_allow_remote = true where the network keeps strangers out"
+                "its own; listen on 127.0.0.1, or set admin_allow_remote = true: all but probes then takes a login or "
+                "a token"
             )
         try:
             parse_store(self.store or "embedded:store", ca_file=self.store_ca_file)

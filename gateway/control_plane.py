@@ -8,14 +8,18 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+from urllib.parse import urlsplit
 
 from gateway.acceptance import acceptance
 from gateway.access.audit_log import AuditBroken, AuditEntry, AuditLog
 from gateway.access.directory import Directory
+from gateway.access.file_token import FileToken
 from gateway.access.guesses import Guesses
 from gateway.access.identity import SYSTEM
 from gateway.access.local_copy import KEYS_FILE
+from gateway.access.local_peers import LocalPeers
 from gateway.access.local_token import LocalToken
 from gateway.access.passwords import Passwords
 from gateway.access.restored import Restored
@@ -101,6 +105,8 @@ class ControlPlane:
         self.traffic = Traffic(wall)
         self.last_day = LastDay(self.traffic, store, holder=holder, wall=wall)
         self.token = LocalToken(config.runtime_dir)
+        self._admin_token = _token_file(config, "admin_token_file")
+        self._metrics_token = _token_file(config, "metrics_token_file")
         self._guesses = Guesses(store, wall)
         self._sessions = Sessions(store, self.directory.accounts, wall)
         self._oidc = _oidc(config, store, environment, wall)
@@ -149,7 +155,8 @@ class ControlPlane:
     async def load(self) -> None:
         """Keys, admins and the policy. Raises PolicyFileError, or OSError when a recording is wanted and cannot be."""
         try:
-            self.token.ensure()
+            if self._admin_token is None:
+                self.token.ensure()
         except (OSError, ValueError) as error:  # served all the same; changes then take a login
             self._log.event("admin_token_missing", level="warning", error=str(error))
         if self.tape is not None:
@@ -191,7 +198,13 @@ class ControlPlane:
     def front(self, site: ASGIApp, ids: RequestIds, more: Iterable[Entry] = (), *, bodies: BodyBudget) -> AdminFront:
         """The admin listener's application around `site`, with `more` in its table; `bodies` bounds its memory."""
         directory, audit, wall = self.directory, self.audit, self._wall
-        gate = Gate(directory, self._sessions, self.token, is_socket=self._config.admin_is_socket)
+        gate = Gate(
+            directory,
+            self._sessions,
+            self._admin_token or self.token,
+            _local_peers(self._config),
+            metrics_token=self._metrics_token,
+        )
         passwords = Passwords()
         is_secure = self._config.oidc_redirect_url.startswith("https://")
         login = LoginDesk(
@@ -201,6 +214,7 @@ class ControlPlane:
             passwords,
             audit,
             guesses=self._guesses,
+            wall=wall,
             oidc_start=None if self._oidc is None else OIDC_START,
             is_secure=is_secure,
         )
@@ -222,7 +236,8 @@ class ControlPlane:
         if self._oidc is not None:
             from gateway.admin.oidc_desk import OidcDesk  # as in `_oidc`
 
-            more = (*more, *OidcDesk(self._oidc, directory.accounts, login, is_secure=is_secure).entries())
+            oidc = OidcDesk(self._oidc, directory.accounts, login, clock=time.monotonic, is_secure=is_secure)
+            more = (*more, *oidc.entries())
         table = Table([*(entry for desk in desks for entry in desk.entries()), *more])
         return AdminFront(site, table, gate, ids=ids, log=self._log, workers=self._workers, bodies=bodies)
 
@@ -275,6 +290,26 @@ class ControlPlane:
         except AuditBroken as error:
             self._log.failure("audit_failed", error)
         self._log.event("access_restored", level="warning", **counts)
+
+
+def _local_peers(config: GatewayConfig) -> LocalPeers:
+    return LocalPeers(
+        is_socket=config.admin_is_socket,
+        allows_remote=config.admin_allow_remote,
+        own_hosts=[urlsplit(config.oidc_redirect_url).netloc.encode("latin-1", "replace")],
+    )
+
+
+def _token_file(config: GatewayConfig, key: Literal["admin_token_file", "metrics_token_file"]) -> FileToken | None:
+    path: Path | None = getattr(config, key)
+    if path is None:
+        return None
+    try:
+        return FileToken(path)
+    except OSError as error:
+        raise ConfigError(f"{key}: {path} cannot be read ({error.strerror})") from error
+    except ValueError:
+        raise ConfigError(f"{key}: {path} holds no token of 32 characters or more") from None
 
 
 def _oidc(

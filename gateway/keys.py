@@ -6,11 +6,11 @@ import hmac
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b, sha256
-from ipaddress import ip_address
 from typing import Final
 
 from gateway.access.stored_keys import StoredKeys
 from gateway.errors import InvalidApiKey, InvalidRequest
+from gateway.http.address import is_loopback_host
 from routing_policies.document import Policy
 
 DEV_TENANT: Final = "dev"
@@ -116,9 +116,4 @@ def _bearer(authorization: Sequence[bytes]) -> bytes:
 
 def _is_loopback(client_host: str | None) -> bool:
     """A Unix socket's client has no address and is on this machine."""
-    if client_host is None or client_host == "127.0.0.1":
-        return True
-    try:
-        return ip_address(client_host).is_loopback
-    except ValueError:
-        return client_host == ""
+    return not client_host or is_loopback_host(client_host)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
-from gateway.endpoints import Answer
+from gateway.endpoints import Answer, Endpoint
 from gateway.errors import ErrorType, GatewayError
+from gateway.http.address import is_loopback_host
 from gateway.http.asgi import Scope
 from gateway.routing.snapshot import PolicySnapshot
+
+PROBE_PATHS: Final = frozenset({"/livez", "/readyz", "/startupz"})
 
 
 class NotReady(GatewayError):
@@ -25,6 +29,10 @@ class Probes:
         self._policy = policy
         self._is_draining = is_draining
         self._has_started = False
+
+    def get(self) -> dict[str, Endpoint]:
+        """Endpoints by exact path."""
+        return {"/livez": self.livez, "/readyz": self.readyz, "/startupz": self.startupz}
 
     def missing(self) -> list[str]:
         """Why requests cannot be served now; empty when they can."""
@@ -47,7 +55,7 @@ class Probes:
         missing = self.missing()
         if missing:
             raise NotReady(f"Not ready: {', '.join(missing)}.")
-        return Answer.json({"status": "ready", **self._state()})
+        return Answer.json({"status": "ready", **self._state(scope)})
 
     async def startupz(self, scope: Scope) -> Answer:
         """Like readyz until it was ready once; after that always fine."""
@@ -55,9 +63,13 @@ class Probes:
         self._has_started = self._has_started or not missing
         if not self._has_started:
             raise NotReady(f"Still starting: {', '.join(missing)}.")
-        return Answer.json({"status": "started", **self._state()})
+        return Answer.json({"status": "started", **self._state(scope)})
 
-    def _state(self) -> dict[str, object]:
+    def _state(self, scope: Scope) -> dict[str, object]:
+        """Say more to this machine; names of deployments are no stranger's business."""
+        client = scope.get("client")
+        if client and client[0] and not is_loopback_host(client[0]):
+            return {}
         snapshot = self._policy()
         if snapshot is None:
             return {"policy": None, "deployments": {}}

@@ -76,9 +76,7 @@ def public_map(chat: ASGIApp, models: Models, probes: Probes, feedback: Feedback
         submit={FEEDBACK_PATH: feedback.submit},
         get={
             MODELS_PATH: models.list,
-            "/livez": probes.livez,
-            "/readyz": probes.readyz,
-            "/startupz": probes.startupz,
+            **probes.get(),
         },
         below={f"{MODELS_PATH}/": models.one},
     )

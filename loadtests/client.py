@@ -154,7 +154,7 @@ async def fetch(address: Address, path: str) -> tuple[int, str]:
     """(status, body) of one GET on a connection of its own. Raises OSError."""
     connection = await LoadConnection.open(address, keep_body=True)
     try:
-        exchange = await connection.exchange(request_bytes("GET", path))
+        exchange = await connection.exchange(request_bytes("GET", path, headers=(("host", "localhost"),)))
         if exchange.error is not None:
             raise OSError(f"GET {path}: {exchange.error}")
         return exchange.status, connection.scanner.content.decode("utf-8", "replace")

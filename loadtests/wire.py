@@ -109,7 +109,8 @@ def unchunked(body: bytes) -> bytes:
 
 def request_bytes(method: str, path: str, body: bytes = b"", headers: tuple[tuple[str, str], ...] = ()) -> bytes:
     """One request, ready to write."""
-    lines = [f"{method} {path} HTTP/1.1", "host: loadtest", *(f"{name}: {value}" for name, value in headers)]
+    host = () if any(name == "host" for name, _ in headers) else (("host", "loadtest"),)
+    lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in (*host, *headers))]
     if body:
         lines += ["content-type: application/json", f"content-length: {len(body)}"]
     return "\r\n".join(lines).encode() + _HEAD_END + body

@@ -1,4 +1,9 @@
-"""Guesses: how many passwords may be tried in a minute, by name and by address, counted in the store for all."""
+"""Guesses: how many passwords may be tried, counted in the store for all replicas.
+
+Every name that is counted (a source address, an account from one address, a device) has a few free guesses. Each
+further one doubles the delay before the next. No name is an account alone: a stranger's guesses would lock its owner
+out.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +17,36 @@ from gateway.store.base import Loss, Store, StoreUnavailable
 
 SPACE: Final = "logins"
 MAX_GUESSES: Final = 5
+"""Free ones."""
 WINDOW_S: Final = 60.0
+"""The first delay."""
+MAX_DELAY_S: Final = 900.0
+QUIET_S: Final = 3600.0
+"""After so long without a guess the count begins anew, and the store forgets it."""
 _TRIES: Final = 20
 """Others may count at the same moment."""
 
-_times: Final = msgspec.msgpack.Decoder(list[float])
+
+class _Count(msgspec.Struct, frozen=True):
+    num: int = 0
+    last_at: float = 0.0
+
+    def wait_s(self, now: float) -> float:
+        """Seconds until the next guess is allowed; never more than the delay, whatever clocks do."""
+        if self.num < MAX_GUESSES:
+            return 0.0
+        delay_s = min(WINDOW_S * 2.0 ** min(self.num - MAX_GUESSES, 16), MAX_DELAY_S)
+        return min(max(self.last_at + delay_s - now, 0.0), delay_s)
+
+
+_decoder: Final = msgspec.msgpack.Decoder(_Count)
 
 
 class Guesses:
     """A guess is counted before its password is looked at, so that many at once are not more than one after another.
 
-    Methods raise StoreUnavailable.
+    The store holds one short value a name for an hour. How many names there can be follows from `Passwords`, which
+    checks one password at a time. Methods raise StoreUnavailable.
     """
 
     def __init__(self, store: Store, wall: Callable[[], float]) -> None:
@@ -42,8 +66,8 @@ class Guesses:
         return 0.0
 
     async def give_back(self, name: str) -> None:
-        """The last one was right."""
-        await self._change(name, lambda times: times[:-1])
+        """The last one was right, or was never looked at; the next may come at once."""
+        await self._change(name, lambda count: _Count(max(min(count.num, MAX_GUESSES) - 1, 0), count.last_at))
 
     async def forget(self, name: str) -> None:
         """All of them."""
@@ -51,33 +75,34 @@ class Guesses:
 
     async def _take(self, name: str) -> float:
         now = self._wall()
-        before = await self._change(name, lambda times: [*times, now] if len(times) < MAX_GUESSES else times)
-        return max(before[0] + WINDOW_S - now, 0.0) if len(before) >= MAX_GUESSES else 0.0
+        before = await self._change(
+            name, lambda count: count if count.wait_s(now) > 0.0 else _Count(count.num + 1, now)
+        )
+        return before.wait_s(now)
 
-    async def _change(self, name: str, change: Callable[[list[float]], list[float]]) -> list[float]:
+    async def _change(self, name: str, change: Callable[[_Count], _Count]) -> _Count:
         """What was counted before; only over what was read."""
         key = _key(name)
         for _ in range(_TRIES):
             entry = await self._store.get(SPACE, key)
-            since = self._wall() - WINDOW_S
-            before = [] if entry is None else [at for at in _decoded(entry.value) if at > since]
+            before = _Count() if entry is None else self._decoded(entry.value)
             after = change(before)
             if after == before:
                 return before
             value = msgspec.msgpack.encode(after)
             expect = 0 if entry is None else entry.version
-            if await self._store.put(SPACE, key, value, ttl_s=WINDOW_S, expect=expect) is not None:
+            if await self._store.put(SPACE, key, value, ttl_s=QUIET_S, expect=expect) is not None:
                 return before
         raise StoreUnavailable(Loss.REFUSED, f"{_TRIES} others counted guesses at the same time")
+
+    def _decoded(self, value: bytes) -> _Count:
+        try:
+            found = _decoder.decode(value)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return _Count()
+        return found if found.last_at > self._wall() - QUIET_S else _Count()
 
 
 def _key(name: str) -> str:
     """Names may be longer than a key, and passwords end up where names belong."""
     return blake2b(name.encode(errors="surrogatepass"), digest_size=16).hexdigest()
-
-
-def _decoded(value: bytes) -> list[float]:
-    try:
-        return _times.decode(value)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import secrets
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
@@ -27,6 +28,8 @@ SPACE: Final = "oidc"
 LOGIN_S: Final = 600.0
 """From the first redirect to the last."""
 ALGORITHMS: Final = ["RS256", "ES256", "PS256"]
+MAX_PENDING: Final = 1000
+"""Logins begun here and not finished; of more the oldest are dropped, so that nobody can keep others from beginning."""
 _TIMEOUT_S: Final = 10.0
 _LEEWAY_S: Final = 60
 # authlib takes httpx2 where that is installed, and httpx otherwise.
@@ -64,13 +67,14 @@ class Oidc:
         self._rules = rules
         self._store = store
         self._wall = wall
+        self._pending: OrderedDict[str, None] = OrderedDict()
 
     async def begin(self) -> tuple[str, str]:
         """Where the browser has to go, and the state that its cookie has to keep."""
         state, login = secrets.token_urlsafe(32), _Login(secrets.token_urlsafe(24), secrets.token_urlsafe(48))
-        await self._store.put(SPACE, _name(state), msgspec.json.encode(login), ttl_s=LOGIN_S)
         async with self._client() as client:
             found = await self._discover(client)
+            await self._keep(_name(state), login)
             url, _ = client.create_authorization_url(
                 found["authorization_endpoint"], state=state, nonce=login.nonce, code_verifier=login.verifier
             )
@@ -78,6 +82,7 @@ class Oidc:
 
     async def finish(self, state: str, code: str) -> str:
         """Who it is: `issuer subject`. A state is good once."""
+        self._pending.pop(_name(state), None)
         entry = await self._store.get(SPACE, _name(state))
         if entry is None or not await self._store.delete(SPACE, _name(state), expect=entry.version):
             raise OidcFailed("this login has been used, or took too long; begin again")
@@ -93,6 +98,13 @@ class Oidc:
                 raise OidcFailed(f"the provider gave no token: {type(error).__name__}") from error
         claims = self._verified(token.get("id_token"), keys, login.nonce)
         return f"{self._rules.issuer} {claims['sub']}"
+
+    async def _keep(self, name: str, login: _Login) -> None:
+        self._pending[name] = None
+        while len(self._pending) > MAX_PENDING:
+            oldest, _ = self._pending.popitem(last=False)
+            await self._store.delete(SPACE, oldest)
+        await self._store.put(SPACE, name, msgspec.json.encode(login), ttl_s=LOGIN_S)
 
     def _verified(self, id_token: object, keys: Mapping[str, Any], nonce: str) -> Mapping[str, Any]:
         rules = self._rules

@@ -63,15 +63,28 @@ class CsrfFailed(RejectedRequest):
     code = "csrf_failed"
 
 
+class ForeignHost(RejectedRequest):
+    """403: the request names a host that is not this listener; a page may have let its own name point here."""
+
+    status = 403
+    code = "foreign_host"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The Host header does not name this machine. Call the admin listener as localhost or by its address, send "
+            "'Authorization: Bearer' with a token, or set admin_allow_remote = true where a proxy stands before it."
+        )
+
+
 class TooManyLogins(GatewayError):
-    """429: wrong passwords, too many of them."""
+    """429: wrong passwords or begun logins, too many of them from one source."""
 
     status = 429
     type: ErrorType = "rate_limit_error"
     code = "too_many_logins"
 
-    def __init__(self, wait_s: float) -> None:
-        super().__init__("There were too many wrong passwords. Wait a moment.")
+    def __init__(self, wait_s: float, said: str = "There were too many wrong passwords from here.") -> None:
+        super().__init__(f"{said} Wait a moment.")
         self.wait_s = wait_s
 
     def headers(self) -> Sequence[Header]:

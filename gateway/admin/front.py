@@ -1,4 +1,4 @@
-"""AdminFront: the admin listener's application: a gate before everything below `/admin`, then the table or the site."""
+"""AdminFront: the admin listener's application: a gate before everything but probes, then the table or the site."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from gateway.access.audit_log import AuditBroken
 from gateway.access.identity import ANYBODY, Role, put_identity
 from gateway.admin.errors import AuditUnreadable, NotLoggedIn, StoreLost
 from gateway.admin.gate import Gate
+from gateway.admin.site import METRICS_PATH
 from gateway.admin.table import Call, Entry, Table
 from gateway.admission.body_budget import OPERATORS, BodyBudget, BodyReservation
 from gateway.endpoints import Answer
@@ -16,6 +17,7 @@ from gateway.footprint import parsed_bytes
 from gateway.http.asgi import ASGIApp, BodyTooLarge, Receive, Scope, Send, find_header, read_body, respond
 from gateway.ids import RequestIds
 from gateway.json_guard import JsonGuard, is_long
+from gateway.probes import PROBE_PATHS
 from gateway.request import require_json
 from gateway.store.base import StoreUnavailable
 from gateway.telemetry.log import LogWriter
@@ -28,7 +30,7 @@ _PUBLIC_PAGES: Final = (LOGIN_PAGE, "/admin/static/")
 
 
 class AdminFront:
-    """Everything that is not below `/admin` goes to the site as it came."""
+    """What is not below `/admin` is the site's; a GET of it, probes apart, passes the gate, too."""
 
     def __init__(
         self,
@@ -54,12 +56,15 @@ class AdminFront:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         path: str = scope.get("path", "")
-        if scope["type"] != "http" or not (path == ROOT or path.startswith(f"{ROOT}/")):
+        is_below = path == ROOT or path.startswith(f"{ROOT}/")
+        if scope["type"] != "http" or (not is_below and _is_open(scope["method"], path)):
             await self._site(scope, receive, send)
             return
         request_id = self._ids.next()
         try:
-            answer = await self._answer(scope, receive, path)
+            if not is_below:
+                await self._gate.admit_reader(scope, is_scrape=path == METRICS_PATH)
+            answer = await self._answer(scope, receive, path) if is_below else None
         except NotLoggedIn as error:
             answer = _to_login(error, scope, path)
         except GatewayError as error:
@@ -79,6 +84,7 @@ class AdminFront:
 
     async def _answer(self, scope: Scope, receive: Receive, path: str) -> Answer | None:
         """None: the site answers."""
+        self._gate.check_page(scope)
         method: str = scope["method"]
         found = self._table.find(method, path)
         entry = None if found is None else found[0]
@@ -112,9 +118,14 @@ class AdminFront:
         return self._guard.decode(body)
 
 
+def _is_open(method: str, path: str) -> bool:
+    """Probes say nothing but whether requests are served; methods other than GET get a 405 outside `/admin`."""
+    return path in PROBE_PATHS or method not in ("GET", "HEAD")
+
+
 def _to_login(error: NotLoggedIn, scope: Scope, path: str) -> Answer:
     """A browser that asks for a page is sent to log in; who sends a token, calls the API or changes things is told."""
-    asks_for_page = scope["method"] in ("GET", "HEAD") and not path.startswith(API)
+    asks_for_page = scope["method"] in ("GET", "HEAD") and path.startswith(ROOT) and not path.startswith(API)
     if not asks_for_page or find_header(scope, b"authorization") is not None:
         return _refusal(error)
     return Answer(status=303, headers=((b"location", LOGIN_PAGE.encode()), (b"cache-control", b"no-store")))

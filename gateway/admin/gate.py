@@ -1,25 +1,27 @@
-"""Gate: who makes a request to a path below `/admin`, and whether that is enough.
+"""Gate: who makes a request to the admin listener, and whether that is enough.
 
-Without any admin the listener, which only this machine reaches, is open for reading; writing takes the token in the
-gateway's runtime directory. From the first admin on, reading takes a login, too. A gateway that has never seen its
-store does not know whether there are admins, and supposes so.
+Without any admin the pages and the API are open for reading, to programs on this machine only (`LocalPeers`); writing
+takes the token in the gateway's runtime directory. From the first admin on, reading takes a login, too. A gateway that
+has never seen its store does not know whether there are admins, and supposes so. What is outside `/admin`, such as
+`/metrics`, stays open to this machine. Everybody else needs a login or a token for anything but probes and the login.
 """
 
 from __future__ import annotations
 
-import re
+import hmac
 from hashlib import sha256
 from typing import Final
 
 from gateway.access.directory import Directory
+from gateway.access.file_token import FileToken
 from gateway.access.identity import ANYBODY, Identity, Role
+from gateway.access.local_peers import LocalPeers
 from gateway.access.local_token import LocalToken
 from gateway.access.sessions import COOKIE, Sessions
-from gateway.admin.errors import CsrfFailed, NotLoggedIn, RoleTooLow, StoreLost
+from gateway.admin.errors import CsrfFailed, ForeignHost, NotLoggedIn, RoleTooLow, StoreLost
 from gateway.http.asgi import Scope, find_header
 from gateway.store.base import StoreUnavailable
 
-_LOCAL_NAMES: Final = re.compile(rb"(localhost|[0-9.]+|\[[0-9A-Fa-f:.]+\])(:[0-9]+)?")
 _LOCAL: Final = Identity(name="local", role=Role.ADMIN, mode="local")
 _READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _MAX_COOKIE_BYTES: Final = 4096
@@ -28,16 +30,25 @@ _MAX_COOKIE_BYTES: Final = 4096
 class Gate:
     """One for the admin listener."""
 
-    def __init__(self, directory: Directory, sessions: Sessions, token: LocalToken, *, is_socket: bool) -> None:
-        """`is_socket`: the listener is a Unix socket, which no web page can be talked into calling."""
+    def __init__(
+        self,
+        directory: Directory,
+        sessions: Sessions,
+        token: LocalToken | FileToken,
+        peers: LocalPeers,
+        *,
+        metrics_token: FileToken | None = None,
+    ) -> None:
+        """`metrics_token` reads `/metrics` and nothing else."""
         self._directory = directory
         self._sessions = sessions
         self._token = token
-        self._is_socket = is_socket
+        self._peers = peers
+        self._metrics_token = metrics_token
 
     @property
     def is_open(self) -> bool:
-        """Whether reading takes no login."""
+        """Whether reading takes no login on this machine."""
         return self._directory.is_known and not self._directory.accounts.has_admins
 
     async def identify(self, scope: Scope) -> Identity | None:
@@ -53,7 +64,34 @@ class Gate:
                 raise StoreLost from None
             if found is not None:
                 return found
-        return ANYBODY if self.is_open and self._is_near(scope) else None
+        return ANYBODY if self.is_open and self._peers.is_local(scope) else None
+
+    def check_page(self, scope: Scope) -> None:
+        """Refuse what another site's page makes a browser send; no such page knows a token.
+
+        Raises ForeignHost or CsrfFailed.
+        """
+        authorization = find_header(scope, b"authorization")
+        if authorization is not None and self._owner_of(authorization) is not None:
+            return
+        host, origin = find_header(scope, b"host"), find_header(scope, b"origin")
+        if not self._peers.is_own_host(host):
+            raise ForeignHost
+        if origin is not None and not self._peers.is_own_origin(origin, host):
+            raise CsrfFailed("This request comes from a page of another site.")
+
+    async def admit_reader(self, scope: Scope, *, is_scrape: bool) -> None:
+        """Let this machine, a login or a token read what is outside `/admin`; `is_scrape`: it is `/metrics`.
+
+        Raises NotLoggedIn, RoleTooLow, CsrfFailed, ForeignHost or StoreLost.
+        """
+        if is_scrape and self._metrics_token is not None:
+            authorization = find_header(scope, b"authorization")
+            if authorization is not None and self._metrics_token.matches(_token_of(authorization)):
+                return
+        self.check_page(scope)
+        if not self._peers.is_local(scope):
+            self.authorize(scope, await self.identify(scope), Role.VIEWER)
 
     async def known(self, scope: Scope) -> Identity | None:
         """As `identify`, for what is public: a token or session that is none is nobody's."""
@@ -74,24 +112,22 @@ class Gate:
                 )
             raise RoleTooLow(f"This needs the role {least.label}; {who.name} is {who.role.label}.")
         if who.mode == "session" and scope["method"] not in _READING:
-            _check_origin(scope, who)
+            _check_csrf_token(scope, who)
         return who
 
     def _bearer(self, authorization: bytes) -> Identity:
-        scheme, _, token = authorization.partition(b" ")
-        token = token.strip()
-        if scheme.lower() == b"bearer" and token:
-            if self._token.matches(token):
-                return _LOCAL
-            found = self._directory.accounts.identify_token(sha256(token).hexdigest())
-            if found is not None:
-                return found
-        raise NotLoggedIn("The token is not one of this gateway, or its time is over.")
+        found = self._owner_of(authorization)
+        if found is None:
+            raise NotLoggedIn("The token is not one of this gateway, or its time is over.")
+        return found
 
-    def _is_near(self, scope: Scope) -> bool:
-        """A page of a stranger that has its name point to this machine (DNS rebinding) still says its own name."""
-        host = find_header(scope, b"host")
-        return self._is_socket or (host is not None and _LOCAL_NAMES.fullmatch(host) is not None)
+    def _owner_of(self, authorization: bytes) -> Identity | None:
+        token = _token_of(authorization)
+        if not token:
+            return None
+        if self._token.matches(token):
+            return _LOCAL
+        return self._directory.accounts.identify_token(sha256(token).hexdigest())
 
 
 def session_cookie(scope: Scope) -> str | None:
@@ -111,10 +147,13 @@ def cookie_of(scope: Scope, wanted: str) -> str | None:
     return None
 
 
-def _check_origin(scope: Scope, who: Identity) -> None:
+def _token_of(authorization: bytes) -> bytes:
+    """The bearer token; empty for another scheme."""
+    scheme, _, token = authorization.partition(b" ")
+    return token.strip() if scheme.lower() == b"bearer" else b""
+
+
+def _check_csrf_token(scope: Scope, who: Identity) -> None:
     given = find_header(scope, b"x-csrf-token")
-    if given is None or given.decode("latin-1") != who.csrf_token:
+    if not given or who.csrf_token is None or not hmac.compare_digest(given, who.csrf_token.encode()):
         raise CsrfFailed("Send the session's csrf_token as 'X-Csrf-Token'; GET /admin/api/session says it.")
-    origin, host = find_header(scope, b"origin"), find_header(scope, b"host") or b""
-    if origin is not None and origin.partition(b"://")[2] != host:
-        raise CsrfFailed("This request comes from a page of another site.")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hmac
+from collections.abc import Callable
 from typing import Final
 from urllib.parse import parse_qs
 
 from gateway.access.accounts import Accounts
 from gateway.access.oidc import LOGIN_S, Oidc, OidcFailed
-from gateway.admin.errors import NotLoggedIn, RoleTooLow
+from gateway.access.source_rate import SourceRate, source_of
+from gateway.admin.errors import NotLoggedIn, RoleTooLow, TooManyLogins
 from gateway.admin.gate import cookie_of
 from gateway.admin.login_desk import API, OIDC_START, LoginDesk
 from gateway.admin.table import Call, Entry
@@ -16,6 +18,9 @@ from gateway.endpoints import Answer
 
 CALLBACK: Final = f"{API}/oidc/callback"
 COOKIE: Final = "penstock_oidc"
+STARTS: Final = 20
+STARTS_PER_S: Final = 0.1
+"""Of one source: each start asks the provider and is kept for minutes."""
 _NO_STORE: Final = (b"cache-control", b"no-store")
 _HTML: Final = (b"content-type", b"text/html; charset=utf-8")
 # A redirect would still count as coming from the provider, and a strict cookie stay at home.
@@ -25,11 +30,14 @@ _ONWARD: Final = b'<!doctype html><meta http-equiv="refresh" content="0;url=/adm
 class OidcDesk:
     """`/admin/api/oidc/start` and `/callback`."""
 
-    def __init__(self, oidc: Oidc, accounts: Accounts, login: LoginDesk, *, is_secure: bool) -> None:
+    def __init__(
+        self, oidc: Oidc, accounts: Accounts, login: LoginDesk, *, clock: Callable[[], float], is_secure: bool
+    ) -> None:
         self._oidc = oidc
         self._accounts = accounts
         self._login = login
         self._is_secure = is_secure
+        self._starts = SourceRate(burst=STARTS, per_s=STARTS_PER_S, clock=clock)
 
     def entries(self) -> list[Entry]:
         """For the table."""
@@ -39,7 +47,10 @@ class OidcDesk:
         ]
 
     async def start(self, call: Call) -> Answer:
-        """To the provider."""
+        """To the provider. Raises TooManyLogins, NotLoggedIn."""
+        wait_s = self._starts.take(source_of(call.scope))
+        if wait_s > 0.0:
+            raise TooManyLogins(wait_s, "Too many logins were begun from here.")
         try:
             url, state = await self._oidc.begin()
         except OidcFailed as error:

@@ -16,6 +16,7 @@ from gateway.openapi import openapi_document
 from gateway.probes import Probes
 from gateway.telemetry.metrics import GatewayMetrics
 
+METRICS_PATH: Final = "/metrics"
 _METRICS_TYPE: Final = (b"content-type", CONTENT_TYPE_PLAIN_0_0_4.encode("ascii"))
 
 
@@ -42,11 +43,9 @@ def admin_map(
     """Where the admin listener's endpoints are."""
     own = SiteMap(
         get={
-            "/metrics": operations.metrics,
+            METRICS_PATH: operations.metrics,
             "/openapi.json": operations.openapi,
-            "/livez": probes.livez,
-            "/readyz": probes.readyz,
-            "/startupz": probes.startupz,
+            **probes.get(),
             DIAGNOSIS_PATH: diagnosis.show,
         },
         submit={PURGE_PATH: cache.purge},

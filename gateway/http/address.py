@@ -7,6 +7,7 @@ import contextlib
 import os
 import socket
 import stat
+from ipaddress import IPv6Address, ip_address
 
 from gateway.http.limits import EdgeLimits
 
@@ -53,6 +54,18 @@ async def bind(address: str, *, reuse_port: bool, limits: EdgeLimits) -> list[so
             listening.close()
         raise
     return sockets
+
+
+def is_loopback_host(host: str) -> bool:
+    """Whether a peer's address is this machine's loopback, an IPv4 address written as IPv6 included."""
+    if host == "127.0.0.1":
+        return True
+    try:
+        found = ip_address(host)
+    except ValueError:
+        return False
+    mapped = found.ipv4_mapped if isinstance(found, IPv6Address) else None
+    return (mapped or found).is_loopback
 
 
 def inherited_addresses(address: str) -> tuple[str, ...]:

@@ -19,21 +19,16 @@ from typing import Any, BinaryIO, Final, Literal, Protocol
 
 import msgspec
 
+from gateway.telemetry.redaction import REDACTED, is_secret_name, redact
+
 DEFAULT_CAPACITY: Final = 20_000
 FLUSH_INTERVAL_S: Final = 0.1
 ROW: Final = 16
 """Lines made at a time: about a tenth of a millisecond."""
 MAX_TEXT_CHARS: Final = 2_000
 
-_SECRETS: Final = (
-    (re.compile(r"(?i)\b(bearer|basic)\s+[^\s\"',;]+"), r"\1 [redacted]"),
-    (re.compile(r"\b(sk|pk|rk|hf|xox[a-z])[-_][A-Za-z0-9_-]{8,}"), "[redacted]"),
-    (
-        re.compile(r"(?i)\b(authorization|api[-_]?key|cookie|set-cookie|password|secret)(\"?\s*[:=]\s*)\"?[^\s\"',;]+"),
-        r"\1\2[redacted]",
-    ),
-    (re.compile(r"://[^/@\s]+@"), "://[redacted]@"),
-)
+_MARGIN_CHARS: Final = 1_000
+"""Looked at beyond what is kept, so that a secret is known though it is cut."""
 _CONTROL: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
@@ -58,10 +53,36 @@ class Loggable(Protocol):
 def clean(text: str) -> str:
     """`text` shortened, secrets redacted, control characters and lone surrogates escaped (tab and line feed are left
     to JSON)."""
-    text = text[:MAX_TEXT_CHARS]
-    for pattern, replacement in _SECRETS:
-        text = pattern.sub(replacement, text)
+    return _escaped(redact(text[: MAX_TEXT_CHARS + _MARGIN_CHARS], stop=MAX_TEXT_CHARS))
+
+
+def clean_end(text: str) -> str:
+    """As `clean`, of the last part of `text`."""
+    window = text[-(MAX_TEXT_CHARS + _MARGIN_CHARS) :]
+    return _escaped(redact(window, max(len(window) - MAX_TEXT_CHARS, 0)))
+
+
+def clean_value(value: Any) -> Any:
+    """Any value of a line with every text inside it clean; what JSON does not know becomes text."""
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, Mapping):
+        return {clean(str(key)): _clean_field(str(key), item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [clean_value(item) for item in value]
+    return value
+
+
+def _clean_field(name: str, value: Any) -> Any:
+    return REDACTED if isinstance(value, (str, bytes)) and is_secret_name(name) else clean_value(value)
+
+
+def _escaped(text: str) -> str:
     return _CONTROL.sub(lambda match: f"\\x{ord(match.group()):02x}", text)
+
+
+def _as_text(value: object) -> str:
+    return clean(str(value))
 
 
 class LogWriter:
@@ -86,7 +107,7 @@ class LogWriter:
         self._stopping = threading.Event()
         self._writing = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="penstock-log", daemon=True)
-        self._encode = msgspec.json.Encoder(enc_hook=lambda value: clean(str(value))).encode
+        self._encode = msgspec.json.Encoder(enc_hook=_as_text).encode
 
     def start(self) -> None:
         """Begin to write."""
@@ -112,7 +133,7 @@ class LogWriter:
 
     def failure(self, name: str, error: BaseException, /, **values: Any) -> None:
         """Queue a line about a fault of ours, with its traceback; the error itself is not kept."""
-        text = "".join(traceback.format_exception(error))[-MAX_TEXT_CHARS:]
+        text = clean_end("".join(traceback.format_exception(error)))
         fields = _beside(OWN_KEYS | {"error"}, values)
         self.write({"level": "error", "event": name, "error": text, **fields}, "error")
 
@@ -155,8 +176,7 @@ class LogWriter:
         at = round(at, 6)
         if not isinstance(entry, dict):
             return self._encode(entry.as_line(at)) + b"\n"
-        values = {key: _cleaned(value) for key, value in _beside({"at"}, entry).items()}
-        return self._encode({"at": at, **values}) + b"\n"
+        return self._encode({"at": at, **clean_value(_beside({"at"}, entry))}) + b"\n"
 
 
 def _beside(taken: AbstractSet[str], values: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -164,14 +184,3 @@ def _beside(taken: AbstractSet[str], values: Mapping[str, Any]) -> Mapping[str, 
     if taken.isdisjoint(values):
         return values
     return {f"{key}_" if key in taken else key: value for key, value in values.items()}
-
-
-def _cleaned(value: Any) -> Any:
-    """A field's value with every text in it cleaned: a lone surrogate anywhere could not be written at all."""
-    if isinstance(value, str):
-        return clean(value)
-    if isinstance(value, Mapping):
-        return {_cleaned(key): _cleaned(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_cleaned(item) for item in value]
-    return value

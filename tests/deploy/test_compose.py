@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import jsonschema
 import pytest
 import yaml
 
+from gateway.access.file_token import FileToken
 from gateway.config import ENV_PREFIX, GatewayConfig, load_config
 from routing_policies.loading import load_policy
 from tests.deploy.promql import DEPLOY
@@ -72,6 +75,34 @@ def test_the_policy_names_the_engines_that_are_started(stack: dict[str, Any]) ->
         target.partition(":")[0] for job in scraped for group in job["static_configs"] for target in group["targets"]
     }
     assert targets == {name for name in stack["services"] if name.startswith(("engine-", "gateway"))}
+
+
+def test_the_first_start_makes_tokens_that_gateway_and_prometheus_read(stack: dict[str, Any], tmp_path: Path) -> None:
+    maker, gateway, prometheus = (stack["services"][name] for name in ("tokens", "gateway", "prometheus"))
+    script = maker["command"][0].replace("/var/lib/penstock", str(tmp_path))
+    kept: dict[str, str] = {}
+    for _ in range(2):  # a second start keeps them
+        subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+        made = {path.name: path.read_text() for path in tmp_path.iterdir()}
+        assert made.keys() == {"admin.token", "metrics.token"}
+        assert len(set(made.values())) == 2
+        kept = kept or made
+        assert made == kept
+    assert (tmp_path / "admin.token").stat().st_mode & 0o777 == 0o600
+    assert maker["network_mode"] == "none"
+    assert "tokens:/var/lib/penstock" in maker["volumes"]
+    for reader in (gateway, prometheus):
+        assert "tokens:/run/penstock:ro" in reader["volumes"]
+        assert reader["depends_on"]["tokens"] == {"condition": "service_completed_successfully"}
+    for kind in ("admin", "metrics"):
+        assert FileToken(tmp_path / f"{kind}.token").matches(made[f"{kind}.token"].strip().encode())
+        assert gateway["environment"][f"PENSTOCK_{kind.upper()}_TOKEN_FILE"] == f"/run/penstock/{kind}.token"
+    (job,) = (
+        job
+        for job in yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yaml").read_text())["scrape_configs"]
+        if job["job_name"] == "penstock-gateway"
+    )
+    assert job["authorization"] == {"credentials_file": "/run/penstock/metrics.token"}
 
 
 def test_grafana_is_given_the_dashboards_where_it_looks_for_them(stack: dict[str, Any]) -> None:

@@ -82,6 +82,34 @@ def test_the_gateways_drain_fits_its_grace_period(tmp_path: Path) -> None:
     assert pod["terminationGracePeriodSeconds"] >= config.drain_notice_s + config.drain_timeout_s + 10
 
 
+def test_the_admin_listener_takes_its_tokens_from_a_secret_that_the_base_does_not_hold() -> None:
+    (pod,) = (found["spec"]["template"]["spec"] for found in workloads() if found["kind"] == "Deployment")
+    (container,) = pod["containers"]
+    env = {item["name"]: item.get("value") for item in container["env"]}
+    (secret,) = (volume["secret"] for volume in pod["volumes"] if volume["name"] == "tokens")
+    (mounted,) = (mount for mount in container["volumeMounts"] if mount["name"] == "tokens")
+    command = next(line for line in (BASE / "kustomization.yaml").read_text().splitlines() if "create secret" in line)
+    assert f"secret generic {secret['secretName']} " in command
+    assert secret["defaultMode"] == 0o440
+    assert mounted["readOnly"]
+    for name in ("admin.token", "metrics.token"):
+        assert f'--from-literal={name}="$(openssl rand -hex 32)"' in command
+        assert f"{mounted['mountPath']}/{name}" in env.values()
+    assert not of_kind("Secret")
+
+
+def test_prometheus_sends_the_metrics_token_to_gateways_alone() -> None:
+    (pod,) = (found["spec"]["template"] for found in workloads() if found["kind"] == "Deployment")
+    assert "annotations" not in pod["metadata"], "a job for annotated pods has no token"
+    monitor = yaml.safe_load((BASE.parent / "monitoring" / "podmonitor.yaml").read_text())["spec"]
+    assert monitor["selector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+    (endpoint,) = monitor["podMetricsEndpoints"]
+    assert endpoint["authorization"]["credentials"] == {"name": "penstock-admin", "key": "metrics.token"}
+    assert endpoint["port"] in {port["name"] for port in pod["spec"]["containers"][0]["ports"]}
+    jobs = yaml.safe_load((DEPLOY / "prometheus" / "kubernetes.yaml").read_text())["scrape_configs"]
+    assert [job["job_name"] for job in jobs if "authorization" in job] == ["penstock-gateway"]
+
+
 def test_the_engines_drain_fits_their_grace_period() -> None:
     drain_s = FrontConfig(listen="", model_name="").drain_timeout_s
     for workload in workloads():

@@ -293,7 +293,7 @@ def test_ranges_are_ignored(stack: Stack) -> None:
     ranges = "bytes=" + ",".join(f"{number}-{number}" for number in range(2000))
     for url, path in ((stack.admin_url, "/metrics"), (stack.admin_url, "/openapi.json"), (stack.url, "/livez")):
         began = time.perf_counter()
-        reply = send_raw(url, request(method="GET", path=path, headers={"range": ranges}))
+        reply = send_raw(url, request(method="GET", path=path, headers={"range": ranges, "host": "localhost"}))
         assert reply.status == 200
         assert "content-range" not in reply.headers
         assert time.perf_counter() - began < 2.0
@@ -312,7 +312,8 @@ def test_methods_that_are_not_served_get_405(stack: Stack, method: str) -> None:
 
 def test_nothing_of_it_was_an_internal_error(stack: Stack) -> None:
     assert_serving(stack.url)
-    metrics = send_raw(stack.admin_url, request(method="GET", path="/metrics")).body.decode()
+    scrape = request(method="GET", path="/metrics", headers={"host": "localhost"})
+    metrics = send_raw(stack.admin_url, scrape).body.decode()
     failed = [line for line in metrics.splitlines() if line.startswith("penstock_requests_total{") and "failed" in line]
     assert [line for line in failed if 'outcome="failed"' in line and not line.endswith(" 0.0")] == []
     log = stack.log.read_text(errors="replace")

@@ -97,7 +97,9 @@ def test_a_flood_over_the_open_file_limit_leaves_the_admin_listener_answering(ga
                 num_refused += 1
         assert num_refused == OPEN_FILES
         for path in ("/livez", "/metrics"):
-            assert send_raw(gateway.admin, request(method="GET", path=path)).status == 200
+            assert (
+                send_raw(gateway.admin, request(method="GET", path=path, headers={"host": "localhost"})).status == 200
+            )
         in_use = len(list(Path(f"/proc/{gateway.pid}/fd").iterdir()))
         assert in_use < OPEN_FILES * 3 // 4
     deadline = time.monotonic() + 5.0

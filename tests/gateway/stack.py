@@ -63,6 +63,7 @@ class Reply:
         lines = head.decode("latin-1").split("\r\n")
         self.status = int(lines[0].split(" ")[1])
         self.headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:])}
+        self.cookies = [line.partition(":")[2].strip() for line in lines if line.lower().startswith("set-cookie:")]
         self.body = _unchunk(self.rest) if self.headers.get("transfer-encoding") == "chunked" else self.rest
 
     @property

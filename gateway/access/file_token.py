@@ -1,0 +1,46 @@
+"""FileToken: a bearer token that a deployment keeps in a file, such as a mounted Secret."""
+
+from __future__ import annotations
+
+import hmac
+from pathlib import Path
+from typing import Final
+
+from gateway.access.local_token import read_token
+
+_Seen = tuple[int, int, int]
+
+_NEVER: Final[_Seen] = (0, 0, 0)
+
+
+class FileToken:
+    """The file is read again whenever it changes, so a rotated token counts at once and the old one no longer."""
+
+    def __init__(self, path: Path) -> None:
+        """Raise OSError or ValueError where the file holds no token."""
+        self.path = path
+        self._token = read_token(path).encode()
+        self._seen = _state(path)
+
+    def matches(self, given: bytes) -> bool:
+        """Compare in a time that does not depend on where the two differ."""
+        self._refresh()
+        return bool(self._token) and hmac.compare_digest(self._token, given)
+
+    def _refresh(self) -> None:
+        seen = _state(self.path)
+        if seen == self._seen:
+            return
+        self._seen = seen
+        try:
+            self._token = read_token(self.path).encode()
+        except (OSError, ValueError):  # a file that is gone or empty: nothing matches until it is back
+            self._token = b""
+
+
+def _state(path: Path) -> _Seen:
+    try:
+        found = path.stat()
+    except OSError:
+        return _NEVER
+    return found.st_ino, found.st_mtime_ns, found.st_size
