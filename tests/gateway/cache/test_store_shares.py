@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -155,9 +155,9 @@ def test_a_flood_drops_its_own_writes() -> None:
 
 
 @pytest.fixture(params=[2, 4])
-def server(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[RedisServer]:
+def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RedisServer]:
     found = RedisServer(tmp_path / "redis", f"maxmemory {request.param}mb", "maxmemory-policy noeviction").start()
-    yield found  # type: ignore[misc]
+    yield found
     found.kill()
 
 
