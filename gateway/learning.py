@@ -14,7 +14,7 @@ from gateway.background import BackgroundTasks
 from gateway.background_ask import Question
 from gateway.cache.semantic import Vector
 from gateway.embedding.embedder import Embedder
-from gateway.recent import Recent
+from gateway.fair_recent import FairRecent
 from gateway.routing.prompt_of import asked_text, prompt_of
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.turn import Turn
@@ -64,7 +64,7 @@ class Learner:
         self._wall = wall
         self._hasher = WordHasher()
         self._books: dict[Pair, LabelBook] = {}
-        self._answers: Recent[tuple[str, str], _Given] = Recent(MAX_ANSWERS)
+        self._answers: FairRecent[tuple[str, str], _Given] = FairRecent(MAX_ANSWERS)
         self.keep: Callable[[Label], None] = lambda label: None
         """Makes a label last, and has it taken here and elsewhere."""
 
@@ -75,11 +75,11 @@ class Learner:
             if judge.deployment == record.deployment:
                 pair, vector = judge.predictor.pair, turn.known_vector
                 given = _Given(judge.deployment, pair, judged.features, vector, judged.kind)
-                self._answers[record.tenant, record.request_id] = given
+                self._answers.put((record.tenant, record.request_id), given, record.tenant)
 
     def note_wrong(self, request_id: str, tenant: str) -> bool:
         """A product says that the answer was wrong; whether a prediction let it be given."""
-        given = self._answers.pop((tenant, request_id), None)
+        given = self._answers.pop((tenant, request_id))
         if given is not None:
             self._add(given, lost=1.0, source="feedback")
         return given is not None

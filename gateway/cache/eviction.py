@@ -22,7 +22,7 @@ from typing import Final
 from gateway.recent import Recent
 
 HIT_TOKENS: Final = 1000
-"""What a hit saves beside the answer's own tokens: queueing, reading the prompt, the first token, all of it by tokens."""
+"""What a hit saves beside the answer's own tokens, as tokens: queueing, reading the prompt, the first token."""
 UNPROVEN_PARTS: Final = 10
 """Unproven entries keep one of so many parts of their tenant's even share."""
 MAX_REMEMBERED: Final = 1000
@@ -168,6 +168,19 @@ class Eviction:
             self._num_left = len(self._tenants) // _TENANTS_PER_LOOK
         self._num_left -= 1
         return None if self._chosen is None else self._chosen.least()
+
+    def victim_for(self, tenant: str) -> Ranked | None:
+        """The entry to go for a new one of this tenant, where it is not known what others hit.
+
+        A tenant above its even share loses one, the largest first; otherwise the new entry's own tenant does.
+        """
+        tenants = self._tenants.values()
+        found = max(tenants, key=lambda each: each.num_bytes, default=None)
+        if found is None or not self.num_bytes:
+            return None
+        if found.num_bytes * sum(1 for each in tenants if each.num_bytes) <= self.max_bytes:
+            found = self._tenants[tenant]
+        return (found.unproven if found.unproven.held else found.proven).least()
 
     def _choose(self) -> _Class | None:
         tenants = self._tenants.values()

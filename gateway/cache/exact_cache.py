@@ -17,7 +17,7 @@ from gateway.cache.quarantine import QUARANTINE_S, Quarantines, digest_of
 from gateway.cache.reasons import ExactReason
 from gateway.cache.shared_answer import SharedAnswers
 from gateway.cache.wanted import Wanted
-from gateway.recent import Recent
+from gateway.fair_recent import FairRecent
 from gateway.request import ChatRequest
 from gateway.telemetry.record import CacheResult, Usage
 
@@ -82,7 +82,7 @@ class ExactCache:
         self._wall = wall
         self._wrong = Quarantines()
         self._others: Others | None = None
-        self._hits: Recent[str, str] = Recent(_MAX_HITS_KNOWN)
+        self._hits: FairRecent[str, str] = FairRecent(_MAX_HITS_KNOWN)
         """The request that was answered from the cache → the entry that answered it."""
         self.on_doubt: Callable[[str, str], object] = lambda request_id, tenant: None
         """Told of feedback that came to another process; the answer may be one that nobody keeps."""
@@ -182,12 +182,14 @@ class ExactCache:
 
     def note_hit(self, request_id: str, entry_id: str) -> None:
         """Remember which entry answered this request, so that feedback can name it."""
-        self._hits[request_id] = entry_id
+        entry = self._tier.by_id(entry_id)
+        if entry is not None:
+            self._hits.put(request_id, entry_id, entry.tenant)
 
     def note_wrong(self, request_id: str, tenant: str) -> bool:
         """The answer of this request was wrong: quarantine the entry behind it, its own or the one that it was given,
         and keep no answer again that says the same. False when there is none of this tenant."""
-        entry = self._tier.by_id(self._hits.get(request_id, request_id))
+        entry = self._tier.by_id(self._hits.get(request_id) or request_id)
         if entry is None or entry.tenant != tenant:
             return False
         digest, until = digest_of(entry.answer), self._wall() + QUARANTINE_S

@@ -99,9 +99,7 @@ class Sharing:
         self._is_alone = is_alone
         self._shares = None
         if max_bytes is not None:
-            self._shares = StoreShares(
-                max_bytes, free_bytes=lambda: store.free_bytes(), num_hits=local.num_hits, wall=wall
-            )
+            self._shares = StoreShares(max_bytes, room=lambda: store.room(), num_hits=local.num_hits, wall=wall)
         self._outbox = Outbox(store, wall=wall, count=count, shares=self._shares)
         self._cursor: int | None = None
         self._purges: deque[Selection] = deque(maxlen=_MAX_PURGES)

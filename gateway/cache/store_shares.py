@@ -1,8 +1,8 @@
 """StoreShares: what the store holds of kept answers, in bounded bytes, and which of them go for a new one.
 
 Every process follows the store's feed, so each knows what all of them keep there. A write that would not fit into
-`max_bytes`, or into the room that the server has left, first removes the entries that `Eviction` names. When that is the
-new entry itself, it is not written: the server never has to refuse it.
+`max_bytes`, or into the room that the server has left, first removes entries of tenants above their even share, or of
+its own tenant. When none of them is worth less than the new entry, that is not written: the server never has to refuse.
 """
 
 from __future__ import annotations
@@ -13,11 +13,16 @@ from typing import Final
 
 from gateway.cache.entry import CacheEntry
 from gateway.cache.eviction import Eviction, Ranked
+from gateway.store.base import Room
 
 OVERHEAD_BYTES: Final = 1200
 """Of one entry in Redis beyond its value: its key, its places in the index, among the expiries and in the feed."""
 LOOK_S: Final = 1.0
 """How long what the server said of its room is believed."""
+_SURE_PARTS: Final = 8
+"""One of so many parts of the server's bound is divided among tenants, whatever else fills it."""
+_FADING: Final = 0.99
+"""Of the most that fitted, after a second."""
 _SLACK: Final = 4
 """Ends of entries that are gone, per entry, before they are thrown out."""
 
@@ -27,7 +32,7 @@ def stored_bytes(num_bytes: int) -> int:
     return num_bytes + num_bytes // 4 + OVERHEAD_BYTES
 
 
-FreeBytes = Callable[[], Awaitable[int | None]]
+LookAtRoom = Callable[[], Awaitable[Room | None]]
 """What the server has room for, None where it has no bound. Raises StoreUnavailable."""
 
 
@@ -35,11 +40,11 @@ class StoreShares:
     """One process' view. Methods that are not coroutines never wait."""
 
     def __init__(
-        self, max_bytes: int, *, free_bytes: FreeBytes, num_hits: Callable[[bytes], int], wall: Callable[[], float]
+        self, max_bytes: int, *, room: LookAtRoom, num_hits: Callable[[bytes], int], wall: Callable[[], float]
     ) -> None:
         """`num_hits` tells how often this process served an entry."""
         self._max_bytes = max_bytes
-        self._look = free_bytes
+        self._look = room
         self._num_hits = num_hits
         self._wall = wall
         self._eviction = Eviction(max_bytes)
@@ -48,6 +53,7 @@ class StoreShares:
         self._ends_at: dict[bytes, float] = {}
         self._free: int | None = None
         self._looked_at = -LOOK_S
+        self._most_room = 0
         self._under_way = 0
         """Bytes that were let in and are not written yet."""
 
@@ -95,13 +101,12 @@ class StoreShares:
         free = await self._free_for(need)
         self._expire()
         self.note(entry, num_bytes, ends_at)
-        missing, room = self._eviction.num_bytes - self._max_bytes, self._max_bytes
+        missing = self._eviction.num_bytes - self._max_bytes
         if free is not None:  # while it is written, the connection's buffer has it as well
-            missing, room = max(missing, 2 * need - free), min(room, self._eviction.num_bytes - need + max(free, 0))
-        self._eviction.max_bytes = room
+            missing = max(missing, 2 * need - free)
         gone, freed = [], 0
         while missing > freed and entry.exact in self._held:
-            victim = self._victim()
+            victim = self._victim(entry.tenant)
             freed += victim.num_bytes
             gone.append(victim.exact)
         is_let_in = entry.exact in self._held
@@ -117,10 +122,10 @@ class StoreShares:
         """An entry of so many bytes that was let in is written, or could not be."""
         self._under_way -= stored_bytes(num_bytes)
 
-    def _victim(self) -> Ranked:
+    def _victim(self, tenant: str) -> Ranked:
         """Take out the entry that goes first. What was hit here since it was written counts."""
         while True:
-            ranked = self._eviction.victim()
+            ranked = self._eviction.victim_for(tenant)
             assert ranked is not None, "the entry that needs the room is there"
             num_hits = self._num_hits(ranked.exact)
             if num_hits <= ranked.num_hits:
@@ -141,11 +146,20 @@ class StoreShares:
                 self._ends = [(ends_at, exact) for exact, ends_at in self._ends_at.items()]
                 heapq.heapify(self._ends)
 
+    def _note_room(self, found: Room | None) -> None:
+        """Take even shares of the most that lately fitted: the buffers of connections come and go, at nobody's cost."""
+        if found is not None:
+            room = max(self._eviction.num_bytes + max(found.free_bytes // 2, 0), found.limit_bytes // _SURE_PARTS)
+            self._most_room = self._eviction.max_bytes = min(self._max_bytes, max(room, self._most_room))
+
     async def _free_for(self, need: int) -> int | None:
         """Room for what this process writes next: half of what there is, since others write too."""
         now = self._wall()
         if abs(now - self._looked_at) >= LOOK_S or (self._free is not None and self._free < 2 * need):
             found = await self._look()
-            self._free = None if found is None else found // 2 - self._under_way
+            self._free = None if found is None else found.free_bytes // 2 - self._under_way
+            if abs(now - self._looked_at) >= LOOK_S:
+                self._most_room = int(_FADING * self._most_room)
             self._looked_at = now
+            self._note_room(found)
         return self._free

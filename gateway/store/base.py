@@ -102,6 +102,15 @@ class Exchanged(msgspec.Struct, frozen=True):
     """Holders seen in the space within their `ttl_s`, this one included; 1 without a hold."""
 
 
+class Room(msgspec.Struct, frozen=True):
+    """What may fill a store that has a bound; of several nodes the one with least room."""
+
+    free_bytes: int
+    """Negative when there is less room than there should be."""
+    limit_bytes: int
+    """Of all that is in it."""
+
+
 class Store(Protocol):
     """Every method raises StoreUnavailable and changes nothing else; none waits longer than the operation timeout.
 
@@ -146,11 +155,8 @@ class Store(Protocol):
         """Give back and draw units of several meters and keep concurrent units, all in one atomic step."""
         ...
 
-    async def free_bytes(self) -> int | None:
-        """What may be written before too little room is left for what matters more; negative when it is less already.
-
-        None: the store has no bound.
-        """
+    async def room(self) -> Room | None:
+        """How much may be written before too little is left for what matters more; None: the store has no bound."""
         ...
 
     async def ping(self) -> None:

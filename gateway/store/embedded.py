@@ -24,6 +24,7 @@ from gateway.store.base import (
     Hold,
     LogEntry,
     Loss,
+    Room,
     StoreUnavailable,
     check_key,
     check_value,
@@ -101,7 +102,7 @@ class EmbeddedStore:
         """As Store."""
         return await self._do(lambda file: file.exchange(space, holder, draws, hold))
 
-    async def free_bytes(self) -> int | None:
+    async def room(self) -> Room | None:
         """As Store: how full the disk is, nobody asks."""
         return None
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, Final, Protocol, TypeVar
 
-from gateway.store.base import Changes, Entry, Exchanged, Hold, LogEntry, Loss, Store, StoreUnavailable
+from gateway.store.base import Changes, Entry, Exchanged, Hold, LogEntry, Loss, Room, Store, StoreUnavailable
 from gateway.store.breaker import FIRST_PAUSE_S, Breaker
 from gateway.store.meter import Draw
 from gateway.timeline import Clock
@@ -91,9 +91,9 @@ class GuardedStore:
         """As Store."""
         return await self._within("exchange", lambda: self._store.exchange(space, holder, draws, hold))
 
-    async def free_bytes(self) -> int | None:
+    async def room(self) -> Room | None:
         """As Store."""
-        return await self._within("free_bytes", self._store.free_bytes)
+        return await self._within("room", self._store.room)
 
     async def ping(self) -> None:
         """As Store, whatever the breaker says; closes it, or keeps it open.

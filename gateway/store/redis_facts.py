@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from gateway.store.base import Room
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedisFacts:
@@ -33,10 +35,14 @@ def facts_of(answers: Iterable[Mapping[str, Any]]) -> RedisFacts:
     )
 
 
-def free_bytes_of(answers: Iterable[Mapping[str, Any]], share: float) -> int | None:
-    """Bytes until the fullest node has used `share` of its maxmemory; None where no node has one."""
-    bounds = [node for node in answers if int(node.get("maxmemory", 0)) > 0]
-    return min((int(share * int(node["maxmemory"])) - int(node.get("used_memory", 0)) for node in bounds), default=None)
+def room_of(answers: Iterable[Mapping[str, Any]], share: float) -> Room | None:
+    """Room until the fullest node has used `share` of its maxmemory; None where no node has one."""
+    rooms = []
+    for node in answers:
+        limit = int(share * int(node.get("maxmemory", 0)))
+        if limit > 0:
+            rooms.append(Room(limit - int(node.get("used_memory", 0)), limit))
+    return min(rooms, key=lambda room: room.free_bytes, default=None)
 
 
 def _may_evict(node: Mapping[str, Any]) -> bool:

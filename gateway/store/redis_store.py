@@ -21,13 +21,14 @@ from gateway.store.base import (
     Hold,
     LogEntry,
     Loss,
+    Room,
     StoreUnavailable,
     check_key,
     check_value,
 )
 from gateway.store.meter import Draw, Grant, Period, period_bounds
 from gateway.store.redis_client import RedisClient, close, connect, translated
-from gateway.store.redis_facts import RedisFacts, facts_of, free_bytes_of
+from gateway.store.redis_facts import RedisFacts, facts_of, room_of
 from gateway.timeline import Clock
 
 PREFIX: Final = "penstock"
@@ -150,9 +151,9 @@ class RedisStore:
             self._evicted_at = self._clock()
         self._require_memory()
 
-    async def free_bytes(self) -> int | None:
+    async def room(self) -> Room | None:
         """As Store, by `maxmemory`, of which a part is left to limits, keys and policies."""
-        return free_bytes_of(await self._asked("info", "memory"), _MEMORY_SHARE)
+        return room_of(await self._asked("info", "memory"), _MEMORY_SHARE)
 
     async def facts(self) -> RedisFacts:
         """Its settings, for `penstock doctor`."""

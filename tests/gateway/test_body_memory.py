@@ -200,19 +200,26 @@ async def test_long_answers_that_nobody_reads_count(tmp_path: Path, is_chunked: 
         stack.small.otherwise = stack.large.otherwise = long
         clients = [await stack.connect() for _ in range(8)]
         for _, writer in clients:
-            writer.transport.pause_reading()
+            _reading(writer).pause_reading()
             writer.write(encode(chat(), headers=key("hog")))
         await until(lambda: bodies.used_by("hog") > bodies.most_bytes // 2)
         assert bodies.used_bytes <= bodies.total_bytes
         stack.small.otherwise = stack.large.otherwise = short
         assert (await asyncio.wait_for(stack.ask(chat(), headers=key("calm")), 2)).status == 200
         for reader, writer in clients:
-            writer.transport.resume_reading()
+            _reading(writer).resume_reading()
             reply = Reply(await asyncio.wait_for(reader.read(), 20))
             assert reply.status in (200, 503)
             assert reply.status == 503 or reply.body == answer
             writer.close()
         await until(lambda: bodies.used_bytes == 0)
+
+
+def _reading(writer: asyncio.StreamWriter) -> asyncio.ReadTransport:
+    """The side of a client's connection that may be left unread."""
+    transport = writer.transport
+    assert isinstance(transport, asyncio.Transport)
+    return transport
 
 
 async def short(wire: Wire) -> None:
@@ -263,5 +270,5 @@ async def test_a_follower_that_is_cut_off_ends_and_others_go_on() -> None:
     slow.cut()
     shared.feed(b"piece")
     shared.finish(b"whole")
-    assert await ends == [None, b"whole"]
+    assert list(await ends) == [None, b"whole"]
     assert got == [b"piece"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,7 @@ from gateway.cache.sharing import Sharing
 from gateway.cache.store_shares import StoreShares, stored_bytes
 from gateway.cache.waiting_entries import WaitingEntries
 from gateway.store.address import parse_store
-from gateway.store.base import Loss
+from gateway.store.base import Loss, Room
 from gateway.store.guarded import GuardedStore
 from gateway.store.opening import open_store
 from tests.gateway.cache.test_sharing import NOW, Process, entry
@@ -45,19 +45,19 @@ class Heard:
 # The rule
 
 
-class Room:
-    """A server with so much room."""
+class Server:
+    """One with so much room."""
 
     def __init__(self, free: int | None) -> None:
         self.free = free
 
-    async def __call__(self) -> int | None:
-        return self.free
+    async def __call__(self) -> Room | None:
+        return None if self.free is None else Room(self.free, 10**9)
 
 
 def shares(max_bytes: int, free: int | None = None, hits: dict[bytes, int] | None = None) -> StoreShares:
     known = hits or {}
-    return StoreShares(max_bytes, free_bytes=Room(free), num_hits=lambda exact: known.get(exact, 0), wall=lambda: NOW)
+    return StoreShares(max_bytes, room=Server(free), num_hits=lambda exact: known.get(exact, 0), wall=lambda: NOW)
 
 
 async def put(to: StoreShares, number: int, size: int = 1000, tenant: str = "a", ttl_s: float = 60) -> set[int] | None:
@@ -103,7 +103,7 @@ async def test_only_half_of_the_servers_room_is_used_between_two_looks() -> None
 
 async def test_what_ended_in_the_store_is_counted_no_more() -> None:
     now = [NOW]
-    to = StoreShares(10**6, free_bytes=Room(None), num_hits=lambda exact: 0, wall=lambda: now[0])
+    to = StoreShares(10**6, room=Server(None), num_hits=lambda exact: 0, wall=lambda: now[0])
     await put(to, 1, ttl_s=10)
     now[0] += 11
     await put(to, 2)
@@ -155,9 +155,9 @@ def test_a_flood_drops_its_own_writes() -> None:
 
 
 @pytest.fixture(params=[2, 4])
-def server(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[RedisServer]:
+def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RedisServer]:
     found = RedisServer(tmp_path / "redis", f"maxmemory {request.param}mb", "maxmemory-policy noeviction").start()
-    yield found  # type: ignore[misc]
+    yield found
     found.kill()
 
 
