@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from gateway.endpoints import Answer, Endpoint
+from gateway.endpoints import Answer
 from gateway.errors import ErrorType, GatewayError
 from gateway.http.address import is_loopback_host
 from gateway.http.asgi import Scope
@@ -29,10 +29,6 @@ class Probes:
         self._policy = policy
         self._is_draining = is_draining
         self._has_started = False
-
-    def get(self) -> dict[str, Endpoint]:
-        """Endpoints by exact path."""
-        return {"/livez": self.livez, "/readyz": self.readyz, "/startupz": self.startupz}
 
     def missing(self) -> list[str]:
         """Why requests cannot be served now; empty when they can."""

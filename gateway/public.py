@@ -76,7 +76,9 @@ def public_map(chat: ASGIApp, models: Models, probes: Probes, feedback: Feedback
         submit={FEEDBACK_PATH: feedback.submit},
         get={
             MODELS_PATH: models.list,
-            **probes.get(),
+            "/livez": probes.livez,
+            "/readyz": probes.readyz,
+            "/startupz": probes.startupz,
         },
         below={f"{MODELS_PATH}/": models.one},
     )

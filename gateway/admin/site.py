@@ -45,7 +45,9 @@ def admin_map(
         get={
             METRICS_PATH: operations.metrics,
             "/openapi.json": operations.openapi,
-            **probes.get(),
+            "/livez": probes.livez,
+            "/readyz": probes.readyz,
+            "/startupz": probes.startupz,
             DIAGNOSIS_PATH: diagnosis.show,
         },
         submit={PURGE_PATH: cache.purge},
