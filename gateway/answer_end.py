@@ -39,14 +39,7 @@ class AnswerFrame(msgspec.Struct, gc=False):
     choices: list[ChoiceFrame] | None = None
     usage: Any = None
     error: Any = None
-    object: Any = None
-    type: Any = None
     x_groq: Any = None
-
-    @property
-    def is_odd(self) -> bool:
-        """Whether it says more than text, ends and usage: only all of the document tells what."""
-        return bool(self.error or self.object == "error" or self.type == "error" or self.x_groq)
 
 
 _decode_frame: Final = msgspec.json.Decoder(AnswerFrame).decode
@@ -98,7 +91,7 @@ class AnswerEnd:
         reasons = self._reasons
         for number, frame in enumerate(frames):
             choices, told = frame.choices, frame.usage
-            if frame.is_odd or not (choices or told):
+            if frame.error or frame.x_groq or not (choices or told):
                 return number
             for choice in choices or ():
                 reason, index = choice.finish_reason, choice.index
@@ -153,7 +146,7 @@ def end_of_plain(body: bytes) -> AnswerEnd:
         return end
     choices = frame.choices or ()
     is_odd = any(choice.error or is_failed_reason(choice.finish_reason) for choice in choices)
-    if is_odd or frame.is_odd or not 0 < len(choices) <= MAX_CHOICES:
+    if is_odd or frame.error or frame.x_groq or not 0 < len(choices) <= MAX_CHOICES:
         end.see(document_of(body))
         return end
     for position, choice in enumerate(choices):
