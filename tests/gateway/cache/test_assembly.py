@@ -381,6 +381,22 @@ def test_a_complete_answer_that_is_nobody_elses_is_put_together_all_the_same(rea
     assert completion_of_stream(deltas({"content": "a"}, finish=reason)) is None
 
 
+@pytest.mark.parametrize(
+    "event",
+    [
+        b'{"choices":[' + b",".join([b"{}"] * 1_000_000) + b"]}",
+        b'{"choices":[{"index":0,"delta":{"tool_calls":[' + b",".join([b'{"index":1}'] * 1_000_000) + b"]}}]}",
+        b'{"choices":[{"index":0,"delta":{"x":[' + b",".join([b"0"] * 3_000_000) + b"]}}]}",
+    ],
+)
+def test_an_event_with_millions_of_values_is_not_decoded(event: bytes) -> None:
+    began_at = time.process_time()
+    found = assembled(b"data: " + event + b"\n\n" + deltas({"content": "a"}))
+    assert time.process_time() - began_at < 0.5
+    assert found.completion is None
+    assert found.end.is_complete
+
+
 def test_the_time_is_linear_in_the_length() -> None:
     def took_s(num: int) -> float:
         call = {"tool_calls": [{"index": 0, "function": {"arguments": "12345678"}}]}
