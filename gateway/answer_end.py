@@ -39,14 +39,7 @@ class AnswerFrame(msgspec.Struct, gc=False):
     choices: list[ChoiceFrame] | None = None
     usage: Any = None
     error: Any = None
-    object: Any = None
-    type: Any = None
     x_groq: Any = None
-
-    @property
-    def is_odd(self) -> bool:
-        """Whether it says more than text, ends and usage: only all of the document tells what."""
-        return bool(self.error or self.object == "error" or self.type == "error" or self.x_groq)
 
 
 _decode_frame: Final = msgspec.json.Decoder(AnswerFrame).decode
@@ -98,14 +91,14 @@ class AnswerEnd:
         reasons = self._reasons
         for number, frame in enumerate(frames):
             choices, told = frame.choices, frame.usage
-            if frame.is_odd or not (choices or told):
+            if frame.error or frame.x_groq or not (choices or told):
                 return number
             for choice in choices or ():
                 reason, index = choice.finish_reason, choice.index
                 if choice.error or choice.usage is not None or (reason is not None and is_failed_reason(reason)):
                     return number
                 if reason or index not in reasons:
-                    self._see_choice(index, reason)
+                    self.see_choice(index, reason)
             if told is not None:
                 self.usage = usage_in({"usage": told}) or self.usage
         return len(frames)
@@ -126,9 +119,9 @@ class AnswerEnd:
         for choice in choices[:MAX_CHOICES]:
             if isinstance(choice, dict):
                 self.error = self.error or stated_in_choice(choice)
-                self._see_choice(choice.get("index"), choice.get("finish_reason"))
+                self.see_choice(choice.get("index"), choice.get("finish_reason"))
 
-    def _see_choice(self, index: object, reason: object) -> None:
+    def see_choice(self, index: object, reason: object) -> None:
         number = index if isinstance(index, int) and not isinstance(index, bool) else 0
         if reason:
             self._reasons[number] = reason
@@ -151,12 +144,11 @@ def end_of_plain(body: bytes) -> AnswerEnd:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         end.see(document_of(body))
         return end
-    choices = frame.choices
-    if not choices or len(choices) > MAX_CHOICES or frame.is_odd:
+    choices = frame.choices or ()
+    is_odd = any(choice.error or is_failed_reason(choice.finish_reason) for choice in choices)
+    if is_odd or frame.error or frame.x_groq or not 0 < len(choices) <= MAX_CHOICES:
         end.see(document_of(body))
         return end
     for position, choice in enumerate(choices):
-        if choice.error or is_failed_reason(choice.finish_reason):
-            end.error = end.error or StatedError()
-        end._see_choice(position, choice.finish_reason)
+        end.see_choice(position, choice.finish_reason)
     return end

@@ -28,7 +28,7 @@ from gateway.routing.load_report import ORCA_HEADER
 from gateway.routing.patience import hidden_stream_bound_s, plain_bound_s, stream_bound_s
 from gateway.routing.planned_route import PlannedRoute
 from gateway.stated_errors import StatedError
-from gateway.stream_head import StreamHead
+from gateway.stream_head import StreamHead, head_of
 from gateway.telemetry.record import Place
 from gateway.timeline import Clock, Stage
 from gateway.turn import Turn
@@ -294,8 +294,9 @@ class Attempts:
             self._judge(work, opened, response, is_leading=is_leading)
             content_type, opened.passed = self._heed(live, response)
             if work.request.stream and response.status == OK and is_event_stream(content_type):
-                if (told := await self._head(opened, response)) is not None:
-                    self._take_error(work, opened, told, is_leading=is_leading)
+                head = await head_of(response)
+                if head.beginning != "answer":
+                    self._take_failed_head(work, opened, head, is_leading=is_leading)
                     return
                 now = self._clock()
                 live.first_bytes.add(now, now - opened.sent_at)
@@ -316,25 +317,13 @@ class Attempts:
             if is_leading:
                 turn.mark(Stage.UPSTREAM_FIRST_BYTE)
 
-    async def _head(self, opened: OpenAnswer, response: UpstreamResponse) -> StatedError | None:
-        """Wait for the first event of a stream that means something; returns the error that it states, if it does.
-        Raises TryAnother for a stream without any."""
-        head, num_fed = StreamHead(), 0
-        await response.wait_body()
-        while True:
-            waiting = response.waiting()
-            for piece in waiting[num_fed:]:
-                head.feed(piece)
-            if head.beginning == "unknown" and not await response.wait_more():
-                if response.is_paused:
-                    return None  # too long to be held: it goes on as it is
-                head.close()
-            if head.beginning == "nothing":
-                opened.vigil.failed(self._clock(), FailureKind.BROKEN)
-                raise TryAnother(no_completion(opened.live.id))
-            if head.beginning != "unknown":
-                return head.error
-            num_fed = len(waiting)
+    def _take_failed_head(self, work: Work, opened: OpenAnswer, head: StreamHead, *, is_leading: bool) -> None:
+        """A stream that begins with an error, or ends without an answer. Raises TryAnother, like `_take_error`."""
+        if head.error is not None:
+            self._take_error(work, opened, head.error, is_leading=is_leading)
+            return
+        opened.vigil.failed(self._clock(), FailureKind.BROKEN)
+        raise TryAnother(no_completion(opened.live.id))
 
     def _take_error(self, work: Work, opened: OpenAnswer, told: StatedError, *, is_leading: bool) -> None:
         """An error in an answer whose status says 200 counts as the status that it names. Raises TryAnother unless that

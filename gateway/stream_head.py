@@ -10,6 +10,7 @@ import re
 from typing import Any, Final, Literal
 
 from gateway.stated_errors import StatedError, document_of, stated_error, stated_in_choice
+from gateway.upstreams.response import UpstreamResponse
 from gateway.upstreams.sse import SseDecoder, SseError, SseEvent
 
 MAX_HEAD_BYTES: Final = 64 * 1024
@@ -78,6 +79,26 @@ class StreamHead:
             self.beginning = "error"
         elif _has_meaning(document):
             self.beginning = "answer"
+
+
+async def head_of(response: UpstreamResponse) -> StreamHead:
+    """Wait until the beginning of a stream is known; its pieces stay with the response. Raises UpstreamError."""
+    head, num_fed = StreamHead(), 0
+    await response.wait_body()
+    while True:
+        waiting = response.waiting()
+        for piece in waiting[num_fed:]:
+            if head.beginning == "unknown":
+                head.feed(piece)
+        if head.beginning != "unknown":
+            return head
+        num_fed = len(waiting)
+        if not await response.wait_more():
+            if response.is_paused:
+                head.beginning = "answer"  # too long to be held: it goes on as it is
+            else:
+                head.close()
+            return head
 
 
 def _is_text(piece: bytes) -> bool:

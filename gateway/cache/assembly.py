@@ -21,6 +21,7 @@ from gateway.upstreams.sse import SseDecoder, SseError, SseEvent
 _ONLY_IN_EVENTS: Final = frozenset({"choices", "object", "usage", "obfuscation"})
 _FIRST_WINS: Final = ("id", "created", "model")
 """One for all events; the first that is not empty counts, for some servers begin with empty ones."""
+_HEARTBEATS: Final = frozenset({"ping", "heartbeat", "keepalive", "keep-alive"})
 _NO_TEXT_BESIDE: Final = ("tool_calls", "function_call", "refusal", "audio")
 """Beside these, content that is empty is null, as in a plain answer."""
 
@@ -45,7 +46,8 @@ def assembled(stream: bytes) -> Assembled:
                 raise CannotMerge("too much in one event")
             document = document_of(event.data)
             end.see(document, event.event)
-            whole.add(document)
+            if event.event not in _HEARTBEATS:
+                whole.add(document, event.event)
         completion = msgspec.json.encode(whole.finished()) if end.is_complete and not end.is_coarse else None
     except (CannotMerge, SseError, TypeError, AttributeError, OverflowError, RecursionError):
         return Assembled(end_of_stream(stream), None)
@@ -91,31 +93,32 @@ class _Completion:
         self._choices: dict[int, tuple[Merged, Merged]] = {}
         self._usage: Any = None
 
-    def add(self, event: Any) -> None:
+    def add(self, event: Any, name: str) -> None:
         """Raises CannotMerge for what is no event of a chat completion."""
-        if not isinstance(event, dict):
-            raise CannotMerge("no object")
+        if not isinstance(event, dict) or (name != "message" and "choices" not in event):
+            raise CannotMerge(name)
         choices = event.get("choices")
         if not isinstance(choices, list | None):
             raise CannotMerge("choices")
         self._usage = event.get("usage") or self._usage
-        for name, value in event.items():
-            if name in _FIRST_WINS:
-                self._first[name] = self._first.get(name) or value
-            elif name in _ONLY_IN_EVENTS:
+        for field, value in event.items():
+            if field in _FIRST_WINS:
+                self._first[field] = self._first.get(field) or value
+            elif field in _ONLY_IN_EVENTS:
                 continue
             elif isinstance(value, list):
-                self._common.add_latest(name, value)
+                self._common.add_latest(field, value)
             else:
-                self._common.add({name: value})
+                self._common.add({field: value})
         for choice in choices or ():
             self._add_choice(choice)
 
     def finished(self) -> dict[str, Any]:
         """The completion, as a plain answer has it."""
         choices = [_choice(number, *self._choices[number]) for number in sorted(self._choices)]
-        usage = self._usage or next((choice["usage"] for choice in choices if choice.get("usage")), None)
         common = {**self._first, **self._common.finished()}
+        holders = [*choices, common.get("x_groq") or {}]
+        usage = self._usage or next((holder["usage"] for holder in holders if holder.get("usage")), None)
         return {**common, "object": "chat.completion", "choices": choices, "usage": usage}
 
     def _add_choice(self, piece: Any) -> None:

@@ -144,7 +144,7 @@ def test_a_stream_becomes_what_the_plain_answer_would_have_been() -> None:
     }
 
 
-TOOL_PIECES = [
+TOOL_PIECES: list[dict[str, Any]] = [
     {"role": "assistant", "content": "", "tool_calls": [{"index": 0, "id": "c1", "type": "function"}]},
     {"tool_calls": [{"index": 0, "function": {"name": "look", "arguments": ""}}]},
     {"tool_calls": [{"index": 1, "id": "c2", "function": {"name": "go", "arguments": "{}"}}]},
@@ -345,6 +345,23 @@ def test_what_cannot_be_put_together_without_a_guess_is_not_kept(parts: list[dic
     assert found.completion is None
 
 
+def test_usage_is_the_answers_wherever_it_came() -> None:
+    usage = {"prompt_tokens": 1, "completion_tokens": 2}
+    ended = {"index": 0, "delta": {"content": "a"}, "finish_reason": "stop"}
+    streams = (
+        stream_of({"choices": [], "usage": usage}, {"choices": [ended], "usage": None}),
+        stream_of({"choices": [{**ended, "usage": usage}]}),
+        stream_of({"choices": [ended], "x_groq": {"id": "r", "usage": usage}}),
+    )
+    assert [whole(stream)["usage"] for stream in streams] == [usage] * 3
+
+
+def test_events_of_other_kinds_are_no_part_of_a_completion() -> None:
+    ping = b'event: ping\ndata: {"type": "ping"}\n\n'
+    assert whole(ping + deltas({"content": "a"})) == whole(deltas({"content": "a"}))
+    assert completion_of_stream(b'event: sources\ndata: {"sources": [1]}\n\n' + deltas({"content": "a"})) is None
+
+
 @pytest.mark.parametrize("number", [3_000_000, 10**12, -1, True, "0"])
 def test_a_choice_with_an_index_that_is_none_is_not_kept(number: object) -> None:
     choice = {"index": number, "delta": {"content": "a"}, "finish_reason": "stop"}
@@ -362,6 +379,22 @@ def test_a_complete_answer_that_is_nobody_elses_is_put_together_all_the_same(rea
     assert found.completion is not None
     assert not found.end.is_lasting
     assert completion_of_stream(deltas({"content": "a"}, finish=reason)) is None
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        b'{"choices":[' + b",".join([b"{}"] * 1_000_000) + b"]}",
+        b'{"choices":[{"index":0,"delta":{"tool_calls":[' + b",".join([b'{"index":1}'] * 1_000_000) + b"]}}]}",
+        b'{"choices":[{"index":0,"delta":{"x":[' + b",".join([b"0"] * 3_000_000) + b"]}}]}",
+    ],
+)
+def test_an_event_with_millions_of_values_is_not_decoded(event: bytes) -> None:
+    began_at = time.process_time()
+    found = assembled(b"data: " + event + b"\n\n" + deltas({"content": "a"}))
+    assert time.process_time() - began_at < 0.5
+    assert found.completion is None
+    assert found.end.is_complete
 
 
 def test_the_time_is_linear_in_the_length() -> None:
