@@ -46,12 +46,17 @@ class Cascader:
         self._metrics = metrics
 
     async def open(
-        self, work: Work, live: LiveDeployment, inquiry: Inquiry, next_one: Callable[[], LiveDeployment | None]
+        self,
+        work: Work,
+        live: LiveDeployment,
+        inquiry: Inquiry,
+        next_one: Callable[[], LiveDeployment | None],
+        can_move: Callable[[], bool] | None = None,
     ) -> OpenAnswer:
         """Like Attempts.open, asking `live` first; the answer may be that of `next_one`. Raises what the first one's
         failure is."""
         asked = _asking(work)
-        opened = await self._attempts.open(asked, live)
+        opened = await self._attempts.open(asked, live, can_move=can_move)
         if asked.is_assembled and opened.response is not None and opened.response.status != 200:
             opened.close()  # it may be the stream that it does not like, which nobody asked for
             opened = await self._attempts.open(_telling(work), live)
