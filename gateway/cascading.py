@@ -90,6 +90,10 @@ class Cascader:
             return opened
         try:
             await self._assemble(asked, opened)
+            if opened.body is None:  # nothing may be lost of it: the same once more, as the client wants it
+                opened.close()
+                work.turn.record.attempts += 1
+                opened = await self._attempts.open(work, live, can_move=can_move)
         except BaseException:  # cancellation too: nobody is left to close it
             opened.close()
             raise
