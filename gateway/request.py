@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from typing import Any, Final
@@ -151,8 +152,9 @@ class ChatRequestParser:
         try:
             fields = msgspec.convert(document, ChatFields)
         except msgspec.ValidationError as error:
-            if whole := _whole_numbers(document):
-                return self.parse(with_members(body, whole))
+            whole = _with_whole_numbers(document)
+            if whole is not None:
+                return self.parse(_encode(whole))
             raise invalid_field(str(error)) from None
         _check_relations(fields)
         return ChatRequest(body, document, fields)
@@ -176,13 +178,21 @@ def _is_json(content_type: bytes | None) -> bool:
     return all(part in (b"charset=utf-8", b"charset=utf8") for part in parameters if part.startswith(b"charset"))
 
 
-def _whole_numbers(document: dict[str, Any]) -> dict[str, int]:
-    """Members that are written like 7.0 where an integer is meant, as integers: to JSON they are one number."""
-    return {
+def _encode(document: dict[str, Any]) -> bytes:
+    try:
+        return msgspec.json.encode(document)
+    except OverflowError:  # an integer beyond 64 bits in a field that is not ours
+        return json.dumps(document, ensure_ascii=False).encode()
+
+
+def _with_whole_numbers(document: dict[str, Any]) -> dict[str, Any] | None:
+    """The document with 7.0 written as 7 where an integer is meant: to JSON they are one number. None without any."""
+    whole = {
         name: int(value)
         for name in _INTEGER_FIELDS
         if type(value := document.get(name)) is float and value.is_integer()
     }
+    return {**document, **whole} if whole else None
 
 
 def _refuse_privileged(document: dict[str, Any]) -> None:
