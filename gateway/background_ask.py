@@ -70,7 +70,12 @@ class BackgroundAsk:
 
     def _permit(self, live: LiveDeployment, claim: Claim) -> Permit | None:
         limiter = live.limiter
-        if not live.is_ready or limiter.num_waiting or limiter.in_flight >= MAX_LOAD_RATIO * limiter.limit:
+        if (
+            not live.is_ready
+            or not live.health.is_usual
+            or limiter.num_waiting
+            or limiter.in_flight >= MAX_LOAD_RATIO * limiter.limit
+        ):
             return None
         return limiter.try_acquire(claim)
 

@@ -49,12 +49,17 @@ class Cascader:
         self._workers = workers
 
     async def open(
-        self, work: Work, live: LiveDeployment, inquiry: Inquiry, next_one: Callable[[], LiveDeployment | None]
+        self,
+        work: Work,
+        live: LiveDeployment,
+        inquiry: Inquiry,
+        next_one: Callable[[], LiveDeployment | None],
+        can_move: Callable[[], bool] | None = None,
     ) -> OpenAnswer:
         """Like Attempts.open, asking `live` first; the answer may be that of `next_one`. Raises what the first one's
         failure is."""
         asked = _asking(work)
-        opened = await self._attempts.open(asked, live)
+        opened = await self._attempts.open(asked, live, can_move=can_move)
         if asked.is_assembled and opened.response is not None and opened.response.status != 200:
             opened.close()  # it may be the stream that it does not like, which nobody asked for
             opened = await self._attempts.open(_telling(work), live)
@@ -91,6 +96,10 @@ class Cascader:
             return opened
         try:
             await self._assemble(asked, opened)
+            if opened.body is None:  # nothing may be lost of it: the same once more, as the client wants it
+                opened.close()
+                work.turn.record.attempts += 1
+                opened = await self._attempts.open(work, live, can_move=can_move)
         except BaseException:  # cancellation too: nobody is left to close it
             opened.close()
             raise

@@ -75,7 +75,8 @@ class Forwarder:
             try:
                 inquiry = None if tried else work.planned.inquiry(live, work.turn.ask)
                 if inquiry is not None:
-                    return await self._cascader.open(work, live, inquiry, partial(self._successor, work, live.id))
+                    successor = partial(self._successor, work, live.id)
+                    return await self._cascader.open(work, live, inquiry, successor, can_move)
                 if not work.request.stream and self._wants_stream(work, live):
                     return await self._cascader.open_assembled(work, live, can_move)
                 if tried or rule is None or not work.request.stream:

@@ -156,11 +156,7 @@ class ChatRequestParser:
         try:
             fields = _checked_fields(document)
         except InvalidRequest:
-            meant = without_absent(document, self._names)
-            whole = _whole_numbers(meant)
-            if whole and meant == document:
-                return self.parse(with_members(body, whole))
-            document = {**meant, **whole}
+            document = _with_whole_numbers(without_absent(document, self._names))
             fields, body = _checked_fields(document), _encode(document)
         return ChatRequest(body, document, fields)
 
@@ -199,13 +195,14 @@ def _checked_fields(document: dict[str, Any]) -> ChatFields:
     return fields
 
 
-def _whole_numbers(document: dict[str, Any]) -> dict[str, int]:
-    """Members that are written like 7.0 where an integer is meant, as integers: to JSON they are one number."""
-    return {
+def _with_whole_numbers(document: dict[str, Any]) -> dict[str, Any]:
+    """The document with 7.0 written as 7 where an integer is meant: to JSON they are one number."""
+    whole = {
         name: int(value)
         for name in _INTEGER_FIELDS
         if type(value := document.get(name)) is float and value.is_integer()
     }
+    return {**document, **whole}
 
 
 def _refuse_privileged(document: dict[str, Any]) -> None:

@@ -64,7 +64,7 @@ async def test_a_plain_request_leaves_a_stranger_that_never_answers(
 
 
 async def test_many_plain_requests_leave_together_and_later_ones_are_not_sent_there(tmp_path: Path) -> None:
-    async with faulty(tmp_path, ejection=EjectionRules(first_s=30.0, stalled_least_s=0.5)) as stack:
+    async with faulty(tmp_path, ejection=EjectionRules(first_s=30.0, stalled_least_s=1.0)) as stack:
         replies = await stack.storm(chat(max_tokens=8), 10, num_at_once=2)
         assert {by(reply) for reply in replies} == {(200, "e0")}
         stack.engines[0].otherwise = hang
@@ -72,7 +72,7 @@ async def test_many_plain_requests_leave_together_and_later_ones_are_not_sent_th
         replies = await stack.storm(chat(max_tokens=8), 8)
 
         assert {by(reply) for reply in replies} == {(200, "e1")}
-        assert time.monotonic() - begun < 5
+        assert time.monotonic() - begun < 10
         num_sent = len(stack.engines[0].received)
         replies = await stack.storm(chat(max_tokens=8), 30)
         assert {by(reply) for reply in replies} == {(200, "e1")}
@@ -81,7 +81,7 @@ async def test_many_plain_requests_leave_together_and_later_ones_are_not_sent_th
 
 
 async def test_those_that_the_retry_budget_cannot_pay_wait_on_instead_of_failing(tmp_path: Path) -> None:
-    async with faulty(tmp_path, ejection=EjectionRules(first_s=30.0, stalled_least_s=0.3)) as stack:
+    async with faulty(tmp_path, ejection=EjectionRules(first_s=30.0, stalled_least_s=1.0)) as stack:
         await stack.storm(chat(max_tokens=8), 5)
         stack.engines[0].otherwise = hang
         waiting = [asyncio.create_task(stack.ask(chat(max_tokens=8))) for _ in range(14)]

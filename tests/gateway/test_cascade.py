@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -17,8 +18,9 @@ from gateway.telemetry.record import HandedOver, RequestRecord, Usage
 from gateway.timeline import Outcome
 from gateway.token_odds import OddsReader, events_without_odds, odds_of, without_odds
 from gateway.upstreams.ejection import EjectionRules
+from gateway.upstreams.hedge import MIN_SAMPLES
 from routing_policies.loading import load_policy
-from tests.gateway.scripted import Script, Wire
+from tests.gateway.scripted import Script, Wire, hang
 from tests.gateway.stack import Stack, chat, encode, running
 
 POLICY = """
@@ -460,3 +462,19 @@ def test_only_the_odds_are_taken_out() -> None:
     plain = event({"delta": {"content": "a"}})
     stream = b"data: %b\n\n: comment\n\ndata: [DONE]\n\n"
     assert events_without_odds(stream % told_event) == stream % plain
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+async def test_a_small_model_that_stalls_before_its_first_token_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_stream: bool
+) -> None:
+    monkeypatch.setattr("gateway.routing.patience.STRANGER_S", 0.2)
+    rules = EjectionRules(stalled_least_s=0.2)
+    async with running(tmp_path, policy=POLICY.format(folder=tmp_path), ejection=rules) as stack:
+        stack.small.otherwise, stack.large.otherwise = hang, engine("the large one says", SURE)
+        if is_stream:  # what is usual is known
+            for _ in range(MIN_SAMPLES):
+                stack.gateway._current().deployments["small"].first_bytes.add(time.monotonic(), 0.01)
+        reply = await stack.ask(chat(stream=is_stream))
+
+        assert (reply.status, reply.headers["x-penstock-deployment"]) == (200, "large")
