@@ -27,7 +27,7 @@ _MAX_COUNTED_NAMES = 4
 """Unknown names that are counted one by one; of more, one exact reading costs less than as many searches."""
 _ESCAPED_NAME = re.compile(rb"\\u00(?:5[fF]|[67])")
 _ESCAPED_ASCII = re.compile(rb"\\u00[2-7]")
-_SPACED_COLON = re.compile(rb'"[ \t\n\r]+:')
+_SPACED_COLON = re.compile(rb'(?<!\\)"[ \t\n\r]+:')
 
 
 def is_long(body: bytes) -> bool:

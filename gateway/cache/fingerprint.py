@@ -80,10 +80,11 @@ def outline_of(request: ChatRequest) -> Outline | None:
         try:
             request.outline = Outline(request)
         except (OverflowError, TypeError):  # an integer beyond 64 bits in a field that is not ours
-            return None
-    outline = request.outline
-    assert isinstance(outline, Outline), "nobody else remembers anything there"
-    return outline
+            request.outline = _NO_OUTLINE
+    return request.outline if isinstance(request.outline, Outline) else None
+
+
+_NO_OUTLINE: Final = object()
 
 
 def fingerprint(

@@ -17,7 +17,7 @@ from gateway.cache.standalone import is_standalone
 from gateway.cache.wording import Wording
 from gateway.errors import InvalidRequest
 from gateway.json_guard import JsonGuard
-from gateway.prompt_bound import refuse_hopeless
+from gateway.prompt_bound import least_tokens
 from gateway.request import ChatRequest, ChatRequestParser
 from gateway.routing.affinity import prefix_of
 from gateway.routing.facts import RequestFacts
@@ -136,7 +136,7 @@ def shape(request: ChatRequest) -> object:
         *(Outline(request), fingerprint(request, scope=b"s", candidates=b"c", history="standalone")),
         *(prefix_of(request, "dev"), key_of(request, "dev", "conversation"), features_of(prompt)),
         *(PreambleMemory(("what is",)).strip(prompt.text), facts.fact("text"), facts.fact("turns")),
-        refuse_hopeless(request, None),
+        least_tokens([message["content"].encode() for message in request.document["messages"]]),
     )
 
 

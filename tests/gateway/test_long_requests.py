@@ -71,7 +71,7 @@ async def answer(wire: Wire) -> None:
 
 
 @asynccontextmanager
-async def served(folder: Path, *program: str, **settings: object) -> AsyncIterator[GatewayProcess]:
+async def served(folder: Path, *program: str, **settings: Any) -> AsyncIterator[GatewayProcess]:
     async with (
         ScriptedUpstream(folder / "engine.sock", answer) as engine,
         gateway_process(

@@ -13,8 +13,8 @@ from functools import partial
 from typing import Final
 
 import gateway.app
+from gateway.app import Gateway
 from gateway.cli import main
-from gateway.policy_file import PolicyFile
 from gateway.request import ChatRequestParser
 from gateway.telemetry.lag import LagMeter
 
@@ -23,7 +23,7 @@ LOOK_S: Final = 0.001
 
 def _watch() -> None:
     """Every millisecond instead of ten times a second."""
-    gateway.app.LagMeter = partial(LagMeter, interval_s=LOOK_S)  # type: ignore[misc,assignment]
+    vars(gateway.app)["LagMeter"] = partial(LagMeter, interval_s=LOOK_S)
 
 
 def _hang(*_: object) -> None:
@@ -36,12 +36,14 @@ def _stick_reading() -> None:
 
 
 def _stick_files() -> None:
-    """So does reading a file, as on a disk that is gone."""
+    """So does reading files, as on a disk that is gone."""
+    start, hanging = Gateway.start, set[asyncio.Future[None]]()
 
-    async def run(self: PolicyFile) -> None:
-        await asyncio.gather(*(asyncio.to_thread(_hang) for _ in range(64)))
+    async def start_and_hang(self: Gateway) -> None:
+        await start(self)
+        hanging.update(asyncio.ensure_future(asyncio.to_thread(_hang)) for _ in range(64))
 
-    PolicyFile.run = run  # type: ignore[method-assign]
+    Gateway.start = start_and_hang  # type: ignore[method-assign]
 
 
 CHANGES: Final[Mapping[str, Callable[[], None]]] = {
