@@ -20,7 +20,7 @@ class Team:
     def meet(self, place: Path) -> None:
         """Wait until every process has come to the file."""
         if self.size > 1:
-            store = distributed.FileStore(str(place.resolve()), self.size)
+            store = distributed.FileStore(str(place.resolve()), self.size)  # type: ignore[attr-defined]
             distributed.init_process_group("gloo", store=store, rank=self.rank, world_size=self.size)
 
     def share(self, batches: Iterable[MicroBatch]) -> list[MicroBatch]:

@@ -28,7 +28,8 @@ class Group:
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         dist.init_process_group(
             "nccl" if device.type == "cuda" else "gloo",
-            store=dist.FileStore(str(rendezvous), size),  # a URL could not hold every path
+            # A file:// URL could not hold every path.
+            store=dist.FileStore(str(rendezvous), size),  # type: ignore[attr-defined]
             rank=rank,
             world_size=size,
             timeout=_TIMEOUT,

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from gateway import local_file
 from gateway.local_file import (
     UnsafeFolder,
     open_private,
@@ -93,7 +92,7 @@ def test_a_file_that_cannot_be_replaced_stays_and_nothing_is_left_beside_it(
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(local_file.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space"):
         replace_file(path, b"new")
     assert path.read_bytes() == b"old"
@@ -157,7 +156,7 @@ def test_a_tree_that_is_a_link_is_refused(tmp_path: Path) -> None:
 
 def test_a_tree_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     owner = tmp_path.stat().st_uid
-    monkeypatch.setattr(local_file.os, "geteuid", lambda: owner + 1)
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
     with pytest.raises(
         UnsafeFolder, match=rf"belongs to another user \(uid {owner}, this process runs as {owner + 1}\)"
     ):

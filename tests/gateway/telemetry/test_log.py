@@ -212,8 +212,9 @@ def logged_fields() -> Iterator[tuple[str, str]]:
     root = Path(__file__).resolve().parents[3] / "gateway"
     for path in sorted(root.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
-            is_call = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
-            if is_call and node.func.attr in ("event", "failure") and "log" in ast.unparse(node.func.value):
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+                continue
+            if node.func.attr in ("event", "failure") and "log" in ast.unparse(node.func.value):
                 place = f"{path.name}:{node.lineno}"
                 yield from ((place, word.arg) for word in node.keywords if word.arg is not None)
 
