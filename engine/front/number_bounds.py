@@ -51,7 +51,7 @@ def _counted(node: Node, param: str) -> Node:
         value = node.get(keyword)
         if isinstance(value, float) and value.is_integer():
             changed[keyword] = value = int(value)
-        if not _is_number(value):
+        if not isinstance(value, int | float) or isinstance(value, bool):
             continue
         if keyword in _LEAST_COUNTS and value > MAX_LEAST_COUNT:
             raise invalid_value(param, f"{param}: {keyword} {value} exceeds the limit of {MAX_LEAST_COUNT}.")
@@ -103,16 +103,19 @@ def _inner_end(node: Node, inclusive: str, exclusive: str, sign: int, is_integer
 
 def _without_narrow_ends(node: Node) -> Node:
     """The node without exclusive whole numbers where no other whole number is inside: the compiler would allow them."""
-    low, high = node.get("minimum", node.get("exclusiveMinimum")), node.get("maximum", node.get("exclusiveMaximum"))
-    if low is None or high is None or not 0 < high - low < 1:
+    low = max(node.get("minimum", -math.inf), node.get("exclusiveMinimum", -math.inf))
+    high = min(node.get("maximum", math.inf), node.get("exclusiveMaximum", math.inf))
+    if not 0 < high - low < 1:
         return node
     changed = dict(node)
     for inclusive, exclusive, sign in _SIDES:
         value = node.get(exclusive)
-        if value is not None and float(value).is_integer():
-            del changed[exclusive]
-            inner = round(value + sign * _PLAIN_LEAST, 6)
-            changed[inclusive] = inner if inner != value else math.nextafter(value, sign * math.inf)
+        if value is None or not float(value).is_integer():
+            continue
+        inner = round(value + sign * _PLAIN_LEAST, 6)
+        inner = inner if inner != value else math.nextafter(value, sign * math.inf)
+        del changed[exclusive]
+        changed[inclusive] = sign * max(sign * inner, sign * node.get(inclusive, inner))
     return changed
 
 
@@ -135,7 +138,7 @@ def _written(bound: float) -> float:
     return int(bound) if bound.is_integer() else bound
 
 
-def _is_plain(value: Any) -> bool:
+def _is_plain(value: float) -> bool:
     return value == 0 or _PLAIN_LEAST <= abs(value) <= _PLAIN_MOST
 
 

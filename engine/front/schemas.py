@@ -23,7 +23,7 @@ _UNENFORCED = frozenset(
 """Keywords that the compiler leaves out of a schema that is not strict (`oneOf` it takes for `anyOf`)."""
 _NOTHING: dict[str, tuple[Any, ...]] = {"uniqueItems": (False,), "minContains": (0,)}
 """Values with which a keyword demands nothing."""
-_FORMATS = frozenset("date-time time date duration email hostname ipv4 ipv6 uuid uri".split())
+_FORMATS = frozenset(["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"])
 """Formats that are enforced."""
 
 

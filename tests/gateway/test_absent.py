@@ -33,11 +33,40 @@ REQUEST: dict[str, Any] = {
     "logit_bias": {"5": 1},
     "metadata": {"k": "v"},
 }
-NAMES = (
-    "annotations refusal reasoning_content audio function_call functions modalities prediction reasoning_effort "
-    "verbosity web_search_options stop user seed tool_choice top_logprobs tool_calls tool_call_id index strict "
-    "description json_schema logprobs parsed cache_control detail 7 surprise max_tokens type include_obfuscation n"
-).split()
+NAMES = [
+    "annotations",
+    "refusal",
+    "reasoning_content",
+    "audio",
+    "function_call",
+    "functions",
+    "modalities",
+    "prediction",
+    "reasoning_effort",
+    "verbosity",
+    "web_search_options",
+    "stop",
+    "user",
+    "seed",
+    "tool_choice",
+    "top_logprobs",
+    "tool_calls",
+    "tool_call_id",
+    "index",
+    "strict",
+    "description",
+    "json_schema",
+    "logprobs",
+    "parsed",
+    "cache_control",
+    "detail",
+    "7",
+    "surprise",
+    "max_tokens",
+    "type",
+    "include_obfuscation",
+    "n",
+]
 
 
 def parse(request: dict[str, Any]) -> ChatRequest:

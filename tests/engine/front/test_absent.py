@@ -42,12 +42,46 @@ REQUEST = {
     "metadata": {"k": "v"},
 }
 DATA = {"const", "default", "enum", "examples"}
-NAMES = (
-    "annotations refusal reasoning_content audio function_call functions modalities prediction reasoning_effort "
-    "verbosity web_search_options stop user seed tool_choice top_logprobs tool_calls tool_call_id name index strict "
-    "description parameters schema json_schema logprobs parsed cache_control title format pattern 7 surprise max_tokens text arguments function "
-    "type"
-).split()
+NAMES = [
+    "annotations",
+    "refusal",
+    "reasoning_content",
+    "audio",
+    "function_call",
+    "functions",
+    "modalities",
+    "prediction",
+    "reasoning_effort",
+    "verbosity",
+    "web_search_options",
+    "stop",
+    "user",
+    "seed",
+    "tool_choice",
+    "top_logprobs",
+    "tool_calls",
+    "tool_call_id",
+    "name",
+    "index",
+    "strict",
+    "description",
+    "parameters",
+    "schema",
+    "json_schema",
+    "logprobs",
+    "parsed",
+    "cache_control",
+    "title",
+    "format",
+    "pattern",
+    "7",
+    "surprise",
+    "max_tokens",
+    "text",
+    "arguments",
+    "function",
+    "type",
+]
 
 
 def objects(

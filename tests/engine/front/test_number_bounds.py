@@ -122,6 +122,8 @@ def test_what_the_compiler_refuses_it_names(schema: dict[str, Any]) -> None:
         ({"exclusiveMinimum": True, "minimum": 2**60}, {"exclusiveMinimum": True, "minimum": 2**60}),
         ({"maximum": 10**30, "type": "integer"}, {"maximum": 2**63 - 1024, "type": "integer"}),
         ({"exclusiveMinimum": 1, "maximum": 1.5}, {"minimum": 1.000001, "maximum": 1.5}),
+        ({"exclusiveMaximum": 0, "minimum": -0.5}, {"maximum": -0.000001, "minimum": -0.5}),
+        ({"exclusiveMinimum": 0, "minimum": 0.3, "maximum": 0.5}, {"minimum": 0.3, "maximum": 0.5}),
     ],
 )
 def test_only_what_the_compiler_cannot_hold_is_changed(node: dict[str, Any], expected: dict[str, Any]) -> None:

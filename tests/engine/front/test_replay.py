@@ -11,7 +11,7 @@ import openai
 import pytest
 
 from engine.messages import Add
-from tests.engine.front.conftest import Running, StartFront
+from tests.engine.front.conftest import Running, StartFront, chat
 from tests.engine.front.fake_core import FakeCore
 from tests.engine.front.tiny_model import END, write_model
 from tests.gateway.stack import running as gateway_running
@@ -89,4 +89,9 @@ async def test_three_turns_are_served_through_the_gateway(
             async with httpx.AsyncClient(transport=transport, timeout=10) as http:
                 client = openai.AsyncOpenAI(base_url="http://test/v1", api_key="x", max_retries=0, http_client=http)
                 await three_turns(running, core, client, streamed=streamed)
+                schema = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"not": {"const": 1}}}}
+                fields = chat(response_format=schema, stream=streamed)
+                request = asyncio.create_task(http.post("http://test/v1/chat/completions", json=fields))
+                core.emit((await core.next_add()).seq_id, running.ids("hello"), "length")
+                assert (await request).headers["x-penstock-schema-ignored"] == "not"
             assert stack.small.received == []
