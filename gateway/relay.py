@@ -21,6 +21,7 @@ from gateway.timeline import Stage
 from gateway.timing_events import TimingEvents
 from gateway.token_odds import events_without_odds, without_odds
 from gateway.turn import Turn
+from gateway.upstream_errors import SCHEMA_IGNORED
 from gateway.upstreams.response import UpstreamResponse
 from gateway.whole_events import EVENT_ENDS, WholeEvents
 
@@ -144,7 +145,8 @@ async def relay_stream(turn: Turn, response: UpstreamResponse) -> None:
     answered with a status, or replaced by another.
     """
     relay = _StreamRelay(turn, response)
-    await turn.begin(response.status, [*_STREAM_HEADERS, *turn.answer_headers()])
+    told = [header for header in response.headers if header[0] == SCHEMA_IGNORED]
+    await turn.begin(response.status, [*_STREAM_HEADERS, *told, *turn.answer_headers()])
     turn.place = Place.DECODE
     if turn.channel is not None:
         await relay.through(turn.channel)

@@ -27,8 +27,10 @@ from gateway.upstreams.retry_after import retry_after_s
 
 Headers = Sequence[tuple[bytes, bytes]]
 
-PASSED_BACK: Final = frozenset({b"retry-after", b"retry-after-ms", b"x-should-retry"})
-"""What a client may see of an upstream's error headers."""
+SCHEMA_IGNORED: Final = b"x-penstock-schema-ignored"
+"""Names the keywords of a schema, not strict, that an engine's answer need not follow."""
+PASSED_BACK: Final = frozenset({b"retry-after", b"retry-after-ms", b"x-should-retry", SCHEMA_IGNORED})
+"""What a client may see of an upstream's headers."""
 
 OVERLOADED: Final = frozenset({503, 529})
 TOO_MANY_REQUESTS: Final = 429

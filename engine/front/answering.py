@@ -19,6 +19,8 @@ from engine.front.timing import timing_report
 from engine.front.tracing import Tracer
 from engine.front.wire import ChatWire, CompletionWire, Identity, Wire
 
+SCHEMA_IGNORED = "x-penstock-schema-ignored"
+"""Header that names the keywords of a schema, not strict, that the answer need not follow."""
 WRITE_STALL_S = 30.0
 """A client that takes nothing for this long is treated as gone."""
 
@@ -77,13 +79,15 @@ class Completions:
         def report() -> dict[str, Any] | None:
             return timing_report(generation, self._service.clock()) if options.wants_timing else None
 
+        grammar = generation.prompt.grammar
+        ignored = {SCHEMA_IGNORED: ",".join(grammar.unenforced)} if grammar is not None and grammar.unenforced else {}
         with self._traced(options, generation), generation:
             client.when_gone(generation.cancel)
             relay = Relay(
                 generation,
                 wire,
                 send,
-                headers=lambda: {**echo, orca.HEADER: orca.load_header(self._service.link.load)},
+                headers=lambda: {**echo, **ignored, orca.HEADER: orca.load_header(self._service.link.load)},
                 report=report,
                 write_stall_s=self._write_stall_s,
             )

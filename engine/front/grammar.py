@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.front.response_format import ResponseFormat
+from engine.front.schemas import compiled_schema, unenforced_keywords
 from engine.front.tool_format import ARGS, ToolFormat
 from engine.front.tools import ToolUse
 
@@ -24,6 +25,8 @@ class Grammar:
     source: str
     param: str
     """The request's field it comes from, for errors."""
+    unenforced: tuple[str, ...] = ()
+    """Keywords of schemas that are not strict and that the answer need not follow."""
 
 
 def make_grammar(
@@ -43,14 +46,25 @@ def make_grammar(
         start = "start: calls\n"
         if not use.is_forced and schema is not None:
             start = f"start: calls | answer\nanswer: %json {json.dumps(_with_options(schema, is_strict))}\n"
-        source = {"lark_grammar": start + _calls(use, tool_format)}
-        return Grammar(json.dumps({"grammars": [source]}), "tools" if schema is None else "response_format")
+        source: dict[str, Any] = {"lark_grammar": start + _calls(use, tool_format)}
+        param = "tools" if schema is None else "response_format"
+        return Grammar(json.dumps({"grammars": [source]}), param, _unenforced(use, None if is_strict else schema))
     if schema is None:
         if use is None or tool_format is None or not any(tool.function.strict for tool in use.allowed):
             return None
         source = {"lark_grammar": _text_with_calls(tool_format) + _calls(use, tool_format)}
-        return Grammar(json.dumps({"grammars": [source]}), "tools")
-    return Grammar(json.dumps({"grammars": [{"json_schema": _with_options(schema, is_strict)}]}), "response_format")
+        return Grammar(json.dumps({"grammars": [source]}), "tools", _unenforced(use, None))
+    source = {"json_schema": _with_options(schema, is_strict)}
+    return Grammar(
+        json.dumps({"grammars": [source]}), "response_format", _unenforced(None, None if is_strict else schema)
+    )
+
+
+def _unenforced(use: ToolUse | None, schema: dict[str, Any] | None) -> tuple[str, ...]:
+    """Keywords that do not bind, of the tools that may be called and are not strict, and of an answer's schema."""
+    schemas = [] if schema is None else [schema]
+    schemas += [tool.function.schema for tool in use.allowed if not tool.function.strict] if use is not None else []
+    return tuple(sorted(set[str]().union(*map(unenforced_keywords, schemas))))
 
 
 def _calls(use: ToolUse, form: ToolFormat) -> str:
@@ -113,4 +127,4 @@ def _marker(form: ToolFormat, text: str) -> str:
 def _with_options(schema: dict[str, Any], is_strict: bool | None) -> dict[str, Any]:
     """The schema with our compiler options, whatever it said of them itself."""
     options = {"whitespace_pattern": _WHITE_SPACE, "lenient": not is_strict, "coerce_one_of": not is_strict}
-    return {**schema, "x-guidance": options}
+    return {**compiled_schema(schema, "schema"), "x-guidance": options}

@@ -18,6 +18,7 @@ import jinja2.nodes
 import jinja2.parser
 import jinja2.runtime
 import jinja2.sandbox
+import jinja2.utils
 import jinja2.visitor
 
 MAX_OUTPUT_CHARS = 32 * 1024 * 1024
@@ -33,9 +34,9 @@ _UNBOUNDED_METHODS = frozenset(
 _UNBOUNDED_FILTERS = ("batch", "center", "format", "indent", "pprint", "random", "slice", "urlize", "wordwrap")
 _FRAME_VARIABLES = frozenset({"_loop_vars", "_block_vars"})
 """Arguments that Jinja adds to every call inside a loop or a block; they are no arguments of what is called."""
-_CONTAINERS = (
+_CONTAINERS: tuple[type, ...] = (
     *(list, tuple, set, frozenset, dict, type({}.keys()), type({}.values()), type({}.items())),
-    jinja2.runtime.Namespace,
+    jinja2.utils.Namespace,
 )
 """What a template can nest in itself and write."""
 _BUDGET = "budget of this rendering"
@@ -102,9 +103,7 @@ class BoundedEnvironment(jinja2.sandbox.ImmutableSandboxedEnvironment):
         text = getattr(obj, "__self__", None)
         if isinstance(text, str) and obj.__name__ in ("replace", "join"):
             given = {name: value for name, value in kwargs.items() if name not in _FRAME_VARIABLES}
-            if obj.__name__ == "replace":
-                return _replaced(text, *args, **given)
-            return _joined(*args, between=text, **given)
+            return _replaced(text, *args, **given) if obj.__name__ == "replace" else _joined_by(text, *args, **given)
         return super().call(context, obj, *args, **kwargs)
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
@@ -229,7 +228,7 @@ def _shown(value: Any) -> Any:
         num_items += 1
         if isinstance(item, str):
             length += len(item)
-        elif isinstance(item, jinja2.runtime.Namespace):
+        elif isinstance(item, jinja2.utils.Namespace):
             raise TemplateError("the template writes a namespace, not what is in it")
         elif isinstance(item, dict):
             pending.extend(item.items())
@@ -266,6 +265,11 @@ def _joined(values: Iterable[Any], between: Any = "") -> str:
         length += len(pieces[-1]) + len(separator)
         _check_length(length)
     return separator.join(pieces)
+
+
+def _joined_by(separator: str, values: Iterable[Any]) -> str:
+    """What the method `join` of a string makes."""
+    return _joined(values, separator)
 
 
 def _rounded(value: float, precision: int = 0, method: Any = "common") -> float:

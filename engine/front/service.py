@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import Literal, TypeVar
-
-import msgspec
 
 from engine.config import FrontConfig
 from engine.front.chat_template import ChatTemplate, Segment
@@ -100,7 +99,7 @@ class EngineService:
             raise unsupported("tools", "tools: this model's chat template knows no tools.")
         num_chars = sum(message.num_chars for message in request.messages)
         if request.tool_use is not None:
-            num_chars += len(msgspec.json.encode(request.tools))
+            num_chars += len(json.dumps([tool.as_json() for tool in request.tool_use.tools], ensure_ascii=False))
         self._check_chars(num_chars, ready, "messages")
         started_at = self.clock()
         if not request.tools and num_chars + CHARS_PER_TURN * len(request.messages) <= INLINE_CHARS:

@@ -238,8 +238,7 @@ def test_answers_and_calls_can_be_sent_back_as_they_came(stack: Stack, through: 
         messages: list[Any] = [{"role": "user", "content": "What is the weather in Rome?"}]
         call = turn(client, messages, tools=WEATHER, tool_choice="required")
         messages.append(call)
-        for made in call["tool_calls"]:
-            messages.append({"role": "tool", "tool_call_id": made["id"], "content": "sunny"})
+        messages += [{"role": "tool", "tool_call_id": made["id"], "content": "sunny"} for made in call["tool_calls"]]
         messages.append(turn(client, messages, tools=WEATHER, tool_choice="none"))
         messages.append({"role": "user", "content": "What is 3 + 4?"})
         messages.append(turn(client, messages, stop=[], logit_bias={}))

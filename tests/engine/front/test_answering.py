@@ -246,3 +246,35 @@ async def test_usage_and_text_are_the_same_in_all_forms_when_a_stop_string_ends_
     assert (text, finish) == ("this is a ", "stop")
     assert usage["completion_tokens"] == form.get("n", 1) * (len(answer) - 1)
     assert len(shown) == (len(running.ids("this is a ")) if form.get("logprobs") else 0)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("schema", "ignored"),
+    [
+        ({"type": "object", "properties": {"not": {"type": "string", "uniqueItems": False}}}, None),
+        ({"type": "array", "uniqueItems": True, "items": {"not": {"const": 1}}}, "not,uniqueItems"),
+        ({"type": "string", "format": "date"}, None),
+        ({"anyOf": [{"type": "string", "format": "byte"}, {"if": {}, "then": {"const": 1}}]}, "format,if,then"),
+        ({"$defs": {"a": {"contains": {}}}, "$ref": "#/$defs/a"}, "contains"),
+        ({"enum": [{"not": 1}], "default": {"if": 2}}, None),
+    ],
+)
+async def test_keywords_that_do_not_bind_are_named_in_a_header(
+    running: Running, schema: dict[str, Any], ignored: str | None, stream: bool
+) -> None:
+    core = await running.core()
+    for strict in (False, True):
+        named = {"name": "n", "schema": schema, "strict": strict}
+        fields = chat(response_format={"type": "json_schema", "json_schema": named}, stream=stream)
+        request = asyncio.create_task(running.client.post("/v1/chat/completions", json=fields))
+        core.emit((await core.next_add()).seq_id, running.ids("hello"), "length")
+        response = await request
+        assert response.headers.get("x-penstock-schema-ignored") == (None if strict else ignored)
+
+
+async def test_answers_without_a_schema_have_no_such_header(running: Running) -> None:
+    core = await running.core()
+    request = asyncio.create_task(running.client.post("/v1/chat/completions", json=chat()))
+    core.emit((await core.next_add()).seq_id, running.ids("hello"), "length")
+    assert "x-penstock-schema-ignored" not in (await request).headers

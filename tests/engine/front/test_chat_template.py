@@ -185,7 +185,7 @@ def test_a_template_may_refuse_a_conversation() -> None:
         growing("ns.s | tojson", "'\\\\'"),
         growing("ns.s.replace('x'.encode(), 'xx'.encode())", "'x'.encode()"),
         "{% block b %}{% for i in range(9999) %}{% for j in range(9999) %}{% endfor %}{% endfor %}{% endblock %}",
-        "{% for m in messages %}{{ m.content.__class__.__mro__ }}{{ m.content.replace.__self__.__class__() }}{% endfor %}",
+        "{% for m in messages %}{{ m.content.__class__.__mro__ }}{{ m.content.join.__self__.__class__() }}{% endfor %}",
         "{% block b %}{{ ''.join.__self__.__class__.__subclasses__() }}{% endblock %}",
         "{% for m in messages %}{{ m.content.replace('h', 'i', count=1, other=2) }}{% endfor %}",
         "{{ 1 | round(1000000000, 'floor') }}",

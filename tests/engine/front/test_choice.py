@@ -116,6 +116,8 @@ def test_steps_do_not_change_the_answer(
     made: tuple[list[int], list[list[int]], FinishReason], stops: tuple[str, ...]
 ) -> None:
     tokens, steps, finish = made
+    whole = choice(stops)
+    all_entries = outcome(whole, feed(whole, [tokens], finish, logprobs=True))[1]
     outcomes = []
     for grouping in ([tokens], [[token_id] for token_id in tokens], steps):
         for logprobs in (False, True):
@@ -123,7 +125,7 @@ def test_steps_do_not_change_the_answer(
             text, entries, *rest = outcome(answer, feed(answer, grouping, finish, logprobs=logprobs))
             outcomes.append((text, rest))
             if logprobs:
-                assert entries == outcome(answer := choice(stops), feed(answer, [tokens], finish, logprobs=True))[1]
+                assert entries == all_entries
     assert outcomes == [outcomes[0]] * len(outcomes)
 
 

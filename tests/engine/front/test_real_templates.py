@@ -1,5 +1,6 @@
 """Templates written as published models write them render here exactly as `transformers` renders them."""
 
+# ruff: noqa: E501  (templates have the long lines of published ones)
 from __future__ import annotations
 
 import datetime
