@@ -165,5 +165,5 @@ def _read_pairs(folder: Path, num_pairs: int) -> _Pairs:
     return _Pairs([texts[qid] for qid in qids], left, right, np.array([row["label"] == "1" for row in chosen]))
 
 
-def _raise(error: Exception) -> None:
+def _raise(error: BaseException) -> None:
     raise error

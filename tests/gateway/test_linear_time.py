@@ -23,7 +23,8 @@ from gateway.routing.affinity import prefix_of
 from gateway.routing.facts import RequestFacts
 from gateway.routing.identity import key_of
 from gateway.routing.prompt_of import prompt_of
-from gateway.stream_tail import StreamTail, has_first_token
+from gateway.stream_outcome import StreamOutcome
+from gateway.stream_tail import has_first_token
 from gateway.timing_events import TimingEvents
 from gateway.token_odds import OddsReader, events_without_odds
 from gateway.trimming.conversation import has_code
@@ -250,7 +251,7 @@ STREAMS: Final[dict[str, Callable[[int], bytes]]] = {
 READERS: Final[dict[str, Callable[[], Callable[[bytes], object]]]] = {
     "whole events": lambda: WholeEvents().feed,
     "timing events": lambda: TimingEvents().feed,
-    "stream tail": lambda: StreamTail().feed,
+    "stream outcome": lambda: StreamOutcome().feed,
     "odds": lambda: OddsReader().feed,
     "decoder": lambda: SseDecoder(64 * 1024 * 1024).feed,
     "progress": SseProgress,
