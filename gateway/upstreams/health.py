@@ -14,7 +14,7 @@ MAX_PUSHBACK_S = 60.0
 DOUBT_S = 1.0
 """Silence of a deployment that holds several requests, after which others are preferred."""
 DOUBT_HELD = 4
-"""Requests without a byte that it must hold for that: fewer are no stampede."""
+"""Requests that it must hold for that: fewer are no stampede."""
 MAX_DOUBLINGS = 6
 """Of the patience with plain answers, one for each stall in a row."""
 
