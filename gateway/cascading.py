@@ -28,6 +28,7 @@ from gateway.telemetry.metrics import GatewayMetrics
 from gateway.telemetry.record import HandedOver, Usage
 from gateway.timeline import Stage
 from gateway.token_odds import OddsReader, odds_of
+from gateway.upstream_errors import TOO_MANY_REQUESTS
 from gateway.upstreams.ejection import FailureKind
 from gateway.upstreams.response import UpstreamResponse
 from gateway.workers import Workers
@@ -89,8 +90,10 @@ class Cascader:
         """Like Attempts.open for a plain answer, which is put together of a stream: a stall shows before its end."""
         asked = msgspec.structs.replace(work, request=work.request.as_stream(), is_assembled=True)
         opened = await self._attempts.open(asked, live, can_move=can_move)
-        if opened.body is not None:  # it refuses, perhaps only the stream, which nobody asked for
-            opened.close()
+        if opened.body is not None:
+            if opened.response is not None and opened.response.status == TOO_MANY_REQUESTS:
+                return opened
+            opened.close()  # it refuses, perhaps only the stream, which nobody asked for
             opened = await self._attempts.open(work, live, can_move=can_move)
             live.refuses_streams = opened.response is not None and opened.response.status == 200
             return opened

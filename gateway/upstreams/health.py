@@ -14,7 +14,7 @@ MAX_PUSHBACK_S = 60.0
 DOUBT_S = 1.0
 """Silence of a deployment that holds several requests, after which others are preferred."""
 DOUBT_HELD = 4
-"""Requests without a byte that it must hold for that: fewer are no stampede."""
+"""Requests that it must hold for that: fewer are no stampede."""
 MAX_DOUBLINGS = 6
 """Of the patience with plain answers, one for each stall in a row."""
 
@@ -33,7 +33,6 @@ class DeploymentHealth:
         "_ejection",
         "_is_out_for_silence",
         "_last_progress_at",
-        "_num_stalls",
         "_on_ejected",
         "_pushback_until",
         "_rules",
@@ -42,6 +41,7 @@ class DeploymentHealth:
         "is_doubtful",
         "is_fit",
         "is_usual",
+        "num_stalls",
     )
 
     def __init__(
@@ -64,7 +64,7 @@ class DeploymentHealth:
         """It holds several requests and has been silent for a while: others are preferred, where there are any."""
         self.is_usual = True
         """Fit and not doubtful: the usual case, one look; then nothing else need be asked."""
-        self._num_stalls = 0
+        self.num_stalls = 0
         """Stalls, of trials as well, since anything came from there."""
         self._is_out_for_silence = False
         """It is ejected, and what it did not do was the reason."""
@@ -113,7 +113,7 @@ class DeploymentHealth:
     def note_progress(self, now: float) -> None:
         """A token came, of whatever request, or the engine said that it computes."""
         self._last_progress_at = now
-        self._num_stalls = 0
+        self.num_stalls = 0
         if self.is_doubtful:
             self._note_doubt(is_doubtful=False)
 
@@ -170,10 +170,10 @@ class DeploymentHealth:
         """No shorter silence is too long."""
         return self._rules.stalled_least_s
 
-    def plain_patience_s(self, bound_s: float) -> float:
-        """The silence that is too long where a plain answer should be whole within `bound_s`. Each stall in a row
-        doubles it, so that a deployment which is only slower than forecast gets its first answer out."""
-        return float(max(self._rules.stalled_least_s, bound_s) * 2 ** min(self._num_stalls, MAX_DOUBLINGS))
+    def plain_patience_s(self, bound_s: float, num_stalls: int) -> float:
+        """The silence that is too long where a plain answer should be whole within `bound_s`. Each stall in a row that
+        came before doubles it, so that a deployment which is only slower than forecast gets its first answer out."""
+        return float(max(self._rules.stalled_least_s, bound_s) * 2 ** min(num_stalls, MAX_DOUBLINGS))
 
     def note_not_ready(self, now: float) -> None:
         """A probe found it not ready: requests that wait for a first byte leave, unless it gives tokens all the same.
@@ -208,7 +208,7 @@ class DeploymentHealth:
             return
         ejection = self._ejection
         if ejection.is_in_rotation or (now >= ejection.until and any(vigil.is_probe for vigil in overdue)):
-            self._num_stalls += 1
+            self.num_stalls += 1
             self._is_out_for_silence = True
             self._eject(now, FailureKind.STALLED)
         for vigil in overdue:

@@ -20,7 +20,12 @@ class VigilOwner(Protocol):
         """The silence that is too long where a token was expected within `expected_s`."""
         ...
 
-    def plain_patience_s(self, bound_s: float) -> float:
+    @property
+    def num_stalls(self) -> int:
+        """Stalls since anything came from there."""
+        ...
+
+    def plain_patience_s(self, bound_s: float, num_stalls: int) -> float:
         """The silence that is too long where a plain answer should be whole within `bound_s`."""
         ...
 
@@ -52,11 +57,21 @@ class SignsOfLife(Protocol):
 class Vigil:
     """One exchange under way. End it once, with `succeeded`, `failed` or `dropped`; a second end does nothing."""
 
-    __slots__ = ("_bound_s", "_health", "_num_seen", "began_at", "is_probe", "on_stalled", "patience_s", "response")
+    __slots__ = (
+        "_bound_s",
+        "_health",
+        "_num_seen",
+        "_num_stalls",
+        "began_at",
+        "is_probe",
+        "on_stalled",
+        "patience_s",
+        "response",
+    )
 
     def __init__(self, health: VigilOwner, now: float, *, is_probe: bool) -> None:
         self._health: VigilOwner | None = health
-        self._num_seen = 0
+        self._num_seen = self._num_stalls = 0
         self._bound_s: Callable[[], float] | None = None
         self.began_at = now
         self.is_probe = is_probe
@@ -95,13 +110,14 @@ class Vigil:
 
         The bound is worked out once the shortest patience is over, which hardly any answer takes.
         """
-        self._bound_s = bound_s
+        if self._health is not None:
+            self._bound_s, self._num_stalls = bound_s, self._health.num_stalls
 
     def is_overdue(self, quiet_s: float) -> bool:
         """Whether so long a silence is too long for what this waits for."""
         health = self._health
         if health is not None and self._bound_s is not None and quiet_s > health.least_patience_s:
-            self.patience_s, self._bound_s = health.plain_patience_s(self._bound_s()), None
+            self.patience_s, self._bound_s = health.plain_patience_s(self._bound_s(), self._num_stalls), None
         return self.patience_s is not None and quiet_s > self.patience_s
 
     def leave(self) -> None:

@@ -274,6 +274,16 @@ async def test_a_deployment_that_refuses_streams_is_asked_plainly_from_then_on(t
         assert [received.json.get("stream") for received in stack.engines[0].received] == [True, None, None]
 
 
+async def test_a_deployment_that_says_429_to_a_stream_is_not_asked_again_at_once(tmp_path: Path) -> None:
+    async with faulty(tmp_path, num=1) as stack:
+        await asked_always(stack)
+        stack.engines[0].otherwise = failing(429, retry_after="9")
+
+        assert (await stack.ask(chat())).status == 429
+        assert len(stack.engines[0].received) == 1
+        assert not stack.live(0).refuses_streams
+
+
 async def test_never_asks_for_no_streams_behind_plain_answers(tmp_path: Path) -> None:
     async with faulty(tmp_path, ejection=EjectionRules(stalled_least_s=0.1)) as stack:
         await asked_always(stack, "never")
