@@ -222,7 +222,7 @@ def _shown(value: Any) -> Any:
     if not isinstance(value, _CONTAINERS):
         return value
     num_items = length = 0
-    pending = [value]
+    pending: list[Any] = [value]
     while pending:
         item = pending.pop()
         num_items += 1
@@ -232,7 +232,7 @@ def _shown(value: Any) -> Any:
             raise TemplateError("the template writes a namespace, not what is in it")
         elif isinstance(item, dict):
             pending.extend(item.items())
-        elif isinstance(item, _CONTAINERS):
+        elif isinstance(item, Iterable) and isinstance(item, _CONTAINERS):
             pending.extend(item)
         if num_items > MAX_RANGE_ITEMS:
             raise TemplateError(f"the template writes a value of more than {MAX_RANGE_ITEMS} items")

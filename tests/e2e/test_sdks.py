@@ -219,20 +219,22 @@ WEATHER: list[Any] = [
 def plain_turn(client: openai.OpenAI, messages: list[Any], **fields: Any) -> dict[str, Any]:
     """One turn, its message as the SDK dumps it."""
     answer = client.chat.completions.create(model="penstock-small", messages=messages, max_tokens=64, **fields)
-    return answer.choices[0].message.model_dump()
+    dumped: dict[str, Any] = answer.choices[0].message.model_dump()
+    return dumped
 
 
 def streamed_turn(client: openai.OpenAI, messages: list[Any], **fields: Any) -> dict[str, Any]:
     """One turn, its message as the SDK puts it together from a stream and dumps it."""
     fields = {"model": "penstock-small", "messages": messages, "max_tokens": 64, **fields}
     with client.chat.completions.stream(**fields) as stream:
-        return stream.get_final_completion().choices[0].message.model_dump()
+        dumped: dict[str, Any] = stream.get_final_completion().choices[0].message.model_dump()
+    return dumped
 
 
 @pytest.mark.parametrize("turn", [plain_turn, streamed_turn])
 @pytest.mark.parametrize("through", ["gateway", "engine"])
 def test_answers_and_calls_can_be_sent_back_as_they_came(stack: Stack, through: str, turn: Any) -> None:
-    http = engine_client(stack) if through == "engine" else None
+    http: Any = engine_client(stack) if through == "engine" else None
     base_url = stack.base_url if http is None else "http://engine/v1"
     with openai.OpenAI(base_url=base_url, api_key="unused", max_retries=0, http_client=http) as client:
         messages: list[Any] = [{"role": "user", "content": "What is the weather in Rome?"}]

@@ -85,7 +85,7 @@ def objects(value: Any) -> Iterator[dict[str, Any]]:
             yield from objects(child)
 
 
-EMPTIES = st.sampled_from([None, "", [], {}])
+EMPTIES: st.SearchStrategy[Any] = st.sampled_from([None, "", [], {}])
 
 
 @given(st.lists(st.tuples(st.integers(0, 60), st.sampled_from(NAMES), EMPTIES), max_size=12))

@@ -132,7 +132,8 @@ def test_an_absent_field_is_no_field(field: str, value: object) -> None:
 @pytest.mark.parametrize("field", ["suffix", "best_of", "echo", "logprobs", "stop", "functions", "audio"])
 def test_completions_know_absent_fields_too(field: str) -> None:
     bare = {"model": "tiny", "prompt": [1, 2]}
-    for value in (None, [], {}):
+    empties: tuple[Any, ...] = (None, [], {})
+    for value in empties:
         sent = json.dumps({**bare, field: value}).encode()
         assert parse_completion(sent, CONFIG) == parse_completion(json.dumps(bare).encode(), CONFIG)
 
@@ -176,7 +177,9 @@ def test_calls_are_taken_back_with_whatever_they_had() -> None:
         {"role": "tool", "tool_call_id": "c1", "content": "1", "name": ""},
     ]
     request = parse_chat(json.dumps({"model": "tiny", "messages": messages}).encode(), CONFIG)
-    (made,) = request.messages[1].tool_calls or ()
+    calls = request.messages[1].tool_calls
+    assert calls is not None
+    (made,) = calls
     assert (made.function.name, made.function.arguments, made.type) == ("f", "", "function")
     assert request.messages[2].name is None
 

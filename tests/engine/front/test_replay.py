@@ -30,9 +30,12 @@ async def next_turn(client: openai.AsyncOpenAI, messages: list[Any], *, streamed
     """The next answer, as the SDK dumps it."""
     fields: Any = {"model": "tiny", "messages": messages, "tools": TOOLS}
     if not streamed:
-        return (await client.chat.completions.create(**fields)).choices[0].message.model_dump()
-    async with client.chat.completions.stream(**fields) as stream:
-        return (await stream.get_final_completion()).choices[0].message.model_dump()
+        message: Any = (await client.chat.completions.create(**fields)).choices[0].message
+    else:
+        async with client.chat.completions.stream(**fields) as stream:
+            message = (await stream.get_final_completion()).choices[0].message
+    dumped: dict[str, Any] = message.model_dump()
+    return dumped
 
 
 async def three_turns(running: Running, core: FakeCore, client: openai.AsyncOpenAI, *, streamed: bool) -> None:
@@ -58,8 +61,12 @@ async def three_turns(running: Running, core: FakeCore, client: openai.AsyncOpen
 async def test_three_turns_with_a_call_are_served(start_front: StartFront, tmp_path: Path, streamed: bool) -> None:
     async with start_front(max_model_len=4096, model=write_model(tmp_path / "calling", TEMPLATE)) as running:
         core = await running.core()
-        client = openai.AsyncOpenAI(base_url="http://test/v1", api_key="x", max_retries=0, http_client=running.client)
+        client = sdk(running.client)
         await three_turns(running, core, client, streamed=streamed)
+
+
+def sdk(http: Any) -> openai.AsyncOpenAI:
+    return openai.AsyncOpenAI(base_url="http://test/v1", api_key="x", max_retries=0, http_client=http)
 
 
 def prompt_of(running: Running, add: Add) -> str:
@@ -87,8 +94,7 @@ async def test_three_turns_are_served_through_the_gateway(
         async with gateway_running(folder, policy=POLICY.format(path=running.path)) as stack:
             transport = httpx.AsyncHTTPTransport(uds=f"{folder}/public.sock")
             async with httpx.AsyncClient(transport=transport, timeout=10) as http:
-                client = openai.AsyncOpenAI(base_url="http://test/v1", api_key="x", max_retries=0, http_client=http)
-                await three_turns(running, core, client, streamed=streamed)
+                await three_turns(running, core, sdk(http), streamed=streamed)
                 schema = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"not": {"const": 1}}}}
                 fields = chat(response_format=schema, stream=streamed)
                 request = asyncio.create_task(http.post("http://test/v1/chat/completions", json=fields))

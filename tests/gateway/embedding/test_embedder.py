@@ -209,7 +209,7 @@ async def test_closing_gives_none_to_those_who_wait() -> None:
 
 async def test_loading_is_tried_again_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.embedding.embedder._RETRY_PAUSES_S", (0.0,))
-    encoder, attempts, failures = ScriptedEncoder(), [0], list[Exception]()
+    encoder, attempts, failures = ScriptedEncoder(), [0], list[BaseException]()
 
     async def load(thread: Executor) -> TextEncoder:
         attempts[0] += 1
