@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from gateway import access_commands, commands, observe, policy_commands
+from gateway.version import version
 from gateway.admin_client import add_connection
 
 EXIT_FAILED = 1
@@ -47,7 +48,7 @@ def build_parser() -> argparse.ArgumentParser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"penstock {commands.version()}")
+    parser.add_argument("--version", action="version", version=f"penstock {version()}")
     commands_of = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_up(commands_of)
     _add_gateway(commands_of)

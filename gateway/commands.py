@@ -11,10 +11,10 @@ import secrets
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 from hashlib import sha256
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as package_version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
+
+from gateway.util.import_root import IMPORT_ROOT
 
 if TYPE_CHECKING:
     from gateway.config import GatewayConfig
@@ -31,14 +31,6 @@ class CommandError(RuntimeError):
 
 class UsageError(CommandError):
     """A setting or an argument is wrong."""
-
-
-def version() -> str:
-    """The installed version, or `0+checkout` for a source tree that was never installed."""
-    try:
-        return package_version("penstock")
-    except PackageNotFoundError:
-        return "0+checkout"
 
 
 def up(options: argparse.Namespace) -> int:
@@ -294,4 +286,4 @@ def _become(module: str, arguments: Sequence[str]) -> NoReturn:
 
 
 def _root() -> Path:
-    return Path(__file__).resolve().parent.parent
+    return IMPORT_ROOT

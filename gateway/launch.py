@@ -15,6 +15,7 @@ from gateway.child import ChildSpec
 from gateway.config import GatewayConfig, variables_of
 from gateway.held_address import AddressError, HeldAddress, hold_address
 from gateway.upstreams.target import Target, TargetError
+from gateway.util.import_root import IMPORT_ROOT
 from routing_policies.document import Policy
 
 Size = Literal["small", "large"]
@@ -167,7 +168,7 @@ def module_argv(python: str, name: str) -> tuple[str, ...]:
 
 def python_env() -> dict[str, str]:
     """Variables under which `module_argv` finds the packages beside this one; none are needed once installed."""
-    root = str(Path(__file__).resolve().parent.parent)
+    root = str(IMPORT_ROOT)
     if Path(root).name in ("site-packages", "dist-packages"):
         return {}
     inherited = os.environ.get("PYTHONPATH")

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import get_args
 
-from gateway.commands import version
+from gateway.version import version
 from gateway.config import GatewayConfig
 from gateway.telemetry.log import LogWriter
 from gateway.telemetry.metrics import GatewayMetrics

@@ -24,7 +24,7 @@ _FAST = frozenset({"contract", "reassoc", "nsz", "arcp"})
 def _cache_dir() -> Path | None:
     """Where code compiled from these very sources is kept, this user's own; None: it cannot be kept."""
     digest = hashlib.sha256(numba.__version__.encode())
-    for source in sorted(Path(__file__).parent.glob("*.py")):
+    for source in sorted(Path(__file__).parent.parent.rglob("*.py")):
         # Numba looks at the file of the outermost function alone.
         digest.update(source.read_bytes())
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")

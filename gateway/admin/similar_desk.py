@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Protocol
 from urllib.parse import parse_qs
 
 import msgspec
@@ -12,12 +12,15 @@ from gateway.access.audit_log import AuditLog
 from gateway.admin.cache_desk import CACHE_PATH
 from gateway.admin.fields import Form, fill
 from gateway.admin.table import Call, Entry
+from gateway.audit import Auditor
+from gateway.cache.audit_book import AuditBook
 from gateway.cache.audit_record import AuditRecord
 from gateway.cache.error_budget import state_of, tightening_of
-from gateway.cache.route_book import RouteBook, Whose
+from gateway.cache.exact_cache import ExactCache
+from gateway.cache.route_book import RouteBook, RouteBooks, Whose
+from gateway.cache.semantic import SemanticTier
 from gateway.endpoints import Answer
 from gateway.errors import InvalidRequest, NotFound
-from gateway.kept_answers import KeptAnswers
 from gateway.similar import MODE
 from routing_policies.document import Cache, Policy
 
@@ -32,11 +35,25 @@ class _Review(Form, frozen=True, kw_only=True):
     verdict: Literal["right", "wrong", "unknown"]
 
 
+class AuditedCache(Protocol):
+    """The response cache as its administrators see it: both tiers, and what audits know of the semantic one."""
+
+    books: RouteBooks
+    audits: AuditBook
+    exact: ExactCache
+    semantic: SemanticTier
+    auditor: Auditor
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether texts are encoded, so that similar questions can be found."""
+
+
 class SimilarDesk:
     """`/admin/api/cache` and `/admin/api/cache/audits`."""
 
     def __init__(
-        self, answers: KeptAnswers, audit: AuditLog, *, policy: Callable[[], Policy], wall: Callable[[], float]
+        self, answers: AuditedCache, audit: AuditLog, *, policy: Callable[[], Policy], wall: Callable[[], float]
     ) -> None:
         """`audit` is the log of what admins did."""
         self._answers = answers

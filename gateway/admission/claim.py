@@ -8,9 +8,11 @@ from typing import Final
 import msgspec
 
 from gateway.admission.lane import Lane
-from gateway.routing.forecast import LONG_PROMPT_TOKENS
 
 NEVER: Final = math.inf
+LONG_PROMPT_TOKENS: Final = 1024
+"""The bundled engine lets longer interactive prompts wait for each other and not for short ones. Of a server without
+lanes nothing is assumed: what one lane's queue means for another is learned."""
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):

@@ -8,12 +8,11 @@ from typing import Final
 
 import msgspec
 
-from gateway.admission.claim import Claim
+from gateway.admission.claim import LONG_PROMPT_TOKENS, Claim
 from gateway.admission.lane_share import CROWDED_PART
 from gateway.admission.row_bound import rows_within
 from gateway.routing.ask import Ask
 from gateway.routing.candidate import Candidate, Seen
-from gateway.routing.forecast import LONG_PROMPT_TOKENS
 from gateway.routing.live import LiveDeployment
 from gateway.routing.planned_route import PlannedRoute
 from gateway.routing.shortlist import NUM_DRAWN

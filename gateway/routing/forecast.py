@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
+from gateway.admission.claim import LONG_PROMPT_TOKENS
 from gateway.routing.books import TINY_S, Books
 from gateway.routing.flight import Flight
 from gateway.routing.load_report import LaneReport, LoadReport, parse_orca
@@ -18,9 +19,6 @@ from routing_policies.price import Price
 DEFAULT_LANE: Final = "interactive"
 LONG_LANE: Final = "long"
 ENGINE_LANES: Final = (DEFAULT_LANE, LONG_LANE, "batch")
-LONG_PROMPT_TOKENS: Final = 1024
-"""The bundled engine lets longer interactive prompts wait for each other and not for short ones. Of a server without
-lanes nothing is assumed: what one lane's queue means for another is learned."""
 REPORT_FRESH_S: Final = 0.5
 """A report comes ten times a second; one that is older says less than our own books."""
 

@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from gateway import cli, commands
+from gateway.version import version
 from gateway.config import GatewayConfig
 from gateway.keys import KeyRing
 from gateway.runtime_lock import RuntimeLock
@@ -101,7 +102,7 @@ def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None
     with pytest.raises(SystemExit) as ended:
         cli.main(["--version"])
     assert ended.value.code == 0
-    assert capsys.readouterr().out == f"penstock {commands.version()}\n"
+    assert capsys.readouterr().out == f"penstock {version()}\n"
 
 
 def test_help_loads_nothing_heavy() -> None:

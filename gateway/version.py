@@ -1,0 +1,14 @@
+"""The installed version of this package."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as package_version
+
+
+def version() -> str:
+    """The installed version, or `0+checkout` for a source tree that was never installed."""
+    try:
+        return package_version("penstock")
+    except PackageNotFoundError:
+        return "0+checkout"
