@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+
+import msgspec
 
 DType = Literal["auto", "float32", "bfloat16", "float16"]
 Device = Literal["auto", "cpu", "cuda"]
@@ -124,3 +126,21 @@ class FrontConfig:
             raise EngineConfigError(f"otlp_endpoint: expected an http:// or https:// URL, got {self.otlp_endpoint!r}")
         if self.warm < 0:
             raise EngineConfigError(f"warm: expected 0 (none) or more standby cores, got {self.warm}")
+
+
+def parse_config(text: str) -> CoreConfig:
+    """The configuration from its JSON form. Raises EngineConfigError naming the field."""
+
+    def decode_path(kind: type, value: Any) -> Path:
+        if kind is Path and isinstance(value, str):
+            return Path(value)
+        raise NotImplementedError(f"no JSON form of {kind.__name__}")
+
+    known = {field.name for field in fields(CoreConfig)}
+    try:
+        unknown = msgspec.json.decode(text, type=dict[str, Any]).keys() - known
+        if unknown:
+            raise EngineConfigError(f"--config: unknown settings: {', '.join(sorted(unknown))}")
+        return msgspec.json.decode(text, type=CoreConfig, dec_hook=decode_path)
+    except msgspec.MsgspecError as error:
+        raise EngineConfigError(f"--config: {error}") from error

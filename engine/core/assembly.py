@@ -11,6 +11,7 @@ import torch
 
 from engine.config import CoreConfig, EngineConfigError
 from engine.core.admission import Limits
+from engine.core.batch import Runner
 from engine.core.block_manager import BlockManager
 from engine.core.cpu_steps import follow, kept_weights, settle_steps, typical_step, with_compiled_steps
 from engine.core.cuda_graphs import GraphApi, graph_model
@@ -31,7 +32,7 @@ from engine.core.runner import ModelRunner
 from engine.core.sample_rows import SampleRows
 from engine.core.scheduler import Scheduler
 from engine.core.standby import Standby
-from engine.core.step_loop import Runner, StepLoop
+from engine.core.step_loop import StepLoop
 from engine.core.step_time import StepTimeModel
 from engine.core.tally import Tally
 from engine.core.warm_up import made_up_batch, typical_batches, warm_up

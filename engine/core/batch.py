@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from engine.core.sequence import Sequence
 from engine.core.step_time import StepShape
@@ -79,3 +80,11 @@ class RowResult:
     def num_accepted(self) -> int:
         """Drafts that were right, of all of them: the other tokens were chosen behind them, one in each round."""
         return max(0, len(self.token_ids) - self.num_rounds)
+
+
+class Runner(Protocol):
+    """Computes batches."""
+
+    def run(self, batch: ScheduledBatch) -> list[RowResult]:
+        """One result a row, in order. May raise anything; running the same rows again must be harmless."""
+        ...

@@ -13,10 +13,9 @@ import torch
 from engine.attention.base import AttentionBackend
 from engine.compiled.prompt_way import PromptWay
 from engine.config import CoreConfig
-from engine.core.batch import ScheduledBatch
+from engine.core.batch import Runner, ScheduledBatch
 from engine.core.machine import Machine
 from engine.core.runner import ModelRunner
-from engine.core.step_loop import Runner
 from engine.core.step_threads import ThreadedRunner, max_single_rows
 from engine.core.warm_up import PLAIN_PARAMS, Run, made_up_batch
 from engine.models.decoder import Decoder, Model

@@ -9,13 +9,8 @@ import signal
 import socket
 import time
 from collections.abc import Callable, MutableMapping, Sequence
-from dataclasses import fields
-from pathlib import Path
-from typing import Any
 
-import msgspec
-
-from engine.config import CoreConfig, EngineConfigError
+from engine.config import CoreConfig, EngineConfigError, parse_config
 from engine.core.inbox import FrontGoneError, Inbox
 from engine.core.outbox import Outbox
 from engine.core.standby import Standby, StandbyEnded
@@ -25,24 +20,6 @@ logger = logging.getLogger(__name__)
 
 _SPIN_COUNT = "10000"
 """Looks for more work that torch's threads take before they sleep: about what the gap between two operations lasts."""
-
-
-def parse_config(text: str) -> CoreConfig:
-    """The configuration from its JSON form. Raises EngineConfigError naming the field."""
-
-    def decode_path(kind: type, value: Any) -> Path:
-        if kind is Path and isinstance(value, str):
-            return Path(value)
-        raise NotImplementedError(f"no JSON form of {kind.__name__}")
-
-    known = {field.name for field in fields(CoreConfig)}
-    try:
-        unknown = msgspec.json.decode(text, type=dict[str, Any]).keys() - known
-        if unknown:
-            raise EngineConfigError(f"--config: unknown settings: {', '.join(sorted(unknown))}")
-        return msgspec.json.decode(text, type=CoreConfig, dec_hook=decode_path)
-    except msgspec.MsgspecError as error:
-        raise EngineConfigError(f"--config: {error}") from error
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -111,9 +88,3 @@ def _say_why(outbox: Outbox, error: Exception) -> None:
         )
     except FrontGoneError as gone:
         logger.info("the front is gone: %s", gone)
-
-
-def end_without_cleanup(status: int) -> None:
-    """End the process at once: the inbox thread may be reading and accelerator teardown can hang."""
-    logging.shutdown()
-    os._exit(status)

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from engine.core.batch import RowResult, ScheduledBatch
+from engine.core.batch import RowResult, Runner, ScheduledBatch
 from engine.core.drafting import Drafter
 from engine.core.grammar_compiler import GrammarDone
 from engine.core.inbox import Received
@@ -29,14 +29,6 @@ _MAX_FAILED_STEPS = 5
 
 class CoreBrokenError(RuntimeError):
     """The core cannot compute any more; only a new process can."""
-
-
-class Runner(Protocol):
-    """Computes batches."""
-
-    def run(self, batch: ScheduledBatch) -> list[RowResult]:
-        """One result a row, in order. May raise anything; running the same rows again must be harmless."""
-        ...
 
 
 class Inbox(Protocol):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from engine.core.batch import RowResult, ScheduledBatch
-from engine.core.step_loop import Runner
+from engine.core.batch import RowResult, Runner, ScheduledBatch
 from engine.core.thread_choice import ThreadChoice
 
 _MEASURED_ROWS = (1, 2, 4, 8, 16)

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import torch
 
-from engine.config import CoreConfig
+from engine.config import CoreConfig, parse_config
 from engine.core.machine import find_machine
-from engine.core.process import end_without_cleanup, parse_config
 from engine.models.loader import load_model
 from engine.parallel.commands import LeaderGoneError
 from engine.parallel.follower import Follower
 from engine.parallel.group import Group
 from engine.parallel.shard import Shard
+from engine.process_end import end_without_cleanup
 
 logger = logging.getLogger(__name__)
 
