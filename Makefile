@@ -15,12 +15,12 @@ $(BIN)/python:
 
 $(VENV)/.runtime: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
-	@$(BIN)/python -m engine.compiled
+	@$(BIN)/python -m engine.cpu
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
-	@$(BIN)/python -m engine.compiled
+	@$(BIN)/python -m engine.cpu
 	@touch $@ $(VENV)/.runtime
 
 up: $(VENV)/.runtime ## install, start everything, print a first request

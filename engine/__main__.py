@@ -19,7 +19,7 @@ import prometheus_client
 import uvloop
 
 from engine.config import CoreConfig, EngineConfigError, FrontConfig
-from engine.front.run import run_front
+from engine.frontend.run import run_front
 
 _EPILOG = """\
 also:       penstock engine steps, selftest, quantize (each has its own --help)
@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else list(argv)
     if arguments[:1] == ["quantize"]:
         # torch takes seconds to import, and serving never needs it in this process.
-        from engine.quantization.command import main as quantize
+        from engine.selftest.quantize_command import main as quantize
 
         return quantize(arguments[1:])
     if arguments[:1] == ["selftest"]:

@@ -18,9 +18,9 @@ import msgspec
 from gateway.http.address import inherited_addresses, inherited_descriptors
 from gateway.http.limits import EdgeLimits
 from gateway.store.address import StoreAddress, parse_store
-from gateway.telemetry.record import OMITTABLE
-from routing_policies.document import Policy
-from routing_policies.references import MAX_UNIX_PATH_BYTES
+from gateway.telemetry.records.record import OMITTABLE
+from routing_policies.policy.document import Policy
+from routing_policies.policy.references import MAX_UNIX_PATH_BYTES
 
 DEFAULT_FILE = "penstock.toml"
 ENV_PREFIX = "PENSTOCK_"

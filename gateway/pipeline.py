@@ -6,18 +6,25 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from gateway.access.api_keys import Caller
 from gateway.admission.admitter import Admitter, draining
-from gateway.admission.body_budget import BodyBudget
+from gateway.admission.context_check import may_be_hopeless, refuse_hopeless
 from gateway.admission.gate import Admitted, Gate
 from gateway.admission.guard import Guard
 from gateway.admission.ladder import Shortened, TooLongToTrim
-from gateway.admission.quotas import Quotas
-from gateway.admission.tenant_quota import TenantQuota
-from gateway.background import BackgroundTasks
-from gateway.cache.answers import AnswerCache
-from gateway.cache.fingerprint import outline_of
-from gateway.cache_step import CacheStep
-from gateway.chat_head import ChatHead
+from gateway.admission.quotas.quotas import Quotas
+from gateway.admission.quotas.tenant_quota import TenantQuota
+from gateway.background.quality_learner import Learner
+from gateway.background.shadowing import Shadower
+from gateway.background.task_group import BackgroundTasks
+from gateway.cache.cache_stage import CacheStep
+from gateway.cache.exact.answers import AnswerCache
+from gateway.cache.exact.fingerprint import outline_of
+from gateway.cache.similar_stage import SimilarAnswers
+from gateway.chat.headers import ChatHead
+from gateway.chat.request import ChatRequest, ChatRequestParser, require_json
+from gateway.chat.strict_json import LONG_BYTES, is_long
+from gateway.deployments.price import Pricer
 from gateway.errors import (
     GatewayError,
     InternalError,
@@ -27,34 +34,27 @@ from gateway.errors import (
     Shed,
     UpstreamTimedOut,
 )
-from gateway.footprint import READ_RATIO, parsed_bytes
-from gateway.forward import Forwarder
+from gateway.forwarding.forward import Forwarder
 from gateway.http.asgi import BodyTooLarge, ClientGone, Receive, Scope, Send, read_body
 from gateway.http.disconnect import until_gone
 from gateway.ids import RequestIds
-from gateway.json_guard import LONG_BYTES, is_long
-from gateway.keys import Caller
-from gateway.learning import Learner
-from gateway.meaning import Meanings
-from gateway.prompt_bound import may_be_hopeless, refuse_hopeless
-from gateway.request import ChatRequest, ChatRequestParser, require_json
-from gateway.routing.ask import Ask
+from gateway.limits.body_budget import BodyBudget
+from gateway.prompt_embedding import Meanings
+from gateway.request_context import Turn
 from gateway.routing.planned_route import PlannedRoute
-from gateway.routing.price import Pricer
+from gateway.routing.routing_request import Ask
 from gateway.routing.sampling import Sampler, note_verdict
 from gateway.routing.snapshot import PolicySnapshot
 from gateway.routing.trial import Trial
-from gateway.shadowing import Shadower
-from gateway.similar import SimilarAnswers
-from gateway.telemetry.log import LogWriter
-from gateway.telemetry.record import RequestRecord
+from gateway.telemetry.logs.log import LogWriter
 from gateway.telemetry.recorder import Recorder
-from gateway.telemetry.tracing import Tracing
+from gateway.telemetry.records.record import RequestRecord
+from gateway.telemetry.tracing.tracing import Tracing
 from gateway.timeline import Clock, Outcome, Stage
 from gateway.trimming.images import ImageShrinker
 from gateway.trimming.trimmer import MAX_TRIMMED_HERE_BYTES, Trimmer
-from gateway.turn import Turn
-from gateway.workers import Workers
+from gateway.util.footprint import READ_RATIO, parsed_bytes
+from gateway.util.workers import Workers
 
 CLIENT_CLOSED_REQUEST: Final = 499
 MAX_BODY_BYTES: Final = 16 * 1024 * 1024

@@ -24,23 +24,23 @@ from typing import cast
 from gateway.admission.admitter import Admitter
 from gateway.admission.gate import Gate
 from gateway.admission.ladder import Ladder
-from gateway.admission.permit import Permit
-from gateway.admission.quotas import Quotas
-from gateway.chat_head import ChatHead
-from gateway.request import ChatRequest, ChatRequestParser
-from gateway.routing.ask import Ask
-from gateway.routing.flight import Flight
-from gateway.routing.price import Pricer
-from gateway.routing.reach import Reach
+from gateway.admission.quotas.quotas import Quotas
+from gateway.chat.headers import ChatHead
+from gateway.chat.request import ChatRequest, ChatRequestParser
+from gateway.deployments.flight import Flight
+from gateway.deployments.price import Pricer
+from gateway.limits.permit import Permit
+from gateway.request_context import Turn
+from gateway.routing.routing_request import Ask
 from gateway.routing.snapshot import PolicySnapshot, SnapshotBuilder
 from gateway.store.address import parse_store
 from gateway.store.opening import open_store
-from gateway.telemetry.record import RequestRecord, Usage
+from gateway.telemetry.records.record import RequestRecord, Usage
 from gateway.timeline import Outcome
-from gateway.turn import Turn
 from gateway.upstreams.client import UpstreamClient
+from gateway.upstreams.http1.target import Target
 from gateway.upstreams.pool import PoolLimits
-from gateway.upstreams.target import Target
+from gateway.upstreams.reach import Reach
 from loadtests.card import Card
 from routing_policies.loading import load_policy
 

@@ -19,21 +19,21 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.cache.audit_book import AuditBook
-from gateway.cache.audit_choice import AuditChoice
-from gateway.cache.audit_record import AuditRecord
-from gateway.cache.entry import CacheEntry
-from gateway.cache.error_budget import CLOSED
-from gateway.cache.exact import ExactTier
-from gateway.cache.fingerprint import DIGEST_BYTES, Fingerprint
+from gateway.cache.audit.audit_book import AuditBook
+from gateway.cache.audit.audit_choice import AuditChoice
+from gateway.cache.audit.audit_record import AuditRecord
+from gateway.cache.audit.error_budget import CLOSED
+from gateway.cache.audit.judges import LEARN_S, MIN_NEWS, Judges
+from gateway.cache.audit.route_book import RouteBook, RouteBooks, Whose
+from gateway.cache.exact.entry import CacheEntry
+from gateway.cache.exact.exact_tier import ExactTier
+from gateway.cache.exact.fingerprint import DIGEST_BYTES, Fingerprint
+from gateway.cache.exact.wanted import Wanted
 from gateway.cache.fitting.neighbours import Neighbours
 from gateway.cache.fitting.questions import Questions
 from gateway.cache.fitting.stream import Played
-from gateway.cache.judges import LEARN_S, MIN_NEWS, Judges
-from gateway.cache.route_book import RouteBook, RouteBooks, Whose
-from gateway.cache.semantic import NUM_NEIGHBOURS, Finding, Near, SemanticTier
-from gateway.cache.wanted import Wanted
-from routing_policies.document import Cache
+from gateway.cache.semantic.semantic import NUM_NEIGHBOURS, Finding, Near, SemanticTier
+from routing_policies.policy.document import Cache
 
 Vectors = NDArray[np.float32]
 

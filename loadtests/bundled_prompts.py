@@ -12,7 +12,9 @@ _TIMEOUT_S = 60.0
 async def bundled_prompts(bench: Workbench, *, seed: int, samples: int) -> list[dict[str, Any]]:
     """`task`, `difficulty`, `messages` and `answer` of so many prompts of each task and difficulty. Raises
     ProcessFailed."""
-    process = await bench.start("prompts", "engine.bundled.prompts", ["--seed", str(seed), "--samples", str(samples)])
+    process = await bench.start(
+        "prompts", "engine.training.data.prompts", ["--seed", str(seed), "--samples", str(samples)]
+    )
 
     async def is_over() -> bool:
         return not process.is_running and bool(process.json_lines())

@@ -17,10 +17,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.cache.decision import Judge
+from gateway.cache.audit.judges import Judges
 from gateway.cache.fitting.questions import Questions, read_intents, read_questions
 from gateway.cache.fitting.stream import best_threshold_hits, play
-from gateway.cache.judges import Judges
+from gateway.cache.similarity.decision import Judge
 from gateway.embedding.encoder import TextEncoder
 from gateway.embedding.graph import build_graph
 from gateway.embedding.make import encoder_id, graph_file

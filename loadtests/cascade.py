@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.quality_training import Line, read_lines
+from gateway.cli.quality_training import Line, read_lines
 from gateway.routing.quality_files import bundled_models
 from loadtests.card import Card, Value
 from loadtests.client import LoadConnection
@@ -86,7 +86,16 @@ def _failure(results: Mapping[str, Value], options: argparse.Namespace) -> str |
 
 
 async def _make_outcomes(path: Path, samples: int, seed: int) -> None:
-    command = ("-m", "engine.bundled.outcomes", "--split", "test", "--samples", str(samples), "--seed", str(seed))
+    command = (
+        "-m",
+        "engine.training.evaluation.outcomes",
+        "--split",
+        "test",
+        "--samples",
+        str(samples),
+        "--seed",
+        str(seed),
+    )
     process = await asyncio.create_subprocess_exec(sys.executable, *command, "--out", str(path))
     if await process.wait() != 0:
         raise SystemExit("the bundled models' outcomes could not be made; see above")

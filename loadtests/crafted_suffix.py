@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final, Literal
 
-from gateway.cache.decision import Judge
-from gateway.cache.guards import text_guard
+from gateway.cache.semantic.guards import text_guard
+from gateway.cache.similarity.decision import Judge
 from gateway.embedding.encoder import TextEncoder
 from loadtests.similar import questions
 

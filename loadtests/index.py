@@ -24,8 +24,8 @@ from typing import Final
 
 import numpy as np
 
-from gateway.cache.vector_index import VectorIndex
-from gateway.cache.vector_snapshot import SnapshotUnusable, load, save
+from gateway.cache.index.vector_index import VectorIndex
+from gateway.cache.index.vector_snapshot import SnapshotUnusable, load, save
 from loadtests.card import Card
 from loadtests.index_pauses import Replaced, measured_pauses
 from loadtests.measures import percentile, resident_bytes

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeVar
 
-from gateway.cache.index_file import IndexFile
-from gateway.cache.vector_index import VectorIndex
+from gateway.cache.index.index_file import IndexFile
+from gateway.cache.index.vector_index import VectorIndex
 from loadtests.measures import percentile, resident_bytes
 from loadtests.vector_source import Matrix
 

@@ -16,10 +16,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.cache.decision import Judge
 from gateway.cache.fitting.questions import Questions
 from gateway.cache.fitting.stream import Played, play
-from gateway.cache.standalone import is_standalone
+from gateway.cache.similarity.decision import Judge
+from gateway.cache.similarity.standalone import is_standalone
 
 CONTEXTS: Final = "cache/context_canard_dev.jsonl.gz"
 _words: Final = re.compile(r"\w+").findall

@@ -53,7 +53,7 @@ async def held_out_passages(bench: Workbench, seed: int, samples: int) -> list[P
     """Passage tasks that the bundled models were never trained on; those with a table have no sentences and are left
     out. Raises ProcessFailed."""
     arguments = ["--seed", str(seed), "--samples", str(samples)]
-    process = await bench.start("prompts", "engine.bundled.prompts", arguments)
+    process = await bench.start("prompts", "engine.training.data.prompts", arguments)
 
     async def is_over() -> bool:
         return not process.is_running and bool(process.json_lines())

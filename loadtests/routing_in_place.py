@@ -17,9 +17,9 @@ from loadtests.card import Value
 from loadtests.routing_curve import mean_and_half_width
 from loadtests.routing_public import DataSet, joined, need_of, random_split, trained_on
 from routing_policies.quality.hashing import WordHasher
-from routing_policies.quality.label import Label, label_of
-from routing_policies.quality.learning import LabelBook, learn
 from routing_policies.quality.model import PairModel
+from routing_policies.quality.training.label import Label, label_of
+from routing_policies.quality.training.learning import LabelBook, learn
 
 REQUESTS: Final = 50_000
 AUDIT_RATIO: Final = 0.02

@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.quality_training import embedded
+from gateway.cli.quality_training import embedded
 from loadtests.routing_curve import Floats, Scores
 from routing_policies.quality.features import Features, features_of
-from routing_policies.quality.logistic import fit_logistic
 from routing_policies.quality.model import PairModel
 from routing_policies.quality.outcome import Outcome
 from routing_policies.quality.preamble import opening_of
 from routing_policies.quality.prompt import Prompt
-from routing_policies.quality.training import Trainer
+from routing_policies.quality.training.logistic import fit_logistic
+from routing_policies.quality.training.training import Trainer
 
 Rows = NDArray[np.int64]
 

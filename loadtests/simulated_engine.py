@@ -9,14 +9,14 @@ from collections.abc import Callable
 
 import msgspec
 
-from gateway.routing.load_report import LaneReport, LoadReport
+from gateway.deployments.load_report import LaneReport, LoadReport
 from gateway.upstreams.client import UpstreamClient
+from gateway.upstreams.http1.pulse import Pulse
+from gateway.upstreams.http1.request import UpstreamRequest
+from gateway.upstreams.http1.response import UpstreamResponse
+from gateway.upstreams.http1.target import Target
+from gateway.upstreams.http1.timeouts import Timeouts
 from gateway.upstreams.pool import PoolLimits
-from gateway.upstreams.pulse import Pulse
-from gateway.upstreams.request import UpstreamRequest
-from gateway.upstreams.response import UpstreamResponse
-from gateway.upstreams.target import Target
-from gateway.upstreams.timeouts import Timeouts
 from loadtests.engine_model import USUAL_OUTPUT_TOKENS, EngineShape, lane_work
 from loadtests.fast_engine import FastEngine, FastJob
 from loadtests.model_engine import usage_of

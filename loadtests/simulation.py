@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from gateway.app import Gateway
+from gateway.app.app import Gateway
 from gateway.config import GatewayConfig
 from gateway.http.asgi import Header
 from loadtests.engine_model import EngineShape

@@ -16,12 +16,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway import commands
-from gateway.cli import build_parser
+from gateway.app.serving import serve
+from gateway.cli import commands
+from gateway.cli.main import build_parser
 from gateway.config import GatewayConfig
 from gateway.embedding.encoder import TextEncoder
 from gateway.embedding.installed import InstalledEncoder
-from gateway.serving import serve
 
 PAUSE_FILE = "encoder.pause"
 
@@ -51,7 +51,7 @@ class SlowEncoder:
 
 
 async def serve_slowly(config: GatewayConfig) -> int:
-    """As `gateway.serving.serve`."""
+    """As `gateway.app.serving.serve`."""
     installed = InstalledEncoder(config.runtime_dir / "encoder", "int8")
 
     async def load(thread: Executor) -> TextEncoder:

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 import msgspec
 
-from routing_policies.diff import Change
-from routing_policies.document import Policy, Route
 from routing_policies.matching import AUTO, IMPLIED_AUTO, IMPLIED_DIRECT
+from routing_policies.policy.diff import Change
+from routing_policies.policy.document import Policy, Route
 
 
 class BlastRadius(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,11 +11,19 @@ import msgspec
 
 from routing_policies.conditions.condition import MAX_TEXT_CHARS
 from routing_policies.decision import Decision
-from routing_policies.document import Deployment, GivenDeployment, Lane, Policy, PolicyTest, Route, TestRequest
 from routing_policies.matching import NoRoute, RequestView, RouteTable
-from routing_policies.nodes import Document
+from routing_policies.policy.document import (
+    Deployment,
+    GivenDeployment,
+    Lane,
+    Policy,
+    PolicyTest,
+    Route,
+    TestRequest,
+)
+from routing_policies.policy.nodes import Document
+from routing_policies.policy.problems import Finding, Path, Problem
 from routing_policies.price import Price, cost_of
-from routing_policies.problems import Finding, Path, Problem
 from routing_policies.profile import profile_of
 from routing_policies.quality.pairs import Verdict, judges_of, verdict_of
 from routing_policies.quality.predictor import Predictor, Predictors

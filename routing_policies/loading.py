@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from routing_policies.availability import unavailable
 from routing_policies.conditions.problems import condition_problems
-from routing_policies.document import Policy
-from routing_policies.nodes import Document, compose
-from routing_policies.problems import PolicyError, Problem
-from routing_policies.references import reference_problems
-from routing_policies.structs import StructReader
+from routing_policies.policy.availability import unavailable
+from routing_policies.policy.document import Policy
+from routing_policies.policy.nodes import Document, compose
+from routing_policies.policy.problems import PolicyError, Problem
+from routing_policies.policy.references import reference_problems
+from routing_policies.policy.structs import StructReader
 
 MAX_DOCUMENT_BYTES = 1024 * 1024
 

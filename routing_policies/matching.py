@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from routing_policies.conditions.condition import Condition, Facts
-from routing_policies.document import Deployment, Match, NoRouteCode, Policy, Route, Select
-from routing_policies.references import known_models
+from routing_policies.policy.document import Deployment, Match, NoRouteCode, Policy, Route, Select
+from routing_policies.policy.references import known_models
 
 AUTO = "auto"
 IMPLIED_AUTO = "implied-auto"

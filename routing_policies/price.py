@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from routing_policies.document import CostPerMtok
+from routing_policies.policy.document import CostPerMtok
 
 OUTPUT_WEIGHT: Final = 2.0
 """Work of one generated token, in prompt tokens: a prompt is read many tokens at a time, an answer is not."""

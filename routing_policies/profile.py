@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from routing_policies.decision import Cause, Decision, DropReason
-from routing_policies.document import Cascade, ScorerName, Select, SelectPolicy
 from routing_policies.filters.base import Filter
 from routing_policies.filters.capacity import Capacity
 from routing_policies.filters.health import Health
@@ -17,23 +16,24 @@ from routing_policies.filters.untried import Untried
 from routing_policies.pickers.base import Picker
 from routing_policies.pickers.best import Best
 from routing_policies.pickers.proportional import Proportional
+from routing_policies.policy.document import Cascade, ScorerName, Select, SelectPolicy
 from routing_policies.ranking import Ranking, Weighing
 from routing_policies.scorers.affinity import Affinity
 from routing_policies.scorers.base import Explaining, Scorer
 from routing_policies.scorers.canary import CanaryShare
-from routing_policies.scorers.cost import Cost
-from routing_policies.scorers.cost_cap import CostCap
-from routing_policies.scorers.cost_within_slo import CostWithinSlo
 from routing_policies.scorers.headroom import Headroom
 from routing_policies.scorers.latency import Latency
 from routing_policies.scorers.order import Order
 from routing_policies.scorers.pace import Pace
-from routing_policies.scorers.quality import Quality
-from routing_policies.scorers.quality_within_slo import QualityWithinSlo
+from routing_policies.scorers.quality_and_cost.cost import Cost
+from routing_policies.scorers.quality_and_cost.cost_cap import CostCap
+from routing_policies.scorers.quality_and_cost.cost_within_slo import CostWithinSlo
+from routing_policies.scorers.quality_and_cost.quality import Quality
+from routing_policies.scorers.quality_and_cost.quality_within_slo import QualityWithinSlo
+from routing_policies.scorers.quality_and_cost.worth_trying import WorthTrying
 from routing_policies.scorers.rendezvous import Rendezvous
 from routing_policies.scorers.session import Session
 from routing_policies.scorers.share import Share
-from routing_policies.scorers.worth_trying import WorthTrying
 from routing_policies.scorers.zone import Zone
 from routing_policies.views import Attempt, DeploymentView
 

@@ -13,8 +13,8 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from routing_policies.confidence import ratio_bounds
-from routing_policies.diff import Change
+from routing_policies.estimation.confidence import ratio_bounds
+from routing_policies.policy.diff import Change
 
 Measure = Literal["error", "slow", "shed", "wrong", "audit"]
 MEASURES: Final[tuple[Measure, ...]] = ("error", "slow", "shed", "wrong", "audit")

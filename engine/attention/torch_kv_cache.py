@@ -10,7 +10,7 @@ import torch
 from engine.attention.base import AttentionSpec
 from engine.attention.kept_prompt import PromptRow
 from engine.attention.kept_rows import KeptRows
-from engine.wide_pages import WidePages
+from engine.huge_pages import WidePages
 
 INT8_MAX = 127.0
 _TINY = 1e-12

@@ -1,4 +1,4 @@
-"""The bundled pair of models: its data generator, tokenizer, training, evaluation and weights."""
+"""The bundled pair of models: where their weights are."""
 
 from pathlib import Path
 from typing import Literal

@@ -10,42 +10,42 @@ from typing import TypedDict
 import torch
 
 from engine.config import CoreConfig, EngineConfigError
-from engine.core.admission import Limits
-from engine.core.batch import Runner
-from engine.core.block_manager import BlockManager
-from engine.core.cpu_steps import follow, kept_weights, settle_steps, typical_step, with_compiled_steps
-from engine.core.cuda_graphs import GraphApi, graph_model
 from engine.core.draft_assembly import load_draft_model, load_heads, make_drafter
-from engine.core.drafting import Drafter
-from engine.core.foresight import Foresight
-from engine.core.grammar_checker import CheckedCompiler, GrammarChecker
-from engine.core.grammar_compiler import GrammarCompiler
 from engine.core.inbox import Inbox
-from engine.core.kv_pool import block_bytes, pool_blocks, reachable_model_len, useful_blocks
 from engine.core.load_meter import LoadMeter
-from engine.core.machine import Machine, find_machine
+from engine.core.next_step import Foresight
 from engine.core.outbox import Outbox
-from engine.core.output_forecast import OutputForecast
 from engine.core.overlap import OverlappedStepLoop
-from engine.core.overlap_runner import OverlapRunner
-from engine.core.runner import ModelRunner
-from engine.core.sample_rows import SampleRows
-from engine.core.scheduler import Scheduler
 from engine.core.standby import Standby
 from engine.core.step_loop import StepLoop
-from engine.core.step_time import StepTimeModel
-from engine.core.tally import Tally
-from engine.core.warm_up import made_up_batch, typical_batches, warm_up
-from engine.messages import Ready, SamplingParams, StepReport
+from engine.forecast.output_forecast import OutputForecast
+from engine.forecast.step_time import StepTimeModel
+from engine.kv_cache.block_manager import BlockManager
+from engine.kv_cache.kv_pool import block_bytes, pool_blocks, reachable_model_len, useful_blocks
 from engine.models.decoder import Decoder, Model
 from engine.models.further_rounds import HasRounds
-from engine.models.loader import load_model
-from engine.models.sizes import read_checked_config
-from engine.parallel.leader import LeaderModel
-from engine.parallel.team import Team, end_core
+from engine.models.loading.loader import load_model
+from engine.models.loading.sizes import read_checked_config
+from engine.protocol import Ready, SamplingParams, StepReport
+from engine.runner.cpu_steps import follow, kept_weights, settle_steps, typical_step, with_compiled_steps
+from engine.runner.cuda_graphs import GraphApi, graph_model
+from engine.runner.machine import Machine, find_machine
+from engine.runner.overlap_runner import OverlapRunner
+from engine.runner.runner import ModelRunner
+from engine.runner.warm_up import made_up_batch, typical_batches, warm_up
 from engine.sampling.device_choice import TorchChooser
+from engine.sampling.grammar_checker import CheckedCompiler, GrammarChecker
+from engine.sampling.grammar_compiler import GrammarCompiler
 from engine.sampling.sampler import Sampler
-from engine.speculation.ahead import Outlook
+from engine.scheduler.admission import Limits
+from engine.scheduler.scheduler import Scheduler
+from engine.spec_decode.proposers.medusa import Outlook
+from engine.step.batch import Runner
+from engine.step.drafting import Drafter
+from engine.step.sample_rows import SampleRows
+from engine.step.tally import Tally
+from engine.tensor_parallel.leader import LeaderModel
+from engine.tensor_parallel.team import Team, end_core
 
 logger = logging.getLogger(__name__)
 

@@ -10,23 +10,23 @@ from pathlib import Path
 from typing import Any
 
 from engine.config import CoreConfig, EngineConfigError
-from engine.core.batch import ScheduledBatch
-from engine.core.cpu_steps import CompiledSteps, kept_weights, with_compiled_steps
-from engine.core.cuda_graphs import graph_model
-from engine.core.drafting import Drafter
-from engine.core.machine import Machine
-from engine.core.sample_rows import SampleRows
-from engine.core.warm_up import PLAIN_PARAMS, Run, made_up_batch, measure_verification
+from engine.forecast.step_cost import StepCosts
 from engine.models.decoder import Decoder, Model
-from engine.models.families import read_model_config
+from engine.models.families.registry import read_model_config
 from engine.models.further_rounds import FurtherRounds
-from engine.models.loader import load_model
+from engine.models.loading.loader import load_model
 from engine.models.prediction_heads import LooksAhead, PredictionHeads, read_heads
+from engine.runner.cpu_steps import CompiledSteps, kept_weights, with_compiled_steps
+from engine.runner.cuda_graphs import graph_model
+from engine.runner.machine import Machine
+from engine.runner.warm_up import PLAIN_PARAMS, Run, made_up_batch, measure_verification
 from engine.sampling.sampler import Sampler
-from engine.speculation.ahead import Outlook
-from engine.speculation.draft_model import Behind, DraftModel
-from engine.speculation.speculator import Speculator
-from engine.speculation.step_cost import StepCosts
+from engine.spec_decode.proposers.draft_model import Behind, DraftModel
+from engine.spec_decode.proposers.medusa import Outlook
+from engine.spec_decode.speculator import Speculator
+from engine.step.batch import ScheduledBatch
+from engine.step.drafting import Drafter
+from engine.step.sample_rows import SampleRows
 
 logger = logging.getLogger(__name__)
 
@@ -52,8 +52,8 @@ def load_heads(config: CoreConfig, model: Model, machine: Machine) -> LooksAhead
         return PredictionHeads(weights, model)
     if isinstance(model, CompiledSteps):
         # Numba takes its time to import, and other machines need none of it.
-        from engine.compiled.heads import CompiledHeads
-        from engine.compiled.model import CompiledModel
+        from engine.cpu.execution.heads import CompiledHeads
+        from engine.cpu.execution.model import CompiledModel
 
         assert isinstance(model, CompiledModel)
         return CompiledHeads(model, PredictionHeads(weights, model.decoder))

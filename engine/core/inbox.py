@@ -8,8 +8,8 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
-from engine.core.grammar_compiler import GrammarDone
-from engine.messages import FrameError, FrameSplitter, ToCore, decode_to_core
+from engine.protocol import FrameError, FrameSplitter, ToCore, decode_to_core
+from engine.sampling.grammar_compiler import GrammarDone
 
 _RECEIVE_BYTES = 1 << 18
 

@@ -6,10 +6,10 @@ import math
 
 import msgspec
 
-from engine.core.block_manager import BlockManager
-from engine.core.scheduler import Scheduler
-from engine.core.step_time import StepTimeModel
-from engine.messages import Load
+from engine.forecast.step_time import StepTimeModel
+from engine.kv_cache.block_manager import BlockManager
+from engine.protocol import Load
+from engine.scheduler.scheduler import Scheduler
 
 _RATE_WINDOW_S = 5.0
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from engine.core.inbox import FrontGoneError
-from engine.messages import Phase, ToFront, encode_frame
+from engine.protocol import Phase, ToFront, encode_frame
 
 
 class Outbox:

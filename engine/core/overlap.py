@@ -14,16 +14,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from engine.core.batch import RowResult, ScheduledBatch
-from engine.core.flight import Flight, LaunchingRunner, UndecidedError
-from engine.core.foresight import Foresight
 from engine.core.load_meter import LoadMeter
-from engine.core.scheduler import Scheduler
-from engine.core.sequence import SequenceState
+from engine.core.next_step import Foresight
 from engine.core.step_loop import Inbox, StepLoop
-from engine.core.step_time import StepTimeModel
-from engine.core.tally import Tally
-from engine.messages import StepReport
+from engine.forecast.step_time import StepTimeModel
+from engine.protocol import StepReport
+from engine.runner.flight import Flight, LaunchingRunner, UndecidedError
+from engine.scheduler.scheduler import Scheduler
+from engine.step.batch import RowResult, ScheduledBatch
+from engine.step.sequence import SequenceState
+from engine.step.tally import Tally
 
 logger = logging.getLogger(__name__)
 

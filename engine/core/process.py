@@ -14,7 +14,7 @@ from engine.config import CoreConfig, EngineConfigError, parse_config
 from engine.core.inbox import FrontGoneError, Inbox
 from engine.core.outbox import Outbox
 from engine.core.standby import Standby, StandbyEnded
-from engine.messages import Fatal
+from engine.protocol import Fatal
 
 logger = logging.getLogger(__name__)
 

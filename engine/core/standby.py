@@ -7,7 +7,7 @@ from dataclasses import replace
 from engine.config import CoreConfig
 from engine.core.inbox import Inbox
 from engine.core.outbox import Outbox
-from engine.messages import Shutdown, StandingBy, TakeOver
+from engine.protocol import Shutdown, StandingBy, TakeOver
 
 
 class StandbyEnded(Exception):

@@ -6,15 +6,15 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from engine.core.batch import RowResult, Runner, ScheduledBatch
-from engine.core.drafting import Drafter
-from engine.core.grammar_compiler import GrammarDone
 from engine.core.inbox import Received
 from engine.core.load_meter import LoadMeter
-from engine.core.scheduler import Scheduler
-from engine.core.step_time import StepTimeModel
-from engine.core.tally import Tally
-from engine.messages import Abort, AbortState, Add, SeqOutput, Shutdown, StepReport
+from engine.forecast.step_time import StepTimeModel
+from engine.protocol import Abort, AbortState, Add, SeqOutput, Shutdown, StepReport
+from engine.sampling.grammar_compiler import GrammarDone
+from engine.scheduler.scheduler import Scheduler
+from engine.step.batch import RowResult, Runner, ScheduledBatch
+from engine.step.drafting import Drafter
+from engine.step.tally import Tally
 
 logger = logging.getLogger(__name__)
 

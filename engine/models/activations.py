@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from engine.models.config import ModelConfig
+from engine.models.config.config import ModelConfig
 
 _MAX_CACHED_SIZES = 256
 

@@ -9,7 +9,7 @@ import torch
 
 from engine.attention.base import AttentionBackend, AttentionSpec, ForwardContext, KVCache
 from engine.models.activations import ActivationBuffers, Activations
-from engine.models.config import ModelConfig
+from engine.models.config.config import ModelConfig
 from engine.models.layers import HeadGroupNorm, RMSNorm, Rotary
 from engine.models.linear import Linear
 from engine.models.mlp import MLP

@@ -12,7 +12,7 @@ import torch
 from torch.nn import functional
 
 from engine.models.activations import Activations
-from engine.models.config import Activation
+from engine.models.config.config import Activation
 from engine.models.linear import Linear
 from engine.models.mlp import Gate, gate_in_place
 

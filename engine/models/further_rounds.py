@@ -14,7 +14,7 @@ class GuessTables(NamedTuple):
     """Where guesses come from and how often they were right; read and written in place."""
 
     memory: tuple[Numbers, Numbers]
-    """int64: what earlier answers said, as `engine.compiled.lookup` keeps it."""
+    """int64: what earlier answers said, as `engine.cpu.multi_step.lookup` keeps it."""
     trials: Numbers
     """float64 [2, kinds]."""
     chances: Numbers
@@ -37,7 +37,7 @@ class RoundsOrder(NamedTuple):
     """What the rounds behind a step may do; of each row, the first N rows of an array."""
 
     rows: Numbers
-    """int64 [N, 7], as `engine.compiled.lookup.look_ahead` reads them."""
+    """int64 [N, 7], as `engine.cpu.multi_step.lookup.look_ahead` reads them."""
     numbers: Numbers
     """float64 [N, 3], the same."""
     stops: Numbers

@@ -6,7 +6,7 @@ from typing import Protocol
 
 import torch
 
-from engine.models.config import Activation
+from engine.models.config.config import Activation
 from engine.models.decoder import DecoderLayer
 from engine.models.layers import RMSNorm
 from engine.models.mlp import gate_in_place
@@ -48,6 +48,6 @@ def layer_ops(device: torch.device) -> LayerOps:
     if device.type != "cuda":
         return TorchLayerOps()
     # Triton is installed with GPU builds only.
-    from engine.kernels.layer_ops import TritonLayerOps
+    from engine.models.fused_ops import TritonLayerOps
 
     return TritonLayerOps()

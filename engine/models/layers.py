@@ -12,7 +12,7 @@ import math
 import torch
 from torch.nn import functional
 
-from engine.models.rope import RopeConfig
+from engine.models.config.rope import RopeConfig
 
 _INITIAL_POSITIONS = 4096
 

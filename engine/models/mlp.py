@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional
 
 from engine.models.activations import Activations
-from engine.models.config import Activation
+from engine.models.config.config import Activation
 from engine.models.linear import Linear
 
 Gate = Callable[[torch.Tensor, torch.Tensor, Activation], torch.Tensor]

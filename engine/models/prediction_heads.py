@@ -17,7 +17,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch.nn import functional
 
-from engine.models.checkpoint import CheckpointError
+from engine.models.config.checkpoint import CheckpointError
 from engine.models.decoder import Decoder
 
 FILE_NAME = "prediction_heads.safetensors"

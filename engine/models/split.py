@@ -8,8 +8,8 @@ from typing import Protocol
 
 import torch
 
-from engine.models.checkpoint import Checkpoint
-from engine.models.config import ModelConfig
+from engine.models.config.checkpoint import Checkpoint
+from engine.models.config.config import ModelConfig
 from engine.models.layers import RMSNorm
 from engine.models.linear import Linear
 from engine.models.mlp import MLP

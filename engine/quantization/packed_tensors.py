@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import torch
 
-from engine.models.checkpoint import Checkpoint, CheckpointError
-from engine.quantization.published import PublishedQuantization
+from engine.models.config.checkpoint import Checkpoint, CheckpointError
+from engine.models.config.published import PublishedQuantization
 from engine.quantization.weights import GroupWeight
 
 _AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import torch
 
-from engine.messages import SamplingParams
+from engine.protocol import SamplingParams
 from engine.sampling.noise import exponential_noise
 from engine.sampling.penalties import has_penalties
 from engine.sampling.transfer import to_device

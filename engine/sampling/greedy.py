@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from engine.messages import SamplingParams
+from engine.protocol import SamplingParams
 from engine.sampling.device_choice import needs_no_host
 
 

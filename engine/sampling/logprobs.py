@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from engine.messages import TokenLogprobs
+from engine.protocol import TokenLogprobs
 
 
 def token_logprobs(logits: torch.Tensor, token_ids: Sequence[int], num_top: Sequence[int]) -> list[TokenLogprobs]:

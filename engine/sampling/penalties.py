@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from engine.messages import SamplingParams
+from engine.protocol import SamplingParams
 
 _INITIAL_CAPACITY = 64
 

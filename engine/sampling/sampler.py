@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from engine.messages import SamplingParams, TokenLogprobs
+from engine.protocol import SamplingParams, TokenLogprobs
 from engine.sampling.device_choice import TokenChooser
 from engine.sampling.logprobs import token_logprobs
 from engine.sampling.noise import exponential_noise, stream_key

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import torch
 
-from engine.messages import SamplingParams
+from engine.protocol import SamplingParams
 from engine.sampling.transfer import to_device
 
 _FIRST_CANDIDATES = 64

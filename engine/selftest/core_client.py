@@ -12,7 +12,7 @@ from pathlib import Path
 
 from engine.config import CoreConfig
 from engine.core.process import run_core
-from engine.messages import (
+from engine.protocol import (
     Add,
     Counters,
     Fatal,

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from engine.config import CoreConfig
-from engine.messages import SamplingParams
+from engine.protocol import SamplingParams
 from engine.sampling.noise import exponential_noise, stream_key
 from engine.selftest.core_client import Answer, CoreClient, running_core
 from engine.selftest.distribution import ChiSquare, compare

@@ -20,21 +20,21 @@ import torch
 
 from engine.attention.base import AttentionSpec
 from engine.config import CoreConfig, EngineConfigError
-from engine.core.batch import ScheduledBatch
-from engine.core.cuda_graphs import graph_model
-from engine.core.flight import Flight
-from engine.core.kv_pool import block_bytes
-from engine.core.machine import Machine, find_machine
-from engine.core.overlap_runner import OverlapRunner
-from engine.core.sample_rows import SampleRows
-from engine.core.warm_up import PLAIN_PARAMS, made_up_batch
-from engine.models.checkpoint import CheckpointError
-from engine.models.config_reader import ModelConfigError
+from engine.kv_cache.kv_pool import block_bytes
+from engine.models.config.checkpoint import CheckpointError
+from engine.models.config.config_reader import ModelConfigError
 from engine.models.decoder import Decoder, Model
-from engine.models.loader import load_model
+from engine.models.loading.loader import load_model
 from engine.quantization.float8 import QuantizationError
+from engine.runner.cuda_graphs import graph_model
+from engine.runner.flight import Flight
+from engine.runner.machine import Machine, find_machine
+from engine.runner.overlap_runner import OverlapRunner
+from engine.runner.warm_up import PLAIN_PARAMS, made_up_batch
 from engine.sampling.device_choice import TorchChooser
 from engine.sampling.sampler import Sampler
+from engine.step.batch import ScheduledBatch
+from engine.step.sample_rows import SampleRows
 
 _COPY_BYTES = {"cuda": 4 << 30, "cpu": 64 << 20}
 _COPY_ROUNDS = 10

@@ -12,7 +12,7 @@ import msgspec
 from gateway.access.accounts import Admin, Token
 from gateway.access.records import Record
 from gateway.access.stored_keys import StoredKey
-from gateway.local_file import replace_file
+from gateway.util.private_files import replace_file
 
 KEYS_FILE: Final = "keys.last.json"
 """In `runtime_dir`."""

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from gateway.local_file import open_private, private_folder, tighten_file
+from gateway.util.private_files import open_private, private_folder, tighten_file
 
 FILE_NAME: Final = "admin.token"
 _MIN_CHARS: Final = 32

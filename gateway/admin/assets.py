@@ -19,7 +19,7 @@ import msgspec
 from rcssmin import cssmin
 from rjsmin import jsmin
 
-from gateway.endpoints import Answer
+from gateway.api.routes import Answer
 from gateway.errors import Header, NotFound
 from gateway.http.asgi import Scope, find_header
 

@@ -9,25 +9,25 @@ from typing import Any
 from gateway.access.audit_log import AuditLog
 from gateway.admin.assets import STATIC_PATH, Assets
 from gateway.admin.drains import Drains
-from gateway.admin.engine_facts import EngineFacts
+from gateway.admin.handlers.requests import REQUESTS_PATH, RequestDesk
 from gateway.admin.live_feed import LIVE_PATH, LiveFeed
-from gateway.admin.live_state import LiveState, live_state
 from gateway.admin.pages import Pages
-from gateway.admin.replicas import Replicas
-from gateway.admin.request_desk import REQUESTS_PATH, RequestDesk
-from gateway.admin.shared_requests import SharedRequests
-from gateway.admin.similar_error import worst_error
-from gateway.admin.view import DEPLOYMENTS_PATH, LOAD_PATH, OVERVIEW_PATH, View
-from gateway.cache.exact_cache import ExactCache
-from gateway.cache.route_book import RouteBooks
-from gateway.endpoints import SiteMap
+from gateway.admin.views.engine_facts import EngineFacts
+from gateway.admin.views.live_state import LiveState, live_state
+from gateway.admin.views.replicas import Replicas
+from gateway.admin.views.shared_requests import SharedRequests
+from gateway.admin.views.similar_error import worst_error
+from gateway.admin.views.view import DEPLOYMENTS_PATH, LOAD_PATH, OVERVIEW_PATH, View
+from gateway.api.routes import SiteMap
+from gateway.cache.audit.route_book import RouteBooks
+from gateway.cache.exact.exact_cache import ExactCache
+from gateway.deployments.live import LiveDeployment
 from gateway.ids import RequestIds
-from gateway.routing.live import LiveDeployment
 from gateway.routing.snapshot import PolicySnapshot
 from gateway.store.base import Store
 from gateway.telemetry.history_keeper import keep_history
 from gateway.telemetry.metrics import GatewayMetrics
-from gateway.telemetry.recent import RecentRequests
+from gateway.telemetry.records.recent import RecentRequests
 from gateway.timeline import Clock
 
 Spawn = Callable[[Coroutine[Any, Any, None], str], None]

@@ -13,12 +13,12 @@ import msgspec
 from msgspec import Meta
 
 from gateway.access.audit_log import AuditLog
-from gateway.admin.fields import Form, fill
-from gateway.admin.table import Call, Entry
-from gateway.endpoints import Answer
+from gateway.admin.api.fields import Form, fill
+from gateway.admin.api.table import Call, Entry
+from gateway.api.routes import Answer
+from gateway.deployments.live import LiveDeployment
 from gateway.errors import NotFound
-from gateway.revisions.revision import MAX_REASON_CHARS
-from gateway.routing.live import LiveDeployment
+from gateway.policies.revision import MAX_REASON_CHARS
 from gateway.store.base import Store, StoreUnavailable
 
 SPACE: Final = "drains"

@@ -6,22 +6,22 @@ from typing import Any, Final
 
 from gateway.access.audit_log import AuditBroken
 from gateway.access.identity import ANYBODY, Role, put_identity
-from gateway.admin.errors import AuditUnreadable, NotLoggedIn, StoreLost
-from gateway.admin.gate import Gate
+from gateway.admin.api.errors import AuditUnreadable, NotLoggedIn, StoreLost
+from gateway.admin.api.gate import Gate
+from gateway.admin.api.table import Call, Entry, Table
 from gateway.admin.site import METRICS_PATH
-from gateway.admin.table import Call, Entry, Table
-from gateway.admission.body_budget import OPERATORS, BodyBudget, BodyReservation
-from gateway.endpoints import Answer
+from gateway.api.health import PROBE_PATHS
+from gateway.api.routes import Answer
+from gateway.chat.request import require_json
+from gateway.chat.strict_json import JsonGuard, is_long
 from gateway.errors import GatewayError, InternalError, RequestTooLarge, error_body, error_headers
-from gateway.footprint import parsed_bytes
 from gateway.http.asgi import ASGIApp, BodyTooLarge, Receive, Scope, Send, find_header, read_body, respond
 from gateway.ids import RequestIds
-from gateway.json_guard import JsonGuard, is_long
-from gateway.probes import PROBE_PATHS
-from gateway.request import require_json
+from gateway.limits.body_budget import OPERATORS, BodyBudget, BodyReservation
 from gateway.store.base import StoreUnavailable
-from gateway.telemetry.log import LogWriter
-from gateway.workers import Workers
+from gateway.telemetry.logs.log import LogWriter
+from gateway.util.footprint import parsed_bytes
+from gateway.util.workers import Workers
 
 ROOT: Final = "/admin"
 API: Final = "/admin/api/"

@@ -11,10 +11,10 @@ from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from gateway.admin.query import Query
-from gateway.admin.request_desk import Position, RequestDesk, filters
-from gateway.admin.view import DEFAULT_WINDOW_S, View
-from gateway.endpoints import encode_json
+from gateway.admin.api.query import Query
+from gateway.admin.handlers.requests import Position, RequestDesk, filters
+from gateway.admin.views.view import DEFAULT_WINDOW_S, View
+from gateway.api.routes import encode_json
 from gateway.errors import ErrorType, GatewayError, InvalidRequest
 from gateway.http.asgi import Receive, Scope, Send
 from gateway.http.disconnect import DisconnectWatch, watch

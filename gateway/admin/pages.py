@@ -8,7 +8,7 @@ import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from gateway.admin.assets import Assets
-from gateway.endpoints import Answer, Endpoint
+from gateway.api.routes import Answer, Endpoint
 from gateway.errors import Header
 from gateway.http.asgi import Scope
 

@@ -7,13 +7,13 @@ from typing import Final
 
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-from gateway.admin.cache_desk import PURGE_PATH, CacheDesk
 from gateway.admin.control_room import ControlRoom
-from gateway.admin.diagnosis_desk import DIAGNOSIS_PATH, DiagnosisDesk
-from gateway.endpoints import Answer, SiteMap
+from gateway.admin.handlers.cache import PURGE_PATH, CacheDesk
+from gateway.admin.handlers.diagnosis import DIAGNOSIS_PATH, DiagnosisDesk
+from gateway.api.health import Probes
+from gateway.api.openapi import openapi_document
+from gateway.api.routes import Answer, SiteMap
 from gateway.http.asgi import Scope
-from gateway.openapi import openapi_document
-from gateway.probes import Probes
 from gateway.telemetry.metrics import GatewayMetrics
 
 METRICS_PATH: Final = "/metrics"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from gateway.admission.claim import Claim
-from gateway.admission.lane import Lane
-from gateway.chat_head import ChatHead
+from gateway.access.api_keys import Caller
+from gateway.chat.headers import ChatHead
 from gateway.errors import Shed, ShedReason
-from gateway.keys import Caller
+from gateway.limits.claim import Claim
+from gateway.limits.lane import Lane
 from gateway.routing.snapshot import PolicySnapshot
 from gateway.timeline import Clock
 from routing_policies.price import Price

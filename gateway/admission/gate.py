@@ -13,20 +13,20 @@ from typing import Final
 
 import msgspec
 
-from gateway.admission import refusal
-from gateway.admission.claim import Claim
 from gateway.admission.hints import lane_elsewhere, misses_deadline, refusal_of
 from gateway.admission.ladder import Form, Ladder, Shortened
-from gateway.admission.lane import Lane
 from gateway.admission.outlook import Lookout, Outlook, Outlooks
-from gateway.cache.answers import Lookup
+from gateway.cache.exact.answers import Lookup
+from gateway.chat.request import ChatRequest
 from gateway.errors import Shed
-from gateway.request import ChatRequest
-from gateway.routing.ask import Ask
+from gateway.limits import refusal
+from gateway.limits.claim import Claim
+from gateway.limits.lane import Lane
+from gateway.request_context import Turn
 from gateway.routing.candidate import Seen
 from gateway.routing.planned_route import PlannedRoute
+from gateway.routing.routing_request import Ask
 from gateway.timeline import Clock
-from gateway.turn import Turn
 
 _NOBODY: Final[frozenset[str]] = frozenset()
 _SHED_ONLY: Final = ("shed",)

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import Final
 
-from gateway.admission.lane import Lane
 from gateway.errors import Shed, ShedReason
+from gateway.limits.lane import Lane
 
 STRAINED_LAG_S: Final = 0.25
 OVERLOADED_LAG_S: Final = 1.0

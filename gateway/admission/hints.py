@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from gateway.admission.claim import Claim
-from gateway.admission.lane import Lane
+from gateway.access.api_keys import Caller
 from gateway.admission.outlook import Outlook, lateness
 from gateway.errors import Shed, ShedReason
-from gateway.keys import Caller
-from gateway.routing.ask import Ask
+from gateway.limits.claim import Claim
+from gateway.limits.lane import Lane
+from gateway.routing.routing_request import Ask
 from gateway.routing.snapshot import PolicySnapshot
 
 _MIN_WORTHWHILE_TOKENS: Final = 16

@@ -6,13 +6,13 @@ from typing import Final, Literal
 
 import msgspec
 
-from gateway.cache.answers import AnswerCache, Lookup
-from gateway.request import ChatRequest
-from gateway.routing.ask import Ask
+from gateway.cache.exact.answers import AnswerCache, Lookup
+from gateway.chat.request import ChatRequest
+from gateway.deployments.price import Pricer
 from gateway.routing.planned_route import PlannedRoute
-from gateway.routing.price import Pricer
+from gateway.routing.routing_request import Ask
 from gateway.trimming.trimmer import MAX_TRIMMED_HERE_BYTES, Trimmer
-from routing_policies.document import OverloadStep, Trim
+from routing_policies.policy.document import OverloadStep, Trim
 
 DegradedStep = Literal["trimmed", "small-model", "max-tokens", "stale-cache"]
 

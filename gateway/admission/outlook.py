@@ -8,15 +8,15 @@ from typing import Final
 
 import msgspec
 
-from gateway.admission.claim import LONG_PROMPT_TOKENS, Claim
-from gateway.admission.lane_share import CROWDED_PART
-from gateway.admission.row_bound import rows_within
-from gateway.routing.ask import Ask
+from gateway.deployments.live import LiveDeployment
+from gateway.deployments.row_bound import rows_within
+from gateway.deployments.ttft_forecast import TtftForecast
+from gateway.limits.claim import LONG_PROMPT_TOKENS, Claim
+from gateway.limits.lane_share import CROWDED_PART
 from gateway.routing.candidate import Candidate, Seen
-from gateway.routing.live import LiveDeployment
 from gateway.routing.planned_route import PlannedRoute
+from gateway.routing.routing_request import Ask
 from gateway.routing.shortlist import NUM_DRAWN
-from gateway.routing.ttft_forecast import TtftForecast
 from routing_policies.price import Price
 
 MAX_LOOKS: Final = 8

@@ -11,9 +11,9 @@ import contextlib
 from collections.abc import Callable
 from typing import Final, Literal
 
-from gateway.admission import refusal
-from gateway.admission.claim import Claim
-from gateway.admission.limiter import RETRY_SHARE
+from gateway.limits import refusal
+from gateway.limits.claim import Claim
+from gateway.limits.limiter import RETRY_SHARE
 from gateway.routing.planned_route import PlannedRoute
 from gateway.timeline import Clock
 

@@ -6,15 +6,15 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from gateway.deployments.live import LiveDeployment
 from gateway.diagnosis.samples import Samples
 from gateway.diagnosis.window import DeploymentState, Snapshot
-from gateway.routing.live import LiveDeployment
 from gateway.telemetry.lag import LagMeter
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.timeline import Clock
-from gateway.upstreams.errors import UpstreamError
-from gateway.upstreams.request import UpstreamRequest
-from gateway.upstreams.timeouts import Timeouts
+from gateway.upstreams.http1.errors import UpstreamError
+from gateway.upstreams.http1.request import UpstreamRequest
+from gateway.upstreams.http1.timeouts import Timeouts
 
 SNAPSHOTS: Final = 8
 """In one window: gauges between its ends are seen so often."""

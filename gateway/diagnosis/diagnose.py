@@ -25,7 +25,7 @@ from gateway.diagnosis.prefilling import (
 )
 from gateway.diagnosis.waiting import explain_waiting
 from gateway.diagnosis.window import Window
-from routing_policies.document import Policy
+from routing_policies.policy.document import Policy
 
 _LATE_LOOP_RATIO: Final = 0.15
 _SHED_RATIO: Final = 0.02

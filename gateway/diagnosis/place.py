@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gateway.diagnosis.window import Window
-from routing_policies.document import Policy
+from routing_policies.policy.document import Policy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

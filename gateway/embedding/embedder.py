@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from gateway.embedding.background import stay_behind
 from gateway.embedding.encoder import TextEncoder, Vector
 from gateway.embedding.model_files import EncoderUnavailable
-from gateway.workers import Workers
+from gateway.util.workers import Workers
 
 MAX_WAITING: Final = 32
 MAX_TEXT_CHARS: Final = 4096

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gateway.local_file import open_private, private_folder
+from gateway.util.private_files import open_private, private_folder
 
 
 class GraphFile:

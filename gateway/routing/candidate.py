@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from gateway.routing.ask import Ask
-from gateway.routing.live import LiveDeployment
-from gateway.routing.ttft_forecast import TtftForecast
-from routing_policies.document import Deployment
+from gateway.deployments.live import LiveDeployment
+from gateway.deployments.ttft_forecast import TtftForecast
+from gateway.routing.routing_request import Ask
+from routing_policies.policy.document import Deployment
 from routing_policies.price import Price, cost_of
 from routing_policies.views import DeploymentView
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from gateway.chat_fields import ImagePart, TextPart, UserMessage
-from gateway.request import ChatRequest
+from gateway.chat.request import ChatRequest
+from gateway.chat.schema import ImagePart, TextPart, UserMessage
 from routing_policies.conditions.condition import MAX_TEXT_CHARS
 
 Fact = str | int | bool

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from gateway.chat_fields import Message, TextPart, UserMessage
-from gateway.request import ChatRequest
-from routing_policies.document import StickyBy
+from gateway.chat.request import ChatRequest
+from gateway.chat.schema import Message, TextPart, UserMessage
+from routing_policies.policy.document import StickyBy
 from routing_policies.share import stable_key
 
 _MAX_CHARS: Final = 2048

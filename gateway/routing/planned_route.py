@@ -8,22 +8,22 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from gateway.cache.control import NO_WISHES, CacheControl
-from gateway.cache.wanted import Wanted
+from gateway.cache.exact.control import NO_WISHES, CacheControl
+from gateway.cache.exact.wanted import Wanted
+from gateway.chat.request import ChatRequest
+from gateway.deployments.health.retry_budget import RetryBudget
+from gateway.deployments.live import LiveDeployment
+from gateway.deployments.rotation import NOBODY, KeptOut, kept_out
 from gateway.embedding.encoder import Vector
-from gateway.request import ChatRequest
-from gateway.routing.ask import Ask
 from gateway.routing.candidate import Candidate, Seen
 from gateway.routing.identity import key_of
-from gateway.routing.live import LiveDeployment
 from gateway.routing.prompt_of import prompt_of
-from gateway.routing.retry_budget import RetryBudget
-from gateway.routing.rotation import NOBODY, KeptOut, kept_out
+from gateway.routing.routing_request import Ask
 from gateway.routing.shortlist import MANY, Shortlist
 from gateway.timeline import Clock
-from gateway.upstreams.timeouts import Timeouts
+from gateway.upstreams.http1.timeouts import Timeouts
 from routing_policies.decision import Decision
-from routing_policies.document import Cascade, Deployment, Route
+from routing_policies.policy.document import Cascade, Deployment, Route
 from routing_policies.profile import Profile, profile_of
 from routing_policies.quality.cascade import Inquiry
 from routing_policies.quality.pairs import judges_of, strongest_of, verdict_of

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gateway.chat_fields import Message, SystemMessage, TextPart, UserMessage
-from gateway.request import ChatRequest
+from gateway.chat.request import ChatRequest
+from gateway.chat.schema import Message, SystemMessage, TextPart, UserMessage
 from routing_policies.quality.prompt import Prompt
 
 

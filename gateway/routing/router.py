@@ -6,18 +6,18 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from gateway.chat.request import ChatRequest
+from gateway.deployments.affinity import AffinityIndex, prefix_of, session_of
+from gateway.deployments.live import LiveDeployment
 from gateway.errors import ModelNotAllowed, NotFound, Shed, ShedReason, UpstreamsRest
-from gateway.request import ChatRequest
-from gateway.routing.affinity import AffinityIndex, prefix_of, session_of
-from gateway.routing.ask import Ask
 from gateway.routing.candidate import Seen
 from gateway.routing.facts import RequestFacts
-from gateway.routing.live import LiveDeployment
 from gateway.routing.planned_route import PlannedRoute
+from gateway.routing.routing_request import Ask
 from gateway.timeline import Clock
 from routing_policies.decision import Decision
-from routing_policies.document import Policy, Route, Select
 from routing_policies.matching import NoRoute, RequestView, RouteTable
+from routing_policies.policy.document import Policy, Route, Select
 from routing_policies.quality.predictor import Predictors
 
 _NOBODY: Final[frozenset[str]] = frozenset()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.cache.fingerprint import fingerprint
-from gateway.chat_head import ChatHead
-from gateway.request import ChatRequest
+from gateway.cache.exact.fingerprint import fingerprint
+from gateway.chat.headers import ChatHead
+from gateway.chat.request import ChatRequest
 from gateway.routing.facts import RequestFacts
 from gateway.routing.prompt_of import prompt_of
-from gateway.telemetry.tape import Tape
+from gateway.telemetry.records.tape import Tape
 from routing_policies.quality.model import Prediction
 from routing_policies.quality.pairs import Verdict
 from routing_policies.quality.predictor import Predictors

@@ -10,9 +10,9 @@ import random
 from collections.abc import Sequence
 from typing import Final
 
-from gateway.routing.ask import Ask
+from gateway.deployments.live import LiveDeployment
 from gateway.routing.candidate import Candidate
-from gateway.routing.live import LiveDeployment
+from gateway.routing.routing_request import Ask
 from routing_policies.views import FIRST_ATTEMPT, Attempt
 
 MANY: Final = 4

@@ -8,22 +8,22 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from gateway.access.api_keys import KeyRing
 from gateway.access.stored_keys import StoredKeys
-from gateway.admission.lane import Lane, LaneRules, lane_rules
-from gateway.admission.limit import StaticLimit
-from gateway.admission.limiter import Limiter
-from gateway.keys import KeyRing
-from gateway.routing.affinity import AffinityIndex
-from gateway.routing.live import LiveDeployment
-from gateway.routing.reach import Reach, authorization_of, reach_of
+from gateway.deployments.affinity import AffinityIndex
+from gateway.deployments.health.ejection import EjectionRules, EjectionTally, FailureKind
+from gateway.deployments.health.health import DeploymentHealth
+from gateway.deployments.live import LiveDeployment
+from gateway.limits.lane import Lane, LaneRules, lane_rules
+from gateway.limits.limit import StaticLimit
+from gateway.limits.limiter import Limiter
 from gateway.routing.router import Router
 from gateway.routing.trial import Trial
 from gateway.timeline import Clock
 from gateway.upstreams.client import UpstreamClient
-from gateway.upstreams.ejection import EjectionRules, EjectionTally, FailureKind
-from gateway.upstreams.health import DeploymentHealth
 from gateway.upstreams.pool import PoolLimits
-from routing_policies.document import DEFAULT_LANES, Deployment, Policy
+from gateway.upstreams.reach import Reach, authorization_of, reach_of
+from routing_policies.policy.document import DEFAULT_LANES, Deployment, Policy
 from routing_policies.quality.predictor import Predictors
 
 _POOL_LIMITS: Final = PoolLimits(max_connections=200_000)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from gateway.chat_fields import TextPart, UserMessage
-from gateway.request import ChatRequest
+from gateway.chat.request import ChatRequest
+from gateway.chat.schema import TextPart, UserMessage
 from routing_policies.trial import share_of
 
 if TYPE_CHECKING:

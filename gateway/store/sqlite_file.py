@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from gateway.local_file import private_database
 from gateway.store.base import MAX_CHANGES, Change, Changes, Entry, Exchanged, Hold, LogEntry, Loss, StoreUnavailable
 from gateway.store.meter import Draw, Grant, draw, share_of
+from gateway.util.private_files import private_database
 
 SCHEMA_VERSION: Final = 1
 BUSY_TIMEOUT_S: Final = 0.1

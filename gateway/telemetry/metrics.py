@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from gateway.telemetry.instruments import SECONDS_BUCKETS, Counter, Histogram, Instruments
-from gateway.telemetry.record import CacheResult, RequestRecord, Usage
+from gateway.telemetry.records.record import CacheResult, RequestRecord, Usage
+from gateway.telemetry.records.worth import Worth, worth_of
 from gateway.telemetry.window import History
-from gateway.telemetry.worth import Worth, worth_of
 from gateway.timeline import STAGE_LABELS, Clock, Outcome, Stage
-from routing_policies.document import Policy, Slo
+from routing_policies.policy.document import Policy, Slo
 
 OTHER = "other"
 """The label for tenants that are not configured."""

@@ -7,9 +7,9 @@ from typing import Final
 
 import msgspec
 
-from gateway.telemetry.log import Level, LogWriter
+from gateway.telemetry.logs.log import Level, LogWriter
 from gateway.telemetry.metrics import GatewayMetrics
-from gateway.telemetry.record import RequestLine, RequestRecord
+from gateway.telemetry.records.record import RequestLine, RequestRecord
 from gateway.timeline import Outcome
 
 _LEVELS: Final[dict[Outcome, Level]] = {

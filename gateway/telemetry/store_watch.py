@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.store.base import Loss
-from gateway.telemetry.log import LogWriter
+from gateway.telemetry.logs.log import LogWriter
 from gateway.telemetry.metrics import GatewayMetrics
 
 

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from gateway.chat.request import ChatRequest
 from gateway.errors import InvalidRequest
-from gateway.request import ChatRequest
 
 MAX_PIXELS: Final = 50_000_000
 """Of one image once it is unpacked: a few kilobytes may claim to be gigabytes."""

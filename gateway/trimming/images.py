@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from gateway.chat_fields import ImagePart, UserMessage
-from gateway.request import ChatRequest
-from gateway.workers import Workers
+from gateway.chat.request import ChatRequest
+from gateway.chat.schema import ImagePart, UserMessage
+from gateway.util.workers import Workers
 
 MAX_WAITING: Final = 8
 """Requests whose images wait for the one worker; further ones go on as they came."""

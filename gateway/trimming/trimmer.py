@@ -6,14 +6,14 @@ from typing import Final, Protocol
 
 import msgspec
 
-from gateway.request import ChatRequest
+from gateway.chat.request import ChatRequest
 from gateway.trimming.conversation import Conversation
 from gateway.trimming.dedupe import dedupe
 from gateway.trimming.minify import minify
 from gateway.trimming.passages import extract_passages
 from gateway.trimming.tools import cap_tool_outputs
 from gateway.trimming.turns import from_turn, recent_turns
-from routing_policies.document import Trim, TrimStrategy
+from routing_policies.policy.document import Trim, TrimStrategy
 
 DEFAULT_BYTES_PER_TOKEN: Final = 4.0
 MORE_RATIO: Final = 0.5

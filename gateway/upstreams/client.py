@@ -8,17 +8,17 @@ import ssl as ssl_module
 import time
 from collections.abc import Callable
 
-from gateway.upstreams.connection import Clock, Connection
 from gateway.upstreams.connector import Connector
-from gateway.upstreams.errors import ClosedEarly, ConnectError, Phase, ResponseClosed, UpstreamError
+from gateway.upstreams.http1.connection import Clock, Connection
+from gateway.upstreams.http1.errors import ClosedEarly, ConnectError, Phase, ResponseClosed, UpstreamError
+from gateway.upstreams.http1.pulse import Pulse
+from gateway.upstreams.http1.reader import WireLimits
+from gateway.upstreams.http1.request import RequestEncoder, UpstreamRequest
+from gateway.upstreams.http1.response import UpstreamResponse
+from gateway.upstreams.http1.target import Target
+from gateway.upstreams.http1.timeouts import Timeouts
 from gateway.upstreams.pool import ConnectionPool, PoolLimits, PoolSnapshot
-from gateway.upstreams.pulse import Pulse
-from gateway.upstreams.reader import WireLimits
-from gateway.upstreams.request import RequestEncoder, UpstreamRequest
 from gateway.upstreams.resolver import Resolver
-from gateway.upstreams.response import UpstreamResponse
-from gateway.upstreams.target import Target
-from gateway.upstreams.timeouts import Timeouts
 
 _MAX_BUFFER_BYTES = 64 * 1024
 _SPARE_TIMEOUTS = Timeouts(connect_s=1.0)

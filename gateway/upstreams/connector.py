@@ -6,11 +6,11 @@ import asyncio
 import socket
 import ssl
 
-from gateway.upstreams.connection import Connection
-from gateway.upstreams.errors import ConnectError, ConnectTimeout, Phase, TlsError, TotalTimeout
+from gateway.upstreams.http1.connection import Connection
+from gateway.upstreams.http1.errors import ConnectError, ConnectTimeout, Phase, TlsError, TotalTimeout
+from gateway.upstreams.http1.target import Target
+from gateway.upstreams.http1.timeouts import Timeouts
 from gateway.upstreams.resolver import Resolver
-from gateway.upstreams.target import Target
-from gateway.upstreams.timeouts import Timeouts
 from gateway.upstreams.tls import client_context, require_verification
 
 _FULL_QUEUE_DELAYS_S = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512)

@@ -11,8 +11,8 @@ import asyncio
 from dataclasses import dataclass
 from typing import Final
 
-from gateway.upstreams.connection import Clock, Connection
-from gateway.upstreams.errors import PoolFull, UpstreamError
+from gateway.upstreams.http1.connection import Clock, Connection
+from gateway.upstreams.http1.errors import PoolFull, UpstreamError
 
 _CROWD: Final = 8
 """Below so many busy connections one more is made when it is needed."""

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import ip_address
 
-from gateway.upstreams.errors import ResolveError
-from gateway.workers import Workers
+from gateway.upstreams.http1.errors import ResolveError
+from gateway.util.workers import Workers
 
 Lookup = Callable[[str], list[str]]
 

@@ -18,7 +18,7 @@ import re
 from typing import Final, Literal
 
 from routing_policies.conditions.tokens import ConditionError, Kind, Token, tokens
-from routing_policies.problems import did_you_mean
+from routing_policies.policy.problems import did_you_mean
 
 Type = Literal["bool", "int", "double", "string", "list of int", "list of double", "list of string", "empty list"]
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from routing_policies.conditions.condition import Condition
 from routing_policies.conditions.tokens import ConditionError
-from routing_policies.document import Policy
-from routing_policies.problems import Finding
+from routing_policies.policy.document import Policy
+from routing_policies.policy.problems import Finding
 
 
 def condition_problems(policy: Policy) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from routing_policies.document import Deployment
+from routing_policies.policy.document import Deployment
 from routing_policies.quality.predictor import Judged, Predictor, Predictors
 from routing_policies.quality.prompt import Prompt
 

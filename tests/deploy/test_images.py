@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from deploy.docker.requirements import main, requirements
-from gateway.cli import build_parser
+from gateway.cli.main import build_parser
 from tests.deploy.promql import DEPLOY
 
 ROOT = DEPLOY.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 DEPENDENCIES = PROJECT["dependencies"]
-SERVED_BY = {"gateway": "gateway/public.py", "engine": "engine/front/app.py"}
+SERVED_BY = {"gateway": "gateway/api/models.py", "engine": "engine/frontend/http/app.py"}
 """Where each listener's paths are written down."""
 
 

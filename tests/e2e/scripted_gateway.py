@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gateway.app import Gateway
+from gateway.app.app import Gateway
 from gateway.config import GatewayConfig
 from tests.gateway.scripted import Script, ScriptedUpstream
 

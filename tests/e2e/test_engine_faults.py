@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from gateway.app import Gateway
+from gateway.app.app import Gateway
 from gateway.config import GatewayConfig
 from tests.e2e.lone_engine import LoneEngine, lone_engine
 from tests.gateway.scripted import ScriptedUpstream

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from engine.front.metrics import EngineMetrics
+from engine.frontend.core_client.metrics import EngineMetrics
 from gateway.telemetry.instruments import Family
 from gateway.telemetry.metrics import GatewayMetrics
 from tests.deploy.promql import all_queries, keeps, reads, rule_queries

@@ -12,10 +12,10 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway.app import Gateway
+from gateway.app.app import Gateway
 from gateway.config import GatewayConfig
+from gateway.deployments.health.ejection import EjectionRules
 from gateway.http.limits import EdgeLimits
-from gateway.upstreams.ejection import EjectionRules
 from tests.gateway.scripted import Script, ScriptedUpstream, Wire, chunk, complete
 from tests.gateway.stack import Reply, Stack
 from tests.support.fault_proxy import FaultProxy

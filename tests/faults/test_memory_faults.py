@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gateway.admission.body_budget import WAIT_S
+from gateway.limits.body_budget import WAIT_S
 from tests.faults.processes import GatewayProcess, gateway_process
 from tests.gateway.scripted import ScriptedUpstream
 from tests.gateway.stack import Reply, chat, encode

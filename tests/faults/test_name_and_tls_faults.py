@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from gateway.app import Gateway
+from gateway.app.app import Gateway
 from gateway.config import GatewayConfig
 from gateway.upstreams.client import UpstreamClient
-from gateway.upstreams.errors import ConnectTimeout
+from gateway.upstreams.http1.errors import ConnectTimeout
+from gateway.upstreams.http1.request import UpstreamRequest
+from gateway.upstreams.http1.target import Target
+from gateway.upstreams.http1.timeouts import Timeouts
 from gateway.upstreams.pool import PoolLimits
-from gateway.upstreams.request import UpstreamRequest
 from gateway.upstreams.resolver import Resolver
-from gateway.upstreams.target import Target
-from gateway.upstreams.timeouts import Timeouts
 from tests.gateway.authority import make_authority
 from tests.gateway.scripted import ScriptedUpstream
 from tests.gateway.stack import Stack, chat

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gateway.upstreams.ejection import EjectionRules
+from gateway.deployments.health.ejection import EjectionRules
 from tests.faults.stack import FaultStack, failing, faulty, frozen
 from tests.faults.test_health_faults import until
 from tests.gateway.scripted import COMPLETION, Script, Wire, chunk, complete, hang
@@ -39,8 +39,8 @@ def slow(seconds: float) -> Script:
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Strangers get a tenth of the product's patience."""
-    monkeypatch.setattr("gateway.routing.patience.STRANGER_S", 0.5)
-    monkeypatch.setattr("gateway.routing.patience.STRANGER_MOST_S", 1.0)
+    monkeypatch.setattr("gateway.deployments.patience.STRANGER_S", 0.5)
+    monkeypatch.setattr("gateway.deployments.patience.STRANGER_MOST_S", 1.0)
 
 
 def by(reply: Any) -> tuple[int, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from gateway.child import ChildSpec
+from gateway.cli.supervisor.child import ChildSpec
 
 _HEAD = """\
 import http.server, json, os, signal, socketserver, sys, threading, time

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from gateway.access.local_token import read_token
-from gateway.app import Gateway
-from gateway.cache.judges import Judges
+from gateway.app.app import Gateway
+from gateway.cache.audit.judges import Judges
 from gateway.config import GatewayConfig
+from gateway.deployments.health.ejection import EjectionRules
 from gateway.embedding.encoder import TextEncoder
-from gateway.upstreams.ejection import EjectionRules
 from tests.gateway.scripted import ScriptedUpstream
 
 NO_EJECTION = EjectionRules(consecutive_failures=1_000_000, min_exchanges=1_000_000)

@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.cache.capture import UNCOUNTED_BYTES, Capture
-from gateway.cache.shared_answer import SharedAnswers
-from gateway.footprint import parsed_bytes
+from gateway.cache.exact.capture import UNCOUNTED_BYTES, Capture
+from gateway.cache.exact.shared_answer import SharedAnswers
+from gateway.util.footprint import parsed_bytes
 from tests.gateway.quota_policy import quota_policy
 from tests.gateway.scripted import COMPLETION, Wire
 from tests.gateway.stack import Reply, Stack, chat, encode, running

@@ -18,7 +18,7 @@ from gateway.config import (
     variables_of,
 )
 from gateway.http.limits import EdgeLimits
-from routing_policies.document import Deployment, Policy, Tenant, TenantKey
+from routing_policies.policy.document import Deployment, Policy, Tenant, TenantKey
 
 
 def write(folder: Path, text: str, name: str = "penstock.toml") -> Path:

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.cascading import telling
-from gateway.json_members import with_members
-from gateway.request import ChatRequest, ChatRequestParser
+from gateway.chat.json_members import with_members
+from gateway.chat.request import ChatRequest, ChatRequestParser
+from gateway.forwarding.cascade import telling
 
 PARSER = ChatRequestParser()
 MESSAGES = [{"role": "user", "content": "x"}]

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from gateway.chat_head import ChatHead
+from gateway.chat.headers import ChatHead
+from gateway.chat.request import require_json
 from gateway.errors import InvalidRequest, UnsupportedMediaType
-from gateway.request import require_json
 from tests.gateway.scripted import COMPLETION, Wire, chunk
 from tests.gateway.stack import Stack, chat, encode, running
 

@@ -10,30 +10,30 @@ from typing import Any, Final
 
 import pytest
 
-from gateway.cache.fingerprint import Outline, fingerprint
-from gateway.cache.guards import text_guard
-from gateway.cache.normal_form import normal_form
-from gateway.cache.standalone import is_standalone
-from gateway.cache.wording import Wording
+from gateway.admission.context_check import least_tokens
+from gateway.cache.exact.fingerprint import Outline, fingerprint
+from gateway.cache.semantic.guards import text_guard
+from gateway.cache.similarity.normal_form import normal_form
+from gateway.cache.similarity.standalone import is_standalone
+from gateway.cache.similarity.wording import Wording
+from gateway.chat.request import ChatRequest, ChatRequestParser
+from gateway.chat.strict_json import JsonGuard
+from gateway.completion.stream_outcome import StreamOutcome
+from gateway.completion.usage_parser import has_first_token
+from gateway.deployments.affinity import prefix_of
 from gateway.errors import InvalidRequest
-from gateway.json_guard import JsonGuard
-from gateway.prompt_bound import least_tokens
-from gateway.request import ChatRequest, ChatRequestParser
-from gateway.routing.affinity import prefix_of
+from gateway.forwarding.event_framing import WholeEvents
+from gateway.forwarding.logprob_filter import OddsReader, events_without_odds
+from gateway.forwarding.timing_events import TimingEvents
 from gateway.routing.facts import RequestFacts
 from gateway.routing.identity import key_of
 from gateway.routing.prompt_of import prompt_of
-from gateway.stream_outcome import StreamOutcome
-from gateway.stream_tail import has_first_token
-from gateway.timing_events import TimingEvents
-from gateway.token_odds import OddsReader, events_without_odds
 from gateway.trimming.conversation import has_code
 from gateway.trimming.minify import minify_text
 from gateway.trimming.passages import extract
 from gateway.trimming.trimmer import PolicyTrimmer
-from gateway.upstreams.sse import SseDecoder, SseProgress
-from gateway.whole_events import WholeEvents
-from routing_policies.document import Trim
+from gateway.upstreams.http1.sse import SseDecoder, SseProgress
+from routing_policies.policy.document import Trim
 from routing_policies.quality.features import features_of
 from routing_policies.quality.preamble import PreambleMemory
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.json_guard import LONG_BYTES
-from gateway.request import ChatRequest, ChatRequestParser
+from gateway.chat.request import ChatRequest, ChatRequestParser
+from gateway.chat.strict_json import LONG_BYTES
 from tests.gateway.stack import chat, running
 
 
@@ -28,7 +28,7 @@ async def test_only_long_bodies_leave_the_event_loop(
             threads.append(threading.current_thread())
             return super().parse(body)
 
-    monkeypatch.setattr("gateway.request_path.ChatRequestParser", Watched)
+    monkeypatch.setattr("gateway.app.request_path.ChatRequestParser", Watched)
     async with running(tmp_path) as stack:
         assert (await stack.ask(asking(num_bytes))).status == 200
     assert [thread is threading.current_thread() for thread in threads] == [is_here]

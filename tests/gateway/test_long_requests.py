@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pytest
 
-from gateway.serving import CLOSE_S
+from gateway.app.serving import CLOSE_S
 from tests.faults.processes import GatewayProcess, gateway_process
 from tests.gateway.scripted import COMPLETION, ScriptedUpstream, Wire
 from tests.gateway.stack import Reply, chat, encode

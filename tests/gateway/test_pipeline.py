@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.keys import Caller
+from gateway.access.api_keys import Caller
 from tests.gateway.scripted import COMPLETION, Wire, chunk, hang
 from tests.gateway.stack import chat, encode, policy_text, running
 

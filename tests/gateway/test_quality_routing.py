@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.cli import main
+from gateway.chat.request import ChatRequestParser
+from gateway.cli.main import main
+from gateway.cli.quality_training import TrainingError, read_lines, train
 from gateway.config import ConfigError
-from gateway.quality_training import TrainingError, read_lines, train
-from gateway.request import ChatRequestParser
 from gateway.routing.prompt_of import prompt_of
 from gateway.routing.quality_files import load_predictors
 from routing_policies.quality.predictor import Predictor

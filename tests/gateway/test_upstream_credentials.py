@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.app import Gateway
+from gateway.app.app import Gateway
 from gateway.config import GatewayConfig
-from gateway.policy_file import PolicyFileError
+from gateway.policies.policy_file import PolicyFileError
 from tests.gateway.authority import Authority, make_authority
 from tests.gateway.scripted import ScriptedUpstream, Wire
 from tests.gateway.stack import Stack, chat, policy_text, running

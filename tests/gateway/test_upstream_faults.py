@@ -382,7 +382,7 @@ async def test_the_connection_is_closed_after_an_error_event_of_the_upstream(tmp
 
 async def test_a_line_that_never_ends_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fault row 21, in a stream: bounded, and an error event at its end."""
-    monkeypatch.setattr("gateway.whole_events.MAX_EVENT_BYTES", 1_000_000)
+    monkeypatch.setattr("gateway.forwarding.event_framing.MAX_EVENT_BYTES", 1_000_000)
     sent = 0
 
     async def endless(wire: Wire) -> None:
@@ -469,7 +469,7 @@ async def test_the_retry_budget_bounds_second_attempts(tmp_path: Path) -> None:
 
 
 async def test_an_answer_far_beyond_a_normal_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.attempt.MAX_PLAIN_BYTES", 100)
+    monkeypatch.setattr("gateway.forwarding.attempt.MAX_PLAIN_BYTES", 100)
     async with running(tmp_path) as stack:
         assert len(COMPLETION) > 100
         assert (await stack.ask(chat("solo"))).status == 502

@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
-import gateway.app
-from gateway.app import Gateway
-from gateway.cli import main
-from gateway.request import ChatRequestParser
+import gateway.app.app
+from gateway.app.app import Gateway
+from gateway.chat.request import ChatRequestParser
+from gateway.cli.main import main
 from gateway.telemetry.lag import LagMeter
 
 LOOK_S: Final = 0.001

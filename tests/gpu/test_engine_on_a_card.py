@@ -10,7 +10,7 @@ import torch
 
 from engine.bundled import model_dir
 from engine.config import CoreConfig, Speculation
-from engine.messages import Shutdown
+from engine.protocol import Shutdown
 from engine.selftest.speculation import check_speculation
 from tests.engine.core.checkpoints import transformers_greedy, write_checkpoint
 from tests.engine.core.test_process import core_process, greedy_add

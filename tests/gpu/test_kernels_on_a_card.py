@@ -11,16 +11,16 @@ pytest.importorskip("triton")
 
 from engine.attention.base import AttentionSpec
 from engine.attention.triton_paged import TritonPagedAttention
-from engine.core.cuda_graphs import CudaGraphApi, GraphedModel
-from engine.core.graph_buckets import BucketLimits
 from engine.kernels.choose_tokens import TritonChooser
-from engine.kernels.fused_layers import FusedRMSNorm, gate_fused
-from engine.models.loader import load_model
+from engine.models.fused_layers import FusedRMSNorm, gate_fused
+from engine.models.loading.loader import load_model
 from engine.models.mlp import gate_in_place
 from engine.quantization.float8 import FLOAT8, quantize_outputs
 from engine.quantization.kernels import Scratch
 from engine.quantization.triton_kernels import TritonBytes, TritonInt4
 from engine.quantization.weights import GroupWeight, quantize_channels, quantize_groups
+from engine.runner.cuda_graphs import CudaGraphApi, GraphedModel
+from engine.runner.graph_buckets import BucketLimits
 from engine.sampling.device_choice import TorchChooser
 from engine.sampling.noise import stream_key
 from tests.engine.attention.reference import make_batch, reference_attention

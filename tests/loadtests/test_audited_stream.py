@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gateway.cache.error_budget import CLOSED
+from gateway.cache.audit.error_budget import CLOSED
+from gateway.cache.audit.judges import Judges
 from gateway.cache.fitting.questions import Questions
-from gateway.cache.judges import Judges
 from loadtests.audited_stream import Audits, Stream, Vectors, changed_stream, play_audited, zipf_stream
 from tests.gateway.cache.word_encoder import NearJudge
 

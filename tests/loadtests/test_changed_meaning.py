@@ -6,11 +6,11 @@ from itertools import islice
 
 import pytest
 
-from gateway.cache.denials import EXCEPTING
-from gateway.cache.differences import differences
-from gateway.cache.lexicon import NEGATIONS
-from gateway.cache.opposites import are_opposites
-from gateway.cache.quantities import NUMBER_WORDS, UNITS
+from gateway.cache.similarity.denials import EXCEPTING
+from gateway.cache.similarity.differences import differences
+from gateway.cache.similarity.lexicon import NEGATIONS
+from gateway.cache.similarity.opposites import are_opposites
+from gateway.cache.similarity.quantities import NUMBER_WORDS, UNITS
 from loadtests.changed_meaning import KINDS, Kind, Pair, pairs
 from loadtests.made_questions import made_questions
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from routing_policies.document import Policy
 from routing_policies.loading import load_policy
+from routing_policies.policy.document import Policy
 
 TWO_DEPLOYMENTS = """\
 schema_version: 1

@@ -6,7 +6,7 @@ import pytest
 
 from routing_policies.check import run_tests
 from routing_policies.loading import load_document
-from routing_policies.problems import PolicyError
+from routing_policies.policy.problems import PolicyError
 
 POLICY = """\
 schema_version: 1

@@ -9,7 +9,7 @@ from routing_policies.conditions.condition import Condition
 from routing_policies.conditions.tokens import ConditionError
 from routing_policies.loading import load_document
 from routing_policies.matching import RequestView, RouteTable
-from routing_policies.problems import PolicyError
+from routing_policies.policy.problems import PolicyError
 
 FACTS: dict[str, str | int | bool] = {
     "model": "auto",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from routing_policies.document import Hedge
-from routing_policies.problems import PolicyError
-from routing_policies.schema import policy_schema
+from routing_policies.policy.document import Hedge
+from routing_policies.policy.problems import PolicyError
+from routing_policies.policy.schema import policy_schema
 from tests.routing_policies.documents import policy
 
 

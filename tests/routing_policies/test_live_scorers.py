@@ -11,11 +11,11 @@ import pytest
 from routing_policies.profile import profile_for
 from routing_policies.scorers.affinity import Affinity
 from routing_policies.scorers.base import Scorer
-from routing_policies.scorers.cost import Cost
-from routing_policies.scorers.cost_within_slo import CostWithinSlo
 from routing_policies.scorers.latency import Latency
 from routing_policies.scorers.pace import Pace
-from routing_policies.scorers.quality import Quality
+from routing_policies.scorers.quality_and_cost.cost import Cost
+from routing_policies.scorers.quality_and_cost.cost_within_slo import CostWithinSlo
+from routing_policies.scorers.quality_and_cost.quality import Quality
 from routing_policies.scorers.session import Session
 from routing_policies.scorers.zone import Zone
 from routing_policies.views import Attempt, DeploymentView

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from routing_policies.document import Cache, Policy, Timeouts
 from routing_policies.loading import MAX_DOCUMENT_BYTES, load_policy
-from routing_policies.nodes import MAX_DEPTH
-from routing_policies.problems import MAX_SHOWN, PolicyError
-from routing_policies.structs import MAX_NODES
+from routing_policies.policy.document import Cache, Policy, Timeouts
+from routing_policies.policy.nodes import MAX_DEPTH
+from routing_policies.policy.problems import MAX_SHOWN, PolicyError
+from routing_policies.policy.structs import MAX_NODES
 from tests.routing_policies.documents import TWO_DEPLOYMENTS, policy
 
 SKETCH = """\

@@ -7,8 +7,8 @@ import random
 import msgspec
 import pytest
 
-from routing_policies.document import Policy
 from routing_policies.loading import load_policy
+from routing_policies.policy.document import Policy
 from routing_policies.replay import Measured, Outcome, RecordedRequest, Replay, moves, summarize, unchanged_routes
 
 BASE = """

@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from routing_policies.check import run_tests
-from routing_policies.document import Canary, Candidate, Select, SelectPolicy
 from routing_policies.loading import load_document, load_policy
-from routing_policies.problems import PolicyError
+from routing_policies.policy.document import Canary, Candidate, Select, SelectPolicy
+from routing_policies.policy.problems import PolicyError
 from routing_policies.profile import Profile, profile_of
 from routing_policies.share import share_of, stable_key
 from routing_policies.views import Attempt, DeploymentView

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from routing_policies.confidence import ratio_bounds
-from routing_policies.diff import diff
+from routing_policies.estimation.confidence import ratio_bounds
 from routing_policies.loading import load_policy
+from routing_policies.policy.diff import diff
 from routing_policies.trial import Guard, Side, is_worse, judge, new_side, share_of, shared_changes
 
 

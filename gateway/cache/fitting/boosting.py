@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.cache.trees import Tree, logit
+from gateway.cache.similarity.trees import Tree, logit
 
 Rows = NDArray[np.float64]
 _MAX_BINS: Final = 64

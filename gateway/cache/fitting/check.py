@@ -8,11 +8,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.cache.decision import Judge
 from gateway.cache.fitting.fit import Fit
 from gateway.cache.fitting.neighbours import Vectors
 from gateway.cache.fitting.questions import Questions
 from gateway.cache.fitting.stream import best_threshold_hits, play
+from gateway.cache.similarity.decision import Judge
 
 BOUNDS: Final = (0.005, 0.01, 0.02, 0.05)
 _SHARE: Final = 0.4

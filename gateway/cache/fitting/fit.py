@@ -9,14 +9,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.cache.calibration import floors_of
-from gateway.cache.decision import FEATURES, Calibration, Coefficients, Floor, row_of
-from gateway.cache.differences import compare
+from gateway.cache.audit.calibration import floors_of
 from gateway.cache.fitting.boosting import Boosting
 from gateway.cache.fitting.neighbours import Neighbours, Vectors, earlier_neighbours
 from gateway.cache.fitting.questions import Questions
-from gateway.cache.trees import Tree
-from gateway.cache.wording import Wording
+from gateway.cache.similarity.decision import FEATURES, Calibration, Coefficients, Floor, row_of
+from gateway.cache.similarity.differences import compare
+from gateway.cache.similarity.trees import Tree
+from gateway.cache.similarity.wording import Wording
 
 MIN_SIMILARITY: Final = 0.72
 BOUNDS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)

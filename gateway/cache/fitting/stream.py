@@ -8,11 +8,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.cache.decision import Judge
 from gateway.cache.fitting.neighbours import earlier_neighbours
 from gateway.cache.fitting.questions import Questions
-from gateway.cache.vector_index import VectorIndex
-from gateway.cache.wording import Wording
+from gateway.cache.index.vector_index import VectorIndex
+from gateway.cache.similarity.decision import Judge
+from gateway.cache.similarity.wording import Wording
 
 _CONTEXT: Final = b"one"
 _MOVED_AT_ONCE: Final = 1000

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from engine.bundled import Size, model_dir
-from engine.bundled.decode import Decoder
-from engine.bundled.evaluate import percent, summary, table
-from engine.bundled.example import Example, user
+from engine.training.data.example import Example, user
+from engine.training.evaluation.decode import Decoder
+from engine.training.evaluation.evaluate import percent, summary, table
 
 SIZES = get_args(Size)
 FILES = ("config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")

@@ -3,11 +3,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.bundled import tokenizer
-from engine.bundled.architecture import SHAPES, build
-from engine.bundled.forward import hidden_states
-from engine.bundled.plan import Plan
-from engine.bundled.trainer import Trainer
+from engine.training import tokenizer
+from engine.training.architecture import SHAPES, build
+from engine.training.forward import hidden_states
+from engine.training.plan import Plan
+from engine.training.trainer import Trainer
 
 PLAN = Plan(model="tiny", seed=3, steps=8, step_tokens=512, phases=(("warmup", 4), ("shared", 99)), warmup_steps=2)
 

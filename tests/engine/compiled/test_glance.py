@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from engine.compiled import likely
-from engine.compiled.heads import CompiledHeads
-from engine.compiled.model import CompiledModel
+from engine.cpu.execution.heads import CompiledHeads
+from engine.cpu.execution.model import CompiledModel
+from engine.cpu.multi_step import argmax as likely
 from engine.models.prediction_heads import PredictionHeads, Seen
 from tests.engine.models.checkpoints import make_reference, save_checkpoint
 from tests.engine.models.made_up_heads import made_up_heads

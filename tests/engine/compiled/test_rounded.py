@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from engine.compiled import rounded_tiles
-from engine.compiled.layout import PROJECTION
-from engine.compiled.model import CompiledModel
-from engine.compiled.projections import prepared, project
-from engine.compiled.records import Memory
-from engine.compiled.tiles import LANES
+from engine.cpu.execution.model import CompiledModel
+from engine.cpu.gemm import rounded_tiles
+from engine.cpu.gemm.projections import prepared, project
+from engine.cpu.gemm.records import Memory
+from engine.cpu.gemm.tiles import LANES
+from engine.cpu.jit.layout import PROJECTION
 from engine.models.kept_weights import KeptWeight
 from engine.quantization.weights import quantize_channels
-from tests.engine.compiled.test_prompts import show_states
+from tests.engine.cpu.step.test_prompts import show_states
 from tests.engine.models.checkpoints import make_reference, save_checkpoint
 from tests.engine.models.paged import PagedRunner, Row
 

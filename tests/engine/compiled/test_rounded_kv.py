@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.compiled.prompt_way import PromptWay
-from tests.engine.compiled.test_prompts import LARGE, PROMPT, WAYS, make_checkpoint, show_states
+from engine.cpu.step.prompt_way import PromptWay
+from tests.engine.cpu.step.test_prompts import LARGE, PROMPT, WAYS, make_checkpoint, show_states
 from tests.engine.models.paged import PagedRunner, Row
 
 ROUNDED = torch.bfloat16

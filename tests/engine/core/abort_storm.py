@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from random import Random
 
-from engine.core.grammar_compiler import GrammarDone
-from engine.core.lanes import LANES
-from engine.core.sequence import SequenceState
-from engine.messages import AbortState, Add, SamplingParams
+from engine.protocol import AbortState, Add, SamplingParams
 from engine.sampling.grammar import GrammarState
+from engine.sampling.grammar_compiler import GrammarDone
+from engine.scheduler.lanes import LANES
+from engine.step.sequence import SequenceState
 from tests.engine.core.checkpoints import VOCAB_SIZE
 from tests.engine.core.tiny_core import SHARED, TinyCore
 

@@ -6,9 +6,9 @@ import random
 from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 
-from engine.core.batch import RowResult, ScheduledBatch
-from engine.core.drafting import DraftRequest
-from engine.core.sequence import Sequence
+from engine.step.batch import RowResult, ScheduledBatch
+from engine.step.drafting import DraftRequest
+from engine.step.sequence import Sequence
 
 Oracle = Callable[[DraftRequest], list[int]]
 """What a sequence will really say next, at least as far as asked."""

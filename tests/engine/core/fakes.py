@@ -8,16 +8,16 @@ from zlib import crc32
 
 import numpy as np
 
-from engine.core.admission import Limits
-from engine.core.batch import RowResult, ScheduledBatch, ScheduledRow
-from engine.core.block_manager import BlockManager
-from engine.core.drafting import Drafter, DraftRequest
-from engine.core.output_forecast import OutputForecast
-from engine.core.scheduler import Scheduler
-from engine.core.step_time import StepTimeModel
-from engine.core.tally import Tally
-from engine.core.verification import accept
-from engine.messages import Add, Lane, SamplingParams, SeqOutput
+from engine.forecast.output_forecast import OutputForecast
+from engine.forecast.step_time import StepTimeModel
+from engine.kv_cache.block_manager import BlockManager
+from engine.protocol import Add, Lane, SamplingParams, SeqOutput
+from engine.scheduler.admission import Limits
+from engine.scheduler.scheduler import Scheduler
+from engine.spec_decode.verifier import accept
+from engine.step.batch import RowResult, ScheduledBatch, ScheduledRow
+from engine.step.drafting import Drafter, DraftRequest
+from engine.step.tally import Tally
 
 VOCAB_SIZE = 97
 

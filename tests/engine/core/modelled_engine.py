@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from itertools import count
 from random import Random
 
-from engine.core.admission import Limits
-from engine.core.batch import RowResult, ScheduledBatch, ScheduledRow
-from engine.core.block_manager import BlockManager
-from engine.core.output_forecast import OutputForecast
-from engine.core.scheduler import Scheduler
-from engine.core.step_time import StepShape, StepTimeModel
-from engine.core.tally import Tally
-from engine.messages import Add, Lane, SamplingParams
+from engine.forecast.output_forecast import OutputForecast
+from engine.forecast.step_time import StepShape, StepTimeModel
+from engine.kv_cache.block_manager import BlockManager
+from engine.protocol import Add, Lane, SamplingParams
+from engine.scheduler.admission import Limits
+from engine.scheduler.scheduler import Scheduler
+from engine.step.batch import RowResult, ScheduledBatch, ScheduledRow
+from engine.step.tally import Tally
 
 _END = 1
 _WORD = 2

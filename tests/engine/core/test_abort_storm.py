@@ -9,10 +9,10 @@ from random import Random
 
 import pytest
 
-from engine.core.drafting import DraftRequest
-from engine.core.sequence import SequenceState
-from engine.messages import AbortState, Add, SamplingParams
+from engine.protocol import AbortState, Add, SamplingParams
 from engine.sampling.grammar import compile_grammar, load_grammar_tokenizer
+from engine.step.drafting import DraftRequest
+from engine.step.sequence import SequenceState
 from tests.engine.core.abort_storm import AbortStorm, SlowGrammars
 from tests.engine.core.checkpoints import write_checkpoint
 from tests.engine.core.drafters import RandomDrafter

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from engine.core.step_time import StepShape
+from engine.forecast.step_time import StepShape
 from tests.engine.core.fakes import FakeCore, make_add
 from tests.engine.core.modelled_engine import ModelledEngine, Request, conversation
 

@@ -9,7 +9,7 @@ import pytest
 
 from engine.core.inbox import FrontGoneError, Inbox
 from engine.core.outbox import Outbox
-from engine.messages import Abort, Phase, Shutdown, ToCore, encode_frame
+from engine.protocol import Abort, Phase, Shutdown, ToCore, encode_frame
 from tests.engine.core.fakes import FakeClock, make_add
 
 

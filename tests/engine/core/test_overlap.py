@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 import torch
 
-from engine.core.batch import RowResult, ScheduledBatch
-from engine.core.flight import Flight
-from engine.core.foresight import Foresight
 from engine.core.load_meter import LoadMeter
+from engine.core.next_step import Foresight
 from engine.core.overlap import OverlappedStepLoop
-from engine.core.overlap_runner import ModelFlight, OverlapRunner
-from engine.core.sample_rows import SampleRows
 from engine.core.step_loop import StepLoop
-from engine.core.step_time import StepTimeModel
-from engine.messages import Abort, Add, SamplingParams, SeqOutput, StepReport, ToCore
+from engine.forecast.step_time import StepTimeModel
+from engine.protocol import Abort, Add, SamplingParams, SeqOutput, StepReport, ToCore
+from engine.runner.flight import Flight
+from engine.runner.overlap_runner import ModelFlight, OverlapRunner
 from engine.sampling.device_choice import TorchChooser
 from engine.sampling.sampler import Sampler
+from engine.step.batch import RowResult, ScheduledBatch
+from engine.step.sample_rows import SampleRows
 from tests.engine.core.checkpoints import MAX_MODEL_LEN
 from tests.engine.core.fakes import FakeClock, FakeCore, greedy, make_add, next_token
 from tests.engine.core.test_step_loop import ScriptedInbox

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from engine.core.process import leave_cores_alone, run_core
-from engine.messages import (
+from engine.protocol import (
     Abort,
     Add,
     Fatal,

@@ -9,10 +9,10 @@ from typing import cast
 import msgspec
 import pytest
 
-from engine.core.grammar_compiler import GrammarDone
-from engine.core.scheduler import Scheduler
-from engine.messages import Add
+from engine.protocol import Add
 from engine.sampling.grammar import GrammarError, GrammarState
+from engine.sampling.grammar_compiler import GrammarDone
+from engine.scheduler.scheduler import Scheduler
 from tests.engine.core.fakes import FakeCore, greedy, make_add
 
 

@@ -6,9 +6,9 @@ from itertools import count
 
 import pytest
 
-from engine.core.batch import ScheduledBatch
-from engine.core.step_time import StepShape
-from engine.messages import Lane
+from engine.forecast.step_time import StepShape
+from engine.protocol import Lane
+from engine.step.batch import ScheduledBatch
 from tests.engine.core.fakes import FakeCore, greedy, make_add
 
 

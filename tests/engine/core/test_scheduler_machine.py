@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from engine.core.lanes import LANES
-from engine.messages import Lane
+from engine.protocol import Lane
+from engine.scheduler.lanes import LANES
 from tests.engine.core.drafters import RandomDrafter
 from tests.engine.core.fakes import FakeCore, greedy, make_add, next_tokens
 

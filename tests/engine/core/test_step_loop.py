@@ -7,11 +7,11 @@ import random
 import msgspec
 import pytest
 
-from engine.core.batch import RowResult, ScheduledBatch
 from engine.core.inbox import FrontGoneError, Received
 from engine.core.load_meter import LoadMeter
 from engine.core.step_loop import CoreBrokenError, StepLoop
-from engine.messages import Abort, Add, SeqOutput, Shutdown, StepReport, ToCore
+from engine.protocol import Abort, Add, SeqOutput, Shutdown, StepReport, ToCore
+from engine.step.batch import RowResult, ScheduledBatch
 from tests.engine.core.drafters import RandomDrafter
 from tests.engine.core.fakes import FakeClock, FakeCore, FakeModel, greedy, make_add
 

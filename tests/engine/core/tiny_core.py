@@ -10,22 +10,22 @@ import torch
 
 from engine.attention.base import KVCache
 from engine.attention.torch_attention import TorchAttention
-from engine.compiled.model import MAX_TOKENS
-from engine.core.admission import Limits
-from engine.core.block_manager import BlockManager
-from engine.core.drafting import Drafter
-from engine.core.grammar_compiler import Grammars
-from engine.core.output_forecast import OutputForecast
-from engine.core.runner import ModelRunner
-from engine.core.sample_rows import SampleRows
-from engine.core.scheduler import Scheduler
-from engine.core.step_time import StepTimeModel
-from engine.core.tally import Tally
-from engine.messages import Add, SamplingParams, SeqOutput
+from engine.cpu.execution.model import MAX_TOKENS
+from engine.forecast.output_forecast import OutputForecast
+from engine.forecast.step_time import StepTimeModel
+from engine.kv_cache.block_manager import BlockManager
 from engine.models.decoder import Model
 from engine.models.kept_weights import KeptWeights
-from engine.models.loader import load_model
+from engine.models.loading.loader import load_model
+from engine.protocol import Add, SamplingParams, SeqOutput
+from engine.runner.runner import ModelRunner
+from engine.sampling.grammar_compiler import Grammars
 from engine.sampling.sampler import Sampler
+from engine.scheduler.admission import Limits
+from engine.scheduler.scheduler import Scheduler
+from engine.step.drafting import Drafter
+from engine.step.sample_rows import SampleRows
+from engine.step.tally import Tally
 from tests.engine.core.checkpoints import MAX_MODEL_LEN, VOCAB_SIZE
 from tests.engine.models.paged import compile_model
 

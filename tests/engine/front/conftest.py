@@ -15,9 +15,9 @@ import pytest
 from tokenizers import Tokenizer
 
 from engine.config import FrontConfig
-from engine.front.queue_guard import QueueLimits
-from engine.front.run import Front
-from engine.front.supervisor import Patience
+from engine.frontend.core_client.queue_guard import QueueLimits
+from engine.frontend.core_client.supervisor import Patience
+from engine.frontend.run import Front
 from tests.engine.front.fake_core import FakeCore, FakeCores
 from tests.engine.front.tiny_model import write_model
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import msgspec
 
-from engine.front.link import IDLE_LOAD
-from engine.messages import (
+from engine.frontend.core_client.link import IDLE_LOAD
+from engine.protocol import (
     Abort,
     AbortState,
     Add,

@@ -7,9 +7,9 @@ import json
 
 import pytest
 
-from engine.front.detokenizer import Detokenizer
-from engine.front.tokenizer import Tokenizer
-from engine.messages import Fatal, SeqOutput
+from engine.frontend.text.detokenizer import Detokenizer
+from engine.frontend.text.tokenizer import Tokenizer
+from engine.protocol import Fatal, SeqOutput
 from tests.engine.front.conftest import PATIENCE, Running, StartFront, chat
 from tests.engine.front.tiny_model import END
 

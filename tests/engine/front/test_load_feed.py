@@ -10,7 +10,7 @@ from typing import Any, get_args
 import httpx
 import msgspec
 
-from engine.messages import Counters, Lane, LaneLoad, Phase, StepReport, StepTimeTerms
+from engine.protocol import Counters, Lane, LaneLoad, Phase, StepReport, StepTimeTerms
 from tests.engine.front.conftest import Running, StartFront, chat
 from tests.engine.front.fake_core import LOAD
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from transformers.utils.chat_template_utils import _compile_jinja_template
 
-from engine.front.chat_template import ChatTemplate
-from engine.front.protocol import Message
-from engine.front.sandbox import BoundedEnvironment, TemplateError, render
-from engine.front.tools import FunctionCall, FunctionDefinition, Tool, ToolCall
+from engine.frontend.request.requests import Message
+from engine.frontend.request.tools import FunctionCall, FunctionDefinition, Tool, ToolCall
+from engine.frontend.text.chat_template import ChatTemplate
+from engine.frontend.text.sandbox import BoundedEnvironment, TemplateError, render
 
 LLAMA = """
 {{- bos_token }}

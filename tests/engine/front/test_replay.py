@@ -10,7 +10,7 @@ import httpx
 import openai
 import pytest
 
-from engine.messages import Add
+from engine.protocol import Add
 from tests.engine.front.conftest import Running, StartFront, chat
 from tests.engine.front.fake_core import FakeCore
 from tests.engine.front.tiny_model import END, write_model

@@ -11,7 +11,8 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from engine.kernels import choose_tokens, fused_layers, paged_attention, rotate_and_store, weight_only
+from engine.kernels import choose_tokens, paged_attention, rotate_and_store, weight_only
+from engine.models import fused_layers
 
 _FLOATS = "*fp32"
 _TARGET = GPUTarget("cuda", 90, 32)

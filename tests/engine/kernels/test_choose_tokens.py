@@ -11,7 +11,7 @@ import torch
 pytest.importorskip("triton")
 
 from engine.kernels.choose_tokens import TritonChooser
-from engine.messages import SamplingParams
+from engine.protocol import SamplingParams
 from engine.sampling.device_choice import TokenChooser, TorchChooser
 from engine.sampling.noise import stream_key
 from engine.sampling.sampler import Sampler, SampleRow

@@ -11,13 +11,13 @@ import torch
 
 from engine.attention.base import AttentionBackend, ForwardContext
 from engine.attention.torch_attention import TorchAttention
-from engine.compiled.model import MAX_TOKENS, CompiledModel
-from engine.compiled.tiles import LANES
 from engine.config import Quantization
+from engine.cpu.execution.model import MAX_TOKENS, CompiledModel
+from engine.cpu.gemm.tiles import LANES
 from engine.models.decoder import Decoder, Model
 from engine.models.kept_weights import KeptWeights
 from engine.models.layer_ops import LayerOps
-from engine.models.loader import load_model
+from engine.models.loading.loader import load_model
 
 CPU = torch.device("cpu")
 

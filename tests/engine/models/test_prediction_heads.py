@@ -10,10 +10,10 @@ import torch
 from safetensors.torch import save_file
 
 from engine.attention.torch_attention import TorchAttention
-from engine.bundled.heads import Heads
-from engine.models.checkpoint import CheckpointError
-from engine.models.loader import load_model
+from engine.models.config.checkpoint import CheckpointError
+from engine.models.loading.loader import load_model
 from engine.models.prediction_heads import FILE_NAME, HeadWeights, PredictionHeads, read_heads
+from engine.training.heads import Heads
 from tests.engine.models.checkpoints import make_reference, save_checkpoint
 from tests.engine.models.made_up_heads import made_up_heads
 from tests.engine.models.paged import CPU

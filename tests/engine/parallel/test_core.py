@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.messages import Fatal, Phase, Shutdown
+from engine.protocol import Fatal, Phase, Shutdown
 from tests.engine.core.checkpoints import transformers_greedy, write_checkpoint
 from tests.engine.core.test_process import core_process, core_thread, greedy_add
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from engine.messages import SamplingParams
+from engine.protocol import SamplingParams
 from engine.sampling.sampler import SampleRow
 
 

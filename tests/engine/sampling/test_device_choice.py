@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from engine.messages import SamplingParams
+from engine.protocol import SamplingParams
 from engine.sampling.device_choice import TorchChooser, choose_on_device, needs_no_host
 from engine.sampling.noise import stream_key
 from engine.sampling.sampler import Sampler, SampleRow

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from engine.messages import SamplingParams
+from engine.protocol import SamplingParams
 from engine.sampling.greedy import is_greedy, largest_tokens
 from engine.sampling.sampler import Sampler, SampleRow
 

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.messages import SamplingParams
+from engine.protocol import SamplingParams
 from engine.sampling.penalties import PenaltyState
 from tests.engine.sampling.rows import random_logits
 

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.messages import SamplingParams
+from engine.protocol import SamplingParams
 from engine.sampling.truncation import has_truncation, surviving_tokens
 from tests.engine.sampling.rows import random_logits
 

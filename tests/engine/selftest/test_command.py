@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from engine.__main__ import main
-from engine.core import runner
-from engine.core.batch import RowResult
+from engine.runner import runner
+from engine.step.batch import RowResult
 from tests.engine.core.checkpoints import write_checkpoint
 
 pytestmark = pytest.mark.e2e

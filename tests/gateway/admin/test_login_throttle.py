@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from gateway.access.accounts import Admin
-from gateway.access.known_device import DEVICE_S, device_cookie, device_id
-from gateway.access.passwords import MAX_WAITING, Passwords, PasswordsBusy
-from gateway.access.source_rate import SourceRate, source_of
-from gateway.admin.login_desk import FAILED_LINES
-from gateway.admin.oidc_desk import STARTS
-from tests.gateway.admin import test_oidc
+from gateway.access.sign_in.known_device import DEVICE_S, device_cookie, device_id
+from gateway.access.sign_in.passwords import MAX_WAITING, Passwords, PasswordsBusy
+from gateway.access.sign_in.source_rate import SourceRate, source_of
+from gateway.admin.handlers.login import FAILED_LINES
+from gateway.admin.handlers.oidc import STARTS
+from tests.gateway.access import test_oidc
 from tests.gateway.admin.test_access import PASSWORD
 from tests.gateway.admin.test_remote import remote_gateway
 from tests.gateway.stack import Reply, Stack, encode
@@ -117,7 +117,7 @@ async def test_logins_with_the_provider_are_limited_by_source(tmp_path: Path) ->
 async def test_of_too_many_logins_with_the_provider_the_oldest_are_dropped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.access.oidc.MAX_PENDING", 3)
+    monkeypatch.setattr("gateway.access.sign_in.oidc.MAX_PENDING", 3)
     async with test_oidc.gateway(tmp_path) as (stack, provider):
         store = stack.gateway._stores.control
         for _ in range(10):

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from gateway.admin.policy_desk import _patch_name, _unified
-from gateway.policy_file import PolicyFileError, revision_of
-from gateway.revisions.history import RevisionHistory
-from gateway.revisions.local_copy import COPY_FILE
-from gateway.revisions.revision import Revision
+from gateway.admin.handlers.policy import _patch_name, _unified
+from gateway.policies.history import RevisionHistory
+from gateway.policies.local_copy import COPY_FILE
+from gateway.policies.policy_file import PolicyFileError, revision_of
+from gateway.policies.revision import Revision
 from gateway.store.embedded import EmbeddedStore
 from tests.gateway.stack import Reply, Stack, chat, policy_text, running
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gateway.app import Gateway
+from gateway.app.app import Gateway
 from gateway.config import ConfigError, GatewayConfig
 from gateway.http.asgi import Message, Scope
 from tests.gateway.admin.test_access import PASSWORD

@@ -7,11 +7,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from gateway.admission.quotas import Quotas
+from gateway.admission.quotas.quotas import Quotas
 from gateway.store.base import Exchanged, Hold, Loss, StoreUnavailable
 from gateway.store.meter import Draw, draw, share_of
-from routing_policies.document import Policy
 from routing_policies.loading import load_policy
+from routing_policies.policy.document import Policy
 
 MIDDAY = 1_750_000_000.0
 """Seconds since 1970."""

@@ -8,8 +8,8 @@ from typing import TypeVar
 
 import pytest
 
-from gateway.admission.claim import Claim
-from gateway.admission.limit import StaticLimit
+from gateway.limits.claim import Claim
+from gateway.limits.limit import StaticLimit
 from loadtests.virtual_loop import run_virtual
 from tests.gateway.admission.world import Fate, Speed, Wish, World
 

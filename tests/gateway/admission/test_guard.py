@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from gateway.admission.guard import MEMORY_EVERY_TICKS, Guard, Strain
-from gateway.admission.lane import Lane
 from gateway.errors import Shed
+from gateway.limits.lane import Lane
 from gateway.telemetry.memory import group_limit_bytes, resident_bytes
 
 HEAVY, LIGHT = Lane("interactive", weight=8), Lane("batch", weight=1)

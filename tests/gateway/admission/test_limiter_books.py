@@ -10,12 +10,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from gateway.admission.claim import Claim
-from gateway.admission.lane import Lane, LaneRules
-from gateway.admission.limit import StaticLimit
-from gateway.admission.limiter import Limiter
-from gateway.admission.permit import Permit
 from gateway.errors import Shed
+from gateway.limits.claim import Claim
+from gateway.limits.lane import Lane, LaneRules
+from gateway.limits.limit import StaticLimit
+from gateway.limits.limiter import Limiter
+from gateway.limits.permit import Permit
 from loadtests.virtual_loop import VirtualLoop
 
 MAX_QUEUE = 6

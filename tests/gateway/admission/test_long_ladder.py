@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from gateway.admission.ladder import Form, Ladder, Shortened, TooLongToTrim
-from gateway.request import ChatRequest, ChatRequestParser
-from gateway.routing.ask import Ask
-from gateway.routing.price import Pricer
+from gateway.chat.request import ChatRequest, ChatRequestParser
+from gateway.deployments.price import Pricer
+from gateway.routing.routing_request import Ask
 from gateway.trimming.trimmer import MAX_TRIMMED_HERE_BYTES, PolicyTrimmer
-from routing_policies.document import Trim
+from routing_policies.policy.document import Trim
 
 
 class _Route:

@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from gateway.admission.claim import Claim
 from gateway.admission.waiting_room import WaitingRoom
+from gateway.deployments.starting import FIRST_START_S, StartReport
 from gateway.errors import Shed
+from gateway.limits.claim import Claim
 from gateway.routing.planned_route import PlannedRoute
-from gateway.routing.starting import FIRST_START_S, StartReport
 from loadtests.virtual_loop import run_virtual
 from tests.gateway.routing.fleet import fleet_policy, snapshot_of
 

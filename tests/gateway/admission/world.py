@@ -10,19 +10,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from gateway.access.api_keys import Caller
 from gateway.admission.admitter import Admitter
 from gateway.admission.gate import Gate
 from gateway.admission.ladder import Ladder
-from gateway.chat_head import ChatHead
+from gateway.chat.headers import ChatHead
+from gateway.chat.request import ChatRequestParser
+from gateway.deployments.load_report import LaneReport, LoadReport
+from gateway.deployments.price import Pricer
 from gateway.errors import Shed
-from gateway.keys import Caller
-from gateway.request import ChatRequestParser
-from gateway.routing.ask import Ask
-from gateway.routing.load_report import LaneReport, LoadReport
-from gateway.routing.price import Pricer
+from gateway.request_context import Turn
+from gateway.routing.routing_request import Ask
 from gateway.routing.snapshot import SnapshotBuilder
-from gateway.telemetry.record import RequestRecord, Usage
-from gateway.turn import Turn
+from gateway.telemetry.records.record import RequestRecord, Usage
 from routing_policies.loading import load_policy
 
 BYTES_PER_TOKEN = 4

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from gateway.admission.guard import Guard
-from gateway.cache.judges import Judges
-from gateway.cache.route_book import RouteBook, Whose
-from tests.gateway.cache.test_exact_cache import cached_policy
+from gateway.cache.audit.judges import Judges
+from gateway.cache.audit.route_book import RouteBook, Whose
+from tests.gateway.cache.exact.test_exact_cache import cached_policy
 from tests.gateway.cache.word_encoder import NearJudge, WordEncoder
 from tests.gateway.scripted import Wire
 from tests.gateway.stack import Reply, Stack, chat, running

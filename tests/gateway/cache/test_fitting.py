@@ -8,12 +8,12 @@ from random import Random
 import numpy as np
 import pytest
 
-from gateway.cache.decision import Judge
 from gateway.cache.fitting.boosting import Boosting
 from gateway.cache.fitting.fit import Fit, log_odds_of
 from gateway.cache.fitting.neighbours import earlier_neighbours
 from gateway.cache.fitting.questions import Questions
-from gateway.cache.trees import log_odds
+from gateway.cache.similarity.decision import Judge
+from gateway.cache.similarity.trees import log_odds
 
 _NOUNS = [
     *("quince", "medlar", "lamp", "kettle", "gutter", "fiddle", "canoe", "beehive"),

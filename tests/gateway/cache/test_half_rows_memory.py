@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gateway.cache.half_rows import HalfRows
+from gateway.cache.index.half_rows import HalfRows
 from loadtests.measures import resident_bytes
 
 DIMENSIONS = 384

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from gateway.cache.answers import Lookup
-from gateway.cache.replay import as_event_stream
-from gateway.cache.wanted import Wanted
-from gateway.request import ChatRequest
-from gateway.telemetry.record import CacheResult, Usage
+from gateway.cache.exact.answers import Lookup
+from gateway.cache.exact.wanted import Wanted
+from gateway.chat.request import ChatRequest
+from gateway.completion.replay import as_event_stream
+from gateway.telemetry.records.record import CacheResult, Usage
 from tests.gateway.scripted import COMPLETION
 from tests.gateway.stack import Stack, chat, policy_text, running
 

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.gateway.cache.test_exact_cache import cached_policy
+from tests.gateway.cache.exact.test_exact_cache import cached_policy
 from tests.gateway.stack import Stack, chat, running
 from tests.gateway.store.redis_server import RedisServer
 

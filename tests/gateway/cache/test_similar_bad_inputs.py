@@ -16,7 +16,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from gateway.cache.judges import Judges
+from gateway.cache.audit.judges import Judges
 from tests.gateway.cache.similar_stack import ask, cache_of, echo, keep, question, similar, similar_policy, until
 from tests.gateway.cache.word_encoder import WordEncoder
 from tests.gateway.quota_policy import key_of

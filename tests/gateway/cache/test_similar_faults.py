@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gateway.cache.vector_index import VectorIndex
-from gateway.cache.vector_snapshot import save
-from gateway.kept_answers import INDEX_FILE
+from gateway.app.response_cache import INDEX_FILE
+from gateway.cache.index.vector_index import VectorIndex
+from gateway.cache.index.vector_snapshot import save
 from tests.gateway.cache.similar_stack import (
     ask,
     cache_of,

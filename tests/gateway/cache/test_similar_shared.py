@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cache.notices import SPACE, entry_key
-from gateway.kept_answers import INDEX_FILE
+from gateway.app.response_cache import INDEX_FILE
+from gateway.cache.sharing.notices import SPACE, entry_key
+from tests.gateway.cache.audit.test_served_answers import KEPT, Deployment, says
 from tests.gateway.cache.similar_stack import ask, book_of, cache_of, echo, keep, similar, until
-from tests.gateway.cache.test_audit import KEPT, Deployment, says
 from tests.gateway.stack import Stack
 from tests.gateway.store.redis_server import RedisServer
 

@@ -11,7 +11,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.cache.decision import Track
+from gateway.cache.similarity.decision import Track
 from gateway.embedding.encoder import TextEncoder
 
 DIMENSIONS = 384

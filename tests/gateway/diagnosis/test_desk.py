@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway import observe
-from gateway.cli import build_parser
-from gateway.commands import CommandError
+from gateway.cli import observe
+from gateway.cli.commands import CommandError
+from gateway.cli.main import build_parser
 from tests.gateway.scripted import Wire, complete
 from tests.gateway.stack import chat, running
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.label_journal import SPACE, LabelJournal
+from gateway.background.label_store import SPACE, LabelJournal
 from gateway.store.base import Loss, Store, StoreUnavailable
-from routing_policies.quality.label import Label
-from routing_policies.quality.learning import LabelBook
+from routing_policies.quality.training.label import Label
+from routing_policies.quality.training.learning import LabelBook
 from tests.routing_policies.quality.labels import labels
 
 RETENTION_S = 3600.0

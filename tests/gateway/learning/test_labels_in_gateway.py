@@ -7,8 +7,8 @@ import random
 import time
 from pathlib import Path
 
+from tests.gateway.cache.audit.test_served_answers import Deployment
 from tests.gateway.cache.similar_stack import ask, cache_of, keep, similar
-from tests.gateway.cache.test_audit import Deployment
 from tests.gateway.stack import PRICED_PAIR, Stack, running
 from tests.gateway.test_shadows import EASY, POLICY, counted, saying
 from tests.routing_policies.quality.labels import labels

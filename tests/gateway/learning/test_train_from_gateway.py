@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.cli import main
-from gateway.label_training import train_from_labels
-from gateway.quality_training import TrainingError
+from gateway.cli.label_training import train_from_labels
+from gateway.cli.main import main
+from gateway.cli.quality_training import TrainingError
 from tests.gateway.admin.test_policy_life import POLICY as POLICY_PATH
 from tests.gateway.admin.test_policy_life import in_force
 from tests.gateway.cache.similar_stack import question

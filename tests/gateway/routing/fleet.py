@@ -12,16 +12,16 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
 
-from gateway.admission.claim import Claim
-from gateway.admission.permit import Permit
-from gateway.routing.ask import Ask
-from gateway.routing.flight import Flight
-from gateway.routing.load_report import LaneReport, LoadReport
-from gateway.routing.reach import Reach
+from gateway.deployments.flight import Flight
+from gateway.deployments.load_report import LaneReport, LoadReport
+from gateway.limits.claim import Claim
+from gateway.limits.permit import Permit
+from gateway.routing.routing_request import Ask
 from gateway.routing.snapshot import PolicySnapshot, SnapshotBuilder
-from gateway.telemetry.record import Usage
+from gateway.telemetry.records.record import Usage
 from gateway.upstreams.client import UpstreamClient
-from gateway.upstreams.pulse import Pulse
+from gateway.upstreams.http1.pulse import Pulse
+from gateway.upstreams.reach import Reach
 from loadtests.engine_model import EngineModel, EngineShape, Job, Step
 from routing_policies.loading import load_policy
 from routing_policies.price import Price

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
+from gateway.deployments.health.ejection import EjectionRules
 from gateway.routing.snapshot import PolicySnapshot, SnapshotBuilder
-from gateway.upstreams.ejection import EjectionRules
 from routing_policies.loading import load_policy
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.request import ChatRequest, ChatRequestParser
+from gateway.chat.request import ChatRequest, ChatRequestParser
 from gateway.routing.facts import RequestFacts
 from tests.gateway.stack import chat, policy_text, running
 

@@ -6,12 +6,18 @@ import random
 
 import pytest
 
-from gateway.routing.flight import Flight
-from gateway.routing.forecast import DEFAULT_LANE, ENGINE_LANES, LONG_LANE, LONG_PROMPT_TOKENS, DeploymentForecast
-from gateway.routing.load_report import LaneReport, LoadReport
-from gateway.telemetry.record import Usage
-from gateway.upstreams.pulse import Pulse
-from routing_policies.latency import blended
+from gateway.deployments.flight import Flight
+from gateway.deployments.forecast import (
+    DEFAULT_LANE,
+    ENGINE_LANES,
+    LONG_LANE,
+    LONG_PROMPT_TOKENS,
+    DeploymentForecast,
+)
+from gateway.deployments.load_report import LaneReport, LoadReport
+from gateway.telemetry.records.record import Usage
+from gateway.upstreams.http1.pulse import Pulse
+from routing_policies.estimation.latency import blended
 from routing_policies.price import Price
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from gateway.admission.claim import Claim
-from gateway.request import ChatRequest, ChatRequestParser
-from gateway.routing.ask import Ask
+from gateway.chat.request import ChatRequest, ChatRequestParser
+from gateway.limits.claim import Claim
 from gateway.routing.identity import key_of
+from gateway.routing.routing_request import Ask
 from gateway.routing.snapshot import PolicySnapshot
 from routing_policies.price import Price
 from tests.gateway.routing.fleet import fleet_policy, snapshot_of

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from gateway.admission.claim import Claim
-from gateway.request import ChatRequest, ChatRequestParser
-from gateway.routing.ask import Ask
-from gateway.routing.load_report import LaneReport, LoadReport
+from gateway.chat.request import ChatRequest, ChatRequestParser
+from gateway.deployments.load_report import LaneReport, LoadReport
+from gateway.limits.claim import Claim
+from gateway.routing.routing_request import Ask
 from gateway.routing.shortlist import MANY
 from gateway.routing.snapshot import PolicySnapshot
 from routing_policies.price import Price

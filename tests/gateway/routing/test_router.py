@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from gateway.admission.claim import Claim
+from gateway.deployments.health.retry_budget import RetryBudget
 from gateway.errors import ModelNotAllowed, NotFound, Shed, ShedReason
-from gateway.routing.retry_budget import RetryBudget
+from gateway.limits.claim import Claim
 from gateway.routing.snapshot import PolicySnapshot, SnapshotBuilder
 from routing_policies.loading import load_policy
 

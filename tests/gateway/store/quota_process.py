@@ -7,7 +7,7 @@ import os
 import sys
 import time
 
-from gateway.admission.quotas import Quotas
+from gateway.admission.quotas.quotas import Quotas
 from gateway.errors import QuotaExceeded
 from gateway.store.address import parse_store
 from gateway.store.base import Store

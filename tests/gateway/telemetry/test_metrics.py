@@ -7,7 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.telemetry.instruments import SECONDS_BUCKETS, Histogram, Instruments
 from gateway.telemetry.metrics import GatewayMetrics, prompt_bucket
-from gateway.telemetry.record import Place, RequestRecord, Usage
+from gateway.telemetry.records.record import Place, RequestRecord, Usage
 from gateway.timeline import Outcome, Stage
 
 CONTRACT = {

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from gateway.chat.request import ChatRequest, ChatRequestParser
 from gateway.errors import InvalidRequest
-from gateway.request import ChatRequest, ChatRequestParser
 from gateway.trimming import images
 from gateway.trimming.image_scaling import shrunk
 from gateway.trimming.images import MAX_WAITING, ImageShrinker

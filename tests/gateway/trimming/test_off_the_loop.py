@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.request import ChatRequest
+from gateway.chat.request import ChatRequest
 from gateway.trimming.trimmer import DEFAULT_BYTES_PER_TOKEN, MAX_TRIMMED_HERE_BYTES, PolicyTrimmer, Trimmed
-from routing_policies.document import Trim
+from routing_policies.policy.document import Trim
 from tests.gateway.stack import chat, policy_text, running
 
 
@@ -24,7 +24,7 @@ async def test_only_long_prompts_leave_the_event_loop(
             threads.append(threading.current_thread())
             return super().trim(request, rule, bytes_per_token)
 
-    monkeypatch.setattr("gateway.request_path.PolicyTrimmer", Watched)
+    monkeypatch.setattr("gateway.app.request_path.PolicyTrimmer", Watched)
     rule = "    trim: {strategies: [minify]}\n    select:"
     async with running(tmp_path, policy=policy_text(tmp_path).replace("    select:", rule, 1)) as stack:
         content = "x " * (num_bytes // 2) + "    \n\n\n\nend"

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.request import ChatRequest, ChatRequestParser
+from gateway.chat.request import ChatRequest, ChatRequestParser
 from gateway.trimming.conversation import Conversation
 from gateway.trimming.minify import minify_text
 from gateway.trimming.passages import extract
 from gateway.trimming.tools import cap_text
 from gateway.trimming.trimmer import PolicyTrimmer
-from routing_policies.document import Trim, TrimStrategy
+from routing_policies.policy.document import Trim, TrimStrategy
 
 ALL: tuple[TrimStrategy, ...] = ("minify", "dedupe", "cap_tool_outputs", "drop_old_turns", "extract_passages")
 SYSTEM = {"role": "system", "content": ("You are the assistant of a shop. " * 10).strip()}

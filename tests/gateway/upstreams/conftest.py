@@ -15,8 +15,8 @@ import pytest
 import uvloop
 
 from gateway.upstreams.client import UpstreamClient
+from gateway.upstreams.http1.target import Target
 from gateway.upstreams.pool import PoolLimits
-from gateway.upstreams.target import Target
 from tests.gateway.authority import Authority, make_authority
 from tests.gateway.upstreams.scripted import Script, ScriptedUpstream
 

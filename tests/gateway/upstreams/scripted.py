@@ -11,8 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from gateway.upstreams.request import UpstreamRequest
-from gateway.upstreams.timeouts import Timeouts
+from gateway.upstreams.http1.request import UpstreamRequest
+from gateway.upstreams.http1.timeouts import Timeouts
 
 POST = UpstreamRequest(b"POST", b"/v1/chat/completions", [(b"content-type", b"application/json")], b'{"a":1}')
 NO_TIMEOUTS = Timeouts()

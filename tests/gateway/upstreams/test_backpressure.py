@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from gateway.upstreams.errors import InterChunkTimeout
-from gateway.upstreams.timeouts import Timeouts
+from gateway.upstreams.http1.errors import InterChunkTimeout
+from gateway.upstreams.http1.timeouts import Timeouts
 from tests.gateway.upstreams.conftest import Serve
 from tests.gateway.upstreams.scripted import CHUNKED_HEAD, LAST_CHUNK, NO_TIMEOUTS, POST, Peer, chunk
 

@@ -8,10 +8,10 @@ import random
 import pytest
 
 from gateway.upstreams.client import UpstreamClient
+from gateway.upstreams.http1.request import UpstreamRequest
+from gateway.upstreams.http1.target import Target
+from gateway.upstreams.http1.timeouts import Timeouts
 from gateway.upstreams.pool import PoolLimits
-from gateway.upstreams.request import UpstreamRequest
-from gateway.upstreams.target import Target
-from gateway.upstreams.timeouts import Timeouts
 from tests.gateway.upstreams.conftest import Serve
 from tests.gateway.upstreams.scripted import (
     CHUNKED_HEAD,

@@ -6,10 +6,10 @@ import weakref
 import pytest
 
 from gateway.upstreams.client import UpstreamClient
-from gateway.upstreams.errors import BodyTooLarge, ConnectError, ResponseClosed, UpstreamError
+from gateway.upstreams.http1.errors import BodyTooLarge, ConnectError, ResponseClosed, UpstreamError
+from gateway.upstreams.http1.request import UpstreamRequest
+from gateway.upstreams.http1.target import Target
 from gateway.upstreams.pool import PoolLimits
-from gateway.upstreams.request import UpstreamRequest
-from gateway.upstreams.target import Target
 from tests.gateway.upstreams.conftest import FakeClock, Serve
 from tests.gateway.upstreams.scripted import (
     CHUNKED_HEAD,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gateway.upstreams.client import UpstreamClient
-from gateway.upstreams.errors import (
+from gateway.upstreams.http1.errors import (
     ClosedEarly,
     ConnectError,
     ConnectTimeout,
@@ -24,9 +24,9 @@ from gateway.upstreams.errors import (
     TotalTimeout,
     UpstreamError,
 )
+from gateway.upstreams.http1.target import Target
+from gateway.upstreams.http1.timeouts import Timeouts
 from gateway.upstreams.pool import PoolLimits
-from gateway.upstreams.target import Target
-from gateway.upstreams.timeouts import Timeouts
 from tests.gateway.upstreams.conftest import Serve
 from tests.gateway.upstreams.scripted import (
     CHUNKED_HEAD,

@@ -8,9 +8,9 @@ import gc
 import pytest
 
 from gateway.upstreams.client import UpstreamClient
-from gateway.upstreams.errors import ClosedEarly, ConnectError, PoolFull, ResponseClosed
+from gateway.upstreams.http1.errors import ClosedEarly, ConnectError, PoolFull, ResponseClosed
+from gateway.upstreams.http1.target import Target
 from gateway.upstreams.pool import PoolLimits
-from gateway.upstreams.target import Target
 from tests.gateway.upstreams.conftest import FakeClock, Serve
 from tests.gateway.upstreams.scripted import (
     CHUNKED_HEAD,

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from gateway.upstreams.connection import Connection
-from gateway.upstreams.errors import Phase, PoolFull, ResponseClosed
+from gateway.upstreams.http1.connection import Connection
+from gateway.upstreams.http1.errors import Phase, PoolFull, ResponseClosed
+from gateway.upstreams.http1.pulse import Pulse
+from gateway.upstreams.http1.reader import WireLimits
 from gateway.upstreams.pool import ConnectionPool, PoolLimits
-from gateway.upstreams.pulse import Pulse
-from gateway.upstreams.reader import WireLimits
 from tests.gateway.upstreams.conftest import FakeClock
 
 

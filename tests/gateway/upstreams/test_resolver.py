@@ -6,11 +6,11 @@ import threading
 import pytest
 
 from gateway.upstreams.client import UpstreamClient
-from gateway.upstreams.errors import ConnectTimeout, ResolveError
+from gateway.upstreams.http1.errors import ConnectTimeout, ResolveError
+from gateway.upstreams.http1.target import Target
+from gateway.upstreams.http1.timeouts import Timeouts
 from gateway.upstreams.pool import PoolLimits
 from gateway.upstreams.resolver import Resolver, system_lookup
-from gateway.upstreams.target import Target
-from gateway.upstreams.timeouts import Timeouts
 from tests.gateway.upstreams.conftest import FakeClock
 from tests.gateway.upstreams.scripted import NO_TIMEOUTS, POST, ScriptedUpstream, answering, plain
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from gateway.upstreams.client import UpstreamClient
-from gateway.upstreams.errors import Phase, TlsError, UpstreamError
+from gateway.upstreams.http1.errors import Phase, TlsError, UpstreamError
+from gateway.upstreams.http1.target import Target
+from gateway.upstreams.http1.timeouts import Timeouts
 from gateway.upstreams.pool import PoolLimits
 from gateway.upstreams.resolver import Resolver
-from gateway.upstreams.target import Target
-from gateway.upstreams.timeouts import Timeouts
 from gateway.upstreams.tls import TlsConfigError, client_context
 from tests.gateway.authority import Authority
 from tests.gateway.upstreams.conftest import FakeClock

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from routing_policies.quality.hashing import WordHasher
-from routing_policies.quality.label import Label, Source, label_of
+from routing_policies.quality.training.label import Label, Source, label_of
 from tests.routing_policies.quality.prompts import outcomes
 
 PAIR = ("penstock-small", "penstock-large")

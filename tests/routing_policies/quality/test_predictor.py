@@ -12,11 +12,10 @@ import pytest
 from numpy.typing import NDArray
 
 from gateway.routing.quality_files import bundled_models
-from routing_policies.document import CostPerMtok, Deployment
+from routing_policies.policy.document import CostPerMtok, Deployment
 from routing_policies.quality.confidence import TokenOdds, checkpoint_for
 from routing_policies.quality.hashing import WordHasher
 from routing_policies.quality.head import chance_of
-from routing_policies.quality.logistic import fit_logistic
 from routing_policies.quality.memory import Memory
 from routing_policies.quality.model import PairModel
 from routing_policies.quality.outcome import Outcome, outcome_of
@@ -24,7 +23,8 @@ from routing_policies.quality.pairs import judges_of, verdict_of
 from routing_policies.quality.preamble import MIN_OPENINGS, MIN_QUESTIONS, PreambleMemory
 from routing_policies.quality.predictor import BadModel, Predictor, Predictors, decode_model
 from routing_policies.quality.prompt import Prompt
-from routing_policies.quality.training import Trainer
+from routing_policies.quality.training.logistic import fit_logistic
+from routing_policies.quality.training.training import Trainer
 from tests.routing_policies.quality.prompts import outcomes, prompt
 
 

@@ -6,9 +6,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from routing_policies.quality.boosting import NUM_TREES, grown, said
-from routing_policies.quality.logistic import Floats
-from routing_policies.quality.members import NUM_FOLDS, Fold
+from routing_policies.quality.training.boosting import NUM_TREES, grown, said
+from routing_policies.quality.training.logistic import Floats
+from routing_policies.quality.training.members import NUM_FOLDS, Fold
 from routing_policies.quality.trees import Tree, grown_logit, scaled
 
 NUM = 1200

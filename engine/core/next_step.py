@@ -1,0 +1,67 @@
+"""What the next step will be while the tokens of this one are still being computed."""
+
+from __future__ import annotations
+
+from engine.kv_cache.block_manager import BlockManager
+from engine.runner.flight import LaunchingRunner
+from engine.scheduler.scheduler import Scheduler
+from engine.step.batch import ScheduledBatch, ScheduledRow
+from engine.step.sequence import Sequence, SequenceState
+
+
+class Foresight:
+    """Foretells the step behind one whose tokens are not known yet."""
+
+    def __init__(self, scheduler: Scheduler, blocks: BlockManager, runner: LaunchingRunner) -> None:
+        self._scheduler = scheduler
+        self._blocks = blocks
+        self._runner = runner
+        self._num_frees = 0
+
+    def scheduled(self) -> None:
+        """The scheduler has just chosen a step."""
+        self._num_frees = self._blocks.num_frees
+
+    def following(self, batch: ScheduledBatch, now: float) -> ScheduledBatch | None:
+        """The step behind `batch`, its blocks taken; None where only the scheduler can say."""
+        if not self._may_go_on(batch, now):
+            return None
+        rows = [ScheduledRow(row.seq, row.end, 1, samples=True) for row in batch.rows if _goes_on(row)]
+        if not rows or not self._take_blocks(rows):
+            return None
+        return ScheduledBatch(rows)
+
+    def _may_go_on(self, batch: ScheduledBatch, now: float) -> bool:
+        scheduler = self._scheduler
+        running = scheduler.running()
+        if scheduler.num_waiting and not self._must_wait(len(running)):
+            return False
+        if len(running) != sum(_is_running(row.seq) for row in batch.rows):
+            return False
+        if any(seq.deadline_at is not None and seq.deadline_at <= now for seq in running):
+            return False
+        return self._runner.can_launch(batch)
+
+    def _must_wait(self, num_running: int) -> bool:
+        """Whether those who wait could not start now either: no row is free, or blocks are short as they were."""
+        if num_running >= self._scheduler.max_num_rows:
+            return True
+        return self._scheduler.outlook.is_short_of_blocks and self._blocks.num_frees == self._num_frees
+
+    def _take_blocks(self, rows: list[ScheduledRow]) -> bool:
+        """Give each row the block it needs; False when somebody would have to be preempted for it."""
+        for row in rows:
+            if not self._blocks.can_append(row.seq, row.end):
+                # Blocks that others took already are theirs: they need them in the next step anyway.
+                return False
+            self._blocks.append(row.seq, row.end)
+        return True
+
+
+def _goes_on(row: ScheduledRow) -> bool:
+    """Whether a sequence surely has a token to add behind this step's, unless the step's own ends it."""
+    return _is_running(row.seq) and row.end + 1 < row.seq.max_total_tokens
+
+
+def _is_running(seq: Sequence) -> bool:
+    return seq.state is SequenceState.RUNNING

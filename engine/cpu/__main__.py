@@ -1,0 +1,13 @@
+"""`python -m engine.cpu`: compiles ahead of the first start, which then takes as long as every other."""
+
+from __future__ import annotations
+
+from engine.cpu.execution import team
+from engine.cpu.multi_step import argmax as likely
+from engine.cpu.multi_step import lookup, weighing
+
+if __name__ == "__main__":
+    team.prepare()
+    lookup.prepare()
+    likely.prepare()
+    weighing.prepare()

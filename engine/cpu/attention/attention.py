@@ -1,0 +1,264 @@
+"""Attention of a few tokens over blocks of keys and values, where they lie: scores, weights, and what these weigh."""
+
+from __future__ import annotations
+
+from engine.cpu.attention.softmax_tile import weights_of
+from engine.cpu.gemm.arithmetic import clear, copy, fetch, floats, integers, scale, together
+from engine.cpu.gemm.product_tiles import (
+    PRODUCTS,
+    SCORES,
+    WIDE,
+    half_score_1,
+    half_score_2,
+    half_sum_1,
+    half_sum_2,
+    half_sum_4,
+    score_1,
+    score_2,
+    sum_1,
+    sum_2,
+    sum_4,
+)
+from engine.cpu.gemm.tiles import LANES
+from engine.cpu.jit.compiler import compiled
+
+GROUP_FIELDS = 4
+"""Of neighbouring tokens of one row, whose keys are read together: first token, number, row, and where what they find
+goes among those that are computed behind it."""
+_BLOCKS_AHEAD = 4
+"""How far keys are fetched before they are read."""
+_MOST_ROWS, _WIDE_ROWS, _MOST_QUERIES = PRODUCTS.most_rows, WIDE.most_rows, SCORES.most_rows
+_NEAR_BLOCKS = 16
+"""Of values, which find room in the cache that is nearest to a core, beside their weights."""
+
+
+@compiled
+def block_of(model, pool, block, kv_head):
+    """Where one head's keys or values of a block lie."""
+    return pool + model.kv_bytes * (block * model.num_kv_heads + kv_head) * model.head_dim * model.block_size
+
+
+@compiled
+def key_at(block, feature, place, block_size, kv_bytes):
+    """Where a key's number lies in a block: beside that of the next key; in bfloat16 two features stand in pairs."""
+    paired = 4 // kv_bytes
+    return block + 4 * (feature // paired * block_size + place) + kv_bytes * (feature % paired)
+
+
+@compiled
+def value_at(block, place, size, kv_bytes):
+    """Where a value's first number lies in a block; in bfloat16 two values stand in pairs."""
+    paired = 4 // kv_bytes
+    return block + 4 * (place // paired * size) + kv_bytes * (place % paired)
+
+
+@compiled
+def _add_weighed(
+    width, pool, table, block_bytes, kv_bytes, step, rows, row_bytes, block_size, out, out_bytes, count, num_blocks
+):
+    """The tile for so many vectors of values of this kind."""
+    if width == 4 and kv_bytes == 4:
+        sum_4(pool, table, block_bytes, step, rows, row_bytes, block_size, out, out_bytes, count, num_blocks)
+    elif width == 4:
+        half_sum_4(pool, table, block_bytes, step, rows, row_bytes, block_size, out, out_bytes, count, num_blocks)
+    elif width == 2 and kv_bytes == 4:
+        sum_2(pool, table, block_bytes, step, rows, row_bytes, block_size, out, out_bytes, count, num_blocks)
+    elif width == 2:
+        half_sum_2(pool, table, block_bytes, step, rows, row_bytes, block_size, out, out_bytes, count, num_blocks)
+    elif kv_bytes == 4:
+        sum_1(pool, table, block_bytes, step, rows, row_bytes, block_size, out, out_bytes, count, num_blocks)
+    else:
+        half_sum_1(pool, table, block_bytes, step, rows, row_bytes, block_size, out, out_bytes, count, num_blocks)
+
+
+@compiled
+def weigh(
+    weights, weight_stride, num_rows, pool, table, num_blocks, block_bytes, kv_bytes, block_size, out, size, ahead
+):
+    """out[row] += Σ weights[row, i] * values[i] of blocks whose numbers stand in the table, int64, one after the other.
+
+    Block 0 lies at `pool`, others so many bytes behind, each of values [block_size, size], an even number of them; in
+    bfloat16 two stand in pairs. `size`: a multiple of LANES, which is also the stride of `out`. `ahead`: where block 0
+    lies of as many numbers that will be read next, which are fetched meanwhile; 0: of none.
+    """
+    step, row_bytes, out_bytes = kv_bytes * size, 4 * weight_stride, 4 * size
+    numbers = integers(table, num_blocks)
+    # Values stay near until all rows have weighed them.
+    for block in range(0, num_blocks, _NEAR_BLOCKS):
+        blocks, at = min(_NEAR_BLOCKS, num_blocks - block), table + 8 * block
+        if ahead != 0:
+            for index in range(block, block + blocks):
+                fetch(ahead + numbers[index] * block_bytes, kv_bytes * size * block_size)
+        row = 0
+        while row < num_rows:
+            count = together(num_rows - row, _MOST_ROWS)
+            rows, found = weights + row * row_bytes + 4 * block * block_size, out + row * out_bytes
+            column = 0
+            while column < size:
+                part, into = pool + 4 * column, found + 4 * column
+                left = size - column
+                width = 4 if count <= _WIDE_ROWS and left >= 4 * LANES else 2 if left >= 2 * LANES else 1
+                _add_weighed(
+                    width,
+                    part,
+                    at,
+                    block_bytes,
+                    kv_bytes,
+                    step,
+                    rows,
+                    row_bytes,
+                    block_size,
+                    into,
+                    out_bytes,
+                    count,
+                    blocks,
+                )
+                column += width * LANES
+            row += count
+
+
+@compiled
+def score_two(keys, step, vector, kv_bytes, queries, num_queries, size, out, out_stride):
+    """out[query, key] = queries[query] · keys[key] of two vectors of LANES keys, `vector` bytes apart; keys lie feature
+    by feature, `step` bytes apart, in bfloat16 two features in pairs."""
+    query = 0
+    while query < num_queries:
+        count = together(num_queries - query, _MOST_QUERIES)
+        of_queries, found = queries + 4 * query * size, out + 4 * query * out_stride
+        if kv_bytes == 4:
+            score_2(keys, step, vector, of_queries, 4 * size, size, found, 4 * out_stride, count, 0)
+        else:
+            half_score_2(keys, step, vector, of_queries, 4 * size, size, found, 4 * out_stride, count, 0)
+        query += count
+
+
+@compiled
+def score_one(keys, step, kv_bytes, queries, num_queries, size, out, out_stride):
+    """The same of one vector."""
+    query = 0
+    while query < num_queries:
+        count = together(num_queries - query, _MOST_QUERIES)
+        of_queries, found = queries + 4 * query * size, out + 4 * query * out_stride
+        if kv_bytes == 4:
+            score_1(keys, step, 0, of_queries, 4 * size, size, found, 4 * out_stride, count, 0)
+        else:
+            half_score_1(keys, step, 0, of_queries, 4 * size, size, found, 4 * out_stride, count, 0)
+        query += count
+
+
+@compiled
+def _gather(model, step, room, token, count, kv_head):
+    """Put a group's queries of one key head side by side, and zeros behind them, where their sums go."""
+    shared = model.num_heads // model.num_kv_heads
+    size = shared * model.head_dim
+    stride = (model.num_heads + 2 * model.num_kv_heads) * model.head_dim
+    queries = step.qkv + 4 * (token * stride + kv_head * size)
+    for member in range(count):
+        copy(queries + 4 * member * stride, room + 4 * member * size, size)
+    clear(room + 4 * count * size, count * size)
+
+
+@compiled
+def _score(model, layer, table, first_block, num_slots, kv_head, queries, num_queries, scores):
+    """Scores [queries, slots] of a head's keys in blocks from the first on, two vectors of keys at a time."""
+    size, block_size, kv_bytes = model.head_dim, model.block_size, model.kv_bytes
+    step = kv_bytes * block_size
+    vectors_of_block = block_size // LANES
+    num_vectors = num_slots // LANES
+    num_blocks = num_slots // block_size
+    block_bytes = kv_bytes * size * block_size
+    fetched = 0
+    for vector in range(0, num_vectors, 2):
+        # Blocks lie anywhere, which no processor guesses: keys are fetched some blocks before they are read, values
+        # while scores are made.
+        while fetched * vectors_of_block < vector + 2 and fetched < num_blocks:
+            fetch(block_of(model, layer.values, table[first_block + fetched], kv_head), block_bytes)
+            if fetched + _BLOCKS_AHEAD < num_blocks:
+                ahead = table[first_block + fetched + _BLOCKS_AHEAD]
+                fetch(block_of(model, layer.keys, ahead, kv_head), block_bytes)
+            fetched += 1
+        block, place = first_block + vector // vectors_of_block, vector % vectors_of_block
+        keys = block_of(model, layer.keys, table[block], kv_head) + 4 * LANES * place
+        found = scores + 4 * LANES * vector
+        if vector + 1 == num_vectors:
+            score_one(keys, step, kv_bytes, queries, num_queries, size, found, num_slots)
+        else:
+            block, place = first_block + (vector + 1) // vectors_of_block, (vector + 1) % vectors_of_block
+            following = block_of(model, layer.keys, table[block], kv_head) + 4 * LANES * place
+            score_two(keys, step, following - keys, kv_bytes, queries, num_queries, size, found, num_slots)
+
+
+@compiled
+def attend(model, layer, step, scores, group, first_head, num_heads):
+    """The queries of a group's tokens that share some key heads, each over all that the row has stored up to its token.
+
+    A token's sums are made as if it were alone: over the blocks it sees, in their order. `group`: its address.
+    """
+    for head in range(first_head, first_head + num_heads):
+        # Neighbouring heads lie side by side: the next one's keys are on their way before it is their turn.
+        ahead = layer.keys if head + 1 < first_head + num_heads else 0
+        _attend_head(model, layer, step, scores, group, head, ahead)
+
+
+@compiled
+def _attend_head(model, layer, step, scores, group, kv_head, ahead):
+    """One key head's part; `ahead`: the pool of keys of which the next head's are wanted soon, or 0."""
+    size, block_size, kv_bytes = model.head_dim, model.block_size, model.kv_bytes
+    shared = model.num_heads // model.num_kv_heads
+    members = integers(group, GROUP_FIELDS)
+    token, count, row, place = members[0], members[1], members[2], members[3]
+    positions = integers(step.positions + 8 * token, count)
+    table = integers(step.tables + 8 * row * step.table_width, step.table_width)
+    first_block = _first_seen(layer, positions[0], block_size)
+    num_blocks = positions[count - 1] // block_size + 1
+    base = first_block * block_size
+    num_slots = (num_blocks - first_block) * block_size
+    num_queries = count * shared
+    # Behind the scores, queries and what they find.
+    queries = scores + 4 * num_queries * num_slots
+    sums = queries + 4 * num_queries * size
+    _gather(model, step, queries, token, count, kv_head)
+    _score(model, layer, table, first_block, num_slots, kv_head, queries, num_queries, scores)
+    shares = floats(queries, num_queries)  # the queries have been read
+    for query in range(num_queries):
+        end = positions[query // shared] + 1
+        start, of_query = max(0, end - layer.window), scores + 4 * query * num_slots
+        shares[query] = weights_of(of_query, num_slots, start - base, end - base, model.score_scale)
+    block_bytes = kv_bytes * model.num_kv_heads * size * block_size
+    values = block_of(model, layer.values, 0, kv_head)
+    if ahead != 0:
+        ahead = block_of(model, ahead, 0, kv_head + 1)
+    block, first, behind = first_block, 0, 0
+    while block < num_blocks:
+        # As many blocks together as the same tokens see.
+        while positions[first] // block_size < block:
+            first += 1
+        while behind < count and _first_seen(layer, positions[behind], block_size) <= block:
+            behind += 1
+        end = positions[first] // block_size + 1
+        if behind < count:
+            end = min(end, _first_seen(layer, positions[behind], block_size))
+        weigh(
+            scores + 4 * (block * block_size - base + first * shared * num_slots),
+            num_slots,
+            (behind - first) * shared,
+            values,
+            step.tables + 8 * (row * step.table_width + block),
+            end - block,
+            block_bytes,
+            kv_bytes,
+            block_size,
+            sums + 4 * first * shared * size,
+            size,
+            ahead,
+        )
+        block = end
+    for query in range(num_queries):
+        target = (place + query // shared) * model.num_heads + kv_head * shared + query % shared
+        scale(sums + 4 * query * size, shares[query], step.attended + 4 * target * size, size)
+
+
+@compiled
+def _first_seen(layer, position, block_size):
+    """The first block that a token sees."""
+    return max(0, position + 1 - layer.window) // block_size

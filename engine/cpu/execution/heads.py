@@ -1,0 +1,151 @@
+"""Prediction heads of a model whose steps run compiled, carried out by the same threads."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from engine.cpu.execution.model import MAX_TOKENS, CompiledModel
+from engine.cpu.gemm.records import Memory
+from engine.cpu.gemm.tiles import LANES
+from engine.cpu.jit.layout import AHEAD_WORK
+from engine.cpu.jit.tickets import CHUNK
+from engine.cpu.multi_step.rounds import Rounds
+from engine.models.kept_weights import KeptWeight
+from engine.models.prediction_heads import PredictionHeads, Seen
+from engine.quantization.weights import quantize_channels
+
+_MOST_GLANCED = 8
+"""Rows behind which is looked in the same go as their step."""
+
+
+class CompiledHeads:
+    """PredictionHeads by int8 weights, half the bytes to read: what they say is verified anyway.
+
+    Where steps do not run compiled, the heads are computed as they are written down.
+    """
+
+    def __init__(self, model: CompiledModel, heads: PredictionHeads) -> None:
+        self.num_heads = heads.num_heads
+        self._heads = heads
+        self._model = model
+        self._memory = Memory()
+        weights, hidden_size = heads.weights, model.config.hidden_size
+        width = weights.gate_up.shape[0] // 2
+        is_possible = model.has_head and hidden_size % CHUNK == 0 and width % LANES == 0
+        self._max_tokens = MAX_TOKENS // max(2, self.num_heads) if is_possible else 0
+        if is_possible:
+            model.shape["ahead"] = (
+                self.num_heads,
+                self._memory.address(weights.hidden_norm),
+                self._memory.address(weights.token_norm),
+                self._memory.projection(_in_int8(weights.gate_up)),
+                self._memory.projection(_in_int8(weights.down)),
+                self._memory.address(weights.skip),
+                self._memory.address(weights.norms),
+            )
+        self._embedded, self._gated, self._states, self._looking = (
+            torch.empty(self._max_tokens, size) for size in (hidden_size, width, weights.down.shape[0], hidden_size)
+        )
+        # Of a glance: where rows start, tokens that end answers, what was chosen, and what comes behind it.
+        self._starts = np.zeros(_MOST_GLANCED + 1, dtype=np.int64)
+        self._stops = np.zeros(0, dtype=np.int64)
+        self._stop_token_ids: tuple[int, ...] = ()
+        self._chosen = np.zeros(_MOST_GLANCED, dtype=np.int64)
+        self._said = np.zeros(2 * _MOST_GLANCED * self.num_heads, dtype=np.int64)
+        self._glanced_logits = torch.empty(_MOST_GLANCED * self.num_heads, model.config.vocab_size)
+        self._glance_normed = torch.empty(0)
+        self._num_glanced = 0
+        self._asks_heads = True
+        self._taken = np.zeros(_MOST_GLANCED, dtype=np.int64)
+        self.rounds = Rounds(
+            model.rounds, model.decoder, max_rows=_MOST_GLANCED, max_tokens=MAX_TOKENS, states=self._looking
+        )
+        """That may follow a step within which the heads look ahead."""
+        model.glance = self
+        step = model.step
+        # What never moves is told once.
+        step["embedded"] = self._embedded.data_ptr()
+        step["ahead_gated"] = self._gated.data_ptr()
+        step["ahead_states"] = self._states.data_ptr()
+        step["row_starts"] = self._starts.ctypes.data
+        step["embedding"] = model.decoder.embedding.data_ptr()
+        step["chosen"] = self._chosen.ctypes.data
+        step["taken"] = self._taken.ctypes.data
+        step["said"] = self._said.ctypes.data
+        step["looking"] = self._looking.data_ptr()
+        step["ahead_logits"] = self._glanced_logits.data_ptr()
+
+    def look_ahead(self, hidden: torch.Tensor, token_ids: torch.Tensor) -> torch.Tensor:
+        """float32 [N, heads, vocab] of hidden states [N, hidden] and token_ids int64 [N]."""
+        model, num_tokens = self._model, hidden.shape[0]
+        if num_tokens > self._max_tokens or not model.runs_compiled(num_tokens):
+            return self._heads.look_ahead(hidden, token_ids)
+        embedded = self._embedded[:num_tokens]
+        torch.index_select(model.decoder.embedding, 0, token_ids, out=embedded)
+        model.make_room()
+        logits = torch.empty(num_tokens, self.num_heads, model.config.vocab_size)
+        step = model.step
+        step["work"] = AHEAD_WORK
+        step["num_tokens"] = num_tokens
+        step["hidden"] = hidden.data_ptr()
+        step["logits"] = logits.data_ptr()
+        model.team.run()
+        return logits
+
+    def glance(self, num_rows: int, stop_token_ids: Sequence[int], *, asks_heads: bool = True) -> bool:
+        """Look ahead in the same go as the next step, if it is of so many rows and they choose their likeliest tokens,
+        unless all of these end their answers; whether that is possible. 0 rows: of no step. Without heads, these
+        tokens are chosen there and nothing is said behind them."""
+        is_possible = 0 < num_rows <= min(_MOST_GLANCED, self._max_tokens)
+        self._num_glanced = num_rows if is_possible else 0
+        self._asks_heads = asks_heads
+        self._said[0] = -1
+        if is_possible and stop_token_ids != self._stop_token_ids:
+            self._stop_token_ids = tuple(stop_token_ids)
+            self._stops = np.array(stop_token_ids, dtype=np.int64)
+            step = self._model.step
+            step["stops"] = self._stops.ctypes.data
+            step["num_stops"] = self._stops.size
+        return is_possible
+
+    def open(
+        self, token_ids: torch.Tensor, query_starts: Sequence[int], sampled: Sequence[int]
+    ) -> tuple[int, bool, int]:
+        """Say in the step's record what is looked at: behind how many rows, 0: none, whether heads are asked, and how
+        long the longest of their texts gets in the rounds that follow, 0: there are none."""
+        if not self._num_glanced:
+            return 0, False, 0
+        starts = [bisect_left(sampled, start) for start in query_starts]
+        # Some rows sample nothing.
+        rows = [row for row, (start, end) in enumerate(pairwise(starts)) if start < end]
+        num_rows, model, step = len(rows), self._model, self._model.step
+        if num_rows != self._num_glanced:
+            return 0, False, 0
+        if self._glance_normed.shape[0] < model.team.max_threads:
+            size = _MOST_GLANCED * max(2, self.num_heads) * model.config.hidden_size
+            self._glance_normed = torch.empty(model.team.max_threads, size)
+            step["looking_normed"] = self._glance_normed.data_ptr()
+        self._starts[: num_rows + 1] = [*(starts[row] for row in rows), starts[-1]]
+        step["token_ids"] = token_ids.data_ptr()
+        return num_rows, self._asks_heads, self.rounds.open(rows, model.max_tokens)
+
+    def seen(self) -> Seen | None:
+        """What was seen in the same go as the last step, once; None where nothing was."""
+        num_rows, self._num_glanced = self._num_glanced, 0
+        if not num_rows or self._said[0] < 0 or not self._asks_heads:
+            return None
+        said: npt.NDArray[Any] = self._said[: 2 * num_rows * self.num_heads].reshape(2, num_rows, self.num_heads).copy()
+        self._said[0] = -1
+        return Seen(self._chosen[:num_rows].tolist(), said[0], said[1])
+
+
+def _in_int8(weight: torch.Tensor) -> KeptWeight:
+    found = quantize_channels(weight)
+    return KeptWeight(found.codes, found.scales, None)

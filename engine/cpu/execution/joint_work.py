@@ -1,0 +1,144 @@
+"""How threads join in a piece of work, and how it ends: when all is done and everybody has left it."""
+
+from __future__ import annotations
+
+from engine.cpu.gemm.arithmetic import copy, integers, normalise
+from engine.cpu.jit.compiler import compiled
+from engine.cpu.jit.intrinsics import fetch_add, load_acquire, relax, sem_init, sem_post, sem_wait
+from engine.cpu.jit.layout import (
+    GENERATION,
+    IS_CLOSED,
+    IS_RUNG,
+    LAYERS_WORK,
+    LOGITS_WORK,
+    NUM_AWAKE,
+    NUM_INSIDE,
+    PROMPTS_WORK,
+    SEMAPHORE,
+)
+from engine.cpu.jit.tickets import PHASE_BYTES
+from engine.cpu.multi_step.ahead import look_along, run_ahead
+from engine.cpu.multi_step.another_round import another_round
+from engine.cpu.step.decoding import PHASES_PER_LAYER, logits_phase, run_layers
+from engine.cpu.step.prompts import run_prompts
+
+
+@compiled
+def _part(model, layers, step, tickets, thread):
+    """One thread's part of what is to be done."""
+    codes = step.codes + thread * step.codes_size
+    if step.work == LAYERS_WORK:
+        run_layers(model, layers, step, tickets, thread)
+        normed = step.normed + 4 * thread * step.num_tokens * model.hidden_size
+        _norm_sampled(model, step, normed)
+        if thread == 0:
+            copy(normed, step.hidden, step.num_sampled * model.hidden_size)
+        if step.logits != 0:
+            behind = tickets + PHASE_BYTES * PHASES_PER_LAYER * layers.size
+            logits_phase(model.head, normed, step.num_sampled, step.logits, behind, codes)
+            if step.num_looking != 0:
+                look_along(model, step, normed, behind + PHASE_BYTES, thread)
+    elif step.work == LOGITS_WORK:
+        logits_phase(model.head, step.hidden, step.num_tokens, step.logits, tickets, codes)
+    elif step.work == PROMPTS_WORK:
+        run_prompts(model, layers, step, tickets, thread)
+    else:
+        run_ahead(model, step, tickets, thread)
+
+
+@compiled
+def _norm_sampled(model, step, out):
+    """The sampled tokens' last residuals, normed, side by side. One call is all there is: compiled anew, sums may be
+    made in another order."""
+    size = model.hidden_size
+    sampled = integers(step.sampled, step.num_sampled)
+    is_narrowed = step.num_sampled < step.num_tokens
+    residual = step.sampled_residual if is_narrowed else step.residual
+    for index in range(step.num_sampled):
+        at = index if is_narrowed else sampled[index]
+        normalise(residual + 4 * at * size, step.norm, out + 4 * index * size, 1, size, model.epsilon)
+
+
+@compiled
+def open_step(tickets, num_tickets, control, bells, num_helpers):
+    """Let whoever comes take part in what the step's record says, and call the helpers unless they look for work."""
+    counters = integers(tickets, num_tickets)
+    for i in range(num_tickets):
+        counters[i] = 0
+    # Open before anybody is called: a helper that wakes up where this thread runs would look in vain meanwhile.
+    fetch_add(control + GENERATION, 1)
+    if load_acquire(control + NUM_AWAKE) < num_helpers:
+        for bell in integers(bells, num_helpers):
+            _ring(bell)
+
+
+@compiled
+def _ring(bell):
+    """Wake one helper up, once."""
+    if load_acquire(bell + IS_RUNG) == 0:
+        fetch_add(bell + IS_RUNG, 1)
+        sem_post(bell + SEMAPHORE)
+
+
+@compiled
+def hang(bell):
+    """Make a bell; whether there is one now."""
+    return sem_init(bell + SEMAPHORE) == 0
+
+
+@compiled
+def send_home(control, bells, num_helpers):
+    """Wake all helpers up for the last time."""
+    fetch_add(control + IS_CLOSED, 1)
+    for bell in integers(bells, num_helpers):
+        sem_post(bell + SEMAPHORE)
+
+
+@compiled
+def lead(models, layers, steps, rounds, tickets, num_tickets, control, bells, num_helpers):
+    """Do an open step and the rounds that follow it, with whoever comes to help; returns when all is done and everybody
+    has left."""
+    model, step = models[0], steps[0]
+    while True:
+        _part(model, layers, step, tickets, 0)
+        fetch_add(control + GENERATION, 1)
+        while load_acquire(control + NUM_INSIDE) > 0:
+            relax()
+        if step.work != LAYERS_WORK or step.num_looking == 0 or not another_round(model, step, rounds[0]):
+            return
+        open_step(tickets, num_tickets, control, bells, num_helpers)
+
+
+@compiled
+def help_out(models, layers, steps, tickets, control, thread, patience):
+    """Take part in steps as they are opened, until none was for a while."""
+    fetch_add(control + NUM_AWAKE, 1)
+    waited = 0
+    while waited < patience:
+        generation = load_acquire(control + GENERATION)
+        if generation % 2 == 0:
+            waited += 1
+            relax()
+            continue
+        fetch_add(control + NUM_INSIDE, 1)
+        # Whoever closes the step looks for us behind it: open still, and it stays what it is until we leave.
+        if load_acquire(control + GENERATION) == generation:
+            _part(models[0], layers, steps[0], tickets, thread)
+            waited = 0
+        fetch_add(control + NUM_INSIDE, -1)
+    fetch_add(control + NUM_AWAKE, -1)
+
+
+@compiled
+def serve(models, layers, steps, tickets, control, bell, thread, patience):
+    """A helper's life: it sleeps until it is called, takes part, looks for more for a while, and sleeps again.
+
+    All of it without the interpreter's lock: to be given that takes longer than the work.
+    """
+    while True:
+        if sem_wait(bell + SEMAPHORE) != 0:
+            continue
+        if load_acquire(control + IS_CLOSED) != 0:
+            return
+        fetch_add(bell + IS_RUNG, -1)
+        help_out(models, layers, steps, tickets, control, thread, patience)

@@ -1,0 +1,256 @@
+"""The arithmetic of a decoder over memory by address: products, norms, rotations, gates."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import carray
+
+from engine.cpu.gemm.product_tiles import (
+    PRODUCTS,
+    WIDE,
+    byte_product_1,
+    byte_product_2,
+    byte_product_4,
+    byte_product_part,
+    half_product_1,
+    half_product_2,
+    half_product_4,
+    half_product_part,
+    product_1,
+    product_2,
+    product_4,
+    product_part,
+)
+from engine.cpu.gemm.tiles import LANES
+from engine.cpu.jit import exponential
+from engine.cpu.jit.compiler import compiled, compiled_exactly
+from engine.cpu.jit.intrinsics import (
+    float_of_bits,
+    half_of_float,
+    pointer_to_floats,
+    pointer_to_halves,
+    pointer_to_integers,
+    prefetch,
+)
+from engine.cpu.jit.layout import LINE
+
+_LOG2_E = np.float32(exponential.LOG2_E)
+_LN2_HIGH, _LN2_LOW = np.float32(exponential.LN2_HIGH), np.float32(exponential.LN2_LOW)
+_LOWEST, _HIGHEST = np.float32(exponential.LOWEST), np.float32(exponential.HIGHEST)
+_TERMS = tuple(np.float32(term) for term in exponential.TERMS)
+_ONE = np.float32(1.0)
+_HALF = np.float32(0.5)
+_MOST_ROWS, _WIDE_ROWS = PRODUCTS.most_rows, WIDE.most_rows
+
+
+@compiled
+def floats(address, size):
+    """A view of float32 in memory."""
+    return carray(pointer_to_floats(address), (size,))
+
+
+@compiled
+def integers(address, size):
+    """A view of int64 in memory."""
+    return carray(pointer_to_integers(address), (size,))
+
+
+@compiled
+def halves(address, size):
+    """A view of the bits of bfloat16 in memory."""
+    return carray(pointer_to_halves(address), (size,))
+
+
+@compiled_exactly
+def exp(x):
+    """e to the x, of which the last bit or two may be wrong; never infinite.
+
+    How: `engine.cpu.jit.exponential`.
+    """
+    x = min(max(x, _LOWEST), _HIGHEST)
+    n = np.floor(x * _LOG2_E + _HALF)
+    r = x - n * _LN2_HIGH - n * _LN2_LOW
+    p = _TERMS[0]
+    for term in _TERMS[1:]:
+        p = p * r + term
+    return (p * r * r + r + _ONE) * float_of_bits(np.int32((np.int32(n) + np.int32(127)) << np.int32(23)))
+
+
+@compiled
+def _four_vectors(packed, weight_bytes, inputs, num_rows, size, out, out_bytes):
+    step, group = LANES * weight_bytes, LANES * weight_bytes * size
+    if weight_bytes == 4:
+        product_4(packed, step, group, inputs, 4 * size, size, out, out_bytes, num_rows, 0)
+    elif weight_bytes == 2:
+        half_product_4(packed, step, group, inputs, 4 * size, size, out, out_bytes, num_rows, 0)
+    else:
+        byte_product_4(packed, step, group, inputs, 4 * size, size, out, out_bytes, num_rows, 0)
+
+
+@compiled
+def _two_vectors(packed, weight_bytes, inputs, num_rows, size, out, out_bytes):
+    step, group = LANES * weight_bytes, LANES * weight_bytes * size
+    if weight_bytes == 4:
+        product_2(packed, step, group, inputs, 4 * size, size, out, out_bytes, num_rows, 0)
+    elif weight_bytes == 2:
+        half_product_2(packed, step, group, inputs, 4 * size, size, out, out_bytes, num_rows, 0)
+    else:
+        byte_product_2(packed, step, group, inputs, 4 * size, size, out, out_bytes, num_rows, 0)
+
+
+@compiled
+def _one_vector(packed, weight_bytes, inputs, num_rows, size, out, out_bytes):
+    step = LANES * weight_bytes
+    if weight_bytes == 4:
+        product_1(packed, step, 0, inputs, 4 * size, size, out, out_bytes, num_rows, 0)
+    elif weight_bytes == 2:
+        half_product_1(packed, step, 0, inputs, 4 * size, size, out, out_bytes, num_rows, 0)
+    else:
+        byte_product_1(packed, step, 0, inputs, 4 * size, size, out, out_bytes, num_rows, 0)
+
+
+@compiled
+def _part_of_a_vector(packed, weight_bytes, inputs, num_rows, size, out, out_bytes, num_outputs):
+    step = LANES * weight_bytes
+    if weight_bytes == 4:
+        product_part(packed, step, 0, inputs, 4 * size, size, out, out_bytes, num_rows, num_outputs)
+    elif weight_bytes == 2:
+        half_product_part(packed, step, 0, inputs, 4 * size, size, out, out_bytes, num_rows, num_outputs)
+    else:
+        byte_product_part(packed, step, 0, inputs, 4 * size, size, out, out_bytes, num_rows, num_outputs)
+
+
+@compiled
+def together(num_rows, most_rows):
+    """How many of so many rows share a tile: as many as fit, but evenly."""
+    num_tiles = (num_rows + most_rows - 1) // most_rows
+    return (num_rows + num_tiles - 1) // num_tiles
+
+
+@compiled
+def multiply(packed, weight_bytes, first, num_outputs, inputs, num_rows, size, out, out_stride):
+    """out[row, output] = inputs[row] · weights[first + output] of [rows, size] and weights packed by `records.packed`.
+
+    `weight_bytes`: 4 for float32, 2 for bfloat16, 1 for int8; `first`: a multiple of LANES; `size`: an even number,
+    which is also the inputs' stride.
+    """
+    of_outputs = packed + weight_bytes * first * size
+    output = 0
+    while output < num_outputs:
+        left = num_outputs - output
+        is_wide = num_rows <= _WIDE_ROWS and left >= 4 * LANES
+        row = 0
+        while row < num_rows:
+            count = together(num_rows - row, _MOST_ROWS)
+            of_rows, found = inputs + 4 * row * size, out + 4 * (row * out_stride + output)
+            if is_wide:
+                _four_vectors(of_outputs, weight_bytes, of_rows, count, size, found, 4 * out_stride)
+            elif left >= 2 * LANES:
+                _two_vectors(of_outputs, weight_bytes, of_rows, count, size, found, 4 * out_stride)
+            elif left >= LANES:
+                _one_vector(of_outputs, weight_bytes, of_rows, count, size, found, 4 * out_stride)
+            else:
+                _part_of_a_vector(of_outputs, weight_bytes, of_rows, count, size, found, 4 * out_stride, left)
+            row += count
+        width = 4 * LANES if is_wide else 2 * LANES if left >= 2 * LANES else LANES
+        of_outputs += weight_bytes * width * size
+        output += width
+
+
+@compiled
+def normalise(inputs, weights, out, num_rows, size, epsilon):
+    """out = inputs / sqrt(mean(inputs²) + epsilon) * weights, row by row of [rows, size]; also in place."""
+    scale = floats(weights, size)
+    for row in range(num_rows):
+        source, target = floats(inputs + 4 * row * size, size), floats(out + 4 * row * size, size)
+        total = np.float32(0.0)
+        for i in range(size):
+            total += source[i] * source[i]
+        factor = _ONE / np.float32(math.sqrt(total / np.float32(size) + epsilon))
+        for i in range(size):
+            target[i] = source[i] * factor * scale[i]
+
+
+@compiled
+def copy(source, target, size):
+    """Copy numbers."""
+    found, out = floats(source, size), floats(target, size)
+    for i in range(size):
+        out[i] = found[i]
+
+
+@compiled
+def scale(source, factor, target, size):
+    """Copy numbers, times a factor."""
+    found, out = floats(source, size), floats(target, size)
+    for i in range(size):
+        out[i] = found[i] * factor
+
+
+@compiled
+def gate(gates, ups, out, size):
+    """out = silu(gates) * ups."""
+    gate_values, up_values, target = floats(gates, size), floats(ups, size), floats(out, size)
+    for i in range(size):
+        x = gate_values[i]
+        target[i] = x / (_ONE + exp(-x)) * up_values[i]
+
+
+@compiled
+def add(total, added, size):
+    """total += added."""
+    target, source = floats(total, size), floats(added, size)
+    for i in range(size):
+        target[i] += source[i]
+
+
+@compiled
+def add_scaled(total, scales, added, size):
+    """total += scales * added."""
+    target, factors, source = floats(total, size), floats(scales, size), floats(added, size)
+    for i in range(size):
+        target[i] += factors[i] * source[i]
+
+
+@compiled
+def clear(out, size):
+    """Write zeros."""
+    target = floats(out, size)
+    for i in range(size):
+        target[i] = 0.0
+
+
+@compiled
+def fetch(numbers, num_bytes):
+    """Have numbers on their way."""
+    for line in range(0, num_bytes, LINE):
+        prefetch(numbers + line)
+
+
+@compiled
+def put(source, stride, count, out, out_stride, num_bytes):
+    """Put numbers that lie `stride` apart where they belong, `out_stride` apart; `num_bytes`: 2 rounds to bfloat16."""
+    numbers = floats(source, (count - 1) * stride + 1)
+    if num_bytes == 4:
+        target = floats(out, (count - 1) * out_stride + 1)
+        for i in range(count):
+            target[i * out_stride] = numbers[i * stride]
+    else:
+        rounded = halves(out, (count - 1) * out_stride + 1)
+        for i in range(count):
+            rounded[i * out_stride] = half_of_float(numbers[i * stride])
+
+
+@compiled
+def wipe(out, count, stride, num_bytes):
+    """Write zeros that lie `stride` numbers apart; `num_bytes`: of one, 4 or 2."""
+    if num_bytes == 4:
+        target = floats(out, count * stride)
+        for i in range(count):
+            target[i * stride] = 0.0
+    else:
+        rounded = halves(out, count * stride)
+        for i in range(count):
+            rounded[i * stride] = 0

@@ -1,0 +1,83 @@
+"""Outputs of projections, whose inputs may be rounded first."""
+
+from __future__ import annotations
+
+from engine.cpu.gemm.arithmetic import add, floats, multiply, together
+from engine.cpu.gemm.rounded_tiles import (
+    HEADER_BYTES,
+    ROUNDED,
+    round_to_codes,
+    round_to_floats,
+    rounded_1,
+    rounded_2,
+    rounded_part,
+)
+from engine.cpu.gemm.tiles import LANES
+from engine.cpu.jit.compiler import compiled
+
+_MOST_ROWS = ROUNDED.most_rows
+
+
+@compiled
+def prepared(projection, inputs, num_rows, room):
+    """Rows of inputs as `project` reads them: where they are, or rounded, in a room for them."""
+    if projection.rounds == 0:
+        return inputs
+    size, num_bytes = projection.num_inputs, prepared_bytes(projection)
+    for row in range(num_rows):
+        source, target = inputs + 4 * row * size, room + row * num_bytes
+        if projection.offsets != 0:
+            round_to_codes(source, size, target)
+        else:
+            round_to_floats(source, size, target)
+    return room
+
+
+@compiled
+def prepared_bytes(projection):
+    """From one row of prepared inputs to the next."""
+    size = projection.num_inputs
+    return HEADER_BYTES + size if projection.offsets != 0 else 4 * size
+
+
+@compiled
+def project(projection, first, num_outputs, inputs, num_rows, out, out_stride):
+    """Some of a projection's outputs, from `first` on, a multiple of LANES, of rows of its prepared inputs."""
+    if projection.offsets != 0:
+        _multiply_codes(projection, first, num_outputs, inputs, num_rows, out, out_stride)
+    else:
+        size, packed, num_bytes = projection.num_inputs, projection.packed, projection.weight_bytes
+        multiply(packed, num_bytes, first, num_outputs, inputs, num_rows, size, out, out_stride)
+        if projection.scales != 0:
+            scales = floats(projection.scales + 4 * first, num_outputs)
+            for row in range(num_rows):
+                target = floats(out + 4 * row * out_stride, num_outputs)
+                for i in range(num_outputs):
+                    target[i] *= scales[i]
+    if projection.bias != 0:
+        for row in range(num_rows):
+            add(out + 4 * row * out_stride, projection.bias + 4 * first, num_outputs)
+
+
+@compiled
+def _multiply_codes(projection, first, num_outputs, inputs, num_rows, out, out_stride):
+    """The same of rows that are codes."""
+    size, num_bytes = projection.num_inputs, prepared_bytes(projection)
+    vector, stride = LANES * size, 4 * out_stride
+    output = 0
+    while output < num_outputs:
+        left, at = num_outputs - output, 4 * (first + output)
+        weights = projection.packed + (first + output) * size
+        offsets, scales = projection.offsets + at, projection.scales + at
+        row = 0
+        while row < num_rows:
+            count = together(num_rows - row, _MOST_ROWS)
+            of_rows, found = inputs + row * num_bytes, out + 4 * (row * out_stride + output)
+            if left >= 2 * LANES:
+                rounded_2(weights, vector, offsets, scales, of_rows, num_bytes, size, found, stride, count, 0)
+            elif left >= LANES:
+                rounded_1(weights, 0, offsets, scales, of_rows, num_bytes, size, found, stride, count, 0)
+            else:
+                rounded_part(weights, 0, offsets, scales, of_rows, num_bytes, size, found, stride, count, left)
+            row += count
+        output += 2 * LANES if left >= 2 * LANES else LANES

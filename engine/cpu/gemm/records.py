@@ -1,0 +1,72 @@
+"""Memory that compiled code finds by address."""
+
+from __future__ import annotations
+
+import torch
+from torch.nn import functional
+
+from engine.cpu.gemm import rounded_tiles
+from engine.cpu.gemm.matrix_unit import is_permitted
+from engine.cpu.gemm.tiles import LANES
+from engine.huge_pages import WidePages
+from engine.models.kept_weights import KeptWeight
+
+
+class Memory:
+    """Keeps all memory that records tell the address of."""
+
+    def __init__(self) -> None:
+        self._kept: list[torch.Tensor] = []
+        self._pages = WidePages()
+
+    def address(self, tensor: torch.Tensor) -> int:
+        """Where a tensor lies, which stays there."""
+        assert tensor.is_contiguous()
+        self._kept.append(tensor)
+        return tensor.data_ptr()
+
+    def projection(self, kept: KeptWeight) -> tuple[int, ...]:
+        """A PROJECTION record of weights, in bfloat16 where that loses nothing."""
+        num_outputs, num_inputs = kept.weight.shape
+        if kept.rounds_inputs and rounded_tiles.IS_THERE:
+            return self._of_codes(kept)
+        weight = kept.weight.bfloat16() if kept.fits_bfloat16() else kept.weight
+        # The matrix unit reads them as they are.
+        plain = self.address(weight) if is_permitted() and weight.itemsize < weight.float().itemsize else 0
+        scales, bias = (0 if found is None else self.address(found) for found in (kept.scales, kept.bias))
+        at = self.address(self._pages.copy(packed(weight)))
+        return at, plain, weight.itemsize, scales, bias, int(kept.rounds_inputs), 0, num_inputs, num_outputs
+
+    def _of_codes(self, kept: KeptWeight) -> tuple[int, ...]:
+        """The record of weights that are multiplied as whole numbers."""
+        num_outputs, num_inputs = kept.weight.shape
+        assert kept.scales is not None
+        missing = -num_outputs % LANES
+        offsets = -rounded_tiles.OFFSET * kept.weight.sum(1, dtype=torch.int32)
+        padded = (functional.pad(numbers, (0, missing)) for numbers in (kept.scales.float(), offsets))
+        scales, starts = (self.address(numbers.contiguous()) for numbers in padded)
+        bias = 0 if kept.bias is None else self.address(kept.bias)
+        at = self.address(self._pages.copy(_in_groups(kept.weight, rounded_tiles.TOGETHER)))
+        return at, 0, kept.weight.itemsize, scales, bias, 1, starts, num_inputs, num_outputs
+
+    def clear(self) -> None:
+        """Give it back."""
+        self._kept.clear()
+        self._pages = WidePages()
+
+
+def packed(weight: torch.Tensor) -> torch.Tensor:
+    """Weights [out, in] as vectors of outputs [out / LANES, in, LANES], the last ones filled up with zeros.
+
+    Of bfloat16, two inputs' stand in pairs: [out / LANES, in / 2, LANES, 2].
+    """
+    return _in_groups(weight, 2 if weight.dtype == torch.bfloat16 else 1)
+
+
+def _in_groups(weight: torch.Tensor, together: int) -> torch.Tensor:
+    """Vectors of outputs [out / LANES, in / together, LANES, together]."""
+    num_outputs, num_inputs = weight.shape
+    num_vectors = -(-num_outputs // LANES)
+    found = weight.new_zeros(num_vectors * LANES, num_inputs)
+    found[:num_outputs] = weight
+    return found.view(num_vectors, LANES, num_inputs // together, together).transpose(1, 2).contiguous()

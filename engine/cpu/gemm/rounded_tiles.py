@@ -1,0 +1,224 @@
+"""Tiles of whole numbers: rows rounded to int8 times int8 weights, four products to an instruction (VNNI).
+
+Sums of whole numbers are exact, so nothing depends on their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+import llvmlite.binding
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+
+from engine.cpu.gemm.product_tiles import Registers, RowTile
+from engine.cpu.gemm.tiles import LANES, Tile
+from engine.cpu.jit.intrinsics import intrinsic
+from engine.quantization.weights import INT8_MAX
+
+TOGETHER = 4
+"""Inputs whose products with one output's weights an instruction adds up."""
+HEADER_BYTES = 64
+"""Before a row's codes: its scale, a float32."""
+OFFSET = INT8_MAX + 1
+"""The instruction takes rows without a sign: this is added to their codes, and what comes of it taken off the sums."""
+_LEAST_LENGTH = 1e-30
+ROUNDED = Registers(num_sums=LANES // TOGETHER, most_rows=12 if LANES > 8 else 6)
+"""Of tiles of two vectors of outputs; `num_sums`: at most, where rows are few."""
+_IN_FLIGHT = 8
+"""Sums under way until none waits for the product before."""
+
+_AS_WRITTEN = ("nsz",)
+"""Of operations that Numba must not let be put in another order, which it does with those that say nothing."""
+
+
+def _is_there() -> bool:
+    name = {16: "avx512vnni", 8: "avxvnni"}[LANES]
+    return bool(llvmlite.binding.get_host_cpu_features().get(name))
+
+
+IS_THERE = _is_there()
+"""Whether this processor has such an instruction."""
+
+
+def _rounded_tile(num_vectors: int, *, is_cut: bool = False) -> Callable[..., None]:
+    """An intrinsic for tiles of that many vectors of outputs; `is_cut`: see below."""
+
+    @intrinsic
+    def tile(
+        typing_context: Any,
+        weights: Any,
+        vector_bytes: Any,
+        offsets: Any,
+        scales: Any,
+        rows: Any,
+        row_bytes: Any,
+        count: Any,
+        out: Any,
+        out_bytes: Any,
+        num_rows: Any,
+        num_outputs: Any,
+    ) -> Any:
+        """out[row, output] = (Σ codes[row, i] * weights[i, output] + offsets[output]) * scale[row] * scales[output].
+
+        By addresses: weights int8 [count / 4, LANES, 4] of each vector, `vector_bytes` apart; offsets int32 and scales
+        float32 of whole vectors; rows as `round_to_codes` leaves them, `ROUNDED.most_rows` at most. All outputs of the
+        vectors are written, unless the tile is cut: then the first `num_outputs`.
+        """
+
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            if IS_THERE:
+                _RoundedTile(builder, num_vectors, is_cut=is_cut).build(*arguments)
+            return context.get_dummy_value()
+
+        return types.void(*(types.intp,) * 11), generate
+
+    found: Callable[..., None] = tile
+    return found
+
+
+class _RoundedTile(RowTile):
+    """A loop over the inputs, four of them at a time, for each number of rows."""
+
+    def __init__(self, builder: Any, num_vectors: int, *, is_cut: bool) -> None:
+        super().__init__(builder, num_vectors, ROUNDED, is_cut=is_cut)
+
+    def build(
+        self,
+        weights: Any,
+        vector_bytes: Any,
+        offsets: Any,
+        scales: Any,
+        rows: Any,
+        row_bytes: Any,
+        count: Any,
+        out: Any,
+        out_bytes: Any,
+        num_rows: Any,
+        num_outputs: Any,
+    ) -> None:
+        """Emit it for each number of rows."""
+        builder, integer = self._builder, count.type
+        width, header = (ir.Constant(integer, size) for size in (LANES * 4, HEADER_BYTES))
+
+        def build_rows(num_rows: int) -> None:
+            of_rows = self._addresses(rows, row_bytes, num_rows)
+            codes = [builder.add(row, header) for row in of_rows]
+            each = self._addresses(offsets, width, self._num_vectors)
+            start = [self._load(address, self._words) for address in each] * num_rows
+            totals = self._summed(weights, vector_bytes, codes, count, start)
+            factors = [self._load(address, self._vector) for address in self._addresses(scales, width, len(each))]
+            lengths = [self._broadcast(self._load(row, ir.FloatType())) for row in of_rows]
+            for index, (total, target) in enumerate(zip(totals, self._targets(out, out_bytes, num_rows), strict=True)):
+                row, vector = divmod(index, self._num_vectors)
+                scaled = builder.fmul(builder.sitofp(total, self._vector), lengths[row], flags=_AS_WRITTEN)
+                found = builder.fmul(scaled, factors[vector], flags=_AS_WRITTEN)
+                self._store_outputs(found, target, num_outputs)
+
+        self._for_each_count(num_rows, build_rows)
+
+    def _summed(self, weights: Any, vector_bytes: Any, codes: list[Any], count: Any, start: list[Any]) -> list[Any]:
+        """The sums, row after row, over all inputs."""
+        builder, integer = self._builder, count.type
+        num_sums = max(1, min(ROUNDED.num_sums, _IN_FLIGHT // len(start)))
+        line = ir.Constant(integer, LANES * TOGETHER)
+
+        def add_products(place: Any, sums: list[Any]) -> list[Any]:
+            added = list(sums)
+            at = builder.add(weights, self._bytes(place, LANES))
+            for part in range(num_sums):
+                found = [
+                    self._load(address, self._words) for address in self._addresses(at, vector_bytes, self._num_vectors)
+                ]
+                where = builder.add(place, ir.Constant(integer, TOGETHER * part))
+                for row, address in enumerate(codes):
+                    four = self._load(builder.add(address, where), ir.IntType(32))
+                    of_row = self._spread(four, self._words)
+                    for vector, factor in enumerate(found):
+                        into = part * len(start) + row * self._num_vectors + vector
+                        added[into] = self._dot(added[into], of_row, factor)
+                at = builder.add(at, line)
+            return added
+
+        zeros = [ir.Constant(self._words, [0] * LANES)] * len(start) * (num_sums - 1)
+        step = ir.Constant(integer, TOGETHER * num_sums)
+        sums = self._loop(ir.Constant(integer, 0), step, count, start + zeros, add_products)
+        return [reduce(builder.add, sums[index :: len(start)]) for index in range(len(start))]
+
+    def _dot(self, total: Any, codes: Any, weights: Any) -> Any:
+        """total + Σ of four codes without a sign times four weights with one, in each lane."""
+        kind = ir.FunctionType(self._words, [self._words] * 3)
+        name = f"llvm.x86.avx512.vpdpbusd.{32 * LANES}"
+        function = cgutils.get_or_insert_function(self._builder.module, kind, name)
+        return self._builder.call(function, [total, codes, weights])
+
+
+def _rounding(*, as_codes: bool) -> Callable[..., None]:
+    """An intrinsic that rounds a row, to codes or to the float32 that they stand for."""
+
+    @intrinsic
+    def rounding(typing_context: Any, row: Any, size: Any, out: Any) -> Any:
+        """A row of float32 rounded to 255 even steps up to its largest magnitude; addresses, `size` a multiple of
+        LANES. A row with something in it that is no number, or none that ends, becomes one of no numbers."""
+
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            _Rounding(builder, as_codes=as_codes).build(*arguments)
+            return context.get_dummy_value()
+
+        return types.void(*(types.intp,) * 3), generate
+
+    found: Callable[..., None] = rounding
+    return found
+
+
+class _Rounding(Tile):
+    """A loop for the largest magnitude, then one that rounds."""
+
+    def __init__(self, builder: Any, *, as_codes: bool) -> None:
+        super().__init__(builder)
+        self._as_codes = as_codes
+
+    def build(self, row: Any, size: Any, out: Any) -> None:
+        """Emit both loops and what lies between them."""
+        builder, integer, number = self._builder, size.type, ir.FloatType()
+
+        def measure(place: Any, found: list[Any]) -> list[Any]:
+            values = self._load(builder.add(row, self._bytes(place)), self._vector)
+            # Of whatever is no number, or without an end, this leaves none.
+            nothing = builder.fadd(found[1], builder.fsub(values, values))
+            return [self._larger(self._of_each("fabs", values), found[0]), nothing]
+
+        zero, step = ir.Constant(integer, 0), ir.Constant(integer, LANES)
+        tops, nothings = self._loop(zero, step, size, [self._zero(), self._zero()], measure)
+        top = self._folded(tops, self._larger)
+        least = ir.Constant(number, _LEAST_LENGTH)
+        top = builder.select(builder.fcmp_ordered(">", top, least), top, least)
+        largest = ir.Constant(number, float(INT8_MAX))
+        scale = builder.fadd(builder.fdiv(top, largest), self._folded(nothings, builder.fadd))
+        if self._as_codes:
+            self._store(scale, out)
+        scales, inverses = self._broadcast(scale), self._broadcast(builder.fdiv(largest, top))
+
+        def round_values(place: Any, found: list[Any]) -> list[Any]:
+            values = self._load(builder.add(row, self._bytes(place)), self._vector)
+            steps = self._of_each("rint", builder.fmul(values, inverses))
+            if self._as_codes:
+                self._store_codes(steps, builder.add(out, builder.add(place, ir.Constant(integer, HEADER_BYTES))))
+            else:
+                self._store(builder.fmul(steps, scales), builder.add(out, self._bytes(place)))
+            return found
+
+        self._loop(zero, step, size, [], round_values)
+
+    def _store_codes(self, steps: Any, address: Any) -> None:
+        builder = self._builder
+        codes = builder.add(builder.fptosi(steps, self._words), ir.Constant(self._words, [OFFSET] * LANES))
+        narrow = builder.trunc(codes, ir.VectorType(ir.IntType(8), LANES))
+        builder.store(narrow, builder.inttoptr(address, narrow.type.as_pointer()), align=1)
+
+
+rounded_2, rounded_1, rounded_part = _rounded_tile(2), _rounded_tile(1), _rounded_tile(1, is_cut=True)
+round_to_codes, round_to_floats = _rounding(as_codes=True), _rounding(as_codes=False)

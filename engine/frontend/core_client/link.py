@@ -1,0 +1,327 @@
+"""The front's end of the connection to the core: sequences out, outputs back, and what is known of the core."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Literal, Protocol
+
+import msgspec
+
+from engine.frontend.core_client.mailbox import Mailbox
+from engine.frontend.core_client.queue_guard import QueueGuard, QueueLimits
+from engine.frontend.request.errors import ApiError, core_failed, overloaded
+from engine.protocol import (
+    Abort,
+    AbortState,
+    Add,
+    Counters,
+    Fatal,
+    FrameError,
+    FrameSplitter,
+    Lane,
+    Load,
+    Phase,
+    Ready,
+    SamplingParams,
+    SeqOutput,
+    Shutdown,
+    StepReport,
+    ToFront,
+    decode_to_front,
+    encode_frame,
+)
+
+CoreState = Literal["starting", "ready", "down", "stopped"]
+
+IDLE_LOAD = Load(
+    num_running=0,
+    num_waiting=0,
+    num_blocks_total=0,
+    num_blocks_free=0,
+    num_blocks_cached=0,
+    num_blocks_leaked=0,
+    step_s=0.0,
+    num_step_tokens=0,
+)
+
+
+def _unused(ready: Ready) -> Load:
+    """The load of a core that has not made a step."""
+    if ready.load is not None:
+        return ready.load
+    return msgspec.structs.replace(IDLE_LOAD, num_blocks_total=ready.num_blocks, num_blocks_free=ready.num_blocks)
+
+
+class LinkObserver(Protocol):
+    """Who wants to count what the core says."""
+
+    def phase_ended(self, phase: Phase) -> None:
+        """A start-up phase is over."""
+
+    def stepped(self, report: StepReport) -> None:
+        """A step is over."""
+
+    def aborted(self, state: AbortState, seconds: float) -> None:
+        """The core freed a sequence whose client left; it was in this state, and it took this long."""
+
+    def core_lost(self, last: Counters) -> None:
+        """The core is gone; its counters stood at `last`."""
+
+
+class CoreListener(Protocol):
+    """Who hears a core."""
+
+    def attached(self, transport: asyncio.WriteTransport) -> None:
+        """The core has connected."""
+
+    def received(self, message: ToFront) -> None:
+        """A frame from the core."""
+
+
+class CoreLink:
+    """State of the core as the front knows it, and the way to it. One for the front's whole life, over many cores."""
+
+    def __init__(self, observer: LinkObserver, clock: Callable[[], float], queue: QueueLimits) -> None:
+        self._observer = observer
+        self._clock = clock
+        self._guard = QueueGuard(queue)
+        self._transport: asyncio.WriteTransport | None = None
+        self._sequences: dict[int, Mailbox] = {}
+        self._ended_here: set[int] = set()
+        """Open in the core still, but complete for the client: a stop string ended them."""
+        self._next_seq_id = 1
+        self._watchers: set[asyncio.Event] = set()
+        self.state: CoreState = "starting"
+        self.ready: Ready | None = None
+        self.phases: list[Phase] = []
+        self.load = IDLE_LOAD
+        self.counters = Counters()
+        self.last_heard_at = clock()
+        self.failure = ""
+        """Why the last core was lost."""
+        self.fatal = ""
+        """Why the present core says that it cannot go on."""
+        self.has_wrong_settings = False
+        """Whether that would be so for any other core."""
+        self.num_blocks = 0
+        """Size of the KV pool of the last core that was ready."""
+        self._lost_at: float | None = None
+
+    @property
+    def num_open(self) -> int:
+        """Sequences the core was asked for and has not ended."""
+        return len(self._sequences)
+
+    def add(
+        self,
+        mailbox: Mailbox,
+        prompt_token_ids: list[int],
+        params: list[SamplingParams],
+        *,
+        lane: Lane,
+        cache_salt: bytes,
+        deadline_s: float | None,
+        grammar: str | None = None,
+        is_patient: bool = False,
+    ) -> list[int]:
+        """Start one sequence for each of `params`; their ids. Raises ApiError (503) when the core cannot take them."""
+        if self.state != "ready" or self._transport is None:
+            raise overloaded(f"The engine is not ready (core {self.state}).", reason="overload")
+        self._guard.check(
+            self.load, num_open=len(self._sequences), num_new=len(params), lane=lane, deadline_s=deadline_s
+        )
+        if not self._sequences:
+            self.last_heard_at = self._clock()
+        seq_ids = list(range(self._next_seq_id, self._next_seq_id + len(params)))
+        self._next_seq_id += len(params)
+        for seq_id, param in zip(seq_ids, params, strict=True):
+            self._sequences[seq_id] = mailbox
+            frame = Add(
+                seq_id=seq_id,
+                prompt_token_ids=prompt_token_ids,
+                params=param,
+                lane=lane,
+                cache_salt=cache_salt,
+                deadline_s=deadline_s,
+                grammar=grammar,
+                is_patient=is_patient,
+            )
+            self._transport.write(encode_frame(frame))
+            self._guard.sent(prompt_token_ids, cache_salt)
+        return seq_ids
+
+    def abort(self, seq_ids: Iterable[int]) -> None:
+        """Tell the core at once that nobody waits for these, and forget them; ids that ended are left out."""
+        open_ids = [seq_id for seq_id in seq_ids if self._sequences.pop(seq_id, None) is not None]
+        self._send_abort([seq_id for seq_id in open_ids if seq_id not in self._ended_here])
+
+    def finish(self, seq_id: int) -> None:
+        """Tell the core that this sequence has all the text it needs. Its last output, with the times, still comes."""
+        if seq_id in self._sequences:
+            self._ended_here.add(seq_id)
+            self._send_abort([seq_id])
+
+    def fail_all(self, error: ApiError) -> None:
+        """End every open request with this error and free what they hold in the core."""
+        mailboxes = set(self._sequences.values())
+        self.abort(list(self._sequences))
+        for mailbox in mailboxes:
+            mailbox.fail(error)
+
+    def shut_down(self) -> None:
+        """Ask the core to end after its step; it is not restarted."""
+        self._set_state("stopped")
+        if self._transport is not None:
+            self._transport.write(encode_frame(Shutdown()))
+
+    @contextlib.contextmanager
+    def watch(self) -> Iterator[asyncio.Event]:
+        """An event that is set at every change of `state`; the holder clears it."""
+        changed = asyncio.Event()
+        self._watchers.add(changed)
+        try:
+            yield changed
+        finally:
+            self._watchers.discard(changed)
+
+    def wake_watchers(self) -> None:
+        """Something a watcher shows has changed."""
+        for changed in self._watchers:
+            changed.set()
+
+    def _send_abort(self, seq_ids: list[int]) -> None:
+        if seq_ids and self._transport is not None:
+            self._transport.write(encode_frame(Abort(seq_ids=seq_ids)))
+
+    # What follows is called by the connection and the supervisor.
+
+    def core_starting(self) -> None:
+        """A new core process is being started."""
+        self.phases = []
+        self.fatal = ""
+        self.has_wrong_settings = False
+        self.last_heard_at = self._clock()
+        if self.state != "stopped":
+            self._set_state("starting")
+
+    def attached(self, transport: asyncio.WriteTransport) -> None:
+        """The core has connected."""
+        self._transport = transport
+        self.last_heard_at = self._clock()
+
+    def core_lost(self, reason: str) -> None:
+        """The core is gone: every open request fails, none hangs."""
+        self._transport = None
+        if self.state == "stopped":
+            reason = "it was stopped"
+        else:
+            self._set_state("down")
+        self.failure = reason
+        if self._lost_at is None:
+            self._lost_at = self._clock()
+        mailboxes = set(self._sequences.values())
+        self._sequences.clear()
+        self._ended_here.clear()
+        for mailbox in mailboxes:
+            mailbox.fail(core_failed("The model process stopped before it finished this request. Try again."))
+        self._observer.core_lost(self.counters)
+        self.counters = Counters()
+        self.load = IDLE_LOAD
+        self.ready = None
+
+    def received(self, message: ToFront) -> None:
+        """A frame from the core."""
+        self.last_heard_at = self._clock()
+        if isinstance(message, StepReport):
+            self._stepped(message)
+        elif isinstance(message, Ready):
+            self.ready = message
+            self.num_blocks = message.num_blocks
+            self.load = _unused(message)
+            self._recovered()
+            if self.state != "stopped":
+                self._set_state("ready")
+        elif isinstance(message, Phase):
+            self._phase_ended(message)
+        elif isinstance(message, Fatal):
+            self.fatal = message.message
+            self.has_wrong_settings = message.is_settings
+
+    def _phase_ended(self, phase: Phase) -> None:
+        self.phases.append(phase)
+        self._observer.phase_ended(phase)
+        self.wake_watchers()
+
+    def _recovered(self) -> None:
+        """How long nothing could be served because a core was lost is a phase of the start of the next."""
+        if self._lost_at is not None:
+            self._phase_ended(Phase(name="recovery", seconds=self._clock() - self._lost_at))
+            self._lost_at = None
+
+    def _stepped(self, report: StepReport) -> None:
+        self.load = report.load
+        if report.tells_load:
+            self._guard.reported()
+        self.counters = report.counters
+        self._observer.stepped(report)
+        for seq_id, state, seconds in report.freed:
+            if seq_id in self._ended_here:
+                self._ended_here.discard(seq_id)
+            else:
+                self._observer.aborted(state, seconds)
+        for output in report.outputs:
+            self._deliver(output)
+
+    def _deliver(self, output: SeqOutput) -> None:
+        if output.finish_reason is None:
+            mailbox = self._sequences.get(output.seq_id)
+        else:
+            mailbox = self._sequences.pop(output.seq_id, None)
+        if mailbox is not None:
+            mailbox.put(output, self.last_heard_at)
+
+    def _set_state(self, state: CoreState) -> None:
+        self.state = state
+        self.wake_watchers()
+
+
+class CoreConnection(asyncio.Protocol):
+    """One core's connection: cuts frames, hands them to whoever listens, tells when it is lost."""
+
+    def __init__(self, listener: CoreListener) -> None:
+        self.listener = listener
+        self._splitter = FrameSplitter()
+        self._transport: asyncio.Transport | None = None
+        self.opened = asyncio.Event()
+        self.lost = asyncio.Event()
+        self.reason = "it closed the connection"
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The first connection is the core; there is no second."""
+        assert isinstance(transport, asyncio.Transport) or hasattr(transport, "write")
+        if self.opened.is_set():
+            transport.close()
+            return
+        self._transport = transport  # type: ignore[assignment]
+        self.opened.set()
+        self.listener.attached(transport)  # type: ignore[arg-type]
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes from the core; a broken frame ends the connection."""
+        try:
+            for body in self._splitter.feed(data):
+                self.listener.received(decode_to_front(body))
+        except FrameError as error:
+            self.reason = str(error)
+            self.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The core went away."""
+        self.lost.set()
+
+    def close(self) -> None:
+        """Drop the connection; the core ends when it sees that."""
+        if self._transport is not None:
+            self._transport.close()

@@ -1,0 +1,197 @@
+"""Every metric of the engine, defined once. Base units; histograms reach from 0.1 ms to 120 s."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Literal
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from engine.frontend.core_client.link import CoreLink
+from engine.protocol import AbortState, Counters, Lane, Phase, StageTimes, StepReport
+
+BUCKETS_S = (
+    0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1,
+    0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0, 90.0, 120.0,
+)  # fmt: skip
+ABORT_STATES: tuple[AbortState, ...] = ("queued", "prefill", "decode", "grammar", "preempted")
+
+PromptBucket = Literal["0-256", "256-1k", "1k-4k", "4k-16k", "16k+"]
+_PROMPT_BUCKETS: tuple[tuple[int, PromptBucket], ...] = (
+    (256, "0-256"),
+    (1024, "256-1k"),
+    (4096, "1k-4k"),
+    (16384, "4k-16k"),
+)
+
+
+def prompt_bucket(num_tokens: int) -> PromptBucket:
+    """The label of a prompt of this many tokens; upper ends belong to the lower bucket."""
+    return next((name for limit, name in _PROMPT_BUCKETS if num_tokens <= limit), "16k+")
+
+
+class EngineMetrics:
+    """The registry, and one verb for each thing that happens. Observes the link."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._ttft = self._by_request("ttft_seconds", "Request received to first token with content sent.")
+        self._itl = self._by_request("itl_seconds", "Gap between output tokens; k tokens at once are k gaps of gap/k.")
+        self._chunk_gap = self._by_request("chunk_gap_seconds", "Gap between outputs, however many tokens they have.")
+        self._tpot = self._by_request("tpot_seconds", "(last - first token) / (tokens - 1) of one sequence.")
+        self._e2e = self._by_request("e2e_seconds", "Request received to last byte sent.")
+        self._queue = self._by_request("queue_seconds", "Time a sequence waited for its first step.")
+        self._prefill = self._by_request("prefill_seconds", "First step to first token of a sequence.")
+        self._decode = self._by_request("decode_seconds", "First to last token of a sequence.")
+        self._detokenize = self._histogram("detokenize_seconds", "Tokens to text, summed over one request.")
+        self._stage_counts = Counter(
+            "engine_stage_counts",
+            "What the stages of sequences did: prefill chunks, cached, drafted and accepted tokens, preemptions.",
+            ("prompt_bucket", "lane", "kind"),
+            registry=self.registry,
+        )
+        self._step = self._histogram("step_seconds", "Duration of a step of the core.")
+        self._abort_to_free = self._histogram(
+            "abort_to_free_seconds", "Abort received by the core to blocks free.", ("state",)
+        )
+        self._aborts = Counter("engine_aborts", "Aborts carried out.", ("state",), registry=self.registry)
+        self._startup = Gauge(
+            "engine_startup_seconds", "Duration of a phase of start-up.", ("phase",), registry=self.registry
+        )
+        for state in ABORT_STATES:
+            self._aborts.labels(state)
+            self._abort_to_free.labels(state)
+        self._totals_before = Counters()
+        self._num_steps = 0
+
+    def expose_core(self, link: CoreLink) -> None:
+        """Add what is read from the link at every scrape."""
+        self.registry.register(_CoreCollector(link, lambda: self._totals_before))
+
+    def phase_ended(self, phase: Phase) -> None:
+        """A start-up phase of the core is over."""
+        self._startup.labels(phase.name).set(phase.seconds)
+
+    def stepped(self, report: StepReport) -> None:
+        """The core reported; not every report is of a step."""
+        if report.counters.steps > self._num_steps:
+            self._step.observe(report.load.step_s)
+        self._num_steps = report.counters.steps
+
+    def aborted(self, state: AbortState, seconds: float) -> None:
+        """A sequence nobody waited for was freed."""
+        self._aborts.labels(state).inc()
+        self._abort_to_free.labels(state).observe(seconds)
+
+    def core_lost(self, last: Counters) -> None:
+        """Totals go on from here with the next core."""
+        self._totals_before = _sum(self._totals_before, last)
+        self._num_steps = 0
+
+    def for_request(self, num_prompt_tokens: int, lane: Lane) -> RequestMetrics:
+        """The histograms of one request, labels resolved once."""
+        labels = (prompt_bucket(num_prompt_tokens), lane)
+        return RequestMetrics(self, labels)
+
+    def _by_request(self, name: str, text: str) -> Histogram:
+        return self._histogram(name, text, ("prompt_bucket", "lane"))
+
+    def _histogram(self, name: str, text: str, labels: tuple[str, ...] = ()) -> Histogram:
+        return Histogram(f"engine_{name}", text, labels, buckets=BUCKETS_S, registry=self.registry)
+
+
+class RequestMetrics:
+    """What is observed for one request."""
+
+    def __init__(self, metrics: EngineMetrics, labels: tuple[str, str]) -> None:
+        self._metrics = metrics
+        self._labels = labels
+        self._itl = metrics._itl.labels(*labels)
+        self._chunk_gap = metrics._chunk_gap.labels(*labels)
+
+    def first_token(self, seconds: float) -> None:
+        """The first content went out this long after the request came."""
+        self._metrics._ttft.labels(*self._labels).observe(seconds)
+
+    def gap(self, seconds: float, num_tokens: int) -> None:
+        """An output of this many tokens came this long after the one before."""
+        self._chunk_gap.observe(seconds)
+        for _ in range(num_tokens):
+            self._itl.observe(seconds / num_tokens)
+
+    def pace(self, tpot_s: float) -> None:
+        """One sequence's mean time per output token."""
+        self._metrics._tpot.labels(*self._labels).observe(tpot_s)
+
+    def stages(self, stages: StageTimes) -> None:
+        """Where one sequence's time went in the core."""
+        self._metrics._queue.labels(*self._labels).observe(stages.queue_s)
+        self._metrics._prefill.labels(*self._labels).observe(stages.prefill_s)
+        self._metrics._decode.labels(*self._labels).observe(stages.decode_s)
+        counts = (
+            ("prefill_chunks", stages.num_prefill_chunks),
+            ("cached_tokens", stages.num_cached_tokens),
+            ("drafted_tokens", stages.num_drafted_tokens),
+            ("accepted_tokens", stages.num_accepted_tokens),
+            ("preemptions", stages.num_preemptions),
+        )
+        for kind, count in counts:
+            self._metrics._stage_counts.labels(*self._labels, kind).inc(count)
+
+    def completed(self, seconds: float, detokenize_s: float) -> None:
+        """The whole answer is sent."""
+        self._metrics._e2e.labels(*self._labels).observe(seconds)
+        self._metrics._detokenize.observe(detokenize_s)
+
+
+class _CoreCollector(Collector):
+    """Gauges and totals as the core last reported them."""
+
+    def __init__(self, link: CoreLink, totals_before: Callable[[], Counters]) -> None:
+        self._link = link
+        self._totals_before = totals_before
+
+    def collect(self) -> Iterator[Metric]:
+        """The link's state as metrics."""
+        load = self._link.load
+        used = load.num_blocks_total - load.num_blocks_free
+        gauges = (
+            ("running", "Sequences in the step.", load.num_running),
+            ("waiting", "Sequences that wait.", load.num_waiting),
+            ("kv_blocks_total", "KV blocks of the pool.", load.num_blocks_total),
+            ("kv_blocks_free", "KV blocks nobody uses, cached ones included.", load.num_blocks_free),
+            ("kv_blocks_cached", "Unused KV blocks that hold a reusable prefix.", load.num_blocks_cached),
+            (
+                "kv_utilization",
+                "Share of KV blocks in use.",
+                used / load.num_blocks_total if load.num_blocks_total else 0,
+            ),
+            ("kv_leaked_blocks", "KV blocks neither free nor owned; must be 0.", load.num_blocks_leaked),
+            (
+                "speculation_enabled",
+                "1 when steps may verify drafted tokens.",
+                self._link.ready is not None and self._link.ready.speculates,
+            ),
+            ("ready", "1 when requests are served.", self._link.state == "ready"),
+        )
+        for name, text, value in gauges:
+            yield GaugeMetricFamily(f"engine_{name}", text, float(value))
+        totals = _sum(self._totals_before(), self._link.counters)
+        counters = (
+            ("prompt_tokens", "Prompt tokens of sequences.", totals.prompt_tokens),
+            ("generation_tokens", "Tokens generated.", totals.generation_tokens),
+            ("prefix_cache_queries_tokens", "Prompt tokens looked up in the prefix cache.", totals.prefix_query_tokens),
+            ("prefix_cache_hits_tokens", "Prompt tokens found in the prefix cache.", totals.prefix_hit_tokens),
+            ("speculation_drafted_tokens", "Tokens drafted.", totals.drafted_tokens),
+            ("speculation_accepted_tokens", "Drafted tokens that were right.", totals.accepted_tokens),
+            ("preemptions", "Sequences preempted and recomputed.", totals.preemptions),
+            ("steps", "Steps of the core.", totals.steps),
+        )
+        for name, text, value in counters:
+            yield CounterMetricFamily(f"engine_{name}", text, float(value))
+
+
+def _sum(left: Counters, right: Counters) -> Counters:
+    return Counters(**{name: getattr(left, name) + getattr(right, name) for name in Counters.__struct_fields__})

@@ -1,0 +1,205 @@
+"""The engine as the endpoints see it: prompts in, generations out. Knows no HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from typing import Literal, TypeVar
+
+from engine.config import FrontConfig
+from engine.frontend.core_client.generation import Generation, Prompt
+from engine.frontend.core_client.link import CoreLink, CoreState
+from engine.frontend.core_client.metrics import EngineMetrics
+from engine.frontend.request.errors import (
+    ApiError,
+    context_length_exceeded,
+    invalid_value,
+    overloaded,
+    unsupported,
+)
+from engine.frontend.request.headers import RequestOptions
+from engine.frontend.request.requests import ChatRequest, CompletionRequest
+from engine.frontend.request.tools import ToolUse
+from engine.frontend.text.chat_template import ChatTemplate, Segment
+from engine.frontend.text.choice import Choice
+from engine.frontend.text.sampling import choose_max_tokens, sampling_params
+from engine.frontend.text.sandbox import TemplateError
+from engine.frontend.text.tokenizer import Tokenizer
+from engine.frontend.tools.grammar import Grammar, make_grammar
+from engine.frontend.tools.tool_format import ToolFormat
+from engine.frontend.tools.tool_parser import ToolParser
+from engine.protocol import Ready
+
+_T = TypeVar("_T")
+
+ServiceState = CoreState | Literal["warming", "draining"]
+
+CHARS_PER_TURN = 16
+"""What a message costs beside its text, for the decision below."""
+INLINE_CHARS = 4096
+"""Longer prompts are rendered and tokenised off the event loop."""
+
+
+class EngineService:
+    """Turns requests into generations. `is_draining` refuses new ones."""
+
+    def __init__(
+        self,
+        config: FrontConfig,
+        tokenizer: Tokenizer,
+        template: ChatTemplate | None,
+        link: CoreLink,
+        metrics: EngineMetrics,
+        executor: Executor,
+        *,
+        tool_format: ToolFormat | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        draw_seed: Callable[[], int] = lambda: secrets.randbits(63),
+    ) -> None:
+        self.config = config
+        self.tokenizer = tokenizer
+        self.link = link
+        self.metrics = metrics
+        self.clock = clock
+        self.is_draining = False
+        self.is_closing = False
+        """Set when open requests got their time: feeds end."""
+        self._template = template
+        self._tool_format = tool_format
+        self._executor = executor
+        self._draw_seed = draw_seed
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether requests are served."""
+        return self.link.state == "ready" and not self.is_draining
+
+    @property
+    def state(self) -> ServiceState:
+        """One word for probes; `warming`: the weights are in, the KV pool and the warm-up are not done yet."""
+        if self.is_draining:
+            return "draining"
+        if self.link.state == "starting" and any(phase.name == "weights" for phase in self.link.phases):
+            return "warming"
+        return self.link.state
+
+    def drain(self) -> None:
+        """Admit nothing from now on; what is under way goes on."""
+        self.is_draining = True
+        self.link.wake_watchers()
+
+    def close(self) -> None:
+        """End what still runs with an error, and the feeds."""
+        self.is_closing = True
+        self.link.fail_all(overloaded("The engine shut down before the answer was complete.", reason="draining"))
+        self.link.wake_watchers()
+
+    async def chat(self, request: ChatRequest, options: RequestOptions, received_at: float) -> Generation:
+        """A generation, not started yet, that answers a conversation. Raises ApiError."""
+        ready = self._ready()
+        if request.tool_use is not None and self._tool_format is None:
+            raise unsupported("tools", "tools: this model's chat template knows no tools.")
+        num_chars = sum(message.num_chars for message in request.messages)
+        if request.tool_use is not None:
+            num_chars += len(json.dumps([tool.as_json() for tool in request.tool_use.tools], ensure_ascii=False))
+        self._check_chars(num_chars, ready, "messages")
+        started_at = self.clock()
+        if not request.tools and num_chars + CHARS_PER_TURN * len(request.messages) <= INLINE_CHARS:
+            token_ids = self._encode_chat(request)
+        else:
+            token_ids = await self._off_loop(self._encode_chat, request)
+        grammar = make_grammar(request.response_format, request.tool_use, self._tool_format)
+        return self._generation(request, token_ids, options, received_at, self.clock() - started_at, grammar)
+
+    async def complete(self, request: CompletionRequest, options: RequestOptions, received_at: float) -> Generation:
+        """A generation, not started yet, that continues a raw prompt. Raises ApiError."""
+        ready = self._ready()
+        started_at = self.clock()
+        if isinstance(request.prompt, str):
+            self._check_chars(len(request.prompt), ready, "prompt")
+            if len(request.prompt) <= INLINE_CHARS:
+                token_ids = self.tokenizer.encode_text(request.prompt)
+            else:
+                token_ids = await self._off_loop(self.tokenizer.encode_text, request.prompt)
+        else:
+            token_ids = request.prompt
+            if max(token_ids) >= ready.vocab_size:
+                raise invalid_value("prompt", f"prompt: token {max(token_ids)} is not in the vocabulary.")
+        return self._generation(request, token_ids, options, received_at, self.clock() - started_at)
+
+    def _ready(self) -> Ready:
+        if self.is_draining:
+            raise overloaded("The engine is shutting down.", reason="draining")
+        if self.link.ready is None:
+            raise overloaded(f"The engine is not ready (core {self.link.state}).", reason="overload")
+        return self.link.ready
+
+    def _check_chars(self, num_chars: int, ready: Ready, param: str) -> None:
+        """Refuse what is certainly too long without tokenising it."""
+        most = self.tokenizer.max_chars_per_token
+        if most is not None and num_chars > ready.max_model_len * most:
+            raise context_length_exceeded(-(-num_chars // most), ready.max_model_len, None, param, is_at_least=True)
+
+    def _encode_chat(self, request: ChatRequest) -> list[int]:
+        if self._template is None:
+            message = "This model has no chat template; use /v1/completions."
+            raise ApiError(400, message, param="messages", code="unsupported_parameter")
+        try:
+            tools = request.tool_use.tools if request.tool_use is not None else ()
+            segments: list[Segment] = self._template.segments(request.messages, [tool.as_json() for tool in tools])
+        except TemplateError as error:
+            raise invalid_value("messages", f"messages: the model's chat template refused them: {error}.") from error
+        return self.tokenizer.encode_segments(segments)
+
+    async def _off_loop(self, encode: Callable[[_T], list[int]], argument: _T) -> list[int]:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, encode, argument)
+
+    def _generation(
+        self,
+        request: ChatRequest | CompletionRequest,
+        token_ids: list[int],
+        options: RequestOptions,
+        received_at: float,
+        tokenize_s: float,
+        grammar: Grammar | None = None,
+    ) -> Generation:
+        ready = self._ready()
+        param = "messages" if isinstance(request, ChatRequest) else "prompt"
+        max_tokens = choose_max_tokens(len(token_ids), request.output_limit, ready.max_model_len, param)
+        params = sampling_params(
+            request,
+            ready,
+            max_tokens=max_tokens,
+            num_top_logprobs=request.num_top_logprobs,
+            stop_token_ids=self.tokenizer.stop_token_ids,
+            draw_seed=self._draw_seed,
+        )
+        prompt = Prompt(
+            token_ids=token_ids,
+            lane=options.lane(len(token_ids)),
+            cache_salt=options.cache_salt,
+            deadline_s=options.deadline_s,
+            received_at=received_at,
+            tokenize_s=tokenize_s,
+            grammar=grammar,
+            # A stop string has to be found as soon as it is there.
+            is_patient=not request.stream and not request.stops,
+        )
+        stop_token_ids = frozenset() if request.ignore_eos else self.tokenizer.stop_token_ids
+        use = request.tool_use if isinstance(request, ChatRequest) else None
+        choices = [self._choice(index, request.stops, stop_token_ids, use) for index in range(request.num_choices)]
+        metrics = self.metrics.for_request(len(token_ids), prompt.lane)
+        return Generation(self.link, prompt, params, choices, metrics, self.clock)
+
+    def _choice(self, index: int, stops: Sequence[str], stop_token_ids: frozenset[int], use: ToolUse | None) -> Choice:
+        token_bytes = self.tokenizer.token_bytes
+        form = self._tool_format
+        if use is None or form is None:
+            return Choice(index, token_bytes, stop_token_ids, stops)
+        names = {tool.function.name for tool in use.allowed}
+        parser = ToolParser(form, names, form.make_id, max_calls=None if use.may_be_many else 1)
+        return Choice(index, form.token_bytes(token_bytes), stop_token_ids, stops, parser)

@@ -1,0 +1,125 @@
+"""Cores that wait, loaded, for the one that serves to be lost."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from engine.frontend.core_client.link import CoreLink
+from engine.frontend.core_client.live_core import LiveCore, Spawn
+from engine.protocol import Fatal, Phase, StandingBy, TakeOver, ToFront, encode_frame
+
+logger = logging.getLogger(__name__)
+
+
+class StandbyCore:
+    """Hears one standby until it takes over; its phases are told to the link then."""
+
+    def __init__(self) -> None:
+        self.standing_by = asyncio.Event()
+        self.taken = asyncio.Event()
+        self.phases: list[Phase] = []
+        self.fatal = ""
+        self._transport: asyncio.WriteTransport | None = None
+
+    def attached(self, transport: asyncio.WriteTransport) -> None:
+        """The process has connected."""
+        self._transport = transport
+
+    def received(self, message: ToFront) -> None:
+        """A frame from the standby."""
+        if isinstance(message, Phase):
+            self.phases.append(message)
+        elif isinstance(message, StandingBy):
+            self.standing_by.set()
+        elif isinstance(message, Fatal):
+            self.fatal = message.message
+
+    def take_over(self, live: LiveCore, link: CoreLink, num_blocks: int) -> None:
+        """From now on it is the core."""
+        assert self._transport is not None
+        self.taken.set()
+        live.connection.listener = link
+        link.attached(self._transport)
+        for phase in self.phases:
+            link.received(phase)
+        self._transport.write(encode_frame(TakeOver(num_blocks=num_blocks)))
+
+
+class StandbyPool:
+    """Keeps `size` standbys; `run` until cancelled. New ones are started while a core serves, so they slow no start."""
+
+    def __init__(
+        self, link: CoreLink, spawn: Spawn, size: int, *, start_s: float, stop_s: float, pause_s: float
+    ) -> None:
+        self._link = link
+        self._spawn = spawn
+        self._size = size
+        self._start_s = start_s
+        self._stop_s = stop_s
+        self._pause_s = pause_s
+        self._idle: list[tuple[LiveCore, StandbyCore]] = []
+
+    @property
+    def num_idle(self) -> int:
+        """Standbys that could take over now."""
+        return len(self._idle)
+
+    async def run(self) -> None:
+        """Start them, and others for those that are lost or taken; those left are ended on the way out."""
+        async with asyncio.TaskGroup() as group:
+            for index in range(self._size):
+                group.create_task(self._keep_one(), name=f"standby {index}")
+
+    def take(self, num_blocks: int) -> LiveCore | None:
+        """A standby that takes over now, or None when there is none."""
+        while self._idle:
+            live, standby = self._idle.pop(0)
+            if not live.exited.done() and not live.connection.lost.is_set():
+                standby.take_over(live, self._link, num_blocks)
+                return live
+        return None
+
+    async def _keep_one(self) -> None:
+        while True:
+            await self._until_served()
+            standby = StandbyCore()
+            try:
+                live = await LiveCore.start(self._spawn, standby)
+            except OSError as error:
+                logger.error("a standby could not be started: %s", error)
+                await asyncio.sleep(self._pause_s)
+                continue
+            try:
+                await self._stand_by(live, standby)
+            finally:
+                if not standby.taken.is_set():
+                    self._idle = [pair for pair in self._idle if pair[0] is not live]
+                    await live.end(is_polite=False, stop_s=self._stop_s)
+            if not standby.taken.is_set():
+                logger.error("a standby was lost: %s", standby.fatal or "it ended")
+                await asyncio.sleep(self._pause_s)
+
+    async def _stand_by(self, live: LiveCore, standby: StandbyCore) -> None:
+        """From the start of a standby until it is taken or lost."""
+        if await self._came(standby.standing_by, live, timeout_s=self._start_s):
+            live.seal()
+            self._idle.append((live, standby))
+            logger.info("a standby is loaded: %s", ", ".join(f"{p.name} {p.seconds:.2f} s" for p in standby.phases))
+            await self._came(standby.taken, live, timeout_s=None)
+
+    async def _came(self, event: asyncio.Event, live: LiveCore, *, timeout_s: float | None) -> bool:
+        """Whether the event came before the process ended."""
+        waiting = asyncio.create_task(event.wait(), name="standby event")
+        endings: set[asyncio.Task[object]] = {waiting, live.exited}
+        try:
+            await asyncio.wait(endings, timeout=timeout_s, return_when="FIRST_COMPLETED")
+        finally:
+            waiting.cancel()
+        return event.is_set()
+
+    async def _until_served(self) -> None:
+        with self._link.watch() as changed:
+            while self._link.state != "ready":
+                changed.clear()
+                await changed.wait()

@@ -1,0 +1,171 @@
+"""Keeps one core process running: starts it, sees it end or hang, starts it again after a pause."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from engine.config import CoreConfig, EngineConfigError
+from engine.frontend.core_client.link import CoreLink
+from engine.frontend.core_client.live_core import CoreProcess, LiveCore, Spawn
+from engine.frontend.core_client.standby_pool import StandbyPool
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long the supervisor waits, in seconds."""
+
+    connect_s: float = 120.0
+    """For a started core's first connection (it imports torch before)."""
+    start_s: float = 1800.0
+    """For the next phase of its start-up (large weights, compiling kernels)."""
+    hang_s: float = 120.0
+    """For any frame while requests are open."""
+    stop_s: float = 5.0
+    """For a core that was asked to end."""
+    first_pause_s: float = 0.5
+    longest_pause_s: float = 30.0
+    healthy_s: float = 60.0
+    """A core that lived this long resets the pause."""
+
+
+def spawn_core(config: CoreConfig, *, is_standby: bool = False) -> Spawn:
+    """Starts `python -m engine.core` with this configuration."""
+    text = json.dumps({key: str(value) if isinstance(value, Path) else value for key, value in asdict(config).items()})
+
+    async def spawn(socket_path: Path) -> CoreProcess:
+        arguments = ["-m", "engine.core", "--socket", str(socket_path), "--config", text]
+        if is_standby:
+            arguments.append("--standby")
+        return await asyncio.create_subprocess_exec(sys.executable, *arguments, stdin=asyncio.subprocess.DEVNULL)
+
+    return spawn
+
+
+class CoreSupervisor:
+    """Owns the core process; `run` until `stop`. Where standbys wait, one takes over from a core that is lost."""
+
+    def __init__(
+        self,
+        link: CoreLink,
+        spawn: Spawn,
+        clock: Callable[[], float],
+        patience: Patience,
+        standbys: StandbyPool | None = None,
+    ) -> None:
+        self._link = link
+        self._spawn = spawn
+        self._clock = clock
+        self._patience = patience
+        self._standbys = standbys
+        self._stopping = asyncio.Event()
+        self.num_starts = 0
+
+    async def run(self) -> None:
+        """Keep a core running until `stop`; the last one and all standbys have ended when this returns.
+
+        Raises EngineConfigError when the first core finds that none can ever serve with these settings.
+        """
+        standing_by = None if self._standbys is None else asyncio.create_task(self._standbys.run(), name="standbys")
+        try:
+            await self._keep_running()
+        finally:
+            if standing_by is not None:
+                standing_by.cancel()
+                await asyncio.wait({standing_by})
+
+    def stop(self) -> None:
+        """End the core, gently first; `run` returns when it is gone."""
+        self._link.shut_down()
+        self._stopping.set()
+
+    async def _keep_running(self) -> None:
+        pause_s = self._patience.first_pause_s
+        has_served = False
+        while not self._stopping.is_set():
+            started_at = self._clock()
+            status, was_ready = await self._run_one()
+            if self._stopping.is_set():
+                return
+            has_served = has_served or was_ready
+            # Behind one that served it is not the settings: memory may be short, or a folder away for a moment.
+            if self._link.has_wrong_settings and not has_served:
+                raise EngineConfigError(self._link.fatal)
+            if self._clock() - started_at >= self._patience.healthy_s:
+                pause_s = self._patience.first_pause_s
+            if was_ready and self._standbys is not None and self._standbys.num_idle:
+                logger.error("core lost: %s (exit status %s); a standby takes over", self._link.failure, status)
+                continue
+            logger.error("core lost: %s (exit status %s); next in %.1f s", self._link.failure, status, pause_s)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), pause_s)
+            pause_s = min(2 * pause_s, self._patience.longest_pause_s)
+
+    async def _run_one(self) -> tuple[int | None, bool]:
+        """One core's whole life; its exit status, None when it could not be started, and whether it was ever ready."""
+        self.num_starts += 1
+        self._link.core_starting()
+        live = None if self._standbys is None else self._standbys.take(self._link.num_blocks)
+        if live is None:
+            try:
+                live = await LiveCore.start(self._spawn, self._link)
+            except OSError as error:
+                self._link.core_lost(f"it could not be started: {error}")
+                return None, False
+        was_ready = False
+        try:
+            await self._connected(live)
+            live.seal()
+            reason = await self._watch(live)
+            was_ready = self._link.ready is not None
+            self._link.core_lost(reason)
+        finally:
+            await live.end(is_polite=self._link.state == "stopped", stop_s=self._patience.stop_s)
+        return live.status, was_ready
+
+    async def _connected(self, live: LiveCore) -> None:
+        """Return when the core has connected, or never will."""
+        opened = asyncio.create_task(live.connection.opened.wait(), name="core connected")
+        stopping = asyncio.create_task(self._stopping.wait(), name="stop")
+        waits: set[asyncio.Task[object]] = {opened, live.exited, stopping}
+        await asyncio.wait(waits, timeout=self._patience.connect_s, return_when="FIRST_COMPLETED")
+        opened.cancel()
+        stopping.cancel()
+
+    async def _watch(self, live: LiveCore) -> str:
+        """Wait for the first sign of the end; say which."""
+        connection, exited = live.connection, live.exited
+        if not connection.opened.is_set() and not exited.done() and not self._stopping.is_set():
+            return f"it did not connect within {self._patience.connect_s:.0f} s"
+        lost = asyncio.create_task(connection.lost.wait(), name="core connection lost")
+        stopping = asyncio.create_task(self._stopping.wait(), name="stop")
+        hung = asyncio.create_task(self._hung(), name="core hung")
+        endings: set[asyncio.Task[object]] = {exited, lost, stopping, hung}
+        try:
+            await asyncio.wait(endings, return_when="FIRST_COMPLETED")
+            if stopping.done():
+                return "it was stopped"
+            if hung.done():
+                return hung.result()
+            return self._link.fatal or (connection.reason if lost.done() else "it ended")
+        finally:
+            for task in (lost, stopping, hung):
+                task.cancel()
+
+    async def _hung(self) -> str:
+        """Return, with the reason, when the core has been silent for too long."""
+        while True:
+            silent_s = self._clock() - self._link.last_heard_at
+            if self._link.state == "ready" and self._link.num_open and silent_s >= self._patience.hang_s:
+                return f"it said nothing for {silent_s:.0f} s with requests open"
+            if self._link.state == "starting" and silent_s >= self._patience.start_s:
+                return f"it said nothing for {silent_s:.0f} s of its start-up"
+            await asyncio.sleep(min(1.0, self._patience.hang_s / 4))

@@ -1,0 +1,111 @@
+"""The two completions endpoints: read, validate, generate, send on."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from engine.frontend.core_client.generation import Generation
+from engine.frontend.core_client.mailbox import ClientGone
+from engine.frontend.core_client.service import EngineService
+from engine.frontend.http import orca
+from engine.frontend.http.streaming import Relay
+from engine.frontend.http.timing import timing_report
+from engine.frontend.http.tracing import Tracer
+from engine.frontend.http.wire import ChatWire, CompletionWire, Identity, Wire
+from engine.frontend.request.asgi import Client, Headers, Receive, Send, read_json_body, watched_client
+from engine.frontend.request.headers import RequestOptions, read_options
+from engine.frontend.request.requests import ChatRequest, CompletionRequest, parse_chat, parse_completion
+
+SCHEMA_IGNORED = "x-penstock-schema-ignored"
+"""Header that names the keywords of a schema, not strict, that the answer need not follow."""
+WRITE_STALL_S = 30.0
+"""A client that takes nothing for this long is treated as gone."""
+
+
+class Completions:
+    """Serves `POST /v1/chat/completions` and `POST /v1/completions`."""
+
+    def __init__(
+        self,
+        service: EngineService,
+        unix_time: Callable[[], float],
+        write_stall_s: float,
+        tracer: Tracer | None = None,
+    ) -> None:
+        self._service = service
+        self._unix_time = unix_time
+        self._write_stall_s = write_stall_s
+        self._tracer = tracer
+
+    async def chat(self, headers: Headers, receive: Receive, send: Send, echo: dict[str, str]) -> None:
+        """Answer a conversation; `echo` goes with every response. Raises ApiError before the first byte, ClientGone."""
+        received_at = self._service.clock()
+        request = parse_chat(await self._body(headers, receive), self._service.config)
+        options = read_options(headers, request)
+        async with watched_client(receive) as client:
+            generation = await self._service.chat(request, options, received_at)
+            wire = ChatWire(self._identity("chatcmpl-", request))
+            await self._answer(client, generation, wire, request, options, send, echo)
+
+    async def complete(self, headers: Headers, receive: Receive, send: Send, echo: dict[str, str]) -> None:
+        """Continue a raw prompt; `echo` goes with every response. Raises ApiError before the first byte, ClientGone."""
+        received_at = self._service.clock()
+        request = parse_completion(await self._body(headers, receive), self._service.config)
+        options = read_options(headers, request)
+        async with watched_client(receive) as client:
+            generation = await self._service.complete(request, options, received_at)
+            wire = CompletionWire(self._identity("cmpl-", request))
+            await self._answer(client, generation, wire, request, options, send, echo)
+
+    def _body(self, headers: Headers, receive: Receive) -> Awaitable[bytes]:
+        return read_json_body(headers, receive, self._service.config.max_body_bytes)
+
+    async def _answer(
+        self,
+        client: Client,
+        generation: Generation,
+        wire: Wire,
+        request: ChatRequest | CompletionRequest,
+        options: RequestOptions,
+        send: Send,
+        echo: dict[str, str],
+    ) -> None:
+        if client.is_gone:
+            raise ClientGone
+
+        def report() -> dict[str, Any] | None:
+            return timing_report(generation, self._service.clock()) if options.wants_timing else None
+
+        grammar = generation.prompt.grammar
+        ignored = {SCHEMA_IGNORED: ",".join(grammar.unenforced)} if grammar is not None and grammar.unenforced else {}
+        with self._traced(options, generation), generation:
+            client.when_gone(generation.cancel)
+            relay = Relay(
+                generation,
+                wire,
+                send,
+                headers=lambda: {**echo, **ignored, orca.HEADER: orca.load_header(self._service.link.load)},
+                report=report,
+                write_stall_s=self._write_stall_s,
+            )
+            if request.stream:
+                await relay.stream(include_usage=request.include_usage)
+            else:
+                await relay.plain()
+
+    def _traced(self, options: RequestOptions, generation: Generation) -> AbstractContextManager[None]:
+        if self._tracer is None or options.traceparent is None:
+            return nullcontext()
+        return self._tracer.watch(options.traceparent, generation)
+
+    def _identity(self, prefix: str, request: ChatRequest | CompletionRequest) -> Identity:
+        return Identity(
+            id=prefix + secrets.token_hex(16),
+            created=int(self._unix_time()),
+            model=self._service.config.model_name,
+            include_usage=request.include_usage,
+            token_bytes=self._service.tokenizer.display_bytes,
+        )

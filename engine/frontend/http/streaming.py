@@ -1,0 +1,134 @@
+"""Sends a generation on to its client as it comes: an event stream, or one body at the end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from engine.frontend.core_client.generation import Generation
+from engine.frontend.core_client.mailbox import ClientGone
+from engine.frontend.http.wire import DONE, Answer, Usage, Wire
+from engine.frontend.request.asgi import EVENT_STREAM, Send, send_answer, start_answer
+from engine.frontend.request.errors import ApiError
+from engine.frontend.text.choice import Choice, Delta
+
+Gained = list[tuple[Choice, Delta]]
+
+
+class StreamCutError(Exception):
+    """A stream ended with an error event; its connection must be closed."""
+
+
+class Relay:
+    """One answer on its way out. The generation must have been entered."""
+
+    def __init__(
+        self,
+        generation: Generation,
+        wire: Wire,
+        send: Send,
+        *,
+        headers: Callable[[], Mapping[str, str]],
+        report: Callable[[], dict[str, Any] | None],
+        write_stall_s: float,
+    ) -> None:
+        """`headers`: of the response, asked for when it starts. `report`: members for the end, or None."""
+        self._generation = generation
+        self._wire = wire
+        self._send = send
+        self._headers = headers
+        self._report = report
+        self._write_stall_s = write_stall_s
+        self._opened: set[int] = set()
+
+    async def plain(self) -> None:
+        """Collect everything, send one body. Raises ApiError, ClientGone."""
+        answers = [Answer(choice, [], []) for choice in self._generation.choices]
+        while not self._generation.is_done:
+            for choice, delta in await self._generation.next():
+                if delta.has_content:
+                    self._generation.note_first_token()
+                answers[choice.index].texts.append(delta.text)
+                answers[choice.index].calls.extend(delta.calls)
+                answers[choice.index].entries.extend(delta.entries)
+        await self._generation.settle()
+        body = self._wire.body(answers, self._usage(), self._report())
+        await self._write(send_answer(self._send, 200, body, self._headers()))
+        self._generation.note_completed()
+
+    async def stream(self, *, include_usage: bool) -> None:
+        """Send events as outputs come; the status line goes with the first of them.
+
+        Raises ApiError before the first byte, ClientGone, and StreamCutError after an error event.
+        """
+        gained = await self._generation.next()
+        headers = {**self._headers(), "cache-control": "no-cache", "x-accel-buffering": "no"}
+        await self._write(start_answer(self._send, 200, headers, EVENT_STREAM))
+        try:
+            while not self._generation.is_done:
+                await self._send_events(gained)
+                gained = await self._generation.next()
+            await self._send_ending(gained, include_usage)
+        except ApiError as error:
+            await self._write(self._send({"type": "http.response.body", "body": error.event()}))
+            raise StreamCutError(error.message) from error
+        self._generation.note_completed()
+
+    async def _send_events(self, gained: Gained) -> None:
+        """One write for all that was gained at once."""
+        if parts := [*self._text_events(gained), *self._finish_events(gained, None)]:
+            await self._write_events(parts, more=True)
+
+    async def _send_ending(self, gained: Gained, include_usage: bool) -> None:
+        """The last texts, finish reasons, the usage when asked for, and [DONE]."""
+        parts = self._text_events(gained)
+        if not self._generation.is_settled and (include_usage or self._report() is not None):
+            await self._write_events(parts, more=True)
+            parts = []
+            await self._generation.settle()
+        report = self._report()
+        if include_usage:
+            parts += self._finish_events(gained, None)
+            parts.append(self._wire.usage(self._usage(), report))
+        else:
+            parts += self._finish_events(gained, report)
+        await self._write_events([*parts, DONE], more=False)
+
+    def _text_events(self, gained: Gained) -> list[bytes]:
+        parts: list[bytes] = []
+        for choice, delta in gained:
+            if choice.index not in self._opened:
+                self._opened.add(choice.index)
+                parts.append(self._wire.opening(choice.index))
+            if delta.has_content or delta.entries:
+                self._generation.note_first_token()
+                parts.append(self._wire.delta(choice.index, delta))
+        return parts
+
+    def _finish_events(self, gained: Gained, report: dict[str, Any] | None) -> list[bytes]:
+        """Finish reasons; the last of these events carries the report."""
+        ended = [(choice.index, delta.finish) for choice, delta in gained if delta.finish is not None]
+        return [
+            self._wire.finish(index, finish, report if i == len(ended) else None)
+            for i, (index, finish) in enumerate(ended, 1)
+        ]
+
+    async def _write_events(self, parts: list[bytes], *, more: bool) -> None:
+        await self._write(self._send({"type": "http.response.body", "body": b"".join(parts), "more_body": more}))
+
+    def _usage(self) -> Usage:
+        return Usage(
+            prompt_tokens=len(self._generation.prompt.token_ids),
+            completion_tokens=sum(choice.num_tokens for choice in self._generation.choices),
+            cached_tokens=self._generation.num_cached_tokens,
+        )
+
+    async def _write(self, sending: Awaitable[None]) -> None:
+        """Finish a send, or give the client up when it does not read. Raises ClientGone."""
+        try:
+            async with asyncio.timeout(self._write_stall_s):
+                await sending
+        except TimeoutError as error:
+            self._generation.cancel()
+            raise ClientGone from error

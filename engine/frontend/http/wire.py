@@ -1,0 +1,244 @@
+"""Answers as bytes: events of a stream and plain bodies, in OpenAI's shapes.
+
+An event is put together from parts encoded once a request, so that a token costs one small JSON string.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import msgspec
+
+from engine.frontend.text.choice import Choice, Delta, Finish, TokenEntry
+from engine.frontend.tools.tool_parser import CallDelta
+
+DONE = b"data: [DONE]\n\n"
+_encode = msgspec.json.Encoder().encode
+
+TokenBytes = Callable[[int], bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """What all events of one answer have in common."""
+
+    id: str
+    created: int
+    """Unix time in seconds."""
+    model: str
+    include_usage: bool
+    token_bytes: TokenBytes
+    """For log probabilities: special tokens have bytes too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """Tokens of one request."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+
+    def as_json(self) -> dict[str, Any]:
+        """OpenAI's `usage`."""
+        return {
+            "prompt_tokens": self.prompt_tokens,
+            "completion_tokens": self.completion_tokens,
+            "total_tokens": self.prompt_tokens + self.completion_tokens,
+            "prompt_tokens_details": {"cached_tokens": self.cached_tokens},
+        }
+
+
+class Wire(Protocol):
+    """The shape of one endpoint's answers. `extra` is a JSON object's members, or None."""
+
+    def opening(self, index: int) -> bytes:
+        """What comes before a choice's first text; may be nothing."""
+
+    def delta(self, index: int, delta: Delta) -> bytes:
+        """An event with text."""
+
+    def finish(self, index: int, finish: Finish, extra: dict[str, Any] | None) -> bytes:
+        """A choice's last event."""
+
+    def usage(self, usage: Usage, extra: dict[str, Any] | None) -> bytes:
+        """The event with the usage."""
+
+    def body(self, answers: Sequence[Answer], usage: Usage, extra: dict[str, Any] | None) -> bytes:
+        """The plain answer."""
+
+
+@dataclass(slots=True)
+class Answer:
+    """A choice collected for a plain body."""
+
+    choice: Choice
+    texts: list[str]
+    entries: list[TokenEntry]
+    calls: list[CallDelta] = field(default_factory=list)
+
+    def message(self) -> dict[str, Any]:
+        """The assistant's message as OpenAI shows it; without content when there are only calls."""
+        text, calls = "".join(self.texts), _joined_calls(self.calls)
+        message: dict[str, Any] = {"role": "assistant", "content": text or None if calls else text, "refusal": None}
+        return message | {"tool_calls": calls} if calls else message
+
+
+class _EventWire:
+    """What the two endpoints' shapes share."""
+
+    def __init__(self, identity: Identity, event_kind: str, body_kind: str) -> None:
+        self._token_bytes = identity.token_bytes
+        self._members = {
+            "id": identity.id,
+            "object": body_kind,
+            "created": identity.created,
+            "model": identity.model,
+        }
+        self._head = b"data: " + _encode(self._members | {"object": event_kind})[:-1] + b',"choices":'
+        self._tail = b',"usage":null}\n\n' if identity.include_usage else b"}\n\n"
+
+    def usage(self, usage: Usage, extra: dict[str, Any] | None) -> bytes:
+        """The event without choices that has the usage."""
+        return _with_members(b"".join((self._head, b'[],"usage":', _encode(usage.as_json()), b"}\n\n")), extra)
+
+    def _event(self, index: int, content: bytes, logprobs: bytes, finish: bytes) -> bytes:
+        """An event of one choice; `content` is the member that holds its text."""
+        head, tail = self._head, self._tail
+        return b'%b[{"index":%d,%b,"logprobs":%b,"finish_reason":%b}]%b' % (
+            head,
+            index,
+            content,
+            logprobs,
+            finish,
+            tail,
+        )
+
+    def _body(self, choices: list[dict[str, Any]], usage: Usage, extra: dict[str, Any] | None) -> bytes:
+        return _encode({**self._members, "choices": choices, "usage": usage.as_json(), **(extra or {})})
+
+
+class ChatWire(_EventWire):
+    """`chat.completion.chunk` events and `chat.completion` bodies."""
+
+    def __init__(self, identity: Identity) -> None:
+        super().__init__(identity, "chat.completion.chunk", "chat.completion")
+
+    def opening(self, index: int) -> bytes:
+        """The delta with the role."""
+        return self._event(index, b'"delta":{"role":"assistant","content":""}', b"null", b"null")
+
+    def delta(self, index: int, delta: Delta) -> bytes:
+        """A delta with content, then one for each piece of a call."""
+        logprobs = _encode(self._logprobs(delta.entries)) if delta.entries else b"null"
+        events = []
+        if delta.text or not delta.calls:
+            events.append(self._event(index, b'"delta":{"content":%b}' % _encode(delta.text), logprobs, b"null"))
+            logprobs = b"null"
+        for call in delta.calls:
+            events.append(self._event(index, b'"delta":{"tool_calls":[%b]}' % _call_piece(call), logprobs, b"null"))
+            logprobs = b"null"
+        return b"".join(events)
+
+    def finish(self, index: int, finish: Finish, extra: dict[str, Any] | None) -> bytes:
+        """The empty delta with the finish reason."""
+        return _with_members(self._event(index, b'"delta":{}', b"null", _encode(finish)), extra)
+
+    def body(self, answers: Sequence[Answer], usage: Usage, extra: dict[str, Any] | None) -> bytes:
+        """The plain `chat.completion`."""
+        choices = [
+            {
+                "index": answer.choice.index,
+                "message": answer.message(),
+                "logprobs": self._logprobs(answer.entries) if answer.entries else None,
+                "finish_reason": answer.choice.finish,
+            }
+            for answer in answers
+        ]
+        return self._body(choices, usage, extra)
+
+    def _logprobs(self, entries: Iterable[TokenEntry]) -> dict[str, Any]:
+        content = []
+        for entry in entries:
+            top = [self._token(token_id, logprob) for token_id, logprob in entry.top]
+            content.append({**self._token(entry.token_id, entry.logprob), "top_logprobs": top})
+        return {"content": content, "refusal": None}
+
+    def _token(self, token_id: int, logprob: float) -> dict[str, Any]:
+        data = self._token_bytes(token_id)
+        return {"token": data.decode(errors="replace"), "logprob": logprob, "bytes": list(data)}
+
+
+class CompletionWire(_EventWire):
+    """`text_completion` events and bodies."""
+
+    def __init__(self, identity: Identity) -> None:
+        super().__init__(identity, "text_completion", "text_completion")
+
+    def opening(self, index: int) -> bytes:
+        """Nothing: completions have no role."""
+        return b""
+
+    def delta(self, index: int, delta: Delta) -> bytes:
+        """An event with text."""
+        logprobs = _encode(self._logprobs(delta.entries)) if delta.entries else b"null"
+        return self._event(index, b'"text":%b' % _encode(delta.text), logprobs, b"null")
+
+    def finish(self, index: int, finish: Finish, extra: dict[str, Any] | None) -> bytes:
+        """The event with no text and the finish reason."""
+        return _with_members(self._event(index, b'"text":""', b"null", _encode(finish)), extra)
+
+    def body(self, answers: Sequence[Answer], usage: Usage, extra: dict[str, Any] | None) -> bytes:
+        """The plain `text_completion`."""
+        choices = [
+            {
+                "index": answer.choice.index,
+                "text": "".join(answer.texts),
+                "logprobs": self._logprobs(answer.entries) if answer.entries else None,
+                "finish_reason": answer.choice.finish,
+            }
+            for answer in answers
+        ]
+        return self._body(choices, usage, extra)
+
+    def _logprobs(self, entries: Iterable[TokenEntry]) -> dict[str, Any]:
+        shown = list(entries)
+        return {
+            "tokens": [self._text(entry.token_id) for entry in shown],
+            "token_logprobs": [entry.logprob for entry in shown],
+            "top_logprobs": [dict(self._top(entry)) if entry.top else None for entry in shown],
+            "text_offset": [entry.offset for entry in shown],
+        }
+
+    def _top(self, entry: TokenEntry) -> Iterable[tuple[str, float]]:
+        return ((self._text(token_id), logprob) for token_id, logprob in entry.top)
+
+    def _text(self, token_id: int) -> str:
+        return self._token_bytes(token_id).decode(errors="replace")
+
+
+def _call_piece(call: CallDelta) -> bytes:
+    """A member of a delta's `tool_calls`: the call's id and name, or more of its arguments."""
+    function = {"arguments": call.arguments}
+    if call.name is None:
+        return _encode({"index": call.index, "function": function})
+    return _encode(
+        {"index": call.index, "id": call.id, "type": "function", "function": {"name": call.name, **function}}
+    )
+
+
+def _joined_calls(pieces: Iterable[CallDelta]) -> list[dict[str, Any]]:
+    """Whole calls of a message."""
+    calls: list[dict[str, Any]] = []
+    for piece in pieces:
+        if piece.name is not None:
+            calls.append({"id": piece.id, "type": "function", "function": {"name": piece.name, "arguments": ""}})
+        calls[piece.index]["function"]["arguments"] += piece.arguments
+    return calls
+
+
+def _with_members(event: bytes, extra: dict[str, Any] | None) -> bytes:
+    """The event with more members at the end of its object."""
+    return event if extra is None else event[: -len(b"}\n\n")] + b"," + _encode(extra)[1:] + b"\n\n"

@@ -1,0 +1,144 @@
+"""What the front refuses or fails with, as the one envelope of the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Literal
+
+import msgspec
+
+from engine.protocol import Lane
+
+ErrorType = Literal["invalid_request_error", "service_unavailable_error", "api_error"]
+
+
+ShedReason = Literal["queue_full", "overload", "deadline", "draining"]
+_HINTS: Mapping[ShedReason, str] = MappingProxyType(
+    {
+        "queue_full": "Come back after retry-after, or ask another engine.",
+        "overload": "Come back after retry-after, or ask in the batch lane, which may wait longer.",
+        "deadline": "A later deadline, a shorter prompt or another engine.",
+        "draining": "Another engine; this one will not come back soon.",
+    }
+)
+
+
+class Degraded(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a request was shed and what would have been admitted, for products that show it."""
+
+    reason: ShedReason
+    lane: Lane
+    queue_depth: int
+    """Sequences that wait."""
+    predicted_wait_ms: int
+    hint: str
+
+
+class ApiError(Exception):
+    """A failure a client sees: HTTP status, the four keys of the envelope, and headers to send with it."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        type: ErrorType = "invalid_request_error",
+        param: str | None = None,
+        code: str,
+        headers: Mapping[str, str] | None = None,
+        degraded: Degraded | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.type = type
+        self.param = param
+        self.code = code
+        self.headers = dict(headers or {})
+        self.degraded = degraded
+
+    def body(self) -> bytes:
+        """The envelope as JSON."""
+        error = {"message": self.message, "type": self.type, "param": self.param, "code": self.code}
+        shed = {} if self.degraded is None else {"degraded": self.degraded}
+        return msgspec.json.encode({"error": {**error, **shed}})
+
+    def event(self) -> bytes:
+        """The envelope as one server-sent event, for failures after the first byte."""
+        return b"data: " + self.body() + b"\n\n"
+
+
+def invalid_json(message: str) -> ApiError:
+    """400: the body is not the JSON we accept."""
+    return ApiError(400, message, code="invalid_json")
+
+
+def invalid_value(param: str, message: str) -> ApiError:
+    """400: the named field has a wrong type or value."""
+    return ApiError(400, message, param=param, code="invalid_value")
+
+
+def unsupported(param: str, message: str) -> ApiError:
+    """400: the named field asks for something this engine does not do."""
+    return ApiError(400, message, param=param, code="unsupported_parameter")
+
+
+def context_length_exceeded(
+    num_prompt: int, max_model_len: int, max_tokens: int | None, param: str, *, is_at_least: bool = False
+) -> ApiError:
+    """400: the prompt, or the prompt and the asked output together, cannot fit; tells both numbers."""
+    if max_tokens is None:
+        message = (
+            f"This model's maximum context length is {max_model_len} tokens, but the prompt has "
+            f"{'at least ' if is_at_least else ''}{num_prompt} tokens, and the answer needs one more. "
+            "Shorten the prompt."
+        )
+    else:
+        message = (
+            f"This model's maximum context length is {max_model_len} tokens, but {num_prompt + max_tokens} were asked "
+            f"for ({num_prompt} in the prompt, {max_tokens} for the answer). Shorten the prompt or lower max_tokens."
+        )
+    return ApiError(400, message, param=param, code="context_length_exceeded")
+
+
+def overloaded(
+    message: str,
+    *,
+    reason: ShedReason,
+    retry_after_s: int | None = 1,
+    lane: Lane = "interactive",
+    queue_depth: int = 0,
+    predicted_wait_s: float = 0.0,
+) -> ApiError:
+    """503: shed; `retry_after_s` None says that a retry cannot help. Lane and queue are told where they are known."""
+    degraded = Degraded(
+        reason=reason,
+        lane=lane,
+        queue_depth=queue_depth,
+        predicted_wait_ms=round(1000 * predicted_wait_s),
+        hint=_HINTS[reason],
+    )
+    headers: dict[str, str] = {"x-penstock-shed-reason": reason}
+    if retry_after_s is None:
+        headers["x-should-retry"] = "false"
+    else:
+        headers["retry-after"] = str(retry_after_s)
+    return ApiError(
+        503,
+        message,
+        type="service_unavailable_error",
+        code="server_is_overloaded",
+        headers=headers,
+        degraded=degraded,
+    )
+
+
+def core_failed(message: str) -> ApiError:
+    """502: the core process died or answered with an error; the request was not completed."""
+    return ApiError(502, message, type="api_error", code="upstream_error")
+
+
+def internal_error(request_id: str) -> ApiError:
+    """500: our own fault; says the request id and nothing else."""
+    return ApiError(500, f"Internal error; request id {request_id}.", type="api_error", code="internal_error")

@@ -1,0 +1,88 @@
+"""What a request's headers ask for, beside its body."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from engine.frontend.request.asgi import Headers
+from engine.frontend.request.errors import invalid_value, overloaded
+from engine.frontend.request.requests import SamplingFields
+from engine.protocol import Lane
+
+LONG_PROMPT_TOKENS = 1024
+"""Interactive prompts longer than this go to the lane `long`."""
+MAX_DEADLINE_MS = 86_400_000.0
+MAX_SALT_CHARS = 256
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+_NUMBER = re.compile(r"-?[0-9]{1,15}(\.[0-9]{1,9})?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestOptions:
+    """Options of one request."""
+
+    priority: Literal["interactive", "batch"]
+    deadline_s: float | None
+    cache_salt: bytes
+    wants_timing: bool
+    traceparent: str | None = None
+    """The caller's place in a trace, as sent."""
+
+    def lane(self, num_prompt_tokens: int) -> Lane:
+        """The lane of a prompt of this many tokens."""
+        if self.priority == "interactive" and num_prompt_tokens > LONG_PROMPT_TOKENS:
+            return "long"
+        return self.priority
+
+
+def read_options(headers: Headers, request: SamplingFields) -> RequestOptions:
+    """Options from headers and `service_tier`. Raises ApiError: 400 on nonsense, 503 when the deadline has passed."""
+    return RequestOptions(
+        priority=_priority(headers, request),
+        deadline_s=_deadline_s(headers),
+        cache_salt=_cache_salt(headers),
+        wants_timing=(headers.get("x-penstock-timing") or "").strip().lower() == "full",
+        traceparent=headers.get("traceparent"),
+    )
+
+
+def choose_request_id(headers: Headers, made: str) -> str:
+    """The caller's `x-request-id` when it is harmless to repeat, else the one made here."""
+    given = headers.get("x-request-id")
+    return given if given is not None and _REQUEST_ID.fullmatch(given) else made
+
+
+def _priority(headers: Headers, request: SamplingFields) -> Literal["interactive", "batch"]:
+    given = headers.get("x-penstock-priority")
+    if given is None:
+        return "batch" if request.service_tier == "flex" else "interactive"
+    if given == "interactive":
+        return "interactive"
+    if given == "batch":
+        return "batch"
+    raise invalid_value("x-penstock-priority", "x-penstock-priority: expected interactive or batch.")
+
+
+def _deadline_s(headers: Headers) -> float | None:
+    given = headers.get("x-penstock-deadline-ms")
+    if given is None:
+        return None
+    if not _NUMBER.fullmatch(given) or float(given) > MAX_DEADLINE_MS:
+        raise invalid_value(
+            "x-penstock-deadline-ms", f"x-penstock-deadline-ms: expected milliseconds up to {MAX_DEADLINE_MS:.0f}."
+        )
+    if float(given) <= 0:
+        raise overloaded("The deadline has already passed.", reason="deadline", retry_after_s=None)
+    return float(given) / 1000
+
+
+def _cache_salt(headers: Headers) -> bytes:
+    """Who may share cached prefixes. The body's `prompt_cache_key` is no part of it: it is a hint for routing equal
+    prefixes to one engine, and requests with different keys may share what they have in common."""
+    given = headers.get("x-penstock-cache-salt") or ""
+    if len(given) > MAX_SALT_CHARS:
+        raise invalid_value("x-penstock-cache-salt", f"x-penstock-cache-salt: longer than {MAX_SALT_CHARS} characters.")
+    return given.encode("latin-1")

@@ -1,0 +1,76 @@
+"""JSON schemas of clients: what is refused before anything is compiled."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from engine.frontend.request.errors import invalid_value
+from engine.frontend.request.number_bounds import exact_bounds
+from engine.frontend.request.schema_nodes import DATA_KEYWORDS, map_schema
+
+MAX_SCHEMA_BYTES = 256 * 1024
+MAX_LITERAL_CHARS = 8192
+"""Longest single text in a schema: long literals cost time at every token."""
+
+_UNENFORCED = frozenset(
+    {
+        *("not", "if", "then", "else", "oneOf", "contains", "minContains", "maxContains", "uniqueItems"),
+        *("propertyNames", "dependentRequired", "dependentSchemas", "dependencies", "unevaluatedProperties"),
+        *("unevaluatedItems", "$dynamicRef", "$recursiveRef"),
+    }
+)
+"""Keywords that the compiler leaves out of a schema that is not strict (`oneOf` it takes for `anyOf`)."""
+_NOTHING: dict[str, tuple[Any, ...]] = {"uniqueItems": (False,), "minContains": (0,)}
+"""Values with which a keyword demands nothing."""
+_FORMATS = frozenset(["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"])
+"""Formats that are enforced."""
+
+
+def check_schema(schema: dict[str, Any], param: str) -> None:
+    """Raise ApiError (400) for a schema too large, with references to fetch, or with bounds that cannot be kept."""
+    size = len(json.dumps(schema, ensure_ascii=False, separators=(",", ":")).encode())
+    if size > MAX_SCHEMA_BYTES:
+        raise invalid_value(param, f"{param}: the schema's {size} bytes exceed the limit of {MAX_SCHEMA_BYTES}.")
+    pending: list[tuple[Any, bool]] = [(schema, False)]
+    while pending:
+        value, is_data = pending.pop()
+        if isinstance(value, dict):
+            reference = value.get("$ref")
+            if not is_data and isinstance(reference, str) and not reference.startswith("#"):
+                message = f"{param}: $ref {reference[:128]!r}: only references inside the schema (#/...) are served."
+                raise invalid_value(param, message)
+            for key, child in value.items():
+                _check_literal(key, param)
+                pending.append((child, is_data or key in DATA_KEYWORDS))
+        elif isinstance(value, list):
+            pending.extend((child, is_data) for child in value)
+        elif isinstance(value, str) and is_data:
+            _check_literal(value, param)
+    compiled_schema(schema, param)
+
+
+def compiled_schema(schema: dict[str, Any], param: str) -> dict[str, Any]:
+    """Return the schema as the compiler gets it. Raises ApiError (400) for bounds that cannot be kept."""
+    return map_schema(schema, lambda node: exact_bounds(node, param))
+
+
+def unenforced_keywords(schema: dict[str, Any]) -> set[str]:
+    """Return the keywords of the schema that do not bind the answer when it is not strict."""
+    found: set[str] = set()
+
+    def look(node: dict[str, Any]) -> dict[str, Any]:
+        found.update(keyword for keyword in _UNENFORCED & node.keys() if node[keyword] not in _NOTHING.get(keyword, ()))
+        if isinstance(node.get("format"), str) and node["format"] not in _FORMATS:
+            found.add("format")
+        return node
+
+    map_schema(schema, look)
+    return found
+
+
+def _check_literal(text: str, param: str) -> None:
+    if len(text) > MAX_LITERAL_CHARS:
+        raise invalid_value(
+            param, f"{param}: a text of {len(text)} characters exceeds the limit of {MAX_LITERAL_CHARS}."
+        )

@@ -1,0 +1,59 @@
+"""`response_format`: the shape an answer must have."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Literal
+
+import msgspec
+
+from engine.frontend.request.errors import invalid_value
+from engine.frontend.request.json_schemas import check_schema
+
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_ANY_OBJECT: dict[str, Any] = {"type": "object"}
+
+
+class NamedSchema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`response_format.json_schema`."""
+
+    name: str
+    description: str | None = None
+    schema: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class ResponseFormat(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`response_format`."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: NamedSchema | None = None
+
+    @property
+    def schema(self) -> dict[str, Any] | None:
+        """What the answer must be; None: any text."""
+        if self.type == "text":
+            return None
+        return (self.json_schema.schema if self.json_schema is not None else None) or _ANY_OBJECT
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether a keyword that cannot be enforced is refused instead of left out."""
+        return self.json_schema is not None and self.json_schema.strict is True
+
+
+def check_response_format(response_format: ResponseFormat | None) -> None:
+    """Raise ApiError (400) for what types cannot say."""
+    if response_format is None:
+        return
+    named = response_format.json_schema
+    if (named is not None) != (response_format.type == "json_schema"):
+        where = "response_format.json_schema"
+        raise invalid_value(where, f"{where}: required with type json_schema, and only allowed there.")
+    if named is None:
+        return
+    if not _NAME.fullmatch(named.name):
+        where = "response_format.json_schema.name"
+        raise invalid_value(where, f"{where}: expected 1 to 64 letters, digits, underscores or hyphens.")
+    if named.schema is not None:
+        check_schema(named.schema, "response_format")

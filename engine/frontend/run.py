@@ -1,0 +1,151 @@
+"""Puts the front together and runs it until a signal: the only place that constructs its parts."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from engine.config import CoreConfig, FrontConfig
+from engine.frontend.core_client.link import CoreLink
+from engine.frontend.core_client.live_core import Spawn
+from engine.frontend.core_client.metrics import EngineMetrics
+from engine.frontend.core_client.queue_guard import QueueLimits
+from engine.frontend.core_client.service import EngineService
+from engine.frontend.core_client.standby_pool import StandbyPool
+from engine.frontend.core_client.supervisor import CoreSupervisor, Patience, spawn_core
+from engine.frontend.http.app import EngineApp
+from engine.frontend.http.completions import WRITE_STALL_S, Completions
+from engine.frontend.http.health import Probes
+from engine.frontend.http.server import DrainingServer, bind, server_config
+from engine.frontend.http.tracing import Tracer
+from engine.frontend.text.chat_template import load_chat_template
+from engine.frontend.text.tokenizer import load_tokenizer
+from engine.frontend.tools.tool_format import choose_tool_format
+
+logger = logging.getLogger(__name__)
+
+_DRAIN_POLL_S = 0.02
+
+
+class Front:
+    """One engine's front process."""
+
+    def __init__(
+        self,
+        config: FrontConfig,
+        model_dir: Path,
+        spawn: Spawn,
+        queue: QueueLimits,
+        *,
+        patience: Patience | None = None,
+        write_stall_s: float = WRITE_STALL_S,
+        spawn_standby: Spawn | None = None,
+    ) -> None:
+        """Load the tokenizer and the template; `spawn_standby` where cores wait. Raises EngineConfigError."""
+        clock = time.monotonic
+        tokenizer = load_tokenizer(model_dir)
+        template = load_chat_template(model_dir, tokenizer.special_texts, lambda: secrets.token_hex(16))
+        metrics = EngineMetrics()
+        self._config = config
+        self._link = CoreLink(metrics, clock, queue)
+        metrics.expose_core(self._link)
+        self._executor = ThreadPoolExecutor(2, thread_name_prefix="tokenize")
+        self._service = EngineService(
+            config,
+            tokenizer,
+            template,
+            self._link,
+            metrics,
+            self._executor,
+            tool_format=choose_tool_format(
+                template.source if template else None, tokenizer.added_tokens, tokenizer.special_texts
+            ),
+            clock=clock,
+        )
+        patience = patience or Patience()
+        standbys = None if spawn_standby is None else _standbys(self._link, spawn_standby, config.warm, patience)
+        self._supervisor = CoreSupervisor(self._link, spawn, clock, patience, standbys)
+        self._tracer = Tracer(config, clock, time.time, secrets.randbits) if config.otlp_endpoint else None
+        completions = Completions(self._service, time.time, write_stall_s, self._tracer)
+        app = EngineApp(completions, Probes(self._service, time.time))
+        self._server = DrainingServer(server_config(app), self._signalled)
+        self._stop = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def serve(self, on_listening: Callable[[str], None] | None = None) -> None:
+        """Serve until a signal or `stop`, then drain.
+
+        Raises EngineConfigError when the address cannot be bound, or the core finds a setting or the model wrong.
+        """
+        self._loop = asyncio.get_running_loop()
+        listener = bind(self._config.listen)
+        if on_listening is not None:
+            on_listening(_address(self._config.listen, listener.getsockname()))
+        core = asyncio.create_task(self._supervisor.run(), name="core supervisor")
+        core.add_done_callback(lambda _: self._server.stop())
+        draining = asyncio.create_task(self._drain_on_stop(), name="drain")
+        if self._tracer is not None:
+            self._tracer.start()
+        try:
+            await self._server.serve([listener])
+        finally:
+            draining.cancel()
+            self._supervisor.stop()
+            try:
+                await core
+            finally:
+                self._executor.shutdown(wait=False, cancel_futures=True)
+                if self._tracer is not None:
+                    await asyncio.to_thread(self._tracer.close)
+                _remove_socket(self._config.listen)
+
+    def stop(self) -> None:
+        """Drain, then return from `serve`. Call on the event loop."""
+        self._stop.set()
+
+    def _signalled(self) -> None:
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._stop.set)
+
+    async def _drain_on_stop(self) -> None:
+        await self._stop.wait()
+        logger.info("draining: %d sequences under way", self._link.num_open)
+        self._service.drain()
+        deadline = time.monotonic() + self._config.drain_timeout_s
+        while self._link.num_open and time.monotonic() < deadline:
+            await asyncio.sleep(_DRAIN_POLL_S)
+        self._service.close()
+        self._server.stop()
+
+
+async def run_front(front: FrontConfig, core: CoreConfig, on_listening: Callable[[str], None] | None = None) -> None:
+    """Serve this model until a signal. Raises EngineConfigError."""
+    queue = QueueLimits(
+        max_waiting=core.max_waiting, max_wait_s=core.max_queue_wait_s, max_batch_wait_s=core.max_batch_wait_s
+    )
+    spawn_standby = spawn_core(core, is_standby=True) if front.warm else None
+    await Front(front, core.model_dir, spawn_core(core), queue, spawn_standby=spawn_standby).serve(on_listening)
+
+
+def _standbys(link: CoreLink, spawn: Spawn, size: int, patience: Patience) -> StandbyPool:
+    return StandbyPool(
+        link, spawn, size, start_s=patience.start_s, stop_s=patience.stop_s, pause_s=patience.longest_pause_s
+    )
+
+
+def _address(listen: str, name: object) -> str:
+    """Where the server can be reached, with the port the system chose."""
+    if isinstance(name, tuple):
+        host, port = name[:2]
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return listen
+
+
+def _remove_socket(listen: str) -> None:
+    if listen.startswith("unix:"):
+        Path(listen.removeprefix("unix:")).unlink(missing_ok=True)

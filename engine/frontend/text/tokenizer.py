@@ -1,0 +1,165 @@
+"""The model's tokenizer: segments of a prompt to ids, ids to bytes. Thin over the `tokenizers` library."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+
+from engine.config import EngineConfigError
+from engine.frontend.text.chat_template import Segment, read_json, special_tokens
+from engine.frontend.text.token_bytes import vocabulary_codec
+
+
+class Tokenizer:
+    """Thread-safe. `special_texts` are the texts that only a template may turn into special tokens."""
+
+    def __init__(self, spec: dict[str, Any], *, stop_token_ids: Iterable[int], special_texts: Iterable[str]) -> None:
+        """`spec`: tokenizer.json as parsed. Raises EngineConfigError."""
+        try:
+            self._full = tokenizers.Tokenizer.from_str(json.dumps(spec))
+            self._plain = tokenizers.Tokenizer.from_str(json.dumps({**spec, "added_tokens": []}))
+            inner = _without_first_prefix({**spec, "added_tokens": []})
+            self._plain_inner = tokenizers.Tokenizer.from_str(json.dumps(inner))
+        except Exception as error:  # the library raises plain Exception
+            raise EngineConfigError(f"tokenizer.json: {error}") from error
+        added = spec.get("added_tokens") or []
+        self._added = {token["content"]: token["id"] for token in added}
+        self.added_tokens: Mapping[str, int] = self._added
+        """Ids of the tokens that are whole pieces of text of their own, special or not, by their text."""
+        self._split_added = _added_token_pattern(added)
+        special = {token["content"] for token in added if token.get("special")} | set(special_texts)
+        self.special_texts = frozenset(text for text in special if text)
+        self._special_ids = frozenset(
+            found for text in self.special_texts if (found := self._full.token_to_id(text)) is not None
+        )
+        self.stop_token_ids = frozenset(stop_token_ids)
+        self._to_bytes = vocabulary_codec(spec.get("decoder"))
+        self.max_chars_per_token = _max_chars_per_token(spec)
+        """No text has fewer tokens than its characters divided by this; None when there is no such bound."""
+        self._bytes: dict[int, bytes] = {}
+
+    def encode_segments(self, segments: Sequence[Segment]) -> list[int]:
+        """Ids of a prompt. Special tokens come from trusted segments only; neighbours merge as in one text."""
+        if len(segments) == 1 and segments[0].trusted:
+            return _ids(self._full, segments[0].text, add_special_tokens=False)
+        ids: list[int] = []
+        pending: list[str] = []
+        for segment in segments:
+            if not segment.trusted:
+                pending.append(segment.text)
+                continue
+            for i, piece in enumerate(self._split_added.split(segment.text)):
+                if i % 2 == 0:
+                    pending.append(piece)
+                    continue
+                ids += self._encode_plain("".join(pending), is_first=not ids)
+                ids.append(self._added[piece.strip() if piece not in self._added else piece])
+                pending.clear()
+        return ids + self._encode_plain("".join(pending), is_first=not ids)
+
+    def encode_text(self, text: str) -> list[int]:
+        """Ids of a raw prompt: the model's start tokens, then the text with nothing special in it."""
+        ids = _ids(self._plain, text, add_special_tokens=True)
+        bare = _ids(self._plain, text, add_special_tokens=False)
+        if self._special_ids.isdisjoint(bare):
+            return ids
+        return ids[: len(ids) - len(bare)] + self._encode_plain(text, is_first=True)
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """The bytes a generated token adds to the text; none for special tokens and ids outside the vocabulary."""
+        found = self._bytes.get(token_id)
+        if found is None:
+            found = self._bytes[token_id] = b"" if token_id in self._special_ids else self.display_bytes(token_id)
+        return found
+
+    def display_bytes(self, token_id: int) -> bytes:
+        """The bytes of any token, special ones included, as log probabilities show them."""
+        token = self._full.id_to_token(token_id)
+        if token is None:
+            return b""
+        return token.encode() if token in self._added else self._to_bytes(token)
+
+    def _encode_plain(self, text: str, *, is_first: bool) -> list[int]:
+        """Ids of text that nobody vouches for: never the id of a special token."""
+        if not text:
+            return []
+        tokenizer = self._plain if is_first else self._plain_inner
+        ids = _ids(tokenizer, text, add_special_tokens=False)
+        if self._special_ids.isdisjoint(ids):
+            return ids
+        # A vocabulary that has its special tokens as ordinary pieces (SentencePiece): break their texts in two.
+        pattern = "|".join(re.escape(found) for found in sorted(self.special_texts, key=len, reverse=True))
+        for i, piece in enumerate(_break_inside(text, pattern)):
+            ids = ([] if i == 0 else ids) + _ids(self._plain_inner if i else tokenizer, piece, add_special_tokens=False)
+        return [token_id for token_id in ids if token_id not in self._special_ids]
+
+
+def load_tokenizer(model_dir: Path) -> Tokenizer:
+    """The tokenizer of a model directory in Hugging Face layout. Raises EngineConfigError."""
+    path = model_dir / "tokenizer.json"
+    if not path.is_file():
+        raise EngineConfigError(f"{path}: no such file; the engine needs a fast tokenizer in this format")
+    spec = read_json(path)
+    named = special_tokens(read_json(model_dir / "tokenizer_config.json"))
+    vocabulary = {token["content"]: token["id"] for token in spec.get("added_tokens") or []}
+    stop_ids = _eos_ids(read_json(model_dir / "generation_config.json")) or _eos_ids(
+        read_json(model_dir / "config.json")
+    )
+    eos = vocabulary.get(named.get("eos_token", ""))
+    if eos is not None:
+        stop_ids.add(eos)
+    return Tokenizer(spec, stop_token_ids=stop_ids, special_texts=named.values())
+
+
+def _max_chars_per_token(spec: dict[str, Any]) -> int | None:
+    """The longest entry of a byte-level vocabulary, where every character ends up in some entry."""
+    if "ByteLevel" not in json.dumps(spec.get("decoder")) or spec.get("normalizer") is not None:
+        return None
+    return max(map(len, spec["model"]["vocab"]), default=None)
+
+
+def _eos_ids(config: dict[str, Any]) -> set[int]:
+    value = config.get("eos_token_id")
+    values = value if isinstance(value, list) else [value]
+    return {found for found in values if type(found) is int}
+
+
+def _ids(tokenizer: tokenizers.Tokenizer, text: str, *, add_special_tokens: bool) -> list[int]:
+    # The batch form lets other threads run meanwhile; the plain one holds the interpreter's lock.
+    ids: list[int] = tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
+    return ids
+
+
+def _added_token_pattern(added: list[dict[str, Any]]) -> re.Pattern[str]:
+    """Splits text at added tokens, longest first, with the white space that a token takes along."""
+    alternatives = []
+    for token in sorted(added, key=lambda token: len(token["content"]), reverse=True):
+        before = r"\s*" if token.get("lstrip") else ""
+        after = r"\s*" if token.get("rstrip") else ""
+        alternatives.append(before + re.escape(token["content"]) + after)
+    return re.compile(f"({'|'.join(alternatives)})" if alternatives else r"((?!))")
+
+
+def _break_inside(text: str, pattern: str) -> list[str]:
+    """The text in pieces, cut after the first character of every match."""
+    pieces, start = [], 0
+    for match in re.finditer(pattern, text):
+        pieces.append(text[start : match.start() + 1])
+        start = match.start() + 1
+    return [*pieces, text[start:]]
+
+
+def _without_first_prefix(spec: Any) -> Any:
+    """The spec with `prepend_scheme: first` turned off, for text that is not the start of a prompt."""
+    if isinstance(spec, list):
+        return [_without_first_prefix(item) for item in spec]
+    if not isinstance(spec, dict):
+        return spec
+    if spec.get("type") == "Metaspace" and spec.get("prepend_scheme") == "first":
+        return {**spec, "prepend_scheme": "never"}
+    return {key: _without_first_prefix(value) if key != "model" else value for key, value in spec.items()}

@@ -1,0 +1,342 @@
+"""Recognises calls of tools in an answer while it comes. No I/O; the result does not depend on how text was cut."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+from engine.frontend.tools.tool_format import ARGS, CALL_ID, MakeId, ToolFormat
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallDelta:
+    """A piece of a call: its id and name first, then its arguments as text."""
+
+    index: int
+    """Which of the answer's calls, from 0."""
+    id: str | None = None
+    name: str | None = None
+    arguments: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """What a piece of the answer came to."""
+
+    text: str
+    calls: tuple[CallDelta, ...]
+
+
+class _State(Enum):
+    TEXT = "text"
+    HEAD = "head"
+    """Inside a call, up to its arguments."""
+    WHOLE = "whole"
+    """Inside a call in an unusual form, which is understood when it is complete."""
+    ARGUMENTS = "arguments"
+    REST = "rest"
+    """Behind the arguments, up to the end of the call's object."""
+    BETWEEN = "between"
+    """Behind a call's object."""
+
+
+class ToolParser:
+    """Parser of one answer. What looks like a call but is none, or calls an unknown function, stays text."""
+
+    def __init__(self, form: ToolFormat, names: Collection[str], make_id: MakeId, max_calls: int | None = None) -> None:
+        self._form = form
+        self._max_calls = max_calls
+        self._names = names
+        self._make_id = make_id
+        self._state = _State.HEAD if form.opens_bare else _State.TEXT
+        self._is_bare = form.opens_bare
+        self._buffer = ""
+        """What came and is not decided yet; in HEAD and WHOLE from behind the marker."""
+        self._consumed = ""
+        """What was taken off before the buffer and must come back when this is no call."""
+        self._span = _JsonSpan()
+        self._is_named = False
+        """Whether the call's name stands before its arguments instead of around them."""
+        self._num_scanned = 0
+        """Of the buffer, by the span, in WHOLE."""
+        self._spaces = ""
+        """White space held back: it is dropped where a call follows."""
+        self._text: list[str] = []
+        self._calls: list[CallDelta] = []
+        self.num_calls = 0
+
+    @property
+    def has_limit(self) -> bool:
+        """Whether some call can be the last one."""
+        return self._max_calls is not None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the last call that is allowed is complete; nothing behind it counts."""
+        return self.num_calls == self._max_calls and self._state in (_State.BETWEEN, _State.TEXT)
+
+    def feed(self, text: str) -> Parsed:
+        """Take more of the answer."""
+        self._buffer += text
+        while not self.is_full and self._step():
+            pass
+        return self._take()
+
+    def finish(self) -> Parsed:
+        """Take the end of the answer; what is still undecided is text, or a call that was cut off."""
+        if self.is_full:
+            self._buffer = ""
+        if self._state is _State.BETWEEN:
+            self._state = _State.TEXT
+        if self._state in (_State.HEAD, _State.WHOLE) and not self._try_whole(self._buffer):
+            self._give_up()
+        if self._state is _State.TEXT:
+            self._show(self._buffer)
+            self._buffer = ""
+        if not self.num_calls:
+            self._text.append(self._spaces)
+        self._spaces = ""
+        return self._take()
+
+    def _step(self) -> bool:
+        """Make progress; False when more text is needed."""
+        match self._state:
+            case _State.TEXT:
+                return self._in_text()
+            case _State.HEAD:
+                return self._in_head()
+            case _State.WHOLE:
+                return self._in_whole()
+            case _State.ARGUMENTS:
+                return self._in_arguments()
+            case _State.REST:
+                return self._in_rest()
+            case _State.BETWEEN:
+                return self._in_between()
+
+    def _in_text(self) -> bool:
+        opening = self._form.opening
+        found = self._buffer.find(opening)
+        if found < 0:
+            num_held = _num_started(self._buffer, opening)
+            self._show(self._buffer[: len(self._buffer) - num_held])
+            self._buffer = self._buffer[len(self._buffer) - num_held :]
+            return False
+        self._show(self._buffer[:found])
+        self._consumed = opening
+        self._is_bare = False
+        self._buffer = self._buffer[found + len(opening) :]
+        self._state = _State.HEAD
+        return True
+
+    def _in_head(self) -> bool:
+        if self._is_bare and self._skip_bare_opening():
+            return True
+        named = _NAMED_HEAD.match(self._buffer) if self._form.knows_named_calls else None
+        match = named or _HEAD.match(self._buffer)
+        if match is not None and match["name"] in self._names:
+            self._begin(match["name"])
+            self._buffer = self._buffer[match.end() - 1 :]
+            self._span = _JsonSpan()
+            self._is_named = named is not None
+            self._state = _State.ARGUMENTS
+            return True
+        if match is None and self._may_be_head():
+            return False
+        if match is not None or self._is_bare or not _MAY_BE_OBJECT.match(self._buffer):
+            self._give_up()
+        else:
+            self._span = _JsonSpan()
+            self._num_scanned = self._buffer.index("{")
+            self._state = _State.WHOLE
+        return True
+
+    def _may_be_head(self) -> bool:
+        if self._form.knows_named_calls and _MAY_BE_NAMED_HEAD.fullmatch(self._buffer):
+            return True
+        return _MAY_BE_HEAD.fullmatch(self._buffer) is not None
+
+    def _skip_bare_opening(self) -> bool:
+        """At the start of an answer: take the marker off when it is there."""
+        stripped = self._buffer.lstrip()
+        if not stripped.startswith(self._form.opening):
+            return False
+        self._consumed = self._buffer[: len(self._buffer) - len(stripped)] + self._form.opening
+        self._buffer = stripped[len(self._form.opening) :]
+        self._is_bare = False
+        return True
+
+    def _in_whole(self) -> bool:
+        start, self._num_scanned = self._num_scanned, len(self._buffer)
+        end = self._span.feed(self._buffer[start:])
+        if end is None:
+            return False
+        if self._try_whole(self._buffer[: start + end]):
+            self._buffer = self._buffer[start + end :]
+            self._state = _State.BETWEEN
+        else:
+            self._give_up()
+        return True
+
+    def _try_whole(self, text: str) -> bool:
+        """Understand a complete object as a call, its members in any order."""
+        try:
+            value: Any = msgspec.json.decode(text.strip().removeprefix("["))
+        except (msgspec.MsgspecError, RecursionError):
+            return False
+        if not isinstance(value, dict) or not isinstance(value.get("name"), str) or value["name"] not in self._names:
+            return False
+        arguments = value.get("arguments", value.get("parameters", {}))
+        self._begin(value["name"])
+        self._add_arguments(arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode())
+        return True
+
+    def _in_arguments(self) -> bool:
+        end = self._span.feed(self._buffer)
+        if end is None:
+            self._add_arguments(self._buffer)
+            self._buffer = ""
+            return False
+        self._add_arguments(self._buffer[:end])
+        self._buffer = self._buffer[end:]
+        self._span = _JsonSpan(depth=1)
+        self._state = _State.BETWEEN if self._is_named else _State.REST
+        return True
+
+    def _in_rest(self) -> bool:
+        end = self._span.feed(self._buffer)
+        self._buffer = "" if end is None else self._buffer[end:]
+        if end is None:
+            return False
+        self._state = _State.BETWEEN
+        return True
+
+    def _in_between(self) -> bool:
+        self._buffer = self._buffer.lstrip()
+        closing = self._form.closing
+        if not self._buffer or (closing.startswith(self._buffer) and self._buffer != closing):
+            return False
+        if closing and self._buffer.startswith(closing):
+            self._buffer = self._buffer[len(closing) :]
+            self._state = _State.TEXT
+        elif self._buffer[0] in ",;" and not closing:
+            self._consumed = self._buffer[0]
+            self._buffer = self._buffer[1:]
+            self._is_bare = False
+            self._state = _State.HEAD
+        else:
+            self._buffer = self._buffer.removeprefix("]") if not closing else self._buffer
+            self._state = _State.TEXT
+        return True
+
+    def _begin(self, name: str) -> None:
+        self._spaces = ""
+        self._calls.append(CallDelta(index=self.num_calls, id=self._make_id(), name=name))
+        self.num_calls += 1
+
+    def _add_arguments(self, text: str) -> None:
+        if text:
+            self._calls.append(CallDelta(index=self.num_calls - 1, arguments=text))
+
+    def _give_up(self) -> None:
+        """What seemed to be a call is text."""
+        self._show(self._consumed)
+        self._consumed = ""
+        self._is_bare = False
+        self._state = _State.TEXT
+
+    def _show(self, text: str) -> None:
+        """Show text; white space at its end, or before any text, only when more text follows."""
+        pending = self._spaces + text
+        shown = pending.rstrip()
+        self._spaces = pending[len(shown) :]
+        if shown:
+            self._text.append(shown)
+
+    def _take(self) -> Parsed:
+        parsed = Parsed("".join(self._text), tuple(self._calls))
+        self._text, self._calls = [], []
+        return parsed
+
+
+class _JsonSpan:
+    """Finds the end of a JSON object that comes in pieces."""
+
+    def __init__(self, depth: int = 0) -> None:
+        self._depth = depth
+        self._in_string = False
+        self._is_escaped = False
+
+    def feed(self, text: str) -> int | None:
+        """Index behind the bracket that closes the object; None: not in this piece."""
+        for index, character in enumerate(text):
+            if self._is_escaped:
+                self._is_escaped = False
+            elif self._in_string:
+                self._is_escaped = character == "\\"
+                self._in_string = character != '"'
+            elif character == '"':
+                self._in_string = True
+            elif character in "{[":
+                self._depth += 1
+            elif character in "]}":
+                self._depth -= 1
+                if not self._depth:
+                    return index + 1
+        return None
+
+
+_SPACES = r"\s*+"
+
+
+def _head_parts(has_type: bool, key: str) -> list[str]:
+    """The parts of a call up to its arguments' bracket, each a pattern."""
+    parts = [_SPACES, r"\[?", _SPACES, r"\{", _SPACES]
+    if has_type:
+        parts += [*'"type"', _SPACES, ":", _SPACES, *'"function"', _SPACES, ",", _SPACES]
+    parts += [*'"name"', _SPACES, ":", _SPACES, '"', "[A-Za-z0-9_-]{0,64}", '"', _SPACES, ",", _SPACES]
+    return [*parts, *f'"{key}"', _SPACES, ":", _SPACES, r"\{"]
+
+
+def _beginnings(parts: list[str]) -> str:
+    """Matches every beginning of the parts' sequence."""
+    pattern = ""
+    for part in reversed(parts):
+        pattern = f"(?:{part}{pattern})?"
+    return pattern
+
+
+_MAY_BE_HEAD = re.compile(
+    "|".join(
+        _beginnings(_head_parts(has_type, key)) for has_type in (False, True) for key in ("arguments", "parameters")
+    )
+)
+_HEAD = re.compile(
+    rf"{_SPACES}\[?{_SPACES}\{{{_SPACES}"
+    rf'(?:"type"{_SPACES}:{_SPACES}"function"{_SPACES},{_SPACES})?'
+    rf'"name"{_SPACES}:{_SPACES}"(?P<name>[A-Za-z0-9_-]{{1,64}})"{_SPACES},{_SPACES}'
+    rf'"(?:arguments|parameters)"{_SPACES}:{_SPACES}\{{'
+)
+_NAME = "[A-Za-z0-9_-]{1,64}"
+_ID = "[A-Za-z0-9]{0,64}"
+_NAMED_HEAD = re.compile(rf"{_SPACES}(?P<name>{_NAME})(?:{re.escape(CALL_ID)}{_ID})?{re.escape(ARGS)}{_SPACES}\{{")
+_MAY_BE_NAMED_HEAD = re.compile(
+    "|".join(
+        _beginnings([_SPACES, _NAME, *between, *map(re.escape, ARGS), _SPACES, r"\{"])
+        for between in ([], [*map(re.escape, CALL_ID), _ID])
+    )
+)
+_MAY_BE_OBJECT = re.compile(rf"{_SPACES}\[?{_SPACES}\{{")
+
+
+def _num_started(text: str, marker: str) -> int:
+    """Length of the longest end of the text that is a beginning of the marker."""
+    for length in range(min(len(text), len(marker) - 1), 0, -1):
+        if marker.startswith(text[len(text) - length :]):
+            return length
+    return 0

@@ -1,0 +1,179 @@
+"""The paged KV pool's bookkeeping: who holds which block, and which unused ones can be reused as a prefix."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Iterable
+
+from engine.kv_cache.free_blocks import FreeBlocks
+from engine.kv_cache.prefix_index import PrefixIndex
+from engine.step.sequence import Sequence
+
+
+class BlockManager:
+    """Allocates blocks to sequences, shares full ones between equal prefixes, and takes them back.
+
+    A block is either referenced by the tables of `ref_count` sequences or in the free list, never both. A free block
+    may still be findable in the prefix index; it leaves the index when it is given to somebody for new content.
+    """
+
+    def __init__(self, num_blocks: int, block_size: int, *, enable_prefix_cache: bool = True) -> None:
+        self.num_blocks = num_blocks
+        self.block_size = block_size
+        self.enable_prefix_cache = enable_prefix_cache
+        self.num_frees = 0
+        """How often a sequence gave its blocks back."""
+        self._ref_counts = [0] * num_blocks
+        self._num_references = 0
+        self._free = FreeBlocks(num_blocks)
+        self._index = PrefixIndex(num_blocks, block_size)
+
+    @property
+    def num_free(self) -> int:
+        """Blocks nobody uses, cached ones included."""
+        return len(self._free)
+
+    @property
+    def num_cached(self) -> int:
+        """Unused blocks that still hold a reusable prefix."""
+        return self._free.num_cached
+
+    def blocks_for(self, num_tokens: int) -> int:
+        """Blocks that `num_tokens` tokens fill."""
+        return -(-num_tokens // self.block_size)
+
+    def find_prefix(self, seq: Sequence) -> list[int]:
+        """Blocks that hold the sequence's leading tokens, all of them at most."""
+        found: list[int] = []
+        for index in range(self.num_shareable_blocks(seq)):
+            block_id = self._index.find(seq, index)
+            if block_id is None:
+                break
+            found.append(block_id)
+        return found
+
+    def num_coming_blocks(self, seq: Sequence, *coming: Container[bytes]) -> int:
+        """Leading blocks of the sequence that are findable, or whose digests are among those somebody will compute."""
+        for index in range(self.num_shareable_blocks(seq)):
+            digest = self._index.digest(seq, index)
+            if self._index.find(seq, index) is None and not any(digest in digests for digests in coming):
+                return index
+        return self.num_shareable_blocks(seq)
+
+    def num_shareable_blocks(self, seq: Sequence) -> int:
+        """Leading full blocks that a prefix hit could cover."""
+        return seq.num_tokens // self.block_size if self.enable_prefix_cache else 0
+
+    def num_spared_tokens(self, seq: Sequence, num_blocks: int) -> int:
+        """Tokens that need not be computed where so many leading blocks are found; the last one always is."""
+        return min(num_blocks * self.block_size, seq.num_tokens - 1)
+
+    def digest(self, seq: Sequence, index: int) -> bytes:
+        """Chained digest of the sequence's full block `index`."""
+        return self._index.digest(seq, index)
+
+    def num_new_blocks(self, seq: Sequence, prefix: list[int], num_tokens: int) -> int:
+        """Free blocks it takes to hold `num_tokens` of the sequence behind `prefix` (unused prefix blocks count)."""
+        num_in_use = sum(1 for block_id in prefix if self._ref_counts[block_id])
+        return self._blocks_behind(prefix, num_tokens) - num_in_use
+
+    def can_allocate(self, seq: Sequence, prefix: list[int]) -> bool:
+        """Whether all known tokens of a sequence without blocks fit now."""
+        return self.num_new_blocks(seq, prefix, seq.num_tokens) <= len(self._free)
+
+    def allocate(self, seq: Sequence, prefix: list[int], num_growth_tokens: int = 0) -> None:
+        """Give blocks for all known tokens, the leading ones shared; `prefix` comes from `find_prefix` just now.
+
+        `num_growth_tokens` is a hint: that much room is left behind the sequence so that it stays contiguous.
+        """
+        assert not seq.block_table
+        assert self.can_allocate(seq, prefix)
+        for block_id in prefix:
+            self._acquire(block_id)
+        num_needed = self._blocks_behind(prefix, seq.num_tokens)
+        num_new = num_needed - len(prefix)
+        num_growth = max(0, self.blocks_for(seq.num_tokens + num_growth_tokens) - num_needed)
+        new = self._free.take_run(num_new, num_growth)
+        for block_id in new:
+            self._adopt(block_id)
+        seq.block_table.extend(prefix)
+        seq.block_table.extend(new)
+        seq.num_computed_tokens = self.num_spared_tokens(seq, len(prefix))
+        seq.num_shared_tokens = len(prefix) * self.block_size
+        seq.num_registered_blocks = len(prefix)
+
+    def can_append(self, seq: Sequence, num_tokens: int) -> bool:
+        """Whether the sequence's table can grow to hold `num_tokens` tokens in all."""
+        return self.blocks_for(num_tokens) - len(seq.block_table) <= len(self._free)
+
+    def append(self, seq: Sequence, num_tokens: int) -> None:
+        """Grow the table of a sequence that has blocks to hold `num_tokens` tokens in all."""
+        for _ in range(self.blocks_for(num_tokens) - len(seq.block_table)):
+            block_id = self._free.take_after(seq.block_table[-1])
+            self._adopt(block_id)
+            seq.block_table.append(block_id)
+
+    def shrink(self, seq: Sequence) -> None:
+        """Take back what the table holds beyond the sequence's known tokens: room for drafts that were not right."""
+        num_needed = self.blocks_for(seq.num_tokens)
+        while len(seq.block_table) > num_needed:
+            self._release(seq.block_table.pop())
+
+    def register(self, seq: Sequence) -> None:
+        """Make the blocks that became full of computed, accepted tokens findable."""
+        num_full = seq.num_computed_tokens // self.block_size
+        if num_full <= seq.num_registered_blocks or not self.enable_prefix_cache:
+            return
+        for index in range(seq.num_registered_blocks, num_full):
+            self._index.insert(seq, index)
+        seq.num_registered_blocks = num_full
+
+    def free(self, seq: Sequence) -> None:
+        """Take the sequence's blocks back, tail first, so that the least shareable are evicted first."""
+        self.num_frees += 1
+        for block_id in reversed(seq.block_table):
+            self._release(block_id)
+        del seq.block_table[:]
+        seq.num_computed_tokens = seq.num_shared_tokens = 0
+        seq.num_registered_blocks = 0
+
+    def num_leaked(self, holders: Iterable[Sequence]) -> int:
+        """References that no sequence in `holders` (all that have blocks) accounts for; must be 0."""
+        return self._num_references - sum(len(seq.block_table) for seq in holders)
+
+    def check_integrity(self, holders: Iterable[Sequence]) -> None:
+        """Raise AssertionError unless every block is free or referenced by exactly the given sequences' tables."""
+        references = Counter(block_id for seq in holders for block_id in seq.block_table)
+        for block_id in range(self.num_blocks):
+            count = self._ref_counts[block_id]
+            assert count == references[block_id], (
+                f"block {block_id}: {count} references, {references[block_id]} holders"
+            )
+            assert (count == 0) == (block_id in self._free), f"block {block_id}: free and held at once, or neither"
+        assert self._num_references == references.total(), "reference total is off"
+        cached = sum(1 for block_id in range(self.num_blocks) if block_id in self._free and self._index.holds(block_id))
+        assert cached == self._free.num_cached, f"{cached} cached blocks are free, {self._free.num_cached} counted"
+        self._index.check_integrity()
+
+    def _blocks_behind(self, prefix: list[int], num_tokens: int) -> int:
+        """Blocks of a table that begins with `prefix` and holds `num_tokens`; at least one is the sequence's own."""
+        return max(self.blocks_for(num_tokens), len(prefix) + 1)
+
+    def _acquire(self, block_id: int) -> None:
+        if not self._ref_counts[block_id]:
+            self._free.remove(block_id)
+        self._ref_counts[block_id] += 1
+        self._num_references += 1
+
+    def _adopt(self, block_id: int) -> None:
+        """Own a block just taken off the free list for new content."""
+        self._index.drop(block_id)
+        self._ref_counts[block_id] = 1
+        self._num_references += 1
+
+    def _release(self, block_id: int) -> None:
+        assert self._ref_counts[block_id] > 0
+        self._ref_counts[block_id] -= 1
+        self._num_references -= 1
+        if not self._ref_counts[block_id]:
+            self._free.put(block_id, is_cached=self._index.holds(block_id))

@@ -1,0 +1,78 @@
+"""Which block holds which prefix: full blocks keyed by a digest chained from a salted root."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+from engine.step.sequence import Sequence
+
+_DIGEST_BYTES = 16
+
+
+class PrefixIndex:
+    """Finds blocks by the tokens from the sequence's start to the block's end; holds no references.
+
+    A hit compares the block's token ids and its parent's digest, so a collision is a miss, not a wrong answer.
+    """
+
+    def __init__(self, num_blocks: int, block_size: int) -> None:
+        self._block_size = block_size
+        self._blocks: dict[bytes, int] = {}
+        # What each block was registered with: (own digest, parent's digest and token ids).
+        self._entries: list[tuple[bytes, bytes] | None] = [None] * num_blocks
+
+    def __len__(self) -> int:
+        return len(self._blocks)
+
+    def holds(self, block_id: int) -> bool:
+        """Whether the block's content can be found."""
+        return self._entries[block_id] is not None
+
+    def digest(self, seq: Sequence, index: int) -> bytes:
+        """Digest of the sequence's full block `index`; the chain up to it is kept in the sequence."""
+        digests = seq.block_digests
+        while len(digests) <= index:
+            digests.append(blake2b(self._link(seq, len(digests)), digest_size=_DIGEST_BYTES).digest())
+        return digests[index]
+
+    def find(self, seq: Sequence, index: int) -> int | None:
+        """The block that holds the same tokens as the sequence's block `index` and all before it."""
+        block_id = self._blocks.get(self.digest(seq, index))
+        if block_id is None:
+            return None
+        entry = self._entries[block_id]
+        assert entry is not None
+        return block_id if entry[1] == self._link(seq, index) else None
+
+    def insert(self, seq: Sequence, index: int) -> None:
+        """Make the sequence's computed block `index` findable, unless an equal one already is."""
+        digest = self.digest(seq, index)
+        if digest in self._blocks:
+            return
+        block_id = seq.block_table[index]
+        assert self._entries[block_id] is None
+        self._blocks[digest] = block_id
+        self._entries[block_id] = (digest, self._link(seq, index))
+
+    def drop(self, block_id: int) -> None:
+        """Forget the block's content; nothing happens when it holds none."""
+        entry = self._entries[block_id]
+        if entry is not None:
+            self._entries[block_id] = None
+            del self._blocks[entry[0]]
+
+    def check_integrity(self) -> None:
+        """Raise AssertionError unless digests and blocks map one to one."""
+        entries = {entry[0]: block_id for block_id, entry in enumerate(self._entries) if entry is not None}
+        assert entries == self._blocks, "prefix index: digests and blocks disagree"
+
+    def _link(self, seq: Sequence, index: int) -> bytes:
+        """What the digest of block `index` is taken of: the parent's digest, then the block's token ids."""
+        parent = seq.block_digests[index - 1] if index else _root_digest(seq.cache_salt)
+        start = index * self._block_size
+        return parent + seq.token_ids[start : start + self._block_size].tobytes()
+
+
+def _root_digest(salt: bytes) -> bytes:
+    """Where a salt's chains begin; sequences with different salts never share a digest."""
+    return blake2b(salt, digest_size=_DIGEST_BYTES, person=b"penstock-root").digest()

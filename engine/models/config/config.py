@@ -1,0 +1,194 @@
+"""What a checkpoint's `config.json` says about a model, parsed once and strictly."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from engine.models.config.config_reader import ConfigReader, ModelConfigError
+from engine.models.config.published import PublishedQuantization, read_published
+from engine.models.config.rope import DivisorScaling, RopeConfig, read_global_and_local_rope, read_rope_config
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+_FALLBACK_MAX_POSITIONS = 2048
+
+Activation = Literal["silu", "gelu_tanh"]
+_ACTIVATIONS: Mapping[Activation, tuple[str, tuple[str, ...]]] = {
+    "silu": ("hidden_act", ("silu", "swish")),
+    "gelu_tanh": ("hidden_activation", ("gelu_pytorch_tanh",)),
+}
+"""The key that counts in families with this activation, and the names it may have there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertTraits:
+    """A mixture of experts in the place of the MLP."""
+
+    module: str
+    """What a layer's checkpoint tensors call it."""
+    projections: tuple[str, str, str]
+    """What they call an expert's gate, up and down."""
+    num_experts: int
+    num_chosen: int
+    """For each token."""
+    size: int
+    """Of an expert's inner activations."""
+    is_normalized: bool
+    """Whether the chosen experts' shares are scaled to sum to 1."""
+    shared_size: int | None = None
+    """Of the expert that every token goes through; None: there is none."""
+    layers: frozenset[int]
+    """Which layers have experts; the others have a dense MLP."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelTraits:
+    """How one family differs from the plain decoder."""
+
+    qkv_bias: bool = False
+    output_bias: bool = False
+    mlp_bias: bool = False
+    qk_norm: Literal["each_head", "all_heads"] | None = None
+    """What one norm of the queries, and one of the keys, spans."""
+    norms: Literal["before", "after", "around"] = "before"
+    """Where norms stand: before each of a layer's two branches, after it, or both."""
+    norm_offset: float = 0.0
+    """Added to the weights of all norms."""
+    embedding_scale: float | None = None
+    """Multiplies what the layers start from."""
+    attention_scale: float | None = None
+    """Multiplies attention scores; None: head_dim ** -0.5."""
+    attention_softcap: float | None = None
+    logit_softcap: float | None = None
+    """A logit l counts as softcap * tanh(l / softcap)."""
+    is_tied_by_default: bool = False
+    """What an absent `tie_word_embeddings` means."""
+    has_local_rope: bool = False
+    """Layers with a sliding window rotate by settings of their own."""
+    activation: Activation = "silu"
+    """Of the MLP's gate."""
+    experts: ExpertTraits | None = None
+    has_fused_projections: bool = False
+    """The checkpoint holds queries, keys and values as one tensor, gate and up as another."""
+    can_rotate_partly: bool = False
+    """Whether `partial_rotary_factor` means something in this family."""
+    ignores_auto_map: bool = False
+    """The code that published checkpoints name computes what the family here does."""
+    sliding_windows: tuple[int | None, ...]
+    """One per layer; None: the layer sees everything before it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelConfig:
+    """Shape and arithmetic of a decoder-only model."""
+
+    model_type: str
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    rms_norm_eps: float
+    max_position_embeddings: int
+    rope: RopeConfig
+    local_rope: RopeConfig | None = None
+    """Of the layers with a sliding window; None: the same."""
+    tie_word_embeddings: bool
+    dtype: torch.dtype
+    """What the checkpoint was saved in."""
+    eos_token_ids: tuple[int, ...]
+    traits: ModelTraits
+    published: PublishedQuantization | None = None
+    """How the checkpoint's own weights are quantized; None: they are plain."""
+
+    @property
+    def usual_model_len(self) -> int:
+        """Longest sequence unless a longer one is asked for, which would change what short ones compute."""
+        return min(self.rope.original_max_positions or self.max_position_embeddings, self.max_position_embeddings)
+
+
+def read_json_object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file. Raises ModelConfigError naming the file."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ModelConfigError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:  # also a number of more digits than Python converts
+        raise ModelConfigError(f"{path}: is not valid JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise ModelConfigError(f"{path}: expected a JSON object, got {type(content).__name__}")
+    return content
+
+
+def read_base_config(reader: ConfigReader, traits: ModelTraits) -> ModelConfig:
+    """The fields that every family shares, joined with what is its own. Raises ModelConfigError."""
+    hidden_size = reader.positive_integer("hidden_size")
+    num_heads = reader.positive_integer("num_attention_heads")
+    num_kv_heads = reader.positive_integer("num_key_value_heads", default=num_heads)
+    if num_heads % num_kv_heads:
+        raise reader.error("num_key_value_heads", f"{num_kv_heads} does not divide the {num_heads} attention heads")
+    if not reader.has("head_dim") and hidden_size % num_heads:
+        raise reader.error("num_attention_heads", f"{num_heads} does not divide hidden_size {hidden_size}")
+    head_dim = reader.positive_integer("head_dim", default=hidden_size // num_heads)
+    if head_dim % 2:
+        raise reader.error("head_dim", f"expected an even number, got {head_dim}")
+    max_positions = reader.positive_integer("max_position_embeddings", default=_FALLBACK_MAX_POSITIONS)
+    local_rope = None
+    if traits.has_local_rope:
+        rope, local_rope = read_global_and_local_rope(reader, max_positions)
+    else:
+        rope = read_rope_config(reader, max_positions, can_be_partial=traits.can_rotate_partly)
+    if rope.rotated_size(head_dim) % 2:
+        raise reader.error("partial_rotary_factor", f"{rope.rotated_share} of {head_dim} is not an even number")
+    for scaling in (rope.scaling, rope.long_scaling):
+        if isinstance(scaling, DivisorScaling) and 2 * len(scaling.divisors) != rope.rotated_size(head_dim):
+            expected = f"expected {rope.rotated_size(head_dim) // 2} short and as many long factors"
+            raise reader.error("rope_scaling", f"{expected}, got {len(scaling.divisors)}")
+    return ModelConfig(
+        model_type=reader.string("model_type"),
+        vocab_size=reader.positive_integer("vocab_size"),
+        hidden_size=hidden_size,
+        intermediate_size=reader.positive_integer("intermediate_size"),
+        num_layers=reader.num_layers(),
+        num_heads=num_heads,
+        num_kv_heads=num_kv_heads,
+        head_dim=head_dim,
+        rms_norm_eps=reader.positive_number("rms_norm_eps", default=1e-6),
+        max_position_embeddings=max_positions,
+        rope=rope,
+        local_rope=local_rope,
+        tie_word_embeddings=reader.boolean("tie_word_embeddings", default=traits.is_tied_by_default),
+        dtype=_read_dtype(reader),
+        eos_token_ids=reader.token_ids("eos_token_id"),
+        traits=traits,
+        published=read_published(reader),
+    )
+
+
+def refuse_unsupported(reader: ConfigReader, traits: ModelTraits) -> None:
+    """Raise ModelConfigError for options that change the arithmetic in ways the layers do not have."""
+    if traits.experts is not None and traits.experts.num_chosen > traits.experts.num_experts:
+        raise reader.error(
+            "num_experts_per_tok", f"expected at most the {traits.experts.num_experts} experts there are"
+        )
+    if reader.has("auto_map") and not traits.ignores_auto_map:
+        raise reader.error("auto_map", "the checkpoint asks for code of its own, which is never run")
+    key, names = _ACTIVATIONS[traits.activation]
+    activation = reader.string(key, default=names[0])
+    if activation not in names:
+        raise reader.error(key, f"{activation!r} is not supported; expected {names[0]!r}")
+
+
+def _read_dtype(reader: ConfigReader) -> torch.dtype:
+    key = "dtype" if reader.has("dtype") else "torch_dtype"
+    name = reader.string(key, default="float32").removeprefix("torch.")
+    if name not in _DTYPES:
+        raise reader.error(key, f"{name!r} is not supported; expected one of {', '.join(_DTYPES)}")
+    return _DTYPES[name]

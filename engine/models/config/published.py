@@ -1,0 +1,80 @@
+"""Checkpoints that come quantized (AWQ, GPTQ): what their configuration says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from engine.models.config.config_reader import ConfigReader
+
+Method = Literal["awq", "gptq"]
+_WORD_BITS = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedQuantization:
+    """How a checkpoint's packed weights are to be read."""
+
+    method: Method
+    bits: int
+    group_size: int | None
+    """None: one group over all inputs."""
+    zero_offset: int
+    """What is added to stored zeros: GPTQ's first format keeps them one too low."""
+
+    @property
+    def codes_per_word(self) -> int:
+        """Codes in an int32."""
+        return _WORD_BITS // self.bits
+
+
+def read_published(reader: ConfigReader) -> PublishedQuantization | None:
+    """The checkpoint's own quantization, None for plain weights. Raises ModelConfigError for kinds we cannot read."""
+    settings = reader.child("quantization_config")
+    if settings is None:
+        return None
+    method = settings.string("quant_method")
+    if method == "awq":
+        return _read_awq(settings)
+    if method == "gptq":
+        return _read_gptq(settings)
+    raise settings.error("quant_method", f"{method!r} is not supported; expected awq, gptq or the original weights")
+
+
+def _read_awq(settings: ConfigReader) -> PublishedQuantization:
+    version = settings.string("version", default="gemm").lower()
+    if version != "gemm":
+        raise settings.error("version", f"{version!r} is not supported; expected 'gemm'")
+    bits = _read_bits(settings, (4,))
+    if not settings.boolean("zero_point", default=True):
+        raise settings.error("zero_point", "expected true")
+    return PublishedQuantization(method="awq", bits=bits, group_size=_read_group_size(settings), zero_offset=0)
+
+
+def _read_gptq(settings: ConfigReader) -> PublishedQuantization:
+    bits = _read_bits(settings, (4, 8))
+    form = settings.string("checkpoint_format", default="gptq")
+    if form not in ("gptq", "gptq_v2"):
+        raise settings.error("checkpoint_format", f"{form!r} is not supported; expected 'gptq' or 'gptq_v2'")
+    if settings.has("dynamic"):
+        raise settings.error("dynamic", "settings that differ between layers are not supported")
+    offset = 1 if form == "gptq" else 0
+    return PublishedQuantization(method="gptq", bits=bits, group_size=_read_group_size(settings), zero_offset=offset)
+
+
+def _read_bits(settings: ConfigReader, known: tuple[int, ...]) -> int:
+    key = "bits" if settings.has("bits") else "w_bit"
+    bits = settings.positive_integer(key)
+    if bits not in known:
+        raise settings.error(key, f"{bits} is not supported; expected {' or '.join(map(str, known))}")
+    return bits
+
+
+def _read_group_size(settings: ConfigReader) -> int | None:
+    key = "group_size" if settings.has("group_size") else "q_group_size"
+    size = settings.integer(key, default=128)
+    if size == -1:
+        return None
+    if size < 1:
+        raise settings.error(key, f"expected a positive integer or -1, got {size}")
+    return size

@@ -1,0 +1,20 @@
+"""OLMo 2: what each branch adds is normed instead of what it reads; queries and keys are normed over all heads."""
+
+from __future__ import annotations
+
+from engine.models.config.config import ModelTraits
+from engine.models.config.config_reader import ConfigReader
+
+ARCHITECTURE = "Olmo2ForCausalLM"
+
+
+def read_traits(reader: ConfigReader) -> ModelTraits:
+    """What an OLMo 2 config adds to the shared fields. Raises ModelConfigError."""
+    has_bias = reader.boolean("attention_bias", default=False)
+    return ModelTraits(
+        qkv_bias=has_bias,
+        output_bias=has_bias,
+        qk_norm="all_heads",
+        norms="after",
+        sliding_windows=(None,) * reader.num_layers(),
+    )

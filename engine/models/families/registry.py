@@ -1,0 +1,71 @@
+"""The supported families and how a checkpoint's config picks one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine.models.config.config import (
+    ModelConfig,
+    ModelTraits,
+    read_base_config,
+    read_json_object,
+    refuse_unsupported,
+)
+from engine.models.config.config_reader import ConfigReader
+from engine.models.families import (
+    gemma2,
+    gemma3,
+    llama,
+    mistral,
+    mixtral,
+    olmo2,
+    phi3,
+    qwen2,
+    qwen2_moe,
+    qwen3,
+    qwen3_moe,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One architecture."""
+
+    architecture: str
+    read_traits: Callable[[ConfigReader], ModelTraits]
+
+
+FAMILIES = {
+    "llama": Family(llama.ARCHITECTURE, llama.read_traits),
+    "mistral": Family(mistral.ARCHITECTURE, mistral.read_traits),
+    "qwen2": Family(qwen2.ARCHITECTURE, qwen2.read_traits),
+    "qwen3": Family(qwen3.ARCHITECTURE, qwen3.read_traits),
+    "olmo2": Family(olmo2.ARCHITECTURE, olmo2.read_traits),
+    "phi3": Family(phi3.ARCHITECTURE, phi3.read_traits),
+    "gemma2": Family(gemma2.ARCHITECTURE, gemma2.read_traits),
+    "gemma3_text": Family(gemma3.ARCHITECTURE, gemma3.read_traits),
+    "mixtral": Family(mixtral.ARCHITECTURE, mixtral.read_traits),
+    "qwen2_moe": Family(qwen2_moe.ARCHITECTURE, qwen2_moe.read_traits),
+    "qwen3_moe": Family(qwen3_moe.ARCHITECTURE, qwen3_moe.read_traits),
+}
+"""By `model_type`."""
+
+
+def read_model_config(model_dir: Path) -> ModelConfig:
+    """The configuration of the checkpoint in a directory. Raises ModelConfigError."""
+    path = model_dir / "config.json"
+    reader = ConfigReader(path, read_json_object(path))
+    model_type = reader.string("model_type")
+    family = FAMILIES.get(model_type)
+    if family is None:
+        raise reader.error("model_type", f"{model_type!r} is not supported; expected one of {', '.join(FAMILIES)}")
+    architectures = reader.strings("architectures")
+    if architectures and family.architecture not in architectures:
+        raise reader.error(
+            "architectures", f"expected {family.architecture} for {model_type}, got {', '.join(architectures)}"
+        )
+    traits = family.read_traits(reader)
+    refuse_unsupported(reader, traits)
+    return read_base_config(reader, traits)

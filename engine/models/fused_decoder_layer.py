@@ -1,0 +1,67 @@
+"""A decoder layer for CUDA: between its products, one kernel each."""
+
+from __future__ import annotations
+
+import torch
+
+from engine.attention.base import AttentionBackend, KVCache
+from engine.attention.triton_paged import TritonPagedAttention
+from engine.models.activations import Activations
+from engine.models.decoder import DecoderLayer
+from engine.models.fused_layers import FusedRMSNorm
+from engine.models.layers import HeadGroupNorm
+from engine.models.linear import DenseLinear
+
+
+class FusedDecoderLayer(DecoderLayer):
+    """Attention and MLP as in the plain layer; the backend norms, rotates and stores heads in one go."""
+
+    __slots__ = ()
+
+    def forward(
+        self, activations: Activations, rotations: torch.Tensor, backend: AttentionBackend, cache: KVCache
+    ) -> None:
+        """Update the residual in place."""
+        assert isinstance(backend, TritonPagedAttention), f"a backend without fused heads: {backend.name}"
+        residual, normed = activations.residual, activations.normed
+        self.qkv.into(_normed(self.attention_norm, residual, normed), activations.qkv)
+        head_norm = self.qk_norm
+        if isinstance(head_norm, HeadGroupNorm):
+            head_norm.into(activations.heads_to_norm, activations.heads_to_norm)
+            head_norm = None
+        assert head_norm is None or isinstance(head_norm, FusedRMSNorm)
+        attended = backend.rotate_and_forward(activations.qkv, rotations, head_norm, cache, self.spec).flatten(1)
+        inputs = self._add_attended(attended, residual, normed)
+        if self.mlp_output_norm is None:
+            self.mlp.add_to(residual, inputs, activations)
+        else:
+            self.mlp.into(normed, inputs, activations)
+            _add_normed(self.mlp_output_norm, residual, normed)
+
+    def _add_attended(self, attended: torch.Tensor, residual: torch.Tensor, normed: torch.Tensor) -> torch.Tensor:
+        """Add attention's branch to the residual; what the MLP reads."""
+        if self.attended_norm is not None:
+            self.output.into(attended, normed)
+            _add_normed(self.attended_norm, residual, normed)
+        elif isinstance(self.output, DenseLinear) or not isinstance(self.mlp_norm, FusedRMSNorm):
+            # A plain product adds on its way out, for nothing.
+            self.output.add_to(residual, attended)
+        else:
+            self.output.into(attended, normed)
+            self.mlp_norm.after_add(residual, normed, normed)
+            return normed
+        return _normed(self.mlp_norm, residual, normed)
+
+
+def _normed(norm: object, residual: torch.Tensor, normed: torch.Tensor) -> torch.Tensor:
+    """What a branch reads: the residual, normed where a norm stands before it."""
+    if norm is None:
+        return residual
+    assert isinstance(norm, FusedRMSNorm)
+    norm.into(residual, normed)
+    return normed
+
+
+def _add_normed(norm: object, residual: torch.Tensor, branch: torch.Tensor) -> None:
+    assert isinstance(norm, FusedRMSNorm)
+    norm.add_to(residual, branch)

@@ -1,0 +1,209 @@
+"""Decode and verification steps as captured graphs: hundreds of launches become one.
+
+A graph replays the same kernels on the same memory, so a step's inputs are copied to buffers that never move and are
+padded to their bucket: rows beyond the step have no tokens, tokens beyond it are stored nowhere. Graphs are captured
+when a bucket is first met; steps without a bucket run as they are. Not measured yet on a card.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+
+from engine.attention.base import DeviceLengths, ForwardContext, KVCache
+from engine.config import CoreConfig
+from engine.models.decoder import Model
+from engine.runner.graph_buckets import Bucket, BucketLimits, find_bucket
+
+logger = logging.getLogger(__name__)
+
+_MAX_ROWS = 256
+_MAX_TOKENS = 1024
+_MAX_GRAPHS = 96
+_NO_SLOT = -1
+
+
+class Graph(Protocol):
+    """Captured work."""
+
+    def replay(self) -> None:
+        """Launch it again, on what its inputs hold now."""
+        ...
+
+
+class GraphApi(Protocol):
+    """How work is captured."""
+
+    def capture(self, run: Callable[[], torch.Tensor]) -> tuple[Graph, torch.Tensor]:
+        """What `run` launches, and the tensor that each replay fills; capturing itself computes nothing.
+
+        Raises RuntimeError when something in it cannot be captured.
+        """
+        ...
+
+
+class CudaGraphApi:
+    """torch's CUDA graphs; those of one instance share memory, so they are replayed one after the other."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._pool = torch.cuda.graph_pool_handle()
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+    def capture(self, run: Callable[[], torch.Tensor]) -> tuple[Graph, torch.Tensor]:
+        """Capture on a stream of its own. Raises RuntimeError."""
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
+            out = run()
+        return graph, out
+
+
+class CapturableModel(Model, Protocol):
+    """A model whose buffers can be made to stay where they are."""
+
+    def reserve(self, num_tokens: int, num_positions: int) -> None:
+        """Grow buffers and tables to this size now; they do not move until something larger comes."""
+        ...
+
+
+class GraphedModel:
+    """A model over one KV pool that runs by graphs where it can; same interface, same numbers."""
+
+    def __init__(
+        self,
+        model: CapturableModel,
+        caches: list[KVCache],
+        api: GraphApi,
+        limits: BucketLimits,
+        *,
+        block_size: int,
+        max_step_tokens: int,
+        device: torch.device,
+    ) -> None:
+        """`max_step_tokens`: of any step, captured or not; a larger one would move what graphs have learnt by heart."""
+        self._model = model
+        self._caches = caches
+        self._api = api
+        self._limits = limits
+        self._block_size = block_size
+        self.config = model.config
+        self.attention_specs = model.attention_specs
+        self._graphs: dict[Bucket, tuple[Graph, torch.Tensor]] = {}
+        self._can_capture = model.config.traits.experts is None
+        max_blocks = -(-limits.max_context_len // block_size)
+        self._tokens = torch.zeros(limits.max_tokens, dtype=torch.int64, device=device)
+        self._positions = torch.zeros_like(self._tokens)
+        self._slots = torch.full_like(self._tokens, _NO_SLOT)
+        self._lengths = torch.zeros(2 * limits.max_rows + 1, dtype=torch.int32, device=device)
+        self._tables = torch.zeros(limits.max_rows * max_blocks, dtype=torch.int32, device=device)
+        model.reserve(max(max_step_tokens, limits.max_tokens), limits.max_context_len)
+
+    @property
+    def num_graphs(self) -> int:
+        """Buckets captured so far."""
+        return len(self._graphs)
+
+    @torch.inference_mode()
+    def forward(self, token_ids: torch.Tensor, context: ForwardContext, caches: list[KVCache]) -> torch.Tensor:
+        """Final hidden states [T, hidden], good until the next step; writes keys and values."""
+        bucket = find_bucket(context, self._limits) if self._can_capture and caches is self._caches else None
+        if bucket is None or (bucket not in self._graphs and len(self._graphs) >= _MAX_GRAPHS):
+            return self._model.forward(token_ids, context, caches)
+        self._fill(token_ids, context, bucket)
+        captured = self._graphs.get(bucket) or self._capture(bucket)
+        if captured is None:
+            return self._model.forward(token_ids, context, caches)
+        graph, hidden = captured
+        graph.replay()
+        return hidden[: token_ids.shape[0]]
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """float32 [N, vocab] of hidden states [N, hidden]."""
+        return self._model.logits(hidden)
+
+    def _fill(self, token_ids: torch.Tensor, context: ForwardContext, bucket: Bucket) -> None:
+        """Put a step's inputs where the graph reads them."""
+        num_tokens, num_rows = token_ids.shape[0], len(context.context_lens)
+        self._tokens[:num_tokens].copy_(token_ids)
+        self._positions[:num_tokens].copy_(context.positions)
+        self._slots[:num_tokens].copy_(context.slot_mapping)
+        if num_tokens < bucket.num_tokens:
+            self._slots[num_tokens : bucket.num_tokens].fill_(_NO_SLOT)
+        missing = bucket.num_rows - num_rows
+        lengths = [*context.query_starts, *[num_tokens] * missing, *context.context_lens, *[0] * missing]
+        is_pinned = self._lengths.is_cuda
+        staged = torch.tensor(lengths, dtype=torch.int32, pin_memory=is_pinned)
+        self._lengths[: len(lengths)].copy_(staged, non_blocking=True)
+        tables = self._bucket_tables(bucket)
+        width = min(context.block_tables.shape[1], tables.shape[1])
+        tables[:num_rows, :width].copy_(context.block_tables[:, :width])
+
+    def _bucket_tables(self, bucket: Bucket) -> torch.Tensor:
+        num_columns = -(-bucket.context_len // self._block_size)
+        return self._tables[: bucket.num_rows * num_columns].view(bucket.num_rows, num_columns)
+
+    def _capture(self, bucket: Bucket) -> tuple[Graph, torch.Tensor] | None:
+        """The bucket's graph; None, now and for good, when this model cannot be captured."""
+        token_ids, context = self._tokens[: bucket.num_tokens], self._bucket_context(bucket)
+
+        def run() -> torch.Tensor:
+            return self._model.forward(token_ids, context, self._caches)
+
+        try:
+            # Once as it is: kernels are compiled and buffers grow, the head's too, which graphs share.
+            self._model.logits(run()[:1])
+            captured = self._graphs[bucket] = self._api.capture(run)
+        except RuntimeError:
+            logger.exception("steps cannot be captured; they run one launch at a time")
+            self._can_capture = False
+            return None
+        logger.info("captured %s", bucket)
+        return captured
+
+    def _bucket_context(self, bucket: Bucket) -> ForwardContext:
+        """The context a graph is captured with: lists are bounds, tensors are the buffers."""
+        num_rows, num_tokens = bucket.num_rows, bucket.num_tokens
+        starts = [min(row * bucket.query_len, num_tokens) for row in range(num_rows)] + [num_tokens]
+        return ForwardContext(
+            positions=self._positions[:num_tokens],
+            slot_mapping=self._slots[:num_tokens],
+            query_starts=starts,
+            context_lens=[bucket.context_len] * num_rows,
+            block_tables=self._bucket_tables(bucket),
+            block_size=self._block_size,
+            on_device=DeviceLengths(
+                query_starts=self._lengths[: num_rows + 1],
+                context_lens=self._lengths[num_rows + 1 : 2 * num_rows + 1],
+            ),
+        )
+
+
+def graph_model(
+    config: CoreConfig,
+    model: CapturableModel,
+    caches: list[KVCache],
+    api: GraphApi,
+    *,
+    max_model_len: int,
+    device: torch.device,
+) -> GraphedModel:
+    """The model over this pool, captured for the steps that an engine of this configuration decodes and verifies in."""
+    max_rows = min(config.max_num_rows, config.step_token_budget, _MAX_ROWS)
+    max_query_len = 1 if config.speculation == "off" else 1 + config.max_drafts
+    limits = BucketLimits(
+        max_rows=max_rows,
+        max_tokens=min(max_rows * max_query_len, _MAX_TOKENS),
+        max_query_len=max_query_len,
+        max_context_len=max_model_len,
+    )
+    return GraphedModel(
+        model,
+        caches,
+        api,
+        limits,
+        block_size=config.block_size,
+        max_step_tokens=config.step_token_budget,
+        device=device,
+    )

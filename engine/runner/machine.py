@@ -1,0 +1,123 @@
+"""What the core runs on: device, number format, attention backend and a way to measure memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from engine.attention.base import AttentionBackend, AttentionSpec, KVCache
+from engine.attention.torch_attention import TorchAttention
+from engine.config import CoreConfig, EngineConfigError
+from engine.models.families.registry import read_model_config
+from engine.runner.cuda_graphs import CudaGraphApi, GraphApi
+from engine.runner.host_limits import HostLimits
+from engine.runner.memory_probe import CudaMemory, HostMemory, MemoryProbe
+from engine.sampling.device_choice import TokenChooser
+
+_KV_DTYPES = {"auto": None, "float32": None, "bfloat16": None, "int8": torch.int8, "fp8": torch.float8_e4m3fn}
+_CORES_TO_SPARE_ONE = 4
+_FLOAT8_CAPABILITY = (8, 9)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Where and in which numbers the model runs."""
+
+    device: torch.device
+    dtype: torch.dtype
+    backend: AttentionBackend
+    memory: MemoryProbe
+    kv_dtype: torch.dtype | None = None
+    """What the KV pool is quantized to; None: it holds `dtype`."""
+    graphs: GraphApi | None = None
+    """How steps are captured; None: they are not."""
+    chooser: TokenChooser | None = None
+    """How tokens are chosen on the device; None: by the sampler's own operations."""
+
+    @property
+    def kv_element_bytes(self) -> int:
+        """Bytes of one number in the KV pool."""
+        head_major = self.backend.head_major if isinstance(self.backend, TorchAttention) else None
+        return (self.kv_dtype or head_major or self.dtype).itemsize
+
+    def backend_of_its_own(self) -> AttentionBackend:
+        """For a second model whose steps come between the first one's, where the backend keeps something of a step."""
+        if isinstance(self.backend, TorchAttention):
+            found = TorchAttention(self.device, has_int8_kv=self.kv_dtype is not None)
+            found.head_major = self.backend.head_major
+            return found
+        return self.backend
+
+    def allocate_pool(self, specs: Sequence[AttentionSpec], num_blocks: int, block_size: int) -> list[KVCache]:
+        """An empty KV pool: one cache for each layer."""
+        return [self.backend.allocate(num_blocks, block_size, spec, self.dtype) for spec in specs]
+
+
+def find_machine(config: CoreConfig) -> Machine:
+    """Choose device, dtype, attention backend and memory probe; set up torch for them. Raises EngineConfigError."""
+    has_cuda = torch.cuda.is_available()
+    kv_dtype = _KV_DTYPES[config.kv_dtype]
+    if config.device == "cuda" and not has_cuda:
+        raise EngineConfigError("device: cuda was asked for, but torch finds no usable GPU; use cpu or auto")
+    if has_cuda and config.device != "cpu":
+        if config.kv_dtype in ("float32", "bfloat16"):
+            raise EngineConfigError(
+                f"kv_dtype: {config.kv_dtype} is for a CPU; on a GPU use auto (the model's own numbers), int8 or fp8"
+            )
+        # The default changes with Triton 3.10; the same numbers by any version.
+        os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
+        # Triton is installed with GPU builds only.
+        from engine.attention.triton_paged import TritonPagedAttention
+        from engine.kernels.choose_tokens import TritonChooser
+
+        device = torch.device("cuda", torch.cuda.current_device())
+        num_processors = torch.cuda.get_device_properties(device).multi_processor_count
+        triton = TritonPagedAttention(device=device, num_processors=num_processors, kv_dtype=kv_dtype)
+        _check_kv_dtype(kv_dtype, device)
+        return Machine(
+            device,
+            _dtype(config, device),
+            triton,
+            CudaMemory(device),
+            kv_dtype,
+            CudaGraphApi(device) if config.cuda_graphs else None,
+            TritonChooser(),
+        )
+    if config.kv_dtype == "fp8":
+        raise EngineConfigError("kv_dtype: fp8 needs a GPU; on a CPU use int8")
+    device, limits = torch.device("cpu"), HostLimits()
+    # Threads that torch starts later inherit this.
+    torch.set_flush_denormal(True)
+    num_threads = config.num_threads or default_threads(limits.num_cores())
+    torch.set_num_threads(max(1, num_threads // config.tensor_parallel))
+    backend = TorchAttention(device, has_int8_kv=kv_dtype is not None)
+    if config.kv_dtype == "bfloat16":
+        backend.head_major = torch.bfloat16
+    return Machine(device, _dtype(config, device), backend, HostMemory(limits, config.tensor_parallel), kv_dtype)
+
+
+def _check_kv_dtype(kv_dtype: torch.dtype | None, device: torch.device) -> None:
+    """Raise EngineConfigError for fp8 pools on a card whose kernels know no fp8."""
+    capability = torch.cuda.get_device_capability(device)
+    if kv_dtype == torch.float8_e4m3fn and torch.version.hip is None and capability < _FLOAT8_CAPABILITY:
+        raise EngineConfigError(
+            f"kv_dtype: fp8 needs compute capability 8.9 or later, this GPU has {capability[0]}.{capability[1]}; "
+            "use int8"
+        )
+
+
+def default_threads(num_cores: int) -> int:
+    """Threads for torch: one core is left for the front where there are four or more.
+
+    On fewer a whole core would cost more tokens than the front's little work, which finds room between steps.
+    """
+    return num_cores - 1 if num_cores >= _CORES_TO_SPARE_ONE else num_cores
+
+
+def _dtype(config: CoreConfig, device: torch.device) -> torch.dtype:
+    if config.dtype != "auto":
+        return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[config.dtype]
+    return torch.float32 if device.type == "cpu" else read_model_config(config.model_dir).dtype

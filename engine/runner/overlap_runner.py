@@ -1,0 +1,137 @@
+"""A runner whose steps can be launched one behind the other: each reads its tokens where the last one leaves them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from weakref import WeakSet
+
+import torch
+
+from engine.attention.base import KVCache
+from engine.models.decoder import Model
+from engine.runner.flight import Flight, UndecidedError
+from engine.runner.runner import ModelRunner
+from engine.sampling.device_choice import DeviceChoice, TokenChooser, choose_on_device, needs_no_host
+from engine.sampling.noise import stream_key
+from engine.sampling.sampler import Sampler
+from engine.spec_decode.verifier import accept
+from engine.step.batch import RowResult, ScheduledBatch, ScheduledRow
+from engine.step.sample_rows import SampleRows
+from engine.step.sequence import Sequence
+
+_UNKNOWN = (0,)
+"""Stands for a token that is still being computed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFlight:
+    """A launched step; its tokens are on the device, and on their way to the host."""
+
+    batch: ScheduledBatch
+    token_ids: torch.Tensor
+    """int64 [rows], on the device."""
+    arriving: torch.Tensor
+    """int64 [3, rows] in the host's memory: tokens, 1 where they mean nothing, 1 where they are not decided."""
+    arrived: torch.cuda.Event | None
+    """When that is complete; None: it is."""
+    undecided: WeakSet[Sequence]
+    """Where sequences are noted whose token could not be chosen on the device."""
+
+    def result(self) -> list[RowResult]:
+        """One result a row; waits for the copy. Raises UndecidedError."""
+        if self.arrived is not None:
+            self.arrived.synchronize()
+        token_ids, is_invalid, is_open = self.arriving.tolist()
+        if any(is_open):
+            self.undecided.update(row.seq for row, bad in zip(self.batch.rows, is_open, strict=True) if bad)
+            raise UndecidedError("more tokens may survive truncation than were looked at")
+        return [
+            accept((), (token_id,), (None,), (bool(bad),)) for token_id, bad in zip(token_ids, is_invalid, strict=True)
+        ]
+
+
+class OverlapRunner(ModelRunner):
+    """Runs batches like any runner; launches those whose rows all choose tokens without the host."""
+
+    def __init__(
+        self,
+        model: Model,
+        sampler: Sampler,
+        caches: list[KVCache],
+        *,
+        chooser: TokenChooser,
+        sample_rows: SampleRows,
+        device: torch.device,
+        block_size: int,
+        max_tokens: int,
+        max_rows: int,
+        max_blocks: int,
+    ) -> None:
+        super().__init__(
+            model,
+            sampler,
+            caches,
+            sample_rows=sample_rows,
+            device=device,
+            block_size=block_size,
+            max_tokens=max_tokens,
+            max_rows=max_rows,
+            max_blocks=max_blocks,
+        )
+        self._chooser = chooser
+        self._device = device
+        # Once is enough: each time costs a second step.
+        self._undecided: WeakSet[Sequence] = WeakSet()
+
+    def can_launch(self, batch: ScheduledBatch) -> bool:
+        """Whether every row's token can be chosen where the logits are."""
+        return all(
+            row.samples
+            and not row.draft_token_ids
+            and row.seq.grammar is None
+            and needs_no_host(row.seq.params)
+            and row.seq not in self._undecided
+            for row in batch.rows
+        )
+
+    @torch.inference_mode()
+    def launch(self, batch: ScheduledBatch, behind: Flight | None = None) -> ModelFlight:
+        """Start a step of rows that `can_launch`; `behind` is the one whose tokens are its input."""
+        buffers = next(self._buffers)
+        if behind is None:
+            token_ids, context = buffers.fill(batch.rows)
+        else:
+            assert isinstance(behind, ModelFlight)
+            rows = [ScheduledRow(row.seq, row.start, 0, samples=True, draft_token_ids=_UNKNOWN) for row in batch.rows]
+            _, context = buffers.fill(rows)
+            token_ids = self._tokens_of(batch, behind)
+        hidden = self._model.forward(token_ids, context, self._caches)
+        if len(batch.rows) != hidden.shape[0]:
+            hidden = hidden.index_select(0, buffers.indices([start - 1 for start in context.query_starts[1:]]))
+        keys = [stream_key(row.seq.params.seed, row.end) for row in batch.rows]
+        params = [row.seq.params for row in batch.rows]
+        return self._send(batch, choose_on_device(self._chooser, self._model.logits(hidden), params, keys))
+
+    def _tokens_of(self, batch: ScheduledBatch, behind: ModelFlight) -> torch.Tensor:
+        """What the step before chooses for these rows."""
+        if len(batch.rows) == len(behind.batch.rows):
+            return behind.token_ids
+        index_of = {row.seq.seq_id: index for index, row in enumerate(behind.batch.rows)}
+        sources = torch.tensor([index_of[row.seq.seq_id] for row in batch.rows], pin_memory=self._is_cuda)
+        return behind.token_ids.index_select(0, sources.to(self._device, non_blocking=True))
+
+    def _send(self, batch: ScheduledBatch, choice: DeviceChoice) -> ModelFlight:
+        """Start the tokens' way to the host."""
+        is_open = torch.zeros_like(choice.is_invalid) if choice.is_open is None else choice.is_open
+        found = torch.stack((choice.token_ids, choice.is_invalid.to(torch.int64), is_open.to(torch.int64)))
+        if not self._is_cuda:
+            return ModelFlight(batch, choice.token_ids, found, None, self._undecided)
+        arriving = torch.empty(found.shape, dtype=torch.int64, pin_memory=True)
+        arriving.copy_(found, non_blocking=True)
+        arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        arrived.record()
+        return ModelFlight(batch, choice.token_ids, arriving, arrived, self._undecided)
+
+    @property
+    def _is_cuda(self) -> bool:
+        return self._device.type == "cuda"

@@ -1,0 +1,170 @@
+"""Made-up batches: the largest step, to measure its memory, and typical ones, to touch every path before traffic."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import chain, zip_longest
+from statistics import median
+
+from engine.forecast.step_cost import StepCosts
+from engine.forecast.step_time import StepTimeModel
+from engine.protocol import SamplingParams
+from engine.step.batch import RowResult, ScheduledBatch, ScheduledRow
+from engine.step.sequence import INT64, Sequence, SequenceState, StageClock
+
+_VERIFICATION_ROUNDS = 12
+"""The first touches every path, and the machine may be busy in some."""
+
+Run = Callable[[ScheduledBatch], list[RowResult]]
+
+# Exercises every part of the sampler whose memory grows with the vocabulary.
+_PARAMS = SamplingParams(
+    max_tokens=1,
+    temperature=0.7,
+    top_p=0.9,
+    top_k=50,
+    seed=1,
+    presence_penalty=0.1,
+    frequency_penalty=0.1,
+    repetition_penalty=1.1,
+    num_top_logprobs=5,
+)
+PLAIN_PARAMS = SamplingParams(max_tokens=1, temperature=0.0)
+
+
+def made_up_batch(
+    num_rows: int,
+    num_tokens: int,
+    context_len: int,
+    *,
+    num_blocks: int,
+    block_size: int,
+    params: SamplingParams = _PARAMS,
+) -> ScheduledBatch:
+    """Rows of `num_tokens` tokens each at the end of `context_len`, over blocks [0, num_blocks) shared as need be."""
+    rows = []
+    blocks_per_row = -(-context_len // block_size)
+    for index in range(num_rows):
+        first = index * blocks_per_row % max(1, num_blocks - blocks_per_row + 1)
+        seq = Sequence(
+            seq_id=index,
+            arrival_index=index,
+            token_ids=array(INT64, [1]) * context_len,
+            num_prompt_tokens=context_len,
+            params=params,
+            lane="interactive",
+            priority=0,
+            cache_salt=b"",
+            deadline_at=None,
+            stages=StageClock(0.0),
+            state=SequenceState.RUNNING,
+            num_computed_tokens=context_len - num_tokens,
+            block_table=array(INT64, range(first, first + blocks_per_row)),
+        )
+        rows.append(ScheduledRow(seq, context_len - num_tokens, num_tokens, samples=True))
+    return ScheduledBatch(rows)
+
+
+def typical_batches(
+    *, max_rows: int, max_tokens: int, max_context: int, num_blocks: int, block_size: int
+) -> Iterator[ScheduledBatch]:
+    """Prompts of several lengths and decode steps of 1, 2, 4 … rows at a short and a long context, in turn.
+
+    In turn, because a model that knows decode steps only takes its first long prompts for hiccups of the machine.
+    """
+    shapes = zip_longest(_prompts(max_tokens, max_context), _decode_steps(max_rows, max_context))
+    for shape in chain.from_iterable(shapes):
+        if shape is not None:
+            num_rows, num_tokens, context_len = shape
+            yield made_up_batch(num_rows, num_tokens, context_len, num_blocks=num_blocks, block_size=block_size)
+
+
+_Shape = tuple[int, int, int]
+"""Rows, tokens of each, context of each."""
+
+
+def _prompts(max_tokens: int, max_context: int) -> Iterator[_Shape]:
+    lengths = sorted({min(num_tokens, max_tokens, max_context) for num_tokens in (16, 64, 256, 1024)})
+    for num_tokens in lengths:
+        yield 1, num_tokens, num_tokens
+    for num_tokens in lengths[1:3]:
+        yield 1, num_tokens, min(1024, max_context)
+
+
+def _decode_steps(max_rows: int, max_context: int) -> Iterator[_Shape]:
+    for context_len in sorted({min(64, max_context), min(1024, max_context)}):
+        num_rows = 1
+        while num_rows <= max_rows:
+            yield num_rows, 1, context_len
+            num_rows *= 2
+
+
+def warm_up(
+    run: Run,
+    batches: Iterator[ScheduledBatch],
+    step_time: StepTimeModel,
+    clock: Callable[[], float],
+    *,
+    limit_s: float,
+) -> None:
+    """Run every batch twice, the second time for the step-time model, until `limit_s` have passed; then fit it."""
+    deadline_at = clock() + limit_s
+    for batch in batches:
+        run(batch)
+        started_at = clock()
+        run(batch)
+        ended_at = clock()
+        step_time.observe(batch.shape(), ended_at - started_at)
+        if ended_at >= deadline_at:
+            break
+    step_time.fit()
+
+
+def measure_verification(
+    run: Run,
+    batches: Iterator[ScheduledBatch],
+    costs: StepCosts,
+    clock: Callable[[], float],
+    *,
+    max_drafts: int,
+    limit_s: float,
+) -> None:
+    """Time decode steps plain and with few and many drafts, until `limit_s` have passed; those left are never timed."""
+    deadline_at = clock() + limit_s
+    for batch in batches:
+        variants = [_with_drafts(batch, num_drafts) for num_drafts in sorted({0, 1, -(-max_drafts // 2), max_drafts})]
+        seconds: list[list[float]] = [[] for _ in variants]
+        for _ in range(_VERIFICATION_ROUNDS):
+            # In turn, so that all see the same machine.
+            for variant, times in zip(variants, seconds, strict=True):
+                started_at = clock()
+                run(variant)
+                times.append(clock() - started_at)
+            if clock() >= deadline_at:
+                break
+        for variant, times in zip(variants, seconds, strict=True):
+            _observe_step(variant, times, costs)
+        if clock() >= deadline_at:
+            return
+
+
+def _observe_step(batch: ScheduledBatch, times: list[float], costs: StepCosts) -> None:
+    """Of a plain step the usual time counts, of one with drafts the best: what looks too dear is not tried and stays
+    believed, what looks too cheap is found out by the first requests."""
+    num_drafts = sum(len(row.draft_token_ids) for row in batch.rows)
+    if num_drafts:
+        costs.observe_verification(len(batch.rows), num_drafts, min(times))
+    else:
+        costs.observe_plain(len(batch.rows), median(times))
+
+
+def _with_drafts(batch: ScheduledBatch, num_drafts: int) -> ScheduledBatch:
+    """The same step, but its last tokens are drafts behind shorter sequences."""
+    rows = []
+    for row in batch.rows:
+        seq = replace(row.seq, token_ids=row.seq.token_ids[: row.end - num_drafts])
+        start = len(seq.token_ids) - 1
+        rows.append(ScheduledRow(seq, start, 1, samples=True, draft_token_ids=(1,) * num_drafts))
+    return ScheduledBatch(rows)

@@ -1,0 +1,56 @@
+"""First sequences of lanes that did not fit: what blocks must come back for, and how often others passed them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.protocol import Lane
+from engine.scheduler.lanes import LANES
+from engine.step.sequence import Sequence
+
+
+@dataclass(slots=True)
+class _Head:
+    seq_id: int
+    num_frees: int
+    """How often blocks had come back when it was last tried; no use to try again before more do."""
+    num_passed: int = 0
+
+
+class BlockedHeads:
+    """A lane's blocked head holds back its own lane and those behind it; lanes before it may pass, a bounded number
+    of times: then it holds back everyone, so that blocks gather for it."""
+
+    def __init__(self, max_passed: int) -> None:
+        self._max_passed = max_passed
+        self._heads: dict[Lane, _Head] = {}
+
+    def note(self, seq: Sequence, num_frees: int) -> None:
+        """The first sequence of its lane did not fit."""
+        head = self._heads.get(seq.lane)
+        if head is None or head.seq_id != seq.seq_id:
+            self._heads[seq.lane] = _Head(seq.seq_id, num_frees)
+        else:
+            head.num_frees = num_frees
+
+    def is_still_blocked(self, seq: Sequence, num_frees: int) -> bool:
+        """Whether this sequence did not fit and no blocks came back since."""
+        head = self._heads.get(seq.lane)
+        return head is not None and (head.seq_id, head.num_frees) == (seq.seq_id, num_frees)
+
+    def overdue(self) -> Lane | None:
+        """The lane whose head was passed so often that nothing else may start before it."""
+        return next((lane for lane, head in self._heads.items() if head.num_passed >= self._max_passed), None)
+
+    def forget(self, seq: Sequence) -> None:
+        """A sequence waits no more."""
+        head = self._heads.get(seq.lane)
+        if head is not None and head.seq_id == seq.seq_id:
+            del self._heads[seq.lane]
+
+    def started(self, seq: Sequence) -> None:
+        """A sequence got its blocks: heads of the lanes behind its own were passed once more."""
+        self.forget(seq)
+        for lane in LANES[LANES.index(seq.lane) + 1 :]:
+            if lane in self._heads:
+                self._heads[lane].num_passed += 1

@@ -1,0 +1,268 @@
+"""Decides what each step computes, and takes over what it made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as SequenceOf
+from operator import attrgetter
+
+from engine.forecast.output_forecast import OutputForecast
+from engine.forecast.step_time import StepTimeModel
+from engine.kv_cache.block_manager import BlockManager
+from engine.protocol import AbortState, Add, Lane, SeqOutput
+from engine.sampling.grammar_compiler import GrammarDone, Grammars
+from engine.scheduler.admission import Admission, Limits
+from engine.scheduler.chunk_limit import ChunkLimit
+from engine.scheduler.draft_rows import add_drafts
+from engine.scheduler.entrance import Entrance
+from engine.scheduler.head_of_line import BlockedHeads
+from engine.scheduler.lanes import LANES, LaneShares
+from engine.scheduler.outlook import Outlook
+from engine.scheduler.plan import Plan, next_chunk
+from engine.scheduler.prompt_budget import PromptBudget
+from engine.scheduler.sequence_table import Roster
+from engine.step.acceptance import take_tokens
+from engine.step.batch import RowResult, ScheduledBatch, ScheduledRow
+from engine.step.drafting import Drafter
+from engine.step.sequence import Sequence, SequenceState, Stage
+from engine.step.tally import Tally
+
+_ORDER = attrgetter("order")
+
+
+def _importance(seq: Sequence) -> tuple[bool, tuple[int, int]]:
+    """Sort key: the greatest is preempted first, batch before anything else."""
+    return (seq.lane == "batch", seq.order)
+
+
+def _lane_order(seq: Sequence) -> tuple[int, tuple[int, int]]:
+    return (LANES.index(seq.lane), seq.order)
+
+
+class Scheduler:
+    """One token budget a step; running sequences first, decoding ones before chunks of prompts, then waiting ones.
+
+    There are no phases: a row computes the next of the tokens its sequence has, one or many. When blocks run out the
+    newest sequence of the lowest priority gives its blocks back and is computed again later.
+    """
+
+    def __init__(
+        self,
+        limits: Limits,
+        blocks: BlockManager,
+        *,
+        forecast: OutputForecast,
+        step_time: StepTimeModel,
+        tally: Tally,
+        drafter: Drafter | None = None,
+        grammars: Grammars | None = None,
+    ) -> None:
+        self._limits = limits
+        # Every decoding row must get its token in every step.
+        self._max_num_rows = min(limits.max_num_rows, limits.step_token_budget)
+        self._blocks = blocks
+        self._forecast = forecast
+        self._tally = tally
+        self._drafter = drafter
+        self._admission = Admission(limits, blocks, forecast, step_time)
+        self._prompts = PromptBudget(
+            LaneShares(),
+            ChunkLimit(step_time, itl_target_s=limits.itl_target_s, slack_ratio=limits.prefill_slack_ratio),
+        )
+        blocked = BlockedHeads(max_passed=2 * self._max_num_rows)
+        self._roster = Roster(blocks, blocked, grammars)
+        self._entrance = Entrance(
+            self._roster, blocks, blocked, self._admission, self._prompts, tally, max_num_rows=self._max_num_rows
+        )
+        self.outlook = Outlook(
+            self._roster,
+            blocks,
+            self._prompts,
+            forecast,
+            step_time,
+            max_num_rows=self._max_num_rows,
+            step_token_budget=limits.step_token_budget,
+        )
+
+    @property
+    def num_running(self) -> int:
+        """Sequences that hold blocks and a row."""
+        return len(self._roster.running)
+
+    @property
+    def num_waiting(self) -> int:
+        """Sequences without blocks: preempted ones and those whose grammar is being compiled included."""
+        return self._roster.num_waiting
+
+    @property
+    def max_num_rows(self) -> int:
+        """Most rows a step can have."""
+        return self._max_num_rows
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a step would compute something."""
+        return self._roster.has_work
+
+    def running(self) -> list[Sequence]:
+        """The sequences that hold blocks, in the order of admission."""
+        return list(self._roster.running.values())
+
+    def waiting(self) -> list[Sequence]:
+        """The sequences that wait for a row, preempted ones included, lane by lane."""
+        return list(self._roster.waiting)
+
+    def add(self, add: Add, received_at: float) -> None:
+        """Queue a request, or end it at once when it can never be served. Raises RosterError on an id in use."""
+        self._roster.check_id(add.seq_id)
+        refusal = self._admission.refusal(add, self.num_waiting)
+        if refusal is None:
+            self._refuse_hopeless(self._roster.add(add, received_at), received_at)
+        else:
+            self._roster.refuse(add.seq_id, refusal)
+
+    def grammar_done(self, done: GrammarDone, now: float) -> None:
+        """Queue the sequence whose grammar is compiled, or end it when that failed; one that was aborted is ignored."""
+        seq = self._roster.grammar_done(done, now)
+        if seq is not None:
+            self._refuse_hopeless(seq, now)
+
+    def abort(self, seq_ids: SequenceOf[int], received_at: float, now: float) -> None:
+        """End these sequences in whatever state they are; ids unknown or already ended are ignored."""
+        self._roster.abort(seq_ids, received_at, now)
+
+    def schedule(self, now: float) -> ScheduledBatch:
+        """Choose the rows of the next step and give them their blocks; empty when nothing can run."""
+        self.outlook.now = now
+        self._roster.drop_expired(now)
+        plan = Plan(self._limits.step_token_budget)
+        for seq in sorted(self._roster.running.values(), key=_ORDER):
+            if seq.num_uncomputed_tokens == 1:
+                self._continue(seq, plan, now)
+        self._share_out(plan, now)
+        self.outlook.is_short_of_blocks = plan.is_short_of_blocks
+        # What a stored token makes again lies where its drafts would.
+        if self._drafter is not None and not any(row.is_stored for row in plan.rows.values()):
+            add_drafts(self._drafter, plan, self._blocks, is_more_to_come=len(self._roster.waiting) > 0)
+        return ScheduledBatch(list(plan.rows.values()))
+
+    def complete(self, batch: ScheduledBatch, results: SequenceOf[RowResult], now: float) -> None:
+        """Take over what a step computed; rows whose sequence ended or was preempted meanwhile are dropped."""
+        self._tally.steps += 1
+        for row, result in zip(batch.rows, results, strict=True):
+            seq = row.seq
+            if seq.state is not SequenceState.RUNNING or seq.num_computed_tokens != row.start:
+                continue
+            if result.error is not None:
+                self._roster.fail(seq, result.error, now)
+            else:
+                self._advance(seq, row, result, now)
+
+    def take_outputs(self) -> list[SeqOutput]:
+        """Outputs since the last call, in order."""
+        return self._roster.take_outputs()
+
+    def take_freed(self) -> list[tuple[int, AbortState, float]]:
+        """Aborts carried out since the last call: (seq_id, state it was in, seconds from receipt to blocks free)."""
+        return self._roster.take_freed()
+
+    def check_integrity(self) -> None:
+        """Raise AssertionError unless queues, rows and blocks agree."""
+        self._roster.check_integrity()
+
+    def _refuse_hopeless(self, seq: Sequence, now: float) -> None:
+        """End a sequence that was just queued when by forecast its first token would come after its deadline."""
+        if seq.deadline_at is None or seq.state is not SequenceState.WAITING:
+            return
+        self.outlook.now = now
+        first_token_s = self.outlook.first_token_s(seq)
+        if now + first_token_s > seq.deadline_at:
+            left_s = seq.deadline_at - now
+            error = (
+                f"the deadline in {left_s:.2f} s would pass before the first token, expected in {first_token_s:.2f} s"
+            )
+            self._roster.end(seq, "abort", now, error=error)
+
+    def _continue(self, seq: Sequence, plan: Plan, now: float) -> None:
+        """Give a running sequence its share of the step, taking blocks from the least important when none is free."""
+        if seq.state is not SequenceState.RUNNING or not plan.budget:
+            return
+        row = next_chunk(seq, plan.budget)
+        while not self._blocks.can_append(seq, row.end):
+            victim = max(self._roster.running.values(), key=_importance)
+            self._preempt(victim, plan, now)
+            if victim is seq:
+                return
+        self._blocks.append(seq, row.end)
+        plan.add(row)
+
+    def _preempt(self, seq: Sequence, plan: Plan, now: float) -> None:
+        plan.drop(seq)
+        plan.has_preempted = plan.is_short_of_blocks = True
+        self._roster.preempt(seq, now)
+        self._tally.preemptions += 1
+
+    def _share_out(self, plan: Plan, now: float) -> None:
+        """Give the lanes their shares of the step's prompt tokens, then what one left over to whoever can use it."""
+        running = self._roster.running
+        prefilling = [seq for seq in running.values() if seq.num_uncomputed_tokens > 1]
+        prefilling.sort(key=_lane_order)
+        can_admit = not plan.has_preempted and len(running) < self._max_num_rows
+        waiting = self._roster.waiting if can_admit and len(self._roster.waiting) else None
+        if not prefilling and waiting is None:
+            return
+        decoding = [row.seq for row in plan.rows.values()]
+        is_crowded = self._roster.is_crowded
+        grants = self._prompts.grants(plan.budget, decoding, prefilling, waiting, is_crowded=is_crowded)
+        plan.budget = sum(grants.values())
+        for shares in (grants, None):
+            shares = shares or dict.fromkeys(LANES, plan.budget)
+            for seq in prefilling:
+                self._chunk(seq, plan, shares)
+            if waiting is not None:
+                self._entrance.admit(plan, shares, now)
+            if not plan.budget:
+                return
+
+    def _chunk(self, seq: Sequence, plan: Plan, grants: dict[Lane, int]) -> None:
+        """Let a running sequence compute as much of its prompt as its lane may, on top of what it has in the plan."""
+        planned = plan.rows.get(seq.seq_id)
+        num_planned = planned.num_tokens if planned is not None else 0
+        plan.drop(seq)
+        row = next_chunk(seq, min(plan.budget, num_planned + grants[seq.lane]))
+        grants[seq.lane] -= row.num_tokens - num_planned
+        if row.num_tokens:
+            plan.add(row)
+
+    def _advance(self, seq: Sequence, row: ScheduledRow, result: RowResult, now: float) -> None:
+        """Move a sequence past its computed row and append what was sampled, up to where it stops."""
+        if not seq.num_output_tokens:
+            seq.num_prefill_chunks += 1
+            if result.token_ids:
+                seq.stages.enter(Stage.DECODE, now - result.later_s)
+        token_ids, reason = take_tokens(seq, result.token_ids)
+        num_drafted = len(row.draft_token_ids) + result.num_drafted
+        if num_drafted:
+            # What stands behind an answer's end counts for nothing.
+            num_accepted = max(0, result.num_accepted - (len(result.token_ids) - len(token_ids)))
+            seq.num_drafted_tokens += num_drafted
+            seq.num_accepted_tokens += num_accepted
+            self._tally.drafted_tokens += num_drafted
+            self._tally.accepted_tokens += num_accepted
+        # Positions behind the accepted drafts hold keys of wrong tokens: they are never hashed and soon overwritten.
+        seq.num_computed_tokens = row.end + max(0, len(token_ids) - 1)
+        self._blocks.register(seq)
+        self._blocks.shrink(seq)
+        if not row.samples:
+            return
+        self._roster.pending.release(seq.seq_id)
+        self._tally.generation_tokens += len(token_ids)
+        logprobs = None if result.logprobs is None else result.logprobs[: len(token_ids)]
+        if reason is None:
+            self._roster.output(seq, token_ids, logprobs)
+        elif reason == "error":
+            self._roster.fail(seq, "a token does not fit the grammar", now)
+        else:
+            self._forecast.observe(seq.lane, seq.num_output_tokens)
+            if self._drafter is not None:
+                self._drafter.ended(seq)
+            self._roster.end(seq, reason, now, token_ids=token_ids, logprobs=logprobs)

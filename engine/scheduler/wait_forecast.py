@@ -1,0 +1,131 @@
+"""How long a request that arrives now would wait for its first chunk, lane by lane. Pure."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from engine.protocol import Lane
+from engine.scheduler.arrivals import ArrivalRate
+from engine.scheduler.lanes import LANES, WEIGHTS
+
+_MAX_ROUNDS = 8
+_CONVERGED_RATIO = 1.02
+_END_ROUNDS = 2
+"""Ends are counted one by one for so many ends of every row, by their mean rate beyond."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backlog:
+    """What one lane has in the core."""
+
+    num_running: int
+    num_waiting: int
+    num_prompt_tokens: int
+    """Prompt tokens still to be computed, waiting or running, without those the prefix cache is expected to hold."""
+    num_started_tokens: int
+    """Those of them that belong to running sequences."""
+    num_output_tokens: int
+    """Tokens that are expected to be generated, waiting or running."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How fast the core works the backlogs off."""
+
+    decode_step_s: float
+    """Duration of a step without prompts."""
+    num_step_tokens: int
+    """Prompt tokens a step can hold beside the rows that decode; at least 1."""
+    num_patient_tokens: int
+    """The same of prompts that are not urgent."""
+    prompt_token_s: float
+    """What each of them adds to the step."""
+
+    @property
+    def full_step_s(self) -> float:
+        """Duration of a step with all the prompt tokens it can hold."""
+        return self.decode_step_s + self.num_step_tokens * self.prompt_token_s
+
+    def prefill_s(self, num_tokens: int) -> float:
+        """Seconds that a prompt of so many tokens takes when it has the steps' room."""
+        return math.ceil(num_tokens / self.num_step_tokens) * self.decode_step_s + num_tokens * self.prompt_token_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """When rows become free, counted in steps."""
+
+    num_free: int
+    end_steps: Sequence[float]
+    """After how many steps the next sequences will end, ascending."""
+    steps_per_end: float
+    """Beyond those; 0 when nothing runs."""
+
+    def steps_until_free(self, num_before: int) -> float:
+        """Steps until a row is free for whoever comes behind `num_before` sequences."""
+        num_ends = num_before + 1 - self.num_free
+        if num_ends <= 0 or not self.end_steps:
+            return 0.0
+        last = min(num_ends, len(self.end_steps))
+        return self.end_steps[last - 1] + (num_ends - last) * self.steps_per_end
+
+
+def row_ends(remaining: Sequence[int], mean_tokens: float, num_ends: int) -> tuple[list[float], float]:
+    """The first ends, in steps from now, and the steps from end to end beyond them.
+
+    `remaining` are the tokens expected of each running sequence; each is followed by one of `mean_tokens`.
+    """
+    ends = [float(num_tokens) for num_tokens in remaining]
+    heapq.heapify(ends)
+    found = [heapq.heapreplace(ends, ends[0] + mean_tokens) for _ in range(min(num_ends, _END_ROUNDS * len(ends)))]
+    return found, mean_tokens / len(ends) if ends else 0.0
+
+
+def forecast_wait_s(
+    lane: Lane, backlogs: Mapping[Lane, Backlog], rates: Mapping[Lane, ArrivalRate], pace: Pace, rows: Rows
+) -> float:
+    """Seconds until a short request of this lane gets its first chunk.
+
+    1. nothing runs or waits: none;
+    2. else as many steps as the prompt tokens ahead of it fill, or as pass until it has a row, at least the one
+       that runs; and those tokens make the steps longer.
+    Ahead of it is its own lane's backlog, and of the others' as much as their weights let through meanwhile: of what
+    they have now, and of what arrives while it waits, so that the wait is on both sides of the equation.
+    """
+    if not any(backlog.num_running or backlog.num_waiting for backlog in backlogs.values()):
+        return 0.0
+    wait_s = _wait_s(lane, backlogs, rates, pace, rows, 0.0)
+    if wait_s <= 2.0 * pace.full_step_s:
+        return wait_s
+    for _ in range(_MAX_ROUNDS):
+        before_s, wait_s = wait_s, _wait_s(lane, backlogs, rates, pace, rows, wait_s)
+        if wait_s <= _CONVERGED_RATIO * before_s:
+            break
+    return wait_s
+
+
+def _wait_s(
+    lane: Lane,
+    backlogs: Mapping[Lane, Backlog],
+    rates: Mapping[Lane, ArrivalRate],
+    pace: Pace,
+    rows: Rows,
+    meanwhile_s: float,
+) -> float:
+    """The wait when others arrive for this long meanwhile."""
+    own_tokens, own_turns = float(backlogs[lane].num_prompt_tokens), float(backlogs[lane].num_waiting + 1)
+    num_tokens, num_before = own_tokens, own_turns - 1.0
+    for other in LANES:
+        if other != lane:
+            backlog, rate, ratio = backlogs[other], rates[other], WEIGHTS[other] / WEIGHTS[lane]
+            others_tokens = backlog.num_prompt_tokens + rate.prompt_tokens_per_s * meanwhile_s
+            num_tokens += min(others_tokens, ratio * own_tokens)
+            num_before += min(backlog.num_waiting + rate.sequences_per_s * meanwhile_s, ratio * own_turns)
+    num_steps = max(1, math.ceil(num_tokens / pace.num_step_tokens), rows.steps_until_free(round(num_before)))
+    # Steps that pass for want of a row have room for the prompts that have one, and are the longer for them.
+    num_started = sum(backlog.num_started_tokens for backlog in backlogs.values())
+    num_tokens = max(num_tokens, min(num_started, num_steps * pace.num_patient_tokens))
+    return num_steps * pace.decode_step_s + num_tokens * pace.prompt_token_s

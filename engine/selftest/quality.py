@@ -1,0 +1,104 @@
+"""What quantization costs: perplexity and task accuracy of a model beside the same model unquantized."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from engine.attention.torch_attention import TorchAttention
+from engine.config import KVDtype, Quantization
+from engine.models.loading.loader import load_model
+from engine.selftest.text_model import ScoredText, TextModel
+from engine.training.batches import Encoder, render
+from engine.training.data.example import Example
+from engine.training.data.grade import is_right
+from engine.training.tokenizer import IM_END, load
+
+_MAX_ANSWER_TOKENS = 160
+_CHUNK_TOKENS = 512
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """A model, and what its weights and KV pool become."""
+
+    model_dir: Path
+    quantization: Quantization = "none"
+    kv_dtype: KVDtype = "auto"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quality:
+    """Of one variant."""
+
+    perplexity: float
+    accuracy: float | None
+    """Right answers in percent; None without tasks."""
+    answers: tuple[tuple[int, ...], ...]
+    """Token ids of the answers, in the order of the tasks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """What a quantized variant loses against the unquantized one; below 0 when it gains."""
+
+    perplexity: float
+    """As a share: 0.01 is one percent."""
+    accuracy: float | None
+    """In points of a hundred; None without tasks."""
+
+    def excess(self, max_perplexity: float, max_accuracy: float) -> str | None:
+        """What is above the stated loss, in words; None when nothing is."""
+        if not self.perplexity <= max_perplexity:
+            return f"perplexity loss {self.perplexity:.2%} is above {max_perplexity:.2%}"
+        if self.accuracy is not None and not self.accuracy <= max_accuracy:
+            return f"accuracy loss of {self.accuracy:.1f} points is above {max_accuracy:.1f}"
+        return None
+
+
+def loss(before: Quality, after: Quality) -> Loss:
+    """From one to the other; a perplexity that is not a number counts as an endless loss."""
+    ratio = after.perplexity / before.perplexity - 1
+    accuracy = None
+    if before.accuracy is not None and after.accuracy is not None:
+        accuracy = before.accuracy - after.accuracy
+    return Loss(perplexity=math.inf if math.isnan(ratio) else ratio, accuracy=accuracy)
+
+
+def measure(variant: Variant, texts: Sequence[ScoredText], tasks: Sequence[Example]) -> Quality:
+    """Run one variant on the CPU, in float32 where it is not quantized; greedy answers to the tasks."""
+    device, dtype = torch.device("cpu"), torch.float32
+    backend = TorchAttention(device, has_int8_kv=variant.kv_dtype == "int8")
+    if variant.kv_dtype == "bfloat16":
+        backend.head_major = torch.bfloat16
+    model = load_model(
+        variant.model_dir, dtype=dtype, device=device, backend=backend, quantization=variant.quantization
+    )
+    text_model = TextModel(model, backend, dtype, device)
+    perplexity = text_model.perplexity(texts)
+    if not tasks:
+        return Quality(perplexity=perplexity, accuracy=None, answers=())
+    tokenizer = load(variant.model_dir)
+    prompts = [encoding.ids for encoding in tokenizer.encode_batch([render(task, with_answer=False) for task in tasks])]
+    end = tokenizer.token_to_id(IM_END)
+    assert end is not None, "tasks are for the bundled tokenizer"
+    answers = text_model.answers(prompts, frozenset({end}), _MAX_ANSWER_TOKENS)
+    num_right = sum(is_right(tokenizer.decode(ids), task.answer) for ids, task in zip(answers, tasks, strict=True))
+    accuracy = 100.0 * num_right / len(tasks)
+    return Quality(perplexity=perplexity, accuracy=accuracy, answers=tuple(map(tuple, answers)))
+
+
+def task_texts(model_dir: Path, tasks: Sequence[Example]) -> list[ScoredText]:
+    """Conversations whose assistant tokens count."""
+    return [ScoredText(ids, targets) for ids, targets in Encoder(load(model_dir)).encode(tasks)]
+
+
+def file_texts(model_dir: Path, path: Path, max_tokens: int) -> list[ScoredText]:
+    """A text file in pieces of 512 tokens, up to `max_tokens`; every token but each piece's first counts."""
+    ids = load(model_dir).encode(path.read_text(encoding="utf-8"), add_special_tokens=False).ids[:max_tokens]
+    pieces = [ids[start : start + _CHUNK_TOKENS] for start in range(0, len(ids), _CHUNK_TOKENS)]
+    return [ScoredText(piece, [True] * (len(piece) - 1) + [False]) for piece in pieces if len(piece) > 1]

@@ -1,0 +1,35 @@
+"""Which of a row's drafts stand, given what the ordinary sampler chose at each of their positions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engine.protocol import TokenLogprobs
+from engine.step.batch import RowResult
+
+_NO_CHOICE = "no token can be chosen: the model's logits are not numbers"
+
+
+def accept(
+    draft_token_ids: Sequence[int],
+    token_ids: Sequence[int],
+    logprobs: Sequence[TokenLogprobs | None],
+    is_invalid: Sequence[bool],
+) -> RowResult:
+    """The row's next tokens: those chosen up to and including the first that is not its draft.
+
+    Each choice stands under the condition that the drafts before it are right, so it is exactly the token that
+    would have been chosen without drafts, and behind the first difference nothing means anything. A position without
+    a choice ends the run; it is an error only where no token came before it.
+    """
+    num_tokens = 0
+    for position, token_id in enumerate(token_ids):
+        if is_invalid[position]:
+            break
+        num_tokens += 1
+        if position == len(draft_token_ids) or token_id != draft_token_ids[position]:
+            break
+    if not num_tokens:
+        return RowResult([], error=_NO_CHOICE)
+    found = [logprob for logprob in logprobs[:num_tokens] if logprob is not None]
+    return RowResult(list(token_ids[:num_tokens]), found or None)

@@ -1,0 +1,33 @@
+"""What becomes part of a sequence's output of the tokens a step chose, and whether they end it."""
+
+from __future__ import annotations
+
+from engine.protocol import FinishReason
+from engine.sampling.grammar import GrammarError, GrammarState
+from engine.step.sequence import Sequence
+
+
+def take_tokens(seq: Sequence, token_ids: list[int]) -> tuple[list[int], FinishReason | None]:
+    """Append chosen tokens until one ends the sequence; the tokens appended and why it ended.
+
+    The grammar moves along. It alone decides where an answer that follows one may end, so `min_tokens` is not asked;
+    an answer that nothing can follow ends at once, without a token for it. `error`: the grammar failed.
+    """
+    params, grammar = seq.params, seq.grammar
+    for count, token_id in enumerate(token_ids, start=1):
+        seq.token_ids.append(token_id)
+        if token_id in params.stop_token_ids and (grammar is not None or seq.num_output_tokens >= params.min_tokens):
+            return token_ids[:count], "stop"
+        if grammar is not None and (reason := _follow(grammar, token_id)) is not None:
+            return token_ids[:count], reason
+        if seq.num_output_tokens >= params.max_tokens:
+            return token_ids[:count], "length"
+    return token_ids, None
+
+
+def _follow(grammar: GrammarState, token_id: int) -> FinishReason | None:
+    try:
+        grammar.accept((token_id,))
+    except GrammarError:
+        return "error"
+    return "stop" if grammar.is_finished else None

@@ -1,0 +1,81 @@
+"""One process's share of a checkpoint's tensors, cut out of the memory-mapped whole.
+
+Projections that fan out (queries, keys, values, gate, up) are cut by their outputs, those that fan in (attention's
+output, down) by their inputs, so that what lies between them never leaves a process. Everything else, norms, routers
+and the embedding, is the same everywhere. Packed checkpoints lie the other way round: inputs first, outputs second.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from engine.models.config.checkpoint import Checkpoint, CheckpointError
+from engine.models.config.config import ModelConfig
+
+_FANS_OUT = frozenset({"q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "w1", "w3"}) | {"q_norm", "k_norm"}
+"""A norm over all heads is cut like the heads; one of each head asks for its whole weight."""
+_FANS_IN = frozenset({"o_proj", "down_proj", "w2"})
+_PACKED = frozenset({"qweight", "qzeros", "scales"})
+
+
+class PartCheckpoint(Checkpoint):
+    """The tensors of rank `rank` among `size`; asked for by the shapes of its own part."""
+
+    def __init__(self, model_dir: Path, config: ModelConfig, rank: int, size: int) -> None:
+        """`config`: of the whole model."""
+        super().__init__(model_dir)
+        self._rank = rank
+        self._size = size
+        kv_share = config.num_kv_heads * config.head_dim
+        # Where one tensor holds several projections, each is cut by itself.
+        self._stacked = {
+            "qkv_proj": [config.num_heads * config.head_dim, kv_share, kv_share],
+            "gate_up_proj": [config.intermediate_size] * 2,
+        }
+
+    def _take(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
+        file_name = self._remaining.get(name)
+        if file_name is None:
+            return super()._take(name, shape)
+        whole = tuple(self._files[file_name].get_slice(name).get_shape())
+        module, _, kind = name.rpartition(".")
+        module = module.rpartition(".")[2]
+        if module in _FANS_IN and kind == "bias":
+            # It is summed with the products, once.
+            bias = super()._take(name, shape)
+            return bias if self._rank == 0 else torch.zeros_like(bias)
+        if whole == shape or not self._is_cut(module):
+            return super()._take(name, shape)
+        if kind == "g_idx":
+            return self._groups(name, super()._take(name, whole))
+        axis = int((module in _FANS_IN) != (kind in _PACKED))
+        tensor = super()._take(name, whole)
+        parts = torch.split(tensor, self._stacked[module], axis) if module in self._stacked else (tensor,)
+        mine = [self._share(name, part, axis) for part in parts]
+        return self._checked(name, mine[0] if len(mine) == 1 else torch.cat(mine, axis), shape)
+
+    def _is_cut(self, module: str) -> bool:
+        return module in _FANS_OUT or module in _FANS_IN or module in self._stacked
+
+    def _share(self, name: str, tensor: torch.Tensor, axis: int) -> torch.Tensor:
+        length = tensor.shape[axis]
+        if length % self._size:
+            raise self._error(name, f"{length} rows or columns cannot be split over {self._size} processes")
+        return tensor.narrow(axis, self._rank * length // self._size, length // self._size)
+
+    def _groups(self, name: str, group_of_input: torch.Tensor) -> torch.Tensor:
+        """The groups of this part's inputs, counted from its own first."""
+        mine = self._share(name, group_of_input, 0)
+        num_groups = (int(group_of_input.max()) + 1) // self._size
+        mine = mine - self._rank * num_groups
+        if int(mine.min()) < 0 or int(mine.max()) >= num_groups:
+            problem = "groups in any order (desc_act) cannot be split over several processes"
+            raise CheckpointError(f"{self._model_dir}: {name}: {problem}")
+        return mine
+
+    def _checked(self, name: str, tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+        if tuple(tensor.shape) != shape:
+            raise self._error(name, f"expected a share of shape {list(shape)}, got {list(tensor.shape)}")
+        return tensor

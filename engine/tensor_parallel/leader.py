@@ -1,0 +1,70 @@
+"""The leader's side of tensor parallelism: a model like any other, each call of which the whole team answers."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+
+import torch
+
+from engine.attention.base import ForwardContext, KVCache
+from engine.models.decoder import Model
+from engine.tensor_parallel.commands import Command, Forward, Logits, OpenPool, send_command
+from engine.tensor_parallel.group import Group
+
+
+class TeamBrokenError(RuntimeError):
+    """A process of the team failed inside a call; what the others hold no longer belongs together."""
+
+
+class LeaderModel:
+    """Rank 0's part of a model; tells the other ranks what is computed and computes it with them.
+
+    Only the leader schedules, samples and knows sequences. After a failure every call fails: a core that only fails
+    gives up and is started afresh, with a new team.
+    """
+
+    def __init__(self, part: Model, group: Group, followers: Sequence[socket.socket]) -> None:
+        self.config = part.config
+        self.attention_specs = part.attention_specs
+        self._part = part
+        self._group = group
+        self._followers = list(followers)
+        self._is_broken = False
+
+    def open_pool(self, num_blocks: int) -> None:
+        """Have the others make their KV pools, as the leader makes its own; the last ones are given back."""
+        self._tell(OpenPool(num_blocks))
+
+    @torch.inference_mode()
+    def forward(self, token_ids: torch.Tensor, context: ForwardContext, caches: list[KVCache]) -> torch.Tensor:
+        """Final hidden states [T, hidden]; all processes write their heads' keys and values."""
+        self._tell(Forward(context.query_starts, context.context_lens, context.block_tables.shape[1]))
+        parts = (token_ids, context.positions, context.slot_mapping, context.block_tables.flatten())
+        try:
+            self._group.send(torch.cat([part.to(torch.int64) for part in parts]))
+            return self._part.forward(token_ids, context, caches)
+        except BaseException:
+            self._is_broken = True
+            raise
+
+    @torch.inference_mode()
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """float32 [N, vocab] of hidden states [N, hidden]."""
+        self._tell(Logits(hidden.shape[0]))
+        try:
+            self._group.send(hidden.contiguous())
+            return self._part.logits(hidden)
+        except BaseException:
+            self._is_broken = True
+            raise
+
+    def _tell(self, command: Command) -> None:
+        if self._is_broken:
+            raise TeamBrokenError("an earlier step failed in one of the processes")
+        try:
+            for follower in self._followers:
+                send_command(follower, command)
+        except OSError as error:
+            self._is_broken = True
+            raise TeamBrokenError(f"a process of the team is gone: {error}") from error

@@ -1,0 +1,164 @@
+"""What the admin API refuses beyond the errors every listener has; the envelope is the same, some say more in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from gateway.errors import (
+    MIN_RETRY_AFTER_S,
+    ErrorDetail,
+    ErrorType,
+    GatewayError,
+    Header,
+    RejectedRequest,
+    retry_after,
+)
+from routing_policies.policy.problems import Problem
+
+_STORE_WAIT_S: Final = 2.0
+
+
+class _Explained(ErrorDetail, frozen=True, kw_only=True):
+    problems: tuple[Problem, ...] | msgspec.UnsetType = msgspec.UNSET
+    conflict: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
+
+
+class NotLoggedIn(RejectedRequest):
+    """401: nobody, or somebody whose session or token is over."""
+
+    status = 401
+    code = "not_logged_in"
+
+    def __init__(self, remedy: str) -> None:
+        super().__init__(f"This needs somebody who is logged in. {remedy}")
+
+    def headers(self) -> Sequence[Header]:
+        return ((b"www-authenticate", b'Bearer realm="penstock-admin"'),)
+
+
+class BadLogin(RejectedRequest):
+    """401: says the same for an unknown name and a wrong password."""
+
+    status = 401
+    code = "bad_login"
+
+    def __init__(self) -> None:
+        super().__init__("Name and password do not belong together.")
+
+
+class RoleTooLow(RejectedRequest):
+    """403: logged in, and not allowed to do this."""
+
+    status = 403
+    code = "role_too_low"
+
+
+class CsrfFailed(RejectedRequest):
+    """403: a browser sent it, and not from our page."""
+
+    status = 403
+    code = "csrf_failed"
+
+
+class ForeignHost(RejectedRequest):
+    """403: the request names a host that is not this listener; a page may have let its own name point here."""
+
+    status = 403
+    code = "foreign_host"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The Host header does not name this machine. Call the admin listener as localhost or by its address, send "
+            "'Authorization: Bearer' with a token, or set admin_allow_remote = true where a proxy stands before it."
+        )
+
+
+class TooManyLogins(GatewayError):
+    """429: wrong passwords or begun logins, too many of them from one source."""
+
+    status = 429
+    type: ErrorType = "rate_limit_error"
+    code = "too_many_logins"
+
+    def __init__(self, wait_s: float, said: str = "There were too many wrong passwords from here.") -> None:
+        super().__init__(f"{said} Wait a moment.")
+        self.wait_s = wait_s
+
+    def headers(self) -> Sequence[Header]:
+        return retry_after(max(self.wait_s, MIN_RETRY_AFTER_S))
+
+
+class IfMatchRequired(RejectedRequest):
+    """428: nobody may overwrite what they have not seen."""
+
+    status = 428
+    code = "if_match_required"
+
+    def __init__(self) -> None:
+        super().__init__("Send 'If-Match' with the etag of the policy that you changed; GET /admin/api/policy says it.")
+
+
+class Conflict(RejectedRequest):
+    """409: it does not fit the state of things; `code` says which."""
+
+    status = 409
+
+    def __init__(self, message: str, *, code: str) -> None:
+        super().__init__(message, code=code)
+
+
+class Outdated(RejectedRequest):
+    """412: somebody else was faster; names both sides."""
+
+    status = 412
+    code = "revision_conflict"
+
+    def __init__(self, message: str, conflict: dict[str, Any]) -> None:
+        super().__init__(message, param="if-match")
+        self.conflict = conflict
+
+    def detail(self) -> ErrorDetail:
+        return _Explained(**self.common(), conflict=self.conflict)
+
+
+class BadPolicy(RejectedRequest):
+    """400: the document is no good; every reason with its line."""
+
+    code = "invalid_policy"
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        first = problems[0].render("policy") if problems else "it cannot be loaded"
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        super().__init__(f"The policy is no good, and nothing was changed: {first}{more}", param="document")
+        self.problems = tuple(problems)
+
+    def detail(self) -> ErrorDetail:
+        return _Explained(**self.common(), problems=self.problems)
+
+
+class AuditUnreadable(RejectedRequest):
+    """409: nothing can be chained to the audit log's end, so nothing is changed."""
+
+    status = 409
+    code = "audit_broken"
+
+    def __init__(self, why: str) -> None:
+        said = "penstock audit verify says where the log is broken; restore the store from a backup, or try again"
+        super().__init__(f"This was not done, since it cannot be written down: {why}. {said}.")
+
+
+class StoreLost(GatewayError):
+    """503: what must be written down cannot be."""
+
+    status = 503
+    type: ErrorType = "service_unavailable_error"
+    code = "store_unavailable"
+
+    def __init__(self) -> None:
+        super().__init__("The store cannot be used right now, so this was not done. Try again when it is back.")
+
+    def headers(self) -> Sequence[Header]:
+        return retry_after(_STORE_WAIT_S)

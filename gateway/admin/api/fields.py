@@ -1,0 +1,60 @@
+"""From a submitted JSON object to a typed one."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Final, TypeVar, get_args, get_type_hints
+
+import msgspec
+from msgspec import Meta
+
+from gateway.errors import InvalidRequest
+from gateway.policies.revision import MAX_REASON_CHARS
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+Reason = Annotated[str, Meta(min_length=1, max_length=MAX_REASON_CHARS)]
+Seconds = Annotated[float, Meta(gt=0.0, le=315_360_000.0)]
+Name = Annotated[
+    str,
+    Meta(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}(?!\n)$",
+        description="1 to 64 of letters, digits and . _ @ + -, starting with a letter or digit",
+    ),
+]
+_NO_FIELD: Final = "$"
+_LENGTH: Final = re.compile(r"`str` of length (>=|<=) (\d+)")
+_BOUNDS: Final = {">=": "at least", "<=": "at most"}
+
+
+class Form(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of what is submitted."""
+
+
+def fill(form: type[S], document: dict[str, Any]) -> S:
+    """The form; raises InvalidRequest, which names the field."""
+    try:
+        return msgspec.convert(document, form)
+    except msgspec.ValidationError as error:
+        said, _, where = str(error).partition(" - at ")
+        field = where.strip("`").removeprefix("$.")
+        place = field if field and field != _NO_FIELD else None
+        said = _in_words(said, get_type_hints(form, include_extras=True).get(field))
+        raise InvalidRequest(f"{f'{place}: ' if place else ''}{said}.", param=place) from None
+
+
+def _in_words(said: str, kind: Any) -> str:
+    """Without msgspec's types and patterns, which tell people little."""
+    wanted = _description(kind) if " matching regex " in said else None
+    said = said if wanted is None else f"Expected {wanted}"
+    said = _LENGTH.sub(lambda found: f"{_BOUNDS[found[1]]} {found[2]} characters", said)
+    return said[:1].lower() + said[1:] if kind is not None else said
+
+
+def _description(kind: Any) -> str | None:
+    """Of a type, or of one that it is made of."""
+    for part in get_args(kind):
+        found = part.description if isinstance(part, Meta) else _description(part)
+        if found:
+            return str(found)
+    return None

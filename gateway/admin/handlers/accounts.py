@@ -1,0 +1,203 @@
+"""Admins and API tokens at the admin API."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from hashlib import sha256
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta
+
+from gateway.access.accounts import Admin, Token
+from gateway.access.audit_log import AuditLog
+from gateway.access.directory import Directory
+from gateway.access.identity import Role, RoleName
+from gateway.access.sign_in.passwords import MAX_PASSWORD_CHARS, MIN_PASSWORD_CHARS, Passwords
+from gateway.admin.api.errors import Conflict, RoleTooLow
+from gateway.admin.api.fields import Form, Name, Seconds, fill
+from gateway.admin.api.table import Call, Entry
+from gateway.api.routes import Answer
+from gateway.errors import InvalidRequest, NotFound
+
+ADMINS: Final = "/admin/api/admins"
+TOKENS: Final = "/admin/api/tokens"
+TOKEN_PREFIX: Final = "pat-penstock-"
+
+Password = Annotated[str, Meta(min_length=MIN_PASSWORD_CHARS, max_length=MAX_PASSWORD_CHARS)]
+Subject = Annotated[str, Meta(min_length=1, max_length=512)]
+
+
+class _NewAdmin(Form, frozen=True, kw_only=True):
+    name: Name
+    role: RoleName = "viewer"
+    password: Password | None = None
+    oidc_subject: Subject | None = None
+
+
+class _ChangedAdmin(Form, frozen=True, kw_only=True):
+    role: RoleName | None = None
+    password: Password | None = None
+
+
+class _NewToken(Form, frozen=True, kw_only=True):
+    name: Name
+    role: RoleName | None = None
+    expires_in_s: Seconds | None = None
+
+
+class AccountsDesk:
+    """`/admin/api/admins` and `/admin/api/tokens`."""
+
+    def __init__(
+        self, directory: Directory, passwords: Passwords, audit: AuditLog, *, wall: Callable[[], float]
+    ) -> None:
+        self._directory = directory
+        self._accounts = directory.accounts
+        self._passwords = passwords
+        self._audit = audit
+        self._wall = wall
+
+    def entries(self) -> list[Entry]:
+        """For the table."""
+        return [
+            Entry(method="GET", path=ADMINS, action=self.list, role=Role.ADMIN),
+            Entry(method="POST", path=ADMINS, action=self.create, role=Role.ADMIN),
+            Entry(method="POST", path=f"{ADMINS}/{{}}", action=self.change, role=Role.VIEWER),
+            Entry(method="DELETE", path=f"{ADMINS}/{{}}", action=self.delete, role=Role.ADMIN),
+            Entry(method="GET", path=TOKENS, action=self.tokens),
+            Entry(method="POST", path=TOKENS, action=self.create_token, role=Role.VIEWER),
+            Entry(method="DELETE", path=f"{TOKENS}/{{}}", action=self.delete_token, role=Role.VIEWER),
+        ]
+
+    async def list(self, call: Call) -> Answer:
+        """Everybody who may log in."""
+        return Answer.json({"admins": [_shown(admin) for admin in self._accounts.admins()]})
+
+    async def create(self, call: Call) -> Answer:
+        """Somebody new."""
+        form = fill(_NewAdmin, call.document)
+        if form.password is None and form.oidc_subject is None:
+            raise InvalidRequest("password: an admin needs a password, or an oidc_subject.", param="password")
+        if not self._accounts.has_admins and form.role != "admin":
+            raise InvalidRequest("role: the first admin needs the role admin.", param="role")
+        if self._accounts.admin(form.name) is not None:
+            raise _taken(form.name)
+        hashed = None if form.password is None else await self._passwords.hash(form.password)
+        admin = Admin(
+            name=form.name,
+            role=form.role,
+            created_at=self._wall(),
+            created_by=call.who.name,
+            password_hash=hashed,
+            oidc_subject=form.oidc_subject,
+            epoch=secrets.randbits(48),  # a namesake that was deleted has sessions with another one
+        )
+        line = await self._audit.record(call.who, "admin.create", form.name, detail={"role": form.role})
+        if not await self._directory.put_admin(admin, is_new=True):
+            await self._audit.withdraw(call.who, line, "admin.create", form.name)
+            raise _taken(form.name)
+        return Answer.json(_shown(admin), 201)
+
+    async def change(self, call: Call) -> Answer:
+        """Another role, or another password; one's own password anybody may change."""
+        form = fill(_ChangedAdmin, call.document)
+        admin = self._admin(call.params[0])
+        if call.who.role < Role.ADMIN and (form.role is not None or call.who.name != admin.name):
+            raise RoleTooLow("This needs the role admin; you may change your own password.")
+        if form.role is not None and form.role != "admin":
+            self._require_another(admin)
+        detail = {"role": form.role, "password": form.password is not None}
+        hashed = admin.password_hash if form.password is None else await self._passwords.hash(form.password)
+        await self._audit.record(call.who, "admin.change", admin.name, detail=detail)
+        changed = msgspec.structs.replace(
+            admin, role=form.role or admin.role, password_hash=hashed, epoch=admin.epoch + 1
+        )
+        await self._directory.put_admin(changed, is_new=False)
+        return Answer.json(_shown(changed))
+
+    async def delete(self, call: Call) -> Answer:
+        """Nobody's session, and none of that admin's tokens, outlives it."""
+        admin = self._admin(call.params[0])
+        self._require_another(admin)
+        await self._audit.record(call.who, "admin.delete", admin.name)
+        for token in self._accounts.tokens():
+            if token.admin == admin.name:
+                await self._directory.delete_token(token)
+        await self._directory.delete_admin(admin)
+        return Answer.json({})
+
+    async def tokens(self, call: Call) -> Answer:
+        """One's own; all of them for the role admin."""
+        listed = [token for token in self._accounts.tokens() if _may(call, token.admin)]
+        return Answer.json({"tokens": [_shown_token(token) for token in listed]})
+
+    async def create_token(self, call: Call) -> Answer:
+        """A token of the caller, shown this once; it can do what the caller can, or less."""
+        form = fill(_NewToken, call.document)
+        owner = self._accounts.admin(call.who.name)
+        if owner is None:
+            said = "Tokens belong to admins: make one with penstock admin create, and log in as that."
+            raise Conflict(said, code="no_admin")
+        role = min(Role.of(form.role), call.who.role) if form.role else call.who.role
+        secret, now = TOKEN_PREFIX + secrets.token_urlsafe(32), self._wall()
+        token = Token(
+            id=f"{form.name}-{secrets.token_hex(3)}",
+            admin=owner.name,
+            role=role.label,
+            sha256=sha256(secret.encode()).hexdigest(),
+            created_at=now,
+            created_by=call.who.name,
+            expires_at=None if form.expires_in_s is None else now + form.expires_in_s,
+        )
+        await self._audit.record(call.who, "token.create", token.id, detail={"role": token.role})
+        await self._directory.put_token(token)
+        return Answer.json({"token": secret, **_shown_token(token)}, 201)
+
+    async def delete_token(self, call: Call) -> Answer:
+        """It is good for nothing any more."""
+        (id,) = call.params
+        found = next((token for token in self._accounts.tokens() if token.id == id and _may(call, token.admin)), None)
+        if found is None:
+            raise NotFound("There is no such token of yours.")
+        await self._audit.record(call.who, "token.delete", id)
+        await self._directory.delete_token(found)
+        return Answer.json({})
+
+    def _admin(self, name: str) -> Admin:
+        found = self._accounts.admin(name)
+        if found is None:
+            raise NotFound("There is no such admin.")
+        return found
+
+    def _require_another(self, admin: Admin) -> None:
+        if admin.role == "admin" and not any(
+            other.role == "admin" and other.name != admin.name for other in self._accounts.admins()
+        ):
+            raise Conflict(f"{admin.name} is the last one with the role admin.", code="last_admin")
+
+
+def _taken(name: str) -> Conflict:
+    return Conflict(f"There is an admin {name} already.", code="admin_exists")
+
+
+def _may(call: Call, owner: str) -> bool:
+    return call.who.role is Role.ADMIN or call.who.name == owner
+
+
+def _shown(admin: Admin) -> dict[str, Any]:
+    return {
+        "name": admin.name,
+        "role": admin.role,
+        "created_at": admin.created_at,
+        "created_by": admin.created_by,
+        "has_password": admin.password_hash is not None,
+        "oidc_subject": admin.oidc_subject,
+    }
+
+
+def _shown_token(token: Token) -> dict[str, Any]:
+    fields: dict[str, Any] = msgspec.to_builtins(token)
+    del fields["sha256"]
+    return fields

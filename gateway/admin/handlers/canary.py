@@ -1,0 +1,123 @@
+"""Canaries at the admin API."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from msgspec import Meta
+
+from gateway.admin.api.errors import BadPolicy, Conflict
+from gateway.admin.api.fields import Form, Reason, Seconds, fill
+from gateway.admin.api.table import MAX_DOCUMENT_SUBMISSION_BYTES, Call, Entry
+from gateway.admin.handlers.policy import PATH, PolicyDesk, Text, wanted_match
+from gateway.api.routes import Answer
+from gateway.errors import InvalidRequest
+from gateway.policies.book import PolicyBook
+from gateway.policies.canaries import Canaries
+from gateway.policies.errors import CanaryRunning, InvalidPolicy, NotSeparable, RevisionConflict
+from routing_policies.policy.document import Id
+from routing_policies.trial import Guard
+
+CANARY: Final = f"{PATH}/canary"
+
+
+class _Start(Form, frozen=True, kw_only=True):
+    document: Text
+    reason: Reason
+    percent: Annotated[int, Meta(ge=1, le=100)]
+    tenants: Annotated[tuple[Id, ...], Meta(min_length=1)] | None = None
+    promote_after_s: Seconds | None = None
+    guard: Guard = Guard()
+
+
+class _End(Form, frozen=True, kw_only=True):
+    reason: Reason
+
+
+class CanaryDesk:
+    """`/admin/api/policy/canary`. A policy that is a file has none: two files cannot be in force."""
+
+    def __init__(self, book: PolicyBook, policies: PolicyDesk, canaries: Canaries | None) -> None:
+        self._book = book
+        self._policies = policies
+        self._canaries = canaries
+
+    def entries(self) -> list[Entry]:
+        """For the table."""
+        return [
+            Entry(method="GET", path=CANARY, action=self.show),
+            Entry(method="POST", path=CANARY, action=self.start, max_bytes=MAX_DOCUMENT_SUBMISSION_BYTES),
+            Entry(method="POST", path=f"{CANARY}/promote", action=self.promote),
+            Entry(method="POST", path=f"{CANARY}/stop", action=self.stop),
+        ]
+
+    async def show(self, call: Call) -> Answer:
+        """The one that runs, and those that have ended."""
+        if self._canaries is None:
+            return Answer.json({"canary": None, "past": []})
+        canary = await self._canaries.shown()
+        return Answer.json({"canary": canary, "past": await self._canaries.past()})
+
+    async def start(self, call: Call) -> Answer:
+        """Put a document in force for some of the traffic."""
+        form, canaries = fill(_Start, call.document), self._required()
+        known = {tenant.id for tenant in self._book.policy.tenants}
+        unknown = sorted(set(form.tenants or ()) - known)
+        if unknown:
+            said = f"tenants: the policy in force has no tenant {unknown[0]}."
+            raise InvalidRequest(said, param="tenants")
+        try:
+            canary = await canaries.start(
+                form.document,
+                call.who,
+                reason=form.reason,
+                if_match=wanted_match(call),
+                percent=form.percent,
+                tenants=form.tenants,
+                promote_after_s=form.promote_after_s,
+                guard=form.guard,
+            )
+        except InvalidPolicy as error:
+            raise BadPolicy(error.problems) from None
+        except RevisionConflict as error:
+            raise await self._policies.outdated(error) from None
+        except NotSeparable as error:
+            raise InvalidRequest(f"No canary was started: {error}.", param="document", code="not_separable") from None
+        except CanaryRunning:
+            raise _running() from None
+        return Answer.json({"canary": canary}, 201)
+
+    async def promote(self, call: Call) -> Answer:
+        """The canary's document becomes the newest revision."""
+        form, canaries = fill(_End, call.document), self._required()
+        before = self._book.head
+        try:
+            revision = await canaries.promote(call.who, form.reason)
+        except RevisionConflict as error:
+            raise await self._policies.outdated(error) from None
+        except InvalidPolicy as error:
+            raise BadPolicy(error.problems) from None
+        if revision is None:
+            raise _none_runs()
+        return await self._policies.applied(before, revision)
+
+    async def stop(self, call: Call) -> Answer:
+        """Everybody is back at the revision in force."""
+        form = fill(_End, call.document)
+        canary = await self._required().stop(call.who, form.reason)
+        if canary is None:
+            raise _none_runs()
+        return Answer.json({"canary": canary})
+
+    def _required(self) -> Canaries:
+        self._policies.require_writable()
+        assert self._canaries is not None, "a policy that can be written to is in the store"
+        return self._canaries
+
+
+def _running() -> Conflict:
+    return Conflict("A canary is running. Promote it or stop it first.", code="canary_running")
+
+
+def _none_runs() -> Conflict:
+    return Conflict("No canary is running.", code="no_canary")

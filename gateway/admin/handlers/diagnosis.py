@@ -1,0 +1,56 @@
+"""`GET /admin/api/diagnosis`: watch for some seconds, then say which stage is slow and what to change."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+from urllib.parse import parse_qsl
+
+from gateway.api.routes import Answer
+from gateway.diagnosis.collect import Collector
+from gateway.diagnosis.diagnose import diagnose
+from gateway.diagnosis.window import Window
+from gateway.errors import InvalidRequest
+from gateway.http.asgi import Scope
+from routing_policies.policy.document import Policy
+
+DIAGNOSIS_PATH: Final = "/admin/api/diagnosis"
+DEFAULT_SECONDS: Final = 10.0
+MAX_SECONDS: Final = 60.0
+_LEAST_SECONDS: Final = 0.2
+
+
+class DiagnosisDesk:
+    """Answers with a Diagnosis; those who ask at the same time share one window of the same length."""
+
+    def __init__(self, collector: Collector, policy: Callable[[], Policy]) -> None:
+        self._collector = collector
+        self._policy = policy
+        self._running: dict[float, asyncio.Task[Answer]] = {}
+
+    async def show(self, scope: Scope) -> Answer:
+        """After `seconds` (10 unless said). Raises InvalidRequest."""
+        seconds = _seconds(scope)
+        task = self._running.get(seconds)
+        if task is None:
+            task = self._running[seconds] = asyncio.create_task(self._look(seconds), name="diagnosis")
+            task.add_done_callback(lambda _: self._running.pop(seconds))
+        return await asyncio.shield(task)
+
+    async def _look(self, seconds: float) -> Answer:
+        window = Window(await self._collector.watch(seconds))
+        return Answer.json(diagnose(window, self._policy()))
+
+
+def _seconds(scope: Scope) -> float:
+    given = dict(parse_qsl(scope["query_string"].decode("latin-1"))).get("seconds")
+    if given is None:
+        return DEFAULT_SECONDS
+    try:
+        seconds = float(given)
+    except ValueError:
+        seconds = float("nan")
+    if not _LEAST_SECONDS <= seconds <= MAX_SECONDS:
+        raise InvalidRequest(f"seconds: expected {_LEAST_SECONDS:g} to {MAX_SECONDS:g}.", param="seconds")
+    return seconds

@@ -1,0 +1,171 @@
+"""API keys at the admin API: made, rotated and revoked while everything runs."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import Annotated, Any, Final
+from urllib.parse import parse_qs
+
+import msgspec
+from msgspec import Meta
+
+from gateway.access.audit_log import AuditLog
+from gateway.access.directory import Directory
+from gateway.access.stored_keys import StoredKey
+from gateway.admin.api.errors import Conflict
+from gateway.admin.api.fields import Form, fill
+from gateway.admin.api.table import Call, Entry
+from gateway.api.routes import Answer
+from gateway.errors import InvalidRequest, NotFound
+from routing_policies.policy.document import Id, Policy
+
+PATH: Final = "/admin/api/keys"
+KEY_PREFIX: Final = "sk-penstock-"
+_MAX_S: Final = 315_360_000.0
+
+Lifetime = Annotated[float, Meta(gt=0.0, le=_MAX_S)]
+Overlap = Annotated[float, Meta(ge=0.0, le=_MAX_S)]
+
+
+class _New(Form, frozen=True, kw_only=True):
+    tenant: Id
+    id: Id | None = None
+    expires_in_s: Lifetime | None = None
+
+
+class _Rotate(Form, frozen=True, kw_only=True):
+    overlap_s: Overlap = 86_400.0
+
+
+class _Revoke(Form, frozen=True, kw_only=True):
+    reason: Annotated[str, Meta(max_length=500)] = ""
+
+
+class KeysDesk:
+    """`/admin/api/keys`. A key itself is in one answer and nowhere else; the store has its hash."""
+
+    def __init__(
+        self, directory: Directory, audit: AuditLog, *, policy: Callable[[], Policy], wall: Callable[[], float]
+    ) -> None:
+        """`policy` is the one in force: a key belongs to one of its tenants."""
+        self._directory = directory
+        self._audit = audit
+        self._policy = policy
+        self._wall = wall
+
+    def entries(self) -> list[Entry]:
+        """For the table."""
+        return [
+            Entry(method="GET", path=PATH, action=self.list),
+            Entry(method="POST", path=PATH, action=self.create),
+            Entry(method="POST", path=f"{PATH}/{{}}/{{}}/rotate", action=self.rotate),
+            Entry(method="POST", path=f"{PATH}/{{}}/{{}}/revoke", action=self.revoke),
+        ]
+
+    async def list(self, call: Call) -> Answer:
+        """Every key, those in the document included."""
+        query = parse_qs(call.scope.get("query_string", b"").decode("latin-1"))
+        tenant = query.get("tenant", [None])[0]
+        now = self._wall()
+        written = [
+            _written(item.id, key.id, key.sha256)
+            for item in self._policy().tenants
+            for key in item.keys
+            if tenant in (None, item.id)
+        ]
+        return Answer.json({"keys": [*written, *(_shown(key, now) for key in self._directory.keys.all(tenant))]})
+
+    async def create(self, call: Call) -> Answer:
+        """A new key, shown this once."""
+        form = fill(_New, call.document)
+        self._require_tenant(form.tenant)
+        id = form.id or self._free_id(form.tenant)
+        if self._is_written(form.tenant, id) or self._directory.keys.get(form.tenant, id) is not None:
+            raise Conflict(f"{form.tenant} already has a key {id}; choose another id.", code="key_exists")
+        return await self._make(call, "key.create", form.tenant, id, form.expires_in_s)
+
+    async def rotate(self, call: Call) -> Answer:
+        """A new key of the same tenant; the old one is good for a while yet."""
+        old = self._stored(call)
+        form = fill(_Rotate, call.document)
+        now = self._wall()
+        if old.state(now) in ("revoked", "expired"):
+            raise Conflict(f"Key {old.id} is {old.state(now)}; make a new one.", code="key_over")
+        ends_at = now + form.overlap_s
+        if old.expires_at is not None:
+            ends_at = min(ends_at, old.expires_at)
+        answer = await self._make(call, "key.rotate", old.tenant, self._free_id(old.tenant), None, replaces=old.id)
+        await self._directory.put_key(msgspec.structs.replace(old, expires_at=ends_at), is_new=False)
+        return answer
+
+    async def revoke(self, call: Call) -> Answer:
+        """No replica takes the key any more, within a second."""
+        old = self._stored(call)
+        form = fill(_Revoke, call.document)
+        if old.revoked_at is None:
+            await self._audit.record(call.who, "key.revoke", f"{old.tenant}/{old.id}", reason=form.reason)
+            revoked = msgspec.structs.replace(old, revoked_at=self._wall(), revoked_by=call.who.name)
+            await self._directory.put_key(revoked, is_new=False)
+        return Answer.json({"tenant": old.tenant, "id": old.id, "state": "revoked"})
+
+    async def _make(
+        self, call: Call, action: str, tenant: str, id: str, lifetime_s: float | None, *, replaces: str | None = None
+    ) -> Answer:
+        secret, now = KEY_PREFIX + secrets.token_urlsafe(32), self._wall()
+        key = StoredKey(
+            tenant=tenant,
+            id=id,
+            sha256=sha256(secret.encode()).hexdigest(),
+            created_at=now,
+            created_by=call.who.name,
+            expires_at=None if lifetime_s is None else now + lifetime_s,
+        )
+        is_first = not self._policy().has_keys and not len(self._directory.keys)
+        detail = {"expires_at": key.expires_at, **({"replaces": replaces} if replaces else {})}
+        line = await self._audit.record(call.who, action, f"{tenant}/{id}", detail=detail)
+        if not await self._directory.put_key(key, is_new=True):
+            await self._audit.withdraw(call.who, line, action, f"{tenant}/{id}")
+            raise Conflict(f"{tenant} already has a key {id}; choose another id.", code="key_exists")
+        note = "From now on every request needs a key; until now none did on this machine." if is_first else None
+        shown = {"key": secret, "tenant": tenant, "id": id, "expires_at": key.expires_at, "note": note}
+        return Answer.json(shown, 201)
+
+    def _stored(self, call: Call) -> StoredKey:
+        tenant, id = call.params
+        found = self._directory.keys.get(tenant, id)
+        if found is None:
+            if self._is_written(tenant, id):
+                said = f"Key {id} of {tenant} is written in the policy document; change it there."
+                raise Conflict(said, code="key_in_document")
+            raise NotFound("There is no such key. GET /admin/api/keys lists them.")
+        return found
+
+    def _require_tenant(self, tenant: str) -> None:
+        known = [item.id for item in self._policy().tenants]
+        if tenant not in known:
+            listed = ", ".join(known) or "none"
+            said = f"tenant: the policy in force has no tenant {tenant} (it has: {listed}). Add it there first."
+            raise InvalidRequest(said, param="tenant")
+
+    def _is_written(self, tenant: str, id: str) -> bool:
+        return any(key.id == id for item in self._policy().tenants if item.id == tenant for key in item.keys)
+
+    def _free_id(self, tenant: str) -> str:
+        today = f"key-{datetime.fromtimestamp(self._wall(), UTC):%Y-%m-%d}"
+        taken = {key.id for key in self._directory.keys.all(tenant)}
+        names = [today, *(f"{today}-{number}" for number in range(2, len(taken) + 3))]
+        return next(name for name in names if name not in taken and not self._is_written(tenant, name))
+
+
+def _written(tenant: str, id: str, digest: str) -> dict[str, Any]:
+    nothing = dict.fromkeys(("created_at", "created_by", "expires_at", "revoked_at", "revoked_by"))
+    return {"tenant": tenant, "id": id, "source": "document", "state": "active", "sha256_start": digest[:8], **nothing}
+
+
+def _shown(key: StoredKey, now: float) -> dict[str, Any]:
+    fields = msgspec.to_builtins(key)
+    digest = fields.pop("sha256")
+    return {**fields, "source": "store", "state": key.state(now), "sha256_start": digest[:8]}

@@ -1,0 +1,61 @@
+"""What audits, shadows and feedback said of small models, at the admin API: counted, and to be trained from."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, Final
+
+import msgspec
+
+from gateway.access.identity import Role
+from gateway.admin.api.query import Query
+from gateway.admin.api.table import Call, Entry
+from gateway.api.routes import Answer
+from gateway.background.quality_learner import Learner
+from routing_policies.quality.training.label import Label, Pair
+
+PATH: Final = "/admin/api/routing/labels"
+PAGE: Final = 200
+
+
+class LabelsDesk:
+    """`GET /admin/api/routing/labels` and, for editors, `/admin/api/routing/labels/export`."""
+
+    def __init__(self, learner: Learner) -> None:
+        self._learner = learner
+
+    def entries(self) -> list[Entry]:
+        """For the table."""
+        return [
+            Entry(method="GET", path=PATH, action=self.count),
+            Entry(method="GET", path=f"{PATH}/export", action=self.export, role=Role.EDITOR),
+        ]
+
+    async def count(self, call: Call) -> Answer:
+        """How many there are of each pair, and whether something was learned from them."""
+        pairs = [self._described(pair, [label for _, label in found]) for pair, found in self._learner.labels().items()]
+        return Answer.json({"pairs": pairs})
+
+    async def export(self, call: Call) -> Answer:
+        """A page of one pair's labels, oldest first: figures, hashes and vectors; `next` is the `after` of the page
+        that follows."""
+        query = Query(call.scope)
+        pair, after = (query.text("weak") or "", query.text("strong") or ""), query.text("after") or ""
+        rest = [(key, label) for key, label in self._learner.labels().get(pair, []) if key > after]
+        page = rest[:PAGE]
+        following = page[-1][0] if len(rest) > PAGE else None
+        return Answer.json({"labels": [msgspec.to_builtins(label) for _, label in page], "next": following})
+
+    def _described(self, pair: Pair, labels: list[Label]) -> dict[str, Any]:
+        predictor = self._learner.predictor(pair)
+        return {
+            "weak": pair[0],
+            "strong": pair[1],
+            "num_labels": len(labels),
+            "num_good": sum(label.lost < 0.5 for label in labels),
+            "sources": Counter(label.source for label in labels),
+            "oldest_at": labels[0].at,
+            "newest_at": labels[-1].at,
+            "is_learned": predictor is not None and predictor.model is not predictor.base,
+            "trained_on": None if predictor is None else predictor.model.trained_on,
+        }

@@ -1,0 +1,155 @@
+"""Logging in and out at the admin API, and what a page has to know before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Annotated, Any, Final
+
+from msgspec import Meta
+
+from gateway.access.accounts import Accounts, Admin
+from gateway.access.audit_log import AuditLog
+from gateway.access.identity import Identity, Role
+from gateway.access.sign_in.guesses import Guesses
+from gateway.access.sign_in.known_device import COOKIE as DEVICE_COOKIE
+from gateway.access.sign_in.known_device import DEVICE_S, device_cookie, device_id
+from gateway.access.sign_in.passwords import MAX_PASSWORD_CHARS, Passwords, PasswordsBusy
+from gateway.access.sign_in.sessions import COOKIE, SESSION_S, Sessions
+from gateway.access.sign_in.source_rate import SourceRate, source_of
+from gateway.admin.api.errors import BadLogin, TooManyLogins
+from gateway.admin.api.fields import Form, Name, fill
+from gateway.admin.api.gate import Gate, cookie_of, session_cookie
+from gateway.admin.api.table import Call, Entry
+from gateway.api.routes import JSON, Answer
+from gateway.http.asgi import Header
+
+API: Final = "/admin/api"
+OIDC_START: Final = f"{API}/oidc/start"
+_NO_STORE: Final = (b"cache-control", b"no-store")
+_UNKNOWN: Final = "unknown"
+"""In the audit log in place of a name that no admin has: it may be a password in the wrong field."""
+_BUSY_S: Final = 1.0
+_BUSY: Final = "Too many logins are being checked."
+FAILED_LINES: Final = 30
+FAILED_LINES_PER_S: Final = 0.1
+"""The audit log is kept for ever, so failed logins may not fill it."""
+_NOBODY: Final = Identity(name="nobody", role=Role.VIEWER, mode="open")
+
+
+class _Login(Form, frozen=True, kw_only=True):
+    name: Name
+    password: Annotated[str, Meta(min_length=1, max_length=MAX_PASSWORD_CHARS)]
+
+
+class LoginDesk:
+    """`/admin/api/session`, `/login` and `/logout`."""
+
+    def __init__(
+        self,
+        gate: Gate,
+        accounts: Accounts,
+        sessions: Sessions,
+        passwords: Passwords,
+        audit: AuditLog,
+        *,
+        guesses: Guesses,
+        wall: Callable[[], float],
+        oidc_start: str | None,
+        is_secure: bool,
+    ) -> None:
+        """`oidc_start` is the path that begins a login with the identity provider; `is_secure`: pages come by TLS."""
+        self._gate = gate
+        self._accounts = accounts
+        self._sessions = sessions
+        self._passwords = passwords
+        self._audit = audit
+        self._guesses = guesses
+        self._wall = wall
+        self._failed_lines = SourceRate(burst=FAILED_LINES, per_s=FAILED_LINES_PER_S, clock=wall, max_sources=1)
+        self._num_unrecorded = 0
+        self._oidc_start = oidc_start
+        self._is_secure = is_secure
+
+    def entries(self) -> list[Entry]:
+        """For the table."""
+        return [
+            Entry(method="GET", path=f"{API}/session", action=self.session, is_public=True),
+            Entry(method="POST", path=f"{API}/login", action=self.log_in, is_public=True),
+            Entry(method="POST", path=f"{API}/logout", action=self.log_out, role=Role.VIEWER),
+        ]
+
+    async def session(self, call: Call) -> Answer:
+        """Who the caller is, and how to log in."""
+        return Answer.json(self._described(await self._gate.known(call.scope)))
+
+    async def log_in(self, call: Call) -> Answer:
+        """A session for the right password. Raises BadLogin or TooManyLogins."""
+        form = fill(_Login, call.document)
+        admin, source = self._accounts.admin(form.name), source_of(call.scope)
+        device = device_id(cookie_of(call.scope, DEVICE_COOKIE), admin, self._wall())
+        own = f"account {source} {form.name}" if device is None else f"device {device}"
+        shared = (f"host {source}",) if device is None else ()
+        if self._passwords.is_full(is_known=device is not None):  # before anything is counted in the store
+            raise TooManyLogins(_BUSY_S, _BUSY)
+        wait_s = await self._guesses.take(*shared, own)
+        if wait_s > 0:
+            raise TooManyLogins(wait_s)
+        kept = None if admin is None else admin.password_hash
+        try:
+            is_right = await self._passwords.is_right(kept, form.password, is_known=device is not None)
+        except PasswordsBusy:
+            for name in (*shared, own):
+                await self._guesses.give_back(name)
+            raise TooManyLogins(_BUSY_S, _BUSY) from None
+        if not is_right or admin is None:
+            await self._record_failure(admin)
+            raise BadLogin
+        await self._guesses.forget(own)
+        for name in shared:
+            await self._guesses.give_back(name)
+        admitted = await self.admit(admin)
+        return admitted if device is not None else self._with_device(admitted, admin)
+
+    async def admit(self, admin: Admin) -> Answer:
+        """Begin a session."""
+        cookie, identity = await self._sessions.begin(admin)
+        await self._audit.record(identity, "login", admin.name)
+        headers = (JSON, _NO_STORE, self._cookie(cookie, int(SESSION_S)))
+        return Answer(headers=headers, body=Answer.json(self._described(identity)).body)
+
+    async def log_out(self, call: Call) -> Answer:
+        """The session is over at every replica."""
+        cookie = session_cookie(call.scope)
+        if cookie is not None:
+            await self._sessions.end(cookie)
+        return Answer(headers=(JSON, _NO_STORE, self._cookie("", 0)), body=b"{}")
+
+    async def _record_failure(self, admin: Admin | None) -> None:
+        if self._failed_lines.take("") > 0.0:
+            self._num_unrecorded += 1
+            return
+        detail = {"unrecorded_before": self._num_unrecorded} if self._num_unrecorded else {}
+        self._num_unrecorded = 0
+        await self._audit.record(_NOBODY, "login.failed", _UNKNOWN if admin is None else admin.name, detail=detail)
+
+    def _with_device(self, answer: Answer, admin: Admin) -> Answer:
+        value = device_cookie(admin, self._wall())
+        if value is None:
+            return answer
+        cookie = self._cookie(value, int(DEVICE_S), name=DEVICE_COOKIE, path=f"{API}/login")
+        return replace(answer, headers=(cookie, *answer.headers))
+
+    def _described(self, who: Identity | None) -> dict[str, Any]:
+        is_somebody = who is not None and who.mode != "open"
+        return {
+            "mode": "none" if who is None else who.mode,
+            "admin": {"name": who.name, "role": who.role.label} if who is not None and is_somebody else None,
+            "role": None if who is None else who.role.label,
+            "csrf_token": None if who is None else who.csrf_token,
+            "login": {"password": self._accounts.has_admins, "oidc": self._oidc_start},
+        }
+
+    def _cookie(self, value: str, max_age_s: int, *, name: str = COOKIE, path: str = "/admin") -> Header:
+        text = f"{name}={value}; Path={path}; Max-Age={max_age_s}; HttpOnly; SameSite=Strict"
+        return b"set-cookie", (text + ("; Secure" if self._is_secure else "")).encode("ascii")

@@ -1,0 +1,120 @@
+"""What a policy would do: to whom, and to requests that were recorded. Nothing is changed here."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any, Final
+
+from msgspec import Meta
+
+from gateway.access.identity import Role
+from gateway.admin.api.errors import BadPolicy
+from gateway.admin.api.fields import Form, fill
+from gateway.admin.api.table import MAX_DOCUMENT_SUBMISSION_BYTES, Call, Entry
+from gateway.admin.handlers.policy import PATH, PolicyDesk, Text
+from gateway.api.routes import Answer
+from gateway.config import GatewayConfig
+from gateway.errors import InvalidRequest
+from gateway.policies.book import PolicyBook
+from gateway.policies.replaying import Question, ReplayFailed, replay
+from gateway.telemetry.records.tape import Tape, has_recording
+from routing_policies.policy.diff import diff
+from routing_policies.policy.document import Policy
+from routing_policies.policy.editing import EditError, parse_path, set_value
+from routing_policies.policy.problems import PolicyError
+
+_MAX_EDITS: Final = 100
+_NOTHING_RECORDED: Final = 'nothing is recorded (recorder = "features" in the settings begins it)'
+
+
+class _Plan(Form, frozen=True, kw_only=True):
+    document: Text
+    replay: bool = True
+
+
+class _Value(Form, frozen=True, kw_only=True):
+    path: Annotated[str, Meta(min_length=1, max_length=256)]
+    value: str | int | float | bool | None
+
+
+class _Edit(Form, frozen=True, kw_only=True):
+    document: Text | None = None
+    set: Annotated[tuple[_Value, ...], Meta(min_length=1, max_length=_MAX_EDITS)]
+
+
+class PlanDesk:
+    """`POST /admin/api/policy/plan` and `/edit`."""
+
+    def __init__(self, book: PolicyBook, policies: PolicyDesk, config: GatewayConfig, tape: Tape | None) -> None:
+        """`tape` is what this process records."""
+        self._tape = tape
+        self._config = config
+        self._turn = asyncio.Lock()
+        self._book = book
+        self._policies = policies
+
+    def entries(self) -> list[Entry]:
+        """For the table."""
+        large = MAX_DOCUMENT_SUBMISSION_BYTES
+        return [
+            Entry(method="POST", path=f"{PATH}/plan", action=self.plan, role=Role.VIEWER, max_bytes=large),
+            Entry(method="POST", path=f"{PATH}/edit", action=self.edit, role=Role.VIEWER, max_bytes=large),
+        ]
+
+    async def plan(self, call: Call) -> Answer:
+        """Changes, blast radius, replay."""
+        form = fill(_Plan, call.document)
+        found = await asyncio.to_thread(self._book.reader.examine, form.document)
+        body: dict[str, Any] = {
+            "ok": not found.problems,
+            "problems": found.problems,
+            "changes": [],
+            "blast_radius": None,
+            "replay": None,
+            "replay_why_not": "the policy is no good",
+        }
+        if found.policy is not None and not found.problems:
+            body |= await self._outlook(form.document, found.policy, replay=form.replay)
+        return Answer.json(body)
+
+    async def edit(self, call: Call) -> Answer:
+        """The text with some values changed; nothing is applied."""
+        form = fill(_Edit, call.document)
+        before = document = form.document or self._book.head.document
+        try:
+            for item in form.set:
+                document = await asyncio.to_thread(set_value, document, parse_path(item.path), item.value)
+        except EditError as error:
+            raise InvalidRequest(f"{error}.", param="set") from None
+        except PolicyError as error:
+            raise BadPolicy(error.problems) from None
+        changes = await self._policies.changes(before, document)
+        return Answer.json({"document": document, "changes": [change.as_json() for change in changes]})
+
+    async def _outlook(self, document: str, new: Policy, *, replay: bool) -> dict[str, Any]:
+        old = self._book.policy
+        changes = diff(old, new)
+        return {
+            "changes": [change.as_json() for change in changes],
+            "blast_radius": await self._policies.blast(changes, old, new),
+            **(await self._replayed(document) if replay else {"replay_why_not": "not asked for"}),
+        }
+
+    async def _replayed(self, document: str) -> dict[str, Any]:
+        """One at a time: each takes a core for up to a minute."""
+        folder = self._config.recording_dir
+        if self._tape is not None:
+            await asyncio.to_thread(self._tape.flush)
+        if not await asyncio.to_thread(has_recording, folder):
+            return {"replay_why_not": _NOTHING_RECORDED}
+        question = Question(
+            old=self._book.head.document,
+            new=document,
+            variables=self._config.policy_variables,
+            folder=str(folder),
+        )
+        try:
+            async with self._turn:
+                return {"replay": await replay(question), "replay_why_not": None}
+        except ReplayFailed as error:
+            return {"replay_why_not": f"the replay failed: {error}"}

@@ -1,0 +1,112 @@
+"""`POST /admin/api/explain`: what would become of a request, without sending it: route, trimming, cache, candidates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from gateway.access.api_keys import DEV_TENANT
+from gateway.access.identity import Role
+from gateway.admin.api.fields import Form, fill
+from gateway.admin.api.table import Call, Entry
+from gateway.api.routes import Answer
+from gateway.chat.request import ChatRequest, ChatRequestParser
+from gateway.deployments.price import Pricer
+from gateway.errors import InvalidRequest
+from gateway.routing.planned_route import PlannedRoute
+from gateway.routing.snapshot import PolicySnapshot
+from gateway.timeline import Clock
+from gateway.trimming.trimmer import Trimmer
+from gateway.util.workers import Workers
+
+EXPLAIN_PATH: Final = "/admin/api/explain"
+_MAX_BYTES: Final = 1024 * 1024
+
+
+class Preview(Form, frozen=True, kw_only=True):
+    """What is submitted: a chat request's body, and who would send it."""
+
+    request: dict[str, Any]
+    tenant: str | None = None
+    """None: the one of loopback clients, where the policy has no keys."""
+    headers: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class PreviewDesk:
+    """Reads only: nothing is counted, sent, kept or held."""
+
+    def __init__(
+        self,
+        policy: Callable[[], PolicySnapshot],
+        parser: ChatRequestParser,
+        trimmer: Trimmer,
+        pricer: Pricer,
+        clock: Clock,
+        workers: Workers,
+    ) -> None:
+        self._policy = policy
+        self._parser = parser
+        self._trimmer = trimmer
+        self._pricer = pricer
+        self._clock = clock
+        self._workers = workers
+
+    def entries(self) -> list[Entry]:
+        """For the admin API's table."""
+        return [Entry(method="POST", path=EXPLAIN_PATH, action=self.explain, role=Role.VIEWER, max_bytes=_MAX_BYTES)]
+
+    async def explain(self, call: Call) -> Answer:
+        """The preview; raises what the request itself would get."""
+        asked = fill(Preview, call.document)
+        snapshot = self._policy()
+        tenant = asked.tenant or DEV_TENANT
+        if snapshot.keys.caller_of(tenant) is None:
+            raise InvalidRequest("tenant: the policy in force has no tenant of that name.", param="tenant")
+        request = await self._workers.run(self._parser.parse, msgspec.json.encode(asked.request))
+        headers = {name.lower(): value for name, value in asked.headers.items()}
+        planned = snapshot.router.match(request.model, tenant, headers, request)
+        # A long prompt takes milliseconds to trim, and requests that are being served must not wait for a preview.
+        trim = await self._workers.run(self._trimmed, request, planned, tenant)
+        return Answer.json(
+            {
+                "tenant": tenant,
+                "model": request.model,
+                "route": planned.route.id,
+                "policy": snapshot.revision,
+                "trim": trim,
+                "cache": {"mode": planned.route.cache.mode, "scope": planned.route.cache.scope},
+                "select": {"policy": planned.route.select.policy, "fallback": planned.route.select.fallback},
+                "candidates": [_candidate(snapshot, name, self._clock()) for name in _names(planned)],
+            }
+        )
+
+    def _trimmed(self, request: ChatRequest, planned: PlannedRoute, tenant: str) -> dict[str, Any]:
+        rule = planned.route.trim
+        bytes_per_token = self._pricer.bytes_per_token(request, tenant=tenant)
+        trimmed = self._trimmer.trim(request, rule, bytes_per_token)
+        return {
+            "budget_tokens": rule.budget_tokens,
+            "strategies": rule.strategies,
+            "tokens_before": int(request.text_bytes / bytes_per_token),
+            "tokens_after": int(trimmed.request.text_bytes / bytes_per_token),
+            "cut": [{"strategy": name, "tokens": int(cut / bytes_per_token)} for name, cut in trimmed.cut_bytes],
+            "messages": trimmed.request.document["messages"] if trimmed.cut_bytes else None,
+        }
+
+
+def _names(planned: PlannedRoute) -> list[str]:
+    return [candidate.id for candidate in planned.route.select.resolved()]
+
+
+def _candidate(snapshot: PolicySnapshot, name: str, now: float) -> dict[str, Any]:
+    live = snapshot.deployments[name]
+    return {
+        "id": name,
+        "model": live.model,
+        "is_ready": live.is_ready,
+        "ready_in_s": live.ready_in_s(now),
+        "in_flight": live.in_flight,
+        "limit": live.limiter.limit,
+    }

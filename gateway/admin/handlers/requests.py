@@ -1,0 +1,75 @@
+"""What operators see of finished requests, over all processes: a list with filters, and one of them explained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, get_args
+
+from gateway.admin.api.query import Query
+from gateway.admin.views.shared_requests import SharedRequests
+from gateway.api.routes import Answer
+from gateway.errors import NotFound
+from gateway.http.asgi import Scope
+from gateway.telemetry.records.recent import MAX_LISTED, Filter, RecentRequests, ShownRequest
+
+REQUESTS_PATH: Final = "/admin/api/requests"
+_DEFAULT_LIMIT: Final = 100
+
+
+class Position(NamedTuple):
+    """Up to where somebody has read the processes' lists."""
+
+    own: int
+    others: dict[str, int]
+    """By the process's name."""
+
+
+class RequestDesk:
+    """`GET /admin/api/requests` and `/admin/api/requests/{id}`."""
+
+    def __init__(self, recent: RecentRequests, shared: SharedRequests, replicas: Callable[[], dict[str, Any]]) -> None:
+        """`replicas`: which processes there are, as pages show it."""
+        self._recent = recent
+        self._shared = shared
+        self._replicas = replicas
+
+    async def list(self, scope: Scope) -> Answer:
+        """The newest first; raises InvalidRequest."""
+        query = Query(scope)
+        document, _ = self.listed(
+            after=Position(query.integer("after", 0, least=0, most=2**53), {}),
+            limit=query.integer("limit", _DEFAULT_LIMIT, least=1, most=MAX_LISTED),
+            where=filters(query),
+        )
+        return Answer.json(document)
+
+    async def one(self, scope: Scope) -> Answer:
+        """Everything that is known of it, by whichever process served it; raises NotFound."""
+        found = await self._shared.find(scope["path"].removeprefix(f"{REQUESTS_PATH}/"))
+        if found is None:
+            raise NotFound(
+                "No process that can be asked knows the request: it is none of the last few thousand that finished "
+                "in each. The log has it by its id."
+            )
+        return Answer.json({"request": found})
+
+    def listed(self, *, after: Position, limit: int, where: dict[Filter, str]) -> tuple[dict[str, Any], Position]:
+        """The document, and where to go on; `last` is this process's own part of that."""
+        self._shared.look(where)
+        own = self._recent.newest(after=after.own, limit=limit, where=where)
+        others = [row for row in self._shared.others(where) if row.seq > after.others.get(row.replica, 0)]
+        rows = sorted((*own, *others), key=_came_at, reverse=True)[:limit]
+        last = self._recent.num_seen
+        ends = dict(after.others)
+        for row in others:
+            ends[row.replica] = max(row.seq, ends.get(row.replica, 0))
+        return {"last": last, "requests": rows, "replicas": self._replicas()}, Position(last, ends)
+
+
+def _came_at(row: ShownRequest) -> float:
+    return row.at
+
+
+def filters(query: Query) -> dict[Filter, str]:
+    """Those that were given."""
+    return {name: value for name in get_args(Filter) if (value := query.text(name)) is not None}

@@ -1,0 +1,80 @@
+"""Tenants at the admin API. They are part of the document, so a new one is a revision."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta
+
+from gateway.access.directory import Directory
+from gateway.admin.api.errors import BadPolicy, Conflict
+from gateway.admin.api.fields import Form, Reason, fill
+from gateway.admin.api.table import Call, Entry
+from gateway.admin.handlers.policy import PolicyDesk
+from gateway.api.routes import Answer
+from gateway.errors import InvalidRequest
+from gateway.policies.book import PolicyBook
+from gateway.policies.last_day import LastDay
+from routing_policies.policy.document import Id, ModelName
+from routing_policies.policy.editing import EditError, add_item
+from routing_policies.policy.problems import PolicyError
+
+PATH: Final = "/admin/api/tenants"
+
+
+class _New(Form, frozen=True, kw_only=True):
+    id: Id
+    models: Annotated[tuple[ModelName, ...], Meta(min_length=1)] | None = None
+    lanes: Annotated[tuple[Id, ...], Meta(min_length=1)] | None = None
+    reason: Reason
+
+
+class TenantsDesk:
+    """`/admin/api/tenants`."""
+
+    def __init__(self, book: PolicyBook, policies: PolicyDesk, directory: Directory, last_day: LastDay) -> None:
+        self._book = book
+        self._policies = policies
+        self._directory = directory
+        self._last_day = last_day
+
+    def entries(self) -> list[Entry]:
+        """For the table."""
+        return [
+            Entry(method="GET", path=PATH, action=self.list),
+            Entry(method="POST", path=PATH, action=self.create),
+        ]
+
+    async def list(self, call: Call) -> Answer:
+        """Every tenant of the policy in force."""
+        requests: dict[str, int] = {}
+        for (tenant, _), count in (await self._last_day.sums()).items():
+            requests[tenant] = requests.get(tenant, 0) + count
+        shown: list[dict[str, Any]] = [
+            {
+                "id": tenant.id,
+                "models": tenant.models,
+                "lanes": tenant.lanes,
+                "limits": msgspec.to_builtins(tenant.limits),
+                "keys": {"document": len(tenant.keys), "store": len(self._directory.keys.all(tenant.id))},
+                "requests_last_day": requests.get(tenant.id, 0),
+            }
+            for tenant in self._book.policy.tenants
+        ]
+        return Answer.json({"tenants": shown})
+
+    async def create(self, call: Call) -> Answer:
+        """One more, as a revision of its own."""
+        form = fill(_New, call.document)
+        self._policies.require_writable()
+        if any(tenant.id == form.id for tenant in self._book.policy.tenants):
+            raise Conflict(f"There is a tenant {form.id} already.", code="tenant_exists")
+        item = {name: getattr(form, name) for name in ("id", "models", "lanes") if getattr(form, name) is not None}
+        try:
+            document = add_item(self._book.head.document, "tenants", item)
+        except PolicyError as error:
+            raise BadPolicy(error.problems) from None
+        except EditError as error:
+            raise InvalidRequest(f"The document in force cannot be added to: {error}.") from None
+        return await self._policies.change(call, document, form.reason, action="tenant.create", target=form.id)

@@ -1,0 +1,107 @@
+"""EngineFacts: counters of our own engines that their load feed leaves out, asked for while somebody looks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import msgspec
+
+from gateway.deployments.live import LiveDeployment
+from gateway.timeline import Clock
+from gateway.upstreams.http1.errors import UpstreamError
+from gateway.upstreams.http1.request import UpstreamRequest
+from gateway.upstreams.http1.timeouts import Timeouts
+
+_MIN_AGE_S: Final = 2.0
+_TIMEOUTS: Final = Timeouts(connect_s=0.5, first_byte_s=1.0, total_s=1.5)
+_METRICS: Final = UpstreamRequest(b"GET", b"/metrics", ((b"accept", b"text/plain"),))
+_MAX_BYTES: Final = 512 * 1024
+_WANTED: Final = {
+    "engine_prefix_cache_queries_tokens_total": "prefix_queried_tokens",
+    "engine_prefix_cache_hits_tokens_total": "prefix_hit_tokens",
+    "engine_speculation_drafted_tokens_total": "drafted_tokens",
+    "engine_speculation_accepted_tokens_total": "accepted_tokens",
+    "engine_speculation_enabled": "speculates",
+    "engine_preemptions_total": "preemptions",
+    "engine_generation_tokens_total": "generated_tokens",
+}
+
+
+class EngineCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """Since the engine started."""
+
+    prefix_queried_tokens: int = 0
+    prefix_hit_tokens: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
+    preemptions: int = 0
+    generated_tokens: int = 0
+    speculates: bool = False
+
+
+class EngineFacts:
+    """Asks each engine at most every other second."""
+
+    def __init__(self, deployments: Callable[[], Iterable[LiveDeployment]], clock: Clock) -> None:
+        self._deployments = deployments
+        self._clock = clock
+        self._asked_at = -_MIN_AGE_S
+        self._found: dict[str, EngineCounts] = {}
+        self._asking: asyncio.Task[None] | None = None
+
+    def of(self, deployment: str) -> EngineCounts | None:
+        """What it said last, None where it is no engine of ours."""
+        return self._found.get(deployment)
+
+    async def refresh(self) -> None:
+        """Ask again unless that was just done."""
+        self.refresh_soon()
+        if self._asking is not None:
+            await asyncio.shield(self._asking)
+
+    def refresh_soon(self) -> None:
+        """The same, not waiting for the answers."""
+        now = self._clock()
+        if self._asking is None and now - self._asked_at >= _MIN_AGE_S:
+            self._asked_at = now
+            self._asking = asyncio.get_running_loop().create_task(self._ask_all(), name="engine facts")
+
+    async def aclose(self) -> None:
+        """Leave off."""
+        if self._asking is not None:
+            self._asking.cancel()
+            await asyncio.gather(self._asking, return_exceptions=True)
+
+    async def _ask_all(self) -> None:
+        try:
+            asked = [live for live in self._deployments() if live.is_bare]
+            answers = await asyncio.gather(*(_ask(live) for live in asked))
+            pairs = zip(asked, answers, strict=True)
+            self._found = {live.id: counts for live, counts in pairs if counts is not None}
+        finally:
+            self._asking = None
+
+
+async def _ask(live: LiveDeployment) -> EngineCounts | None:
+    try:
+        async with await live.client.send(_METRICS, _TIMEOUTS) as response:
+            return _counts(await response.read(_MAX_BYTES)) if response.status == 200 else None
+    except UpstreamError:
+        return None
+
+
+def _counts(text: bytes) -> EngineCounts | None:
+    """From Prometheus' text format; None when none of the names is there."""
+    found: dict[str, Any] = {}
+    for line in text.decode("utf-8", "replace").splitlines():
+        name, _, value = line.partition(" ")
+        if name in _WANTED:
+            try:
+                found[_WANTED[name]] = int(float(value))
+            except (ValueError, OverflowError):
+                continue
+    if not found:
+        return None
+    return EngineCounts(**{**found, "speculates": bool(found.get("speculates", 0))})

@@ -1,0 +1,198 @@
+"""LiveState: lanes and deployments of one process as they are at this moment, in a form that travels and adds up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from gateway.deployments.live import LiveDeployment
+from gateway.limits.lane import Lane
+from gateway.routing.snapshot import PolicySnapshot
+from gateway.telemetry.logs.log import clean
+from routing_policies.policy.document import CostPerMtok, Deployment
+
+T = TypeVar("T", "LaneState", "DeploymentState")
+
+FORECAST_PROMPTS: tuple[tuple[str, int], ...] = (("0-256", 128), ("256-1k", 640), ("1k-4k", 2560))
+"""Prompt buckets and the uncached tokens whose time to first token is forecast for each."""
+
+
+class LaneState(msgspec.Struct, frozen=True, kw_only=True):
+    """One lane over all deployments."""
+
+    id: str
+    weight: float
+    waiting: int
+    max_queue: int
+    predicted_wait_s: float
+    drained_per_s: float | None
+    ttft_slo_ms: float | None
+    tpot_slo_ms: float | None
+    on_overload: tuple[str, ...]
+
+
+class EngineReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What an engine last said of itself; None of it for servers without a load feed."""
+
+    state: str
+    running: int
+    waiting: int
+    max_rows: int
+    step_ms: float
+    tokens_per_s: float
+    kv_total: int
+    kv_free: int
+    kv_cached: int
+
+
+class DeploymentState(msgspec.Struct, frozen=True, kw_only=True):
+    """One deployment as this process sees it."""
+
+    id: str
+    model: str
+    url: str
+    zone: str | None
+    is_ready: bool
+    is_draining: bool
+    is_warming: bool
+    is_ejected: bool
+    in_flight: int
+    limit: int
+    waiting: int
+    forecast_ttft_ms: dict[str, float]
+    """For a prompt of each bucket that would come now, by bucket."""
+    forecast_tpot_ms: float
+    forecast_error_p50: float | None
+    forecast_error_p90: float | None
+    cache_trust: float
+    cost_per_mtok: CostPerMtok | None
+    report: EngineReport | None
+
+
+class LiveState(msgspec.Struct, frozen=True, kw_only=True):
+    """One process."""
+
+    lanes: tuple[LaneState, ...] = ()
+    deployments: tuple[DeploymentState, ...] = ()
+    cache_entries: int = 0
+    cache_bytes: int = 0
+
+
+def live_state(snapshot: PolicySnapshot | None, now: float, *, cache_entries: int, cache_bytes: int) -> LiveState:
+    """As everything is at monotonic `now`."""
+    if snapshot is None:
+        return LiveState(cache_entries=cache_entries, cache_bytes=cache_bytes)
+    rules = {rule.id: rule for rule in snapshot.policy.deployments}
+    return LiveState(
+        lanes=tuple(_lane(lane, now) for lane in snapshot.lanes.values()),
+        deployments=tuple(_deployment(live, now, rules.get(live.id)) for live in snapshot.deployments.values()),
+        cache_entries=cache_entries,
+        cache_bytes=cache_bytes,
+    )
+
+
+def added(states: Sequence[LiveState]) -> LiveState:
+    """Over all processes: counts add up, of what can only be one the worst is taken. What a process that runs an older
+    revision knows nothing of is counted by the others."""
+    return LiveState(
+        lanes=tuple(_add_lanes(same) for same in _grouped(lane for state in states for lane in state.lanes)),
+        deployments=tuple(_add_deployments(same) for same in _grouped(one for s in states for one in s.deployments)),
+        cache_entries=max((state.cache_entries for state in states), default=0),
+        cache_bytes=sum(state.cache_bytes for state in states),
+    )
+
+
+def _lane(lane: Lane, now: float) -> LaneState:
+    rules = lane.rules
+    return LaneState(
+        id=lane.id,
+        weight=rules.weight,
+        waiting=lane.num_waiting,
+        max_queue=lane.max_queue,
+        predicted_wait_s=lane.predicted_wait_s(now) if lane.num_waiting else 0.0,
+        drained_per_s=lane.drained.per_s(now),
+        ttft_slo_ms=None if rules.ttft_slo_s is None else rules.ttft_slo_s * 1000,
+        tpot_slo_ms=None if rules.tpot_slo_s is None else rules.tpot_slo_s * 1000,
+        on_overload=tuple(rules.on_overload),
+    )
+
+
+def _deployment(live: LiveDeployment, now: float, rule: Deployment | None) -> DeploymentState:
+    forecast = live.forecast
+    return DeploymentState(
+        id=live.id,
+        model=live.model,
+        url=clean(live.url),
+        zone=None if rule is None else rule.zone,
+        is_ready=live.is_ready,
+        is_draining=live.is_draining,
+        is_warming=forecast.is_warming or live.ready_in_s(now) is not None,
+        is_ejected=live.health.is_ejected(now),
+        in_flight=live.limiter.in_flight,
+        limit=live.limiter.limit,
+        waiting=live.limiter.num_waiting,
+        forecast_ttft_ms={name: forecast.ttft_s(now, tokens) * 1000 for name, tokens in FORECAST_PROMPTS},
+        forecast_tpot_ms=forecast.tpot_s(now) * 1000,
+        forecast_error_p50=forecast.error.quantile(0.5),
+        forecast_error_p90=forecast.error.quantile(0.9),
+        cache_trust=forecast.cache_trust,
+        cost_per_mtok=None if rule is None else rule.cost_per_mtok,
+        report=_report(live, now),
+    )
+
+
+def _report(live: LiveDeployment, now: float) -> EngineReport | None:
+    said = live.forecast.report(now)
+    if said is None:
+        return None
+    return EngineReport(
+        state=said.state[:40],
+        running=said.num_running,
+        waiting=said.num_waiting,
+        max_rows=said.max_num_rows,
+        step_ms=said.step_s * 1000,
+        tokens_per_s=said.drain_tokens_per_s,
+        kv_total=said.num_blocks_total,
+        kv_free=said.num_blocks_free,
+        kv_cached=said.num_blocks_cached,
+    )
+
+
+def _add_lanes(states: Sequence[LaneState]) -> LaneState:
+    rates = [state.drained_per_s for state in states if state.drained_per_s is not None]
+    return msgspec.structs.replace(
+        states[0],
+        waiting=sum(state.waiting for state in states),
+        max_queue=sum(state.max_queue for state in states),
+        predicted_wait_s=max(state.predicted_wait_s for state in states),
+        drained_per_s=sum(rates) if rates else None,
+    )
+
+
+def _add_deployments(states: Sequence[DeploymentState]) -> DeploymentState:
+    """Every process has permits of its own; the engine behind them is one, and says the same to all."""
+    return msgspec.structs.replace(
+        states[0],
+        is_ready=any(state.is_ready for state in states),
+        is_draining=any(state.is_draining for state in states),
+        is_ejected=all(state.is_ejected for state in states),
+        in_flight=sum(state.in_flight for state in states),
+        limit=sum(state.limit for state in states),
+        waiting=sum(state.waiting for state in states),
+        forecast_error_p50=_worst(state.forecast_error_p50 for state in states),
+        forecast_error_p90=_worst(state.forecast_error_p90 for state in states),
+        report=next((state.report for state in states if state.report is not None), None),
+    )
+
+
+def _worst(values: Iterable[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+def _grouped(items: Iterable[T]) -> list[list[T]]:
+    groups: dict[str, list[T]] = {}
+    for item in items:
+        groups.setdefault(item.id, []).append(item)
+    return list(groups.values())

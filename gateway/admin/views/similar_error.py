@@ -1,0 +1,25 @@
+"""The measured share of wrong similar answers that a first look shows: that of the route where it is highest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from gateway.cache.audit.route_book import RouteBook, Whose
+
+
+def worst_error(books: Iterable[tuple[Whose, RouteBook]]) -> dict[str, Any] | None:
+    """None where nothing was audited yet."""
+    found = [(whose, book.evidence.served()) for whose, book in books]
+    audited = [(whose, estimate) for whose, estimate in found if estimate.num_audited]
+    if not audited:
+        return None
+    whose, worst = max(audited, key=lambda pair: pair[1].ratio)
+    return {
+        "tenant": whose.tenant,
+        "route": whose.route,
+        "ratio": worst.ratio,
+        "low": worst.low,
+        "high": worst.high,
+        "audits": worst.num_audited,
+    }

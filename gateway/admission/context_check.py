@@ -1,0 +1,101 @@
+"""A lower bound on a prompt's tokens, from its bytes alone: enough to refuse what cannot fit anywhere.
+
+The gateway does not tokenise. What is refused here could not fit with any tokenizer in use; all else is for the engine,
+which counts exactly. A text has at least as many tokens as each of three counts says:
+
+    bytes      a token has at most 128; only runs of blanks and of one sign come near
+    words      between white space; a token is within one word, and four are allowed for in case it is not
+    content    bytes that are left once repetitions are taken out; no token says 16 bytes of anything new
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from typing import Final
+
+from gateway.chat.request import ChatRequest
+from gateway.chat.schema import AssistantMessage, Message, TextPart
+from gateway.errors import InvalidRequest
+
+MAX_BYTES_PER_TOKEN: Final = 128
+"""The longest tokens of common vocabularies: runs of spaces in GPT-4's and its relatives'. Text averages 3 to 5."""
+MAX_WORDS_PER_TOKEN: Final = 4
+MAX_CONTENT_PER_TOKEN: Final = 16
+"""English has about two such bytes a token; a list of a vocabulary's longest words twelve."""
+_LEAST_BYTES_PER_TOKEN: Final = 8
+"""Every count says more than a token only where there are more bytes: the shortest word has one and a blank."""
+
+_SHORTENING: Final = frozenset({"truncate_prompt_tokens", "truncation", "transforms"})
+"""Fields of other servers by which a client lets its prompt be cut to fit."""
+_THOUGHT_ENDS: Final = "</think>"
+_BLANKS: Final = b" \t\n\v\f\r"
+_WORD_BYTES: Final = frozenset(b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz") | {*range(128, 256)}
+_SHAPES: Final = bytes(ord("x") if byte in _WORD_BYTES else ord(" ") for byte in range(256))
+_SIGNS: Final = bytes(byte for byte in range(256) if byte not in _WORD_BYTES and byte not in _BLANKS)
+_PIECE_BYTES: Final = 256 * 1024
+
+
+def may_be_hopeless(request: ChatRequest, context_tokens: int | None) -> bool:
+    """Whether `refuse_hopeless` could refuse it: a look at the body's length, which is never below its text's."""
+    return context_tokens is not None and len(request.raw) > context_tokens * _LEAST_BYTES_PER_TOKEN
+
+
+def refuse_hopeless(request: ChatRequest, context_tokens: int | None) -> None:
+    """Raises InvalidRequest (`context_length_exceeded`) when the prompt is surely longer than `context_tokens`.
+
+    Takes time in proportion to the prompt's length where it `may_be_hopeless`.
+    """
+    if context_tokens is None or not may_be_hopeless(request, context_tokens):
+        return
+    if not _SHORTENING.isdisjoint(request.document):
+        return
+    num_tokens = least_tokens(list(map(_text_of, request.messages)))
+    if num_tokens > context_tokens:
+        raise InvalidRequest(
+            f"messages: the prompt is over {num_tokens} tokens long, more than the {context_tokens} that the largest "
+            "context here holds. Shorten it.",
+            param="messages",
+            code="context_length_exceeded",
+        )
+
+
+def least_tokens(texts: list[bytes]) -> int:
+    """So many tokens these texts have at least, whatever the tokenizer."""
+    num_bytes = sum(map(len, texts))
+    num_words = sum(map(_num_words, texts))
+    counts = (
+        num_bytes // MAX_BYTES_PER_TOKEN,
+        num_words // MAX_WORDS_PER_TOKEN,
+        _content_bytes(texts) // MAX_CONTENT_PER_TOKEN,
+    )
+    return max(counts)
+
+
+def _num_words(text: bytes) -> int:
+    """Runs of letters and digits between white space; signs inside of them count as nothing."""
+    shape = text.translate(_SHAPES, _SIGNS)
+    return shape.count(b"x ") + shape.endswith(b"x")
+
+
+def _content_bytes(texts: list[bytes]) -> int:
+    """The size of the texts, packed."""
+    packer = zlib.compressobj(1)
+    size = sum(len(packer.compress(piece)) for text in texts for piece in _pieces(text))
+    return size + len(packer.flush())
+
+
+def _pieces(text: bytes) -> Iterator[bytes]:
+    return (text[begin : begin + _PIECE_BYTES] for begin in range(0, len(text), _PIECE_BYTES))
+
+
+def _text_of(message: Message) -> bytes:
+    """What a chat template surely puts into the prompt: not the blanks around it, nor thoughts of earlier answers."""
+    content = message.content
+    if isinstance(content, str):
+        text = content
+    else:
+        text = " ".join([part.text for part in content or () if isinstance(part, TextPart)])
+    if isinstance(message, AssistantMessage):
+        text = text.rpartition(_THOUGHT_ENDS)[2]
+    return text.strip().encode()

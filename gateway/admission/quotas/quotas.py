@@ -1,0 +1,133 @@
+"""Quotas: every tenant that has limits, and the work that keeps their books in order between requests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from gateway.admission.quotas.quota_rules import Tariff, rules_of
+from gateway.admission.quotas.reservation import Reservation
+from gateway.admission.quotas.tenant_quota import TenantQuota, Wall
+from gateway.store.base import Store
+from gateway.telemetry.records.record import HandedOver, Place, RequestRecord
+from gateway.timeline import Clock, Outcome
+from routing_policies.policy.document import Policy
+from routing_policies.price import Price
+
+TICK_S: Final = 0.1
+_NOT_STARTED: Final = frozenset({Place.QUEUED, Place.CONNECTING})
+
+
+class Quotas:
+    """`of` is one dictionary lookup; a tenant without limits costs nothing more."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        holder: str,
+        clock: Clock,
+        wall: Wall,
+        report: Callable[[BaseException], None],
+        count_refusal: Callable[[str, str], None] = lambda tenant, limit: None,
+    ) -> None:
+        """`holder` names this process among all that share the store; `report` gets what should never happen.
+
+        `count_refusal` is told the tenant and the limit of each refusal.
+        """
+        self._store = store
+        self._holder = holder
+        self._clock = clock
+        self._wall = wall
+        self._report = report
+        self.count_refusal = count_refusal
+        self._tenants: dict[str, TenantQuota] = {}
+        self._tariff = Tariff(())
+
+    def configure(self, policy: Policy) -> None:
+        """Take over a policy revision; what was used stays used."""
+        before, self._tenants = self._tenants, {}
+        self._tariff = Tariff(policy.deployments)
+        for tenant in policy.tenants:
+            rules = rules_of(tenant.limits)
+            if rules is None:
+                continue
+            kept = before.get(tenant.id)
+            if kept is None:
+                kept = TenantQuota(
+                    tenant.id,
+                    rules,
+                    store=self._store,
+                    holder=self._holder,
+                    clock=self._clock,
+                    wall=self._wall,
+                    report=self._report,
+                )
+            else:
+                kept.configure(rules)
+            self._tenants[tenant.id] = kept
+
+    def of(self, tenant: str) -> TenantQuota | None:
+        """The tenant's quota, None when it has no limits."""
+        return self._tenants.get(tenant)
+
+    def price_of(self, price: Price, deployments: Iterable[str]) -> int:
+        """Its cost in billionths of the currency at the dearest of these deployments."""
+        return self._tariff.nano(deployments, price.prompt_tokens, price.output_tokens)
+
+    def settle(self, reservation: Reservation, record: RequestRecord, price: Price | None) -> None:
+        """End the reservation of a request that is over, by what is known of what it used."""
+        outcome, usage = record.outcome, record.usage
+        if usage is not None:
+            used = (usage.prompt_tokens, usage.completion_tokens)
+        elif outcome is Outcome.COMPLETED:
+            reservation.settle(reservation.tokens, reservation.nano + self._nano_left(record))
+            return
+        elif record.num_chunks and price is not None:
+            used = (price.prompt_tokens, record.num_chunks)  # broken off: about a token came with each chunk
+        elif record.handed_over is None and (
+            outcome is Outcome.SHED or record.attempts == 0 or record.place in _NOT_STARTED
+        ):
+            reservation.cancel()
+            return
+        elif outcome is Outcome.CANCELLED and price is not None:
+            used = (price.prompt_tokens, 0)
+        else:
+            used = (0, 0)
+        if outcome is Outcome.CACHED:
+            used = (0, 0)
+        prompt_tokens, output_tokens = used
+        tokens, nano = (
+            prompt_tokens + output_tokens,
+            self._tariff.nano((record.deployment,), prompt_tokens, output_tokens),
+        )
+        if record.handed_over is not None:
+            tokens, nano = tokens + _tokens_left(record.handed_over), nano + self._nano_left(record)
+        reservation.settle(tokens, nano)
+
+    def _nano_left(self, record: RequestRecord) -> int:
+        """What the answer cost that a cascade left for another."""
+        left = record.handed_over
+        if left is None:
+            return 0
+        return self._tariff.nano((left.deployment,), left.usage.prompt_tokens, left.usage.completion_tokens)
+
+    def __iter__(self) -> Iterator[TenantQuota]:
+        return iter(tuple(self._tenants.values()))
+
+    async def run(self) -> None:
+        """Tell the store what changed, as long as this process lives; ends by cancellation."""
+        while True:
+            await asyncio.sleep(TICK_S)
+            now = self._clock()
+            for quota in self:
+                await quota.flush(now)
+
+    async def give_all_back(self) -> None:
+        """Before the process ends: units not used and permits not held go back to the others."""
+        await asyncio.gather(*(quota.give_all_back() for quota in self))
+
+
+def _tokens_left(left: HandedOver) -> int:
+    return left.usage.prompt_tokens + left.usage.completion_tokens

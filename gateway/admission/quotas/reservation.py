@@ -1,0 +1,60 @@
+"""Reservation: what one request holds of its tenant's quota, until it is settled or cancelled, exactly once."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from gateway.admission.quotas.lease import Needs, Slice
+
+
+class Held(Protocol):
+    """Whose units are held."""
+
+    def ended(self) -> None:
+        """A reservation has ended."""
+        ...
+
+
+class Reservation(msgspec.Struct, eq=False):
+    """Ends with `settle` or `cancel`, whichever comes first; a second end does nothing."""
+
+    _quota: Held | None
+    _taken: list[tuple[Slice, int]]
+    """From where the units are: each slice, and which of its buckets."""
+    _needs: Needs
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has not ended yet."""
+        return self._quota is not None
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that were reserved."""
+        return self._needs[1]
+
+    @property
+    def nano(self) -> int:
+        """Billionths of the currency that were reserved."""
+        return self._needs[2]
+
+    def settle(self, tokens: int, nano: int = 0) -> None:
+        """The request was served, with this many tokens at this cost; the difference is given back or charged."""
+        self._end((1, tokens, nano))
+
+    def cancel(self) -> None:
+        """The request was not served: everything is given back."""
+        self._end((0, 0, 0))
+
+    def _end(self, used: Needs) -> None:
+        quota, self._quota = self._quota, None
+        if quota is None:
+            return
+        needs = self._needs
+        for part, bucket in self._taken:
+            units = needs[part.unit] - used[part.unit]
+            if units:
+                part.give_back(bucket, units)
+        quota.ended()

@@ -1,0 +1,312 @@
+"""TenantQuota: one tenant's limits as one gateway process holds to them.
+
+Units are drawn from the store ahead of need, in slices, so that a request takes what it needs by counting down. Only
+when a slice is used up does a request wait for the store, and only for the store's timeout. A tenant that has nothing
+left is refused without asking again and again.
+
+When the store is lost, each limit goes on as its policy says: `allow` holds the tenant to this process' even share of
+the limit, counted here, and reports it when the store is back; `refuse` refuses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from gateway.admission.quotas.in_flight import InFlight
+from gateway.admission.quotas.lease import ASK_AGAIN_S, Needs, Slice, Unit
+from gateway.admission.quotas.quota_refusals import (
+    IN_FLIGHT,
+    nothing_left,
+    too_contended,
+    too_many_under_way,
+    unchecked,
+)
+from gateway.admission.quotas.quota_rules import QuotaRules
+from gateway.admission.quotas.reservation import Reservation
+from gateway.store.base import Exchanged, Hold, Store, StoreUnavailable
+from gateway.store.meter import Draw
+from gateway.timeline import Clock
+
+HOLD_TTL_S: Final = 10.0
+"""How long a process that died keeps its concurrent units."""
+RENEW_S: Final = 4.0
+"""How often a process says that it lives when it has no other reason to ask."""
+MAX_WAIT_S: Final = 0.25
+"""How long a request waits for units that others keep taking before it."""
+PREFETCH_PAUSE_S: Final = 0.05
+MIN_SPARE: Final = 2
+"""Concurrent units held beyond those in use, where they are not scarce, so that not every request has to ask."""
+FLUSH_S: Final = 0.25
+IDLE_S: Final = 1.0
+ALONE_S: Final = 1.0
+"""How long a process without its store goes on before it tries the store again."""
+
+_NOTHING: Final[Needs] = (0, 0, 0)
+
+Wall = Callable[[], float]
+"""Seconds since 1970."""
+
+
+class TenantQuota:
+    """`try_reserve` costs a few microseconds and never waits; where it has no answer, `reserve` asks the store."""
+
+    __slots__ = (
+        "_asked_at",
+        "_asking",
+        "_clock",
+        "_holder",
+        "_in_flight",
+        "_is_lost",
+        "_num_holders",
+        "_prefetch_at",
+        "_renew_at",
+        "_report",
+        "_skew_s",
+        "_slices",
+        "_space",
+        "_store",
+        "_used_at",
+        "_waiting",
+        "_wall",
+        "tenant",
+    )
+
+    def __init__(
+        self,
+        tenant: str,
+        rules: QuotaRules,
+        *,
+        store: Store,
+        holder: str,
+        clock: Clock,
+        wall: Wall,
+        report: Callable[[BaseException], None],
+    ) -> None:
+        """`holder` names this process among all that share the store; `report` gets what should never happen."""
+        self.tenant = tenant
+        self._space = f"quota.{tenant}"
+        self._store = store
+        self._holder = holder
+        self._clock = clock
+        self._wall = wall
+        self._report = report
+        self._slices: tuple[Slice, ...] = ()
+        self._in_flight = InFlight()
+        self._waiting: dict[object, Needs] = {}
+        self._asked_at = 0.0
+        self._asking: asyncio.Task[None] | None = None
+        self._is_lost = False
+        self._num_holders = 1
+        self._skew_s = 0.0
+        """The store's clock less ours."""
+        self._prefetch_at = 0.0
+        self._renew_at = 0.0
+        self._used_at = 0.0
+        self.configure(rules)
+
+    def configure(self, rules: QuotaRules) -> None:
+        """Take over a policy revision; what was used stays used, what is under way stays counted."""
+        known = {part.meter.name: part for part in self._slices}
+        slices = []
+        for item in rules.allowances:
+            part = known.get(item.meter.name)
+            if part is None:
+                part = Slice(item.meter, item.unit, item.on_loss)
+            else:
+                part.configure(item.meter, item.on_loss)
+            slices.append(part)
+        self._slices = tuple(slices)
+        self._in_flight.limit = rules.max_in_flight
+        self._in_flight.on_loss = rules.on_loss
+
+    @property
+    def num_in_flight(self) -> int:
+        """Reservations that have not ended."""
+        return self._in_flight.now
+
+    def bounded(self, prompt_tokens: int, output_tokens: int, nano: int) -> tuple[int, int]:
+        """Tokens and cost to reserve: a forecast alone never makes a request larger than the limits are."""
+        for part in self._slices:
+            if part.unit is Unit.TOKEN:
+                output_tokens = min(output_tokens, max(part.meter.limit - prompt_tokens, 0))
+            elif part.unit is Unit.NANO:
+                nano = min(nano, part.meter.limit)
+        return prompt_tokens + output_tokens, nano
+
+    @property
+    def slices(self) -> tuple[Slice, ...]:
+        """Where each limit stands in this process."""
+        return self._slices
+
+    # One request
+
+    def try_reserve(self, tokens: int, nano: int, now: float) -> Reservation | None:
+        """A reservation when this process has what it takes at hand, else None."""
+        return self._take((1, tokens, nano), now) if not self._waiting else None
+
+    async def reserve(self, tokens: int, nano: int, now: float) -> Reservation:
+        """The same, asking the store when need be. Raises RateLimited or BudgetSpent."""
+        needs = (1, tokens, nano)
+        give_up_at = now + MAX_WAIT_S
+        has_asked = False
+        ticket = object()
+        try:
+            while (reservation := self._take(needs, now)) is None:
+                self._refuse_when_dry(needs, now, has_asked=has_asked)
+                if now >= give_up_at:
+                    raise too_contended(self.tenant)
+                self._waiting[ticket] = needs
+                await asyncio.shield(self._ask_soon(ahead=True))
+                has_asked = True
+                now = self._clock()
+        finally:
+            self._waiting.pop(ticket, None)
+        return reservation
+
+    def ended(self) -> None:
+        """A reservation has ended."""
+        self._in_flight.now -= 1
+
+    def _take(self, needs: Needs, now: float) -> Reservation | None:
+        in_flight = self._in_flight
+        if in_flight.limit is not None and (in_flight.now >= in_flight.held or now >= in_flight.until):
+            return None
+        slices = self._slices
+        for part in slices:
+            if part.left < needs[part.unit] or now >= part.until:
+                return None
+        is_low = in_flight.now + 1 >= in_flight.held and in_flight.limit is not None
+        taken = []
+        for part in slices:
+            taken.append((part, part.bucket))
+            part.left -= needs[part.unit]
+            if part.left < part.low or now >= part.renew_at:
+                is_low = True
+        in_flight.now += 1
+        self._used_at = now
+        reservation = Reservation(self, taken, needs)
+        if is_low and now >= self._prefetch_at and self._asking is None:
+            self._prefetch_at = now + PREFETCH_PAUSE_S
+            self._ask_soon(ahead=True)
+        return reservation
+
+    def _refuse_when_dry(self, needs: Needs, now: float, *, has_asked: bool) -> None:
+        """Raises when the store said lately that this cannot be had, or when it cannot be asked and that means no."""
+        in_flight = self._in_flight
+        is_lost = has_asked and self._is_lost
+        if not in_flight.has_room(now):
+            if is_lost and in_flight.on_loss == "refuse":
+                raise unchecked(self.tenant, IN_FLIGHT)
+            if in_flight.now >= in_flight.held and now < in_flight.ask_again_at:
+                raise too_many_under_way(self.tenant, in_flight.limit)
+        for part in self._slices:
+            need = needs[part.unit]
+            if part.knows_dry(need, now):
+                raise nothing_left(self.tenant, part, need, now)
+            if is_lost and part.on_loss == "refuse" and (part.left < need or now >= part.until):
+                raise unchecked(self.tenant, part.meter.name)
+
+    # The store
+
+    async def flush(self, now: float) -> None:
+        """Tell the store what it should know by now: what was given back, what is held, that this process lives.
+
+        At once where units are scarce and others may be refused for want of them, else when it suits.
+        """
+        if now < self._asked_at + FLUSH_S:
+            return
+        in_flight = self._in_flight
+        has_news = any(part.has_news(now, self._asked_at) for part in self._slices)
+        is_alive = bool(in_flight.held or in_flight.now)
+        holds_spare = in_flight.held > in_flight.now and (in_flight.is_tight or self._is_idle(now))
+        if has_news or holds_spare or (is_alive and now >= self._renew_at):
+            await asyncio.wait({self._ask_soon(ahead=False)})
+
+    async def give_all_back(self) -> None:
+        """The last word of a process that ends; what is still under way stays charged until its time is over."""
+        if not self._asked_at:
+            return  # nobody asked for it
+        if self._asking is not None:
+            await asyncio.wait({self._asking})
+        self._used_at = -IDLE_S
+        for part in self._slices:
+            part.until = 0.0
+        await asyncio.wait({self._ask_soon(ahead=False)})
+
+    def _is_idle(self, now: float) -> bool:
+        return self._used_at < 0 or now - self._used_at >= IDLE_S
+
+    def _ask_soon(self, *, ahead: bool) -> asyncio.Task[None]:
+        """The one exchange that is under way, started if there is none."""
+        if self._asking is None or self._asking.done():  # of a task that is done the callback may be still to come
+            self._asking = asyncio.get_running_loop().create_task(self._ask(ahead=ahead))
+            self._asking.add_done_callback(self._asked)
+        return self._asking
+
+    def _asked(self, task: asyncio.Task[None]) -> None:
+        if self._asking is task:
+            self._asking = None
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._report(error)
+
+    async def _ask(self, *, ahead: bool) -> None:
+        asked_at = self._clock()
+        waiting = tuple(self._waiting.values())
+        first = waiting[0] if waiting else _NOTHING
+        slices = self._slices  # a new policy revision may come while the store is asked
+        draws = [
+            part.draw(first[part.unit], sum(needs[part.unit] for needs in waiting), asked_at, ahead=ahead)
+            for part in slices
+        ]
+        self._asked_at = asked_at
+        hold = self._hold(len(waiting), asked_at, ahead=ahead)
+        try:
+            got = await self._store.exchange(self._space, self._holder, draws, hold)
+        except StoreUnavailable as error:
+            self._go_alone(slices, draws, was_sent=error.was_sent)
+        else:
+            self._take_over(slices, draws, hold, got, asked_at)
+        in_flight = self._in_flight
+        if waiting and in_flight.held <= in_flight.now:
+            in_flight.ask_again_at = self._clock() + ASK_AGAIN_S
+
+    def _hold(self, num_waiting: int, now: float, *, ahead: bool) -> Hold:
+        in_flight = self._in_flight
+        if in_flight.limit is None:
+            return Hold(IN_FLIGHT, 0, 0, HOLD_TTL_S)
+        spare = 0 if self._is_idle(now) and not ahead else in_flight.now // 4 + MIN_SPARE
+        return Hold(IN_FLIGHT, in_flight.limit, in_flight.now + num_waiting, HOLD_TTL_S, spare)
+
+    def _take_over(
+        self, slices: Sequence[Slice], draws: Sequence[Draw], hold: Hold, got: Exchanged, asked_at: float
+    ) -> None:
+        now = self._clock()
+        self._is_lost = False
+        self._num_holders = max(got.num_holders, 1)
+        self._skew_s = got.at - self._wall()
+        self._renew_at = asked_at + RENEW_S
+        for part, asked, grant in zip(slices, draws, got.grants, strict=True):
+            part.take(asked, grant, asked_at, now)
+        in_flight = self._in_flight
+        in_flight.held, in_flight.until = got.held, asked_at + HOLD_TTL_S
+        in_flight.is_tight = got.held < hold.units + hold.spare
+
+    def _go_alone(self, slices: Sequence[Slice], draws: Sequence[Draw], *, was_sent: bool) -> None:
+        now, store_now = self._clock(), self._wall() + self._skew_s
+        self._is_lost = True
+        self._renew_at = now + RENEW_S
+        for part, asked in zip(slices, draws, strict=True):
+            part.untold(asked, may_be_known=was_sent)
+            if part.on_loss == "allow":
+                part.draw_alone(asked, _share(part.meter.limit, self._num_holders), now, store_now)
+        in_flight = self._in_flight
+        if in_flight.limit is not None and in_flight.on_loss == "allow":
+            in_flight.held = max(in_flight.held, _share(in_flight.limit, self._num_holders))
+            in_flight.until = now + ALONE_S
+
+
+def _share(limit: int, num_holders: int) -> int:
+    """This process' even part of a limit, at least one unit."""
+    return max(limit // num_holders, 1)

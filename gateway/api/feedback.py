@@ -1,0 +1,70 @@
+"""`POST /v1/feedback`: a product says that an answer was wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from gateway.api.routes import Answer
+from gateway.cache.exact.exact_cache import ExactCache
+from gateway.chat.request import invalid_field
+from gateway.errors import NotFound
+from gateway.http.asgi import Scope, find_headers
+from gateway.routing.snapshot import PolicySnapshot
+
+FEEDBACK_PATH = "/v1/feedback"
+
+
+class Feedback(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is said of one answer."""
+
+    request_id: Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
+    """The `x-request-id` of the answer."""
+    verdict: Literal["wrong"]
+
+
+class Noted(msgspec.Struct, frozen=True):
+    """What became of it."""
+
+    request_id: str
+    verdict: Literal["wrong"]
+    quarantined: bool
+    """False: this process does not know the answer and has passed the feedback on to those that may."""
+
+
+class FeedbackDesk:
+    """Takes feedback; what is wrong is not given again."""
+
+    def __init__(
+        self,
+        policy: Callable[[], PolicySnapshot],
+        cache: ExactCache,
+        note_wrong: Callable[[str, str], bool] = lambda request_id, tenant: False,
+    ) -> None:
+        """`note_wrong` is told the request and its tenant, and says whether it was waiting for such a verdict."""
+        self._policy = policy
+        self._cache = cache
+        self._note_wrong = note_wrong
+
+    async def submit(self, scope: Scope, document: Any) -> Answer:
+        """Quarantine the entry behind an answer. Raises InvalidRequest, InvalidApiKey, or NotFound for an answer that
+        is not kept, or not this tenant's."""
+        client = scope.get("client")
+        caller = self._policy().keys.authenticate(find_headers(scope, b"authorization"), client[0] if client else None)
+        try:
+            feedback = msgspec.convert(document, Feedback)
+        except msgspec.ValidationError as error:
+            raise invalid_field(str(error)) from None
+        is_wanted = self._note_wrong(feedback.request_id, caller.tenant)
+        is_known = self._cache.note_wrong(feedback.request_id, caller.tenant)
+        # Where the answer is kept says nothing of who gave it, and that one may wait for such a verdict.
+        is_passed_on = not is_wanted and self._cache.pass_on_doubt(feedback.request_id, caller.tenant)
+        if not (is_known or is_wanted or is_passed_on):
+            raise NotFound(
+                "No kept answer of this key belongs to that request id. Send the x-request-id of the answer that was "
+                "wrong; answers are known as long as they are in the cache.",
+                param="request_id",
+            )
+        return Answer.json(Noted(feedback.request_id, feedback.verdict, is_known))

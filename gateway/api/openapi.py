@@ -1,0 +1,318 @@
+"""The public API as an OpenAPI 3.1 document; its schemas come from the structs that parse requests."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal
+
+import msgspec
+
+from gateway.api.feedback import FEEDBACK_PATH, Feedback, Noted
+from gateway.api.models import CHAT_PATH, MODELS_PATH, Model, ModelList
+from gateway.chat.schema import PRIVILEGED_FIELDS, ChatFields, ToolCall
+from gateway.errors import ErrorEnvelope, ShedReason
+from gateway.telemetry.records.record import CacheResult
+from routing_policies.matching import AUTO
+from routing_policies.policy.document import ModelName
+
+_REF: Final = "#/components/schemas/{name}"
+_JSON: Final = "application/json"
+
+Json = dict[str, Any]
+FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
+
+
+class AnswerMessage(msgspec.Struct, frozen=True):
+    """What the model said."""
+
+    role: Literal["assistant"]
+    content: str | None = None
+    refusal: str | None = None
+    tool_calls: list[ToolCall] | None = None
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """One of the answers."""
+
+    index: int
+    message: AnswerMessage
+    finish_reason: FinishReason
+    logprobs: dict[str, Any] | None = None
+
+
+class CompletionUsage(msgspec.Struct, frozen=True):
+    """Tokens, as the deployment counted them."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+
+
+class Delta(msgspec.Struct, frozen=True):
+    """What one event adds to an answer."""
+
+    role: Literal["assistant"] | None = None
+    content: str | None = None
+    refusal: str | None = None
+    tool_calls: list[dict[str, Any]] | None = None
+
+
+class ChunkChoice(msgspec.Struct, frozen=True):
+    """One of the answers, as far as an event takes it."""
+
+    index: int
+    delta: Delta
+    finish_reason: FinishReason | None = None
+    logprobs: dict[str, Any] | None = None
+
+
+class ChatCompletionChunk(msgspec.Struct, frozen=True):
+    """One event of a stream; with `include_usage` the last one has no choices and the usage."""
+
+    id: str
+    object: Literal["chat.completion.chunk"]
+    created: int
+    model: str
+    choices: list[ChunkChoice]
+    usage: CompletionUsage | None = None
+
+
+class ChatCompletion(msgspec.Struct, frozen=True):
+    """A whole answer."""
+
+    id: str
+    object: Literal["chat.completion"]
+    created: int
+    model: str
+    choices: list[Choice]
+    usage: CompletionUsage | None = None
+
+
+class ProbeState(msgspec.Struct, frozen=True):
+    """What a probe found."""
+
+    status: Literal["live", "ready", "started"]
+    policy: str | None = None
+    deployments: dict[str, bool] | None = None
+
+
+_ERRORS: Final[dict[int, str]] = {
+    400: "The request is wrong: `invalid_json`, `invalid_value`, `unsupported_parameter` (see `param`), "
+    "`context_length_exceeded`, or `invalid_request` for malformed HTTP.",
+    401: "No valid API key: `invalid_api_key`.",
+    403: "The key may not use the model: `model_not_allowed`.",
+    404: "No such model (`model_not_found`) or path (`not_found`).",
+    405: "`method_not_allowed`; see `allow`.",
+    408: "The request came too slowly: `request_timeout`.",
+    413: "`request_too_large`.",
+    414: "`uri_too_long`.",
+    415: "Not plain JSON: `unsupported_media_type`.",
+    417: "`invalid_request`: an expectation that is not served.",
+    429: "The tenant's own limit (`rate_limit_exceeded`) or budget (`insufficient_quota`), or the deployment's limit, "
+    "passed on.",
+    431: "`headers_too_large`.",
+    500: "`internal_error`, with the request id.",
+    502: "The deployment failed: `upstream_error`.",
+    503: "Refused for load: `server_is_overloaded`. `error.degraded` says why and what would have been admitted.",
+    504: "The deployment was too late: `upstream_timeout`.",
+}
+_EDGE_ERRORS: Final = (400, 405, 408, 413, 414, 415, 417, 431, 500, 503)
+_CHAT_ERRORS: Final = tuple(_ERRORS)
+
+_ANY_TEXT: Final[Json] = {"type": "string"}
+_TEXT: Final[Json] = {"type": "string", "minLength": 1}
+_MODEL_NAME: Final[Json] = msgspec.json.schema(ModelName)
+_BOOLEAN: Final[Json] = {"type": "string", "enum": ["true", "false"]}
+
+_REQUEST_ID: Final[dict[str, tuple[str, Json]]] = {
+    "x-request-id": ("Made by the gateway", {"type": "string", "pattern": "^req_[A-Za-z0-9]+$"}),
+}
+_HEADERS: Final[dict[str, tuple[str, Json]]] = {
+    "x-penstock-cache": ("What the cache did", {"enum": [result.header.decode() for result in CacheResult]}),
+    "x-penstock-deployment": ("Who answered", _TEXT),
+    "x-penstock-route": ("Which route of the policy matched", _TEXT),
+    "x-penstock-policy": ("Policy revision", _TEXT),
+    "server-timing": ("Milliseconds by stage up to the first byte", _TEXT),
+}
+_ERROR_CODE: Final[dict[str, tuple[str, Json]]] = {
+    "x-penstock-error-code": ("Repeats `code` when, and only when, the gateway itself decided", _TEXT),
+}
+_RETRY_HEADERS: Final[dict[str, tuple[str, Json]]] = {
+    "retry-after": ("Seconds until there is room, as far as is known", {"type": "integer", "minimum": 1}),
+    "retry-after-ms": ("The same in milliseconds", {"type": "integer", "minimum": 1000}),
+    "x-should-retry": ("false where a retry cannot help", _BOOLEAN),
+}
+_RATE_HEADERS: Final[dict[str, tuple[str, Json]]] = {
+    f"x-ratelimit-{what}-{unit}": (f"{text}; for tenants with such a limit", schema)
+    for unit in ("requests", "tokens")
+    for what, text, schema in (
+        ("limit", f"How many {unit} a minute may have", {"type": "integer", "minimum": 1}),
+        ("remaining", f"How many {unit} are left of them", {"type": "integer", "minimum": 0}),
+        ("reset", "How long until the whole limit is free, such as `12ms` or `6m0s`", _TEXT),
+    )
+}
+_SHED_HEADERS: Final[dict[str, tuple[str, Json]]] = {
+    **_RETRY_HEADERS,
+    "x-penstock-shed-reason": ("Why", {"enum": [reason.value for reason in ShedReason]}),
+}
+_REQUEST_HEADERS: Final[dict[str, str]] = {
+    "x-stainless-read-timeout": "Seconds the client waits for a byte; work that would begin later is not started",
+    "x-stainless-timeout": "The same, where the other is absent",
+    "x-stainless-retry-count": "Above 0 marks a retry",
+    "x-penstock-priority": "The lane, within what the key may use",
+    "x-penstock-timing": "`full` adds every stage's time to the answer",
+    "x-client-request-id": "A label for the log",
+    "traceparent": "W3C trace context, passed on",
+    "tracestate": "W3C trace context, passed on",
+}
+
+
+def openapi_document(*, needs_key: bool = True) -> Json:
+    """The document, as values that encode to JSON; `needs_key` as the policy has it."""
+    structs = (
+        *(ChatFields, ChatCompletion, ChatCompletionChunk, ModelList, Model, ProbeState, ErrorEnvelope),
+        *(Feedback, Noted),
+    )
+    _, schemas = msgspec.json.schema_components(structs, ref_template=_REF)
+    _add_relations(schemas)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Penstock",
+            "version": "1",
+            "description": "One OpenAI-compatible chat endpoint. Every error has the same envelope. "
+            "A request header with a malformed value counts as absent.",
+        },
+        "security": [{"key": []}] if needs_key else [],
+        "paths": {
+            CHAT_PATH: {"post": _chat()},
+            MODELS_PATH: {"get": _get("listModels", "The models this key may call.", ModelList, (401,))},
+            MODELS_PATH + "/{model}": {
+                "get": _get("getModel", "One model.", Model, (401, 404)),
+                "parameters": [_parameter("model", "path", "Its name", schema=_MODEL_NAME, required=True)],
+            },
+            FEEDBACK_PATH: {"post": _feedback()},
+            "/livez": {"get": _probe("livez", "The process answers.")},
+            "/readyz": {"get": _probe("readyz", "Requests can be served.")},
+            "/startupz": {"get": _probe("startupz", "The start has finished.")},
+        },
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _add_relations(schemas: Json) -> None:
+    """What `gateway.chat.request` checks beyond the types of single fields."""
+    chat = schemas["ChatFields"]
+    chat["properties"]["model"]["examples"] = [AUTO]
+    chat["not"] = {"anyOf": [{"required": [name]} for name in sorted(PRIVILEGED_FIELDS)]}
+    chat["allOf"] = [_only_with("top_logprobs", "logprobs"), _only_with("stream_options", "stream")]
+    schemas["AssistantMessage"]["anyOf"] = [
+        _given("content", {"not": {"type": "null"}}),
+        _given("tool_calls", {"type": "array", "minItems": 1}),
+        _given("function_call", {"type": "object"}),
+        _given("refusal", {"type": "string"}),
+    ]
+
+
+def _given(name: str, schema: Json) -> Json:
+    return {"required": [name], "properties": {name: schema}}
+
+
+def _only_with(name: str, switch: str) -> Json:
+    """`name` is allowed only where `switch` is true."""
+    return {"if": _given(name, {"not": {"type": "null"}}), "then": _given(switch, {"const": True})}
+
+
+def _chat() -> Json:
+    answer = _response(
+        "The answer; with `stream` a series of events `data: {ChatCompletionChunk}` that ends with `data: [DONE]`, "
+        "or, where a failure cuts it, with `data: {ErrorEnvelope}`.",
+        ChatCompletion,
+    )
+    answer["headers"] |= _headers(_HEADERS, required=True) | _headers(_RATE_HEADERS)
+    answer["content"]["text/event-stream"] = {"schema": _event()}
+    return {
+        "operationId": "createChatCompletion",
+        "summary": "Answer a conversation.",
+        "parameters": [_parameter(name, "header", text) for name, text in _REQUEST_HEADERS.items()],
+        "requestBody": {"required": True, "content": {_JSON: {"schema": _ref(ChatFields)}}},
+        "responses": {"200": answer, **_errors(_CHAT_ERRORS)},
+    }
+
+
+def _feedback() -> Json:
+    done = "Noted; an answer that was kept is not given again."
+    return {
+        "operationId": "giveFeedback",
+        "summary": "Say that an answer was wrong.",
+        "requestBody": {"required": True, "content": {_JSON: {"schema": _ref(Feedback)}}},
+        "responses": {"200": _response(done, Noted), **_errors(tuple(sorted({*_EDGE_ERRORS, 401, 404})))},
+    }
+
+
+def _event() -> Json:
+    """One event of a stream, as its fields."""
+    payload = {"anyOf": [_ref(ChatCompletionChunk), _ref(ErrorEnvelope)]}
+    data = {"type": "string", "contentMediaType": _JSON, "contentSchema": payload}
+    return {
+        "type": "object",
+        "description": "One event's fields; the last event's `data` is `[DONE]`.",
+        "required": ["data"],
+        "properties": {"data": {"anyOf": [{"const": "[DONE]"}, data]}},
+    }
+
+
+def _get(operation_id: str, summary: str, kind: type, errors: tuple[int, ...]) -> Json:
+    statuses = tuple(sorted({*_EDGE_ERRORS, *errors}))
+    return {
+        "operationId": operation_id,
+        "summary": summary,
+        "responses": {"200": _response(summary, kind), **_errors(statuses)},
+    }
+
+
+def _probe(operation_id: str, summary: str) -> Json:
+    return {**_get(operation_id, summary, ProbeState, (503,)), "security": []}
+
+
+def _errors(statuses: tuple[int, ...]) -> Json:
+    return {str(status): _error(status) for status in statuses}
+
+
+def _error(status: int) -> Json:
+    response = _response(_ERRORS[status], ErrorEnvelope)
+    response["headers"] |= _headers(_ERROR_CODE)
+    if status == 503:
+        response["headers"] |= _headers(_SHED_HEADERS)
+    if status == 429:
+        response["headers"] |= _headers(_RETRY_HEADERS | _RATE_HEADERS)
+    if status == 405:
+        response["headers"] |= _headers({"allow": ("Methods that would have worked", _TEXT)}, required=True)
+    if status == 401:
+        challenge = {"type": "string", "pattern": "^Bearer"}
+        response["headers"] |= _headers({"www-authenticate": ("The scheme to use", challenge)}, required=True)
+    return response
+
+
+def _response(description: str, kind: type) -> Json:
+    return {
+        "description": description,
+        "headers": _headers(_REQUEST_ID, required=True),
+        "content": {_JSON: {"schema": _ref(kind)}},
+    }
+
+
+def _headers(headers: dict[str, tuple[str, Json]], *, required: bool = False) -> Json:
+    return {
+        name: {"description": text, "required": required, "schema": schema} for name, (text, schema) in headers.items()
+    }
+
+
+def _parameter(name: str, place: str, text: str, *, schema: Json = _ANY_TEXT, required: bool = False) -> Json:
+    return {"name": name, "in": place, "required": required, "description": text, "schema": schema}
+
+
+def _ref(kind: type) -> Json:
+    return {"$ref": _REF.format(name=kind.__name__)}

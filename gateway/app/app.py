@@ -1,0 +1,407 @@
+"""The only place that constructs: from settings to a running gateway, and back down again."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import random
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Executor
+from dataclasses import replace
+from typing import Any, BinaryIO
+
+from gateway.admin.api.table import Entry
+from gateway.admin.control_room import ControlRoom
+from gateway.admin.handlers.cache import CacheDesk
+from gateway.admin.handlers.diagnosis import DiagnosisDesk
+from gateway.admin.handlers.labels import LabelsDesk
+from gateway.admin.handlers.similar import SimilarDesk
+from gateway.admin.site import Operations, admin_map
+from gateway.admission.guard import Guard
+from gateway.api.feedback import FeedbackDesk
+from gateway.api.health import Probes
+from gateway.api.models import Models, public_map
+from gateway.api.routes import Site
+from gateway.app.control_plane import ControlPlane
+from gateway.app.live_gauges import read_live_gauges
+from gateway.app.observability import Records
+from gateway.app.request_path import RequestPath
+from gateway.app.response_cache import KeptAnswers
+from gateway.app.shared_state import Stores
+from gateway.background.task_group import BackgroundTasks
+from gateway.cache.audit.judges import Judges
+from gateway.config import GatewayConfig
+from gateway.deployments.health.ejection import EjectionRules, FailureKind
+from gateway.deployments.live import LiveDeployment
+from gateway.deployments.liveness import LivenessWatch
+from gateway.deployments.load_feed import LoadFeeds
+from gateway.deployments.readiness import ReadinessProber
+from gateway.diagnosis.collect import Collector
+from gateway.embedding.embedder import Embedder
+from gateway.embedding.encoder import TextEncoder
+from gateway.embedding.installed import InstalledEncoder
+from gateway.errors import GatewayError, Shed
+from gateway.http.server import Listener, Server
+from gateway.ids import RequestIds
+from gateway.limits.body_budget import BodyBudget
+from gateway.policies.canary import Canary
+from gateway.policies.policy_file import PolicyRevision, PolicyStatus
+from gateway.routing.quality_files import load_predictors
+from gateway.routing.snapshot import Connect, PolicySnapshot, SnapshotBuilder
+from gateway.telemetry.lag import LagMeter
+from gateway.telemetry.logs.log import LogWriter
+from gateway.telemetry.memory import body_budget_bytes, memory_limit_bytes, resident_bytes
+from gateway.telemetry.metrics import GatewayMetrics
+from gateway.telemetry.records.recent import RecentRequests
+from gateway.timeline import Clock, Outcome
+from gateway.util.workers import Workers
+from routing_policies.policy.document import Policy
+
+_MAX_ADMIN_CONNECTIONS = 256
+_UNREAD_PARTS = 4
+"""What a listener's clients have sent too early or unfinished may take one of so many parts of what bodies may take."""
+
+LoadEncoder = Callable[[Executor], Awaitable[TextEncoder]]
+
+
+class Gateway:
+    """One gateway process' parts. `start`, then `stop`; everything runs on the loop that called `start`."""
+
+    def __init__(
+        self,
+        config: GatewayConfig,
+        *,
+        log_stream: BinaryIO,
+        rng: random.Random | None = None,
+        environment: Mapping[str, str] = os.environ,
+        ejection: EjectionRules | None = None,
+        clock: Clock = time.monotonic,
+        connect: Connect | None = None,
+        load_encoder: LoadEncoder | None = None,
+        judges: Judges | None = None,
+    ) -> None:
+        """`environment` holds the upstream keys that the policy names; a simulation brings its clock and engines."""
+        chance = rng or random.Random()
+        self.config = config
+        self.metrics = GatewayMetrics()
+        self.log = LogWriter(log_stream, level=config.log_level)
+        self.snapshot: PolicySnapshot | None = None
+        self._status: PolicyStatus | None = None
+        ids = self._ids = RequestIds(chance)
+        memory_limit = memory_limit_bytes(config.memory_limit_mb)
+        self._guard = Guard(memory_limit_bytes=memory_limit, resident_bytes=resident_bytes)
+        self.bodies = BodyBudget(body_budget_bytes(memory_limit))
+        holder = f"{os.getpid()}-{secrets.token_hex(8)}"
+        self._embedder = self._make_embedder(load_encoder)
+        self._workers = Workers(name="requests")
+        self._answers = KeptAnswers(
+            max_bytes=config.cache_max_mb * 1024 * 1024,
+            folder=config.runtime_dir,
+            judges=judges or Judges.shipped(),
+            embedder=self._embedder,
+            policy=lambda: self.snapshot,
+            guard=self._guard,
+            ids=ids,
+            rng=chance,
+            metrics=self.metrics,
+            log=self.log,
+            clock=clock,
+            holder=holder,
+            workers=self._workers,
+        )
+        self._cache = self._answers.exact
+        self._cache.on_doubt = self._note_wrong
+        self._stores = Stores(config, self.metrics, self.log, self._cache, holder=holder)
+        self._quotas = self._stores.quotas
+        self.recent = RecentRequests(clock=clock, wall=time.time, name=f"{platform.node()}-{holder[:-12]}")
+        predictors = load_predictors(config.quality_dir)
+        self.control = ControlPlane(
+            config,
+            self._stores.control,
+            environment=environment,
+            holder=holder,
+            log=self.log,
+            in_force=lambda: self._current().policy,
+            on_revision=self._take_revision,
+            on_status=self._note_status,
+            on_trial=self._take_trial,
+            predictors=predictors,
+        )
+        self._answers.on_audit = self.control.note_audit
+        self._builder = SnapshotBuilder(
+            clock=clock,
+            rng=chance,
+            environment=environment,
+            ejection=ejection,
+            on_ejected=self._count_ejection,
+            connect=connect,
+            zone=config.zone or None,
+            stored_keys=self.control.directory.keys,
+            predictors=predictors,
+        )
+        told = (*self.control.watchers(), self.recent.note)
+        self._records = Records(config, self.metrics, self.log, told, rng=chance, clock=clock, instance=holder)
+        self._tasks = BackgroundTasks(self._note_failed_task)
+        self._path = RequestPath(
+            config,
+            self.metrics,
+            self.log,
+            policy=self._current,
+            guard=self._guard,
+            bodies=self.bodies,
+            answers=self._answers,
+            embedder=self._embedder,
+            predictors=predictors,
+            stores=self._stores,
+            records=self._records,
+            workers=self._workers,
+            sampler=self.control.sampler,
+            ids=ids,
+            rng=chance,
+            clock=clock,
+            wall=time.time,
+            holder=holder,
+            report=self._note_failed_task,
+        )
+        self.pipeline = self._path.pipeline
+        self._prober = ReadinessProber(self._deployments, self.log, on_probed=self._path.room.wake, clock=clock)
+        self._liveness = LivenessWatch(self._deployments, clock)
+        self._feeds = LoadFeeds(self._deployments, clock)
+        self._lag: LagMeter | None = None
+        self.room = self._make_room(clock)
+        self.server = self._make_server()
+        self.metrics.instruments.before_scrape(self._read_live_state)
+
+    def _make_embedder(self, load_encoder: LoadEncoder | None) -> Embedder:
+        return Embedder(
+            load_encoder or InstalledEncoder(self.config.runtime_dir / "encoder", "int8").load,
+            count=lambda result: self.metrics.embeddings.labels(result).inc(),
+            on_failure=lambda error: self.log.failure("encoder_failed", error),
+        )
+
+    def _make_room(self, clock: Clock) -> ControlRoom:
+        return ControlRoom(
+            name=self.recent.name,
+            snapshot=lambda: self.snapshot,
+            metrics=self.metrics,
+            recent=self.recent,
+            cache=self._cache,
+            books=self._answers.books,
+            store=self._stores.control,
+            is_shared=self.config.store_address.kind != "embedded",
+            facts=self._facts,
+            probe_soon=lambda: self._tasks.spawn(self._prober.probe_all(), "probe"),
+            audit=self.control.audit,
+            ids=self._ids,
+            clock=clock,
+        )
+
+    def _desk_entries(self) -> list[Entry]:
+        """Of the admin API, beside the control plane's."""
+        similar = SimilarDesk(self._answers, self.control.audit, policy=lambda: self._current().policy, wall=time.time)
+        desks = (self.room.drains, self._path.preview, LabelsDesk(self._path.learner), similar)
+        return [entry for desk in desks for entry in desk.entries()]
+
+    def _make_server(self) -> Server:
+        config = self.config
+        probes = Probes(lambda: self.snapshot, lambda: self.server.leaving.is_set())
+        models = Models(self._current, int(time.time()))
+        feedback = FeedbackDesk(self._current, self._cache, self._note_wrong)
+        public = Site(
+            public_map(self.pipeline, models, probes, feedback), ids=self._ids, log=self.log, bodies=self.bodies
+        )
+        admin = Site(
+            admin_map(
+                Operations(self.metrics, lambda: not self._current().keys.is_open),
+                probes,
+                CacheDesk(self._cache),
+                self.room,
+                DiagnosisDesk(
+                    Collector(self.metrics, self._deployments, lambda: self._lag, time.monotonic),
+                    lambda: self._current().policy,
+                ),
+            ),
+            ids=self._ids,
+            log=self.log,
+            bodies=self.bodies,
+        )
+        # Its own small part of the open files: a flood on the public listener leaves it alone.
+        admin_limits = replace(config.edge, max_connections=min(config.edge.max_connections, _MAX_ADMIN_CONNECTIONS))
+        return Server(
+            [
+                Listener(
+                    name="public",
+                    address=config.public_listen,
+                    app=public,
+                    limits=config.edge,
+                    reuse_port=config.public_shared,
+                ),
+                Listener(
+                    name="admin",
+                    address=config.admin_listen,
+                    app=self.control.front(admin, self._ids, self._desk_entries(), bodies=self.bodies),
+                    limits=admin_limits,
+                ),
+            ],
+            new_request_id=self._ids.next,
+            on_refusal=self._count_refusal,
+            max_unread_bytes=self.bodies.total_bytes // _UNREAD_PARTS,
+        )
+
+    async def start(self) -> None:
+        """Load the policy, probe once, listen. Raises PolicyFileError or OSError; nothing is left open then."""
+        self._records.start()
+        try:
+            await self.control.load()
+            await asyncio.gather(self._prober.probe_all(), self._stores.try_reach())
+            await self.server.start()
+        except BaseException:
+            await self._close()
+            raise
+        self._lag = LagMeter(asyncio.get_running_loop(), on_tick=self._guard.note_lag)
+        self._lag.start()
+        self._tasks.spawn(self._prober.run(), "readiness")
+        self._tasks.spawn(self._liveness.run(), "liveness")
+        self._tasks.spawn(self._feeds.run(), "load_feeds")
+        self.control.start(self._tasks.spawn)
+        self._stores.start(self._tasks.spawn)
+        self.room.start(self._tasks.spawn)
+        self._tasks.spawn(self._path.labels.run(), "labels")
+        self._tasks.spawn(self._answers.run(self._stores.control, self._stores.sharing), "kept_answers")
+        self.log.event("started", listening={name: list(found) for name, found in self.server.addresses.items()})
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is at any deployment."""
+        return all(not live.limiter.in_flight for live in self._deployments())
+
+    async def leave(self) -> None:
+        """Say that this process is going, serve for as long as the settings say, and accept no more."""
+        self.log.event("leaving", notice_s=self.config.drain_notice_s)
+        await self.server.leave(self.config.drain_notice_s)
+
+    async def stop(self, *, drain_timeout_s: float | None = None) -> None:
+        """Drain, then close everything. What does not finish in time gets an error event."""
+        timeout_s = self.config.drain_timeout_s if drain_timeout_s is None else drain_timeout_s
+        self.log.event("draining", timeout_s=timeout_s)
+        report = await self.server.drain(timeout_s)
+        self.log.event("stopped", connections=report.num_connections, cancelled=report.num_cancelled)
+        await self._close()
+
+    def reload_soon(self) -> None:
+        """Look at the policy file in the loop's next turns."""
+        if self.snapshot is not None:
+            self._tasks.spawn(self.control.look(), "reload")
+
+    def _note_wrong(self, request_id: str, tenant: str) -> bool:
+        """Whether somebody beside the cache waited for such a verdict: a trial of a policy, or a prediction."""
+        is_tried = self.control.note_wrong(request_id, tenant)
+        return self._path.learner.note_wrong(request_id, tenant) or is_tried
+
+    async def _close(self) -> None:
+        await self._tasks.cancel()
+        if self._lag is not None:
+            self._lag.stop()
+        await self.server.close()
+        await self._path.aclose()
+        self._workers.shutdown(wait=False, cancel_futures=True)
+        await self.room.aclose()
+        await self.control.last_words()
+        await self._answers.aclose()
+        await self._embedder.aclose()
+        await self._stores.aclose()
+        for deployment in self._deployments():
+            await deployment.client.aclose()
+        await asyncio.to_thread(self._records.close)
+
+    # Policy
+
+    def _current(self) -> PolicySnapshot:
+        assert self.snapshot is not None, "requests are served only after the first policy was loaded"
+        return self.snapshot
+
+    def _deployments(self) -> tuple[LiveDeployment, ...]:
+        if self.snapshot is None:
+            return ()
+        trial = self.snapshot.trial
+        beside = () if trial is None else trial.snapshot.deployments.values()
+        return tuple(dict.fromkeys((*self.snapshot.deployments.values(), *beside)))
+
+    def _take_revision(self, revision: PolicyRevision) -> None:
+        before = self._deployments()
+        snapshot = self._builder.build(revision.policy, revision.revision, self.snapshot)
+        self.snapshot = snapshot
+        self._quotas.configure(revision.policy)
+        self.metrics.follow(revision.policy, revision.revision)
+        self.room.drains.apply()
+        self._answers.note_policy(revision.policy)
+        if snapshot.router.learns:
+            self._path.labels.begin()
+        self._replace(before)
+
+    def _take_trial(self, policy: Policy | None, canary: Canary | None) -> None:
+        """Put a canary beside what is in force, or take it away. Raises ReachError."""
+        base, before = self._current(), self._deployments()
+        trial = None
+        if policy is not None and canary is not None:
+            trial = self._builder.build_trial(
+                policy, canary.revision, base, salt=canary.id, percent=canary.percent, tenants=canary.tenants
+            )
+        if trial is not base.trial:
+            self.snapshot = replace(base, trial=trial)
+            self._replace(before)
+
+    def _replace(self, before: tuple[LiveDeployment, ...]) -> None:
+        """Let go of deployments that nothing in force uses any more, and look at all the others."""
+        kept = self._deployments()
+        for deployment in before:
+            if deployment not in kept:
+                self._tasks.spawn(deployment.retire(), "retire")
+        if before:
+            self._tasks.spawn(self._prober.probe_all(), "probe")
+
+    def _note_status(self, status: PolicyStatus) -> None:
+        self._status = status
+        self.metrics.policy_reload_success.labels().set(1.0 if status.is_current else 0.0)
+        if status.is_current:
+            self.log.event("policy_in_force", revision=status.revision)
+        else:
+            self.log.event("policy_refused", level="error", revision=status.revision, error=status.error)
+
+    # Telemetry
+
+    def _note_failed_task(self, name: str, error: BaseException) -> None:
+        self.log.failure("background_task_failed", error, task=name)
+
+    def _facts(self) -> dict[str, Any]:
+        """What every page says at its top."""
+        status = self._status
+        policy = {"revision": "", "is_current": True, "error": None}
+        if status is not None:
+            policy = {"revision": status.revision, "is_current": status.is_current, "error": status.error}
+        return {
+            "policy": policy,
+            "store": {"is_up": self._stores.limits.is_up, "where": self.config.store_address.shown},
+            "is_draining": self.server.leaving.is_set(),
+        }
+
+    def _count_refusal(self, listener: str, error: GatewayError) -> None:
+        outcome = Outcome.SHED if isinstance(error, Shed) else Outcome.REJECTED
+        self.metrics.requests.labels("", "", outcome).inc()
+        if isinstance(error, Shed):
+            self.metrics.shed.labels(error.lane, error.reason).inc()
+
+    def _count_ejection(self, deployment: str, kind: FailureKind, backoff_s: float) -> None:
+        self.metrics.ejections.labels(deployment, kind).inc()
+        self.log.event("deployment_ejected", level="warning", deployment=deployment, reason=kind, backoff_s=backoff_s)
+
+    def _read_live_state(self) -> None:
+        lanes = () if self.snapshot is None else self.snapshot.lanes.values()
+        read_live_gauges(self.metrics, self._deployments(), lanes)
+        self._answers.read_state()
+        if self._lag is not None:
+            self.metrics.loop_lag.labels().set(self._lag.take_worst_s())
+        self.metrics.log_dropped.labels().value = float(self.log.num_dropped)

@@ -1,0 +1,344 @@
+"""ControlPlane: what admins change while all runs: the policy's revisions, keys, admins, and the log of it all."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+from urllib.parse import urlsplit
+
+from gateway.access.audit_log import AuditBroken, AuditEntry, AuditLog
+from gateway.access.directory import Directory
+from gateway.access.file_token import FileToken
+from gateway.access.identity import SYSTEM
+from gateway.access.local_copy import KEYS_FILE
+from gateway.access.local_peers import LocalPeers
+from gateway.access.local_token import LocalToken
+from gateway.access.restored import Restored
+from gateway.access.sign_in.guesses import Guesses
+from gateway.access.sign_in.passwords import Passwords
+from gateway.access.sign_in.sessions import Sessions
+from gateway.admin.api.gate import Gate
+from gateway.admin.api.table import Entry, Table
+from gateway.admin.front import AdminFront
+from gateway.admin.handlers.accounts import AccountsDesk
+from gateway.admin.handlers.audit import AuditDesk
+from gateway.admin.handlers.canary import CanaryDesk
+from gateway.admin.handlers.keys import KeysDesk
+from gateway.admin.handlers.login import OIDC_START, LoginDesk
+from gateway.admin.handlers.plan import PlanDesk
+from gateway.admin.handlers.policy import PolicyDesk
+from gateway.admin.handlers.tenants import TenantsDesk
+from gateway.app.policy_acceptance import acceptance
+from gateway.app.shared_state import Spawn
+from gateway.cache.audit.audit_record import AuditRecord
+from gateway.config import ConfigError, GatewayConfig
+from gateway.http.asgi import ASGIApp
+from gateway.ids import RequestIds
+from gateway.limits.body_budget import BodyBudget
+from gateway.policies.book import PolicyBook
+from gateway.policies.canaries import Canaries, OnTrial
+from gateway.policies.canary import Canary
+from gateway.policies.last_day import LastDay
+from gateway.policies.local_copy import COPY_FILE, LocalCopy, file_copy_name
+from gateway.policies.policy_file import PolicyFile, PolicyRevision, PolicyStatus
+from gateway.policies.reading import DocumentReader
+from gateway.policies.revision import Revision
+from gateway.policies.seed import Seed
+from gateway.policies.stored import StoredPolicy
+from gateway.routing.sampling import Sampler
+from gateway.store.base import Store, StoreUnavailable
+from gateway.telemetry.logs.log import LogWriter
+from gateway.telemetry.records.record import RequestRecord
+from gateway.telemetry.records.tape import Tape
+from gateway.telemetry.records.traffic import Traffic
+from gateway.util.workers import Workers
+from routing_policies.policy.document import Policy
+from routing_policies.quality.predictor import Predictors
+
+if TYPE_CHECKING:
+    from gateway.access.sign_in.oidc import Oidc
+
+_MAX_LONG_BODIES: Final = 8
+_RESTORED: Final = "the store came back without them, or as they were before"
+
+
+class ControlPlane:
+    """Its parts share one connection to the store, on which nothing of a request's path waits."""
+
+    def __init__(
+        self,
+        config: GatewayConfig,
+        store: Store,
+        *,
+        environment: Mapping[str, str],
+        holder: str,
+        log: LogWriter,
+        in_force: Callable[[], Policy],
+        on_revision: Callable[[PolicyRevision], None],
+        on_status: Callable[[PolicyStatus], None],
+        on_trial: OnTrial,
+        predictors: Predictors,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        """`holder` names this process; the rest is as StoredPolicy has it. The caller closes `store`."""
+        self._config = config
+        self._log = log
+        self._in_force = in_force
+        self._wall = wall
+        self._workers = Workers(1, name="admin", max_waiting=_MAX_LONG_BODIES)
+        """Its own: long bodies of chat requests leave the admin listener alone, and the other way round."""
+        self.audit = AuditLog(store, wall=wall, told=self._note_change)
+        self.directory = Directory(
+            store,
+            wall,
+            copy=config.runtime_dir / KEYS_FILE,
+            on_restored=self._note_access_restored,
+            on_ignored=lambda path: log.event("access_copy_ignored", level="warning", path=str(path)),
+            on_unreadable=lambda name, error: log.failure("access_unreadable", error, record=name),
+        )
+        self.traffic = Traffic(wall)
+        self.last_day = LastDay(self.traffic, store, holder=holder, wall=wall)
+        self.token = LocalToken(config.runtime_dir)
+        self._admin_token = _token_file(config, "admin_token_file")
+        self._metrics_token = _token_file(config, "metrics_token_file")
+        self._guesses = Guesses(store, wall)
+        self._sessions = Sessions(store, self.directory.accounts, wall)
+        self._oidc = _oidc(config, store, environment, wall)
+        accept = acceptance(config, environment, has_stored_keys=lambda: bool(self.directory.keys))
+        reader = DocumentReader(config.policy_variables, accept, predictors)
+        self.file = PolicyFile(
+            config.policy,
+            variables=config.policy_variables,
+            accept=accept,
+            on_revision=on_revision,
+            on_status=on_status,
+            poll_s=config.policy_poll_s,
+            predictors=predictors,
+            copy=None if config.keeps_policy_in_store else self._local_copy(file_copy_name(config.policy)),
+        )
+        self.stored: StoredPolicy | None = None
+        if config.keeps_policy_in_store:
+            self.stored = StoredPolicy(
+                store,
+                reader=reader,
+                seed=Seed(path=config.policy, is_bundled=config.has_bundled_policy),
+                copy=self._local_copy(COPY_FILE),
+                on_revision=on_revision,
+                on_status=on_status,
+                wall=wall,
+                num_kept=config.revisions_kept,
+                on_restored=self._note_restored,
+            )
+        self.canaries: Canaries | None = None
+        if self.stored is not None:
+            self.canaries = Canaries(
+                store,
+                self.stored,
+                self.audit,
+                holder=holder,
+                on_trial=on_trial,
+                report=lambda error: log.failure("canary_failed", error),
+                wall=wall,
+                new_id=lambda: f"c{secrets.token_hex(5)}",
+            )
+        self.tape = _tape(config, holder, wall)
+        self.sampler = None if self.tape is None else Sampler(self.tape, predictors)
+        """For the pipeline; None where nothing is recorded."""
+        self.book = PolicyBook(self.stored or self.file, reader=reader, in_force=in_force)
+
+    async def load(self) -> None:
+        """Keys, admins and the policy. Raises PolicyFileError, or OSError when a recording is wanted and cannot be."""
+        try:
+            if self._admin_token is None:
+                self.token.ensure()
+        except (OSError, ValueError) as error:  # served all the same; changes then take a login
+            self._log.event("admin_token_missing", level="warning", error=str(error))
+        if self.tape is not None:
+            self.tape.open()
+        with suppress(StoreUnavailable):  # the log has it; keys of the last time are read instead
+            await self.directory.load()
+        if self.stored is not None:
+            await self.stored.load()
+        else:
+            self.file.load()
+
+    def start(self, spawn: Spawn) -> None:
+        """What keeps all of it current runs until it is cancelled; after `load`."""
+        spawn(self.file.watch() if self.stored is None else self.stored.watch(), "policy")
+        spawn(self.directory.run(), "access")
+        if self.tape is not None:
+            spawn(self.tape.run(), "tape")
+        if self.canaries is not None:
+            spawn(self.canaries.run(), "canaries")
+        spawn(self.last_day.run(), "last_day")
+
+    async def look(self) -> None:
+        """Look for a new policy at once."""
+        if self.stored is None:
+            await self.file.look()
+            return
+        with suppress(StoreUnavailable):  # as in `watch`
+            await self.stored.catch_up()
+
+    async def last_words(self) -> None:
+        """What the others should know before this process ends."""
+        self._workers.shutdown(wait=False, cancel_futures=True)
+        if self.tape is not None:
+            await asyncio.to_thread(self.tape.flush)
+        with suppress(StoreUnavailable, TimeoutError):
+            async with asyncio.timeout(0.5):
+                await self.last_day.publish()
+
+    def front(self, site: ASGIApp, ids: RequestIds, more: Iterable[Entry] = (), *, bodies: BodyBudget) -> AdminFront:
+        """The admin listener's application around `site`, with `more` in its table; `bodies` bounds its memory."""
+        directory, audit, wall = self.directory, self.audit, self._wall
+        gate = Gate(
+            directory,
+            self._sessions,
+            self._admin_token or self.token,
+            _local_peers(self._config),
+            metrics_token=self._metrics_token,
+        )
+        passwords = Passwords()
+        is_secure = self._config.oidc_redirect_url.startswith("https://")
+        login = LoginDesk(
+            gate,
+            directory.accounts,
+            self._sessions,
+            passwords,
+            audit,
+            guesses=self._guesses,
+            wall=wall,
+            oidc_start=None if self._oidc is None else OIDC_START,
+            is_secure=is_secure,
+        )
+        policy = PolicyDesk(self.book, audit, self.last_day, canary=self._running_canary)
+        canaries = CanaryDesk(self.book, policy, self.canaries)
+        keys = KeysDesk(directory, audit, policy=self._in_force, wall=wall)
+        accounts = AccountsDesk(directory, passwords, audit, wall=wall)
+        tenants = TenantsDesk(self.book, policy, directory, self.last_day)
+        desks = (
+            login,
+            policy,
+            canaries,
+            PlanDesk(self.book, policy, self._config, self.tape),
+            tenants,
+            keys,
+            accounts,
+            AuditDesk(audit),
+        )
+        if self._oidc is not None:
+            from gateway.admin.handlers.oidc import OidcDesk  # as in `_oidc`
+
+            oidc = OidcDesk(self._oidc, directory.accounts, login, clock=time.monotonic, is_secure=is_secure)
+            more = (*more, *oidc.entries())
+        table = Table([*(entry for desk in desks for entry in desk.entries()), *more])
+        return AdminFront(site, table, gate, ids=ids, log=self._log, workers=self._workers, bodies=bodies)
+
+    def watchers(self) -> tuple[Callable[[RequestRecord], None], ...]:
+        """Who is told of each finished request."""
+        canaries = () if self.canaries is None else (self.canaries.note,)
+        return (self.traffic.note, *canaries, *(() if self.tape is None else (self.tape.note,)))
+
+    def note_wrong(self, request_id: str, tenant: str) -> bool:
+        """Whether a product's verdict on an answer counts for a canary that runs."""
+        return self.canaries is not None and self.canaries.note_wrong(request_id, tenant)
+
+    def note_audit(self, record: AuditRecord) -> None:
+        """The verdict of an audit on a similar answer that was given."""
+        if self.canaries is not None and record.was_served and record.by not in ("feedback", "admin"):
+            self.canaries.note_audit(record.id, record.tenant, record.verdict)
+
+    def _running_canary(self) -> Canary | None:
+        return None if self.canaries is None else self.canaries.current
+
+    def _note_change(self, seq: int, entry: AuditEntry) -> None:
+        """A second place for the newest hash, kept by whoever keeps the log."""
+        self._log.event(
+            "admin_change", seq=seq, author=entry.author, action=entry.action, target=entry.target, hash=entry.hash
+        )
+
+    def _local_copy(self, name: str) -> LocalCopy:
+        path = self._config.runtime_dir / name
+
+        def report(error: OSError) -> None:
+            self._log.event("policy_not_kept", level="warning", path=str(path), error=str(error))
+
+        return LocalCopy(path, wall=self._wall, on_unwritten=report)
+
+    def _note_restored(self, revision: Revision) -> None:
+        """A store that lost the policy is somebody's business."""
+        self._log.event(
+            "policy_restored",
+            level="warning",
+            revision=revision.revision,
+            number=revision.number,
+            made_at=revision.at,
+        )
+
+    async def _note_access_restored(self, restored: Restored) -> None:
+        """As `_note_restored`; and a line of the audit log, which may have lost its end as well."""
+        counts = asdict(restored)
+        try:
+            await self.audit.record(SYSTEM, "access.restore", reason=_RESTORED, detail=counts)
+        except AuditBroken as error:
+            self._log.failure("audit_failed", error)
+        self._log.event("access_restored", level="warning", **counts)
+
+
+def _local_peers(config: GatewayConfig) -> LocalPeers:
+    return LocalPeers(
+        is_socket=config.admin_is_socket,
+        allows_remote=config.admin_allow_remote,
+        own_hosts=[urlsplit(config.oidc_redirect_url).netloc.encode("latin-1", "replace")],
+    )
+
+
+def _token_file(config: GatewayConfig, key: Literal["admin_token_file", "metrics_token_file"]) -> FileToken | None:
+    path: Path | None = getattr(config, key)
+    if path is None:
+        return None
+    try:
+        return FileToken(path)
+    except OSError as error:
+        raise ConfigError(f"{key}: {path} cannot be read ({error.strerror})") from error
+    except ValueError:
+        raise ConfigError(f"{key}: {path} holds no token of 32 characters or more") from None
+
+
+def _oidc(
+    config: GatewayConfig, store: Store, environment: Mapping[str, str], wall: Callable[[], float]
+) -> Oidc | None:
+    if not config.oidc_issuer:
+        return None
+    from gateway.access.sign_in.oidc import Oidc, OidcRules  # only who uses it pays for its imports
+
+    name = config.oidc_client_secret_env
+    if name and name not in environment:
+        raise ConfigError(f"oidc_client_secret_env: there is no variable {name}")
+    rules = OidcRules(
+        issuer=config.oidc_issuer,
+        client_id=config.oidc_client_id,
+        client_secret=environment[name] if name else None,
+        redirect_url=config.oidc_redirect_url,
+    )
+    return Oidc(rules, store, wall)
+
+
+def _tape(config: GatewayConfig, holder: str, wall: Callable[[], float]) -> Tape | None:
+    if config.recorder == "off":
+        return None
+    return Tape(
+        config.recording_dir,
+        holder=holder,
+        max_bytes=config.recorder_max_mb * 1024 * 1024,
+        retention_s=config.recorder_retention_h * 3600.0,
+        keeps_text=config.recorder == "text",
+        wall=wall,
+    )

@@ -1,0 +1,25 @@
+"""What this process asks of a policy beyond what the document's schema can say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from gateway.config import ConfigError, GatewayConfig, exposure_problem
+from gateway.upstreams.reach import reach_of
+from routing_policies.policy.document import Policy
+
+
+def acceptance(
+    config: GatewayConfig, environment: Mapping[str, str], *, has_stored_keys: Callable[[], bool] = lambda: False
+) -> Callable[[Policy], None]:
+    """A check that raises ConfigError for listeners open without keys, ReachError for a deployment out of reach."""
+
+    exposed = exposure_problem(config)
+
+    def accept(policy: Policy) -> None:
+        if exposed is not None and not policy.has_keys and not has_stored_keys():
+            raise ConfigError(exposed)
+        for deployment in policy.deployments:
+            reach_of(deployment, environment)
+
+    return accept

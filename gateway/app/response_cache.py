@@ -1,0 +1,240 @@
+"""KeptAnswers: everything that answers are kept in and found by in one process, put together and kept running."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, NoReturn
+
+from gateway.admission.guard import Guard
+from gateway.background.background_request import BackgroundAsk
+from gateway.background.cache_auditor import Auditor
+from gateway.background.task_group import BackgroundTasks
+from gateway.cache.audit.audit_book import AuditBook
+from gateway.cache.audit.audit_journal import AuditJournal
+from gateway.cache.audit.audit_record import AuditRecord
+from gateway.cache.audit.error_budget import state_of
+from gateway.cache.audit.judges import LEARN_S, MIN_NEWS, Judges
+from gateway.cache.audit.route_book import RouteBook, RouteBooks, Whose
+from gateway.cache.exact.entry import CacheEntry
+from gateway.cache.exact.exact_cache import ExactCache
+from gateway.cache.exact.exact_tier import ExactTier, Selection
+from gateway.cache.index.index_file import SAVE_S, IndexFile
+from gateway.cache.semantic.semantic import SemanticTier
+from gateway.cache.sharing.sharing import Sharing
+from gateway.cache.similar_stage import MODE, SimilarAnswers
+from gateway.embedding.embedder import Embedder
+from gateway.embedding.encoder import have_same_weights
+from gateway.ids import RequestIds
+from gateway.routing.snapshot import PolicySnapshot
+from gateway.store.base import Store
+from gateway.telemetry.logs.log import LogWriter
+from gateway.telemetry.metrics import OTHER, GatewayMetrics
+from gateway.timeline import Clock
+from gateway.util.workers import Workers
+from routing_policies.policy.document import Policy
+
+DIMENSIONS: Final = 384
+"""Of the encoder's vectors."""
+INDEX_FILE: Final = "similar.index"
+_READY_POLL_S: Final = 0.1
+_SETTLE_S: Final = 0.5
+
+
+class KeptAnswers:
+    """The exact tier and, from the first policy that wants it, the semantic one."""
+
+    def __init__(
+        self,
+        *,
+        max_bytes: int,
+        folder: Path,
+        judges: Judges,
+        embedder: Embedder,
+        policy: Callable[[], PolicySnapshot | None],
+        guard: Guard,
+        ids: RequestIds,
+        rng: random.Random,
+        metrics: GatewayMetrics,
+        log: LogWriter,
+        clock: Clock,
+        holder: str,
+        workers: Workers,
+    ) -> None:
+        """`folder` is for the index's snapshots; `holder` names this process among all that share the store."""
+        self._holder = holder
+        self._judges = judges
+        self._policy = policy
+        self._metrics = metrics
+        self._log = log
+        self.books = RouteBooks(judges.first)
+        self.audits = AuditBook(self.books, bound_of=self._bound_of, on_level=self._note_level)
+        tier = ExactTier(max_bytes=max_bytes, on_removed=self._removed, on_evicted=self._evicted)
+        self.exact = ExactCache(
+            tier, wall=time.time, on_taken=self._taken, on_wrong=self._wrong, on_purged=self._purged
+        )
+        self.semantic = SemanticTier(
+            tier, track_of=self.audits.track_of, is_barred=self.audits.is_barred, wall=time.time
+        )
+        self._embedder = embedder
+        self.auditor = Auditor(
+            ask=BackgroundAsk(rng=rng, ids=ids),
+            embedder=self._embedder,
+            book=self.audits,
+            guard=guard,
+            record=self._record,
+            count=lambda end: metrics.cache_audits.labels(end).inc(),
+            tasks=BackgroundTasks(lambda _, error: log.failure("audit_failed", error)),
+            rng=rng,
+            wall=time.time,
+        )
+        self.similar = SimilarAnswers(
+            self.semantic, self._embedder, self.books, self.auditor, clock=clock, wall=time.time, workers=workers
+        )
+        self._file = IndexFile(folder / INDEX_FILE, dimensions=DIMENSIONS)
+        self._journal: AuditJournal | None = None
+        self.on_audit: Callable[[AuditRecord], None] = lambda record: None
+        """Told of every verdict that this process comes to."""
+        self._is_wanted = asyncio.Event()
+
+    def note_policy(self, policy: Policy) -> None:
+        """A policy is in force; what only some of them need begins with the first of those."""
+        if any(route.cache.mode == MODE for route in policy.routes):
+            self._embedder.start()
+            self._is_wanted.set()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether similar answers are looked for."""
+        return self._embedder.is_ready
+
+    async def run(self, store: Store, sharing: Sharing | None) -> None:
+        """Keep audits in `store` and, where answers outlive this process by `sharing`, the index in its file, until
+        cancelled."""
+        await self._is_wanted.wait()
+        self._journal = AuditJournal(store, self.audits, self.books, holder=self._holder, wall=time.time)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._journal.run(), name="audit_journal")
+            tasks.create_task(self._keep_index(sharing), name="index_file")
+            tasks.create_task(self._learn(), name="recalibration")
+
+    async def aclose(self) -> None:
+        """Call it when `run` has ended: last words, and a last snapshot."""
+        await self.auditor.aclose()
+        if self._journal is not None:
+            await self._journal.last_words()
+        await self._save()
+
+    def read_state(self) -> None:
+        """Bring the gauges up to date."""
+        metrics = self._metrics
+        gauges = (
+            *(metrics.cache_error_ratio, metrics.cache_error_ratio_low, metrics.cache_error_ratio_high),
+            metrics.cache_semantic_level,
+        )
+        for gauge in gauges:
+            gauge.clear()
+        for whose, book in self.books:
+            labels = whose.tenant if whose.tenant in metrics.tenants else OTHER, whose.route
+            found = book.evidence.served()
+            for gauge, value in zip(gauges, (found.ratio, found.low, found.high, book.level), strict=True):
+                gauge.labels(*labels).set(float(value))
+        metrics.cache_entries.labels().set(self.exact.num_entries)
+        metrics.cache_index_entries.labels().set(self.semantic.num_entries)
+
+    async def _keep_index(self, sharing: Sharing | None) -> None:
+        while not self._embedder.is_ready:
+            await asyncio.sleep(_READY_POLL_S)
+        name = self._embedder.encoder_id
+        assert name is not None, "an encoder that is ready has a name"
+        calibrated_for = self._judges.encoder_id
+        if calibrated_for is not None and not have_same_weights(name, calibrated_for):
+            self._log.event("judge_of_other_encoder", level="error", encoder=name, calibrated_for=calibrated_for)
+            return  # similarities would mean something else: exact answers only
+        if sharing is None:
+            self.semantic.drops_orphans = True
+            self.semantic.open(self._file.begin(name), name)
+            await self._settle_for_ever()
+        index, problem = await self._file.load(name)
+        if problem is not None:
+            self._log.event("index_dropped", level="warning", error=problem)
+        self.semantic.open(index, name)
+        saved_at = time.monotonic()
+        while True:
+            await asyncio.sleep(_SETTLE_S)
+            await self._file.settle()
+            self.semantic.drops_orphans = sharing.is_caught_up
+            if time.monotonic() >= saved_at + SAVE_S:
+                await self._save()
+                saved_at = time.monotonic()
+
+    async def _learn(self) -> None:
+        """Judge by what audits found about each tenant's route, besides what was known before."""
+        while True:
+            await asyncio.sleep(LEARN_S)
+            for _, book in self.books:
+                if book.num_news >= MIN_NEWS:
+                    book.recalibrated(await asyncio.to_thread(self._judges.learn, tuple(book.evidence.samples)))
+
+    async def _settle_for_ever(self) -> NoReturn:
+        while True:
+            await asyncio.sleep(_SETTLE_S)
+            await self._file.settle()
+
+    async def _save(self) -> None:
+        """A disk that will not have it costs the next start some time, and nothing else."""
+        try:
+            await self._file.save()
+        except OSError as error:
+            self._log.event("index_not_saved", level="warning", error=str(error))
+
+    def _bound_of(self, route: str) -> float | None:
+        snapshot = self._policy()
+        if snapshot is None:
+            return None
+        rule = next((item.cache for item in snapshot.policy.routes if item.id == route), None)
+        return None if rule is None or rule.mode != MODE else rule.max_error_ratio
+
+    def _removed(self, entry: CacheEntry) -> None:
+        self.semantic.removed(entry)
+
+    def _evicted(self, entry: CacheEntry) -> None:
+        self.exact.evicted(entry)
+
+    def _taken(self, entry: CacheEntry) -> None:
+        self.semantic.taken(entry)
+
+    def _purged(self, selection: Selection) -> None:
+        """Texts that were kept for review go with the answers."""
+        for record in self.audits.forget_texts(lambda record: _is_covered(record, selection)):
+            self._record(record)
+
+    def _wrong(self, request_id: str) -> None:
+        self.auditor.disowned(request_id)
+
+    def _record(self, record: AuditRecord) -> None:
+        self.on_audit(record)
+        if self._journal is not None:
+            self._journal.record(record)
+
+    def _note_level(self, whose: Whose, book: RouteBook) -> None:
+        self._log.event(
+            "cache_promise", level="warning", tenant=whose.tenant, route=whose.route, state=state_of(book.level)
+        )
+        if self._journal is not None:
+            self._journal.note_level(whose, book)
+
+
+def _is_covered(record: AuditRecord, selection: Selection) -> bool:
+    texts = record.texts
+    said = "" if texts is None else f"{texts.asked}\n{texts.kept_question}".casefold()
+    return (
+        selection.id in (None, record.entry_id)
+        and selection.tenant in (None, record.tenant)
+        and selection.route in (None, record.route)
+        and (selection.text is None or selection.text.casefold() in said)
+        and (selection.until is None or record.at <= selection.until)
+    )

@@ -1,0 +1,73 @@
+"""One gateway as a process: its signals, its log, its collector."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from typing import BinaryIO, Final
+
+from gateway.app.app import Gateway, LoadEncoder
+from gateway.config import GatewayConfig
+from gateway.http.descriptors import raise_open_file_limit
+from gateway.telemetry.logs.bridge import LoggingBridge
+from gateway.util.gc_policy import Collector
+from gateway.util.private_files import private_tree
+from gateway.util.workers import LoopThreads
+
+CLOSE_S: Final = 4.0
+"""Beyond the drain: what closing everything may take before the process ends without it."""
+
+_STDERR: Final = 2
+
+
+async def serve(
+    config: GatewayConfig, *, log_stream: BinaryIO | None = None, load_encoder: LoadEncoder | None = None
+) -> int:
+    """Run until SIGTERM or SIGINT, drain, and return the exit status. SIGHUP looks at the policy file at once.
+
+    Raises PolicyFileError, ConfigError, UnsafeFolder or another OSError when it cannot start.
+    """
+    private_tree(config.runtime_dir)
+    raise_open_file_limit()
+    loop = asyncio.get_running_loop()
+    loop.set_default_executor(LoopThreads())
+    gateway = Gateway(config, log_stream=log_stream or sys.stderr.buffer, load_encoder=load_encoder)
+    collector = Collector(lambda: gateway.is_idle)
+    bridge = LoggingBridge(gateway.log)
+    logging.getLogger("penstock").addHandler(bridge)
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    loop.add_signal_handler(signal.SIGHUP, gateway.reload_soon)
+    try:
+        await gateway.start()
+        _let_go(config.inherited_descriptors)
+        collector.start()
+        looking = loop.create_task(collector.run(), name="collector")
+        await stopping.wait()
+        looking.cancel()
+        await gateway.leave()
+        await _stop(gateway, config.drain_timeout_s + CLOSE_S)
+    finally:
+        logging.getLogger("penstock").removeHandler(bridge)
+    return 0
+
+
+async def _stop(gateway: Gateway, timeout_s: float) -> None:
+    """Drain and close; what hangs is left behind, as whoever asked the process to end will not wait for it."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            await gateway.stop()
+    except TimeoutError:
+        gateway.log.event("stop_abandoned", level="error", after_s=timeout_s)
+        gateway.log.flush()
+
+
+def _let_go(descriptors: tuple[int, ...]) -> None:
+    """Close what was inherited, which the listeners have duplicates of, so that none accepts once they are closed."""
+    for number in descriptors:
+        if number > _STDERR:
+            os.close(number)

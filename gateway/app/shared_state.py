@@ -1,0 +1,103 @@
+"""Stores: what one gateway process shares with others of its kind, from opening it to the last word."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from gateway.admission.quotas.quotas import Quotas
+from gateway.cache.exact.exact_cache import ExactCache
+from gateway.cache.sharing.sharing import Sharing
+from gateway.config import GatewayConfig
+from gateway.store.address import StoreAddress
+from gateway.store.base import StoreUnavailable
+from gateway.store.guarded import GuardedStore
+from gateway.store.opening import open_store
+from gateway.telemetry.logs.log import LogWriter
+from gateway.telemetry.metrics import GatewayMetrics
+from gateway.telemetry.store_watch import StoreWatch
+
+_SHARING_TIMEOUT_S: Final = 0.5
+_CONTROL_TIMEOUT_S: Final = 2.0
+"""No request waits for what these bound."""
+
+Spawn = Callable[[Any, str], None]
+"""Runs a coroutine in the background, by name."""
+
+
+class Stores:
+    """The store that tenants' limits live in and, where settings share the cache, the one its entries travel by."""
+
+    def __init__(
+        self, config: GatewayConfig, metrics: GatewayMetrics, log: LogWriter, cache: ExactCache, *, holder: str
+    ) -> None:
+        """`holder` names this process among all that share the store."""
+        self._config = config
+        self._metrics = metrics
+        self._log = log
+        self.limits = self._open(config.store_timeout_s, is_side=False)
+        self.control = self._open(_CONTROL_TIMEOUT_S, is_side=True)
+        """For revisions, keys and whatever else admins change."""
+        self.quotas = Quotas(
+            self.limits,
+            holder=holder,
+            clock=time.monotonic,
+            wall=time.time,
+            report=lambda error: log.failure("quota_failed", error),
+            count_refusal=lambda tenant, limit: metrics.quota_refused.labels(tenant, limit).inc(),
+        )
+        self.sharing: Sharing | None = None
+        """None where the cache stays in memory."""
+        self._entries: GuardedStore | None = None
+        if config.cache_shared is not False:
+            # On connections and with a breaker of its own: however much of the cache travels, limits do not wait.
+            self._entries = self._open(_SHARING_TIMEOUT_S, is_side=True, address=config.answers_address)
+            self.sharing = Sharing(
+                cache,
+                self._entries,
+                wall=time.time,
+                new_name=lambda: secrets.token_hex(8),
+                count=lambda event: metrics.cache_sharing.labels(event).inc(),
+                is_mirror=config.store_address.kind == "embedded",
+                is_alone=not config.shares_cache,
+                # The embedded store follows what fits into memory; a Redis is bounded for all that write to it.
+                max_bytes=None if config.store_address.kind == "embedded" else config.cache_max_mb * 1024 * 1024,
+            )
+            cache.share_with(self.sharing)
+
+    async def try_reach(self) -> None:
+        """Connect; without a store the gateway serves all the same."""
+        with contextlib.suppress(StoreUnavailable):  # the log has it
+            await self.limits.ping()
+
+    def start(self, spawn: Spawn) -> None:
+        """What keeps them current runs until it is cancelled."""
+        spawn(self.limits.watch(), "store")
+        spawn(self.control.watch(), "control_store")
+        spawn(self.quotas.run(), "quotas")
+        if self.sharing is not None and self._entries is not None:
+            spawn(self.sharing.run(), "cache_sharing")
+            spawn(self._entries.watch(), "cache_store")
+
+    async def aclose(self) -> None:
+        """Give back what is held, publish what waits, close; nothing that `start` spawned runs any more."""
+        await self.quotas.give_all_back()
+        if self.sharing is not None:
+            await self.sharing.last_words()
+        for store in self._opened():
+            await store.aclose()
+
+    def _opened(self) -> Iterator[GuardedStore]:
+        if self._entries is not None:
+            yield self._entries
+        yield self.control
+        yield self.limits
+
+    def _open(self, timeout_s: float, *, is_side: bool, address: StoreAddress | None = None) -> GuardedStore:
+        address = address or self._config.store_address
+        watch = StoreWatch(self._metrics, self._log, address.shown, is_side=is_side)
+        raw = open_store(address, timeout_s=timeout_s, clock=time.monotonic, wall=time.time, on_damage=watch.damaged)
+        return GuardedStore(raw, timeout_s=timeout_s, clock=time.monotonic, observer=watch)

@@ -1,0 +1,98 @@
+"""BackgroundAsk: a deployment is asked what no client waits for, and only while it has nothing better to do."""
+
+from __future__ import annotations
+
+import random
+from typing import Any, Final
+
+import msgspec
+
+from gateway.chat.json_members import encoded
+from gateway.chat.request import ChatRequest
+from gateway.completion.answer_end import end_of_plain
+from gateway.deployments.live import LiveDeployment
+from gateway.ids import RequestIds
+from gateway.limits.claim import Claim
+from gateway.limits.lane import Lane
+from gateway.limits.permit import Permit
+from gateway.routing.planned_route import PlannedRoute
+from gateway.routing.snapshot import PolicySnapshot
+from gateway.upstreams.http1.errors import UpstreamError
+from gateway.upstreams.http1.request import UpstreamRequest
+
+MAX_LOAD_RATIO: Final = 0.5
+"""Of a deployment's permits; with more of them taken nothing is asked in the background."""
+MAX_ANSWER_BYTES: Final = 1024 * 1024
+
+_NOT_SENT: Final = frozenset({"stream", "stream_options"})
+
+
+class Question(msgspec.Struct, frozen=True):
+    """What is asked, and on whose behalf."""
+
+    request: ChatRequest
+    """What a client asked."""
+    document: dict[str, Any]
+    """The body to send; how it travels is not looked at."""
+    snapshot: PolicySnapshot
+    planned: PlannedRoute
+    tenant: str
+    cache_salt: bytes
+    """Keeps the tenant's prefixes apart in an engine's KV cache."""
+
+
+class BackgroundAsk:
+    """Waits for no permit, tries nobody twice, and leaves no trace in what is known of a deployment's health."""
+
+    __slots__ = ("_ids", "_rng")
+
+    def __init__(self, *, rng: random.Random, ids: RequestIds) -> None:
+        self._rng = rng
+        self._ids = ids
+
+    def choice(self, question: Question) -> LiveDeployment | None:
+        """Whom the route chooses; None when it can choose nobody."""
+        decision = question.planned.decide(frozenset(), self._rng)
+        return None if decision.deployment is None else question.snapshot.deployments.get(decision.deployment)
+
+    async def deployment(self, question: Question, live: LiveDeployment) -> bytes | None:
+        """What this deployment answers, whole; None when it is busy or fails."""
+        lane = min(question.snapshot.lanes.values(), key=lambda lane: lane.rules.weight)
+        permit = self._permit(live, Claim(lane, question.tenant))
+        if permit is None:
+            return None
+        try:
+            return await self._send(question, live, lane)
+        except UpstreamError:
+            return None  # clients of the deployment find out by themselves what is wrong with it
+        finally:
+            permit.release()
+
+    def _permit(self, live: LiveDeployment, claim: Claim) -> Permit | None:
+        limiter = live.limiter
+        if (
+            not live.is_ready
+            or not live.health.is_usual
+            or limiter.num_waiting
+            or limiter.in_flight >= MAX_LOAD_RATIO * limiter.limit
+        ):
+            return None
+        return limiter.try_acquire(claim)
+
+    async def _send(self, question: Question, live: LiveDeployment, lane: Lane) -> bytes | None:
+        plain = {name: value for name, value in question.document.items() if name not in _NOT_SENT}
+        headers = (
+            (b"x-request-id", self._ids.next().encode("ascii")),
+            (b"x-penstock-cache-salt", question.cache_salt),
+        )
+        fixed = (
+            (b"content-type", b"application/json"),
+            (b"accept", b"application/json"),
+            (b"x-penstock-priority", lane.upstream_priority),
+            *live.credentials,
+        )
+        body = encoded({**plain, "model": live.model})
+        request = UpstreamRequest(b"POST", live.chat_path, headers, body, fixed)
+        async with await live.client.send(request, question.planned.plain_timeouts) as response:
+            answer = await response.read(MAX_ANSWER_BYTES)
+            return answer if response.status == 200 and end_of_plain(answer).is_complete else None

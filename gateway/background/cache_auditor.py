@@ -1,0 +1,246 @@
+"""Auditor: similar answers are held against what a deployment says to the same question, in the background.
+
+Of those that were served a share is asked again; of those that were not, because audits made the tier careful, the
+deployment's answer is there anyway. Nothing is asked under load: what could not be is counted as skipped.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final, Literal
+
+import msgspec
+
+from gateway.admission.guard import Guard
+from gateway.background.background_request import BackgroundAsk, Question
+from gateway.background.task_group import BackgroundTasks
+from gateway.cache.audit.audit_book import AuditBook
+from gateway.cache.audit.audit_choice import AuditChoice
+from gateway.cache.audit.audit_record import AuditRecord, By, Texts, clipped
+from gateway.cache.audit.comparison import (
+    Verdict,
+    judge_document,
+    judge_said,
+    says_the_same,
+    text_of,
+    verdict_of,
+)
+from gateway.cache.audit.route_book import Whose
+from gateway.cache.exact.entry import CacheEntry
+from gateway.cache.semantic.quest import Quest
+from gateway.cache.semantic.semantic import Embeds, Finding
+from gateway.cache.similarity.differences import Differences, differences
+from gateway.chat.request import ChatRequest
+from gateway.request_context import Turn
+from gateway.routing.planned_route import PlannedRoute
+from gateway.util.bounded_dict import Recent
+from routing_policies.policy.document import Cache
+
+MAX_RUNNING: Final = 4
+MAX_SERVED: Final = 10_000
+"""Similar answers that feedback may still be about."""
+
+OnPair = Callable[[Question, tuple[str, str], bool], Awaitable[None]]
+"""Told of two deployments that answered one question, and whether they said the same."""
+
+AuditEnd = Verdict | Literal["skipped"]
+"""How an audit ended; a metric label."""
+
+
+class _Case(msgspec.Struct, frozen=True):
+    """A similar answer, and how it came to be one."""
+
+    request_id: str
+    whose: Whose
+    rule: Cache
+    asked: str
+    finding: Finding
+    entry: CacheEntry
+    weight: float
+    was_served: bool
+    question: Question | None = None
+    """To ask; None: the fresh answer is there, and no judge is to be asked."""
+
+
+class Auditor:
+    """Never waits and never fails; `aclose` ends what runs."""
+
+    def __init__(
+        self,
+        *,
+        ask: BackgroundAsk,
+        embedder: Embeds,
+        book: AuditBook,
+        guard: Guard,
+        record: Callable[[AuditRecord], None],
+        count: Callable[[AuditEnd], None],
+        tasks: BackgroundTasks,
+        rng: random.Random,
+        wall: Callable[[], float],
+    ) -> None:
+        """`record` makes a record last, and known to other processes; `tasks` are its own, for they are counted."""
+        self.on_pair: OnPair | None = None
+        """Told what both models of a predicted pair said to an audited question; None: the second is not asked."""
+        self._ask = ask
+        self._embedder = embedder
+        self._book = book
+        self._guard = guard
+        self._record = record
+        self._count = count
+        self._tasks = tasks
+        self._rng = rng
+        self._wall = wall
+        self._served: Recent[str, _Case] = Recent(MAX_SERVED)
+        self._choice = AuditChoice()
+
+    def served(self, turn: Turn, request: ChatRequest, planned: PlannedRoute, quest: Quest) -> None:
+        """A similar answer is given: draw whether it is audited."""
+        finding = quest.finding
+        assert finding is not None, "what is served was found"
+        assert finding.entry is not None, "and kept"
+        pair = quest.key.exact, finding.entry.exact
+        probability = self._choice.of_served(*pair, finding.chance, quest.wanted.rule.audit_ratio, quest.book)
+        case = _case(turn.record.request_id, quest, finding, finding.entry, was_served=True)
+        self._served[case.request_id] = case
+        if self._draw(probability):
+            self._choice.audited(*pair)
+            question = Question(request, request.document, turn.snapshot, planned, turn.record.tenant, turn.cache_salt)
+            case = msgspec.structs.replace(case, weight=1.0 / probability, question=question)
+            self._begin(self._audit(case, question))
+
+    def disowned(self, request_id: str) -> None:
+        """Somebody said that the answer to this request was wrong; it proves something if it was a similar one."""
+        case, known = self._served.get(request_id), self._book.get(request_id)
+        if known is not None:
+            self.settle(msgspec.structs.replace(known, verdict="wrong", by="feedback"))
+        elif case is not None:
+            self.settle(self._recorded(case, "wrong", "feedback"))
+
+    def compare(self, request_id: str, quest: Quest, finding: Finding, fresh: CacheEntry) -> None:
+        """A deployment has answered what a kept answer might have: compare some, where that can prove anything."""
+        rule = quest.wanted.rule
+        if finding.entry is None:
+            return
+        lowest = quest.book.lowest(rule.max_error_ratio)
+        probability = self._choice.of_other(finding.chance, rule.audit_ratio, lowest)
+        if self._draw(probability):
+            case = _case(request_id, quest, finding, finding.entry, was_served=False)
+            self._begin(self._conclude(msgspec.structs.replace(case, weight=1.0 / probability), fresh.answer))
+
+    def settle(self, record: AuditRecord) -> None:
+        """A verdict, whoever gave it: what follows follows."""
+        self._book.add(record, self._wall())
+        self._record(record)
+
+    async def aclose(self) -> None:
+        """Audits under way end without a verdict."""
+        await self._tasks.cancel()
+
+    def _draw(self, probability: float) -> bool:
+        if probability <= 0.0 or self._rng.random() >= probability:
+            return False
+        if self._guard.strain or self._tasks.num_running >= MAX_RUNNING:
+            self._count("skipped")
+            return False
+        return True
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        self._tasks.spawn(work, "audit")
+
+    async def _audit(self, case: _Case, question: Question) -> None:
+        live = self._ask.choice(question)
+        fresh = None if live is None else await self._ask.deployment(question, live)
+        if live is None or fresh is None:
+            self._count("skipped")
+            return
+        await self._conclude(case, fresh)
+        await self._ask_other(case, question, live.id, fresh)
+
+    async def _ask_other(self, case: _Case, question: Question, asked: str, answer: bytes) -> None:
+        """Whether the other model of a predicted pair says the same: audits are drawn without regard to that, so they
+        tell how good the smaller one is."""
+        other, text = question.planned.counterpart(asked), text_of(answer)
+        if self.on_pair is None or other is None or text is None:
+            return
+        theirs = await self._ask.deployment(question, question.snapshot.deployments[other])
+        said = None if theirs is None else text_of(theirs)
+        verdict = "unknown" if said is None else (await self._verdict(case, text, said))[0]
+        if verdict != "unknown":
+            await self.on_pair(question, (asked, other), verdict == "right")
+
+    async def _conclude(self, case: _Case, fresh: bytes) -> None:
+        kept_text, fresh_text = text_of(case.entry.answer), text_of(fresh)
+        verdict: Verdict = "unknown"
+        by: By = "words"
+        similarity: float | None = None
+        if kept_text is not None and fresh_text is not None:
+            verdict, by, similarity = await self._verdict(case, kept_text, fresh_text)
+        self._count(verdict)
+        record = self._recorded(case, verdict, by, similarity)
+        if case.rule.review_texts:
+            record = msgspec.structs.replace(record, texts=_texts(case, kept_text, fresh_text))
+        self.settle(record)
+
+    def _recorded(self, case: _Case, verdict: Verdict, by: By, answer_similarity: float | None = None) -> AuditRecord:
+        finding = case.finding
+        return AuditRecord(
+            id=case.request_id,
+            at=self._wall(),
+            tenant=case.whose.tenant,
+            route=case.whose.route,
+            exact=case.entry.exact,
+            entry_id=case.entry.id,
+            similarity=finding.similarity,
+            runner_up=finding.runner_up,
+            chance=finding.chance,
+            shipped_chance=finding.shipped_chance,
+            weight=case.weight,
+            verdict=verdict,
+            by=by,
+            was_served=case.was_served,
+            answer_similarity=answer_similarity,
+            differences=told(differences(case.asked, case.entry.text or "")),
+        )
+
+    async def _verdict(self, case: _Case, kept: str, fresh: str) -> tuple[Verdict, By, float | None]:
+        same = says_the_same(kept, fresh)
+        if same is not None:
+            return ("right", "words", None) if same else ("wrong", "numbers", None)
+        said = await self._ask_judge(case, kept, fresh)
+        if said is not None:
+            return "right" if said else "wrong", "judge", None
+        vectors = [await self._embedder.embed(text) for text in (kept, fresh)]
+        similarity = None if vectors[0] is None or vectors[1] is None else float(vectors[0] @ vectors[1])
+        return verdict_of(similarity), "encoder", similarity
+
+    async def _ask_judge(self, case: _Case, kept: str, fresh: str) -> bool | None:
+        """Whether both say the same; None without a judge, or when it did not say."""
+        question, name = case.question, case.rule.judge
+        live = None if question is None or name is None else question.snapshot.deployments.get(name)
+        if question is None or live is None:
+            return None
+        document = judge_document(case.asked, kept, fresh)
+        return judge_said(await self._ask.deployment(msgspec.structs.replace(question, document=document), live))
+
+
+def _case(request_id: str, quest: Quest, finding: Finding, entry: CacheEntry, *, was_served: bool) -> _Case:
+    asked = quest.key.text or ""
+    return _Case(request_id, quest.whose, quest.wanted.rule, asked, finding, entry, 1.0, was_served)
+
+
+def told(found: Differences) -> tuple[str, ...]:
+    """For people."""
+    kinds = {
+        "other numbers": found.num_extra_numbers,
+        "other names": found.num_extra_names,
+        "other order": found.is_reordered,
+        "another kind of question": found.has_other_question,
+        "words that only the new one has": found.asked_only,
+        "words that only the kept one has": found.kept_only,
+    }
+    return tuple(kind for kind, amount in kinds.items() if amount)
+
+
+def _texts(case: _Case, kept: str | None, fresh: str | None) -> Texts:
+    return Texts(*map(clipped, (case.asked, case.entry.text or "", kept or "", fresh or "")))

@@ -1,0 +1,156 @@
+"""Learner: labels from audits, shadows and feedback become better coefficients of a pair, off the path of requests.
+
+A label is what features were made of, as figures and hashes, without the text. Coefficients are fitted on a thread and
+take the place of those that came from a file, as long as they predict labels better that they were not fitted on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from gateway.background.background_request import Question
+from gateway.background.task_group import BackgroundTasks
+from gateway.cache.semantic.semantic import Vector
+from gateway.embedding.embedder import Embedder
+from gateway.request_context import Turn
+from gateway.routing.prompt_of import asked_text, prompt_of
+from gateway.telemetry.metrics import GatewayMetrics
+from gateway.util.fair_bounded_dict import FairRecent
+from routing_policies.quality.features import Features, features_of
+from routing_policies.quality.hashing import WordHasher
+from routing_policies.quality.pairs import weak_and_strong
+from routing_policies.quality.predictor import Predictor, Predictors
+from routing_policies.quality.training.label import Label, Pair, Source, label_of
+from routing_policies.quality.training.learning import LabelBook, learn
+
+MAX_ANSWERS: Final = 4096
+"""Answers of smaller models that feedback may still name."""
+
+
+class _Given(NamedTuple):
+    deployment: str
+    pair: Pair
+    features: Features
+    vector: Vector | None
+    kind: str
+
+
+class Learner:
+    """One book of labels for each pair, learned from where there is a predictor to better."""
+
+    __slots__ = (
+        *("_answers", "_books", "_embedder", "_hasher", "_metrics", "_predictors", "_retention_s", "_tasks", "_wall"),
+        "keep",
+    )
+
+    def __init__(
+        self,
+        predictors: Predictors,
+        embedder: Embedder,
+        *,
+        metrics: GatewayMetrics,
+        tasks: BackgroundTasks,
+        retention_s: float,
+        wall: Callable[[], float],
+    ) -> None:
+        """`tasks` are its own: it learns once at a time."""
+        self._predictors = predictors
+        self._embedder = embedder
+        self._metrics = metrics
+        self._tasks = tasks
+        self._retention_s = retention_s
+        self._wall = wall
+        self._hasher = WordHasher()
+        self._books: dict[Pair, LabelBook] = {}
+        self._answers: FairRecent[tuple[str, str], _Given] = FairRecent(MAX_ANSWERS)
+        self.keep: Callable[[Label], None] = lambda label: None
+        """Makes a label last, and has it taken here and elsewhere."""
+
+    def remember(self, turn: Turn) -> None:
+        """A predicted answer was given: feedback may name it."""
+        record, verdict = turn.record, None if turn.ask is None else turn.ask.verdict
+        for judge, judged in () if verdict is None else verdict.judged:
+            if judge.deployment == record.deployment:
+                pair, vector = judge.predictor.pair, turn.known_vector
+                given = _Given(judge.deployment, pair, judged.features, vector, judged.kind)
+                self._answers.put((record.tenant, record.request_id), given, record.tenant)
+
+    def note_wrong(self, request_id: str, tenant: str) -> bool:
+        """A product says that the answer was wrong; whether a prediction let it be given."""
+        given = self._answers.pop((tenant, request_id))
+        if given is not None:
+            self._add(given, lost=1.0, source="feedback")
+        return given is not None
+
+    async def note(
+        self, question: Question, ids: tuple[str, str], *, is_same: bool, source: Source, turn: Turn | None = None
+    ) -> None:
+        """Two deployments have answered one question, and said the same or not. `turn` is that of the request, where
+        it was routed by a prediction."""
+        found = weak_and_strong([item for item in question.snapshot.policy.deployments if item.id in ids])
+        if found is None:
+            return
+        weak, strong = found
+        pair = weak.model, strong.model
+        features = self._features(question, pair, turn)
+        vector = None if turn is None else turn.known_vector
+        if vector is None and self._embedder.is_ready:
+            vector = await self._embedder.embed(asked_text(question.request))
+        kind = question.planned.route.select.kind
+        self._add(_Given(weak.id, pair, features, vector, kind), lost=0.0 if is_same else 1.0, source=source)
+
+    def take(self, key: str, label: Label) -> list[str]:
+        """A label of this process or another; the keys of those that have to go for it."""
+        book = self._books.setdefault(label.pair, LabelBook())
+        gone = book.add(key, label)
+        predictor = self._predictors.find(*label.pair)
+        if predictor is not None and book.is_worth_learning and not self._tasks.num_running:
+            self._tasks.spawn(self._learn(book, predictor), "learn")
+        return gone
+
+    def drop(self, key: str) -> None:
+        """A label is gone."""
+        for book in self._books.values():
+            book.remove(key)
+
+    def labels(self) -> dict[Pair, list[tuple[str, Label]]]:
+        """All there are, oldest first."""
+        return {pair: book.all() for pair, book in self._books.items() if len(book)}
+
+    def predictor(self, pair: Pair) -> Predictor | None:
+        """What predicts for a pair now."""
+        return self._predictors.find(*pair)
+
+    async def aclose(self) -> None:
+        """Call off what is under way."""
+        await self._tasks.cancel()
+
+    def _features(self, question: Question, pair: Pair, turn: Turn | None) -> Features:
+        verdict = None if turn is None or turn.ask is None else turn.ask.verdict
+        for judge, judged in () if verdict is None else verdict.judged:
+            if judge.predictor.pair == pair:
+                return judged.features
+        predictor, prompt = self._predictors.find(*pair), prompt_of(question.request)
+        return features_of(prompt) if predictor is None else predictor.judge(prompt).features
+
+    def _add(self, given: _Given, *, lost: float, source: Source) -> None:
+        label = label_of(
+            self._hasher.features(given.features),
+            given.pair,
+            lost=lost,
+            source=source,
+            at=self._wall(),
+            vector=given.vector,
+            encoder=self._embedder.encoder_id or "",
+            kind=given.kind,
+        )
+        self._metrics.routing_labels.labels(given.deployment, source, "good" if lost < 0.5 else "lost").inc()
+        self.keep(label)
+
+    async def _learn(self, book: LabelBook, predictor: Predictor) -> None:
+        """Where it fails, the old coefficients still stand."""
+        while book.is_worth_learning:
+            book.forget_before(self._wall() - self._retention_s)
+            predictor.adopt(await asyncio.to_thread(learn, book.take(), predictor.base))

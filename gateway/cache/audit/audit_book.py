@@ -1,0 +1,108 @@
+"""AuditBook: every audit that this process knows, by request and by the entry that it is about; bounded."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import msgspec
+
+from gateway.cache.audit.audit_record import AuditRecord
+from gateway.cache.audit.route_book import RouteBook, RouteBooks, Whose
+from gateway.cache.similarity.decision import Track
+
+MAX_RECORDS: Final = 20_000
+MAX_LISTED: Final = 1000
+"""Records of which reviewers are shown the newest."""
+
+
+class AuditBook:
+    """Time is passed in. A record that comes again under its id, with another verdict, replaces the first."""
+
+    __slots__ = ("_books", "_bound_of", "_by_exact", "_on_level", "_records")
+
+    def __init__(
+        self,
+        books: RouteBooks,
+        *,
+        bound_of: Callable[[str], float | None],
+        on_level: Callable[[Whose, RouteBook], None] = lambda whose, book: None,
+    ) -> None:
+        """`bound_of` tells a route's `max_error_ratio`, None for one without similar answers; `on_level` hears of
+        every route that dares more or less than before."""
+        self._books = books
+        self._bound_of = bound_of
+        self._on_level = on_level
+        self._records: OrderedDict[str, AuditRecord] = OrderedDict()
+        self._by_exact: dict[bytes, dict[str, AuditRecord]] = {}
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __iter__(self) -> Iterator[AuditRecord]:
+        """Newest first."""
+        return iter(tuple(reversed(self._records.values())))
+
+    def get(self, record_id: str) -> AuditRecord | None:
+        """The record of that request."""
+        return self._records.get(record_id)
+
+    def add(self, record: AuditRecord, now: float, *, is_news: bool = True) -> None:
+        """Take it in; `is_news` False: what followed from it is known already."""
+        self._forget(record.id)
+        self._records[record.id] = record
+        self._by_exact.setdefault(record.exact, {})[record.id] = record
+        if len(self._records) > MAX_RECORDS:
+            self._forget(next(iter(self._records)))
+        whose, sample = Whose(record.tenant, record.route), record.sample
+        if sample is None:
+            return
+        book = self._books.of(whose)
+        book.add(sample)
+        if is_news:
+            self.reconsider(whose, now)
+
+    def reconsider(self, whose: Whose, now: float) -> None:
+        """Look at the evidence as it is now."""
+        book, bound = self._books.of(whose), self._bound_of(whose.route)
+        book.evidence.expire(now)
+        if bound is not None and book.step(bound):
+            book.since = now
+            self._on_level(whose, book)
+
+    def track_of(self, exact: bytes) -> Track | None:
+        """The entry's own record; None where it was never audited."""
+        records = self._by_exact.get(exact)
+        if not records:
+            return None
+        samples = [sample for record in records.values() if (sample := record.sample) is not None]
+        return Track(
+            num_right=sum(sample.weight for sample in samples if not sample.is_wrong),
+            num_wrong=sum(sample.weight for sample in samples if sample.is_wrong),
+        )
+
+    def is_barred(self, exact: bytes) -> bool:
+        """Whether its answer was ever wrong for a similar question, and nobody has said since that it was right."""
+        records = self._by_exact.get(exact)
+        return records is not None and any(record.verdict == "wrong" for record in records.values())
+
+    def forget_texts(self, covers: Callable[[AuditRecord], bool]) -> list[AuditRecord]:
+        """Strip the texts off records that are covered; the changed ones."""
+        stripped = [
+            msgspec.structs.replace(record, texts=None)
+            for record in self._records.values()
+            if record.texts is not None and covers(record)
+        ]
+        for record in stripped:
+            self._records[record.id] = self._by_exact[record.exact][record.id] = record
+        return stripped
+
+    def _forget(self, record_id: str) -> None:
+        old = self._records.pop(record_id, None)
+        if old is None:
+            return
+        of_entry = self._by_exact[old.exact]
+        del of_entry[record_id]
+        if not of_entry:
+            del self._by_exact[old.exact]

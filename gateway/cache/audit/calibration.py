@@ -1,0 +1,147 @@
+"""Calibration: floors that keep a bound with its interval, and recalibration from what audits find."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from gateway.cache.similarity.decision import Calibration, Floor
+from gateway.cache.similarity.trees import logistic, logit
+
+PRIOR_VERDICTS: Final = 50.0
+"""So many audits at the calibration that ships weigh as much as the audits of a tenant and route."""
+_MIN_SLOPE: Final = 0.2
+_MAX_STEPS: Final = 50
+_EDGE: Final = 1e-6
+_NONE_SEEN: Final = 3.689
+"""-ln(0.025): the upper 95 % limit of how many there are when none was seen."""
+
+
+class Verdict(msgspec.Struct, frozen=True, gc=False):
+    """One audited answer: the chance it was given, whether it was right, and how many it stands for."""
+
+    chance: float
+    is_right: bool
+    weight: float = 1.0
+
+
+def recalibrate(shipped: Calibration, verdicts: Iterable[Verdict]) -> Calibration:
+    """The calibration most likely after these verdicts, whose chances are those of the `shipped` one.
+
+    Platt's fit (1999) of a line on the log odds, with a normal prior at the line that changes nothing: few verdicts
+    move it little. Weights are scaled so that they sum to as many as there are verdicts.
+    """
+    seen = [verdict for verdict in verdicts if 0.0 < verdict.chance < 1.0 and verdict.weight > 0.0]
+    if not seen:
+        return shipped
+    scale = len(seen) / sum(verdict.weight for verdict in seen)
+    odds = np.array([logit(min(1 - _EDGE, max(_EDGE, verdict.chance))) for verdict in seen])
+    right = np.array([verdict.is_right for verdict in seen], dtype=np.float64)
+    weights = np.array([verdict.weight * scale for verdict in seen])
+    slope, shift = _platt(odds, right, weights)
+    return Calibration(slope=shipped.slope * slope, shift=slope * shipped.shift + shift)
+
+
+def _platt(odds: NDArray[np.float64], right: NDArray[np.float64], weights: NDArray[np.float64]) -> tuple[float, float]:
+    """Newton's steps, halved while they do not help, on the penalised log likelihood around slope 1 and shift 0."""
+    line = np.array([1.0, 0.0])
+    middle = float(np.average(odds, weights=weights))
+    inputs = np.column_stack([odds, np.ones_like(odds)])
+    prior = _prior(middle)
+    loss = _loss(line, inputs, right, weights, prior)
+    for _ in range(_MAX_STEPS):
+        chances = 1.0 / (1.0 + np.exp(-np.clip(inputs @ line, -30, 30)))
+        slope = inputs.T @ (weights * (right - chances)) - prior @ (line - [1.0, 0.0])
+        curve = (inputs * (weights * chances * (1 - chances))[:, None]).T @ inputs + prior
+        step = np.linalg.solve(curve, slope)
+        line, before, loss = _walked(line, step, loss, inputs, right, weights, prior)
+        if before - loss < 1e-9:
+            break
+    return max(_MIN_SLOPE, float(line[0])), float(line[1])
+
+
+def _prior(middle: float) -> NDArray[np.float64]:
+    """Its curvature: PRIOR_VERDICTS audits at the mean log odds for the shift there, twice as many for the slope."""
+    chance = logistic(middle)
+    strength = PRIOR_VERDICTS * chance * (1.0 - chance)
+    across = np.array([middle, 1.0])
+    return np.asarray(strength * np.outer(across, across) + np.diag([2.0 * strength, 0.0]) + 1e-6 * np.eye(2))
+
+
+def _loss(
+    line: NDArray[np.float64],
+    inputs: NDArray[np.float64],
+    right: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    prior: NDArray[np.float64],
+) -> float:
+    told = inputs @ line
+    moved = line - np.array([1.0, 0.0])
+    return float(weights @ (np.logaddexp(0.0, told) - right * told) + 0.5 * moved @ prior @ moved)
+
+
+def _walked(
+    line: NDArray[np.float64],
+    step: NDArray[np.float64],
+    loss: float,
+    inputs: NDArray[np.float64],
+    right: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    prior: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], float, float]:
+    for halvings in range(20):
+        tried = line + step / 2**halvings
+        reached = _loss(tried, inputs, right, weights, prior)
+        if reached <= loss:
+            return tried, loss, reached
+    return line, loss, loss
+
+
+def floors_of(
+    chances: NDArray[np.float64],
+    wrong: NDArray[np.bool_],
+    groups: NDArray[np.int64],
+    bounds: Sequence[float],
+    *,
+    margin: float,
+    num_resamples: int,
+    rng: np.random.Generator,
+) -> tuple[Floor, ...]:
+    """For each bound the least chance from which on the error's upper 95 % limit stays below `margin` × bound.
+
+    One chance for each request of a stream (0: nothing to give), whether the answer is wrong, and its group: groups are
+    drawn with replacement, since texts of one group are not independent. Error: wrong answers over all requests.
+    """
+    order = np.argsort(-chances, kind="stable")
+    order = order[chances[order] > 0.0]
+    highs = _upper_limits(wrong[order], groups[order], groups, num_resamples, rng)
+    floors = []
+    for bound in sorted(bounds):
+        within = np.flatnonzero(highs > margin * bound)
+        last = int(within[0]) if len(within) else len(order)
+        if last > 0:
+            floors.append(Floor(bound, float(math.ceil(chances[order[last - 1]] * 1e5) / 1e5)))
+    return tuple(floors)
+
+
+def _upper_limits(
+    wrong: NDArray[np.bool_],
+    groups: NDArray[np.int64],
+    all_groups: NDArray[np.int64],
+    num_resamples: int,
+    rng: np.random.Generator,
+) -> NDArray[np.float64]:
+    """The 97.5th percentile over resamples of the error after each served request, best chance first."""
+    names, sizes = np.unique(all_groups, return_counts=True)
+    place = np.searchsorted(names, groups)
+    errors = np.empty((num_resamples, len(wrong)), np.float32)
+    for number in range(num_resamples):
+        drawn = rng.poisson(1.0, len(names))
+        errors[number] = np.cumsum(drawn[place] * wrong) / max(1, int(drawn @ sizes))
+    # Resampling cannot see what has not happened yet: without a wrong answer among n the limit is 3.7 / n all the same.
+    return np.maximum(np.percentile(errors, 97.5, axis=0), _NONE_SEEN / len(names))

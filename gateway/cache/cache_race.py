@@ -1,0 +1,61 @@
+"""Race: a deployment is asked while kept answers are searched; whichever has an answer first gives it.
+
+async with Race(turn) as race:
+    race.watch(quest)
+    await forward()                  # cancelled when a kept answer is found before a byte has gone to the client
+if race.is_lost: ...                 # serve what the quest found
+"""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import Self
+
+from gateway.cache.semantic.quest import Quest
+from gateway.request_context import Turn
+
+
+class Race:
+    """Cancels its own body, as a timeout would; a cancellation from elsewhere stays one."""
+
+    __slots__ = ("_cancels_before", "_quest", "_task", "_turn", "is_lost")
+
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+        self._quest: Quest | None = None
+        self._task: asyncio.Task[object] | None = None
+        self._cancels_before = 0
+        self.is_lost = False
+        """The deployment lost: nothing of its answer was sent."""
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.current_task()
+        assert self._task is not None, "an async context manager runs inside a task"
+        self._cancels_before = self._task.cancelling()
+        return self
+
+    def watch(self, quest: Quest) -> None:
+        """The search has begun."""
+        self._quest = quest
+        quest.on_hit = self._cancel
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if self._quest is not None:
+            self._quest.on_hit = None
+        task, self._task = self._task, None
+        assert task is not None, "entered once"
+        if not self.is_lost:
+            return False
+        is_ours = task.uncancel() <= self._cancels_before
+        if is_ours and kind is asyncio.CancelledError and not self._turn.has_started:
+            return True
+        self.is_lost = False
+        return False
+
+    def _cancel(self) -> None:
+        if self._task is not None and not self._turn.has_started:
+            self.is_lost = True
+            self._task.cancel()

@@ -1,0 +1,188 @@
+"""The exact tier: answers by fingerprint, in bounded memory; see `eviction` for what goes first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import msgspec
+
+from gateway.cache.exact.entry import CacheEntry
+from gateway.cache.exact.eviction import Eviction, Ranked
+
+DEFAULT_MAX_BYTES: Final = 64 * 1024 * 1024
+_FULL_RATIO: Final = 0.9
+
+
+class _Held(Ranked):
+    """An entry and what it is worth keeping."""
+
+    __slots__ = ("entry", "is_quarantined")
+
+    def __init__(self, entry: CacheEntry) -> None:
+        super().__init__(
+            entry.exact, tenant=entry.tenant, num_bytes=entry.num_bytes, cost_tokens=max(entry.cost_tokens, 0)
+        )
+        self.entry = entry
+        self.is_quarantined = False
+
+
+class Selection(msgspec.Struct, frozen=True, kw_only=True):
+    """Which entries a purge is about; what it does not name is not compared."""
+
+    id: str | None = None
+    tenant: str | None = None
+    route: str | None = None
+    text: str | None = None
+    """Part of the last user text, in any case."""
+    until: float | None = None
+    """Nothing that was made after this instant."""
+
+    def covers(self, entry: CacheEntry) -> bool:
+        """Whether the entry is meant."""
+        return (
+            self.id in (None, entry.id)
+            and self.tenant in (None, entry.tenant)
+            and self.route in (None, entry.route)
+            and (self.until is None or entry.created_at <= self.until)
+            and (self.text is None or (entry.text is not None and self.text.casefold() in entry.text.casefold()))
+        )
+
+
+class ExactTier:
+    """Entries by their exact digest. Single-threaded; time is passed in."""
+
+    def __init__(
+        self,
+        *,
+        max_bytes: int = DEFAULT_MAX_BYTES,
+        on_removed: Callable[[CacheEntry], None] = lambda entry: None,
+        on_evicted: Callable[[CacheEntry], None] = lambda entry: None,
+    ) -> None:
+        """`on_removed` hears of every entry that leaves, whatever the reason, `on_evicted` of those that make room;
+        ValueError below 1 byte."""
+        if max_bytes < 1:
+            raise ValueError(f"max_bytes: expected a positive number, got {max_bytes}")
+        self._max_bytes = max_bytes
+        self._on_removed = on_removed
+        self._on_evicted = on_evicted
+        self._held: dict[bytes, _Held] = {}
+        self._by_id: dict[str, bytes] = {}
+        self._eviction = Eviction(max_bytes)
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    @property
+    def num_bytes(self) -> int:
+        """What all entries take up."""
+        return self._eviction.num_bytes
+
+    def num_hits(self, exact: bytes) -> int:
+        """How often the entry was served; 0 when it is not here."""
+        held = self._held.get(exact)
+        return 0 if held is None else held.num_hits
+
+    def __contains__(self, exact: bytes) -> bool:
+        return exact in self._held
+
+    @property
+    def is_full(self) -> bool:
+        """Whether what comes next makes something else go."""
+        return self.num_bytes > _FULL_RATIO * self._max_bytes
+
+    def __iter__(self) -> Iterator[CacheEntry]:
+        return (held.entry for held in tuple(self._held.values()))
+
+    def find(self, exact: bytes, now: float, *, max_age_s: float | None = None) -> CacheEntry | None:
+        """The entry that may be served; one past its time is removed."""
+        held = self._held.get(exact)
+        if held is None or held.is_quarantined:
+            return None
+        entry = held.entry
+        if now >= entry.expires_at:
+            self._remove(exact)
+            return None
+        if not entry.is_fresh(now, max_age_s):
+            return None
+        self._eviction.hit(held)
+        return entry
+
+    def by_id(self, entry_id: str) -> CacheEntry | None:
+        """The entry of that id, served or quarantined."""
+        exact = self._by_id.get(entry_id)
+        return None if exact is None else self._held[exact].entry
+
+    def by_exact(self, exact: bytes) -> CacheEntry | None:
+        """The entry of that fingerprint, served or quarantined; asking is no use of it."""
+        held = self._held.get(exact)
+        return None if held is None else held.entry
+
+    def discard(self, exact: bytes) -> None:
+        """Remove the entry, if there is one."""
+        if exact in self._held:
+            self._remove(exact)
+
+    def keep(self, entry: CacheEntry, now: float) -> bool:
+        """Take the entry in, in place of an older one; False when it is past its time or larger than everything."""
+        if entry.num_bytes > self._max_bytes or now >= entry.expires_at:
+            return False
+        if self._by_id.get(entry.id, entry.exact) != entry.exact:
+            return False  # ids name one entry only; this one is somebody's mistake
+        known = self._held.get(entry.exact)
+        if known is not None:
+            if known.entry.created_at > entry.created_at:
+                return False
+            self._remove(entry.exact)
+        held = self._held[entry.exact] = _Held(entry)
+        if known is not None and known.is_proven:
+            held.is_proven, held.num_hits = True, known.num_hits  # a new answer to what is asked often
+        self._by_id[entry.id] = entry.exact
+        self._eviction.add(held)
+        self._make_room()
+        return entry.exact in self._held
+
+    def quarantine(self, entry_id: str) -> CacheEntry | None:
+        """Serve the entry no more, but remember it; None for an unknown id."""
+        exact = self._by_id.get(entry_id)
+        if exact is None:
+            return None
+        self._held[exact].is_quarantined = True
+        return self._held[exact].entry
+
+    def is_quarantined(self, entry_id: str) -> bool:
+        """Whether somebody said that the entry is wrong."""
+        exact = self._by_id.get(entry_id)
+        return exact is not None and self._held[exact].is_quarantined
+
+    def purge(self, selection: Selection, *, dry_run: bool = True) -> list[CacheEntry]:
+        """What the selection covers; removed unless it is a dry run."""
+        covered = [entry for entry in self if selection.covers(entry)]
+        for entry in () if dry_run else covered:
+            self._remove(entry.exact)
+        return covered
+
+    def expire(self, now: float) -> int:
+        """Remove everything past its time; how many there were."""
+        late = [exact for exact, held in self._held.items() if now >= held.entry.expires_at]
+        for exact in late:
+            self._remove(exact)
+        return len(late)
+
+    def _make_room(self) -> None:
+        while self.num_bytes > self._max_bytes and (victim := self._eviction.victim()) is not None:
+            entry = self._held[victim.exact].entry
+            self._remove(victim.exact, is_victim=True)
+            self._on_evicted(entry)
+
+    def _remove(self, exact: bytes, *, is_victim: bool = False) -> None:
+        held = self._held.pop(exact)
+        del self._by_id[held.entry.id]
+        self._eviction.remove(held, is_victim=is_victim)
+        self._on_removed(held.entry)
+
+    def check_integrity(self) -> None:
+        """Raises AssertionError when the books are wrong."""
+        assert self.num_bytes == sum(held.entry.num_bytes for held in self._held.values()) <= self._max_bytes
+        assert self._by_id == {held.entry.id: exact for exact, held in self._held.items()}
+        self._eviction.check_integrity()

@@ -1,0 +1,153 @@
+"""Fingerprints: when two requests must get the same answer, and when they differ in nothing but their last words."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Any, Final
+
+import msgspec
+
+from gateway.cache.similarity.standalone import is_standalone
+from gateway.chat.request import ChatRequest
+from gateway.chat.schema import TextPart, UserMessage
+from routing_policies.policy.document import CacheHistory, CacheScope
+
+DIGEST_BYTES: Final = 20
+
+SHAPELESS: Final = frozenset(
+    {"model", "stream", "stream_options", "user", "metadata", "prompt_cache_key", "service_tier", "store"}
+)
+"""Fields that say how an answer travels, who pays for it or who asked, and nothing about what it says.
+
+`model` is in the fingerprint as the route's candidates: two aliases of one route get the same answers.
+"""
+
+INSTRUCTING: Final = frozenset({"system", "developer"})
+"""Roles whose messages hold for whatever is asked."""
+
+_encoder: Final = msgspec.json.Encoder(order="deterministic")
+
+
+class Fingerprint(msgspec.Struct, frozen=True, gc=False):
+    """Digests of one request in one scope."""
+
+    exact: bytes
+    """Equal for requests that mean the same to the last character."""
+    context: bytes
+    """Equal for requests that differ in their last user text only: system prompt, history, tools and all are equal.
+
+    Where the policy relaxes history, texts that stand alone are in a context of instructions without history.
+    """
+    text: str | None
+    """That last user text; None where there is none alone: an image, an audio, a tool's result."""
+
+
+class Outline:
+    """Digests of one request, whoever asks and whoever may answer: what takes time in proportion to its length."""
+
+    __slots__ = ("around", "frame", "instructions", "last", "shaping", "text")
+
+    def __init__(self, request: ChatRequest) -> None:
+        """Raises OverflowError or TypeError where JSON cannot carry a number of the request exactly."""
+        document = request.document
+        shaping = {name: value for name, value in document.items() if name not in SHAPELESS and value is not None}
+        messages: list[Any] = shaping.pop("messages")
+        self.text = last_user_text(request)
+        self.shaping = _encoder.encode(shaping)
+        self.frame = _digest(self.shaping, _encoder.encode(messages[:-1]))
+        self.last = _digest(_encoder.encode(messages[-1]))
+        around = {name: value for name, value in messages[-1].items() if name != "content"}
+        self.around = _encoder.encode(around)
+        self.instructions: bytes | None = None
+        """Of the messages that instruct, alone; None where the text does not stand alone, or was not asked for."""
+
+    def stand_alone(self, request: ChatRequest) -> bytes | None:
+        """What the last text's context is where it asks the same whatever was said before; None where it may not."""
+        if self.instructions is None and self.text is not None:
+            messages = request.document["messages"]
+            if is_standalone(self.text) and _is_all_text(messages[:-1]):
+                instructing = [message for message in messages if message["role"] in INSTRUCTING]
+                self.instructions = _digest(self.shaping, _encoder.encode(instructing))
+        return self.instructions
+
+
+def outline_of(request: ChatRequest) -> Outline | None:
+    """The request's outline, made once and remembered with it; None for numbers that JSON cannot carry exactly.
+
+    Takes milliseconds for a megabyte: of a long request make it on a thread, before anything asks for a fingerprint.
+    """
+    if request.outline is None:
+        try:
+            request.outline = Outline(request)
+        except (OverflowError, TypeError):  # an integer beyond 64 bits in a field that is not ours
+            request.outline = _NO_OUTLINE
+    return request.outline if isinstance(request.outline, Outline) else None
+
+
+_NO_OUTLINE: Final = object()
+
+
+def fingerprint(
+    request: ChatRequest, *, scope: bytes, candidates: bytes, history: CacheHistory = "exact"
+) -> Fingerprint | None:
+    """The request's fingerprint; None for one whose numbers JSON cannot carry exactly.
+
+    `scope` keeps apart who may not share answers (see `scope_of`), `candidates` which models may give them.
+    """
+    outline = outline_of(request)
+    if outline is None:
+        return None
+    exact = _digest(scope, candidates, outline.frame, outline.last)
+    if outline.text is None:
+        return Fingerprint(exact, exact, None)
+    frame, kind = outline.frame, b"text"
+    if history == "standalone" and (instructions := outline.stand_alone(request)) is not None:
+        frame, kind = instructions, b"standalone"
+    return Fingerprint(exact, _digest(scope, candidates, frame, kind, outline.around), outline.text)
+
+
+def last_user_text(request: ChatRequest) -> str | None:
+    """What the person said last, when that is the last message and nothing but text."""
+    last = request.messages[-1]
+    if type(last) is not UserMessage:
+        return None
+    if isinstance(last.content, str):
+        return last.content
+    parts = last.content
+    return "\n".join(part.text for part in parts if type(part) is TextPart) if _is_text(parts) else None
+
+
+def scope_of(rule: CacheScope, *, tenant: str, user: str | None) -> bytes | None:
+    """What keeps answers of different owners apart; None where the rule wants a user and the request names none."""
+    if rule == "shared":
+        return b"shared"
+    if rule == "tenant":
+        return b"tenant\0" + tenant.encode()
+    return None if not user else b"user\0" + tenant.encode() + b"\0" + user.encode()
+
+
+def stream_shape(request: ChatRequest) -> bytes:
+    """Empty for a plain answer; streams of one shape are the same bytes."""
+    if not request.stream:
+        return b""
+    options = request.fields.stream_options
+    return b"stream" if options is None else b"stream" + _encoder.encode(options)
+
+
+def _is_text(parts: list[Any]) -> bool:
+    return all(type(part) is TextPart for part in parts)
+
+
+def _is_all_text(messages: list[Any]) -> bool:
+    """Nothing in the history that a question could be about without a word of it: no image, no sound, no file."""
+    contents = (message.get("content") for message in messages)
+    return not any(part["type"] != "text" for parts in contents if isinstance(parts, list) for part in parts)
+
+
+def _digest(*parts: bytes) -> bytes:
+    """Lengths go in too, so that no two lists of parts look alike."""
+    hasher = blake2b(digest_size=DIGEST_BYTES, person=b"penstock-answer")
+    for part in parts:
+        hasher.update(len(part).to_bytes(8, "little"))
+        hasher.update(part)
+    return hasher.digest()

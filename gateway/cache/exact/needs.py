@@ -1,0 +1,65 @@
+"""Needs: what a request asks of its answer besides the text, so that a cached answer without it is not given."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from gateway.chat.request import ChatRequest
+
+_NO_USAGE: Final = b'"usage":null'
+"""In a completion that was put together from a stream without usage."""
+_WITH_USAGE: Final = b'"include_usage":true'
+_ANY_TIER: Final = frozenset({None, "auto", "default"})
+
+
+class _Answer(msgspec.Struct):
+    usage: Any = None
+    service_tier: str | None = None
+
+
+_decode: Final = msgspec.json.Decoder(_Answer).decode
+
+
+class Needs(msgspec.Struct, frozen=True, gc=False):
+    """What one request asks for beyond what its fingerprint says: choices and log probabilities are part of that."""
+
+    usage: bool = False
+    """The answer is to tell its usage: a stream that asks for it."""
+    is_plain: bool = False
+    """The answer is to tell its usage wherever its upstream does, as plain answers always do."""
+    service_tier: str | None = None
+    """None: any will do."""
+
+    def are_met_by(self, answer: bytes) -> bool:
+        """Whether a whole completion has all of it."""
+        if self.is_plain and _NO_USAGE in answer:
+            return False
+        if not self.usage and self.service_tier is None:
+            return True
+        try:
+            told = _decode(answer)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return False
+        is_of_tier = self.service_tier is None or told.service_tier in (None, self.service_tier)
+        return is_of_tier and (not self.usage or bool(told.usage))
+
+    def may_follow(self, shape: bytes) -> bool:
+        """Whether an answer under way that travels in this shape will tell what is asked for."""
+        is_without_usage = shape != b"" and _WITH_USAGE not in shape
+        return not (is_without_usage and (self.usage or self.is_plain))
+
+
+NO_NEEDS: Final = Needs()
+
+
+def needs_of(request: ChatRequest) -> Needs:
+    """What this request asks of its answer."""
+    fields = request.fields
+    options = fields.stream_options
+    return Needs(
+        usage=request.stream and options is not None and options.include_usage is True,
+        is_plain=not request.stream,
+        service_tier=None if fields.service_tier in _ANY_TIER else fields.service_tier,
+    )

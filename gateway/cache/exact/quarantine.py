@@ -1,0 +1,54 @@
+"""Quarantines: answers that somebody called wrong, remembered longer than the entries that held them."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Any, Final
+
+import msgspec
+
+from gateway.util.bounded_dict import Recent
+
+QUARANTINE_S: Final = 30 * 24 * 3600.0
+"""How long the same answer to the same request is not kept again."""
+MAX_QUESTIONS: Final = 100_000
+MAX_ANSWERS: Final = 16
+"""Wrong ones to one question; the oldest is forgotten first."""
+
+DIGEST_BYTES: Final = 20
+_encode: Final = msgspec.json.Encoder(order="deterministic").encode
+
+
+def digest_of(answer: bytes) -> bytes:
+    """Equal for completions that say the same, whatever their ids and times are."""
+    try:
+        said: Any = [
+            {name: choice.get(name) for name in ("index", "message", "finish_reason")}
+            for choice in msgspec.json.decode(answer)["choices"]
+        ]
+        told = _encode(said)
+    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError):
+        told = answer  # no completion: then its bytes are all there is to it
+    return blake2b(told, digest_size=DIGEST_BYTES, person=b"penstock-wrong").digest()
+
+
+class Quarantines:
+    """Wrong answers by the exact fingerprint of what was asked. Bounded; time is passed in."""
+
+    __slots__ = ("_wrong",)
+
+    def __init__(self) -> None:
+        self._wrong: Recent[bytes, Recent[bytes, float]] = Recent(MAX_QUESTIONS)
+
+    def __len__(self) -> int:
+        return len(self._wrong)
+
+    def add(self, exact: bytes, digest: bytes, until: float) -> None:
+        """This answer to that question is wrong."""
+        answers = self._wrong[exact] = self._wrong.get(exact) or Recent(MAX_ANSWERS)
+        answers[digest] = until
+
+    def covers(self, exact: bytes, answer: bytes, now: float) -> bool:
+        """Whether the answer was called wrong; costs nothing for questions that nobody complained about."""
+        answers = self._wrong.get(exact)
+        return answers is not None and now < answers.get(digest_of(answer), 0.0)

@@ -1,0 +1,116 @@
+"""Guards: requests whose answer must not be given to anybody who asks something similar. Pure, microseconds."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from typing import Final
+
+from gateway.cache.exact.fingerprint import last_user_text
+from gateway.cache.similarity.language import is_english
+from gateway.cache.similarity.standalone import MAX_CHARS
+from gateway.cache.similarity.suspicion import is_latin, is_suspicious
+from gateway.chat.request import ChatRequest
+from gateway.chat.schema import AssistantMessage, FunctionMessage, ToolMessage
+from gateway.telemetry.records.cache_reasons import GuardReason
+from routing_policies.policy.document import Cache
+
+MIN_WORDS: Final = 3
+DEFAULT_TEMPERATURE: Final = 1.0
+"""Of a request that names none, as OpenAI has it."""
+
+_word: Final = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*").findall
+
+_DAYS: Final = frozenset(
+    day + end
+    for day in ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+    for end in ("", "s", "'s")
+)
+_NOW: Final = _DAYS | frozenset(
+    (
+        *("today", "today's", "tonight", "tonight's", "tomorrow", "tomorrow's", "yesterday", "yesterday's", "ago"),
+        *("now", "nowadays", "currently", "current", "present", "presently", "latest", "newest", "recent", "recently"),
+        *("lately", "up-to-date", "upcoming", "ongoing", "breaking", "headline", "headlines", "news", "weather"),
+        *("forecast", "forecasts", "price", "prices", "stock", "stocks", "score", "scores", "standings", "still"),
+        *("anymore", "live", "trending", "deadline", "deadlines", "schedule"),
+    )
+)
+_NEAR: Final = frozenset({"this", "last", "next", "past", "coming", "previous", "every"})
+_SPANS: Final = frozenset(
+    span + end
+    for span in (
+        *("hour", "day", "week", "weekend", "month", "quarter", "year", "decade", "season"),
+        *("morning", "afternoon", "evening", "night", "time"),
+    )
+    for end in ("", "s", "'s")
+)
+_PHRASES: Final = (
+    *(("so", "far"), ("as", "of"), ("to", "date"), ("at", "present"), ("at", "the", "moment"), ("up", "to", "date")),
+    *(("how", "old"), ("what", "time"), ("any", "more"), ("no", "longer"), ("exchange", "rate"), ("exchange", "rates")),
+    *(("temperature", "in"), ("temperature", "at"), ("temperature", "outside"), ("just", "been")),
+)
+_PHRASE_WORDS: Final = frozenset(phrase[0] for phrase in _PHRASES)
+
+_MINE: Final = frozenset({"my", "mine", "myself", "our", "ours", "ourselves"})
+_SAID_TO_ANYBODY: Final = frozenset({"tell", "give", "show", "help", "let", "teach", "to", "remind", "send", "write"})
+"""Before `me` these make a request of anything, about nobody."""
+
+
+def guard_of(request: ChatRequest, rule: Cache) -> GuardReason | None:
+    """Why no similar answer may be given to this request, nor its answer to similar ones; None: they may."""
+    fields = request.fields
+    if fields.tools or "functions" in request.document or any(map(_is_of_tools, request.messages)):
+        return "tools"
+    temperature = DEFAULT_TEMPERATURE if fields.temperature is None else fields.temperature
+    if temperature > rule.max_temperature:
+        return "temperature"
+    if fields.seed is not None:
+        return "seed"
+    if request.num_choices > 1:
+        return "choices"
+    if fields.logprobs or fields.top_logprobs:
+        return "logprobs"
+    text = last_user_text(request)
+    return "no_text" if text is None else text_guard(text)
+
+
+def text_guard(text: str) -> GuardReason | None:
+    """The part of it that looks at the last user text."""
+    if len(text) > MAX_CHARS:
+        return "too_long"
+    if is_suspicious(text):
+        return "suspicious"
+    words = _word(text.lower().replace("’", "'"))
+    if not (is_latin(text) and is_english(words)):
+        return "language"
+    if len(words) < MIN_WORDS:
+        return "too_short"
+    if not _NOW.isdisjoint(words) or _has_phrase(words):
+        return "time_dependent"
+    return "personal" if _is_personal(words) else None
+
+
+def _has_phrase(words: list[str]) -> bool:
+    if not _NEAR.isdisjoint(words) and any(first in _NEAR and second in _SPANS for first, second in pairwise(words)):
+        return True
+    if _PHRASE_WORDS.isdisjoint(words):
+        return False
+    return any(
+        tuple(words[at : at + len(phrase)]) == phrase
+        for phrase in _PHRASES
+        for at, word in enumerate(words)
+        if word == phrase[0]
+    )
+
+
+def _is_personal(words: list[str]) -> bool:
+    if not _MINE.isdisjoint(words) or words[0] == "me":
+        return True
+    return "me" in words and any(second == "me" and first not in _SAID_TO_ANYBODY for first, second in pairwise(words))
+
+
+def _is_of_tools(message: object) -> bool:
+    """`functions`, the older spelling, leaves function calls and answers in the history."""
+    if isinstance(message, AssistantMessage):
+        return bool(message.tool_calls) or message.function_call is not None
+    return isinstance(message, ToolMessage | FunctionMessage)

@@ -1,0 +1,326 @@
+"""Sharing: the exact cache of one process kept in step with the others', through the store.
+
+Nothing here is on a request's path. What is kept is written in the background; what others wrote is read within a
+moment, by following the change feed. While the store is lost every process goes on with what it has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
+from typing import Final, Protocol
+
+import msgspec
+
+from gateway.cache.exact.entry import CacheEntry, decode_entry
+from gateway.cache.exact.exact_cache import STALE_S
+from gateway.cache.exact.exact_tier import Selection
+from gateway.cache.sharing import notices
+from gateway.cache.sharing.notices import SPACE, Doubt, Notice, Quarantine
+from gateway.cache.sharing.outbox import Outbox, SharingEvent
+from gateway.cache.sharing.store_shares import StoreShares
+from gateway.store.base import Change, Entry, Store, StoreUnavailable
+
+FOLLOW_S: Final = 0.2
+"""Between two looks at the feed."""
+RETRY_S: Final = 0.5
+"""Between two tries of a store that is lost."""
+PAGE: Final = 500
+READS: Final = 16
+"""At the same time."""
+LAST_WORDS_S: Final = 0.5
+"""What a process that goes may spend on telling the others what it has not told yet."""
+_MAX_PURGES: Final = 256
+
+
+class Local(Protocol):
+    """The cache of this process."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether what comes next makes something else go."""
+        ...
+
+    def holds(self, exact: bytes) -> bool:
+        """Whether there is an entry, of whatever age."""
+        ...
+
+    def num_hits(self, exact: bytes) -> int:
+        """How often the entry was served here."""
+        ...
+
+    def take(self, entry: CacheEntry) -> None:
+        """Another process keeps it."""
+        ...
+
+    def forget(self, exact: bytes) -> None:
+        """It is not in the store any more."""
+        ...
+
+    def take_purge(self, selection: Selection) -> None:
+        """Operators threw it out elsewhere."""
+        ...
+
+    def take_quarantine(self, exact: bytes, digest: bytes, until: float) -> None:
+        """Another process was told that this answer is wrong."""
+        ...
+
+    def take_doubt(self, request_id: str, tenant: str) -> None:
+        """Another process was told of an answer that it does not know."""
+        ...
+
+
+class Sharing:
+    """One process' end. Methods that are not coroutines never wait and never fail."""
+
+    def __init__(
+        self,
+        local: Local,
+        store: Store,
+        *,
+        wall: Callable[[], float],
+        new_name: Callable[[], str],
+        count: Callable[[SharingEvent], None],
+        is_mirror: bool = False,
+        is_alone: bool = False,
+        max_bytes: int | None = None,
+    ) -> None:
+        """`new_name` makes names that no other process makes; `is_mirror`: what has no room here is not to stay in the
+        store, either; `is_alone`: nobody else writes there; entries may take `max_bytes` of the store, None: as much as
+        they like; the caller closes `store`."""
+        self._local = local
+        self._store = store
+        self._wall = wall
+        self._new_name = new_name
+        self._count = count
+        self._is_mirror = is_mirror
+        self._is_alone = is_alone
+        self._shares = None
+        if max_bytes is not None:
+            self._shares = StoreShares(max_bytes, room=lambda: store.room(), num_hits=local.num_hits, wall=wall)
+        self._outbox = Outbox(store, wall=wall, count=count, shares=self._shares)
+        self._cursor: int | None = None
+        self._purges: deque[Selection] = deque(maxlen=_MAX_PURGES)
+        self._unswept: deque[Selection] = deque()
+        self._may_sweep = asyncio.Event()
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether everything that the store had was read once."""
+        return self._cursor is not None
+
+    # What this process has to tell.
+
+    def kept(self, entry: CacheEntry, fresh_until: float) -> None:
+        """A new answer."""
+        self._outbox.put_entry(entry, fresh_until)
+
+    def evicted(self, exact: bytes) -> None:
+        """There is no room for it here any more."""
+        if self._is_mirror:
+            self._outbox.put_removal(notices.entry_key(exact))
+
+    def quarantined(self, exact: bytes, digest: bytes, until: float) -> None:
+        """An answer is wrong."""
+        quarantine = Quarantine(exact, digest, until)
+        self._outbox.take_back(notices.entry_key(exact))
+        self._outbox.put_notice(notices.quarantine_key(quarantine), notices.encode_notice(quarantine), until)
+
+    def purged(self, selection: Selection) -> None:
+        """Operators threw something out."""
+        purge = msgspec.structs.replace(selection, until=self._wall())
+        self._remember(purge)
+        self._unswept.append(purge)
+        self._may_sweep.set()
+        key = notices.PURGE + self._new_name()
+        self._outbox.put_notice(key, notices.encode_notice(purge), self._wall() + notices.PURGE_S)
+
+    def doubted(self, request_id: str, tenant: str) -> bool:
+        """Feedback on an answer that this process does not know; False: there is nobody to tell."""
+        if self._is_alone:
+            return False
+        key, doubt = notices.DOUBT + self._new_name(), Doubt(request_id, tenant)
+        self._outbox.put_notice(key, notices.encode_notice(doubt), self._wall() + notices.DOUBT_S)
+        return True
+
+    # In the background.
+
+    async def run(self) -> None:
+        """Write, follow and sweep until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._write(), name="cache_writes")
+            tasks.create_task(self._follow(), name="cache_feed")
+            tasks.create_task(self._sweep_all(), name="cache_sweeps")
+
+    async def last_words(self) -> None:
+        """Write what still waits, for a moment; call it when `run` has ended."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAST_WORDS_S):
+                while self._outbox.num_waiting and await self._outbox.flush():
+                    pass
+
+    async def catch_up(self) -> None:
+        """Take what others told since the last time; the first time, everything. Raises StoreUnavailable."""
+        if self._cursor is None:
+            begins_at = (await self._store.changes(SPACE)).cursor
+            await self._read_everything()
+            self._cursor = begins_at
+            return
+        while True:
+            found = await self._store.changes(SPACE, after=self._cursor)
+            if found.is_gap:  # away for too long, or the store began anew
+                await self._read_everything()
+            await self._take_keys([change.key for change in found.changes if not self._is_own(change)])
+            self._cursor = found.cursor
+            if not found.changes:
+                return
+
+    async def sweep(self, purge: Selection) -> None:
+        """Delete what the purge covers from the store. Raises StoreUnavailable."""
+        async for page in self._pages(notices.ENTRY):
+            for key, stored in zip(page, await self._read(page), strict=True):
+                entry = None if stored is None else decode_entry(stored.value)
+                if stored is not None and entry is not None and purge.covers(entry):
+                    await self._store.delete(SPACE, key, expect=stored.version)
+
+    async def _write(self) -> None:
+        while True:
+            await self._outbox.work()
+            if not await self._outbox.flush():
+                await asyncio.sleep(RETRY_S)
+
+    async def _follow(self) -> None:
+        while True:
+            with suppress(StoreUnavailable):  # the store's observer was told; what was missed is read later
+                await self.catch_up()
+                if self._is_alone:
+                    return
+            await asyncio.sleep(FOLLOW_S)
+
+    async def _sweep_all(self) -> None:
+        while True:
+            await self._may_sweep.wait()
+            try:
+                while self._unswept:
+                    await self.sweep(self._unswept[0])
+                    self._unswept.popleft()
+                self._may_sweep.clear()
+            except StoreUnavailable:  # as above; the purge itself is remembered by everyone
+                await asyncio.sleep(RETRY_S)
+
+    # Reading.
+
+    async def _read_everything(self) -> None:
+        """Purges and quarantines first, so that nothing they cover is taken; entries while there is room. A mirror
+        drops the others, so that its store does not grow from start to start. Where the store has a bound of its own,
+        all are read, to know how much there is."""
+        for prefix in (notices.PURGE, notices.QUARANTINE, notices.DOUBT):
+            async for page in self._pages(prefix):
+                await self._take_keys(page)
+        async for page in self._pages(notices.ENTRY):
+            unknown = [key for key in page if not self._has(key)]
+            if not self._local.is_full:
+                await self._take_keys(unknown)
+            elif self._is_mirror:
+                for key in unknown:
+                    self._outbox.put_removal(key)
+            elif self._shares is not None:
+                await self._count_keys(unknown)
+            else:
+                return
+
+    async def _pages(self, prefix: str) -> AsyncIterator[list[str]]:
+        """All keys that begin so, some at a time."""
+        after = prefix
+        while True:
+            found = await self._store.keys(SPACE, after=after, limit=PAGE)
+            page = [key for key in found if key.startswith(prefix)]
+            if page:
+                yield page
+            if len(page) < PAGE:
+                return
+            after = page[-1]
+
+    def _has(self, key: str) -> bool:
+        exact = notices.exact_of(key)
+        return exact is not None and self._local.holds(exact)
+
+    def _is_own(self, change: Change) -> bool:
+        return self._outbox.wrote(change.key, change.version)
+
+    async def _take_keys(self, keys: Sequence[str]) -> None:
+        for begin in range(0, len(keys), READS):  # a few at a time: others want the event loop, too
+            some = keys[begin : begin + READS]
+            for key, stored in zip(some, await self._read(some), strict=True):
+                if stored is not None:
+                    await self._take(key, stored)
+                elif (exact := notices.exact_of(key)) is not None and not self._outbox.removed(key):
+                    self._gone(exact)
+
+    async def _count_keys(self, keys: Sequence[str]) -> None:
+        """Entries that have no room here."""
+        for begin in range(0, len(keys), READS):
+            some = keys[begin : begin + READS]
+            for key, stored in zip(some, await self._read(some), strict=True):
+                entry = None if stored is None else decode_entry(stored.value)
+                if stored is not None and entry is not None and entry.exact == notices.exact_of(key):
+                    self._note(entry, stored)
+
+    def _gone(self, exact: bytes) -> None:
+        """The store has it no more. One that had to make room there may stay here, where it is in use; what operators
+        or products threw out is told by a notice of its own."""
+        if self._shares is not None:
+            self._shares.forget(exact)
+            if self._local.num_hits(exact):
+                return
+        self._local.forget(exact)
+
+    def _note(self, entry: CacheEntry, stored: Entry) -> None:
+        if self._shares is not None:
+            self._shares.note(entry, len(stored.value), max(entry.expires_at - STALE_S, self._wall() + FOLLOW_S))
+
+    async def _read(self, keys: Sequence[str]) -> list[Entry | None]:
+        found: list[Entry | None] = []
+        for start in range(0, len(keys), READS):
+            found += await asyncio.gather(*(self._store.get(SPACE, key) for key in keys[start : start + READS]))
+        return found
+
+    async def _take(self, key: str, stored: Entry) -> None:
+        if not key.startswith(notices.ENTRY):
+            notice = notices.decode_notice(key, stored.value)
+            if notice is None:
+                await self._throw_out(key, stored)
+            else:
+                self._obey(notice)
+            return
+        entry = decode_entry(stored.value)
+        if entry is None or entry.exact != notices.exact_of(key):
+            await self._throw_out(key, stored)
+        elif not any(purge.covers(entry) for purge in self._purges):
+            self._note(entry, stored)
+            self._local.take(entry)
+            self._count("taken")
+
+    async def _throw_out(self, key: str, stored: Entry) -> None:
+        """Damaged, or of another version of this program."""
+        self._count("corrupt")
+        await self._store.delete(SPACE, key, expect=stored.version)
+
+    def _obey(self, notice: Notice) -> None:
+        if isinstance(notice, Selection):
+            self._remember(notice)
+            self._local.take_purge(notice)
+            self._count("purged")
+        elif isinstance(notice, Quarantine):
+            self._local.take_quarantine(notice.exact, notice.digest, notice.until)
+            self._count("quarantined")
+        else:
+            self._local.take_doubt(notice.request_id, notice.tenant)
+
+    def _remember(self, purge: Selection) -> None:
+        self._purges.append(purge)
+        for entry in self._outbox.waiting():
+            if purge.covers(entry):
+                self._outbox.take_back(notices.entry_key(entry.exact))

@@ -1,0 +1,165 @@
+"""StoreShares: what the store holds of kept answers, in bounded bytes, and which of them go for a new one.
+
+Every process follows the store's feed, so each knows what all of them keep there. A write that would not fit into
+`max_bytes`, or into the room that the server has left, first removes entries of tenants above their even share, or of
+its own tenant. When none of them is worth less than the new entry, that is not written: the server never has to refuse.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from gateway.cache.exact.entry import CacheEntry
+from gateway.cache.exact.eviction import Eviction, Ranked
+from gateway.store.base import Room
+
+OVERHEAD_BYTES: Final = 1200
+"""Of one entry in Redis beyond its value: its key, its places in the index, among the expiries and in the feed."""
+LOOK_S: Final = 1.0
+"""How long what the server said of its room is believed."""
+_SURE_PARTS: Final = 8
+"""One of so many parts of the server's bound is divided among tenants, whatever else fills it."""
+_FADING: Final = 0.99
+"""Of the most that fitted, after a second."""
+_SLACK: Final = 4
+"""Ends of entries that are gone, per entry, before they are thrown out."""
+
+
+def stored_bytes(num_bytes: int) -> int:
+    """Memory that a value of so many bytes takes in the store, which hands memory out in steps of up to a quarter."""
+    return num_bytes + num_bytes // 4 + OVERHEAD_BYTES
+
+
+LookAtRoom = Callable[[], Awaitable[Room | None]]
+"""What the server has room for, None where it has no bound. Raises StoreUnavailable."""
+
+
+class StoreShares:
+    """One process' view. Methods that are not coroutines never wait."""
+
+    def __init__(
+        self, max_bytes: int, *, room: LookAtRoom, num_hits: Callable[[bytes], int], wall: Callable[[], float]
+    ) -> None:
+        """`num_hits` tells how often this process served an entry."""
+        self._max_bytes = max_bytes
+        self._look = room
+        self._num_hits = num_hits
+        self._wall = wall
+        self._eviction = Eviction(max_bytes)
+        self._held: dict[bytes, Ranked] = {}
+        self._ends: list[tuple[float, bytes]] = []
+        self._ends_at: dict[bytes, float] = {}
+        self._free: int | None = None
+        self._looked_at = -LOOK_S
+        self._most_room = 0
+        self._under_way = 0
+        """Bytes that were let in and are not written yet."""
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether the server has a bound of its own, or may have one."""
+        return self._free is not None or self._looked_at < 0
+
+    @property
+    def num_bytes(self) -> int:
+        """What all entries take up in the store, as far as is known here."""
+        return self._eviction.num_bytes
+
+    def used_by(self, tenant: str) -> int:
+        """The same for one tenant."""
+        return self._eviction.used_by(tenant)
+
+    def note(self, entry: CacheEntry, num_bytes: int, ends_at: float) -> None:
+        """The store has it, in a value of so many bytes, until `ends_at`."""
+        self.forget(entry.exact)
+        ranked = Ranked(
+            entry.exact,
+            tenant=entry.tenant,
+            num_bytes=stored_bytes(num_bytes),
+            cost_tokens=max(entry.cost_tokens, 0),
+        )
+        self._held[entry.exact] = ranked
+        self._eviction.add(ranked)
+        self._ends_at[entry.exact] = ends_at
+        heapq.heappush(self._ends, (ends_at, entry.exact))
+
+    def forget(self, exact: bytes) -> None:
+        """The store does not have it any more."""
+        ranked = self._held.pop(exact, None)
+        if ranked is not None:
+            self._eviction.remove(ranked)
+            del self._ends_at[exact]
+
+    async def let_in(self, entry: CacheEntry, num_bytes: int, ends_at: float) -> tuple[bool, list[bytes]]:
+        """Whether this entry is to be written, and entries to remove from the store first, in either case.
+
+        Call `written` once one that was let in is written, or could not be. Raises StoreUnavailable.
+        """
+        need = stored_bytes(num_bytes)
+        free = await self._free_for(need)
+        self._expire()
+        self.note(entry, num_bytes, ends_at)
+        missing = self._eviction.num_bytes - self._max_bytes
+        if free is not None:  # while it is written, the connection's buffer has it as well
+            missing = max(missing, 2 * need - free)
+        gone, freed = [], 0
+        while missing > freed and entry.exact in self._held:
+            victim = self._victim(entry.tenant)
+            freed += victim.num_bytes
+            gone.append(victim.exact)
+        is_let_in = entry.exact in self._held
+        if is_let_in:
+            self._under_way += need
+        else:
+            gone.remove(entry.exact)
+        if self._free is not None:
+            self._free += freed - need
+        return is_let_in, gone
+
+    def written(self, num_bytes: int) -> None:
+        """An entry of so many bytes that was let in is written, or could not be."""
+        self._under_way -= stored_bytes(num_bytes)
+
+    def _victim(self, tenant: str) -> Ranked:
+        """Take out the entry that goes first. What was hit here since it was written counts."""
+        while True:
+            ranked = self._eviction.victim_for(tenant)
+            assert ranked is not None, "the entry that needs the room is there"
+            num_hits = self._num_hits(ranked.exact)
+            if num_hits <= ranked.num_hits:
+                del self._held[ranked.exact], self._ends_at[ranked.exact]
+                self._eviction.remove(ranked, is_victim=True)
+                return ranked
+            self._eviction.hit(ranked, num_hits - ranked.num_hits)
+
+    def _expire(self) -> None:
+        """Forget what the store has thrown out at its time."""
+        now = self._wall()
+        while self._ends and (self._ends[0][0] <= now or len(self._ends) > _SLACK * len(self._held) + 64):
+            if self._ends[0][0] <= now:
+                _, exact = heapq.heappop(self._ends)
+                if self._ends_at.get(exact, now) <= now:
+                    self.forget(exact)
+            else:
+                self._ends = [(ends_at, exact) for exact, ends_at in self._ends_at.items()]
+                heapq.heapify(self._ends)
+
+    def _note_room(self, found: Room | None) -> None:
+        """Take even shares of the most that lately fitted: the buffers of connections come and go, at nobody's cost."""
+        if found is not None:
+            room = max(self._eviction.num_bytes + max(found.free_bytes // 2, 0), found.limit_bytes // _SURE_PARTS)
+            self._most_room = self._eviction.max_bytes = min(self._max_bytes, max(room, self._most_room))
+
+    async def _free_for(self, need: int) -> int | None:
+        """Room for what this process writes next: half of what there is, since others write too."""
+        now = self._wall()
+        if abs(now - self._looked_at) >= LOOK_S or (self._free is not None and self._free < 2 * need):
+            found = await self._look()
+            self._free = None if found is None else found.free_bytes // 2 - self._under_way
+            if abs(now - self._looked_at) >= LOOK_S:
+                self._most_room = int(_FADING * self._most_room)
+            self._looked_at = now
+            self._note_room(found)
+        return self._free

@@ -1,0 +1,154 @@
+"""Decision: how likely a kept answer is right for another wording, and from which likelihood on it may be given.
+
+similarity, runner-up ─┐
+differences ───────────┴─▶ trees ─▶ calibration ─▶ pooled chance ─┐
+                                             the entry's own record ┴─▶ chance ≥ floor(max_error_ratio)?
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+from importlib import resources
+from typing import Final
+
+import msgspec
+
+from gateway.cache.similarity.differences import Differences, compare
+from gateway.cache.similarity.trees import Tree, log_odds, logistic
+from gateway.cache.similarity.wording import Wording
+
+FEATURES: Final = ("similarity", "margin", *(name for name in Differences.__struct_fields__ if name != "veto"))
+"""What the trees see, in their order."""
+NEVER: Final = 1.01
+"""A floor that nothing reaches."""
+_SHIPPED: Final = "decision.json"
+
+
+class Track(msgspec.Struct, frozen=True, gc=False):
+    """What audits found about one entry's answer when it was given to others, each weighted by what it stands for."""
+
+    num_right: float = 0.0
+    num_wrong: float = 0.0
+
+
+class Floor(msgspec.Struct, frozen=True, array_like=True):
+    """The least chance that keeps the error below a bound."""
+
+    max_error_ratio: float
+    chance: float
+
+
+class Calibration(msgspec.Struct, frozen=True):
+    """From the trees' log odds to a probability: `slope` × log odds + `shift` (Platt, 1999)."""
+
+    slope: float = 1.0
+    shift: float = 0.0
+
+
+class Coefficients(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is fitted, and where it comes from."""
+
+    origin: str
+    """The data, how many of what; no text of it is kept."""
+    encoder: str
+    """The id of the encoder whose similarities these are."""
+    features: tuple[str, ...]
+    min_similarity: float
+    """Nothing was fitted below it, and nothing is served there."""
+    bias: float
+    trees: tuple[Tree, ...]
+    calibration: Calibration
+    strength: float
+    """How many audits the pooled chance counts as beside an entry's own record."""
+    floors: tuple[Floor, ...]
+    """By growing bound, so with falling chances."""
+
+
+class Judge:
+    """Says how likely a kept answer is right. Pure: no clock, no chance, no I/O; about 0.1 ms."""
+
+    __slots__ = ("_coefficients", "calibration")
+
+    def __init__(self, coefficients: Coefficients, calibration: Calibration | None = None) -> None:
+        if coefficients.features != FEATURES:
+            raise ValueError(f"coefficients of other features: {coefficients.features}; fit them again")
+        self._coefficients = coefficients
+        self.calibration = calibration or coefficients.calibration
+
+    @classmethod
+    def shipped(cls) -> Judge:
+        """With the coefficients of the package; reads one file."""
+        data = resources.files("gateway.cache").joinpath("data", _SHIPPED).read_bytes()
+        return cls(msgspec.json.decode(data, type=Coefficients))
+
+    @property
+    def coefficients(self) -> Coefficients:
+        """What it judges by."""
+        return self._coefficients
+
+    def with_calibration(self, calibration: Calibration) -> Judge:
+        """The same, recalibrated, such as for one tenant and route."""
+        return Judge(self._coefficients, calibration)
+
+    def chance_right(
+        self, asked: str, kept: str, *, similarity: float, runner_up: float | None, track: Track | None
+    ) -> float:
+        """Calibrated probability that the answer kept for `kept` is right for `asked`; 0 when a difference forbids it.
+
+        `similarity` is their cosine, `runner_up` that of the next neighbour, `track` the kept entry's own record.
+        """
+        return self.chance_of(Wording.of(asked), Wording.of(kept), similarity, runner_up, track)
+
+    def chance_of(
+        self, asked: Wording, kept: Wording, similarity: float, runner_up: float | None, track: Track | None = None
+    ) -> float:
+        """The same for texts that are taken apart already."""
+        if not similarity >= self._coefficients.min_similarity:
+            return 0.0
+        found = compare(asked, kept)
+        if found.veto is not None:
+            return 0.0
+        return self._with_record(logistic(self._calibrated(row_of(found, similarity, runner_up))), track)
+
+    def floor(self, max_error_ratio: float, *, tightening: float = 0.0) -> float:
+        """Least chance to serve inside the bound; `tightening` in [0, 1] is a share of the way to serving nothing.
+
+        Between fitted bounds the chance is read off a line over the bound's logarithm; below the least of them nothing
+        is served.
+        """
+        floors = self._coefficients.floors
+        if not floors or max_error_ratio < floors[0].max_error_ratio:
+            return NEVER
+        chance = _between(floors, max_error_ratio)
+        return chance + (1.0 - chance) * tightening if tightening < 1.0 else NEVER
+
+    def _calibrated(self, row: list[float]) -> float:
+        told = log_odds(self._coefficients.trees, self._coefficients.bias, row)
+        return self.calibration.slope * told + self.calibration.shift
+
+    def _with_record(self, pooled: float, track: Track | None) -> float:
+        """The mean of a beta distribution: the pooled chance as prior, the record as what was seen."""
+        if track is None:
+            return pooled
+        strength = self._coefficients.strength
+        return (pooled * strength + track.num_right) / (strength + track.num_right + track.num_wrong)
+
+
+def row_of(found: Differences, similarity: float, runner_up: float | None) -> list[float]:
+    """What the trees see of a pair, in the order of FEATURES; without a next neighbour the margin is all there is."""
+    margin = similarity if runner_up is None else similarity - runner_up
+    return [similarity, margin, *(float(getattr(found, name)) for name in FEATURES[2:])]
+
+
+def _between(floors: tuple[Floor, ...], max_error_ratio: float) -> float:
+    at = bisect.bisect_left(floors, max_error_ratio, key=lambda floor: floor.max_error_ratio)
+    if at == len(floors):
+        return floors[-1].chance
+    above = floors[at]
+    if above.max_error_ratio == max_error_ratio:
+        return above.chance
+    below = floors[at - 1]
+    whole = math.log(above.max_error_ratio / below.max_error_ratio)
+    share = math.log(max_error_ratio / below.max_error_ratio) / whole
+    return below.chance + (above.chance - below.chance) * share

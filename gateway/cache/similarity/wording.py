@@ -1,0 +1,228 @@
+"""Wording: one text taken apart once, into what two texts are compared by."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+import msgspec
+
+from gateway.cache.similarity.denials import is_denial, is_exception, num_excepted
+from gateway.cache.similarity.lexicon import (
+    ALSO_VERBS,
+    AMOUNTS,
+    COMMON_WORDS,
+    DATES,
+    FUNCTION_WORDS,
+    QUESTION_WORDS,
+    YES_OR_NO,
+)
+from gateway.cache.similarity.normal_form import normal_form
+from gateway.cache.similarity.quantities import NUMBER_WORDS, figure, scaled, spelled, unit_of
+from gateway.cache.similarity.stems import stem_of
+
+MAX_WORDS: Final = 128
+"""What stands behind them is not looked at; `Wording.is_whole` tells."""
+
+_tokens: Final = re.compile(
+    r"\d+(?:[.,:/-]\d+)*\w*|\.?[^\W\d_](?:[\w']|[.@](?=[^\W\d]))*(?:\+\+|#)?|[%$€£¥₹°]|[^\w\s'\".,;:!?()*`~|_-]"
+).findall
+_breaks: Final = re.compile(r"[.?!;:,](?=\s)|\s[-\u2013\u2014](?=\s)|[()\[\]{}\n]").split
+"""Into sentences and clauses."""
+_CONTRACTED: Final = re.compile(r"(?:n't|'(?:s|re|ve|ll|d|m))$")
+_CODE: Final = re.compile(r"\w.*[\d_@+#.]|\d.*\w")
+_OPERATORS: Final = frozenset("+=<>^×÷√≤≥≠±")
+_QUESTION_SPAN: Final = 12
+"""Among so many first words the one is looked for that asks."""
+_MEMORY: Final = 16_384
+
+
+class Word(NamedTuple):
+    """One word of a text; `stem` is what makes two of them the same."""
+
+    stem: str
+    text: str
+    """In lower case, without contractions."""
+    rarity: float
+    """0 grammar, 0.5 in every other question, 1 what the text is about."""
+    is_name: bool = False
+    is_code: bool = False
+    """An identifier: letters with digits or signs inside."""
+
+
+class Wording(msgspec.Struct, frozen=True, gc=False):
+    """What a text says, for comparing it with another."""
+
+    text: str
+    """In normal form and lower case, one space between words."""
+    words: tuple[Word, ...]
+    numbers: tuple[str, ...]
+    units: frozenset[str]
+    dates: frozenset[str]
+    operators: frozenset[str]
+    """Of arithmetic; what they are between is in the numbers."""
+    num_negations: int
+    num_exceptions: int
+    """What narrows the question or leaves something out: `only`, `other than`, `-less`."""
+    question: str
+    """What kind of answer is asked for; empty when no word tells."""
+    sentences: tuple[frozenset[str], ...]
+    """The stems of each sentence or clause, without grammar; empty where there is one only."""
+    is_whole: bool
+
+    @classmethod
+    def of(cls, text: str) -> Wording:
+        """Never raises, whatever the text."""
+        text = normal_form(text)
+        tokens = _tokens(text)
+        is_whole = len(tokens) <= MAX_WORDS
+        reader = _Reader(tokens if is_whole else tokens[:MAX_WORDS])
+        reader.read()
+        return cls(
+            " ".join(reader.lowered),
+            tuple(reader.words),
+            tuple(reader.numbers),
+            frozenset(reader.units),
+            frozenset(reader.dates),
+            _OPERATORS.intersection(reader.lowered),
+            reader.num_negations,
+            reader.num_exceptions + num_excepted(reader.lowered),
+            _question(reader.lowered),
+            _sentences(text),
+            is_whole,
+        )
+
+
+class _Known(NamedTuple):
+    """What a word is wherever it stands."""
+
+    word: Word
+    unit: str | None
+    date: str | None
+    is_negation: bool
+    is_exception: bool
+    may_be_number: bool
+
+
+@lru_cache(maxsize=_MEMORY)
+def _known(text: str) -> _Known:
+    """Remembered, since few words make most of what is asked."""
+    bare = _CONTRACTED.sub("", text) if "'" in text else text
+    return _Known(
+        _word_of(text, bare),
+        unit_of(text, after_number=False),
+        text[:3] if text in DATES else None,
+        is_denial(text),
+        is_exception(text),
+        text in NUMBER_WORDS or text[0].isdigit(),
+    )
+
+
+def _word_of(text: str, bare: str) -> Word:
+    if bare in FUNCTION_WORDS or not bare:
+        return Word(bare or text, text, 0.0)
+    if not text.isalpha() and _CODE.search(text):
+        return Word(text, text, 1.0, is_code=True)
+    stem = stem_of(bare)
+    return Word(stem, bare, 0.5 if bare in COMMON_WORDS or stem in _COMMON_STEMS else 1.0)
+
+
+_COMMON_STEMS: Final = frozenset(stem_of(word) for word in COMMON_WORDS)
+
+
+class _Reader:
+    """Goes through the tokens once."""
+
+    __slots__ = (
+        *("_has_names", "_tokens", "dates", "lowered"),
+        *("num_exceptions", "num_negations", "numbers", "units", "words"),
+    )
+
+    def __init__(self, tokens: Sequence[str]) -> None:
+        self._tokens = tokens
+        self._has_names = _tells_names(tokens)
+        self.lowered = [token.lower() for token in tokens]
+        self.words: list[Word] = []
+        self.numbers: list[str] = []
+        self.units: set[str] = set()
+        self.dates: set[str] = set()
+        self.num_negations = self.num_exceptions = 0
+
+    def read(self) -> None:
+        at, end = 0, len(self.lowered)
+        while at < end:
+            known = _known(self.lowered[at])
+            length = self._number(at) if known.may_be_number else 0
+            if not length:
+                self._word(at, known)
+            at += length or 1
+
+    def _number(self, at: int) -> int:
+        """How many tokens a number takes from `at` on; 0 when there is none."""
+        token, unit, length = self.lowered[at], None, 1
+        if token[0].isdigit():
+            found = figure(token)
+            if found is None:
+                return 0
+            value, unit = found
+        else:
+            told = spelled(self.lowered, at)
+            if told is None:
+                return 0
+            value, length = told
+        grown = scaled(value, self._following(at + length))
+        if grown is not None:
+            value, length = grown, length + 1
+        if unit is None and (unit := unit_of(self._following(at + length), after_number=True)) is not None:
+            length += 1
+        self.numbers.append(value)
+        self.words.append(Word(value, token, 1.0))
+        if unit is not None:
+            self.units.add(unit)
+            self.words.append(Word(unit, unit, 1.0))
+        return length
+
+    def _following(self, at: int) -> str:
+        return self.lowered[at] if at < len(self.lowered) else ""
+
+    def _word(self, at: int, known: _Known) -> None:
+        word, unit, date, is_negation, is_exception, _ = known
+        has_capital = self._tokens[at][0].isupper()
+        self.num_negations += is_negation
+        self.num_exceptions += is_exception
+        if unit is not None:
+            self.units.add(unit)
+        if date is not None and (has_capital or word.text not in ALSO_VERBS):
+            self.dates.add(date)
+        if has_capital and at and self._has_names and word.rarity:
+            word = word._replace(is_name=True)
+        self.words.append(word)
+
+
+def _sentences(text: str) -> tuple[frozenset[str], ...]:
+    found = []
+    parts = [part for part in _breaks(text) if part and not part.isspace()]
+    for part in parts if len(parts) > 1 else ():
+        words = [_known(token.lower()).word for token in _tokens(part)]
+        found.append(frozenset([word.stem for word in words if word.rarity]))
+    return tuple(found)
+
+
+def _tells_names(tokens: Sequence[str]) -> bool:
+    """Whether capitals mean names here: not in titles, nor where everything is in capitals."""
+    return sum([token[0].isupper() for token in tokens]) * 5 <= len(tokens) * 3
+
+
+def _question(lowered: Sequence[str]) -> str:
+    """By the first word that asks; `how` with the amount that it asks for."""
+    if lowered and lowered[0] in YES_OR_NO:
+        return "whether"
+    for at, word in enumerate(lowered[:_QUESTION_SPAN]):
+        kind = QUESTION_WORDS.get(word) or ("'" in word and QUESTION_WORDS.get(_CONTRACTED.sub("", word)))
+        if kind == "how" and at + 1 < len(lowered) and lowered[at + 1] in AMOUNTS:
+            return "how " + lowered[at + 1]
+        if kind:
+            return kind
+    return ""

@@ -1,0 +1,263 @@
+"""ChatRequest: a chat completion request, parsed once and trusted from then on."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from gateway.chat.absent import without_absent
+from gateway.chat.json_members import may_escape_a_name, with_members
+from gateway.chat.schema import (
+    IN_WORDS,
+    PRIVILEGED_FIELDS,
+    AssistantMessage,
+    AudioPart,
+    ChatFields,
+    ImagePart,
+    Message,
+    StreamOptions,
+)
+from gateway.chat.strict_json import JsonGuard
+from gateway.errors import InvalidRequest, UnsupportedMediaType
+from gateway.util.header_values import listed
+
+_MODEL_VALUE: Final = re.compile(rb'"model"\s*:\s*("(?:[^"\\]|\\.)*")')
+_MISSING_FIELD: Final = re.compile(r"missing required field `([^`]+)`")
+_UNKNOWN_FIELD: Final = re.compile(r"unknown field `([^`]+)`")
+_INTEGER_FIELDS: Final = ("best_of", "max_completion_tokens", "max_tokens", "n", "seed", "top_k", "top_logprobs")
+_LIMITS: Final = ("max_tokens", "max_completion_tokens")
+"""By either a client bounds an answer; servers refuse requests in which they differ."""
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+_MEDIA_TEXT_BYTES: Final = 1024
+"""What an image counts, in bytes of text: its encoded size says nothing about its tokens."""
+
+
+class ChatRequest:
+    """What the client sent: the raw bytes, the JSON document and its typed fields. Never changed in place."""
+
+    __slots__ = (
+        *("document", "fields", "max_output_tokens", "messages", "model", "num_choices", "outline", "raw", "stream"),
+        "text_bytes",
+    )
+
+    def __init__(self, raw: bytes, document: dict[str, Any], fields: ChatFields) -> None:
+        self.raw = raw
+        self.document = document
+        self.fields = fields
+        self.model = fields.model
+        """The name the client asked for: an alias or a deployment's own model."""
+        self.messages = fields.messages
+        """The conversation, at least one message."""
+        self.stream = fields.stream is True
+        """True when the answer is to come as server-sent events."""
+        self.text_bytes = text_bytes(raw, fields.messages)
+        """Bytes of the body that are text for the model, at least 1."""
+        self.num_choices = fields.n or 1
+        """How many answers are wanted."""
+        self.max_output_tokens = fields.max_completion_tokens or fields.max_tokens
+        """The client's own limit for one answer; the newer field wins, None when it set neither."""
+        self.outline: object | None = None
+        """What the cache worked out of the request; None until it has."""
+
+    def body_for(self, model: str) -> bytes:
+        """The raw bytes with `model` as model name: untouched when equal, else only the name replaced."""
+        if model == self.fields.model:
+            return self.raw
+        raw = self.raw
+        match = _MODEL_VALUE.search(raw) if raw.count(b'"model"') == 1 else None
+        if match is not None and _is_top_level(raw, match):
+            return b"".join((raw[: match.start(1)], msgspec.json.encode(model), raw[match.end(1) :]))
+        return with_members(raw, {"model": model})
+
+    def with_max_tokens(self, limit: int) -> ChatRequest:
+        """The same request with an answer of at most `limit` tokens, in each field by which the client bounds it.
+
+        A least length above the limit is lowered with it.
+        """
+        fields = self.fields
+        names = [name for name in _LIMITS if getattr(fields, name) is not None] or [_LIMITS[0]]
+        changes = dict.fromkeys(names, limit)
+        least = self.document.get("min_tokens")
+        lowered = {"min_tokens": limit} if type(least) is int and least > limit else {}
+        return self._changed({**changes, **lowered}, msgspec.structs.replace(fields, **changes))
+
+    def with_logprobs(self, num_top: int) -> ChatRequest:
+        """The same request, its answer to tell how likely each token was and so many of the likeliest."""
+        wanted = {"logprobs": True, "top_logprobs": num_top}
+        return self._changed(wanted, msgspec.structs.replace(self.fields, **wanted))
+
+    def as_stream(self) -> ChatRequest:
+        """The same request, its answer to come as a stream that ends with its usage."""
+        wanted = {"stream": True, "stream_options": {"include_usage": True}}
+        fields = msgspec.structs.replace(self.fields, stream=True, stream_options=StreamOptions(include_usage=True))
+        return self._changed(wanted, fields)
+
+    def with_messages(self, messages: list[dict[str, Any]]) -> ChatRequest:
+        """The same request with another conversation, which must be a valid one."""
+        fields = msgspec.structs.replace(self.fields, messages=msgspec.convert(messages, list[Message]))
+        return self._changed({"messages": messages}, fields)
+
+    def _changed(self, changes: dict[str, Any], fields: ChatFields) -> ChatRequest:
+        """With other top-level members; all others as the client wrote them."""
+        return ChatRequest(with_members(self.raw, changes), {**self.document, **changes}, fields)
+
+
+def text_bytes(raw: bytes, messages: list[Message]) -> int:
+    """Bytes of the body that are text for the model: all of it, but for images and audio; at least 1."""
+    size = len(raw)
+    for message in messages:
+        if type(message.content) is list:
+            size -= _media_bytes(message.content)
+    return size if size > 0 else 1
+
+
+def _media_bytes(parts: Sequence[object]) -> int:
+    """What of a message's size is not text, less what stands for it."""
+    size = 0
+    for part in parts:
+        if isinstance(part, ImagePart):
+            size += len(part.image_url.url) - _MEDIA_TEXT_BYTES
+        elif isinstance(part, AudioPart):
+            size += sum(len(value) for value in part.input_audio.values() if isinstance(value, str)) - _MEDIA_TEXT_BYTES
+    return size
+
+
+def _is_top_level(raw: bytes, found: re.Match[bytes]) -> bool:
+    """Whether the only key that is written so is surely the object's own: nothing was opened before it, nothing else is
+    closed after it, or no other can mean the same."""
+    begin, end = found.span()
+    if raw.count(b"{", 0, begin) == 1 and raw.count(b"[", 0, begin) == 0:
+        return True
+    if raw.count(b"}", end) == 1 and raw.count(b"]", end) == 0:
+        return True
+    return not may_escape_a_name(raw)
+
+
+class ChatRequestParser:
+    """Turns a request body into a ChatRequest or says which field is wrong."""
+
+    def __init__(self) -> None:
+        self._names = frozenset(field.encode_name for field in msgspec.structs.fields(ChatFields))
+        self._guard = JsonGuard(self._names | PRIVILEGED_FIELDS)
+
+    def parse(self, body: bytes) -> ChatRequest:
+        """Raises InvalidRequest with the path of the first wrong field."""
+        if body.startswith(_BYTE_ORDER_MARK):
+            raise InvalidRequest(
+                "The body begins with a byte-order mark. Send plain UTF-8 without one.", code="invalid_json"
+            )
+        document = self._guard.decode(body)
+        if not PRIVILEGED_FIELDS.isdisjoint(document):
+            _refuse_privileged(document)
+        try:
+            fields = _checked_fields(document)
+        except InvalidRequest:
+            document = _with_whole_numbers(without_absent(document, self._names))
+            fields, body = _checked_fields(document), _encode(document)
+        return ChatRequest(body, document, fields)
+
+
+def require_json(content_type: bytes | None, content_encoding: bytes | None) -> None:
+    """Raises UnsupportedMediaType unless the body is declared as plain UTF-8 JSON."""
+    if content_type != b"application/json" and not _is_json(content_type):
+        raise UnsupportedMediaType("The body must be JSON. Send 'Content-Type: application/json'.")
+    if content_encoding is not None and not set(listed((content_encoding,))) <= {b"identity"}:
+        raise UnsupportedMediaType("Compressed request bodies are not accepted. Send the JSON uncompressed.")
+
+
+def _is_json(content_type: bytes | None) -> bool:
+    if content_type is None:
+        return False
+    kind, _, rest = content_type.partition(b";")
+    if kind.strip().lower() != b"application/json":
+        return False
+    parameters = [part.strip().lower().replace(b'"', b"") for part in rest.split(b";") if part.strip()]
+    return all(part in (b"charset=utf-8", b"charset=utf8") for part in parameters if part.startswith(b"charset"))
+
+
+def _encode(document: dict[str, Any]) -> bytes:
+    try:
+        return msgspec.json.encode(document)
+    except OverflowError:  # an integer beyond 64 bits in a field that is not ours
+        return json.dumps(document, ensure_ascii=False).encode()
+
+
+def _checked_fields(document: dict[str, Any]) -> ChatFields:
+    try:
+        fields = msgspec.convert(document, ChatFields)
+    except msgspec.ValidationError as error:
+        raise invalid_field(str(error)) from None
+    _check_relations(fields, document["messages"])
+    return fields
+
+
+def _with_whole_numbers(document: dict[str, Any]) -> dict[str, Any]:
+    """The document with 7.0 written as 7 where an integer is meant: to JSON they are one number."""
+    whole = {
+        name: int(value)
+        for name in _INTEGER_FIELDS
+        if type(value := document.get(name)) is float and value.is_integer()
+    }
+    return {**document, **whole}
+
+
+def _refuse_privileged(document: dict[str, Any]) -> None:
+    found = PRIVILEGED_FIELDS & document.keys()
+    if not document.get("chat_template_kwargs"):
+        found -= {"chat_template_kwargs"}  # it may be absent like other fields
+    if not found:
+        return
+    name = min(found)
+    raise InvalidRequest(
+        f"{name}: this field is set by the operator and cannot be part of a request. Remove it.",
+        param=name,
+        code="unsupported_parameter",
+    )
+
+
+def invalid_field(text: str) -> InvalidRequest:
+    """Translate msgspec's "Expected … - at `$.a[0].b`" into a message and a `param` path."""
+    reason, _, where = text.partition(" - at `")
+    path = where.removeprefix("key` in `").rstrip("`").lstrip("$.")
+    reason = _in_words(reason)
+    missing = _MISSING_FIELD.search(reason)
+    if missing is not None:
+        path = f"{path}.{missing.group(1)}" if path else missing.group(1)
+        return InvalidRequest(f"{path}: this field is required.", param=path)
+    unknown = _UNKNOWN_FIELD.search(reason)
+    if unknown is not None and not path:
+        path = unknown.group(1)
+        return InvalidRequest(f"{path}: there is no such field. Remove it.", param=path)
+    return InvalidRequest(f"{path}: {reason[:1].lower()}{reason[1:]}.", param=path or None)
+
+
+def _in_words(reason: str) -> str:
+    """A regular expression is no help to whoever has to change a request."""
+    pattern = reason.partition(" matching regex ")[2]
+    return f"Expected {IN_WORDS[pattern]}" if pattern in IN_WORDS else reason
+
+
+def _check_relations(fields: ChatFields, sent: list[dict[str, Any]]) -> None:
+    """Rules between fields, which types cannot say; `sent`: the messages as the client wrote them."""
+    for index, message in enumerate(fields.messages):
+        if type(message) is AssistantMessage and message.content is None:
+            _check_silent_assistant(index, message, sent[index])
+    if fields.stream_options is not None and not fields.stream:
+        raise InvalidRequest("stream_options: only allowed together with 'stream': true.", param="stream_options")
+    if fields.top_logprobs is not None and not fields.logprobs:
+        raise InvalidRequest("top_logprobs: only allowed together with 'logprobs': true.", param="top_logprobs")
+
+
+def _check_silent_assistant(index: int, message: AssistantMessage, sent: dict[str, Any]) -> None:
+    if message.tool_calls or message.function_call is not None or message.refusal is not None:
+        return
+    if any(value for name, value in sent.items() if name not in ("role", "name", "content")):
+        return  # an answer of nothing but reasoning, audio or whatever else an upstream knows
+    raise InvalidRequest(
+        f"messages[{index}].content: may be null only beside 'tool_calls', 'function_call' or 'refusal'.",
+        param=f"messages[{index}].content",
+    )

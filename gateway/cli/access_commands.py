@@ -1,0 +1,224 @@
+"""`penstock keys`, `tenants`, `admin` and `audit`: who may use a running gateway."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from gateway.cli import commands
+from gateway.cli.admin_client import add_connection, open_client
+from gateway.cli.arguments import count, duration_s
+from gateway.cli.commands import CommandError, UsageError
+from gateway.cli.supervisor.console import plain
+
+Json = dict[str, Any]
+Command = Callable[[argparse.Namespace], int]
+
+
+def add_keys(commands_of: Any) -> None:
+    """`penstock keys`."""
+    actions = _noun(commands_of, "keys", "API keys of tenants")
+    new = _action(actions, "new", new_key, "make a key and show it, once")
+    new.add_argument("--tenant", required=True, metavar="ID", help="the tenant it will belong to")
+    new.add_argument("--id", dest="key_id", metavar="ID", help="name of the key inside the tenant (default: today)")
+    new.add_argument("--expires-in-s", type=duration_s, metavar="SECONDS", help="default: never")
+    new.add_argument("--store", action="store_true", help="in a running gateway's store, good at once")
+    listed = _action(actions, "list", list_keys, "every key of a running gateway, by its name and state")
+    listed.add_argument("--tenant", metavar="ID")
+    rotate = _action(actions, "rotate", rotate_key, "a new key in place of one, which stays good for a while")
+    revoke = _action(actions, "revoke", revoke_key, "a key is good nowhere any more, within a second")
+    for parser in (rotate, revoke):
+        parser.add_argument("tenant")
+        parser.add_argument("id")
+    rotate.add_argument("--overlap-s", type=duration_s, default=86_400.0, metavar="SECONDS", help="default %(default)s")
+    revoke.add_argument("--reason", default="", metavar="TEXT")
+
+
+def add_tenants(commands_of: Any) -> None:
+    """`penstock tenants`."""
+    actions = _noun(commands_of, "tenants", "tenants of the policy in force")
+    _action(actions, "list", list_tenants, "every tenant, its keys and its traffic of the last day")
+    new = _action(actions, "new", new_tenant, "add a tenant to the policy in force, as a revision of its own")
+    new.add_argument("id")
+    new.add_argument("--reason", required=True, metavar="TEXT", help="for those who read the history")
+
+
+def add_admin(commands_of: Any) -> None:
+    """`penstock admin`."""
+    actions = _noun(commands_of, "admin", "who may log in at the admin page and API")
+    create = _action(actions, "create", create_admin, "make an admin; from the first one on, reading takes a login")
+    create.add_argument("name")
+    create.add_argument("--role", choices=["viewer", "editor", "admin"], default="admin", help="default %(default)s")
+    create.add_argument("--password-stdin", action="store_true", help="read the password from stdin; default: ask")
+    create.add_argument("--oidc-subject", metavar="TEXT", help="as the identity provider says it; no password then")
+    _action(actions, "list", list_admins, "everybody who may log in")
+    delete = _action(actions, "delete", delete_admin, "end an admin's sessions and tokens, and the admin")
+    delete.add_argument("name")
+
+
+def add_audit(commands_of: Any) -> None:
+    """`penstock audit`."""
+    actions = _noun(commands_of, "audit", "the log of every change")
+    listed = _action(actions, "list", list_audit, "the last changes: who, what, why")
+    listed.add_argument("--limit", type=count, default=20, metavar="N", help="default %(default)s")
+    _action(actions, "verify", verify_audit, "walk the chain of hashes; 1 when a line was changed or removed")
+
+
+def new_key(options: argparse.Namespace) -> int:
+    """In the store of a gateway; without `--store` only the lines for the policy document."""
+    if not options.store:
+        if options.expires_in_s is not None:
+            raise UsageError("--expires-in-s: needs --store; keys in the policy document do not expire")
+        return commands.keys_new(options)
+    body = {"tenant": options.tenant, "id": options.key_id, "expires_in_s": options.expires_in_s}
+    with open_client(options) as client:
+        made = client.call("POST", "keys", {name: value for name, value in body.items() if value is not None})
+    return _shown_once(options, made)
+
+
+def rotate_key(options: argparse.Namespace) -> int:
+    """The new key, shown once."""
+    with open_client(options) as client:
+        body = {"overlap_s": options.overlap_s}
+        made = client.call("POST", f"keys/{options.tenant}/{options.id}/rotate", body)
+    return _shown_once(options, made)
+
+
+def revoke_key(options: argparse.Namespace) -> int:
+    """Good nowhere any more."""
+    with open_client(options) as client:
+        done = client.call("POST", f"keys/{options.tenant}/{options.id}/revoke", {"reason": options.reason})
+    return _done(options, done, f"{options.tenant}/{options.id} is revoked")
+
+
+def list_keys(options: argparse.Namespace) -> int:
+    """One line a key."""
+    with open_client(options) as client:
+        found = client.get("keys" + (f"?tenant={options.tenant}" if options.tenant else ""))
+    rows = [
+        f"{key['tenant']:<20} {key['id']:<24} {key['state']:<9} {key['source']:<9} {_when(key['expires_at'])}"
+        for key in found["keys"]
+    ]
+    return _done(options, found, "\n".join(rows) or "there are no keys")
+
+
+def list_tenants(options: argparse.Namespace) -> int:
+    """One line a tenant."""
+    with open_client(options) as client:
+        found = client.get("tenants")
+    rows = [
+        f"{item['id']:<20} keys: {item['keys']['document']} in the document, {item['keys']['store']} in the store; "
+        f"{item['requests_last_day']} requests in the last day"
+        for item in found["tenants"]
+    ]
+    return _done(options, found, "\n".join(rows) or "the policy names no tenants")
+
+
+def new_tenant(options: argparse.Namespace) -> int:
+    """A revision that adds it."""
+    with open_client(options) as client:
+        etag = client.get("policy")["etag"]
+        done = client.call("POST", "tenants", {"id": options.id, "reason": options.reason}, if_match=etag)
+    return _done(options, done, f"tenant {options.id} is in revision {done['revision']['number']}")
+
+
+def create_admin(options: argparse.Namespace) -> int:
+    """With the local token, also the first one."""
+    body: Json = {"name": options.name, "role": options.role}
+    if options.oidc_subject:
+        body["oidc_subject"] = options.oidc_subject
+    else:
+        body["password"] = _password(options)
+    with open_client(options) as client:
+        made = client.call("POST", "admins", body)
+    return _done(options, made, f"{options.name} is {made['role']}, and can log in at /admin/login")
+
+
+def list_admins(options: argparse.Namespace) -> int:
+    """One line an admin."""
+    with open_client(options) as client:
+        found = client.get("admins")
+    rows = [f"{admin['name']:<24} {admin['role']}" for admin in found["admins"]]
+    return _done(
+        options,
+        found,
+        "\n".join(rows) or "there are none: programs on this machine may read",
+    )
+
+
+def delete_admin(options: argparse.Namespace) -> int:
+    """Sessions and tokens end with it."""
+    with open_client(options) as client:
+        done = client.call("DELETE", f"admins/{options.name}")
+    return _done(options, done, f"{options.name} is no admin any more")
+
+
+def list_audit(options: argparse.Namespace) -> int:
+    """One line a change, newest first."""
+    with open_client(options) as client:
+        found = client.get(f"audit?newest=true&limit={options.limit}")
+    rows = [
+        f"{item['seq']:>5}  {_when(item.get('at'))}  {item.get('author', ''):<12} {item['action']:<16} "
+        f"{item.get('target', '')}  {item.get('reason', '')}".rstrip()
+        for item in found["entries"]
+    ]
+    return _done(options, found, "\n".join(rows) or "nothing was changed yet")
+
+
+def verify_audit(options: argparse.Namespace) -> int:
+    """1 when the chain is broken."""
+    with open_client(options) as client:
+        found = client.get("audit/verify")
+    said = f"{found['num_entries']} lines, unbroken; newest hash {found['head']}"
+    if not found["ok"]:
+        said = f"line {found['broken_at']} was changed, or one before it removed"
+    _done(options, found, said)
+    return 0 if found["ok"] else 1
+
+
+def _noun(commands_of: Any, name: str, said: str) -> Any:
+    parser: argparse.ArgumentParser = commands_of.add_parser(name, help=said)
+    return parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+
+
+def _action(
+    actions: Any, name: str, command: Callable[[argparse.Namespace], int], said: str
+) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = actions.add_parser(name, help=said)
+    parser.set_defaults(command=command)
+    add_connection(parser)
+    return parser
+
+
+def _shown_once(options: argparse.Namespace, made: Json) -> int:
+    said = f"key {made['id']} for {made['tenant']}, shown this once:\n\n  {made['key']}\n"
+    return _done(options, made, said + (f"\n{made['note']}" if made["note"] else ""))
+
+
+def _done(options: argparse.Namespace, found: Json, said: str) -> int:
+    if options.json:
+        import msgspec
+
+        print(msgspec.json.encode(found).decode())
+    else:
+        print(plain(said))
+    return 0
+
+
+def _password(options: argparse.Namespace) -> str:
+    if options.password_stdin:
+        return sys.stdin.readline().rstrip("\r\n")
+    if not sys.stdin.isatty():
+        raise UsageError("nobody is there to ask for a password; give --password-stdin")
+    password = getpass.getpass(f"password of {options.name}: ")
+    if getpass.getpass("again: ") != password:
+        raise CommandError("the two are different; nothing was changed")
+    return password
+
+
+def _when(at: float | None) -> str:
+    return "-" if at is None else f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S}Z"

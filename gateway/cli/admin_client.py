@@ -1,0 +1,103 @@
+"""AdminClient: the admin API as commands use it; every refusal becomes a CommandError in the API's own words."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from gateway.access.local_token import FILE_NAME, read_token
+from gateway.cli.commands import CommandError, UsageError, settings
+
+if TYPE_CHECKING:
+    import httpx
+
+TIMEOUT_S: Final = 90.0
+"""A plan over many recorded requests takes a while."""
+
+Json = dict[str, Any]
+
+
+class AdminClient:
+    """One command's connection; use it as a context manager."""
+
+    def __init__(self, client: httpx.Client, *, source: str = "policy") -> None:
+        """`source` is what problems of a document are said to be in."""
+        self._client = client
+        self._source = source
+
+    def __enter__(self) -> AdminClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.close()
+
+    def get(self, path: str) -> Json:
+        """GET; the JSON object."""
+        return self.call("GET", path)
+
+    def call(self, method: str, path: str, body: Json | None = None, *, if_match: str | None = None) -> Json:
+        """One request; raises CommandError with what the gateway said."""
+        import httpx
+
+        headers = {} if if_match is None else {"if-match": if_match}
+        try:
+            reply = self._client.request(method, f"/admin/api/{path}", json=body, headers=headers)
+        except httpx.HTTPError as error:
+            said = f"no gateway answers at {self._client.base_url} ({error}); start one, or name it with --url"
+            raise CommandError(said) from error
+        try:
+            answer: Json = reply.json()
+        except ValueError:
+            said = f"{self._client.base_url} answers {reply.status_code} and no JSON; --url names the admin listener"
+            raise CommandError(said) from None
+        if reply.is_error:
+            raise CommandError(self._explained(answer.get("error", {}), reply.status_code))
+        return answer
+
+    def _explained(self, error: Json, status: int) -> str:
+        problems = [
+            f"{self._source}:{found['line']}:{found['column']}: "
+            + (f"{found['path']}: {found['message']}" if found["path"] else found["message"])
+            for found in error.get("problems", ())
+        ]
+        conflict = [f"  {change['text']}" for change in error.get("conflict", {}).get("changes", ())]
+        said = "the policy is no good, and nothing was changed" if problems else str(error.get("message", status))
+        return "\n".join([said, *problems, *(["what was changed meanwhile:", *conflict] if conflict else [])])
+
+
+def open_client(options: argparse.Namespace, *, source: str = "policy") -> AdminClient:
+    """The gateway that `--url` names, else the one that the settings describe. Raises UsageError."""
+    import httpx
+
+    config = settings(options)
+    path: Path = options.token_file or config.admin_token_file or config.runtime_dir / FILE_NAME
+    try:
+        token = read_token(path)
+    except OSError as error:
+        said = f"{path}: cannot be read ({error.strerror}); give --token-file with an API token, or --runtime-dir"
+        raise UsageError(said) from error
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    listen = config.admin_listen
+    transport = (
+        httpx.HTTPTransport(uds=listen.removeprefix("unix:"))
+        if listen.startswith("unix:") and not options.url
+        else None
+    )
+    url = options.url or ("http://localhost" if transport else f"http://{listen}")
+    headers = {"authorization": f"Bearer {token}"}
+    return AdminClient(
+        httpx.Client(base_url=url, headers=headers, timeout=TIMEOUT_S, transport=transport, trust_env=False),
+        source=source,
+    )
+
+
+def add_connection(parser: argparse.ArgumentParser) -> None:
+    """Flags of every command that talks to a gateway."""
+    group = parser.add_argument_group("the gateway")
+    group.add_argument("--url", metavar="URL", help="its admin listener (default: admin_listen of the settings)")
+    group.add_argument("--token-file", type=Path, metavar="FILE", help=f"API token (default: RUNTIME_DIR/{FILE_NAME})")
+    group.add_argument("--config", type=Path, metavar="FILE", help="settings (default: penstock.toml if it exists)")
+    group.add_argument("--runtime-dir", type=Path, metavar="DIR", help="of the gateway (default: ./run)")
+    group.add_argument("--json", action="store_true", help="machine-readable")

@@ -1,0 +1,279 @@
+"""`penstock doctor`: what of this machine and installation works, what does not, and what to do about it."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import resource
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from gateway.app.policy_acceptance import acceptance
+from gateway.cli.supervisor.launch import SIZES, LaunchError, available_cores, bundled_model_dir, python_env
+from gateway.cli.supervisor.probe import get
+from gateway.cli.supervisor.runtime_lock import running_pid
+from gateway.config import ConfigError, GatewayConfig
+from gateway.policies.policy_file import PolicyFileError, read_policy
+from gateway.routing.quality_files import load_predictors
+from gateway.store.examine import examine_store
+
+Level = Literal["ok", "warn", "fail"]
+
+MIN_PYTHON = (3, 11)
+MIN_CORES = 2
+MIN_MEMORY_BYTES = 2 * 1024**3
+MIN_OPEN_FILES = 1024
+GOOD_OPEN_FILES = 16_384
+MIN_WEIGHTS_BYTES = 64 * 1024
+"""Smaller than any real checkpoint: a Git LFS pointer, or a download that was cut off."""
+MIN_DISK_BYTES = 64 * 1024**2
+DEVICE_TIMEOUT_S = 60.0
+_DEVICE_PROBE = (
+    "import torch; gpu = torch.cuda.is_available(); "
+    "print(torch.__version__, torch.cuda.get_device_name(0) if gpu else 'cpu', sep='|')"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One finding; `remedy` is set unless the level is ok."""
+
+    name: str
+    level: Level
+    message: str
+    remedy: str | None = None
+
+
+def run(read_settings: Callable[[], GatewayConfig], *, as_json: bool) -> int:
+    """Print every check. Returns 1 when one failed; whatever `read_settings` raises passes through."""
+    checks = list(examine(read_settings()))
+    if as_json:
+        print(msgspec.json.encode({"ok": _is_good(checks), "checks": checks}).decode())
+    else:
+        for check in checks:
+            remedy = f"\n               -> {check.remedy}" if check.remedy else ""
+            print(f"{check.level:<4}  {check.name:<9}{check.message}{remedy}")
+    return 0 if _is_good(checks) else 1
+
+
+def examine(config: GatewayConfig) -> Iterator[Check]:
+    """Every check, cheap ones first."""
+    yield check_python(sys.version_info[:3])
+    yield check_packages(requires("penstock") if _is_installed("penstock") else None)
+    yield check_cores(available_cores())
+    yield check_memory(available_memory_bytes())
+    yield check_open_files(resource.getrlimit(resource.RLIMIT_NOFILE))
+    yield check_runtime_dir(config.runtime_dir)
+    yield check_policy(config)
+    yield from check_store(config)
+    for size in SIZES:
+        try:
+            yield check_weights(size, bundled_model_dir(size))
+        except LaunchError as error:
+            yield Check(name="weights", level="fail", message=str(error), remedy="reinstall the package")
+    yield from check_instance(config)
+    yield check_device()
+
+
+def check_python(found: tuple[int, ...]) -> Check:
+    """Whether this Python is new enough."""
+    text = ".".join(map(str, found))
+    if found[:2] < MIN_PYTHON:
+        remedy = f"install Python {'.'.join(map(str, MIN_PYTHON))} or newer and make a new environment with it"
+        return Check(name="python", level="fail", message=f"{text} is too old", remedy=remedy)
+    return Check(name="python", level="ok", message=text)
+
+
+def check_packages(requirements: list[str] | None) -> Check:
+    """Whether every package that ours asks for is installed in a version it accepts."""
+    if requirements is None:
+        message = "penstock itself is not installed; its requirements cannot be compared"
+        return Check(name="packages", level="warn", message=message, remedy="pip install -e . in the checkout")
+    from packaging.requirements import Requirement
+
+    wrong, seen = [], []
+    for requirement in map(Requirement, requirements):
+        if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
+            continue
+        if not _is_installed(requirement.name):
+            wrong.append(f"{requirement.name} is missing")
+            continue
+        found = version(requirement.name)
+        seen.append(f"{requirement.name} {found}")
+        if not requirement.specifier.contains(found, prereleases=True):
+            wrong.append(f"{requirement.name} {found} is not {requirement.specifier}")
+    if wrong:
+        remedy = "pip install --upgrade penstock, or pip install -e . in a checkout"
+        return Check(name="packages", level="fail", message="; ".join(wrong), remedy=remedy)
+    return Check(name="packages", level="ok", message=", ".join(seen))
+
+
+def check_cores(num_cores: int) -> Check:
+    """Whether engines and gateway need not share one core."""
+    if num_cores < MIN_CORES:
+        remedy = f"give this process {MIN_CORES} cores or more; until then expect waits while the engine computes"
+        return Check(name="cores", level="warn", message=f"{num_cores} usable", remedy=remedy)
+    return Check(name="cores", level="ok", message=f"{num_cores} usable")
+
+
+def check_memory(num_bytes: int | None) -> Check:
+    """Whether both engines fit."""
+    if num_bytes is None:
+        remedy = f"make sure that {_gib(MIN_MEMORY_BYTES)} are free"
+        return Check(name="memory", level="warn", message="cannot be told on this system", remedy=remedy)
+    if num_bytes < MIN_MEMORY_BYTES:
+        remedy = f"free memory or raise the container's limit: two engines want {_gib(MIN_MEMORY_BYTES)}"
+        return Check(name="memory", level="warn", message=f"{_gib(num_bytes)} available", remedy=remedy)
+    return Check(name="memory", level="ok", message=f"{_gib(num_bytes)} available")
+
+
+def check_open_files(limits: tuple[int, int]) -> Check:
+    """Whether enough connections can be open at once."""
+    soft, hard = limits
+    shown = "unlimited" if soft == resource.RLIM_INFINITY else str(soft)
+    if soft == resource.RLIM_INFINITY or soft >= GOOD_OPEN_FILES:
+        return Check(name="files", level="ok", message=f"{shown} may be open")
+    room = hard == resource.RLIM_INFINITY or hard >= GOOD_OPEN_FILES
+    remedy = f"ulimit -n {GOOD_OPEN_FILES}" if room else "raise the hard limit (LimitNOFILE=, or the container's)"
+    level: Level = "fail" if soft < MIN_OPEN_FILES else "warn"
+    return Check(name="files", level=level, message=f"{shown} may be open; each connection takes two", remedy=remedy)
+
+
+def check_runtime_dir(directory: Path) -> Check:
+    """Whether sockets can be made there."""
+    place = directory
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    if not (place.is_dir() and os.access(place, os.W_OK | os.X_OK)):
+        remedy = "make it writable or choose another with --runtime-dir"
+        return Check(name="runtime", level="fail", message=f"{place} cannot be written", remedy=remedy)
+    free = shutil.disk_usage(place).free
+    if free < MIN_DISK_BYTES:
+        message = f"{place} has {free // 1024**2} MiB left"
+        return Check(name="runtime", level="warn", message=message, remedy="free some space")
+    return Check(name="runtime", level="ok", message=str(directory))
+
+
+def check_policy(config: GatewayConfig) -> Check:
+    """Whether the gateway would start with the policy it is given."""
+    try:
+        predictors = load_predictors(config.quality_dir)
+        found = read_policy(config.policy, config.policy_variables, acceptance(config, os.environ), predictors)
+    except (PolicyFileError, ConfigError) as error:
+        first, *others = str(error).splitlines()
+        more = f" (and {len(others)} more)" if others else ""
+        remedy = f"penstock policy check {shlex.quote(str(config.policy))}"
+        return Check(name="policy", level="fail", message=first + more, remedy=remedy)
+    return Check(name="policy", level="ok", message=f"{config.policy}, revision {found.revision}")
+
+
+def check_store(config: GatewayConfig) -> Iterator[Check]:
+    """Whether replicas could share what they must agree on."""
+    for found in asyncio.run(examine_store(config.store_address, timeout_s=config.store_timeout_s)):
+        yield Check(name="store", level=found.level, message=found.message, remedy=found.remedy)
+
+
+def check_weights(size: str, folder: Path) -> Check:
+    """Whether a bundled model's files are there and whole."""
+    weights = folder / "model.safetensors"
+    num_bytes = weights.stat().st_size if weights.is_file() else 0
+    missing = [name for name in ("config.json", "tokenizer.json") if not (folder / name).is_file()]
+    if num_bytes < MIN_WEIGHTS_BYTES or missing:
+        said = f"{', '.join(missing)} missing" if missing else f"{weights} has {num_bytes} bytes"
+        remedy = "reinstall the package; in a checkout, git status shows what is missing"
+        return Check(name="weights", level="fail", message=f"{size}: {said}", remedy=remedy)
+    return Check(name="weights", level="ok", message=f"{size}: {num_bytes / 1e6:.1f} MB")
+
+
+def check_instance(config: GatewayConfig) -> Iterator[Check]:
+    """Whether a running instance is ready, or else whether the ports are free for one."""
+    pid = running_pid(config.runtime_dir)
+    answer = asyncio.run(get(config.public_listen, "/readyz"))
+    if pid is not None or answer is not None:
+        who = f"pid {pid} on {config.public_listen}" if pid is not None else config.public_listen
+        if answer is not None and answer.status == 200:
+            yield Check(name="running", level="ok", message=f"{who} is ready")
+        elif answer is not None and answer.status == 503:
+            remedy = f"it may still be starting; GET {config.public_listen}/startupz and its log say more"
+            yield Check(name="running", level="warn", message=f"{who} is not ready", remedy=remedy)
+        else:
+            remedy = "it may listen elsewhere (give doctor the same --config and --port), or it hangs"
+            yield Check(name="running", level="warn", message=f"{who} does not answer /readyz", remedy=remedy)
+        return
+    yield check_port(config.public_listen, "--port")
+    yield check_port(config.admin_listen, "--admin-port")
+
+
+def check_port(address: str, flag: str) -> Check:
+    """Whether one can listen there."""
+    if address.startswith(("unix:", "fd:")):
+        return Check(name="port", level="ok", message=address)
+    host, _, port = address.rpartition(":")
+    try:
+        where = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)[0]
+        with socket.socket(where[0], where[1]) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(where[4])
+    except OSError as error:
+        said = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be listened on: {error.strerror or error}"
+        return Check(name="port", level="fail", message=f"{address} {said}", remedy=f"choose another with {flag} N")
+    return Check(name="port", level="ok", message=f"{address} is free")
+
+
+def check_device(probe: str = _DEVICE_PROBE) -> Check:
+    """What torch computes on, asked in another process: nothing here imports torch."""
+    env = {**os.environ, **python_env()}
+    try:
+        found = subprocess.run(
+            [sys.executable, "-P", "-c", probe], capture_output=True, text=True, timeout=DEVICE_TIMEOUT_S, env=env
+        )
+    except subprocess.TimeoutExpired:
+        message = f"torch was not imported within {DEVICE_TIMEOUT_S:g} s"
+        return Check(name="device", level="warn", message=message, remedy="look at the machine's load and disk")
+    torch_version, separator, name = found.stdout.strip().partition("|")
+    if found.returncode != 0 or not separator:
+        said = found.stderr.strip().splitlines()[-1:] or [f"exit code {found.returncode}"]
+        remedy = "pip install torch, in the version that penstock asks for"
+        return Check(name="device", level="fail", message=f"torch does not work: {said[0]}", remedy=remedy)
+    return Check(name="device", level="ok", message=f"torch {torch_version} on {name}")
+
+
+def available_memory_bytes(meminfo: Path = Path("/proc/meminfo"), limit: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """Memory that can still be had: the machine's, or what the container's limit leaves; None where neither is told."""
+    try:
+        lines = meminfo.read_text().splitlines()
+        free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration, ValueError):
+        return None
+    try:
+        allowed, used = (limit / "memory.max").read_text().strip(), (limit / "memory.current").read_text()
+        return free if allowed == "max" else min(free, max(0, int(allowed) - int(used)))
+    except (OSError, ValueError):
+        return free
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        version(name)
+    except PackageNotFoundError:
+        return False
+    return True
+
+
+def _is_good(checks: list[Check]) -> bool:
+    return all(check.level != "fail" for check in checks)
+
+
+def _gib(num_bytes: int) -> str:
+    return f"{num_bytes / 1024**3:.1f} GiB"

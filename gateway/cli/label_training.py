@@ -1,0 +1,75 @@
+"""`penstock policy train --from-gateway`: from what audits, shadows and feedback told a gateway to the coefficients of
+one pair of models."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import urlencode
+
+import msgspec
+
+from gateway.cli.admin_client import AdminClient, open_client
+from gateway.cli.commands import CommandError, settings
+from gateway.cli.quality_training import TrainingError
+from gateway.config import ConfigError
+from gateway.routing.quality_files import load_predictors
+from routing_policies.quality.hashing import WordHasher
+from routing_policies.quality.model import FORMAT, PairModel
+from routing_policies.quality.training.label import Label, Pair
+from routing_policies.quality.training.learning import HELD_OUT, MIN_LABELS, learned_of, squared_error
+
+
+def train_from_gateway(options: argparse.Namespace) -> tuple[PairModel, dict[str, Any]]:
+    """The coefficients, and how far off they and those before were for labels that were kept back. Raises CommandError
+    or TrainingError."""
+    try:
+        known = load_predictors(settings(options).quality_dir)
+    except ConfigError as error:
+        raise CommandError(str(error)) from error
+    with open_client(options) as client:
+        pair = _pair(client, options.weak, options.strong)
+        labels = _labels(client, pair)
+    before = known.find(*pair)
+    return train_from_labels(labels, pair, None if before is None else before.model)
+
+
+def train_from_labels(labels: Sequence[Label], pair: Pair, base: PairModel | None) -> tuple[PairModel, dict[str, Any]]:
+    """The same, of labels at hand; `base` is what the pair has now. Raises TrainingError."""
+    if len(labels) < MIN_LABELS:
+        raise TrainingError(
+            f"the gateway has {len(labels)} labels of {pair[0]} and {pair[1]}, at least {MIN_LABELS} are needed; they "
+            "come from shadows, audits and feedback"
+        )
+    kept = [label for number, label in enumerate(labels) if number % HELD_OUT]
+    if len({label.lost < 0.5 for label in kept}) < 2:
+        raise TrainingError("every label says the same, so there is nothing to tell apart")
+    asked = labels[::HELD_OUT]
+    report: dict[str, Any] = {"squared_error": round(squared_error(learned_of(kept, base), asked), 4)}
+    if base is not None:
+        report["squared_error_before"] = round(squared_error(WordHasher().model(base), asked), 4)
+    return learned_of(labels, base), report
+
+
+def _pair(client: AdminClient, weak: str | None, strong: str | None) -> Pair:
+    """The one that was named, or the only one that there are labels of."""
+    pairs: list[Pair] = [(found["weak"], found["strong"]) for found in client.get("routing/labels")["pairs"]]
+    fitting = [pair for pair in pairs if weak in (None, pair[0]) and strong in (None, pair[1])]
+    if len(fitting) == 1:
+        return fitting[0]
+    told = "; ".join(f"--weak {pair[0]} --strong {pair[1]}" for pair in pairs) or "none of any pair"
+    raise TrainingError(f"name one pair that the gateway has labels of: {told}")
+
+
+def _labels(client: AdminClient, pair: Pair) -> list[Label]:
+    found: list[Label] = []
+    after: str | None = ""
+    while after is not None:
+        query = urlencode({"weak": pair[0], "strong": pair[1], "after": after})
+        page = client.get(f"routing/labels/export?{query}")
+        found += msgspec.convert(page["labels"], list[Label])
+        after = page["next"]
+    if any(label.format != FORMAT for label in found):
+        raise TrainingError("the gateway is of another version than this command; use that one's")
+    return found

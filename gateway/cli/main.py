@@ -1,0 +1,170 @@
+"""`penstock`: every command, and which function runs it. Imports only what the chosen command needs.
+
+Exit codes: 0 it worked, 1 it did not, 2 a setting or an argument is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from gateway.cli import access_commands, commands, observe, policy_commands
+from gateway.cli.admin_client import add_connection
+from gateway.util.version import version
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+
+Command = Callable[[argparse.Namespace], int]
+
+_EPILOG = """\
+settings:   penstock.toml, then PENSTOCK_* variables, then flags; a later one wins
+exit codes: 0 it worked, 1 it did not, 2 a setting or an argument is wrong"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command. Returns its exit code; errors are one line on stderr."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    _print_anything()
+    # These two hand everything after their name to another program, --help included.
+    if arguments[:1] == ["engine"]:
+        return _guarded(lambda: commands.run_engine(arguments[1:]))
+    if arguments[:1] == ["bench"]:
+        return _guarded(lambda: commands.run_bench(arguments[1:]))
+    options = build_parser().parse_args(arguments)
+    command: Command = options.command
+    return _guarded(lambda: command(options))
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    parser = argparse.ArgumentParser(
+        prog="penstock",
+        description="One chat endpoint: a latency-aware gateway in front of a decode engine that comes with it.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"penstock {version()}")
+    commands_of = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _add_up(commands_of)
+    _add_gateway(commands_of)
+    commands_of.add_parser("engine", help="serve one model over HTTP (see penstock engine --help)", add_help=False)
+    _add_policy(commands_of)
+    for add in (access_commands.add_keys, access_commands.add_tenants, access_commands.add_admin):
+        add(commands_of)
+    access_commands.add_audit(commands_of)
+    _add_doctor(commands_of)
+    for add in (observe.add_diagnose, observe.add_explain, observe.add_top, observe.add_capacity):
+        add(commands_of)
+    commands_of.add_parser("bench", help="run one benchmark from a source checkout: bench NAME …", add_help=False)
+    return parser
+
+
+def _add_up(commands_of: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands_of.add_parser("up", help="start everything on this machine and print a first request")
+    _add_settings(parser)
+    parser.set_defaults(command=commands.up)
+
+
+def _add_gateway(commands_of: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands_of.add_parser("gateway", help="start the gateway alone; the policy names its upstreams")
+    _add_settings(parser)
+    parser.set_defaults(command=_run_gateway)
+
+
+def _add_policy(commands_of: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands_of.add_parser("policy", help="check, compare, change and roll back policies")
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    check = actions.add_parser("check", help="check a policy and run the tests inside it; 1 when it is not good")
+    check.add_argument("--format", choices=["text", "json"], default="text", help="default %(default)s")
+    check.add_argument("--json", action="store_const", const="json", dest="format", help="the same as --format json")
+    check.set_defaults(command=commands.policy_check)
+    show = actions.add_parser("show", help="print a policy with every default filled in")
+    show.add_argument("--json", action="store_true", help="machine-readable")
+    show.set_defaults(command=commands.policy_show)
+    for action in (check, show):
+        action.add_argument("file", nargs="?", type=Path, help="default: the configured policy, else the bundled one")
+        _add_config(action)
+    schema = actions.add_parser("schema", help="print the JSON Schema of policies, for editors")
+    schema.add_argument("--json", action="store_true", help="it always is")
+    schema.set_defaults(command=commands.policy_schema)
+    policy_commands.add_policy_life(actions)
+    _add_train(actions)
+
+
+def _add_train(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = actions.add_parser("train", help="learn from outcomes which prompts a small model answers well")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--data", type=Path, nargs="+", metavar="FILE", help="JSON lines with outcomes")
+    source.add_argument(
+        "--from-gateway", action="store_true", help="what a gateway's own audits, shadows and feedback said"
+    )
+    parser.add_argument("--weak", metavar="MODEL", help="the smaller model, as deployments name it")
+    parser.add_argument("--strong", metavar="MODEL", help="the one it is compared with")
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="where the coefficients go")
+    parser.add_argument("--embed", action="store_true", help="learn from the embedding of each prompt too")
+    add_connection(parser)
+    parser.set_defaults(command=commands.policy_train)
+
+
+def _add_doctor(commands_of: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands_of.add_parser("doctor", help="check this machine and installation; 1 when something must change")
+    parser.add_argument("--json", action="store_true", help="machine-readable")
+    _add_settings(parser)
+    parser.set_defaults(command=commands.doctor)
+
+
+def _add_settings(parser: argparse.ArgumentParser) -> None:
+    """Flags of the settings that change from one start to the next; the rest belongs into a file."""
+    _add_config(parser)
+    parser.add_argument("--policy", type=Path, metavar="FILE", help="the policy (default: the bundled one)")
+    parser.add_argument("--port", type=_port, metavar="N", help="public port, host as configured (default 8080)")
+    parser.add_argument("--admin-port", type=_port, metavar="N", help="admin port, host as configured (default 8081)")
+    parser.add_argument("--public-listen", metavar="ADDRESS", help="host:port, [v6]:port or unix:/path")
+    parser.add_argument("--admin-listen", metavar="ADDRESS", help="the same, for operators")
+    parser.add_argument("--log-level", choices=["debug", "info", "warning", "error"], help="default info")
+
+
+def _add_config(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--config", type=Path, metavar="FILE", help="settings (default: penstock.toml if it exists)")
+    parser.add_argument("--runtime-dir", type=Path, metavar="DIR", help="sockets and pid file (default: ./run)")
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"expected a port from 0 to 65535, got {text}")
+    return int(text)
+
+
+def _run_gateway(options: argparse.Namespace) -> int:
+    from gateway.app.serving import serve
+
+    return commands.gateway(options, serve)
+
+
+def _print_anything() -> None:
+    """Show as an escape what the terminal's encoding lacks, such as in a folder's name, in place of failing at it."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _guarded(command: Callable[[], int]) -> int:
+    """Turn errors that an operator can mend into one line and an exit code; a defect of ours keeps its trace."""
+    try:
+        return command()
+    except commands.UsageError as error:
+        print(f"penstock: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    except commands.CommandError as error:
+        print(f"penstock: {error}", file=sys.stderr)
+        return EXIT_FAILED
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # The reader (head, less) has seen enough; without this Python complains again while it exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILED

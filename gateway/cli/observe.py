@@ -1,0 +1,163 @@
+"""`penstock diagnose`, `explain`, `top` and `capacity`: what is going on, and what it would take."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from gateway.cli.admin_client import AdminClient, add_connection, open_client
+from gateway.cli.commands import CommandError, UsageError
+from gateway.cli.supervisor.console import plain
+
+_HOME: Final = "\x1b[H\x1b[J"
+_LATEST: Final = 20
+
+
+def add_diagnose(commands_of: Any) -> None:
+    """`penstock diagnose`."""
+    parser = commands_of.add_parser("diagnose", help="say which stage is slow, why, and which line to change; 1 if any")
+    parser.add_argument(
+        "--seconds", type=float, default=10.0, help="how long to watch, 0.2 to 60 (default %(default)g)"
+    )
+    add_connection(parser)
+    parser.set_defaults(command=diagnose)
+
+
+def add_explain(commands_of: Any) -> None:
+    """`penstock explain`."""
+    parser = commands_of.add_parser("explain", help="one request stage by stage, or what would become of one")
+    asked = parser.add_mutually_exclusive_group(required=True)
+    asked.add_argument("request_id", nargs="?", metavar="REQUEST_ID", help="as in x-request-id, or the client's own")
+    asked.add_argument("--request", type=Path, metavar="FILE", help="a chat request's body; - is stdin")
+    parser.add_argument("--tenant", metavar="ID", help="who would send it (with --request)")
+    add_connection(parser)
+    parser.set_defaults(command=explain)
+
+
+def add_top(commands_of: Any) -> None:
+    """`penstock top`."""
+    parser = commands_of.add_parser("top", help="lanes, deployments and latencies, live; once without a terminal")
+    parser.add_argument("--interval-s", type=float, default=1.0, metavar="S", help="default %(default)g")
+    parser.add_argument("--window-s", type=int, default=300, metavar="S", help="60, 300, 900 or 3600 (default 300)")
+    parser.add_argument("--once", action="store_true", help="print one screen and end")
+    add_connection(parser)
+    parser.set_defaults(command=top)
+
+
+def add_capacity(commands_of: Any) -> None:
+    """`penstock capacity`."""
+    parser = commands_of.add_parser("capacity", help="replicas, memory and GPU hours for a peak, from measured steps")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--engine", metavar="ADDRESS", help="a running engine: http://host:port or unix:/path")
+    source.add_argument("--load", type=Path, metavar="FILE", help="one event of its /engine/load, kept as JSON")
+    source.add_argument("--steps", type=Path, metavar="FILE", help="JSON of penstock engine steps; see the next four")
+    parser.add_argument("--prefill-token-us", type=float, metavar="US", help="with --steps: for each prompt token")
+    for name in ("max-rows", "step-tokens", "kv-tokens"):
+        parser.add_argument(f"--{name}", type=int, metavar="N", help="with --steps")
+    parser.add_argument("--rps", type=float, required=True, metavar="N", help="requests a second at the peak")
+    parser.add_argument("--prompt-tokens", type=int, required=True, metavar="N", help="of a request")
+    parser.add_argument("--output-tokens", type=int, required=True, metavar="N", help="of an answer")
+    parser.add_argument("--prefix-hits", type=_ratio, default=0.0, metavar="R", help="share of prompt tokens held")
+    parser.add_argument("--cache-hits", type=_ratio, default=0.0, metavar="R", help="share of requests not sent on")
+    parser.add_argument("--mean-ratio", type=_ratio, default=0.5, metavar="R", help="mean load over peak (%(default)s)")
+    parser.add_argument("--ttft-p95-ms", type=float, metavar="MS", help="target; default none")
+    parser.add_argument("--tpot-ms", type=float, metavar="MS", help="target; default none")
+    parser.add_argument("--headroom", type=_ratio, default=0.3, metavar="R", help="kept free at the peak (%(default)s)")
+    parser.add_argument("--gpus-per-replica", type=float, default=1.0, metavar="N", help="default %(default)s")
+    parser.add_argument("--kv-bytes-per-token", type=float, metavar="N", help="to say memory in bytes")
+    parser.add_argument("--json", action="store_true", help="machine-readable")
+    parser.set_defaults(command=_capacity)
+
+
+def diagnose(options: argparse.Namespace) -> int:
+    """Watch for some seconds and say what is slow; 1 when anything is."""
+    from gateway.diagnosis.render import render
+
+    with open_client(options) as client:
+        found = client.get(f"diagnosis?seconds={options.seconds:g}")
+    print(json.dumps(found) if options.json else render(found))
+    return 1 if found["findings"] else 0
+
+
+def explain(options: argparse.Namespace) -> int:
+    """A finished request by its id, or a preview of one."""
+    from gateway.cli.explain import render_preview, render_request
+
+    if options.request is None:
+        from urllib.parse import quote
+
+        with open_client(options) as client:
+            found = client.get(f"requests/{quote(options.request_id, safe='')}")["request"]
+        print(json.dumps(found) if options.json else plain(render_request(found)))
+        return 0
+    document = {"request": _read_request(options.request)}
+    if options.tenant is not None:
+        document["tenant"] = options.tenant
+    with open_client(options) as client:
+        found = client.call("POST", "explain", document)
+    print(json.dumps(found) if options.json else plain(render_preview(found)))
+    return 0
+
+
+def top(options: argparse.Namespace) -> int:
+    """Until interrupted on a terminal; one screen elsewhere."""
+    if not 0 < options.interval_s < math.inf:
+        raise UsageError(f"--interval-s: expected a positive number, got {options.interval_s:g}")
+    with open_client(options) as client:
+        if options.once or options.json or not sys.stdout.isatty():
+            found = _look(client, options.window_s)
+            print(json.dumps(found) if options.json else _screen(found, is_colored=False, height=10_000))
+            return 0
+        while True:
+            found = _look(client, options.window_s)
+            size = shutil.get_terminal_size()
+            is_colored = "NO_COLOR" not in os.environ
+            sys.stdout.write(_HOME + _screen(found, is_colored=is_colored, height=size.lines - 1, width=size.columns))
+            sys.stdout.flush()
+            time.sleep(options.interval_s)
+
+
+def _look(client: AdminClient, window_s: int) -> dict[str, Any]:
+    return {
+        "overview": client.get(f"overview?window={window_s}"),
+        "requests": client.get(f"requests?limit={_LATEST}")["requests"],
+    }
+
+
+def _screen(found: dict[str, Any], *, is_colored: bool, height: int, width: int = 200) -> str:
+    from gateway.cli.top import render_top
+
+    return render_top(found["overview"], found["requests"], width=width, height=height, is_colored=is_colored)
+
+
+def _read_request(path: Path) -> Any:
+    try:
+        text = sys.stdin.read() if str(path) == "-" else path.read_text()
+        return json.loads(text)
+    except OSError as error:
+        raise CommandError(f"{path}: cannot be read ({error.strerror})") from error
+    except ValueError as error:
+        raise CommandError(f"{path}: not JSON ({error}); it should be the body of a chat request") from error
+
+
+def _capacity(options: argparse.Namespace) -> int:
+    from gateway.cli.capacity_command import capacity
+
+    return capacity(options)
+
+
+def _ratio(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0.0 <= value <= 1.0:
+        raise argparse.ArgumentTypeError(f"expected 0 to 1, got {text}")
+    return value

@@ -1,0 +1,390 @@
+"""`penstock policy …`: what changes a policy, shows its history, or compares two."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from gateway.cli.admin_client import AdminClient, add_connection, open_client
+from gateway.cli.arguments import count, duration_s
+from gateway.cli.commands import CommandError, UsageError
+from gateway.cli.supervisor.console import plain
+
+Json = dict[str, Any]
+MAX_REASON_CHARS = 500
+Command = Callable[[argparse.Namespace], int]
+_FIGURES = (("hit_ratio", ""), ("shed_ratio", ""), ("cost_per_1k", ""), ("ttft_p50_ms", " ms"), ("ttft_p95_ms", " ms"))
+
+
+def add_policy_life(actions: Any) -> None:
+    """The subcommands, beside those that look at a file only."""
+    diff = _action(actions, "diff", diff_policies, "what changes from one policy to another, by meaning")
+    diff.add_argument("old", type=Path, help="a policy file; alone: what would change in the gateway")
+    diff.add_argument("new", type=Path, nargs="?", help="the other policy file")
+    plan = _action(
+        actions, "plan", plan_policy, "what a policy would change and reach, and how recorded requests would fare"
+    )
+    plan.add_argument("file", type=Path)
+    plan.add_argument("--no-replay", action="store_true", help="leave recorded requests alone")
+    apply = _action(actions, "apply", apply_policy, "make a file the policy in force, everywhere within a second")
+    apply.add_argument("file", type=Path)
+    _add_change(apply)
+    history = _action(actions, "history", show_history, "revisions, newest first: who, when, why")
+    history.add_argument("--limit", type=count, default=20, metavar="N", help="default %(default)s")
+    back = _action(actions, "rollback", roll_back, "make an older revision the policy in force")
+    back.add_argument("revision", type=count, help="its number")
+    _add_change(back)
+    export = _action(actions, "export", export_policy, "print the policy in force, or another revision")
+    export.add_argument("--revision", type=count, metavar="N")
+    export.add_argument("--output", "-o", type=Path, metavar="FILE")
+    add_canary(actions)
+    init = actions.add_parser("init", help="write a commented policy to begin with")
+    init.add_argument("file", type=Path, nargs="?", default=Path("policy.yaml"), help="default %(default)s")
+    init.add_argument("--json", action="store_true", help="machine-readable")
+    init.set_defaults(command=init_policy)
+    taken = actions.add_parser("import-litellm", help="a policy from a LiteLLM configuration")
+    taken.add_argument("file", type=Path)
+    taken.add_argument("--output", "-o", type=Path, metavar="FILE", help="default: stdout")
+    taken.add_argument("--json", action="store_true", help="the policy and what to look at as one JSON object")
+    taken.set_defaults(command=import_policy)
+
+
+def _action(
+    actions: Any, name: str, command: Callable[[argparse.Namespace], int], said: str
+) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = actions.add_parser(name, help=said)
+    parser.set_defaults(command=command)
+    add_connection(parser)
+    return parser
+
+
+def _add_change(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--reason", required=True, metavar="TEXT", help="for those who read the history")
+    parser.add_argument("--if-match", metavar="ETAG", help="refuse unless it is in force (default: what was compared)")
+    parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
+
+
+def add_canary(actions: Any) -> None:
+    """`penstock policy canary`."""
+    parser = actions.add_parser("canary", help="a policy in force for some of the traffic, watched against the other")
+    verbs = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    start = _action(verbs, "start", start_canary, "begin one; it rolls back by itself when it is surely worse")
+    start.add_argument("file", type=Path)
+    start.add_argument("--percent", type=int, required=True, metavar="N", help="of the traffic, 1 to 100")
+    start.add_argument("--tenant", action="append", metavar="ID", help="only of these tenants; may be repeated")
+    start.add_argument("--promote-after-s", type=duration_s, metavar="SECONDS", help="default: promoted by hand")
+    _add_change(start)
+    _action(verbs, "status", show_canary, "the one that runs, or the last one, with what was measured")
+    for name, command, said in (
+        ("promote", promote_canary, "make it the policy in force for all"),
+        ("stop", stop_canary, "everybody is back at the policy in force"),
+    ):
+        verb = _action(verbs, name, command, said)
+        verb.add_argument("--reason", required=True, metavar="TEXT", help="for those who read the history")
+
+
+def start_canary(options: argparse.Namespace) -> int:
+    """Show what it would do, ask, and begin."""
+    document, reason = _text(options.file), _reason(options)
+    body: Json = {"document": document, "reason": reason, "percent": options.percent}
+    body |= {"tenants": options.tenant} if options.tenant else {}
+    body |= {"promote_after_s": options.promote_after_s} if options.promote_after_s is not None else {}
+    with open_client(options, source=str(options.file)) as client:
+        etag = options.if_match or client.get("policy")["etag"]
+        _confirmed(options, client, document)
+        canary = client.call("POST", "policy/canary", body, if_match=etag)["canary"]
+    if options.json:
+        _print_json(canary)
+    else:
+        print(f"canary {canary['id']} ({canary['revision']}) has {canary['percent']} % of the traffic")
+    return 0
+
+
+def show_canary(options: argparse.Namespace) -> int:
+    """What is known of it."""
+    with open_client(options) as client:
+        found = client.get("policy/canary")
+    if options.json:
+        _print_json(found)
+        return 0
+    shown = ([found["canary"]] if found["canary"] else found["past"])[:1]
+    for canary in shown:
+        print(_canary_line(canary))
+        for metric in canary["evidence"].get("metrics", ()):
+            print(f"  {metric['name']:<6} {_arm(metric['new'])} against {_arm(metric['old'])}: {metric['verdict']}")
+    if not shown:
+        print("there was none yet")
+    return 0
+
+
+def promote_canary(options: argparse.Namespace) -> int:
+    """For all from now on."""
+    with open_client(options) as client:
+        done = client.call("POST", "policy/canary/promote", {"reason": _reason(options)})
+    return _report(options, done)
+
+
+def stop_canary(options: argparse.Namespace) -> int:
+    """For nobody from now on."""
+    with open_client(options) as client:
+        canary = client.call("POST", "policy/canary/stop", {"reason": _reason(options)})["canary"]
+    _print_json(canary) if options.json else print(_canary_line(canary))
+    return 0
+
+
+def _canary_line(canary: Json) -> str:
+    begun = f"canary {canary['id']} ({canary['revision']}), {canary['percent']} %, by {canary['author']}"
+    begun += f": {canary['reason']}"
+    if canary["state"] == "running":
+        return plain(f"{begun}; running")
+    return plain(f"{begun}; {canary['state'].replace('_', ' ')} by {canary['ended_by']}: {canary['why']}")
+
+
+def _arm(arm: Json) -> str:
+    if arm["ratio"] is None:
+        return "nothing"
+    return f"{arm['ratio']:.1%} of {arm['count']} ({arm['low']:.1%} to {arm['high']:.1%})"
+
+
+def diff_policies(options: argparse.Namespace) -> int:
+    """Two files, or a file against what a gateway has in force."""
+    if options.new is None:
+        with open_client(options, source=str(options.old)) as client:
+            changes = client.call("POST", "policy/diff", {"document": _text(options.old)})["changes"]
+    else:
+        changes = _changes(options, options.old, options.new)
+    _print_json(changes) if options.json else _print_changes(changes)
+    return 0
+
+
+def plan_policy(options: argparse.Namespace) -> int:
+    """Changes, blast radius and replay; 1 when the document is no good."""
+    body = {"document": _text(options.file), "replay": not options.no_replay}
+    with open_client(options, source=str(options.file)) as client:
+        plan = client.call("POST", "policy/plan", body)
+    if options.json:
+        _print_json(plan)
+    elif not plan["ok"]:
+        print(
+            "\n".join(f"{options.file}:{item['line']}:{item['column']}: {item['message']}" for item in plan["problems"])
+        )
+    else:
+        _print_changes(plan["changes"])
+        _print_blast(plan["blast_radius"])
+        _print_replay(plan)
+    return 0 if plan["ok"] else 1
+
+
+def apply_policy(options: argparse.Namespace) -> int:
+    """Show what it would do, ask, and do it."""
+    document, reason = _text(options.file), _reason(options)
+    with open_client(options, source=str(options.file)) as client:
+        etag = options.if_match or client.get("policy")["etag"]
+        plan = _confirmed(options, client, document)
+        if plan is None:
+            return 0
+        done = client.call("PUT", "policy", {"document": document, "reason": reason}, if_match=etag)
+    return _report(options, done)
+
+
+def roll_back(options: argparse.Namespace) -> int:
+    """As `apply`, with an older revision's document."""
+    reason = _reason(options)
+    with open_client(options) as client:
+        etag = options.if_match or client.get("policy")["etag"]
+        document = client.get(f"policy/revisions/{options.revision}")["document"]
+        if _confirmed(options, client, document) is None:
+            return 0
+        body = {"revision": options.revision, "reason": reason}
+        done = client.call("POST", "policy/rollback", body, if_match=etag)
+    return _report(options, done)
+
+
+def show_history(options: argparse.Namespace) -> int:
+    """One line a revision."""
+    with open_client(options) as client:
+        found = client.get(f"policy/revisions?limit={options.limit}")
+        canaries = client.get("policy/canary")
+    if options.json:
+        _print_json({**found, "canaries": canaries["past"]})
+        return 0
+    if found["source"] == "file":
+        print("the policy is a file; its history is wherever the file's is")
+    for line in found["revisions"]:
+        when = datetime.fromtimestamp(line["at"], UTC).strftime("%Y-%m-%d %H:%M:%S")
+        kind = f"{line['kind']} of {line['of']}" if line["of"] else line["kind"]
+        said = f"{line['number']:>5}  {line['revision']}  {when}Z  {line['author']:<12} {kind:<14} {line['reason']}"
+        print(plain(said))
+    for canary in [*([canaries["canary"]] if canaries["canary"] else []), *canaries["past"]][: options.limit]:
+        print(_canary_line(canary))
+    return 0
+
+
+def export_policy(options: argparse.Namespace) -> int:
+    """The document, to a file or to stdout."""
+    with open_client(options) as client:
+        path = "policy" if options.revision is None else f"policy/revisions/{options.revision}"
+        found = client.get(path)
+    document = found["document"]
+    if options.output is not None:
+        _write(options.output, document, may_replace=True)
+    if options.json:
+        _print_json({"revision": found["revision"], "document": document})
+    elif options.output is None:
+        sys.stdout.write(document)
+    return 0
+
+
+def init_policy(options: argparse.Namespace) -> int:
+    """A document to begin with; never over one that is there."""
+    starter = files("routing_policies") / "presets" / "starter.yaml"
+    _write(options.file, starter.read_text(encoding="utf-8"), may_replace=False)
+    if options.json:
+        _print_json({"file": str(options.file)})
+        return 0
+    print(f"{options.file}: written; look through it, then: penstock policy check {shlex.quote(str(options.file))}")
+    return 0
+
+
+def import_policy(options: argparse.Namespace) -> int:
+    """The document, and on stderr everything that somebody has to look at."""
+    import yaml
+
+    from routing_policies.policy.importing import ImportFailed, import_litellm
+
+    try:
+        found = import_litellm(_text(options.file))
+    except ImportFailed as error:
+        raise CommandError(f"{options.file}: {error}") from error
+    text = yaml.safe_dump(found.document, sort_keys=False, allow_unicode=True, width=120)
+    if options.output is not None:
+        _write(options.output, text, may_replace=False)
+    if options.json:
+        _print_json({"policy": found.document, "notes": found.notes})
+        return 0
+    if options.output is None:
+        sys.stdout.write(text)
+    print("\n".join(f"{options.file}: {note}" for note in found.notes), file=sys.stderr)
+    return 0
+
+
+def _confirmed(options: argparse.Namespace, client: AdminClient, document: str) -> Json | None:
+    """What would change, once somebody has agreed to it; None when nothing would. Raises CommandError."""
+    plan = client.call("POST", "policy/plan", {"document": document, "replay": False})
+    if not plan["ok"]:
+        problems = [_rendered(getattr(options, "file", "policy"), problem) for problem in plan["problems"]]
+        raise CommandError("\n".join(["the policy is no good, and nothing was changed", *problems]))
+    if not options.json:
+        _print_changes(plan["changes"])
+        _print_blast(plan["blast_radius"])
+    if options.yes:
+        return plan
+    if not sys.stdin.isatty():
+        raise UsageError("nobody is there to ask; give --yes to go ahead")
+    if input("go ahead? [y/N] ").strip().lower() not in ("y", "yes"):
+        raise CommandError("nothing was changed")
+    return plan
+
+
+def _report(options: argparse.Namespace, done: Json) -> int:
+    if options.json:
+        _print_json(done)
+    else:
+        revision = done["revision"]
+        print(f"revision {revision['number']} ({revision['revision']}) is in force")
+    return 0
+
+
+def _changes(options: argparse.Namespace, old: Path, new: Path) -> list[Json]:
+    from gateway.cli.commands import settings
+    from routing_policies.loading import load_policy
+    from routing_policies.policy.diff import diff
+    from routing_policies.policy.problems import PolicyError
+
+    variables = settings(options).policy_variables
+    try:
+        sides = [load_policy(_text(path), source=str(path), variables=variables) for path in (old, new)]
+    except PolicyError as error:
+        raise CommandError(str(error)) from error
+    return [change.as_json() for change in diff(*sides)]
+
+
+def _print_changes(changes: list[Json]) -> None:
+    marks = {"added": "+", "removed": "-", "changed": "~", "moved": "~"}
+    for change in changes:
+        print(plain(f"{marks[change['kind']]} {change['text']}"))
+    if not changes:
+        print("nothing changes in meaning")
+
+
+def _print_blast(blast: Json) -> None:
+    tenants = "every tenant" if blast["tenants"] == "all" else ", ".join(blast["tenants"]) or "no tenant"
+    routes = ", ".join(blast["routes"]) or "none"
+    share = blast["share_of_last_day"]
+    traffic = "no traffic is known" if share is None else f"{share:.1%} of {blast['requests_last_day']} requests"
+    print(f"reaches: {tenants}; routes: {routes}; last day: {traffic} ({blast['hours_known']} hours known)")
+
+
+def _print_replay(plan: Json) -> None:
+    replay = plan["replay"]
+    if replay is None:
+        print(f"no replay: {plan['replay_why_not']}")
+        return
+    print(f"{replay['num_requests']} recorded requests, replayed in {replay['took_s']:.1f} s:")
+    for name, unit in (
+        ("hit_ratio", ""),
+        ("shed_ratio", ""),
+        ("cost_per_1k", ""),
+        ("ttft_p50_ms", " ms"),
+        ("ttft_p95_ms", " ms"),
+    ):
+        old, new = replay["old"][name], replay["new"][name]
+        if old is not None and new is not None:
+            print(f"  {name:<12} {old:.4g}{unit} → {new:.4g}{unit}")
+    for kind in ("routes", "deployments"):
+        for id in sorted({*replay["old"][kind], *replay["new"][kind]}):
+            old, new = replay["old"][kind].get(id, 0.0), replay["new"][kind].get(id, 0.0)
+            print(f"  {kind[:-1]} {id}: {old:.1%} → {new:.1%}")
+    for note in replay["notes"]:
+        print(f"  note: {note}")
+
+
+def _rendered(source: Path | str, problem: Json) -> str:
+    place = f"{source}:{problem['line']}:{problem['column']}: "
+    return f"{place}{problem['path']}: {problem['message']}" if problem["path"] else f"{place}{problem['message']}"
+
+
+def _print_json(value: Any) -> None:
+    import msgspec
+
+    print(msgspec.json.encode(value).decode())
+
+
+def _reason(options: argparse.Namespace) -> str:
+    reason: str = options.reason.strip()
+    if not 1 <= len(reason) <= MAX_REASON_CHARS:
+        raise UsageError(f"--reason: expected 1 to {MAX_REASON_CHARS} characters")
+    return reason
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: cannot be read: {error}") from error
+
+
+def _write(path: Path, text: str, *, may_replace: bool) -> None:
+    try:
+        with path.open("w" if may_replace else "x", encoding="utf-8") as stream:
+            stream.write(text)
+    except FileExistsError as error:
+        raise UsageError(f"{path}: there is one already; name another file") from error
+    except OSError as error:
+        raise CommandError(f"{path}: cannot be written ({error.strerror})") from error

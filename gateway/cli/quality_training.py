@@ -1,0 +1,133 @@
+"""`penstock policy train`: from files of prompts with outcomes to the coefficients of one pair of models."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from gateway.embedding.installed import InstalledEncoder
+from gateway.embedding.model_files import EncoderUnavailable
+from routing_policies.quality.confidence import TokenOdds
+from routing_policies.quality.model import PairModel
+from routing_policies.quality.outcome import Outcome, outcome_of
+from routing_policies.quality.prompt import Prompt
+from routing_policies.quality.training.training import Trainer
+
+MIN_PROMPTS = 200
+_BATCH = 16
+
+
+class TrainingError(ValueError):
+    """The data cannot be learned from; the message says where and why."""
+
+
+class _Message(msgspec.Struct, frozen=True):
+    role: str
+    content: str | None = ""
+
+
+class Line(msgspec.Struct, frozen=True):
+    """One line of a file: a conversation or a bare prompt, and each model's score in [0, 1]."""
+
+    outcomes: dict[str, float]
+    messages: tuple[_Message, ...] = ()
+    prompt: str = ""
+    category: str = ""
+    """What kind of work it is, if anybody knows: learned from, never needed afterwards."""
+    logprobs: dict[str, list[float]] = {}
+    """Of the first tokens of each model's answer; for cascades."""
+    margins: dict[str, list[float]] = {}
+    tokens: dict[str, int] = {}
+
+    def as_prompt(self) -> Prompt:
+        """As the gateway would see it."""
+        asked = [message.content or "" for message in self.messages if message.role == "user"] or [self.prompt]
+        sizes = [len(message.content or "") for message in self.messages] or [len(self.prompt)]
+        return Prompt(
+            asked[-1],
+            asked[-2] if len(asked) > 1 else "",
+            len(asked),
+            sum(sizes),
+            bool(self.messages) and self.messages[0].role == "system",
+        )
+
+    def as_outcome(self, weak: str, strong: str) -> Outcome:
+        """Of a pair; both must have a score."""
+        logprobs, margins = self.logprobs.get(weak, []), self.margins.get(weak, [])
+        odds = tuple(TokenOdds(*pair) for pair in zip(logprobs, margins, strict=True))
+        scores = self.outcomes[weak], self.outcomes[strong]
+        num_tokens = self.tokens.get(weak, len(odds))
+        return outcome_of(self.as_prompt(), *scores, category=self.category, odds=odds, num_tokens=num_tokens)
+
+
+def read_lines(paths: Sequence[Path]) -> Iterator[Line]:
+    """Every line of every file. Raises TrainingError."""
+    decoder = msgspec.json.Decoder(Line)
+    for path in paths:
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise TrainingError(f"{path}: cannot be read: {error}") from None
+        for number, line in enumerate(content.splitlines(), 1):
+            if line.strip():
+                try:
+                    yield decoder.decode(line)
+                except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                    raise TrainingError(f"{path}:{number}: {error}") from None
+
+
+def train(paths: Sequence[Path], weak: str, strong: str, *, encoder_folder: Path | None = None) -> PairModel:
+    """The coefficients; with a folder for the encoder's graph they use the embedding too. Raises TrainingError."""
+    lines = [line for line in read_lines(paths) if weak in line.outcomes and strong in line.outcomes]
+    if len(lines) < MIN_PROMPTS:
+        named = sorted({name for line in read_lines(paths) for name in line.outcomes})
+        raise TrainingError(
+            f"{len(lines)} prompts have outcomes of both {weak} and {strong}, at least {MIN_PROMPTS} are needed; the "
+            f"files have outcomes of {', '.join(named) or 'nobody'}"
+        )
+    outcomes = [line.as_outcome(weak, strong) for line in lines]
+    if all(outcome.good == outcomes[0].good for outcome in outcomes):
+        raise TrainingError("every prompt has the same outcome, so there is nothing to tell apart")
+    vectors, encoder = (None, "") if encoder_folder is None else embedded(texts_of(lines), encoder_folder)
+    name = ", ".join(path.name for path in paths)
+    return Trainer(outcomes, vectors=vectors).fit(weak=weak, strong=strong, trained_on=name, encoder=encoder)
+
+
+def report_of(model: PairModel, size: int) -> dict[str, Any]:
+    """What was learned, in figures."""
+    return {
+        "weak": model.weak,
+        "strong": model.strong,
+        "num_prompts": model.num_prompts,
+        "num_words": len(model.text.words),
+        "uses_embedding": model.embedded is not None,
+        "checkpoints": [checkpoint.num_tokens for checkpoint in model.checkpoints],
+        "bytes": size,
+    }
+
+
+def texts_of(lines: Sequence[Line]) -> list[str]:
+    """What is embedded of each."""
+    return [line.as_prompt().text for line in lines]
+
+
+def embedded(texts: Sequence[str], folder: Path) -> tuple[NDArray[np.float32], str]:
+    """Each text's vector, and the encoder's id. Raises TrainingError."""
+    try:
+        with ThreadPoolExecutor(1) as thread:
+            encoder = asyncio.run(InstalledEncoder(folder, "int8").load(thread))
+    except EncoderUnavailable as error:
+        raise TrainingError(f"no embeddings: {error}") from error
+    order = sorted(range(len(texts)), key=lambda index: len(texts[index]))  # rows of like length waste no padding
+    vectors = np.zeros((len(texts), encoder.dimensions), dtype=np.float32)
+    for start in range(0, len(order), _BATCH):
+        batch = order[start : start + _BATCH]
+        vectors[batch] = encoder.encode([texts[index] for index in batch])
+    return vectors, encoder.id

@@ -1,0 +1,173 @@
+"""Supervisor: `penstock up` — starts the engines and the gateway, says when a first request can be sent, stops them."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from gateway.cli.supervisor.child import BackOff, Child, ChildGaveUp
+from gateway.cli.supervisor.console import Console
+from gateway.cli.supervisor.first_request import first_request
+from gateway.cli.supervisor.launch import EngineLaunch, LaunchPlan
+from gateway.cli.supervisor.probe import Answer, reachable
+
+POLL_S = 0.2
+STILL_WAITING_S = 15.0
+ASKED_AGAIN_S = 1.0
+"""A wrapper such as `timeout` or `make` may deliver one request to stop twice at once."""
+
+Probe = Callable[[str, str], Awaitable[Answer | None]]
+"""GET of a path at an address; None when nobody answers."""
+
+
+class Supervisor:
+    """Runs one plan. `run` returns when `stop` was called and everything has ended, or when a child gave up."""
+
+    def __init__(
+        self,
+        plan: LaunchPlan,
+        *,
+        console: Console,
+        probe: Probe,
+        needs_key: bool,
+        clock: Callable[[], float] = time.monotonic,
+        poll_s: float = POLL_S,
+    ) -> None:
+        self._plan = plan
+        self._public, self._admin = plan.public.shown, plan.admin.shown
+        self._console = console
+        self._probe = probe
+        self._needs_key = needs_key
+        self._clock = clock
+        self._poll_s = poll_s
+        self._engines = [Child(engine.child, report=console.line, backoff=BackOff()) for engine in plan.engines]
+        self._gateway = Child(plan.gateway, report=console.line, backoff=BackOff())
+        self._engine_ready = {engine.child.name: asyncio.Event() for engine in plan.engines}
+        self._stop_asked = asyncio.Event()
+        self._asked_at: float | None = None
+
+    def stop(self) -> None:
+        """Stop in order; asked again later, stop at once."""
+        if self._asked_at is None:
+            self._asked_at = self._clock()
+            self._stop_asked.set()
+        elif self._clock() - self._asked_at >= ASKED_AGAIN_S:
+            self._console.say("asked again: stopping at once, requests under way are cut off")
+            for child in (self._gateway, *self._engines):
+                child.kill()
+
+    async def run(self) -> int:
+        """The exit code: 0 after `stop`, else that of the child that gave up."""
+        started_at = self._clock()
+        runs = [asyncio.create_task(child.run(), name=child.spec.name) for child in (*self._engines, self._gateway)]
+        watches = [
+            asyncio.create_task(self._watch_engine(engine, child, started_at))
+            for engine, child in zip(self._plan.engines, self._engines, strict=True)
+        ]
+        watches.append(asyncio.create_task(self._watch_gateway(started_at)))
+        asked = asyncio.create_task(self._stop_asked.wait())
+        try:
+            await asyncio.wait([asked, *runs], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (asked, *watches):
+                task.cancel()
+            await self._stop_in_order()
+            results = await asyncio.gather(*runs, return_exceptions=True)
+        return self._exit_code(results)
+
+    async def _stop_in_order(self) -> None:
+        # The gateway first: it finishes what is under way, for which it needs the engines. Once it listens no more,
+        # nobody does: connections that nothing will answer are refused.
+        if self._stop_asked.is_set():
+            self._console.say("stopping: the gateway finishes what is under way, then the engines end")
+        self._plan.stop_listening()
+        await self._gateway.stop()
+        await asyncio.gather(*(child.stop() for child in self._engines))
+
+    def _exit_code(self, results: list[BaseException | None]) -> int:
+        for result in results:
+            if isinstance(result, ChildGaveUp):
+                self._console.say(str(result))
+                return result.code or 1
+            if result is not None:
+                raise result
+        self._console.say("stopped")
+        return 0
+
+    async def _watch_engine(self, engine: EngineLaunch, child: Child, started_at: float) -> None:
+        """Say once for each start of the engine that it is ready, and which phases took how long."""
+        address, announced = f"unix:{engine.socket_path}", 0
+        note_at = self._clock() + STILL_WAITING_S
+        while True:
+            answer = await self._probe(address, "/startupz") if child.num_starts > announced else None
+            if answer is not None and answer.status == 200:
+                announced = child.num_starts
+                child.was_healthy = True
+                self._engine_ready[engine.child.name].set()
+                spent = f"after {self._clock() - started_at:.1f} s" if announced == 1 else "again"
+                self._console.line(engine.child.name, f"ready {spent}{_phases(answer)}")
+            elif announced == 0 and self._clock() >= note_at:
+                note_at = self._clock() + STILL_WAITING_S
+                waited = self._clock() - started_at
+                self._console.line(engine.child.name, f"still starting after {waited:.0f} s{_phases(answer)}")
+            await asyncio.sleep(self._poll_s)
+
+    async def _watch_gateway(self, started_at: float) -> None:
+        """Show the first request, once every engine started here is ready and the gateway knows."""
+        note_at = self._clock() + STILL_WAITING_S
+        while missing := self._missing(await self._probe_gateway()):
+            if self._clock() >= note_at:
+                note_at = self._clock() + STILL_WAITING_S
+                self._console.say(f"waiting for {missing}")
+            await asyncio.sleep(self._poll_s)
+        self._console.say(f"ready after {self._clock() - started_at:.1f} s; admin on {self._admin}; Ctrl-C stops")
+        if not self._admin.startswith("unix:"):
+            self._console.say(f"admin page: http://{reachable(self._admin)}/admin/")
+        self._console.block(first_request(self._public, needs_key=self._needs_key))
+
+    async def _probe_gateway(self) -> Answer | None:
+        answer = await self._probe(self._public, "/readyz")
+        if answer is not None:  # whatever it says of the engines, its settings were good enough to start
+            self._gateway.was_healthy = True
+        return answer
+
+    def _missing(self, answer: Answer | None) -> str | None:
+        """What is still to come, given the gateway's `/readyz`; None when requests go to every engine started here."""
+        place = f"the gateway on {self._public}"
+        if answer is None:
+            return f"{place}: no answer yet"
+        starting = [name for name, ready in self._engine_ready.items() if not ready.is_set()]
+        if answer.status != 200:
+            return f"{place}: no deployment is ready yet" + (f"; starting: {', '.join(starting)}" if starting else "")
+        if starting:
+            return f"{', '.join(starting)}: still starting; requests to {self._public} are answered without it"
+        seen = answer.body.get("deployments") if isinstance(answer.body, dict) else None
+        unseen = [
+            name
+            for engine in self._plan.engines
+            for name in engine.deployments
+            if isinstance(seen, dict) and not seen.get(name, True)
+        ]
+        return f"{place}: it does not reach {', '.join(unseen)} yet" if unseen else None
+
+
+async def supervise(supervisor: Supervisor) -> int:
+    """Run it until SIGTERM, SIGINT or SIGHUP."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        loop.add_signal_handler(number, supervisor.stop)
+    return await supervisor.run()
+
+
+def _phases(answer: Answer | None) -> str:
+    """` (import 2.1 s, weights 0.4 s)` and a failure, as an engine's `/startupz` has them; empty when it has none."""
+    if answer is None or not isinstance(answer.body, dict):
+        return ""
+    failure = answer.body.get("failure")
+    said: list[str] = []
+    with suppress(TypeError, KeyError, ValueError):  # an engine of another version
+        said = [f"{phase['name']} {float(phase['seconds']):.1f} s" for phase in answer.body.get("phases", ())]
+    return (f" ({', '.join(said)})" if said else "") + (f": {failure}" if failure else "")

@@ -1,0 +1,161 @@
+"""From the events of a finished stream to the whole completion that they tell: stored once, served both ways.
+
+Nothing is lost: fields that this code has never heard of are put together by rules of form. Text of a delta is joined,
+lists grow, objects are merged, and of anything else the last value counts. What these rules cannot put together without
+a guess gives no completion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from gateway.completion.answer_end import AnswerEnd, end_of_plain, is_too_detailed
+from gateway.completion.merging import CannotMerge, Merged, index_of
+from gateway.completion.stated_errors import document_of
+from gateway.completion.stream_outcome import DONE, end_of_stream
+from gateway.upstreams.http1.sse import SseDecoder, SseError, SseEvent
+
+_ONLY_IN_EVENTS: Final = frozenset({"choices", "object", "usage", "obfuscation"})
+_FIRST_WINS: Final = ("id", "created", "model")
+"""One for all events; the first that is not empty counts, for some servers begin with empty ones."""
+_HEARTBEATS: Final = frozenset({"ping", "heartbeat", "keepalive", "keep-alive"})
+_NO_TEXT_BESIDE: Final = ("tool_calls", "function_call", "refusal", "audio")
+"""Beside these, content that is empty is null, as in a plain answer."""
+
+
+class Assembled(msgspec.Struct, frozen=True):
+    """A stream put together."""
+
+    end: AnswerEnd
+    completion: bytes | None
+    """As JSON; None when the stream is not complete, or cannot be put together without loss."""
+
+
+def assembled(stream: bytes) -> Assembled:
+    """Put a stream together. Linear in its length; decodes every event, so long ones belong on a thread."""
+    end, whole = AnswerEnd(), _Completion()
+    try:
+        for event in _events(stream):
+            if event.data.strip() == DONE and event.event == "message":
+                end.has_done = True
+                continue
+            if is_too_detailed(event.data):
+                raise CannotMerge("too much in one event")
+            document = document_of(event.data)
+            end.see(document, event.event)
+            if event.event not in _HEARTBEATS:
+                whole.add(document, event.event)
+        completion = msgspec.json.encode(whole.finished()) if end.is_complete and not end.is_coarse else None
+    except (CannotMerge, SseError, TypeError, AttributeError, OverflowError, RecursionError):
+        return Assembled(end_of_stream(stream), None)
+    return Assembled(end, completion)
+
+
+def completion_of_stream(stream: bytes) -> bytes | None:
+    """The completion as JSON, or None for a stream that is not worth keeping: not complete, a choice that did not end
+    by itself, or anything that is no chat completion."""
+    found = assembled(stream)
+    return found.completion if found.end.is_lasting else None
+
+
+def is_whole(completion: bytes) -> bool:
+    """Whether a plain JSON answer is a completion in which every choice has ended by itself."""
+    if not end_of_plain(completion).is_lasting:
+        return False
+    choices: list[dict[str, Any]] = document_of(completion)["choices"]
+    return all(isinstance(choice.get("message"), dict) for choice in choices)
+
+
+def _events(stream: bytes) -> Iterator[SseEvent]:
+    """The events, most of which are one line each."""
+    stream = stream.replace(b"\r\n", b"\n")
+    if b"\r" in stream:
+        yield from SseDecoder(len(stream)).feed(stream + b"\n\n")
+        return
+    for part in stream.split(b"\n\n"):
+        if part.startswith(b"data: ") and b"\n" not in part:
+            yield SseEvent(part[6:])
+        elif part:
+            yield from SseDecoder(len(part)).feed(part + b"\n\n")
+
+
+class _Completion:
+    """What the events have told so far."""
+
+    __slots__ = ("_choices", "_common", "_first", "_usage")
+
+    def __init__(self) -> None:
+        self._common = Merged(is_text=False)
+        self._first: dict[str, Any] = {}
+        self._choices: dict[int, tuple[Merged, Merged]] = {}
+        self._usage: Any = None
+
+    def add(self, event: Any, name: str) -> None:
+        """Raises CannotMerge for what is no event of a chat completion."""
+        if not isinstance(event, dict) or (name != "message" and "choices" not in event):
+            raise CannotMerge(name)
+        choices = event.get("choices")
+        if not isinstance(choices, list | None):
+            raise CannotMerge("choices")
+        self._usage = event.get("usage") or self._usage
+        for field, value in event.items():
+            if field in _FIRST_WINS:
+                self._first[field] = self._first.get(field) or value
+            elif field in _ONLY_IN_EVENTS:
+                continue
+            elif isinstance(value, list):
+                self._common.add_latest(field, value)
+            else:
+                self._common.add({field: value})
+        for choice in choices or ():
+            self._add_choice(choice)
+
+    def finished(self) -> dict[str, Any]:
+        """The completion, as a plain answer has it."""
+        choices = [_choice(number, *self._choices[number]) for number in sorted(self._choices)]
+        common = {**self._first, **self._common.finished()}
+        holders = [*choices, common.get("x_groq") or {}]
+        usage = self._usage or next((holder["usage"] for holder in holders if holder.get("usage")), None)
+        return {**common, "object": "chat.completion", "choices": choices, "usage": usage}
+
+    def _add_choice(self, piece: Any) -> None:
+        if not isinstance(piece, dict) or piece.get("message") or piece.get("text"):
+            raise CannotMerge("a choice without a delta")
+        number = index_of(piece)
+        known = self._choices.get(number)
+        if known is None:
+            known = self._choices[number] = Merged(is_text=True), Merged(is_text=False)
+        message, others = known
+        message.add(piece.get("delta") or {})
+        others.add({name: value for name, value in piece.items() if name not in ("delta", "index")})
+
+
+def _choice(number: int, message: Merged, others: Merged) -> dict[str, Any]:
+    told = {"role": "assistant", "content": None, **message.finished()}
+    if told.get("refusal") == "":
+        told["refusal"] = None
+    if not told.get("tool_calls"):
+        told.pop("tool_calls", None)
+    else:
+        told["tool_calls"] = _calls(told["tool_calls"])
+    if told["content"] == "" and any(told.get(name) for name in _NO_TEXT_BESIDE):
+        told["content"] = None
+    return {"index": number, "message": told, "logprobs": None, "finish_reason": None, **others.finished()}
+
+
+def _calls(calls: list[Any]) -> list[dict[str, Any]]:
+    """Tool calls as a plain answer has them: without the index, by which their pieces were found."""
+    ids = [call.get("id") for call in calls if call.get("id")]
+    if len(set(ids)) != len(ids):
+        raise CannotMerge("two tool calls with one id")
+    found = []
+    for call in calls:
+        if "index" not in call and not call.get("id"):
+            raise CannotMerge("a piece of an unknown tool call")
+        function = {"name": "", "arguments": "", **call.get("function", {})}
+        others = {name: value for name, value in call.items() if name not in ("index", "function")}
+        found.append({"id": "", "type": "function", **others, "function": function})
+    return found

@@ -1,0 +1,116 @@
+"""StreamOutcome: what the events of a stream mean, read in blocks so that a piece costs next to nothing as it passes.
+
+Usual events are read together, and only what surrounds their text. From the first unusual one of a block on (an error,
+a comment, several `data` lines, other line ends) each is read by the grammar of event streams.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import msgspec
+
+from gateway.completion.answer_end import AnswerEnd, AnswerFrame, is_too_detailed
+from gateway.completion.stated_errors import document_of
+from gateway.upstreams.http1.sse import SseDecoder, SseError, SseEvent
+
+BLOCK_BYTES: Final = 16 * 1024
+"""Pieces are read once they are so long together: a tenth of a millisecond of work."""
+MAX_READ_BYTES: Final = 1024 * 1024
+"""Larger events are not read: they carry images or sound, and what they say of the answer's end another may say."""
+
+DONE: Final = b"[DONE]"
+_DONE_EVENTS: Final = (b"data: [DONE]\n\n", b"data:[DONE]\n\n")
+_FINISH: Final = re.compile(rb'"finish_reason"\s*+:\s*+"')
+_FIELD: Final = b"data:"
+_SEAM: Final = b"\n\ndata:"
+_decode_frames: Final = msgspec.json.Decoder(list[AnswerFrame]).decode
+
+
+class StreamOutcome:
+    """Feed every piece, cut anywhere; `end()` after the last one, or whenever it is wanted."""
+
+    __slots__ = ("_decoder", "_end", "_num_bytes", "_pieces")
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self._num_bytes = 0
+        self._decoder = SseDecoder(MAX_READ_BYTES)
+        self._end = AnswerEnd()
+
+    def feed(self, piece: bytes) -> None:
+        """A piece of the stream came."""
+        self._pieces.append(piece)
+        self._num_bytes += len(piece)
+        if self._num_bytes > BLOCK_BYTES:
+            self._read()
+
+    def end(self, *, is_over: bool = True) -> AnswerEnd:
+        """What the stream says so far; with `is_over` an event without an end counts, too."""
+        self._read()
+        if is_over and self._decoder.has_pending:
+            self._take_events(b"\n\n")
+        return self._end
+
+    def _read(self) -> None:
+        block = b"".join(self._pieces)
+        self._pieces.clear()
+        self._num_bytes = 0
+        if not block:
+            return
+        if b"\r" in block and not block.endswith(b"\r"):
+            block = block.replace(b"\r\n", b"\n")
+        if is_too_detailed(block):
+            self._end.is_coarse = True
+            self._end.has_done = self._end.has_done or _FINISH.search(block) is not None
+            return
+        if not self._decoder.has_pending and block.startswith(_FIELD):
+            block = self._read_frames(block)
+        if block in _DONE_EVENTS and not self._decoder.has_pending:
+            self._end.has_done = True
+        elif block:
+            self._take_events(block)
+
+    def _read_frames(self, block: bytes) -> bytes:
+        """Read the usual events that `block` begins with; returns what is left of it."""
+        cut = block.rfind(b"\n\n") + 2
+        if cut < 2:
+            return block
+        done = next((mark for mark in _DONE_EVENTS if block.endswith(mark, 0, cut)), b"")
+        whole = block[: cut - len(done)]
+        if not whole:
+            return block
+        # No JSON string holds a line end, so that a seam is never text.
+        try:
+            frames = _decode_frames(b"[%b]" % whole[len(_FIELD) : -2].replace(_SEAM, b","))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return block  # a comment, a line end of another kind, or nothing that is understood
+        num_read = self._end.see_frames(frames)
+        if num_read == len(frames):
+            return block[len(whole) :]
+        events = whole.split(b"\n\n", num_read)
+        return block[len(whole) - len(events[-1]) :] if len(events) == num_read + 1 else block
+
+    def _take_events(self, block: bytes) -> None:
+        try:
+            events = self._decoder.feed(block)
+        except SseError:
+            self._end.is_coarse = True
+            self._decoder = SseDecoder(MAX_READ_BYTES)
+            return
+        for event in events:
+            self._take(event)
+
+    def _take(self, event: SseEvent) -> None:
+        if event.data.strip() == DONE and event.event == "message":
+            self._end.has_done = True
+        else:
+            self._end.see(document_of(event.data), event.event)
+
+
+def end_of_stream(stream: bytes) -> AnswerEnd:
+    """How a stream that is there as a whole ended."""
+    outcome = StreamOutcome()
+    outcome.feed(stream)
+    return outcome.end()

@@ -1,0 +1,39 @@
+"""LivenessWatch: looks a few times a second whether deployments that hold requests still make tokens."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from gateway.deployments.live import LiveDeployment
+from gateway.timeline import Clock
+
+SWEEP_INTERVAL_S: Final = 0.25
+
+
+class LivenessWatch:
+    """An open port and a healthy answer to a probe prove nothing about the step loop behind them; tokens do."""
+
+    def __init__(
+        self,
+        deployments: Callable[[], Iterable[LiveDeployment]],
+        clock: Clock,
+        *,
+        interval_s: float = SWEEP_INTERVAL_S,
+    ) -> None:
+        self._deployments = deployments
+        self._clock = clock
+        self._interval_s = interval_s
+
+    async def run(self) -> None:
+        """Wait, look, for ever; ends by cancellation."""
+        while True:
+            await asyncio.sleep(self._interval_s)
+            self.sweep()
+
+    def sweep(self) -> None:
+        """One look at all deployments."""
+        now = self._clock()
+        for deployment in self._deployments():
+            deployment.health.sweep(now, deployment.whole_answers.peak)

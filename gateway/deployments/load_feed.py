@@ -1,0 +1,106 @@
+"""LoadFeeds: listens to what engines say about their own load, off the request path; a server that says nothing is left
+alone for a while."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from gateway.deployments.live import LiveDeployment
+from gateway.deployments.load_report import parse_event
+from gateway.timeline import Clock
+from gateway.upstreams.http1.errors import UpstreamError
+from gateway.upstreams.http1.request import UpstreamRequest
+from gateway.upstreams.http1.response import UpstreamResponse
+from gateway.upstreams.http1.sse import SseDecoder, SseError
+from gateway.upstreams.http1.timeouts import Timeouts
+from gateway.util.header_values import is_event_stream
+
+LOOK_INTERVAL_S: Final = 1.0
+FEED_TIMEOUTS: Final = Timeouts(connect_s=1.0, first_byte_s=2.0, inter_chunk_s=2.0)
+RETRY_S: Final = 0.5
+MAX_RETRY_S: Final = 15.0
+SILENT_S: Final = 60.0
+"""How long a server without a load feed is not asked again: perhaps another one listens there by then."""
+
+_FEED: Final = UpstreamRequest(b"GET", b"/engine/load", ((b"accept", b"text/event-stream"),))
+_MAX_EVENT_BYTES: Final = 64 * 1024
+
+
+class LoadFeeds:
+    """One listener for each deployment whose API is at the root of its server; `deployments` is asked every second."""
+
+    def __init__(
+        self,
+        deployments: Callable[[], Iterable[LiveDeployment]],
+        clock: Clock,
+        *,
+        interval_s: float = LOOK_INTERVAL_S,
+    ) -> None:
+        self._deployments = deployments
+        self._clock = clock
+        self._interval_s = interval_s
+        self._listeners: dict[LiveDeployment, asyncio.Task[None]] = {}
+
+    async def run(self) -> None:
+        """Wait, look who is there, listen, for ever; ends by cancellation, and every listener with it."""
+        try:
+            while True:
+                await asyncio.sleep(self._interval_s)
+                self._follow()
+        finally:
+            listeners = tuple(self._listeners.values())
+            for listener in listeners:
+                listener.cancel()
+            await asyncio.gather(*listeners, return_exceptions=True)
+
+    def _follow(self) -> None:
+        """Begin with deployments that are new, end with those that are gone."""
+        current = {live for live in self._deployments() if live.is_bare}
+        for live in self._listeners.keys() - current:
+            self._listeners.pop(live).cancel()
+        for live in current - self._listeners.keys():
+            listener = asyncio.get_running_loop().create_task(self._listen(live), name=f"load {live.id}")
+            self._listeners[live] = listener
+
+    async def _listen(self, live: LiveDeployment) -> None:
+        pause_s = RETRY_S
+        while True:
+            try:
+                has_feed = await self._hear(live)
+            except (UpstreamError, SseError):
+                has_feed = True  # not known; whether it is there at all is for readiness and health to say
+            if not has_feed:
+                pause_s = SILENT_S
+            elif live.forecast.age_s(self._clock()) < MAX_RETRY_S:  # it spoke just now
+                pause_s = RETRY_S
+            else:
+                pause_s = min(pause_s * 2, MAX_RETRY_S)
+            live.forecast.note_no_report()
+            await asyncio.sleep(pause_s)
+
+    async def _hear(self, live: LiveDeployment) -> bool:
+        """Until the feed ends; False when there is none. Raises UpstreamError or SseError."""
+        async with await live.client.send(_FEED, FEED_TIMEOUTS) as response:
+            if response.status >= 500:  # it starts, or is in trouble
+                return True
+            if not _is_feed(response):
+                return False
+            decoder = SseDecoder(_MAX_EVENT_BYTES)
+            async for piece in response.chunks():
+                events = decoder.feed(piece)
+                report = parse_event(events[-1].data) if events else None  # an older one is not true any more
+                if report is not None:
+                    now = self._clock()
+                    live.forecast.note_report(now, report)
+                    live.note_said(now, report.state)
+                    if report.is_computing:
+                        live.health.note_progress(now)
+            return True
+
+
+def _is_feed(response: UpstreamResponse) -> bool:
+    return response.status == 200 and any(
+        name == b"content-type" and is_event_stream(value) for name, value in response.headers
+    )

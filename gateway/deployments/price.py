@@ -1,0 +1,65 @@
+"""Pricer: a request's price in tokens from its bytes, its tenant and its route; it learns from what engines count."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from gateway.chat.request import ChatRequest
+from gateway.telemetry.records.record import Usage
+from routing_policies.estimation.estimators import BytesPerToken, OutputForecast
+from routing_policies.price import Price
+
+E = TypeVar("E", BytesPerToken, OutputForecast)
+
+MAX_KEYS: Final = 4096
+"""Pairs of tenant and model, or of tenant and route, that are remembered; beyond that the oldest is forgotten."""
+
+
+class Pricer:
+    """Prices requests; `settle` with the usage that came back makes the next price better."""
+
+    __slots__ = ("_known", "_outputs", "_ratios")
+
+    def __init__(self) -> None:
+        self._ratios: dict[tuple[str, str], BytesPerToken] = {}
+        self._outputs: dict[tuple[str, str], OutputForecast] = {}
+        self._known: dict[tuple[str, str, str], tuple[BytesPerToken, OutputForecast]] = {}
+        """Both of them by tenant, model and route: one look a request."""
+
+    def price(self, request: ChatRequest, *, tenant: str, route: str) -> Price:
+        """What the request is expected to cost; nothing of it is taken for cached."""
+        ratio, output = self._known.get((tenant, request.model, route)) or self._learners(tenant, request.model, route)
+        prompt_tokens = ratio.tokens(request.text_bytes)
+        return Price(prompt_tokens, prompt_tokens, output.mean_tokens(request.max_output_tokens) * request.num_choices)
+
+    def bytes_per_token(self, request: ChatRequest, *, tenant: str) -> float:
+        """As learned from the tenant's own requests to this model."""
+        num_bytes = request.text_bytes
+        tokens = self._ratio(tenant, request.model).tokens(num_bytes)
+        return max(1.0, num_bytes / max(1, tokens))
+
+    def settle(self, request: ChatRequest, usage: Usage, *, tenant: str, route: str) -> None:
+        """The engine counted."""
+        ratio, output = self._known.get((tenant, request.model, route)) or self._learners(tenant, request.model, route)
+        ratio.observe(request.text_bytes, usage.prompt_tokens)
+        output.observe(usage.completion_tokens / request.num_choices)
+
+    def _learners(self, tenant: str, model: str, route: str) -> tuple[BytesPerToken, OutputForecast]:
+        ratio, output = self._ratio(tenant, model), self._kept(self._outputs, (tenant, route), OutputForecast)
+        if len(self._known) >= MAX_KEYS:
+            self._known.clear()
+        found = self._known[tenant, model, route] = (ratio, output)
+        return found
+
+    def _ratio(self, tenant: str, model: str) -> BytesPerToken:
+        return self._kept(self._ratios, (tenant, model), BytesPerToken)
+
+    def _kept(self, known: dict[tuple[str, str], E], key: tuple[str, str], make: Callable[[], E]) -> E:
+        found = known.get(key)
+        if found is None:
+            if len(known) >= MAX_KEYS:
+                del known[next(iter(known))]
+                self._known.clear()  # it may still lead to what was just forgotten
+            found = known[key] = make()
+        return found

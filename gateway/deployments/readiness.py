@@ -1,0 +1,128 @@
+"""Readiness probes: asks every deployment once a second, off the request path."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from gateway.deployments.live import LiveDeployment
+from gateway.deployments.starting import StartReport, parse_start
+from gateway.telemetry.logs.log import LogWriter
+from gateway.timeline import Clock
+from gateway.upstreams.http1.errors import ConnectTimeout, UpstreamError, UpstreamTimeout
+from gateway.upstreams.http1.request import UpstreamRequest
+from gateway.upstreams.http1.timeouts import Timeouts
+
+PROBE_INTERVAL_S: Final = 1.0
+LOOKS: Final = 5
+"""In each interval, at deployments that are starting: somebody may wait for them."""
+PROBE_TIMEOUTS: Final = Timeouts(connect_s=1.0, first_byte_s=1.0, total_s=2.0)
+BUSY_S: Final = 5.0
+"""Who made a token within this time is alive, however late its answer to a probe is."""
+
+_PROBE: Final = UpstreamRequest(b"GET", b"/readyz", ((b"accept", b"*/*"),))
+_MAX_ANSWER_BYTES: Final = 64 * 1024
+DRAINING: Final = "draining"
+"""What an engine says that takes nothing new and finishes what it has."""
+_NO_SUCH_PATH: Final = frozenset({400, 401, 403, 404, 405, 429})
+"""A server without `/readyz` answered: it is there, and more cannot be asked of it."""
+
+
+class ReadinessProber:
+    """Keeps `is_ready` of every deployment true to the last answer; `deployments` is asked anew each round."""
+
+    def __init__(
+        self,
+        deployments: Callable[[], Iterable[LiveDeployment]],
+        log: LogWriter,
+        *,
+        on_probed: Callable[[], None],
+        interval_s: float = PROBE_INTERVAL_S,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        """`on_probed` is called after each round."""
+        self._deployments = deployments
+        self._log = log
+        self._clock = clock
+        self._interval_s = interval_s
+        self._on_probed = on_probed
+        self._known: set[LiveDeployment] = set()
+        """Those whose state is in the log: one that is not ready from the first is news, too."""
+        self._down: set[LiveDeployment] = set()
+        """Those that a probe found not ready: what answers there next is another process, or a warmed-up one."""
+
+    async def run(self) -> None:
+        """Wait, probe, for ever; ends by cancellation."""
+        while True:
+            for _ in range(LOOKS - 1):
+                await asyncio.sleep(self._interval_s / LOOKS)
+                await self._probe_starting()
+            await asyncio.sleep(self._interval_s / LOOKS)
+            await self.probe_all()
+
+    async def probe_all(self) -> None:
+        """One round, all deployments at once."""
+        deployments = tuple(self._deployments())
+        self._down.intersection_update(deployments)
+        self._known.intersection_update(deployments)
+        await self._probe_these(deployments)
+
+    async def _probe_starting(self) -> None:
+        now = self._clock()
+        starting = [deployment for deployment in self._deployments() if deployment.ready_in_s(now) is not None]
+        if starting:
+            await self._probe_these(starting)
+
+    async def _probe_these(self, deployments: Iterable[LiveDeployment]) -> None:
+        await asyncio.gather(*(self._probe(deployment) for deployment in deployments))
+        self._on_probed()
+
+    async def _probe(self, deployment: LiveDeployment) -> None:
+        try:
+            async with await deployment.client.send(_PROBE, PROBE_TIMEOUTS) as response:
+                said = parse_start(await response.read(_MAX_ANSWER_BYTES))
+                is_ready = response.status < 300 or response.status in _NO_SUCH_PATH
+                reason = f"status {response.status}"
+            self._note_start(deployment, said, is_ready=is_ready)
+            can_answer = is_ready or said.state == DRAINING
+        except UpstreamError as error:
+            is_ready, reason = self._is_only_slow(deployment, error), str(error)
+            can_answer = is_ready or not isinstance(error, UpstreamTimeout)  # who refuses may finish what it has
+            if not _is_late(error):
+                deployment.starting.note_gone()
+        if not can_answer:
+            deployment.health.note_not_ready(self._clock())
+        self._note_process(deployment, is_ready=is_ready)
+        is_ready = is_ready and not deployment.is_draining
+        if is_ready != deployment.is_ready or deployment not in self._known:
+            self._known.add(deployment)
+            deployment.is_ready = is_ready
+            self._log.event(
+                "deployment_ready" if is_ready else "deployment_not_ready", deployment=deployment.id, reason=reason
+            )
+
+    def _note_start(self, deployment: LiveDeployment, said: StartReport, *, is_ready: bool) -> None:
+        """How far its start is."""
+        if is_ready:
+            deployment.starting.note_ready(self._clock(), said)
+        else:
+            deployment.starting.note_waiting(self._clock(), said)
+
+    def _is_only_slow(self, deployment: LiveDeployment, error: UpstreamError) -> bool:
+        """Whether a deployment whose probe was late was ready before and has made tokens since: busy, not dead."""
+        return _is_late(error) and deployment.is_ready and deployment.health.quiet_s(self._clock()) < BUSY_S
+
+    def _note_process(self, deployment: LiveDeployment, *, is_ready: bool) -> None:
+        """Forget what a process did that is no more. A failed connect alone proves no new one."""
+        if not is_ready:
+            self._down.add(deployment)
+        elif deployment in self._down:
+            self._down.discard(deployment)
+            deployment.health.reset(self._clock())
+
+
+def _is_late(error: UpstreamError) -> bool:
+    """Whether somebody is there who did not answer in time."""
+    return isinstance(error, UpstreamTimeout) and not isinstance(error, ConnectTimeout)

@@ -1,0 +1,476 @@
+"""Attempts: one deployment is asked, up to the moment at which the first byte for the client is there.
+
+Until then nothing was said to the client, so whatever goes wrong may be mended by another attempt; what is open can be
+closed without a trace. After it the answer can only be passed on, or broken off with an error event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from gateway.admission.admitter import too_late
+from gateway.admission.gate import Admitted
+from gateway.chat.headers import ChatHead
+from gateway.chat.request import ChatRequest
+from gateway.completion.answer_end import end_of_plain
+from gateway.completion.stated_errors import StatedError
+from gateway.deployments.flight import Flight
+from gateway.deployments.health.attempt_watch import Vigil
+from gateway.deployments.health.ejection import FailureKind
+from gateway.deployments.live import LiveDeployment
+from gateway.deployments.load_report import ORCA_HEADER
+from gateway.deployments.patience import hidden_stream_bound_s, plain_bound_s, stream_bound_s
+from gateway.errors import GatewayError, RequestTooLarge, UpstreamFailed
+from gateway.forwarding.error_mapping import (
+    OVERLOADED,
+    PASSED_BACK,
+    RETRYABLE,
+    TOO_MANY_REQUESTS,
+    enveloped,
+    failure_of,
+    failure_of_status,
+    from_status,
+    from_transport,
+    is_retryable,
+    no_completion,
+    overloaded,
+)
+from gateway.forwarding.relay import EVENT_STREAM, MAX_PLAIN_BYTES, relay_plain, relay_stream
+from gateway.forwarding.stream_head import StreamHead, head_of
+from gateway.http.asgi import Header
+from gateway.limits.body_budget import BodyReservation
+from gateway.limits.permit import Permit
+from gateway.request_context import Turn
+from gateway.routing.planned_route import PlannedRoute
+from gateway.routing.routing_request import Ask
+from gateway.telemetry.records.record import Place
+from gateway.timeline import Clock, Stage
+from gateway.upstreams.http1.errors import ConnectError, ConnectTimeout, Stalled, UpstreamError
+from gateway.upstreams.http1.request import UpstreamRequest
+from gateway.upstreams.http1.response import UpstreamResponse
+from gateway.upstreams.http1.timeouts import Timeouts
+from gateway.upstreams.retry_after import retry_after_s
+from gateway.util.header_values import is_event_stream
+
+_JSON: Final = b"application/json"
+OK: Final = 200
+_ROUNDING_S: Final = 0.01
+"""Instants closer together than this are the same one, read twice."""
+
+
+class Work(msgspec.Struct, frozen=True, gc=False):
+    """What is to be answered, however many deployments it takes."""
+
+    turn: Turn
+    request: ChatRequest
+    head: ChatHead
+    admitted: Admitted
+    planned: PlannedRoute
+    began_at: float
+    """When the first attempt began: the route's total time counts from here."""
+    is_assembled: bool = False
+    """The client wants a plain answer, and the stream that is asked for in its place becomes one."""
+
+
+class TryAnother(Exception):
+    """This deployment cannot take the request, and nothing of it was answered; `error` is what to say otherwise."""
+
+    def __init__(self, error: GatewayError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+class OpenAnswer:
+    """An answer whose first byte is there and was not passed on yet. `close` gives back all that it holds."""
+
+    __slots__ = (
+        "_clock",
+        "_permit",
+        "ask",
+        "body",
+        "can_move",
+        "flight",
+        "held",
+        "is_assembled",
+        "is_stream",
+        "live",
+        "max_output_tokens",
+        "on_sent",
+        "passed",
+        "response",
+        "sent_at",
+        "turn",
+        "vigil",
+    )
+
+    def __init__(self, live: LiveDeployment, permit: Permit, vigil: Vigil, clock: Clock) -> None:
+        self.live = live
+        self._clock = clock
+        self._permit = permit
+        self.vigil = vigil
+        self.response: UpstreamResponse | None = None
+        self.sent_at = 0.0
+        self.flight: Flight | None = None
+        """What the deployment's forecast learns from; None until the request is on the wire."""
+        self.passed: list[Header] = []
+        """Headers that the client sees of an answer that is passed on whole."""
+        self.body: bytes | None = None
+        """A plain answer, whole; None for a stream."""
+        self.can_move: Callable[[], bool] | None = None
+        """Whether another deployment would take the request now; None: nobody is to be asked."""
+        self.turn: Turn | None = None
+        """Whose place follows this attempt; None for one that runs beside it."""
+        self.on_sent: Callable[[OpenAnswer], None] | None = None
+        """Called when the request is on the wire."""
+        self.ask: Ask | None = None
+        """What the deployment's forecast is told of the request; None: nothing."""
+        self.is_stream = True
+        self.is_assembled = False
+        """A plain answer is put together of the stream."""
+        self.max_output_tokens: int | None = None
+        """Most tokens that the request allows for an answer; None where it does not say."""
+        self.held: BodyReservation | None = None
+        """The memory that an answer takes which is held whole; None: it is not counted."""
+
+    def note_sent(self, response: UpstreamResponse) -> None:
+        """The request is on the wire, on the connection of this response."""
+        self.response = self.vigil.response = response
+        now = self.sent_at = self._clock()
+        if self.turn is not None:
+            self.turn.note_sent()
+        if self.on_sent is not None:
+            self.on_sent(self)
+        if self.flight is not None:  # sent once more, on a new connection
+            self.flight.ended(now, None)
+        if self.ask is not None:
+            price, lane = self.ask.price_at(self.live.id), self.ask.claim.lane.engine_lane
+            self.flight = self.live.forecast.note_sent(now, price, lane=lane, is_stream=self.is_stream)
+        self._expect(now)
+
+    def _expect(self, now: float) -> None:
+        """Say how long the deployment may be silent from here on."""
+        if self.is_stream:
+            usual_s = stream_bound_s(self.live, now, self.flight)
+            if usual_s is not None:
+                self.vigil.expect(usual_s)
+                return
+        if self.flight is not None and (self.is_assembled or not self.is_stream):
+            self.vigil.expect_whole(self._whole_bound_s)
+
+    def _whole_bound_s(self) -> float:
+        """Seconds within which a plain answer is whole, or the stream behind it begins."""
+        assert self.flight is not None, "only what is forecast has a bound"
+        if self.is_stream:
+            return hidden_stream_bound_s(self.flight)
+        return plain_bound_s(self.live, self._clock(), self.flight, self.max_output_tokens)
+
+    def note_first_byte(self, now: float) -> None:
+        """The stream has begun: the limit learns whether the deployment queues."""
+        if self.flight is not None:
+            self._permit.note_ttft(now - self.sent_at, self.flight.unqueued_ttft_s)
+
+    def move(self) -> None:
+        """The deployment has stalled before the first byte: leave it, if another would take the request."""
+        if self.response is not None and self.can_move is not None and self.can_move():
+            self.give_up(Stalled, f"deployment '{self.live.id}' holds requests and sends no tokens")
+
+    def give_up(self, kind: type[UpstreamError], message: str) -> None:
+        """Close the upstream's connection; whoever waits for the answer gets a `kind` error."""
+        if self.response is not None:
+            self.response.give_up(kind, message)
+
+    def close(self) -> None:
+        """Close what is not whole and give the permit back. Idempotent."""
+        self.on_sent = self.can_move = None  # they may lead back here
+        if self.response is not None:
+            self.response.close()
+        self.vigil.dropped()
+        if self.flight is not None and not self.flight.is_ended:
+            self.flight.ended(self._clock(), None)
+        if self.held is not None:
+            self.held.release()
+        self._permit.release()
+
+
+class Attempts:
+    """Asks deployments, and passes on what they answer; tells their health what came of it."""
+
+    __slots__ = ("_clock",)
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    async def open(
+        self,
+        work: Work,
+        live: LiveDeployment,
+        *,
+        can_move: Callable[[], bool] | None = None,
+        on_sent: Callable[[OpenAnswer], None] | None = None,
+        is_leading: bool = True,
+    ) -> OpenAnswer:
+        """The answer's beginning; the caller closes it. Raises TryAnother or another GatewayError.
+
+        `can_move` tells whether another deployment would take the request, when this one stalls or has no capacity.
+        The time line and the place belong to the attempt that is leading; a hedge leaves them alone.
+        """
+        turn, claim = work.turn, work.admitted.claim
+        if is_leading:
+            turn.place = Place.QUEUED
+        permit = live.limiter.try_acquire(claim) or await live.limiter.acquire(claim)
+        opened = OpenAnswer(live, permit, live.health.begin(self._clock()), self._clock)
+        try:
+            if is_leading:
+                turn.mark(Stage.QUEUE)
+                turn.place = Place.CONNECTING
+                opened.turn = turn
+            opened.on_sent = on_sent
+            if can_move is not None:
+                opened.can_move = can_move
+                opened.vigil.on_stalled = opened.move
+            opened.ask, opened.is_stream, opened.is_assembled = turn.ask, work.request.stream, work.is_assembled
+            opened.max_output_tokens = work.request.max_output_tokens
+            opened.held = None if turn.held is None else turn.held.beside()
+            await self._send(work, opened, is_leading=is_leading)
+        except BaseException:  # cancellation too: nobody is left to close it
+            opened.close()
+            raise
+        return opened
+
+    async def more(self, work: Work, opened: OpenAnswer) -> bool:
+        """Wait for another piece of a stream of which nothing was passed on; False at its end. Raises TryAnother."""
+        assert opened.response is not None, "an answer is open once its request was sent"
+        try:
+            return await opened.response.wait_more()
+        except UpstreamError as error:
+            self._note_failure(work, opened, error)
+            work.turn.record.detail = str(error)
+            raise TryAnother(from_transport(error, opened.live.id)) from None
+
+    async def rest(self, work: Work, opened: OpenAnswer) -> bytes:
+        """Wait for all of a stream of which nothing was passed on. Raises TryAnother or another GatewayError."""
+        assert opened.response is not None, "an answer is open once its request was sent"
+        try:
+            return await _whole(opened, opened.response)
+        except UpstreamError as error:
+            self._note_failure(work, opened, error)
+            work.turn.record.detail = str(error)
+            failure = from_transport(error, opened.live.id)
+            raise TryAnother(failure) if is_retryable(error) else failure from None
+
+    async def pass_on(self, work: Work, opened: OpenAnswer) -> None:
+        """Relay the answer to the client. Raises UpstreamFailed or UpstreamTimedOut; the status line may be out."""
+        turn, vigil = work.turn, opened.vigil
+        assert opened.response is not None, "an answer is open once its request was sent"
+        turn.flight = opened.flight
+        try:
+            if opened.body is None:
+                await relay_stream(turn, opened.response)
+            else:
+                await relay_plain(turn, opened.response.status, opened.passed, opened.body)
+        except UpstreamError as error:
+            turn.record.detail = str(error)
+            self._note_failure(work, opened, error)
+            raise from_transport(error, opened.live.id) from None
+        except UpstreamFailed:
+            vigil.failed(self._clock(), FailureKind.BROKEN)
+            raise
+        if turn.record.is_incomplete:
+            vigil.failed(self._clock(), FailureKind.BROKEN)
+        else:
+            vigil.succeeded(self._clock())
+
+    async def _send(self, work: Work, opened: OpenAnswer, *, is_leading: bool) -> None:
+        """Send, judge the status, wait for the first piece of a stream or all of a plain answer."""
+        turn, live = work.turn, opened.live
+        timeouts = self._timeouts(work)
+        try:
+            response = await live.client.send(_message(work, live, timeouts), timeouts, opened.note_sent)
+            if is_leading:
+                turn.record.timeline.charge(Stage.CONNECT, response.connect_s)
+            self._judge(work, opened, response, is_leading=is_leading)
+            content_type, opened.passed = self._heed(live, response)
+            if work.request.stream and response.status == OK and is_event_stream(content_type):
+                head = await head_of(response)
+                if head.beginning != "answer":
+                    self._take_failed_head(work, opened, head, is_leading=is_leading)
+                    return
+                now = self._clock()
+                live.first_bytes.add(now, now - opened.sent_at)
+                opened.note_first_byte(now)
+            else:
+                self._take_whole(work, opened, await _whole(opened, response), is_leading=is_leading)
+        except UpstreamError as error:
+            self._note_failure(work, opened, error)
+            if is_leading:
+                turn.record.detail = str(error)
+            failure = from_transport(error, live.id)
+            if not is_retryable(error):
+                raise failure from None
+            if isinstance(error, ConnectError | ConnectTimeout):
+                live.is_ready = False  # until a probe says otherwise
+            raise TryAnother(failure) from None
+        finally:
+            if is_leading:
+                turn.mark(Stage.UPSTREAM_FIRST_BYTE)
+
+    def _take_failed_head(self, work: Work, opened: OpenAnswer, head: StreamHead, *, is_leading: bool) -> None:
+        """A stream that begins with an error, or ends without an answer. Raises TryAnother, like `_take_error`."""
+        if head.error is not None:
+            self._take_error(work, opened, head.error, is_leading=is_leading)
+            return
+        opened.vigil.failed(self._clock(), FailureKind.BROKEN)
+        raise TryAnother(no_completion(opened.live.id))
+
+    def _take_error(self, work: Work, opened: OpenAnswer, told: StatedError, *, is_leading: bool) -> None:
+        """An error in an answer whose status says 200 counts as the status that it names. Raises TryAnother unless that
+        says that the request is wrong, which the client is told."""
+        response, status = opened.response, told.status
+        assert response is not None, "an answer is open once its request was sent"
+        if is_leading:
+            work.turn.record.detail = f"upstream status 200 with an error{'' if status is None else f' of {status}'}"
+        if status is None or (status not in OVERLOADED and status >= 500):
+            opened.vigil.failed(self._clock(), FailureKind.BROKEN)
+            raise TryAnother(UpstreamFailed(f"Deployment '{opened.live.id}' answered with an error. Try again."))
+        response.status = status
+        self._judge(work, opened, response, is_leading=is_leading)
+        self._take_whole(work, opened, told.body, is_leading=is_leading)
+        opened.passed = [(b"content-type", _JSON), *opened.passed[1:]]
+
+    def _take_whole(self, work: Work, opened: OpenAnswer, body: bytes, *, is_leading: bool) -> None:
+        """A plain answer, or the upstream's own refusal. Raises TryAnother for a 200 that is neither what was asked for
+        nor such a refusal: a deployment that gives such answers is as good as down."""
+        response, live = opened.response, opened.live
+        assert response is not None, "an answer is open once its request was sent"
+        if response.status != OK:
+            opened.body = enveloped(body, response.status, live.id)
+            if opened.body is not body:
+                opened.passed = [(b"content-type", _JSON), *opened.passed[1:]]
+            return
+        end = end_of_plain(body)
+        if end.error is not None:
+            self._take_error(work, opened, end.error, is_leading=is_leading)
+        elif work.request.stream or not end.is_complete:
+            opened.vigil.failed(self._clock(), FailureKind.BROKEN)
+            raise TryAnother(no_completion(live.id))
+        else:
+            opened.body = body
+            now = self._clock()
+            live.whole_answers.observe(now, now - opened.sent_at)
+
+    def _heed(self, live: LiveDeployment, response: UpstreamResponse) -> tuple[bytes, list[Header]]:
+        """The content type, and the headers that the client sees of an answer that is passed on whole.
+
+        What a server says about its load with an answer is for those that publish it in no other way.
+        """
+        content_type, passed = b"", []
+        for header in response.headers:
+            name = header[0]
+            if name == b"content-type":
+                content_type = content_type or header[1]
+            elif name in PASSED_BACK:
+                passed.append(header)
+            elif name == ORCA_HEADER:
+                live.forecast.note_load_header(self._clock(), header[1])
+        content_type = content_type or _JSON
+        return content_type, [(b"content-type", content_type), *passed]
+
+    def _judge(self, work: Work, opened: OpenAnswer, response: UpstreamResponse, *, is_leading: bool) -> None:
+        """Whether the status lets the answer pass. Raises TryAnother or another GatewayError when it does not."""
+        status, headers = response.status, response.headers
+        if status == OK:
+            return
+        error = from_status(status, headers, opened.live.id, work.admitted.lane.id)
+        if status == TOO_MANY_REQUESTS:
+            error = self._judge_pushback(work, opened, headers)
+        if error is None:
+            return
+        kind = failure_of_status(status, headers)
+        if kind is not None and not opened.live.forecast.is_warming:  # one that is starting has not failed
+            opened.vigil.failed(self._clock(), kind)
+        if is_leading:
+            work.turn.record.detail = f"upstream status {status}"
+        if status in RETRYABLE or status < 400:
+            raise TryAnother(error)
+        raise error
+
+    def _judge_pushback(self, work: Work, opened: OpenAnswer, headers: Sequence[Header]) -> GatewayError | None:
+        """429: left alone for as long as it says. None: nobody else can answer, so the client gets it as it is."""
+        wait_s = retry_after_s(headers)
+        if wait_s is not None:
+            opened.live.health.note_pushback(self._clock(), wait_s)
+        if opened.can_move is None or not opened.can_move():
+            return None
+        return overloaded(headers, opened.live.id, work.admitted.lane.id)
+
+    def _note_failure(self, work: Work, opened: OpenAnswer, error: UpstreamError) -> None:
+        now, deadline_at = self._clock(), work.admitted.deadline_at
+        kind = failure_of(error)
+        if kind is FailureKind.TIMEOUT and deadline_at is not None and now >= deadline_at - _ROUNDING_S:
+            kind = None  # the client's patience ended, not the route's: that says nothing about the deployment
+        if kind is None:
+            opened.vigil.dropped()
+        else:
+            opened.vigil.failed(now, kind)
+
+    def _timeouts(self, work: Work) -> Timeouts:
+        """The route's, less what earlier attempts took, and shortened to the client's own patience.
+
+        For a client that reads a stream that patience ends with the first byte.
+        """
+        planned, is_stream, deadline_at = work.planned, work.request.stream, work.admitted.deadline_at
+        timeouts = planned.stream_timeouts if is_stream else planned.plain_timeouts
+        is_first = work.turn.record.attempts <= 1
+        if deadline_at is None and is_first:
+            return timeouts
+        now = self._clock()
+        spent_s = 0.0 if is_first else now - work.began_at
+        assert timeouts.total_s is not None, "every route has a limit to the whole"
+        assert timeouts.first_byte_s is not None, "every route has a limit to the first byte"
+        total_s = max(timeouts.total_s - spent_s, _ROUNDING_S)
+        first_byte_s = min(timeouts.first_byte_s, total_s)
+        if deadline_at is not None:
+            left_s = deadline_at - now
+            if left_s <= 0:
+                raise too_late(work.admitted.lane)
+            first_byte_s = min(first_byte_s, left_s)
+            total_s = total_s if is_stream and not work.is_assembled else min(total_s, left_s)
+        return Timeouts(timeouts.connect_s, first_byte_s, timeouts.inter_chunk_s, total_s)
+
+
+async def _whole(opened: OpenAnswer, response: UpstreamResponse) -> bytes:
+    """All of the answer, as far as there is memory for it. Raises UpstreamError, Shed or UpstreamFailed."""
+    try:
+        return await response.read(MAX_PLAIN_BYTES, opened.held)
+    except RequestTooLarge:
+        said = f"The answer of deployment '{opened.live.id}' takes more memory than this gateway may use for one."
+        raise UpstreamFailed(f"{said} Ask for a shorter one, or for a stream.") from None
+
+
+def _fixed_headers(live: LiveDeployment, accept: bytes, priority: bytes) -> tuple[Header, ...]:
+    """What all such requests to the deployment have in common."""
+    fixed = (
+        (b"content-type", _JSON),
+        (b"accept", accept),
+        (b"x-penstock-priority", priority),
+        *live.credentials,
+    )
+    live.fixed_headers[accept, priority] = fixed
+    return fixed
+
+
+def _message(work: Work, live: LiveDeployment, timeouts: Timeouts) -> UpstreamRequest:
+    turn, request = work.turn, work.request
+    kind = (EVENT_STREAM if request.stream else _JSON, work.admitted.claim.lane.upstream_priority)
+    fixed = live.fixed_headers.get(kind) or _fixed_headers(live, *kind)
+    headers = [
+        (b"x-request-id", turn.record.request_id.encode("ascii")),
+        (b"x-penstock-cache-salt", turn.cache_salt),
+        *work.head.passed_on(),
+    ]
+    if timeouts.total_s is not None:
+        headers.append((b"x-penstock-deadline-ms", b"%d" % max(timeouts.total_s * 1000, 1)))
+    return UpstreamRequest(b"POST", live.chat_path, headers, request.body_for(live.model), fixed)

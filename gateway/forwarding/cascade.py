@@ -1,0 +1,220 @@
+"""Cascading: a small model answers first, and what its first tokens say of it decides whether its answer is passed on.
+
+    small   ├─ first tokens ─┬─ sure enough ────────────────▶ the client's answer
+                             └─ not ✕
+    large                      └─ sent ──────▶ the client's answer
+
+Nothing was sent to the client before the decision, so a hand-over leaves no trace but its time and its tokens, which
+are counted. For a plain answer the small model is asked for a stream, too, and what goes on is put together of that.
+Where nobody can take over, the small model's answer goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NoReturn
+
+import msgspec
+
+from gateway.cache.exact.capture import MAX_READ_HERE_BYTES
+from gateway.chat.request import ChatRequest
+from gateway.completion.assembly import assembled
+from gateway.completion.stream_outcome import end_of_stream
+from gateway.completion.usage_parser import usage_of
+from gateway.deployments.health.ejection import FailureKind
+from gateway.deployments.live import LiveDeployment
+from gateway.errors import GatewayError, UpstreamFailed
+from gateway.forwarding.attempt import Attempts, OpenAnswer, TryAnother, Work
+from gateway.forwarding.error_mapping import TOO_MANY_REQUESTS
+from gateway.forwarding.logprob_filter import OddsReader, odds_of
+from gateway.telemetry.metrics import GatewayMetrics
+from gateway.telemetry.records.record import HandedOver, Usage
+from gateway.timeline import Stage
+from gateway.upstreams.http1.response import UpstreamResponse
+from gateway.util.workers import Workers
+from routing_policies.quality.cascade import Answer, Inquiry
+
+TOP_LOGPROBS: Final = 2
+MAX_ASSEMBLED_HERE_BYTES: Final = MAX_READ_HERE_BYTES
+"""Longer streams are put together on a thread: each of their events is decoded."""
+
+
+class Cascader:
+    """Opens answers for routes that cascade."""
+
+    __slots__ = ("_attempts", "_metrics", "_workers")
+
+    def __init__(self, attempts: Attempts, *, metrics: GatewayMetrics, workers: Workers) -> None:
+        self._attempts = attempts
+        self._metrics = metrics
+        self._workers = workers
+
+    async def open(
+        self,
+        work: Work,
+        live: LiveDeployment,
+        inquiry: Inquiry,
+        next_one: Callable[[], LiveDeployment | None],
+        can_move: Callable[[], bool] | None = None,
+    ) -> OpenAnswer:
+        """Like Attempts.open, asking `live` first; the answer may be that of `next_one`. Raises what the first one's
+        failure is."""
+        asked = _asking(work)
+        opened = await self._attempts.open(asked, live, can_move=can_move)
+        if asked.is_assembled and opened.response is not None and opened.response.status != 200:
+            opened.close()  # it may be the stream that it does not like, which nobody asked for
+            opened = await self._attempts.open(_telling(work), live)
+        if opened.response is not None and opened.response.status != 200 and not work.request.fields.logprobs:
+            opened.close()  # or the log-probabilities, which the client did not ask for, either
+            return await self._past_refusal(work, live, next_one())
+        try:
+            answer = await self._judge(work, opened, inquiry)
+            successor = next_one() if answer == "hand_over" else None
+            is_to_assemble = successor is None and asked.is_assembled and opened.body is None
+            if is_to_assemble and not await self._assemble(asked, opened):
+                opened.close()  # nothing may be lost of it: the same once more, as the client wants it
+                work.turn.record.attempts += 1
+                opened = await self._attempts.open(_telling(work), live)
+        except BaseException:  # cancellation too: nobody is left to close it
+            opened.close()
+            raise
+        work.turn.mark(Stage.UPSTREAM_FIRST_BYTE)
+        if successor is None:
+            self._count(live, "kept" if answer == "hand_over" else "confident")
+            work.turn.hides_odds = not work.request.fields.logprobs
+            return opened
+        self._leave(work, opened)
+        return await self._hand_over(work, live, successor)
+
+    async def open_assembled(self, work: Work, live: LiveDeployment, can_move: Callable[[], bool] | None) -> OpenAnswer:
+        """Like Attempts.open for a plain answer, which is put together of a stream: a stall shows before its end."""
+        asked = msgspec.structs.replace(work, request=work.request.as_stream(), is_assembled=True)
+        opened = await self._attempts.open(asked, live, can_move=can_move)
+        if opened.body is not None:
+            if opened.response is not None and opened.response.status == TOO_MANY_REQUESTS:
+                return opened
+            opened.close()  # it refuses, perhaps only the stream, which nobody asked for
+            opened = await self._attempts.open(work, live, can_move=can_move)
+            live.refuses_streams = opened.response is not None and opened.response.status == 200
+            return opened
+        try:
+            await self._assemble(asked, opened)
+            if opened.body is None:  # nothing may be lost of it: the same once more, as the client wants it
+                opened.close()
+                work.turn.record.attempts += 1
+                opened = await self._attempts.open(work, live, can_move=can_move)
+        except BaseException:  # cancellation too: nobody is left to close it
+            opened.close()
+            raise
+        work.turn.mark(Stage.UPSTREAM_FIRST_BYTE)
+        return opened
+
+    async def _past_refusal(self, work: Work, live: LiveDeployment, successor: LiveDeployment | None) -> OpenAnswer:
+        """What the first one would not answer as it was asked goes to the second, or to the first as it came."""
+        work.turn.mark(Stage.UPSTREAM_FIRST_BYTE)
+        if successor is not None:
+            return await self._hand_over(work, live, successor)
+        work.turn.record.attempts += 1
+        return await self._attempts.open(work, live)
+
+    async def _judge(self, work: Work, opened: OpenAnswer, inquiry: Inquiry) -> Answer:
+        if opened.response is not None and opened.response.status != 200:
+            return "go_on"  # what is wrong with the request is wrong everywhere
+        if opened.body is not None:
+            odds, _ = odds_of(opened.body)
+            asked = odds[: inquiry.first_tokens]
+            return inquiry.ask(asked, is_whole=len(asked) == len(odds)) or "hand_over"
+        assert opened.response is not None, "an answer is open once its request was sent"
+        return await self._listen(work, opened, opened.response, inquiry)
+
+    async def _listen(self, work: Work, opened: OpenAnswer, response: UpstreamResponse, inquiry: Inquiry) -> Answer:
+        """Until the tokens that have come are enough to tell. Raises TryAnother when the stream breaks."""
+        reader, num_fed = OddsReader(), 0
+        while True:
+            waiting = response.waiting()
+            for piece in waiting[num_fed:]:
+                reader.feed(piece)
+            num_fed = len(waiting)
+            answer = inquiry.ask(reader.odds[: inquiry.first_tokens], is_whole=reader.is_whole)
+            if answer is not None:
+                return answer
+            if not await self._attempts.more(work, opened):
+                if response.is_complete and not end_of_stream(b"".join(waiting)).is_complete:
+                    self._break(work, opened)
+                return inquiry.ask(reader.odds, is_whole=True) or "hand_over"
+
+    async def _assemble(self, work: Work, opened: OpenAnswer) -> bool:
+        """Of the stream that was asked for the plain answer that the client wants; False when it cannot be put together
+        without loss. Raises TryAnother or another GatewayError when it breaks."""
+        stream = await self._attempts.rest(work, opened)
+        is_long = len(stream) > MAX_ASSEMBLED_HERE_BYTES
+        found = await self._workers.run(assembled, stream) if is_long else assembled(stream)
+        if not found.end.is_complete:
+            self._break(work, opened)
+        if found.completion is None:
+            return False
+        opened.body = found.completion
+        others = [header for header in opened.passed if header[0] != b"content-type"]
+        opened.passed = [(b"content-type", b"application/json"), *others]
+        return True
+
+    def _break(self, work: Work, opened: OpenAnswer) -> NoReturn:
+        """The stream ended before its answer did, and nothing of it was passed on."""
+        opened.vigil.failed(work.turn.clock(), FailureKind.BROKEN)
+        raise TryAnother(UpstreamFailed(f"The answer of deployment '{opened.live.id}' broke off. Try again."))
+
+    def _leave(self, work: Work, opened: OpenAnswer) -> None:
+        """Close the first answer; what it took is remembered."""
+        record, response = work.turn.record, opened.response
+        usage = None if opened.body is None else usage_of(opened.body)
+        if usage is None:
+            num_read = 0 if response is None else len(_read(response.waiting()).odds)
+            ask = work.turn.ask
+            usage = Usage(0 if ask is None else ask.price.prompt_tokens, num_read)
+        record.handed_over = HandedOver(opened.live.id, usage)
+        opened.close()
+
+    async def _hand_over(self, work: Work, live: LiveDeployment, successor: LiveDeployment) -> OpenAnswer:
+        record = work.turn.record
+        record.deployment = successor.id
+        record.attempts += 1
+        self._count(successor, "handed_over")
+        try:
+            return await self._attempts.open(work, successor)
+        except (TryAnother, GatewayError):
+            # The answer that was left is better than none: asked for once more, and passed on whatever it is like.
+            record.deployment = live.id
+            record.attempts += 1
+            self._count(live, "taken_back")
+            return await self._attempts.open(work, live)
+
+    def _count(self, live: LiveDeployment, reason: str) -> None:
+        self._metrics.decisions.labels("cascade", live.id, reason).inc()
+
+
+def _read(pieces: list[bytes]) -> OddsReader:
+    reader = OddsReader()
+    for piece in pieces:
+        reader.feed(piece)
+    return reader
+
+
+def _asking(work: Work) -> Work:
+    """As it is asked first: for a plain answer, too, as a stream, so that nobody waits for the end of an answer that
+    its beginning speaks against."""
+    told = _telling(work)
+    if work.request.stream or work.turn.wants_timing:  # only a plain answer tells the engine's own timing whole
+        return told
+    return msgspec.structs.replace(told, request=told.request.as_stream(), is_assembled=True)
+
+
+def _telling(work: Work) -> Work:
+    """The same work, asked so that the answer tells how likely its tokens were."""
+    return msgspec.structs.replace(work, request=telling(work.request))
+
+
+def telling(request: ChatRequest) -> ChatRequest:
+    """The request with log-probabilities; one that asks for them itself stays as it is."""
+    if request.fields.logprobs:
+        return request
+    return request.with_logprobs(TOP_LOGPROBS)

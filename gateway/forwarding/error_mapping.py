@@ -1,0 +1,155 @@
+"""The one seam where an upstream's failures and answers become the gateway's own errors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from gateway.deployments.health.ejection import FailureKind
+from gateway.errors import GatewayError, Shed, ShedReason, UpstreamFailed, UpstreamTimedOut
+from gateway.upstreams.http1.errors import (
+    BodyTooLarge,
+    CodingError,
+    ConnectError,
+    ConnectTimeout,
+    FirstByteTimeout,
+    InterChunkTimeout,
+    PoolFull,
+    ResponseClosed,
+    Stalled,
+    TotalTimeout,
+    UpstreamError,
+    UpstreamTimeout,
+)
+from gateway.upstreams.retry_after import retry_after_s
+
+Headers = Sequence[tuple[bytes, bytes]]
+
+SCHEMA_IGNORED: Final = b"x-penstock-schema-ignored"
+"""Names the keywords of a schema, not strict, that an engine's answer need not follow."""
+PASSED_BACK: Final = frozenset({b"retry-after", b"retry-after-ms", b"x-should-retry", SCHEMA_IGNORED})
+"""What a client may see of an upstream's headers."""
+
+OVERLOADED: Final = frozenset({503, 529})
+TOO_MANY_REQUESTS: Final = 429
+_CREDENTIALS: Final = frozenset({401, 403, 407})
+RETRYABLE: Final = frozenset({500, 502, 503, 529, TOO_MANY_REQUESTS}) | _CREDENTIALS
+"""Nothing was answered, and another deployment may do better. Not 504: the time is spent."""
+_SHED_REASON: Final = b"x-penstock-shed-reason"
+_DEFAULT_RETRY_AFTER_S: Final = 1.0
+_KEYS: Final = frozenset({"message", "type", "param", "code"})
+_MAX_MESSAGE_CHARS: Final = 1000
+
+
+def from_transport(error: UpstreamError, deployment: str) -> GatewayError:
+    """502 or 504 for a failure on the wire; the message names the deployment, never its address."""
+    if isinstance(error, UpstreamTimeout):
+        return UpstreamTimedOut(f"Deployment '{deployment}' {_late(error)}. Try again, or ask for a shorter answer.")
+    if isinstance(error, ConnectError | PoolFull):
+        return UpstreamFailed(f"Deployment '{deployment}' cannot be reached. Try again later.")
+    if isinstance(error, CodingError):
+        return UpstreamFailed(
+            f"Deployment '{deployment}' compressed its answer in a way that cannot be read. Tell the operator."
+        )
+    return UpstreamFailed(f"Deployment '{deployment}' failed before its answer was whole. Try again.")
+
+
+def from_status(status: int, headers: Headers, deployment: str, lane: str) -> GatewayError | None:
+    """The gateway's error for an upstream's status; None when the upstream's own answer is passed on."""
+    if status in OVERLOADED:
+        return overloaded(headers, deployment, lane)
+    if status == 504:
+        return UpstreamTimedOut(f"Deployment '{deployment}' timed out. Try again, or ask for a shorter answer.")
+    if status in _CREDENTIALS:
+        return UpstreamFailed(f"Deployment '{deployment}' refused the gateway's credentials. Tell the operator.")
+    if not 400 <= status < 500:
+        return UpstreamFailed(f"Deployment '{deployment}' answered with status {status}. Try again.")
+    return None
+
+
+def no_completion(deployment: str) -> UpstreamFailed:
+    """The gateway's error for a 200 that holds something else than what was asked for."""
+    return UpstreamFailed(f"Deployment '{deployment}' answered with something that is no chat completion. Try again.")
+
+
+def enveloped(body: bytes, status: int, deployment: str) -> bytes:
+    """A client error of the upstream in the one envelope: as it came where it has all four keys, else put into it."""
+    document = _object(body)
+    error = document.get("error")
+    if isinstance(error, dict) and error.keys() >= _KEYS:
+        return body
+    # Some servers leave keys out, some have them one level higher, and some say what was wrong in a string.
+    told = error if isinstance(error, dict) else document
+    message = told.get("message") if error is None or error is told else error
+    if not isinstance(message, str) or not message:
+        message = f"Deployment '{deployment}' refused the request with status {status}."
+    kind, usual = told.get("type"), "rate_limit_error" if status == TOO_MANY_REQUESTS else "invalid_request_error"
+    return msgspec.json.encode(
+        {
+            "error": {
+                "message": message[:_MAX_MESSAGE_CHARS],
+                "type": kind if isinstance(kind, str) else usual,
+                "param": told.get("param"),
+                "code": told.get("code"),
+            }
+        }
+    )
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    try:
+        document = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def is_retryable(error: UpstreamError) -> bool:
+    """Whether the same request may go to another deployment, given that nothing of an answer reached the client.
+
+    Not when the whole time is spent, when the answer is larger than any may be, or when it was we who gave up.
+    """
+    if isinstance(error, Stalled):
+        return True
+    return not isinstance(error, TotalTimeout | BodyTooLarge | ResponseClosed)
+
+
+def failure_of(error: UpstreamError) -> FailureKind | None:
+    """What a failure on the wire says about the deployment's health; None: nothing."""
+    if isinstance(error, ConnectError | ConnectTimeout):
+        return FailureKind.CONNECT
+    if isinstance(error, TotalTimeout | PoolFull | BodyTooLarge | ResponseClosed):
+        return None  # a long answer, our own bounds, our own doing
+    return FailureKind.TIMEOUT if isinstance(error, UpstreamTimeout) else FailureKind.BROKEN
+
+
+def failure_of_status(status: int, headers: Headers) -> FailureKind | None:
+    """What a status says about the deployment's health; None: nothing, as when it refused load and said so."""
+    is_own_refusal = status in OVERLOADED and any(name == _SHED_REASON for name, _ in headers)
+    is_fault = not 400 <= status < 500 or status in _CREDENTIALS
+    return FailureKind.STATUS if is_fault and not is_own_refusal else None
+
+
+def _late(error: UpstreamTimeout) -> str:
+    if isinstance(error, ConnectTimeout):
+        return "could not be reached in time"
+    if isinstance(error, FirstByteTimeout):
+        return "did not begin to answer in time"
+    if isinstance(error, InterChunkTimeout):
+        return "stopped in the middle of its answer"
+    return "did not finish its answer in time"
+
+
+def overloaded(headers: Headers, deployment: str, lane: str) -> Shed:
+    """The gateway's refusal for a deployment that refused for load, with the deployment's own time to come back."""
+    wait_s = retry_after_s(headers) or _DEFAULT_RETRY_AFTER_S
+    return Shed(
+        ShedReason.OVERLOAD,
+        lane=lane,
+        message=f"Deployment '{deployment}' has no capacity left. Try again after the time in Retry-After.",
+        hint="The same request at a later time.",
+        retry_after_s=wait_s,
+        predicted_wait_s=wait_s,
+    )

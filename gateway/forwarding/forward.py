@@ -1,0 +1,180 @@
+"""Forwarder: an upstream's answer, and a second deployment when the first could not give one."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from gateway.admission.gate import Admitted
+from gateway.admission.waiting_room import WaitingRoom
+from gateway.chat.headers import ChatHead
+from gateway.chat.request import ChatRequest
+from gateway.deployments.health.retry_budget import RetryBudget
+from gateway.deployments.live import LiveDeployment
+from gateway.errors import GatewayError, Shed
+from gateway.forwarding.attempt import Attempts, OpenAnswer, TryAnother, Work
+from gateway.forwarding.cascade import Cascader
+from gateway.forwarding.hedging import Hedger
+from gateway.forwarding.plain_streams import wants_stream
+from gateway.request_context import Turn
+from gateway.routing.planned_route import PlannedRoute
+from gateway.telemetry.metrics import GatewayMetrics
+from gateway.telemetry.records.record import Place
+from gateway.timeline import Clock, Stage
+from gateway.util.workers import Workers
+from routing_policies.decision import Decision
+
+MAX_ATTEMPTS: Final = 2
+
+_NO_ONE: Final[frozenset[str]] = frozenset()
+
+
+class Forwarder:
+    """Gets the answer for one request from one of its route's deployments to the client."""
+
+    def __init__(
+        self, *, clock: Clock, metrics: GatewayMetrics, budget: RetryBudget, room: WaitingRoom, workers: Workers
+    ) -> None:
+        self._clock = clock
+        self._room = room
+        self._metrics = metrics
+        self._budget = budget
+        self._attempts = Attempts(clock)
+        self._cascader = Cascader(self._attempts, metrics=metrics, workers=workers)
+        self._hedger = Hedger(self._attempts, clock=clock, metrics=metrics)
+
+    async def forward(
+        self, turn: Turn, request: ChatRequest, head: ChatHead, admission: Admitted, planned: PlannedRoute
+    ) -> None:
+        """Raises Shed, UpstreamFailed or UpstreamTimedOut; after the status line went out, these end the stream."""
+        self._budget.earn()
+        work = Work(turn, request, head, admission, planned, self._clock())
+        opened = await self._open(work)
+        try:
+            await self._attempts.pass_on(work, opened)
+        finally:
+            opened.close()
+
+    async def _open(self, work: Work) -> OpenAnswer:
+        """The beginning of an answer, from the first deployment or, once, from another."""
+        tried, rule = _NO_ONE, work.planned.route.select.hedge
+        failure: GatewayError | None = None
+        is_paid = False
+        if work.planned.hedges is not None:
+            work.planned.hedges.earn()
+        while True:
+            try:
+                live = self._next(work, tried, failure, is_paid=is_paid)
+            except Shed:
+                if failure is not None or not await self._started(work):
+                    raise
+                continue
+            # Where there is nobody else nobody is looked for.
+            move = _Move(self, work, tried | {live.id}) if work.planned.has_others else None
+            can_move = None if move is None else move.decide
+            try:
+                inquiry = None if tried else work.planned.inquiry(live, work.turn.ask)
+                if inquiry is not None:
+                    successor = partial(self._successor, work, live.id)
+                    return await self._cascader.open(work, live, inquiry, successor, can_move)
+                if not work.request.stream and self._wants_stream(work, live):
+                    return await self._cascader.open_assembled(work, live, can_move)
+                if tried or rule is None or not work.request.stream:
+                    return await self._attempts.open(work, live, can_move=can_move)
+                return await self._hedger.open(work, live, rule, can_move)
+            except TryAnother as another:
+                failure = another.error
+                is_paid = move is not None and move.is_paid
+                tried = tried | {live.id}
+                if len(tried) >= MAX_ATTEMPTS:
+                    raise failure from None
+
+    def _wants_stream(self, work: Work, live: LiveDeployment) -> bool:
+        return wants_stream(work.turn, work.request, work.planned, live, self._clock())
+
+    async def _started(self, work: Work) -> bool:
+        """Whether it was worth waiting for a deployment to start; raises Shed where that takes too long."""
+        turn = work.turn
+        turn.place = Place.QUEUED
+        since = self._clock()
+        try:
+            has_waited = await self._room.until_ready(work.planned, work.admitted.claim)
+        finally:
+            turn.mark(Stage.QUEUE)
+        if has_waited:
+            turn.record.detail = f"waited {self._clock() - since:.1f} s for a deployment to start"
+        return has_waited
+
+    def _next(
+        self, work: Work, tried: frozenset[str], failure: GatewayError | None, *, is_paid: bool
+    ) -> LiveDeployment:
+        """The deployment for the next attempt. Raises `failure` when there is none, or no budget to ask it; `is_paid`:
+        the gateway's part of the budget was spent when the move was decided."""
+        turn = work.turn
+        try:
+            live, decision = self._pick(work, tried)
+        except GatewayError:
+            if failure is None:
+                raise
+            raise failure from None  # what went wrong first says more than that nobody else is left
+        if failure is None:
+            live.retries.earn()
+        elif not (live.retries.spend() if is_paid else self._budget.spend_with(live.retries)):
+            raise failure
+        else:
+            self._metrics.retries.labels(turn.record.deployment).inc()
+        if work.planned.is_panicking:
+            self._metrics.panics.labels(work.planned.route.id).inc()
+        choice = "retry" if tried else ("wait" if decision.deployment is None else decision.cause)
+        self._metrics.decisions.labels(decision.policy, live.id, choice).value += 1.0
+        turn.record.deployment = live.id
+        turn.record.attempts += 1
+        turn.record.decisions += (decision,)
+        turn.mark(Stage.ROUTE)
+        return live
+
+    def _successor(self, work: Work, first: str) -> LiveDeployment | None:
+        """Who takes over from the first of a cascade; None when nobody can at once."""
+        try:
+            live, decision = self._pick(work, frozenset({first}))
+        except Shed:
+            return None
+        return live if decision.deployment is not None else None
+
+    def _pick(self, work: Work, tried: frozenset[str]) -> tuple[LiveDeployment, Decision]:
+        """Somebody who is in time, else anybody; raises Shed when none is fit."""
+        router, admitted, ask = work.turn.snapshot.router, work.admitted, work.turn.ask
+        lane, seen = admitted.claim.lane.id, () if tried else admitted.seen
+        if admitted.stand_in is not None:
+            try:
+                return router.pick(admitted.stand_in, tried, lane, ask, seen=seen)
+            except Shed:
+                return router.pick(work.planned, tried, lane, ask)
+        return router.pick(work.planned, tried, lane, ask, admitted.avoid, seen)
+
+    def may_move(self, work: Work, tried: frozenset[str]) -> bool:
+        """Whether another attempt could be made now; it is paid when True."""
+        return (
+            len(tried) < MAX_ATTEMPTS
+            and self._budget.can_spend
+            and work.turn.snapshot.router.has_another(work.planned, tried)
+            and self._budget.spend()
+        )
+
+
+class _Move:
+    """One request's leave to go to another deployment. It is paid for at the decision, for many that wait at a stalled
+    deployment decide in one instant, and those that cannot pay had better stay."""
+
+    __slots__ = ("_forwarder", "_tried", "_work", "is_paid")
+
+    def __init__(self, forwarder: Forwarder, work: Work, tried: frozenset[str]) -> None:
+        self._forwarder = forwarder
+        self._work = work
+        self._tried = tried
+        self.is_paid = False
+
+    def decide(self) -> bool:
+        """Whether another deployment takes the request; from then on it is under way there."""
+        self.is_paid = self.is_paid or self._forwarder.may_move(self._work, self._tried)
+        return self.is_paid

@@ -1,0 +1,273 @@
+"""Relay: an upstream's answer to the client, byte for byte, with a bounded copy for the record."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Final
+
+from gateway.cache.exact.fingerprint import stream_shape
+from gateway.cache.exact.needs import needs_of
+from gateway.cache.exact.shared_answer import SharedAnswer
+from gateway.chat.request import ChatRequest
+from gateway.completion.answer_end import AnswerEnd
+from gateway.completion.replay import as_event_stream
+from gateway.completion.stream_outcome import DONE, StreamOutcome
+from gateway.completion.usage_parser import has_first_token, merge_timing, usage_of
+from gateway.errors import UpstreamFailed
+from gateway.forwarding.error_mapping import SCHEMA_IGNORED
+from gateway.forwarding.event_framing import EVENT_ENDS, WholeEvents
+from gateway.forwarding.logprob_filter import events_without_odds, without_odds
+from gateway.forwarding.timing_events import TimingEvents
+from gateway.http.asgi import EdgeChannel, Header
+from gateway.request_context import Turn
+from gateway.telemetry.records.record import Place
+from gateway.timeline import Stage
+from gateway.upstreams.http1.response import UpstreamResponse
+
+MAX_PLAIN_BYTES: Final = 32 * 1024 * 1024
+"""Largest plain answer that is held to see whether it is whole."""
+
+_COUNTED_BYTES: Final = 64 * 1024
+"""From this size on a kept answer counts as memory of the request that it is given to."""
+
+EVENT_STREAM: Final = b"text/event-stream"
+
+DONE_EVENT: Final = b"data: [DONE]\n\n"
+
+_DONE_EVENT: Final = re.compile(rb"(?<![^\r\n])data: ?\[DONE\]\s*")
+
+FROM_CACHE: Final = "cache"
+"""Who answered, when nobody had to."""
+
+_STREAM_HEADERS: Final[list[Header]] = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+async def relay_plain(turn: Turn, status: int, headers: list[Header], body: bytes) -> None:
+    """Send a whole answer as it came."""
+    record = turn.record
+    if 200 <= status < 300:
+        record.timeline.first_token_at = now = turn.clock()
+        record.usage = usage_of(body)
+        if turn.hides_odds:
+            body = without_odds(body)
+        if turn.flight is not None:
+            turn.flight.ended(now, record.usage)
+        if turn.capture is not None:
+            turn.capture.take(body)
+        if turn.wants_timing:
+            turn.mark(Stage.RELAY)
+            body = merge_timing(body, record.timeline.stages_ms())
+    await turn.answer(status, [*headers, *turn.answer_headers()], body)
+    turn.mark(Stage.RELAY)
+
+
+async def relay_kept(turn: Turn, request: ChatRequest, answer: bytes, age_s: float) -> None:
+    """Send an answer that was given before, a whole JSON completion, in the form this request asked for."""
+    record = turn.record
+    record.deployment = FROM_CACHE
+    record.usage = usage_of(answer)
+    record.timeline.first_token_at = turn.clock()
+    headers = [(b"content-type", b"application/json")]
+    if request.stream:
+        options = request.fields.stream_options
+        answer = as_event_stream(answer, include_usage=options is not None and options.include_usage is True)
+        headers = _STREAM_HEADERS
+    if turn.wants_timing:
+        turn.mark(Stage.RELAY)
+        answer = _with_timing(answer, record.timeline.stages_ms(), is_stream=request.stream)
+    if turn.held is not None and len(answer) > _COUNTED_BYTES:  # a slow client leaves it waiting here
+        await turn.held.cover(turn.held.num_bytes + len(answer))
+    headers = [*headers, *turn.answer_headers(), (b"age", b"%d" % max(age_s, 0.0))]
+    await turn.answer(200, headers, answer)
+    turn.mark(Stage.RELAY)
+
+
+async def relay_followed(turn: Turn, request: ChatRequest, shared: SharedAnswer) -> bool:
+    """Share the answer of an identical request that is under way, live where it travels in the same form.
+
+    False when the leader failed before anything was said here, or its answer lacks what this request asks for: the
+    request is then on its own again. Raises UpstreamFailed when it fails later.
+    """
+    record, channel = turn.record, turn.channel
+    turn.place = Place.QUEUED
+    if not request.stream or channel is None or turn.wants_timing or shared.shape != stream_shape(request):
+        answer = await shared.follow().whole()
+        if answer is None or not needs_of(request).are_met_by(answer):
+            return False
+        await relay_kept(turn, request, answer, 0.0)
+        return True
+    follower = shared.follow()
+    try:
+        await asyncio.shield(shared.begun)
+        if not shared.pieces:
+            return False
+        record.deployment = FROM_CACHE
+        await turn.begin(200, [*_STREAM_HEADERS, *turn.answer_headers(), (b"age", b"0")])
+        record.timeline.first_token_at = turn.clock()
+        turn.place = Place.DECODE
+
+        def sink(piece: bytes) -> None:
+            """A slow follower holds up nobody: what it has not read waits here, as far as there is memory for it."""
+            if not channel.write(piece) and turn.held is not None and not turn.held.try_grow(len(piece)):
+                follower.cut()
+
+        sink(b"".join(shared.pieces))
+        follower.sink = None if follower.is_cut else sink
+        answer = await follower.whole()
+    finally:
+        shared.unfollow(follower)
+    if answer is None:
+        record.is_incomplete = True
+        why = "was read too slowly" if follower.is_cut else "broke off"
+        raise UpstreamFailed(f"The answer that this request shared {why}. Try again.")
+    record.usage = usage_of(answer)
+    await turn.end()
+    turn.mark(Stage.RELAY)
+    return True
+
+
+def _with_timing(answer: bytes, timing: dict[str, float], *, is_stream: bool) -> bytes:
+    if not is_stream:
+        return merge_timing(answer, timing)
+    events = TimingEvents()
+    return events.feed(answer) + events.finish(timing)
+
+
+async def relay_stream(turn: Turn, response: UpstreamResponse) -> None:
+    """Pass a stream on as it comes; raises UpstreamFailed when it ends without saying that it is whole.
+
+    The first piece is awaited before the status line goes out, so that an upstream that dies before it can still be
+    answered with a status, or replaced by another.
+    """
+    relay = _StreamRelay(turn, response)
+    told = [header for header in response.headers if header[0] == SCHEMA_IGNORED]
+    await turn.begin(response.status, [*_STREAM_HEADERS, *told, *turn.answer_headers()])
+    turn.place = Place.DECODE
+    if turn.channel is not None:
+        await relay.through(turn.channel)
+    else:
+        await relay.through_asgi()
+    end = relay.end()
+    turn.record.usage = end.usage
+    if turn.flight is not None:
+        turn.flight.ended(turn.clock(), end.usage if end.is_complete else None)
+    if not end.is_complete:
+        turn.record.is_incomplete = True
+        if end.error is not None:
+            turn.record.detail = "the upstream stated an error inside its stream"
+        if end.error is None or not end.error.is_standard:  # clients would take what they got for all there is
+            raise UpstreamFailed(
+                f"Deployment '{turn.record.deployment}' ended its answer without finishing it. Try again."
+            )
+        turn.close_after()
+    await turn.end(relay.rest(is_complete=end.is_complete))
+    turn.mark(Stage.RELAY)
+
+
+def _without_done(events: bytes) -> bytes:
+    """The events without the marks of an end among them."""
+    return _DONE_EVENT.sub(b"", events)
+
+
+class _StreamRelay:
+    """What happens to each piece of one stream."""
+
+    __slots__ = ("_capture", "_events", "_has_done", "_outcome", "_response", "_resume", "_turn", "_whole")
+
+    def __init__(self, turn: Turn, response: UpstreamResponse) -> None:
+        self._outcome = StreamOutcome()
+        self._has_done = False
+        """`[DONE]` was passed on."""
+        self._turn = turn
+        self._capture = turn.capture
+        self._response = response
+        self._whole = WholeEvents()
+        self._events = TimingEvents() if turn.wants_timing else None
+        self._resume: asyncio.Task[None] | None = None
+
+    async def through(self, channel: EdgeChannel) -> None:
+        """Straight from the upstream's socket callback into the client's transport, no coroutine per piece."""
+
+        def sink(piece: bytes) -> None:
+            ready = self._observe(piece)
+            if ready and not channel.write(ready) and self._resume is None:
+                self._response.pause()
+                if self._turn.flight is not None:
+                    self._turn.flight.is_held_up = True
+                self._resume = asyncio.get_running_loop().create_task(self._resume_after_drain(channel))
+
+        try:
+            await self._response.relay(sink)
+            if self._resume is not None:
+                await self._resume
+        finally:
+            if self._resume is not None:
+                self._resume.cancel()
+                self._resume = None
+
+    async def through_asgi(self) -> None:
+        """The same for a server without our channel: one `send` per piece, which waits while the client is slow."""
+        async for piece in self._response.chunks():
+            if ready := self._observe(piece):
+                await self._turn.send({"type": "http.response.body", "body": ready, "more_body": True})
+
+    def end(self) -> AnswerEnd:
+        """How the stream ended, now that it has."""
+        self._outcome.feed(self._whole.rest)
+        return self._outcome.end()
+
+    def rest(self, *, is_complete: bool) -> bytes:
+        """The end of a stream: what was held back of it and, for a complete one, what its upstream left out."""
+        left, self._whole.rest = self._whole.rest, b""
+        if DONE in left:
+            left = _without_done(left)
+        if left and not left.endswith(EVENT_ENDS):
+            left += b"\n\n"
+        if is_complete and not self._has_done:
+            left += DONE_EVENT
+        if self._turn.hides_odds:
+            left = events_without_odds(left)
+        if self._capture is not None and left:
+            self._capture.feed(left)
+        if self._events is None:
+            return left
+        self._turn.mark(Stage.RELAY)
+        return self._events.feed(left) + self._events.finish(self._turn.record.timeline.stages_ms())
+
+    def _observe(self, piece: bytes) -> bytes:
+        record = self._turn.record
+        record.num_chunks += 1
+        record.bytes_out += len(piece)
+        piece = self._whole.feed(piece)
+        self._outcome.feed(piece)
+        if DONE in piece:
+            piece = self._judge_done(piece)
+        if self._turn.hides_odds:
+            piece = events_without_odds(piece)
+        if self._capture is not None:
+            self._capture.feed(piece)
+        if record.timeline.first_token_at is None and has_first_token(piece):
+            record.timeline.first_token_at = now = self._turn.clock()
+            if self._turn.flight is not None:
+                self._turn.flight.first_token(now)
+        return piece if self._events is None else self._events.feed(piece)
+
+    def _judge_done(self, piece: bytes) -> bytes:
+        """The mark of the end goes on only where it is true: clients read no further."""
+        end = self._outcome.end(is_over=False)
+        if not end.has_done:
+            return piece  # part of a text
+        if end.is_complete:
+            self._has_done = True
+            return piece
+        return _without_done(piece)
+
+    async def _resume_after_drain(self, channel: EdgeChannel) -> None:
+        await channel.drain()
+        self._resume = None
+        self._response.resume()

@@ -1,0 +1,285 @@
+"""Limiter: hands out the permits of one deployment, fairly between tenants in a lane, by weight between lanes.
+
+Who is granted next. (1) Of the lanes in which somebody waits and may start, the one that has spent least for its
+weight. (2) In it, the tenant whose turn it is by tokens. (3) Of that tenant, the earliest due, or the newest while the
+lane is saturated. After every change all who may start have started, so whoever still waits may not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from gateway.errors import Shed
+from gateway.limits import refusal
+from gateway.limits.claim import NEVER, Claim
+from gateway.limits.lane import Lane
+from gateway.limits.lane_share import LaneShare
+from gateway.limits.ledger import Ledger
+from gateway.limits.limit import Limit
+from gateway.limits.permit import Permit
+from gateway.limits.waiter import Waiter
+from gateway.timeline import Clock
+
+RETRY_SHARE: Final = 0.5
+"""Of the queue, what a client's retry may find taken: retries are the first to be refused."""
+
+
+class Limiter:
+    """Enforces a Limit. Single-threaded: every call runs on the event loop."""
+
+    __slots__ = ("_clock", "_ledger", "_virtual_time")
+
+    def __init__(self, limit: Limit, *, clock: Clock, start: int | None = None, is_adaptive: bool = False) -> None:
+        """`start`: requests a lane begins with where the operator wrote no limit; such a limiter is adaptive."""
+        self._clock = clock
+        self._ledger = Ledger(limit, start=start, is_adaptive=is_adaptive)
+        self._virtual_time = 0.0
+
+    @property
+    def limit(self) -> int:
+        """Permits that may be out at once now, all lanes together."""
+        return self._ledger.limit
+
+    @property
+    def in_flight(self) -> int:
+        """Permits that are out."""
+        return self._ledger.in_flight
+
+    def permits(self) -> tuple[int, int]:
+        """`in_flight` and `limit`."""
+        ledger = self._ledger
+        return ledger.in_flight, ledger.limit
+
+    @property
+    def has_free(self) -> bool:
+        """Whether fewer permits are out than may be."""
+        return self._ledger.in_flight < self._ledger.limit
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests in this deployment's queue."""
+        return sum([share.queue.num_waiting for share in self._ledger.waiting.values()])
+
+    @property
+    def num_unread(self) -> int:
+        """Permits whose first token is awaited, of those whose prompt counts."""
+        return sum([pace.num_unread for share in self._ledger.shares.values() for pace in share.paces])
+
+    def set_limit(self, limit: Limit, *, start: int | None = None, is_adaptive: bool = False) -> None:
+        """Use another Limit from now on; permits already out stay valid."""
+        self._ledger.set_limit(limit, start=start, is_adaptive=is_adaptive)
+        self._grant_waiting()
+
+    def bound_rows(self, max_rows: int | None) -> None:
+        """Beyond so many requests at once the time between tokens would miss its target; None: no bound."""
+        if self._ledger.bound_rows(max_rows):
+            self._grant_waiting()
+
+    def set_room(self, step_tokens: int | None) -> None:
+        """What one step of the deployment reads of prompts: so much is sent ahead; None: any amount."""
+        if self._ledger.set_room(step_tokens):
+            self._grant_waiting()
+
+    def wait_s(
+        self,
+        now: float,
+        claim: Claim,
+        hold_s: float | None = None,
+        *,
+        is_newcomer: bool = False,
+        is_long: bool = False,
+    ) -> float:
+        """Seconds this claim is forecast to wait here for a permit; 0 when it may start, or when nothing is known.
+
+        `hold_s` is how long a request is held, for as long as none was seen to end; `is_newcomer` forecasts for a
+        tenant of which nothing waits, `is_long` for a claim that does not say yet how long its prompt is.
+        """
+        return self._ledger.wait_s(now, claim, hold_s, is_newcomer=is_newcomer, is_long=is_long) or 0.0
+
+    def prospect(self, now: float, claim: Claim, hold_s: float, is_long: bool) -> tuple[float, float]:
+        """`wait_s`, and by what factor forecasts for this lane are taken to be exceeded; `is_long` whatever the claim
+        says of its prompt."""
+        ledger = self._ledger
+        share = ledger.shares.get(claim.lane) or ledger.share_of(claim.lane)
+        if ledger.waiting or not ledger.may_start(share, claim.tenant, is_long, now):
+            return ledger.wait_s(now, claim, hold_s, is_long=is_long) or 0.0, share.overrun.ratio
+        return 0.0, share.overrun.ratio
+
+    def part_of_time(self, now: float, claim: Claim) -> float:
+        """Of the time to a target, what the tenant may expect to use; the rest is kept for those below a fair part."""
+        return self._ledger.share_of(claim.lane).part_of_time(claim.tenant, now)
+
+    def is_crowding(self, now: float, claim: Claim) -> bool:
+        """Whether the tenant holds more than a fair part of a lane that others use as well."""
+        return self.part_of_time(now, claim) < 1.0
+
+    def idle_s(self, now: float, lane: Lane) -> float:
+        """Seconds since the lane's last permit went out, infinite when none ever did."""
+        return now - self._ledger.share_of(lane).opened_at
+
+    def try_acquire(self, claim: Claim) -> Permit | None:
+        """A permit when one is free for this claim and nobody waits who should have it, else None."""
+        ledger, now, is_long = self._ledger, self._clock(), claim.is_long
+        share = ledger.shares.get(claim.lane) or ledger.share_of(claim.lane)
+        if ledger.waiting:
+            self._grant_waiting()  # a reserve may have shrunk with time
+            if not ledger.may_pass(share, claim.tenant, is_long):
+                return None
+        if not ledger.may_start(share, claim.tenant, is_long, now):
+            return None
+        return Permit(self, claim, claim.tokens, now, ledger.open(share, claim, is_long, now))
+
+    async def acquire(self, claim: Claim) -> Permit:
+        """A permit, after waiting if need be; raises Shed when there is no room to wait or time runs out."""
+        permit = self.try_acquire(claim)
+        if permit is not None:
+            return permit
+        if not self.can_wait(claim):
+            raise self.no_room(claim)
+        share = self._ledger.share_of(claim.lane)
+        if claim.lane.is_full:
+            self._push_out(share, claim)
+        return await self._wait(share, claim, self._clock())
+
+    def can_wait(self, claim: Claim) -> bool:
+        """Whether there is room to wait, or somebody with more waiting who would have to make room."""
+        lane = claim.lane
+        if claim.is_retry:
+            return lane.num_waiting < RETRY_SHARE * lane.max_queue
+        return not lane.is_full or self._ledger.share_of(lane).queue.can_push_out(claim.tenant, claim.tokens)
+
+    def no_room(self, claim: Claim) -> Shed:
+        """The refusal of who cannot even wait."""
+        queue = self._ledger.share_of(claim.lane).queue
+        if queue.num_tenants > 1 and queue.num_waiting_of(claim.tenant) and not claim.is_retry:
+            return refusal.tenant_share(claim.lane, self._clock())
+        return refusal.queue_full(claim.lane, self._clock())
+
+    # Waiting
+
+    async def _wait(self, share: LaneShare, claim: Claim, now: float) -> Permit:
+        loop = asyncio.get_running_loop()
+        waiter = Waiter(claim, now, loop.create_future())
+        if waiter.due_at <= now:
+            raise refusal.out_of_time(claim, now)
+        self._enqueue(share, waiter)
+        timer = None
+        if waiter.due_at < NEVER:
+            timer = loop.call_later(waiter.due_at - now, self._expire, share, waiter)
+        try:
+            refused = await waiter.granted
+        except asyncio.CancelledError:
+            if waiter.granted.cancelled():
+                self._leave_queue(share, waiter)
+            elif waiter.granted.result() is None:  # granted in the same turn of the loop in which it was cancelled
+                self._close(share, claim, claim.tokens, waiter.unread)
+            raise
+        finally:
+            if timer is not None:
+                timer.cancel()
+        if refused is not None:
+            raise refused
+        granted_at = self._clock()
+        return Permit(self, claim, claim.tokens, granted_at, waiter.unread, granted_at - now)
+
+    def _enqueue(self, share: LaneShare, waiter: Waiter) -> None:
+        if not share.queue.num_waiting:
+            self._ledger.waiting[share.lane] = share
+            share.spent = max(share.spent, self._virtual_time)
+        self._ledger.note_short(share, waiter)
+        share.queue.push(waiter)
+        share.lane.num_waiting += 1
+
+    def _leave_queue(self, share: LaneShare, waiter: Waiter) -> None:
+        if waiter.is_waiting:
+            share.queue.remove(waiter)
+            self._left_queue(share)
+
+    def _left_queue(self, share: LaneShare) -> None:
+        share.lane.num_waiting -= 1
+        if not share.queue.num_waiting:
+            del self._ledger.waiting[share.lane]
+
+    def _push_out(self, share: LaneShare, claim: Claim) -> None:
+        """The newest of the tenant with the longest backlog makes room."""
+        loser = share.queue.push_out(claim.tenant, claim.tokens)
+        assert loser is not None, "there is room to wait, or somebody who makes it"
+        self._left_queue(share)
+        if not loser.granted.done():
+            loser.granted.set_result(refusal.tenant_share(share.lane, self._clock()))
+
+    def _expire(self, share: LaneShare, waiter: Waiter) -> None:
+        if not waiter.granted.done():
+            self._leave_queue(share, waiter)
+            self._refuse_late(share, waiter, self._clock())
+
+    def _refuse_late(self, share: LaneShare, waiter: Waiter, now: float) -> None:
+        share.note_late(now)
+        self._ledger.note_waited(share, waiter, now)
+        waiter.granted.set_result(refusal.out_of_time(waiter.claim, now))
+
+    # Granting
+
+    def _grant_waiting(self) -> None:
+        ledger = self._ledger
+        if not ledger.waiting:
+            return
+        now = self._clock()
+        while ledger.waiting and (found := ledger.next_waiter(now)) is not None:
+            share, waiter = found
+            self._left_queue(share)
+            if waiter.granted.done():  # cancelled in this very turn; its own task has yet to notice
+                continue
+            if waiter.due_at < now:
+                self._refuse_late(share, waiter, now)
+                continue
+            self._virtual_time = share.spent
+            share.spent += share.lane.stride * waiter.tokens
+            share.note_granted(now)
+            ledger.note_waited(share, waiter, now)
+            waiter.unread = ledger.open(share, waiter.claim, waiter.is_long, now)
+            waiter.granted.set_result(None)
+
+    def _close(self, share: LaneShare, claim: Claim, tokens: int, unread: int) -> None:
+        if unread:
+            share.paces[claim.is_long].drop(unread)
+        self._ledger.close(share, claim, tokens)
+        if self._ledger.waiting:
+            self._grant_waiting()
+
+    # The permits' owner
+
+    def take_back(self, permit: Permit) -> None:
+        """A permit's work is over."""
+        claim, now = permit.claim, self._clock()
+        ledger = self._ledger
+        share = ledger.shares[claim.lane]
+        ledger.note_held(share, now, now - permit.granted_at, claim.tokens)
+        claim.lane.drained.add(now)
+        if permit.unread:
+            share.paces[claim.is_long].drop(permit.unread)
+        ledger.close(share, claim, permit.tokens)
+        if ledger.waiting:
+            self._grant_waiting()
+
+    def resize(self, permit: Permit, tokens: int) -> None:
+        """A permit's work turned out to be `tokens`."""
+        share = self._ledger.shares[permit.claim.lane]
+        share.tokens += tokens - permit.tokens
+        permit.tokens = tokens
+        self._grant_waiting()
+
+    def note_ttft(self, permit: Permit, measured_s: float, expected_s: float) -> None:
+        """A permit's first token came; what it takes without a queue is `expected_s`."""
+        claim, ledger, now = permit.claim, self._ledger, self._clock()
+        share = ledger.shares[claim.lane]
+        if permit.unread:
+            share.paces[claim.is_long].read(now, permit.unread)
+            permit.unread = 0
+        ledger.note_ttft(share, claim, now, measured_s, expected_s)
+        self._grant_waiting()
+
+    def check_integrity(self) -> None:
+        """Raises AssertionError when the counts contradict each other; for tests and idle moments."""
+        self._ledger.check_integrity()

@@ -1,0 +1,78 @@
+"""The refusals of a limiter: reason, time to come back and depth of the queue, from the lane's own books."""
+
+from __future__ import annotations
+
+import math
+
+from gateway.errors import Shed, ShedReason
+from gateway.limits.claim import Claim
+from gateway.limits.lane import Lane
+
+
+def queue_full(lane: Lane, now: float) -> Shed:
+    """No room to wait."""
+    return _refused(
+        ShedReason.QUEUE_FULL,
+        lane,
+        now,
+        message=f"The queue of lane '{lane.id}' is full. Try again after the time in Retry-After.",
+        hint="The same request at a later time, or in another lane.",
+    )
+
+
+def tenant_share(lane: Lane, now: float) -> Shed:
+    """Room only for tenants that have less waiting."""
+    return _refused(
+        ShedReason.TENANT_SHARE,
+        lane,
+        now,
+        message=f"Your requests hold more than a fair share of lane '{lane.id}'. Try again when fewer of them wait.",
+        hint="The same request when fewer of your own requests wait.",
+    )
+
+
+def out_of_time(claim: Claim, now: float) -> Shed:
+    """It waited, and now an answer would come too late."""
+    lane = claim.lane
+    if claim.ttft_by is None or (claim.deadline_at is not None and claim.deadline_at <= claim.ttft_by):
+        return _refused(
+            ShedReason.DEADLINE,
+            lane,
+            now,
+            message="The client's own timeout passed while the request waited. Nothing was started.",
+            hint="A longer client timeout, or the same request at a later time.",
+        )
+    return _refused(
+        ShedReason.SLO_UNREACHABLE,
+        lane,
+        now,
+        message="The first token can no longer come within the latency target. Nothing was started.",
+        hint="A longer latency target, or the same request at a later time.",
+    )
+
+
+def still_starting(lane: Lane, route: str, start_s: float) -> Shed:
+    """Who could answer is not ready yet, and will be when it is too late for this request."""
+    message = f"No deployment of route '{route}' is ready; one is starting, for about {start_s:.1f} s more."
+    return Shed(
+        ShedReason.OVERLOAD,
+        lane=lane.id,
+        message=f"{message} Nothing was started.",
+        hint=f"The same request in about {math.ceil(start_s)} s, or one with a longer timeout or latency target.",
+        retry_after_s=start_s,
+        queue_depth=lane.num_waiting,
+        predicted_wait_s=start_s,
+    )
+
+
+def _refused(reason: ShedReason, lane: Lane, now: float, *, message: str, hint: str) -> Shed:
+    wait_s = lane.predicted_wait_s(now)
+    return Shed(
+        reason,
+        lane=lane.id,
+        message=message,
+        hint=hint,
+        retry_after_s=wait_s,
+        queue_depth=lane.num_waiting,
+        predicted_wait_s=wait_s,
+    )

@@ -1,0 +1,298 @@
+"""Canaries: starts them, watches them with the other replicas, and ends them: by hand, by evidence, or by time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final, Literal
+
+import msgspec
+
+from gateway.access.audit_log import AuditBroken, AuditLog
+from gateway.access.identity import SYSTEM, Identity
+from gateway.policies.canary import Canary, CanaryState
+from gateway.policies.canary_counts import CanaryCounts, Published, add_up, slow_above_ms
+from gateway.policies.errors import CanaryRunning, InvalidPolicy, NotSeparable, RevisionConflict
+from gateway.policies.history import SPACE
+from gateway.policies.policy_file import revision_of
+from gateway.policies.revision import Revision
+from gateway.policies.stored import StoredPolicy
+from gateway.store.base import Store, StoreUnavailable
+from gateway.telemetry.records.record import RequestRecord
+from routing_policies.policy.diff import diff
+from routing_policies.policy.document import Policy
+from routing_policies.trial import Finding, Guard, is_worse, judge, shared_changes
+
+KEY: Final = "canary"
+COUNTS: Final = "canary"
+PAST: Final = "past-canary/"
+WATCH_S: Final = 0.5
+MAX_PAST: Final = 20
+_COUNTS_TTL_S: Final = 7 * 86_400.0
+
+OnTrial = Callable[[Policy | None, Canary | None], None]
+"""Given what is to be in force beside the head from now on."""
+
+
+class Canaries:
+    """One for each process; every process judges by everybody's counts, and of those that decide the first one wins."""
+
+    def __init__(
+        self,
+        store: Store,
+        stored: StoredPolicy,
+        audit: AuditLog,
+        *,
+        holder: str,
+        on_trial: OnTrial,
+        report: Callable[[BaseException], None],
+        wall: Callable[[], float],
+        new_id: Callable[[], str],
+    ) -> None:
+        """`report` gets what should never happen."""
+        self._store = store
+        self._stored = stored
+        self._audit = audit
+        self._holder = holder
+        self._on_trial = on_trial
+        self._report = report
+        self._wall = wall
+        self._new_id = new_id
+        self._version = 0
+        self._counts: CanaryCounts | None = None
+        self.current: Canary | None = None
+        """The one that runs."""
+        stored.others[KEY] = self.take
+
+    def note(self, record: RequestRecord) -> None:
+        """One request is over."""
+        if self._counts is not None:
+            self._counts.note(record)
+
+    def note_wrong(self, request_id: str, tenant: str) -> bool:
+        """Whether a canary runs that this answer counts for."""
+        return self._counts is not None and self._counts.note_wrong(request_id, tenant)
+
+    def note_audit(self, request_id: str, tenant: str, verdict: Literal["right", "wrong", "unknown"]) -> None:
+        """What an audit found of an answer."""
+        if self._counts is not None and verdict != "unknown":
+            self._counts.note_audit(request_id, tenant, is_wrong=verdict == "wrong")
+
+    async def start(
+        self,
+        document: str,
+        who: Identity,
+        *,
+        reason: str,
+        if_match: str,
+        percent: int,
+        tenants: tuple[str, ...] | None,
+        promote_after_s: float | None,
+        guard: Guard,
+    ) -> Canary:
+        """Raises InvalidPolicy, RevisionConflict, CanaryRunning, NotSeparable or StoreUnavailable."""
+        await self._stored.catch_up()
+        base = self._stored.newest
+        if if_match not in ("*", base.etag):
+            raise RevisionConflict(if_match, base)
+        if self.current is not None:
+            raise CanaryRunning
+        await asyncio.to_thread(self._require_separable, base, document)
+        canary = Canary(
+            id=self._new_id(),
+            state="running",
+            base=base.as_line(),
+            revision=revision_of(document.encode()),
+            document=document,
+            percent=percent,
+            tenants=tenants,
+            author=who.name,
+            reason=reason,
+            at=self._wall(),
+            promote_after_s=promote_after_s,
+            guard=guard,
+        )
+        detail = {"revision": canary.revision, "percent": percent, "tenants": tenants, "base": base.number}
+        line = await self._audit.record(who, "canary.start", canary.id, reason=reason, detail=detail)
+        if await self._store.put(SPACE, KEY, msgspec.json.encode(canary), expect=self._version) is None:
+            await self._audit.withdraw(who, line, "canary.start", canary.id)
+            raise CanaryRunning
+        await self._stored.catch_up()
+        return canary
+
+    async def stop(self, who: Identity, reason: str) -> Canary | None:
+        """The one that was stopped, None when none runs. Raises StoreUnavailable."""
+        findings = await self._findings()
+        return await self._end("stopped", who, reason, findings)
+
+    async def promote(self, who: Identity, reason: str) -> Revision | None:
+        """Make it the revision in force for all, None when none runs. Raises what `StoredPolicy.apply` raises."""
+        canary, findings = self.current, await self._findings()
+        if canary is None:
+            return None
+        line = await self._audit.record(who, "canary.promote", canary.id, reason=reason)
+        try:
+            revision = await self._stored.apply(
+                canary.document,
+                author=who.name,
+                reason=reason,
+                if_match=canary.base["etag"],
+                kind="promote",
+                evidence=_evidence(canary, findings),
+            )
+        except (RevisionConflict, InvalidPolicy):
+            await self._audit.withdraw(who, line, "canary.promote", canary.id)
+            raise
+        await self._end("promoted", who, reason, findings)
+        return revision
+
+    async def past(self) -> list[Canary]:
+        """Those that have ended, newest first."""
+        keys = [key for key in await self._store.keys(SPACE, after=PAST) if key.startswith(PAST)]
+        found = [await self._store.get(SPACE, key) for key in keys[::-1][:MAX_PAST]]
+        return [msgspec.json.decode(entry.value, type=Canary) for entry in found if entry is not None]
+
+    async def shown(self) -> Canary | None:
+        """The one that runs, with what is known of it by now."""
+        canary = self.current
+        if canary is None:
+            return None
+        return msgspec.structs.replace(canary, evidence=_evidence(canary, await self._findings()))
+
+    async def take(self, value: bytes | None) -> None:
+        """What the store says now."""
+        entry = await self._store.get(SPACE, KEY)
+        self._version = 0 if entry is None else entry.version
+        canary = None if entry is None else msgspec.json.decode(entry.value, type=Canary)
+        if canary is None or not canary.is_running:
+            self._put(None, None)
+            return
+        if self.current is not None and self.current.id == canary.id and self._counts is not None:
+            self.current = self._counts.canary = canary  # it learned what slow is
+            return
+        try:
+            policy = await asyncio.to_thread(self._stored.reader.read, canary.document)
+            self._put(policy, canary)
+        except (InvalidPolicy, ValueError) as error:  # this replica cannot serve it: everybody stays with the head
+            self._put(None, None)
+            self._report(error)
+
+    async def run(self) -> None:
+        """Publish, judge and decide for ever; ends by cancellation."""
+        while True:
+            await asyncio.sleep(WATCH_S)
+            if self.current is not None:
+                with suppress(StoreUnavailable, AuditBroken):  # the store's observer was told; it is tried again
+                    await self.watch()
+
+    async def watch(self) -> None:
+        """One look. Raises StoreUnavailable."""
+        canary, counts = self.current, self._counts
+        if canary is None or counts is None:
+            return
+        if counts.has_changed:
+            counts.has_changed = False
+            name = f"{canary.id}/{self._holder}"
+            await self._store.put(COUNTS, name, msgspec.json.encode(counts.published), ttl_s=_COUNTS_TTL_S)
+        total = await self._total(canary)
+        newest = self._stored.newest
+        if newest.etag != canary.base["etag"] and newest.kind == "promote" and newest.document == canary.document:
+            # Whoever promotes it has written the revision, and was going to say so, too.
+            await self._end("promoted", _by(newest.author), newest.reason, _judged(canary, total))
+        elif newest.etag != canary.base["etag"]:
+            await self._end("stopped", SYSTEM, "the revision beside it was replaced", _judged(canary, total))
+        elif canary.slow_above_ms is None and (limit := slow_above_ms(total.samples)) is not None:
+            await self._write(msgspec.structs.replace(canary, slow_above_ms=limit))
+        else:
+            await self._decide(canary, _judged(canary, total))
+
+    async def _decide(self, canary: Canary, findings: tuple[Finding, ...]) -> None:
+        if is_worse(findings):
+            said = "; ".join(_said(finding) for finding in findings if finding.verdict == "worse")
+            await self._end("rolled_back", SYSTEM, said, findings)
+        elif canary.promote_after_s is not None and self._wall() >= canary.at + canary.promote_after_s:
+            seen = max(finding.new.count for finding in findings)
+            if seen >= canary.guard.min_requests:
+                with suppress(RevisionConflict):  # another replica was faster
+                    await self.promote(SYSTEM, f"no worse after {canary.promote_after_s:g} s and {seen} requests")
+
+    async def _end(self, state: CanaryState, who: Identity, why: str, findings: tuple[Finding, ...]) -> Canary | None:
+        canary = self.current
+        if canary is None:
+            return None
+        ended = msgspec.structs.replace(
+            canary,
+            state=state,
+            evidence=_evidence(canary, findings),
+            ended_at=self._wall(),
+            ended_by=who.name,
+            why=why,
+        )
+        if not await self._write(ended):
+            return None  # another replica has ended it
+        await self._store.put(SPACE, f"{PAST}{ended.at:015.3f}", msgspec.json.encode(ended))
+        actions: dict[CanaryState, Literal["canary.stop", "canary.rolled_back"]]
+        actions = {"stopped": "canary.stop", "rolled_back": "canary.rolled_back"}
+        if state in actions:
+            detail = {"revision": ended.revision, "metrics": ended.evidence["metrics"]}
+            await self._audit.record(who, actions[state], ended.id, reason=why, detail=detail)
+        return ended
+
+    async def _write(self, canary: Canary) -> bool:
+        """Whether nobody else has changed it since it was read."""
+        written = await self._store.put(SPACE, KEY, msgspec.json.encode(canary), expect=self._version)
+        await self._stored.catch_up()
+        return written is not None
+
+    def _put(self, policy: Policy | None, canary: Canary | None) -> None:
+        self._on_trial(policy, canary)
+        self.current = canary
+        self._counts = None if canary is None else CanaryCounts(canary)
+
+    def _require_separable(self, base: Revision, document: str) -> None:
+        changes = diff(self._stored.reader.load(base.document), self._stored.reader.read(document))
+        shared = shared_changes(changes)
+        if shared:
+            said = "; ".join(change.text for change in shared[:5])
+            raise NotSeparable(f"{said}: queues, permits and quotas are shared by all traffic, so this needs an apply")
+        if not changes:
+            raise NotSeparable("nothing changes in meaning")
+
+    async def _findings(self) -> tuple[Finding, ...]:
+        canary = self.current
+        return () if canary is None else _judged(canary, await self._total(canary))
+
+    async def _total(self, canary: Canary) -> Published:
+        mine = self._counts.published if self._counts is not None else None
+        found = [] if mine is None else [mine]
+        prefix = f"{canary.id}/"
+        for name in await self._store.keys(COUNTS, after=prefix):
+            if name.startswith(prefix) and not name.endswith(self._holder):
+                entry = await self._store.get(COUNTS, name)
+                found += [] if entry is None else [msgspec.json.decode(entry.value, type=Published)]
+        return add_up(found)
+
+
+def _by(name: str) -> Identity:
+    return msgspec.structs.replace(SYSTEM, name=name)
+
+
+def _judged(canary: Canary, total: Published) -> tuple[Finding, ...]:
+    return judge(total.old, total.new, canary.guard)
+
+
+def _evidence(canary: Canary, findings: tuple[Finding, ...]) -> dict[str, Any]:
+    return {
+        "canary": canary.id,
+        "slow_above_ms": canary.slow_above_ms,
+        "metrics": [msgspec.to_builtins(finding) for finding in findings],
+    }
+
+
+def _said(finding: Finding) -> str:
+    new, old = finding.new, finding.old
+    return (
+        f"{finding.name}: {new.events} of {new.count} (at least {new.low:.1%}) against "
+        f"{old.events} of {old.count} (at most {old.high:.1%})"
+    )

@@ -1,0 +1,94 @@
+"""LocalCopy: the revision in force, on this machine's disk, for a start without the store or with a bad file."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from gateway.policies.revision import Revision
+from gateway.util.private_files import replace_file
+
+COPY_FILE: Final = "policy.last.json"
+"""In `runtime_dir`: of a policy that is kept in the store."""
+_NAME_CHARS: Final = 12
+
+
+def file_copy_name(policy: Path) -> str:
+    """Name, in `runtime_dir`, of the copy of a policy file: processes with other files have other copies."""
+    return f"policy.{sha256(bytes(policy)).hexdigest()[:_NAME_CHARS]}.last.json"
+
+
+def is_lost(kept: Revision | None, newest: Revision | None) -> bool:
+    """Whether a store whose newest revision is `newest` has lost the one that was kept here.
+
+    Numbers only grow, so a store that is behind one has lost it; unless what it has was made later, as when somebody
+    began anew on purpose.
+    """
+    if kept is None or kept.number == 0:
+        return False
+    return newest is None or (kept.number > newest.number and kept.at > newest.at)
+
+
+class _Written(msgspec.Struct, frozen=True, kw_only=True):
+    """Fields that the file has beside those of the revision; copies of earlier versions have none of them."""
+
+    digest: str = ""
+    read_at: float = 0.0
+
+
+class LocalCopy:
+    """Best effort: a copy that is damaged is no copy, and one that cannot be written is reported."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        wall: Callable[[], float] = time.time,
+        on_unwritten: Callable[[OSError], None] = lambda error: None,
+    ) -> None:
+        self._path = path
+        self._wall = wall
+        self._on_unwritten = on_unwritten
+
+    def write(self, revision: Revision, *, read_at: float | None = None) -> None:
+        """Replace the copy unless it is newer. `read_at`, seconds since 1970, orders the states of a file, which have
+        no numbers; None is now."""
+        now = self._wall()
+        read_at = now if read_at is None else read_at
+        found = self._find()
+        if found is not None:
+            kept, written = found
+            if is_lost(kept, revision) or (kept.number == 0 and read_at < written.read_at <= now):
+                return
+            if kept == revision and written.digest:
+                return
+        fields = {**msgspec.to_builtins(revision), "digest": _digest(revision), "read_at": read_at}
+        try:
+            replace_file(self._path, msgspec.json.encode(fields))
+        except OSError as error:
+            self._on_unwritten(error)
+
+    def read(self) -> Revision | None:
+        """The copy, None when there is none that is whole."""
+        found = self._find()
+        return None if found is None else found[0]
+
+    def _find(self) -> tuple[Revision, _Written] | None:
+        with suppress(OSError, msgspec.DecodeError, RecursionError):
+            content = self._path.read_bytes()
+            revision = msgspec.json.decode(content, type=Revision)
+            written = msgspec.json.decode(content, type=_Written)
+            if written.digest in ("", _digest(revision)):
+                return revision, written
+        return None
+
+
+def _digest(revision: Revision) -> str:
+    fields: dict[str, Any] = msgspec.to_builtins(revision)
+    return sha256(msgspec.json.encode(fields, order="deterministic")).hexdigest()

@@ -1,0 +1,287 @@
+"""PolicyFile: the policy read from disk and, as the file changes, read again; a bad file never replaces a good one."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+
+from gateway.policies.local_copy import LocalCopy
+from gateway.policies.revision import FILE_AUTHOR, Revision
+from routing_policies.check import run_tests
+from routing_policies.loading import MAX_DOCUMENT_BYTES, load_document
+from routing_policies.policy.document import Policy
+from routing_policies.policy.problems import PolicyError
+from routing_policies.quality.predictor import Predictors
+
+REVISION_CHARS = 12
+SETTLE_S = 2.0
+"""A file younger than this may change again without its time stamp telling; it is read anew at every look."""
+
+
+class PolicyFileError(ValueError):
+    """The policy file cannot be used; one line for each reason."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyRevision:
+    """A policy that passed every check."""
+
+    policy: Policy
+    revision: str
+    """First 12 hex digits of the sha256 of the document's bytes."""
+    origin: Revision
+    """The document, and who made it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyStatus:
+    """How the last look at the file ended; for `/readyz`, the admin pages and `penstock_policy_reload_success`."""
+
+    revision: str
+    """In force, whatever became of the last reload."""
+    is_current: bool
+    """Whether the file as it is now is what is in force."""
+    error: str | None = None
+    """Why it is not."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Signature:
+    """What tells two states of a file apart without reading it."""
+
+    inode: int
+    size: int
+    modified_ns: int
+
+
+def revision_of(content: bytes) -> str:
+    """The revision id of a document."""
+    return sha256(content).hexdigest()[:REVISION_CHARS]
+
+
+def read_policy(
+    path: Path,
+    variables: Mapping[str, str],
+    accept: Callable[[Policy], None],
+    predictors: Predictors | None = None,
+) -> PolicyRevision:
+    """Read, check and test the file once; `accept` may refuse it with a ValueError. Raises PolicyFileError."""
+    return _parse(read_document(path), path, variables, accept, predictors)
+
+
+def read_kept_policy(
+    copy: LocalCopy,
+    path: Path,
+    variables: Mapping[str, str],
+    accept: Callable[[Policy], None],
+    predictors: Predictors | None,
+    error: PolicyFileError,
+) -> PolicyRevision:
+    """The last good policy of a file that cannot be used because of `error`, which is raised when none is kept."""
+    kept = copy.read()
+    if kept is None:
+        raise error
+    try:
+        loaded = _parse(kept.document.encode(), path, variables, accept, predictors)
+    except PolicyFileError as unusable:
+        raise PolicyFileError(
+            f"{error}\nthe last good policy, revision {kept.revision}, is of no use: {unusable}"
+        ) from error
+    return replace(loaded, revision=kept.revision, origin=kept)
+
+
+class PolicyFile:
+    """Watches one file. Everything is called on the event loop's thread except reading and parsing, which are not."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        variables: Mapping[str, str],
+        accept: Callable[[Policy], None],
+        on_revision: Callable[[PolicyRevision], None],
+        on_status: Callable[[PolicyStatus], None],
+        poll_s: float = 0.25,
+        wall_clock: Callable[[], float] = time.time,
+        predictors: Predictors | None = None,
+        copy: LocalCopy | None = None,
+    ) -> None:
+        """`on_revision` gets each new good policy and may refuse it with a ValueError; `on_status` follows it;
+        `predictors` are for the tests inside; `copy` keeps the last good policy for the next start."""
+        self._copy = copy
+        self._predictors = predictors
+        self._path = path
+        self._variables = dict(variables)
+        self._accept = accept
+        self._on_revision = on_revision
+        self._on_status = on_status
+        self._poll_s = poll_s
+        self._wall_clock = wall_clock
+        self._seen: _Signature | None = None
+        self._judged: bytes | None = None
+        self._status: PolicyStatus | None = None
+        self._head: Revision | None = None
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self._path
+
+    @property
+    def head(self) -> Revision:
+        """What is in force; only after `load`."""
+        assert self._head is not None, "load() comes first"
+        return self._head
+
+    @property
+    def status(self) -> PolicyStatus:
+        """The last look's outcome; only after `load`."""
+        assert self._status is not None, "load() comes first"
+        return self._status
+
+    def load(self) -> PolicyRevision:
+        """The first read: of the last good policy when the file is bad, and PolicyFileError when none is kept."""
+        try:
+            self._seen = _signature(self._path)
+            read_at, content = self._wall_clock(), read_document(self._path)
+            self._judged = sha256(content).digest()
+            loaded = _parse(content, self._path, self._variables, self._accept, self._predictors)
+            self._take(loaded)
+        except PolicyFileError as error:
+            return self._load_kept(error)
+        self._keep(read_at)
+        return loaded
+
+    def _load_kept(self, error: PolicyFileError) -> PolicyRevision:
+        if self._copy is None:
+            raise error
+        kept = read_kept_policy(self._copy, self._path, self._variables, self._accept, self._predictors, error)
+        try:
+            self._on_revision(kept)
+        except ValueError as unusable:
+            raise PolicyFileError(f"{error}\nthe last good policy cannot be served: {unusable}") from error
+        self._head = kept.origin
+        said = f"{error}\nstarted on the last good policy, revision {kept.revision}, kept at an earlier start"
+        self._report(PolicyStatus(revision=kept.revision, is_current=False, error=said))
+        return kept
+
+    def _keep(self, read_at: float) -> None:
+        """Keep what is in force for a start at which the file is bad."""
+        if self._copy is not None:
+            self._copy.write(self.head, read_at=read_at)
+
+    async def watch(self) -> None:
+        """Look at the file for ever; ends by cancellation."""
+        while True:
+            await asyncio.sleep(self._poll_s)
+            await self.look()
+
+    async def look(self) -> None:
+        """One look: take a new good policy, or report why the file is no good."""
+        try:
+            signature = _signature(self._path)
+            if signature == self._seen and not self._is_young(signature):
+                return
+            read_at, content = self._wall_clock(), await asyncio.to_thread(read_document, self._path)
+        except PolicyFileError as error:
+            self._seen = self._judged = None
+            self._report(PolicyStatus(revision=self.status.revision, is_current=False, error=str(error)))
+            return
+        self._seen = signature
+        digest = sha256(content).digest()
+        if digest != self._judged:
+            await self._judge(content, read_at)
+            self._judged = digest
+
+    async def _judge(self, content: bytes, read_at: float) -> None:
+        try:
+            self._take(
+                await asyncio.to_thread(_parse, content, self._path, self._variables, self._accept, self._predictors)
+            )
+        except PolicyFileError as error:
+            self._report(PolicyStatus(revision=self.status.revision, is_current=False, error=str(error)))
+        else:
+            await asyncio.to_thread(self._keep, read_at)
+
+    def _take(self, loaded: PolicyRevision) -> None:
+        if self._status is None or self._status.revision != loaded.revision:
+            try:
+                self._on_revision(loaded)
+            except ValueError as error:  # whoever serves it may still find that it cannot
+                raise PolicyFileError(f"{self._path}: {error}") from error
+        self._head = loaded.origin
+        self._report(PolicyStatus(revision=loaded.revision, is_current=True))
+
+    def _report(self, status: PolicyStatus) -> None:
+        if status != self._status:
+            self._status = status
+            self._on_status(status)
+
+    def _is_young(self, signature: _Signature) -> bool:
+        return self._wall_clock() - signature.modified_ns / 1e9 < SETTLE_S
+
+
+def _signature(path: Path) -> _Signature:
+    """Follows links, so that a swapped link (a Kubernetes ConfigMap) is a change. Raises PolicyFileError."""
+    try:
+        found = os.stat(path)
+    except OSError as error:
+        raise PolicyFileError(f"{path}: cannot be read ({error.strerror}); check --policy") from error
+    return _Signature(found.st_ino, found.st_size, found.st_mtime_ns)
+
+
+def read_document(path: Path) -> bytes:
+    """At most one byte more than a document may have. Raises PolicyFileError."""
+    try:
+        with path.open("rb") as stream:
+            return stream.read(MAX_DOCUMENT_BYTES + 1)
+    except OSError as error:
+        raise PolicyFileError(f"{path}: cannot be read ({error.strerror}); check --policy") from error
+
+
+def _parse(
+    content: bytes,
+    path: Path,
+    variables: Mapping[str, str],
+    accept: Callable[[Policy], None],
+    predictors: Predictors | None,
+) -> PolicyRevision:
+    try:
+        text = content.decode("utf-8-sig")
+        policy, document = load_document(text, source=str(path), variables=variables)
+        failures = run_tests(policy, document, predictors).failures
+        if failures:
+            raise PolicyError(str(path), failures)
+    except UnicodeDecodeError as error:
+        raise PolicyFileError(f"{path}: not UTF-8 (byte {error.start})") from error
+    except PolicyError as error:
+        raise PolicyFileError(str(error)) from error
+    try:
+        accept(policy)
+    except ValueError as error:
+        raise PolicyFileError(f"{path}: {error}") from error
+    revision = revision_of(content)
+    origin = Revision(
+        number=0,
+        revision=revision,
+        parent=None,
+        author=FILE_AUTHOR,
+        reason=f"{os.fsencode(path).decode(errors='replace')} was changed",
+        at=_modified_at(path),
+        kind="apply",
+        document=text,
+    )
+    return PolicyRevision(policy=policy, revision=revision, origin=origin)
+
+
+def _modified_at(path: Path) -> float:
+    """Seconds since 1970, 0 when the file has gone meanwhile."""
+    with suppress(OSError):
+        return path.stat().st_mtime
+    return 0.0

@@ -1,0 +1,114 @@
+"""Which policy the gateway is about to serve, for who has to start something for it first."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+import msgspec
+
+from gateway.config import GatewayConfig
+from gateway.policies.history import RevisionHistory
+from gateway.policies.local_copy import COPY_FILE, LocalCopy, file_copy_name, is_lost
+from gateway.policies.policy_file import PolicyFileError, read_kept_policy, read_policy
+from gateway.policies.revision import Revision
+from gateway.policies.seed import Seed
+from gateway.store.base import Loss, StoreUnavailable
+from gateway.store.opening import open_store
+from routing_policies.loading import load_policy
+from routing_policies.policy.document import Policy
+from routing_policies.policy.problems import PolicyError
+from routing_policies.quality.predictor import Predictors
+
+_TIMEOUT_S: Final = 2.0
+
+
+class Starting(NamedTuple):
+    """A policy, and why it is not that of the file."""
+
+    policy: Policy
+    note: str | None
+
+
+def starting_policy(
+    config: GatewayConfig, accept: Callable[[Policy], None] = lambda policy: None, predictors: Predictors | None = None
+) -> Starting:
+    """Return the policy that a gateway with these settings serves when it starts now.
+
+    It is the newest revision of the store where the policy is kept there, or the last one that was seen on this
+    machine where that is newer; else that of the file, or the last good one of the file. Raises PolicyFileError.
+    """
+    if config.keeps_policy_in_store:
+        found = _stored_policy(config)
+        if found is not None and found.policy is not None:
+            return Starting(found.policy, found.note)
+        in_file = read_policy(config.policy, config.policy_variables, accept, predictors).policy
+        note = None if found is None else f"engines are those of {config.policy}: {found.note}"
+        return Starting(in_file, note)
+    try:
+        return Starting(read_policy(config.policy, config.policy_variables, accept, predictors).policy, None)
+    except PolicyFileError as error:
+        copy = LocalCopy(config.runtime_dir / file_copy_name(config.policy))
+        kept = read_kept_policy(copy, config.policy, config.policy_variables, accept, predictors, error)
+        return Starting(kept.policy, f"{error}\nstarting on the last good policy, revision {kept.revision}")
+
+
+class _Stored(NamedTuple):
+    policy: Policy | None
+    note: str | None
+
+
+def _stored_policy(config: GatewayConfig) -> _Stored | None:
+    """Return the policy of the store, None where the file decides; without a policy when no revision can be read."""
+    lost = ""
+    kept = LocalCopy(config.runtime_dir / COPY_FILE).read()
+    try:
+        newest = asyncio.run(_newest(config))
+        if is_lost(kept, newest):
+            newest, lost = kept, "; the store has lost it and gets it back"
+    except (StoreUnavailable, msgspec.DecodeError) as error:
+        newest, lost = kept, f"; the store cannot be used ({error})"
+    seed = Seed(path=config.policy, is_bundled=config.has_bundled_policy)
+    if newest is None or seed.replaces(newest) or newest.document == _document_of(seed):
+        return None
+    said = ""
+    for revision in (newest, kept):
+        if revision is None:
+            continue
+        name = f"revision {revision.number} ({revision.revision})"
+        try:
+            policy = load_policy(revision.document, source=name, variables=config.policy_variables)
+        except PolicyError as error:
+            said = said or f"{name} of the store cannot be read: {error}"
+            continue
+        where = "in the store" if not said else "kept here"
+        note = f"engines are those of {name} {where}, not of {config.policy}{lost}"
+        return _Stored(policy, f"{said}\n{note}" if said else note)
+    return _Stored(None, said)
+
+
+def _document_of(seed: Seed) -> str | None:
+    """Return the file's text, None when it cannot be read: then the store alone decides."""
+    try:
+        return seed.document()
+    except PolicyFileError:
+        return None
+
+
+async def _newest(config: GatewayConfig) -> Revision | None:
+    store = open_store(
+        config.store_address,
+        timeout_s=_TIMEOUT_S,
+        clock=asyncio.get_running_loop().time,
+        wall=time.time,
+    )
+    try:
+        async with asyncio.timeout(_TIMEOUT_S):
+            history = RevisionHistory(store)
+            return await history.get(await history.newest_number())
+    except TimeoutError:
+        raise StoreUnavailable(Loss.SLOW, f"no answer within {_TIMEOUT_S:g} s") from None
+    finally:
+        await store.aclose()

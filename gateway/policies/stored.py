@@ -1,0 +1,275 @@
+"""StoredPolicy: the policy as the store's newest revision, taken by every replica within a moment of its apply."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, Final
+
+import msgspec
+
+from gateway.policies.errors import InvalidPolicy, NoSuchRevision, RevisionConflict
+from gateway.policies.history import SPACE, RevisionHistory, number_of
+from gateway.policies.local_copy import LocalCopy, is_lost
+from gateway.policies.policy_file import PolicyFileError, PolicyRevision, PolicyStatus, revision_of
+from gateway.policies.reading import DocumentReader
+from gateway.policies.revision import Revision, RevisionKind
+from gateway.policies.seed import Seed
+from gateway.store.base import Store, StoreUnavailable
+from gateway.store.follower import FOLLOW_S, Follower
+from routing_policies.policy.document import Policy
+
+SYSTEM: Final = "system"
+ANY: Final = "*"
+
+Announce = Callable[[Revision], Awaitable[None]]
+"""Called just before a revision is written, for the audit log."""
+
+
+async def _silent(revision: Revision) -> None:
+    """Nobody is told."""
+
+
+class StoredPolicy:
+    """The editor's end and the replica's end of the same thing. Everything runs on the event loop but parsing."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        reader: DocumentReader,
+        seed: Seed,
+        copy: LocalCopy,
+        on_revision: Callable[[PolicyRevision], None],
+        on_status: Callable[[PolicyStatus], None],
+        wall: Callable[[], float],
+        num_kept: int = 1000,
+        on_restored: Callable[[Revision], None] = lambda revision: None,
+    ) -> None:
+        """`on_revision` gets each new policy and may refuse it with a ValueError; `on_status` follows it; `num_kept`
+        revisions are remembered; `on_restored` hears of one that the store had lost and has again."""
+        self._num_kept = num_kept
+        self._on_restored = on_restored
+        self.history = RevisionHistory(store)
+        self.reader = reader
+        self._seed = seed
+        self._copy = copy
+        self._on_revision = on_revision
+        self._on_status = on_status
+        self._wall = wall
+        self._follower = Follower(store, SPACE, self._take_key, wants=self._wants)
+        self._newest: Revision | None = None
+        self._head: Revision | None = None
+        self._status: PolicyStatus | None = None
+        self._applying = asyncio.Lock()
+        self._num_gaps = 0
+        """In the store's feed, after which it was looked whether it still has the newest revision."""
+        self.others: dict[str, Callable[[bytes | None], Awaitable[None]]] = {}
+        """Who is given the value of other keys of the space, as it changes."""
+
+    @property
+    def head(self) -> Revision:
+        """The revision in force here; only after `load`."""
+        assert self._head is not None, "load() comes first"
+        return self._head
+
+    @property
+    def newest(self) -> Revision:
+        """The newest one, which is in force unless this process cannot serve it."""
+        return self._newest or self.head
+
+    @property
+    def status(self) -> PolicyStatus:
+        """Whether the newest revision is in force here, and if not, why."""
+        assert self._status is not None, "load() comes first"
+        return self._status
+
+    async def load(self) -> None:
+        """Take the newest revision; an empty store gets the last one seen here, else the seed. Raises PolicyFileError
+        when there is nothing to serve."""
+        try:
+            await self._load_newest()
+        except StoreUnavailable as error:
+            await self._load_without_store(error)
+        except InvalidPolicy as error:
+            said = "\n".join(problem.render(str(self._seed.path)) for problem in error.problems)
+            raise PolicyFileError(said) from error
+        if self._head is None:
+            await self._load_kept(f"the newest revision cannot be served: {self.status.error}")
+
+    async def _load_kept(self, why: str) -> None:
+        """Serve what was in force here last; the newest revision stays the newest. Raises PolicyFileError."""
+        kept = await asyncio.to_thread(self._copy.read)
+        if kept is None or kept == self._newest:
+            raise PolicyFileError(why)
+        try:
+            self._put_in_force(kept, await asyncio.to_thread(self.reader.read, kept.document))
+        except (InvalidPolicy, ValueError) as error:
+            raise PolicyFileError(f"{why}\nthe last good revision, {kept.number}, is of no use: {error}") from error
+        self._report(f"{why}\nstarted on the last good one, revision {kept.number}")
+
+    async def watch(self) -> None:
+        """Follow the store for ever; ends by cancellation."""
+        while True:
+            with suppress(StoreUnavailable):  # the store's observer was told; what was missed is read later
+                await self.catch_up()
+            await asyncio.sleep(FOLLOW_S)
+
+    async def catch_up(self) -> None:
+        """Take what is new now, and give back what the store has lost. Raises StoreUnavailable."""
+        await self._follower.catch_up()
+        if self._num_gaps != self._follower.num_gaps:
+            num_gaps = self._follower.num_gaps
+            if await self.history.newest_number() < self.newest.number:
+                await self._give_back(self.newest)
+            self._num_gaps = num_gaps
+
+    async def apply(
+        self,
+        document: str,
+        *,
+        author: str,
+        reason: str,
+        if_match: str,
+        kind: RevisionKind = "apply",
+        of: int | None = None,
+        evidence: dict[str, Any] | None = None,
+        announce: Announce = _silent,
+    ) -> Revision:
+        """Make `document` the newest revision; the one that is in force already when nothing differs.
+
+        Raises RevisionConflict, InvalidPolicy or StoreUnavailable; then nothing has changed anywhere.
+        """
+        async with self._applying:
+            await self.catch_up()
+            before = self.newest
+            if if_match not in (ANY, before.etag):
+                raise RevisionConflict(if_match, before)
+            await asyncio.to_thread(self.reader.read, document)
+            if document == before.document:
+                return before
+            revision = self._following(before, document, author, reason, kind)
+            revision = msgspec.structs.replace(revision, of=of, evidence=evidence)
+            await announce(revision)
+            if not await self.history.append(revision):
+                await self.catch_up()
+                raise RevisionConflict(if_match, self.newest)
+            with suppress(StoreUnavailable):  # it is written; the feed brings it, and the next one prunes
+                await self.catch_up()
+                await self.history.prune(revision.number + 1 - self._num_kept)
+            return revision
+
+    async def revision(self, number: int) -> Revision:
+        """One revision; raises NoSuchRevision or StoreUnavailable."""
+        found = await self.history.get(number)
+        if found is None:
+            raise NoSuchRevision(f"there is no revision {number}; the newest is {self.newest.number}")
+        return found
+
+    async def _load_newest(self) -> None:
+        kept = await asyncio.to_thread(self._copy.read)
+        number = await self.history.newest_number()
+        try:
+            newest = await self.history.get(number)
+        except msgspec.DecodeError as error:  # damaged, or of a newer version; what follows it is read all the same
+            if kept is None:
+                raise PolicyFileError(_unreadable(number, error)) from error
+            await self._take(kept)
+            await self._follower.catch_up()
+            self._report(f"{_unreadable(number, error)}\nstarted on the last good one, revision {kept.number}")
+            return
+        if kept is not None and is_lost(kept, newest):
+            await self._give_back(kept)
+            newest = kept
+        if newest is None or self._seed.replaces(newest):
+            newest = await self._plant(newest)
+        await self._take(newest)
+        await self._follower.catch_up()
+
+    def _following(
+        self, before: Revision | None, document: str, author: str, reason: str, kind: RevisionKind
+    ) -> Revision:
+        number = 0 if before is None else before.number
+        return Revision(
+            number=number + 1,
+            revision=revision_of(document.encode()),
+            parent=number or None,
+            author=author,
+            reason=reason,
+            at=self._wall(),
+            kind=kind,
+            document=document,
+        )
+
+    async def _plant(self, before: Revision | None) -> Revision:
+        """Write the seed; if another replica was faster, what it wrote."""
+        document = self._seed.document()
+        await asyncio.to_thread(self.reader.read, document)
+        seed = self._following(before, document, SYSTEM, self._seed.reason, "seed")
+        if await self.history.append(seed):
+            return seed
+        theirs = await self.history.get(await self.history.newest_number())
+        assert theirs is not None, "a number that was taken has a revision"
+        return theirs
+
+    async def _give_back(self, revision: Revision) -> None:
+        """Under its own number, so that whoever has an older one takes it."""
+        if await self.history.append(revision):
+            self._on_restored(revision)
+
+    async def _load_without_store(self, lost: StoreUnavailable) -> None:
+        """What was in force when this replica last saw the store."""
+        kept = await asyncio.to_thread(self._copy.read)
+        if kept is None and self._seed.serves_without_store:
+            document = self._seed.document()
+            kept = msgspec.structs.replace(
+                self._following(None, document, SYSTEM, self._seed.reason, "seed"), number=0, parent=None
+            )
+        if kept is None:
+            raise PolicyFileError(f"the policy is in the store, and the store cannot be used: {lost}") from lost
+        await self._take(kept)
+        self._report(f"the store cannot be used, so this may not be the newest revision: {lost}")
+
+    def _wants(self, key: str) -> bool:
+        number = number_of(key)
+        if number is None:
+            return key in self.others
+        return self._newest is None or number > self._newest.number
+
+    async def _take_key(self, key: str, value: bytes | None) -> None:
+        number = number_of(key)
+        if number is None:
+            await self.others[key](value)
+        elif value is not None:
+            try:
+                revision = msgspec.json.decode(value, type=Revision)
+            except msgspec.DecodeError as error:
+                self._report(_unreadable(number, error))
+            else:
+                await self._take(revision)
+
+    async def _take(self, revision: Revision) -> None:
+        self._newest = revision
+        try:
+            self._put_in_force(revision, await asyncio.to_thread(self.reader.read, revision.document))
+        except (InvalidPolicy, ValueError) as error:  # another version's document, or a key this replica lacks
+            self._report(f"revision {revision.number}: {error}")
+            return
+        self._report(None)
+        await asyncio.to_thread(self._copy.write, revision)
+
+    def _put_in_force(self, revision: Revision, policy: Policy) -> None:
+        self._on_revision(PolicyRevision(policy=policy, revision=revision.revision, origin=revision))
+        self._head = revision
+
+    def _report(self, error: str | None) -> None:
+        in_force = "" if self._head is None else self._head.revision
+        status = PolicyStatus(revision=in_force, is_current=error is None, error=error)
+        if status != self._status:
+            self._status = status
+            self._on_status(status)
+
+
+def _unreadable(number: int, error: msgspec.DecodeError) -> str:
+    return f"revision {number} cannot be read, it is damaged or of another version ({error})"

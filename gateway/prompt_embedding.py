@@ -1,0 +1,73 @@
+"""Meanings: the embedding of a prompt, one for the cache and for its route's predictors, if it comes in time."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final, Protocol
+
+from gateway.cache.semantic.semantic import Embeds, Vector
+from gateway.chat.request import ChatRequest
+from gateway.embedding.encoder import have_same_weights
+from gateway.request_context import Turn
+from gateway.routing.planned_route import PlannedRoute
+from gateway.routing.prompt_of import asked_text
+from gateway.timeline import Stage
+
+WAIT_S: Final = 0.01
+"""Longest that a request waits for its embedding before it is routed; without it the features have to do."""
+MAX_CHARS: Final = 512
+"""Of a text that is embedded for routing alone: a longer one would be late."""
+MAX_WAITING: Final = 2
+"""Texts that wait for the encoder; one behind more of them would be late."""
+
+
+class Encodes(Embeds, Protocol):
+    """What is used of the Embedder."""
+
+    @property
+    def encoder_id(self) -> str | None:
+        """None until it is ready."""
+
+    @property
+    def num_waiting(self) -> int:
+        """Texts that no batch has taken yet."""
+
+    def start(self) -> None:
+        """Begin to load; returns at once."""
+
+
+class Meanings:
+    """Asked only for routes with a predictor that has weights for an embedding."""
+
+    __slots__ = ("_embedder", "_wait_s")
+
+    def __init__(self, embedder: Encodes, *, wait_s: float = WAIT_S) -> None:
+        self._embedder = embedder
+        self._wait_s = wait_s
+
+    async def of(self, turn: Turn, planned: PlannedRoute, request: ChatRequest) -> Vector | None:
+        """The vector of what was asked last; None when it is not there within the bound, or of another encoder than
+        the predictors learned from."""
+        embedder = self._embedder
+        encoder_id = embedder.encoder_id
+        if encoder_id is None:
+            embedder.start()  # for those that come later
+            return None
+        if not all(have_same_weights(wanted, encoder_id) for wanted in planned.encoders):
+            return None
+        if turn.vector_task is None:
+            text = asked_text(request)
+            if not 0 < len(text) <= MAX_CHARS or embedder.num_waiting > MAX_WAITING:
+                return None
+            turn.vector(embedder, text)
+        return await self._wait(turn)
+
+    async def _wait(self, turn: Turn) -> Vector | None:
+        task = turn.vector_task
+        assert task is not None, "somebody has asked for it"
+        if not task.done():
+            await asyncio.wait((task,), timeout=self._wait_s)
+            turn.mark(Stage.EMBED)
+        if turn.quest is None and not task.done():  # nobody else wants it
+            task.cancel()
+        return turn.known_vector

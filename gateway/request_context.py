@@ -1,0 +1,224 @@
+"""Turn: one chat request on its way through the pipeline, and the response it is building."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from gateway.access.api_keys import Caller
+from gateway.admission.quotas.quota_headers import rate_limit_headers
+from gateway.admission.quotas.reservation import Reservation
+from gateway.admission.quotas.tenant_quota import TenantQuota
+from gateway.cache.exact.answers import Lookup
+from gateway.cache.exact.capture import Capture
+from gateway.cache.semantic.quest import Quest
+from gateway.cache.semantic.semantic import Embeds, Vector
+from gateway.deployments.flight import Flight
+from gateway.errors import GatewayError, error_body, error_event, error_headers
+from gateway.http.asgi import EdgeChannel, Header, Scope, Send, edge_channel, respond
+from gateway.limits.body_budget import BodyReservation
+from gateway.routing.routing_request import Ask
+from gateway.routing.snapshot import PolicySnapshot
+from gateway.telemetry.records.record import Place, RequestRecord
+from gateway.timeline import Clock, Stage
+from routing_policies.price import Price
+
+_TIMING: Final = b"admit;dur=%.3f, trim;dur=%.3f, cache;dur=%.3f, route;dur=%.3f, queue;dur=%.3f"
+
+
+class Turn:
+    """The state of one request. `place` says where a client that leaves now would have left."""
+
+    __slots__ = (
+        "_timeline",
+        "ask",
+        "cache_salt",
+        "caller",
+        "capture",
+        "channel",
+        "clock",
+        "flight",
+        "gone_at",
+        "has_started",
+        "held",
+        "hides_odds",
+        "is_shadowed",
+        "lookup",
+        "place",
+        "price",
+        "quest",
+        "quota",
+        "record",
+        "reservation",
+        "seek",
+        "send",
+        "snapshot",
+        "vector_task",
+        "wants_timing",
+        "was_left",
+    )
+
+    def __init__(self, scope: Scope, send: Send, record: RequestRecord, snapshot: PolicySnapshot, clock: Clock) -> None:
+        self.channel: EdgeChannel | None = edge_channel(scope)
+        self.send = send
+        self.record = record
+        self._timeline = record.timeline
+        self.snapshot = snapshot
+        self.clock = clock
+        self.place = Place.QUEUED
+        self.has_started = False
+        """The status line is out: from here on only an error event can report a failure."""
+        self.wants_timing = False
+        self.is_shadowed = False
+        """Its answer is to be held against another deployment's."""
+        self.hides_odds = False
+        """The answer tells how likely its tokens are, and the client did not ask for that."""
+        self.cache_salt = b""
+        """Keeps the tenants' prefixes apart in an engine's KV cache."""
+        self.gone_at: float | None = None
+        self.capture: Capture | None = None
+        """Copies the answer for the cache, when it wants it."""
+        self.lookup: Lookup | None = None
+        """What is to be done with that copy."""
+        self.quest: Quest | None = None
+        """The lookup of similar answers, where the route wants one and it has begun."""
+        self.seek: Callable[[], Quest | None] | None = None
+        """Begins it, in the shadow of the dispatch; None: it has begun, or nobody wants one."""
+        self.vector_task: asyncio.Task[Vector | None] | None = None
+        """Computes what the last user text means; None: nobody has wanted to know."""
+        self.was_left = False
+        """The client has gone, and others wait for its answer."""
+        self.caller: Caller | None = None
+        """Who asks; None until that is known."""
+        self.ask: Ask | None = None
+        """What routing knows of the request; set once it is priced."""
+        self.flight: Flight | None = None
+        """The exchange whose answer is being passed on."""
+        self.price: Price | None = None
+        """What it was expected to cost; None where nobody asked."""
+        self.held: BodyReservation | None = None
+        """The memory that its body takes, and a whole answer to it; None: it is not counted."""
+        self.quota: TenantQuota | None = None
+        self.reservation: Reservation | None = None
+        """What this request holds of its tenant's quota."""
+
+    def note_gone(self) -> None:
+        """The client has just left."""
+        self.gone_at = self.clock()
+
+    def stays_for_others(self, call_off: Callable[[], None]) -> bool:
+        """Whether the work goes on without the client, for identical requests that wait for its answer."""
+        shared = None if self.lookup is None else self.lookup.leading
+        self.was_left = shared is not None and shared.keeps_going(call_off)
+        return self.was_left
+
+    def vector(self, embedder: Embeds, text: str) -> asyncio.Task[Vector | None]:
+        """What the last user text means: computed at most once, for whoever asks; None when there is no time for it."""
+        if self.vector_task is None:
+            self.vector_task = asyncio.get_running_loop().create_task(embedder.embed(text), name="vector")
+        return self.vector_task
+
+    @property
+    def known_vector(self) -> Vector | None:
+        """That vector, where it is there already."""
+        task = self.vector_task
+        return None if task is None or not task.done() or task.cancelled() else task.result()
+
+    def end_lookups(self) -> None:
+        """The request is over: what is still computed for it, and not to be kept, is called off."""
+        self.seek = None  # it leads back here
+        if self.quest is not None:
+            self.quest.close()
+        elif self.vector_task is not None:
+            self.vector_task.cancel()
+
+    def note_sent(self) -> None:
+        """The request is on its way to the upstream."""
+        self.place = Place.PREFILL
+
+    def mark(self, stage: Stage) -> None:
+        """Charge the time since the last mark to `stage`."""
+        timeline, now = self._timeline, self.clock()
+        spent, before = timeline.spent, timeline.spent[stage]
+        # As in Timeline.mark: ten marks a request, each one call less.
+        spent[stage] = now - timeline.last_at if before is None else before + now - timeline.last_at
+        timeline.last_at = now
+
+    def answer_headers(self) -> list[Header]:
+        """The gateway's own headers of a chat answer, as they stand now."""
+        record = self.record
+        headers = [
+            (b"x-request-id", record.request_id.encode("ascii")),
+            (b"x-penstock-cache", record.cache.header),
+            (b"x-penstock-policy", record.policy.encode("ascii")),
+            (b"server-timing", self._server_timing()),
+        ]
+        if record.route:
+            headers.append((b"x-penstock-route", record.route.encode("ascii")))
+        if record.deployment:
+            headers.append((b"x-penstock-deployment", record.deployment.encode("ascii")))
+        if record.degraded:
+            headers.append((b"x-penstock-degraded", ", ".join(record.degraded).encode("ascii")))
+        if self.quota is not None:
+            headers += rate_limit_headers(self.quota, self.clock())
+        return headers
+
+    async def begin(self, status: int, headers: list[Header]) -> None:
+        """Send the status line and the headers; they leave with the first bytes of the body."""
+        self.record.status = status
+        self.has_started = True
+        await self.send({"type": "http.response.start", "status": status, "headers": headers})
+
+    async def end(self, body: bytes = b"") -> None:
+        """Send the last bytes of the body."""
+        await self.send({"type": "http.response.body", "body": body, "more_body": False})
+
+    async def answer(self, status: int, headers: list[Header], body: bytes) -> None:
+        """Send a whole response."""
+        self.record.status = status
+        self.record.bytes_out = len(body)
+        self.has_started = True
+        if self.channel is not None:
+            if not self.channel.respond(status, headers, body):
+                await self.channel.drain()
+        else:
+            await respond(self.send, status, headers, body)
+
+    def close_after(self) -> None:
+        """The connection ends with this answer: what it says is not whole."""
+        if self.channel is not None:
+            self.channel.keep_alive = False
+
+    async def fail(self, error: GatewayError) -> None:
+        """Answer with the envelope, or end a stream that had begun with an error event and without `[DONE]`.
+
+        The stream's framing is ended properly before the connection is closed: clients that find it cut off discard
+        what they have not read yet, and that would be the error event.
+        """
+        self.record.code = error.code
+        self.record.detail = self.record.detail or error.message
+        if self.has_started:
+            self.close_after()
+            await self.end(error_event(error))
+            return
+        headers = [*error_headers(error), *self.answer_headers()]
+        await self.answer(error.status, headers, error_body(error))
+
+    def _server_timing(self) -> bytes:
+        _, admit_s, trim_s, embed_s, cache_s, route_s, queue_s, connect_s, first_byte_s, _ = self._timeline.spent
+        if embed_s is not None:
+            cache_s = embed_s + (cache_s or 0.0)
+        if admit_s is None or trim_s is None or cache_s is None or route_s is None or queue_s is None:
+            entries = (
+                *((b"admit", admit_s), (b"trim", trim_s), (b"cache", cache_s)),
+                *((b"route", route_s), (b"queue", queue_s)),
+            )
+            known = [b"%b;dur=%.3f" % (name, took_s * 1000) for name, took_s in entries if took_s is not None]
+            timing = b", ".join(known)
+        else:  # all of them, in one go
+            timing = _TIMING % (admit_s * 1e3, trim_s * 1e3, cache_s * 1e3, route_s * 1e3, queue_s * 1e3)
+        if first_byte_s is None:
+            return timing
+        upstream = b"upstream;dur=%.3f" % (((connect_s or 0.0) + first_byte_s) * 1000)
+        return b"%b, %b" % (timing, upstream) if timing else upstream

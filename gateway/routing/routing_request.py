@@ -1,0 +1,55 @@
+"""Ask: what the router is told about one request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from gateway.deployments.affinity import Prefix
+from gateway.limits.claim import Claim
+from routing_policies.price import Price
+from routing_policies.quality.pairs import Verdict
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """One request, as far as a choice among deployments depends on it; see `Router.with_history`."""
+
+    price: Price
+    """With nothing taken for cached."""
+    claim: Claim
+    held_tokens: Mapping[str, int] = {}
+    """By deployment, how much of the prompt it probably has in its KV cache; only those that have any."""
+    prefix: Prefix = ()
+    session: int | None = None
+    last_deployment: str | None = None
+    """Who answered the session's last request."""
+    tpot_slo_s: float | None = None
+    """Seconds a token that the request wants at most."""
+    key: int | None = None
+    """Tells the conversation or the tenant apart, for the policies that keep one in its place."""
+    verdict: Verdict | None = None
+    """How good the candidates' answers would be, where that is predicted."""
+
+    def with_claim(self, claim: Claim) -> Ask:
+        """The same with another claim."""
+        return Ask(
+            self.price,
+            claim,
+            self.held_tokens,
+            self.prefix,
+            self.session,
+            self.last_deployment,
+            self.tpot_slo_s,
+            self.key,
+            self.verdict,
+        )
+
+    def price_at(self, deployment: str) -> Price:
+        """What it costs there: less of the prompt where its beginning is cached."""
+        price, held_tokens = self.price, self.held_tokens
+        held = held_tokens.get(deployment) if held_tokens else None
+        if not held:
+            return price
+        left = price.prompt_tokens - held
+        return Price(price.prompt_tokens, left if left > 1 else 1, price.output_tokens)

@@ -1,0 +1,202 @@
+"""RecentRequests: the last requests that finished, for people who want to know why; without prompts and answers."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, Final, Literal
+
+import msgspec
+
+from gateway.telemetry.logs.log import clean
+from gateway.telemetry.records.record import Neighbourhood, RequestRecord
+from gateway.timeline import STAGE_LABELS, Clock
+from routing_policies.decision import Decision
+
+CAPACITY: Final = 2000
+MAX_LISTED: Final = 500
+_MAX_NAME_CHARS: Final = 256
+
+Filter = Literal["outcome", "tenant", "route", "deployment", "lane", "cache", "model"]
+
+
+class ShownStage(msgspec.Struct, frozen=True):
+    """Time spent in one stage."""
+
+    stage: str
+    ms: float
+
+
+class ShownDecision(msgspec.Struct, frozen=True, kw_only=True):
+    """One attempt's routing decision."""
+
+    deployment: str | None
+    policy: str
+    reason: str
+    totals: dict[str, float]
+    scores: dict[str, dict[str, float]]
+    dropped: dict[str, str]
+
+
+class ShownRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A finished request as operators see it; free text has gone through `clean`."""
+
+    seq: int
+    replica: str
+    """The process that served it."""
+    id: str
+    at: float
+    """When it came, seconds since 1970."""
+    outcome: str
+    status: int
+    code: str | None
+    tenant: str
+    lane: str
+    model: str
+    route: str
+    deployment: str
+    stream: bool
+    attempts: int
+    cache: str
+    cache_reason: str
+    shed_reason: str | None
+    degraded: tuple[str, ...]
+    prompt_tokens: int | None
+    completion_tokens: int | None
+    ttft_ms: float | None
+    total_ms: float
+
+
+class ExplainedRequest(ShownRequest, frozen=True, kw_only=True):
+    """The same, with everything that is known of it."""
+
+    detail: str | None
+    client_request_id: str | None
+    policy: str
+    is_retry: bool
+    is_incomplete: bool
+    cancelled_while: str | None
+    cache_entry: str | None
+    neighbour: Neighbourhood | None
+    trimmed: dict[str, int]
+    cached_tokens: int | None
+    bytes_in: int
+    bytes_out: int
+    tpot_ms: float | None
+    stages: list[ShownStage]
+    decisions: list[ShownDecision]
+
+
+class RecentRequests:
+    """A ring of finished records; nothing is worked out before somebody looks."""
+
+    __slots__ = ("_clock", "_ring", "_wall", "name", "num_seen")
+
+    def __init__(self, *, clock: Clock, wall: Clock, name: str = "", capacity: int = CAPACITY) -> None:
+        """`clock` is the one that records were timed with; `wall` tells seconds since 1970; `name` is this process."""
+        self.name = name
+        self._clock = clock
+        self._wall = wall
+        self._ring: deque[RequestRecord] = deque(maxlen=capacity)
+        self.num_seen = 0
+        """The sequence number of the newest record; the first has 1."""
+
+    def note(self, record: RequestRecord) -> None:
+        """A request is over, and everybody else is done with its record."""
+        if len(record.model) > _MAX_NAME_CHARS:  # a name may be as long as a body
+            record.model = record.model[:_MAX_NAME_CHARS]
+        if record.client_request_id is not None and len(record.client_request_id) > _MAX_NAME_CHARS:
+            record.client_request_id = record.client_request_id[:_MAX_NAME_CHARS]
+        self._ring.append(record)
+        self.num_seen += 1
+
+    def newest(
+        self, *, after: int = 0, limit: int = MAX_LISTED, where: dict[Filter, str] | None = None
+    ) -> list[ShownRequest]:
+        """Those behind sequence number `after` that match, newest first."""
+        since = self._wall() - self._clock()
+        found: list[ShownRequest] = []
+        for seq, record in self._numbered():
+            if seq <= after or len(found) >= limit:
+                break
+            if not where or all(str(getattr(record, name)) == value for name, value in where.items()):
+                found.append(ShownRequest(replica=self.name, **_summary(seq, record, since)))
+        return found
+
+    def find(self, request_id: str) -> ExplainedRequest | None:
+        """One request by its id, None when it is not known any more; the client's own id serves as well."""
+        since = self._wall() - self._clock()
+        for seq, record in self._numbered():
+            if request_id in (record.request_id, record.client_request_id):
+                return ExplainedRequest(replica=self.name, **_summary(seq, record, since), **_explanation(record))
+        return None
+
+    def _numbered(self) -> Iterator[tuple[int, RequestRecord]]:
+        return zip(range(self.num_seen, 0, -1), reversed(self._ring), strict=False)
+
+
+def _summary(seq: int, record: RequestRecord, since: float) -> dict[str, Any]:
+    usage, timeline = record.usage, record.timeline
+    first_at = timeline.first_token_at
+    return {
+        "seq": seq,
+        "id": record.request_id,
+        "at": round(timeline.started_at + since, 3),
+        "outcome": str(record.outcome or ""),
+        "status": record.status,
+        "code": record.code,
+        "tenant": record.tenant,
+        "lane": record.lane,
+        "model": clean(record.model),
+        "route": record.route,
+        "deployment": record.deployment,
+        "stream": record.stream,
+        "attempts": record.attempts,
+        "cache": str(record.cache),
+        "cache_reason": record.cache_reason,
+        "shed_reason": record.shed_reason,
+        "degraded": record.degraded,
+        "prompt_tokens": None if usage is None else usage.prompt_tokens,
+        "completion_tokens": None if usage is None else usage.completion_tokens,
+        "ttft_ms": None if first_at is None else round((first_at - timeline.started_at) * 1000, 3),
+        "total_ms": round(timeline.total_s() * 1000, 3),
+    }
+
+
+def _explanation(record: RequestRecord) -> dict[str, Any]:
+    usage, stages = record.usage, record.timeline.stages_ms()
+    return {
+        "detail": None if record.detail is None else clean(record.detail),
+        "client_request_id": None if record.client_request_id is None else clean(record.client_request_id),
+        "policy": record.policy,
+        "is_retry": record.is_retry,
+        "is_incomplete": record.is_incomplete,
+        "cancelled_while": None if record.place is None else str(record.place),
+        "cache_entry": record.cache_entry,
+        "neighbour": record.neighbour,
+        "trimmed": dict(record.trimmed),
+        "cached_tokens": None if usage is None else usage.cached_tokens,
+        "bytes_in": record.bytes_in,
+        "bytes_out": record.bytes_out,
+        "tpot_ms": _tpot_ms(record),
+        "stages": [ShownStage(stage, stages[stage]) for stage in STAGE_LABELS if stage in stages],
+        "decisions": [_shown(decision) for decision in record.decisions],
+    }
+
+
+def _tpot_ms(record: RequestRecord) -> float | None:
+    usage, first_at = record.usage, record.timeline.first_token_at
+    if usage is None or first_at is None or usage.completion_tokens < 2 or not record.stream:
+        return None
+    return round((record.timeline.last_at - first_at) / (usage.completion_tokens - 1) * 1000, 3)
+
+
+def _shown(decision: Decision) -> ShownDecision:
+    return ShownDecision(
+        deployment=decision.deployment,
+        policy=decision.policy,
+        reason=decision.reason,
+        totals={name: round(total, 4) for name, total in decision.totals.items()},
+        scores={name: {what: round(s, 4) for what, s in scores.items()} for name, scores in decision.scores.items()},
+        dropped={name: str(reason) for name, reason in decision.dropped.items()},
+    )

@@ -1,0 +1,328 @@
+"""One HTTP/1.1 connection to an upstream: one request at a time, its deadlines, and how it ends.
+
+Theory of operation. A connection is idle (no response attached) or busy (exactly one). `send` makes it busy; the last
+byte of the response makes it idle again, and its owner hears `released`. Anything else that ends an exchange (a
+deadline, a protocol error, the peer, the caller giving up) ends the connection with it: the owner hears `lost`, once,
+in the same instant, and the transport is aborted. That is how a cancellation reaches the engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from math import inf
+from typing import Protocol, cast
+
+from gateway.upstreams.http1.errors import ClosedEarly, HeadTooLarge, Phase, ProtocolError, UpstreamError
+from gateway.upstreams.http1.pulse import Pulse
+from gateway.upstreams.http1.reader import ResponseReader, WireError, WireHeadTooLarge, WireLimits
+from gateway.upstreams.http1.response import UpstreamResponse
+from gateway.upstreams.http1.timeouts import Deadlines, Timeouts
+
+Clock = Callable[[], float]
+
+_SECOND_LOOK_S = 0.001
+
+
+class ConnectionOwner(Protocol):
+    """Who is told what becomes of a connection."""
+
+    def released(self, connection: Connection) -> None:
+        """Its response is whole and it may carry another request."""
+
+    def lost(self, connection: Connection) -> None:
+        """It will carry no more requests."""
+
+    def closed(self, connection: Connection) -> None:
+        """Its socket is closed."""
+
+
+class Connection(asyncio.Protocol):
+    """The protocol behind one socket; `send` starts an exchange, the owner learns how it ended."""
+
+    __slots__ = (
+        "_clock",
+        "_deadlines",
+        "_is_lost",
+        "_is_suspect",
+        "_loop",
+        "_max_buffer_bytes",
+        "_name",
+        "_owner",
+        "_pulse",
+        "_reader",
+        "_response",
+        "_timer",
+        "_timer_at",
+        "_transport",
+        "idle_since",
+        "num_requests",
+        "opened_at",
+    )
+
+    def __init__(
+        self,
+        owner: ConnectionOwner,
+        *,
+        name: str,
+        clock: Clock,
+        wire_limits: WireLimits,
+        max_buffer_bytes: int,
+        loop: asyncio.AbstractEventLoop,
+        pulse: Pulse,
+    ) -> None:
+        self._owner = owner
+        self._name = name
+        self._clock = clock
+        self._loop = loop
+        self._pulse = pulse
+        self._max_buffer_bytes = max_buffer_bytes
+        self._reader = ResponseReader(wire_limits)
+        self._transport: asyncio.Transport | None = None
+        self._response: UpstreamResponse | None = None
+        self._deadlines: Deadlines | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = inf
+        self._is_lost = False
+        self._is_suspect = False
+        self.num_requests = 0
+        self.opened_at = self.idle_since = clock()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can still carry bytes, as far as we know."""
+        return self._transport is not None and not self._is_lost
+
+    @property
+    def is_idle(self) -> bool:
+        """Open, and without a request."""
+        return self.is_open and self._response is None
+
+    def __repr__(self) -> str:
+        state = "idle" if self.is_idle else "busy" if self.is_open else "closed"
+        return f"<Connection {self._name} {state}, {self.num_requests} requests>"
+
+    def send(
+        self, head: bytes, body: bytes, *, method: bytes, timeouts: Timeouts, started_at: float, connect_s: float | None
+    ) -> UpstreamResponse:
+        """Write one request; its response follows. `started_at` is loop time; `connect_s` None means reused."""
+        assert self._response is None, "a connection carries one request at a time"
+        assert self._transport is not None
+        assert not self._is_lost
+        self.num_requests += 1
+        self._reader.begin(method)
+        response = self._response = UpstreamResponse(
+            self, self._loop, connect_s=connect_s, max_buffer_bytes=self._max_buffer_bytes
+        )
+        self._is_suspect = False
+        self._deadlines = Deadlines(timeouts, started_at=started_at, written_at=self._loop.time())
+        self._watch()
+        if len(body) <= 65_536:
+            self._transport.write(head + body)
+        else:
+            self._transport.writelines((head, body))  # no copy of a large body
+        return response
+
+    def discard(self) -> None:
+        """Give up a connection its owner never had, made or not; loops need not report the loss of a cancelled one."""
+        self._is_lost = True
+        if self._transport is not None:
+            self._transport.abort()
+        else:
+            self._reader.close()
+
+    def close(self) -> None:
+        """Close politely; for a connection without a response. Idempotent."""
+        self._lose()
+        if self._transport is None:
+            return
+        if self._transport.get_write_buffer_size():
+            self._transport.abort()  # a polite close would wait for a peer that does not read
+        else:
+            self._transport.close()
+
+    def abort(self, error: UpstreamError) -> None:
+        """Close at once; a response in progress fails with `error`. Idempotent."""
+        self._lose()
+        if self._transport is not None:
+            self._transport.abort()
+        response, self._response = self._response, None
+        if response is not None:
+            response.on_error(error)
+
+    # What its response asks for.
+
+    def pause(self) -> None:
+        """Stop reading; the gap between pieces is not counted meanwhile."""
+        if self.is_open and self._transport is not None and self._deadlines is not None:
+            self._transport.pause_reading()
+            self._deadlines.suspend()
+
+    def resume(self) -> None:
+        """Read again."""
+        if self.is_open and self._transport is not None and self._deadlines is not None:
+            self._deadlines.restart(self._loop.time())
+            self._watch()
+            self._transport.resume_reading()
+
+    def abandon(self) -> None:
+        """The response is not wanted any more."""
+        self._response = None
+        self._lose()
+        if self._transport is not None:
+            self._transport.abort()
+
+    # What asyncio calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The socket is connected (and the handshake done)."""
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports do not derive from asyncio's
+        if self._is_lost:  # whoever asked for it was cancelled in the meantime
+            self._transport.abort()
+            return
+        raw_socket = transport.get_extra_info("socket")
+        if raw_socket is not None and raw_socket.family in (socket.AF_INET, socket.AF_INET6):
+            raw_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.opened_at = self.idle_since = self._clock()
+
+    def data_received(self, data: bytes) -> None:
+        """Parse, hand pieces on, and release or drop the connection at the end."""
+        response = self._response
+        if response is None:
+            if not self._is_lost:  # bytes without a request: what would follow cannot be trusted
+                self.close()
+            return
+        if response.first_byte_at is None:
+            response.first_byte_at = self._clock()
+        reader = self._reader
+        fault: WireError | None = None
+        try:
+            reader.feed(data)
+        except WireError as error:
+            fault = error
+        if fault is not None and not response.status:
+            self._fail_protocol(fault)  # a bad head, or a good one with junk behind it: nothing of it is passed on
+            return
+        try:
+            self._deliver(response)
+        except Exception as error:  # the sink's own error, whatever it is, belongs to whoever awaits the relay
+            self._fail(error)
+            return
+        if fault is not None:
+            self._fail_protocol(fault)
+        elif reader.is_complete and self._response is response:
+            self._finish(response)
+
+    def eof_received(self) -> bool:
+        """The peer sends no more; for HTTP/1.1 that is the end of the connection."""
+        self._end_by_peer(None)
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is gone."""
+        self._end_by_peer(exc)
+        self._reader.close()
+        self._transport = None
+        self._owner.closed(self)
+
+    def _deliver(self, response: UpstreamResponse) -> None:
+        """Hand over the head, once, and what came of the body. One read is one piece, however it was chunked."""
+        reader = self._reader
+        if not response.status and reader.has_head:
+            response.on_head(reader.status, reader.headers)
+        pieces = reader.pieces
+        if not pieces:
+            return
+        reader.pieces = []
+        has_progress = response.on_piece(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+        if not has_progress or reader.is_complete or self._deadlines is None:
+            return
+        now = self._pulse.at = self._loop.time()
+        if self._deadlines.progress(now) < self._timer_at:
+            self._watch()
+
+    def _finish(self, response: UpstreamResponse) -> None:
+        assert self._transport is not None
+        can_reuse = self._reader.keep_alive and not self._is_lost and self._transport.get_write_buffer_size() == 0
+        response.resume()  # a paused transport must not go back to the pool
+        self._response = None
+        self._deadlines = None
+        response.on_end()
+        if can_reuse:
+            self.idle_since = self._clock()
+            self._owner.released(self)
+        else:
+            self.close()
+
+    def _end_by_peer(self, cause: Exception | None) -> None:
+        response = self._response
+        if response is None:
+            self._lose()
+            return
+        if cause is None and self._reader.eof():
+            self._lose()
+            self._finish(response)
+            return
+        reason = "reset" if cause is not None else "closed"
+        error = ClosedEarly(
+            f"{self._name}: the upstream {reason} the connection before the response was whole",
+            phase=self._phase(),
+            response_started=self._reader.started,
+        )
+        error.__cause__ = cause
+        self.abort(error)
+
+    def _fail_protocol(self, fault: WireError) -> None:
+        kind = HeadTooLarge if isinstance(fault, WireHeadTooLarge) else ProtocolError
+        error = kind(f"{self._name}: {fault}", phase=self._phase(), response_started=True)
+        error.__cause__ = fault
+        self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        response = self._response
+        self.abandon()
+        if response is not None:
+            response.on_error(error)
+
+    def _phase(self) -> Phase:
+        return Phase.BODY if self._response is not None and self._response.status else Phase.HEAD
+
+    def _lose(self) -> None:
+        """Tell the owner, once, that this connection is out of use."""
+        if self._is_lost:
+            return
+        self._is_lost = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer, self._timer_at = None, inf
+        if self._transport is not None:
+            self._owner.lost(self)
+
+    # One timer for all deadlines: armed for the earliest, it looks again when it fires, so a piece costs no timer.
+
+    def _watch(self) -> None:
+        assert self._deadlines is not None
+        at = self._deadlines.next_at
+        if at < self._timer_at:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_at = at
+            self._timer = self._loop.call_at(at, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer, self._timer_at = None, inf
+        if self._response is None or self._deadlines is None:
+            return
+        kind = self._deadlines.expired(self._loop.time())
+        if kind is None:
+            self._is_suspect = False
+            self._watch()
+        elif not self._is_suspect:
+            # It may be our own loop that was late. What waits in the socket is read before this runs once more.
+            self._is_suspect = True
+            self._timer_at = self._loop.time() + _SECOND_LOOK_S
+            self._timer = self._loop.call_at(self._timer_at, self._on_timer)
+        else:
+            message = f"{self._name}: {kind.__name__} while waiting for the response"
+            self._fail(kind(message, phase=self._phase(), response_started=self._reader.started))

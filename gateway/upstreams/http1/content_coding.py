@@ -1,0 +1,107 @@
+"""Bodies that a server compressed although `identity` was asked for: inflated as they come, within bounds.
+
+Every request asks for `accept-encoding: identity`, so these are servers and proxies that do not look at it.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable
+from typing import Final, Protocol
+
+from gateway.upstreams.http1.errors import CodingError, Phase
+from gateway.util.header_values import listed
+
+MAX_INFLATED_BYTES: Final = 64 * 1024 * 1024
+"""Of one response."""
+MAX_INFLATED_AT_ONCE: Final = 8 * 1024 * 1024
+"""Of one piece as it was read."""
+
+_GZIP: Final = frozenset({b"gzip", b"x-gzip"})
+_WINDOW: Final = {b"gzip": 16 + zlib.MAX_WBITS, b"zlib": zlib.MAX_WBITS, b"raw": -zlib.MAX_WBITS}
+_ZLIB_METHOD: Final = 8
+
+
+class Decoder(Protocol):
+    """Gives a body back as it was before it was coded."""
+
+    def feed(self, piece: bytes) -> bytes:
+        """What a piece holds, perhaps nothing yet. Raises CodingError."""
+        ...
+
+    def finish(self) -> None:
+        """The body has ended. Raises CodingError when that is in its middle."""
+        ...
+
+
+def decoder_of(content_encoding: Iterable[bytes], status: int) -> Decoder | None:
+    """What reads such a body, None where it is not coded. Raises CodingError for codings that are not known here; of an
+    error's body nothing is read then, its status says enough."""
+    codings = [coding for coding in listed(content_encoding) if coding != b"identity"]
+    if not codings:
+        return None
+    if len(codings) == 1 and (codings[0] in _GZIP or codings[0] == b"deflate"):
+        return Inflater(is_gzip=codings[0] in _GZIP)
+    if status >= 400:
+        return _Nothing()
+    named = b", ".join(codings)[:80].decode("ascii", "replace")
+    raise _error(f"the body is coded as '{named}', and nothing but 'identity' was asked for")
+
+
+class Inflater:
+    """gzip, in one member or several, or deflate, with zlib's frame or without."""
+
+    __slots__ = ("_has_begun", "_is_gzip", "_num_out", "_zlib")
+
+    def __init__(self, *, is_gzip: bool) -> None:
+        self._is_gzip = is_gzip
+        self._has_begun = False
+        self._num_out = 0
+        self._zlib = zlib.decompressobj(_WINDOW[b"gzip" if is_gzip else b"zlib"])
+
+    def feed(self, piece: bytes) -> bytes:
+        """What a piece holds. Raises CodingError when it is not coded so, or holds more than is let in."""
+        if not self._has_begun and piece:
+            self._has_begun = True
+            if not self._is_gzip and piece[0] & 0x0F != _ZLIB_METHOD:
+                self._zlib = zlib.decompressobj(_WINDOW[b"raw"])
+        parts: list[bytes] = []
+        room = min(MAX_INFLATED_AT_ONCE, MAX_INFLATED_BYTES - self._num_out)
+        while piece:
+            if self._zlib.eof:
+                if not self._is_gzip:
+                    raise _error("bytes follow the end of the compressed body")
+                self._zlib = zlib.decompressobj(_WINDOW[b"gzip"])
+            try:
+                part = self._zlib.decompress(piece, room + 1)
+            except zlib.error as error:
+                raise _error(f"the body is not compressed as it says: {error}") from error
+            room -= len(part)
+            self._num_out += len(part)
+            if room < 0:
+                raise _error("the body inflates to more than is let in")
+            parts.append(part)
+            piece = self._zlib.unused_data if self._zlib.eof else self._zlib.unconsumed_tail
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def finish(self) -> None:
+        """Raises CodingError unless all of it came; an empty body is whole."""
+        if self._has_begun and not self._zlib.eof:
+            raise _error("the compressed body ended in its middle")
+
+
+class _Nothing:
+    """Reads nothing of a body."""
+
+    __slots__ = ()
+
+    def feed(self, piece: bytes) -> bytes:
+        """Nothing."""
+        return b""
+
+    def finish(self) -> None:
+        """Whatever came."""
+
+
+def _error(message: str) -> CodingError:
+    return CodingError(message, phase=Phase.BODY, response_started=True)

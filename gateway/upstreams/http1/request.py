@@ -1,0 +1,84 @@
+"""One request to an upstream and its bytes on the wire."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+
+import msgspec
+
+from gateway.upstreams.http1.target import Target
+
+Headers = Sequence[tuple[bytes, bytes]]
+
+_TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_MAX_BEGINS = 256
+_ACCEPT_ENCODING = b"accept-encoding: identity\r\n"
+"""Streams are passed on as they come, and answers are looked into: compressing them would only take time."""
+_OWNED_BY_CLIENT = frozenset((b"host", b"content-length", b"transfer-encoding", b"connection", b"expect", b"upgrade"))
+
+
+class UpstreamRequest(msgspec.Struct, frozen=True):
+    """What to send: `path` starts with a slash; framing and `host` are the client's business, not the caller's."""
+
+    method: bytes
+    path: bytes
+    headers: Headers = ()
+    body: bytes = b""
+    fixed: tuple[tuple[bytes, bytes], ...] = ()
+    """Headers that many requests have in common; they come first, and are checked and encoded once."""
+
+
+class RequestEncoder:
+    """Turns requests for one target into bytes; refuses anything that could change the framing."""
+
+    __slots__ = ("_base", "_begins", "_host_line")
+
+    def __init__(self, target: Target) -> None:
+        self._base = target.base_path.encode()
+        self._host_line = b"host: %b\r\n" % target.authority.encode()
+        self._begins: dict[tuple[bytes, bytes, tuple[tuple[bytes, bytes], ...]], bytes] = {}
+
+    def encode_head(self, request: UpstreamRequest) -> bytes:
+        """The head, up to and with its empty line. Raises ValueError on line breaks or headers we own."""
+        key = (request.method, request.path, request.fixed)
+        begin = self._begins.get(key)
+        if begin is None:
+            if len(self._begins) >= _MAX_BEGINS:
+                self._begins.clear()
+            begin = self._begins[key] = self._encode_begin(request)
+        rest = _encode_headers(request.headers)
+        if request.body or request.method not in (b"GET", b"HEAD"):
+            return b"%b%bcontent-length: %d\r\n\r\n" % (begin, rest, len(request.body))
+        return b"%b%b\r\n" % (begin, rest)
+
+    def _encode_begin(self, request: UpstreamRequest) -> bytes:
+        line = b"%b %b%b HTTP/1.1\r\n" % (request.method, self._base, request.path)
+        _check_breaks(line, 1)
+        if line.count(b" ") != 2 or not request.path.startswith(b"/"):
+            raise ValueError("the method and path may not hold spaces, and the path starts with a slash")
+        return line + self._host_line + _ACCEPT_ENCODING + _encode_headers(request.fixed)
+
+
+def _encode_headers(headers: Headers) -> bytes:
+    parts: list[bytes] = []
+    for name, value in headers:
+        _check_name(name)
+        parts += (name, b": ", value, b"\r\n")
+    lines = b"".join(parts)
+    _check_breaks(lines, len(headers))
+    return lines
+
+
+def _check_breaks(lines: bytes, num_lines: int) -> None:
+    if lines.count(b"\n") != num_lines or lines.count(b"\r") != num_lines or b"\0" in lines:
+        raise ValueError("a line break or NUL inside a method, path or header")
+
+
+@lru_cache(maxsize=512)  # a pure check on the same few names for every request
+def _check_name(name: bytes) -> None:
+    if not _TOKEN.fullmatch(name):
+        raise ValueError(f"{name!r} is not a header name")
+    if name.lower() in _OWNED_BY_CLIENT:
+        raise ValueError(f"header {name!r} is set by the client itself")

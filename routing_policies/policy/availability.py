@@ -1,0 +1,28 @@
+"""Settings that would have no effect: refused, never ignored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from routing_policies.policy.document import Policy, Route, Tenant
+from routing_policies.policy.problems import Finding, Path
+
+
+def unavailable(policy: Policy) -> Iterator[Finding]:
+    """One finding for each setting that would have no effect."""
+    for index, tenant in enumerate(policy.tenants):
+        yield from _tenant(tenant, ("tenants", index))
+    for index, route in enumerate(policy.routes):
+        yield from _route(route, ("routes", index))
+
+
+def _tenant(tenant: Tenant, path: Path) -> Iterator[Finding]:
+    for name in tenant.flags:
+        if name != "canary":
+            yield Finding(path=(*path, "flags", name), message="no such feature; known: canary")
+
+
+def _route(route: Route, path: Path) -> Iterator[Finding]:
+    if route.trim.budget_tokens is not None and not route.trim.strategies:
+        message = "a budget without strategies would have no effect; name some, such as [minify, drop_old_turns]"
+        yield Finding(path=(*path, "trim", "budget_tokens"), message=message)

@@ -1,0 +1,139 @@
+"""What changes between two policies, by meaning: items are told apart by their ids, defaults count as written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, Literal
+
+import msgspec
+
+from routing_policies.policy.document import Policy
+
+ChangeKind = Literal["added", "removed", "changed", "moved"]
+Noun = Literal["route", "deployment", "tenant", "lane", "test", "policy"]
+
+_LISTS: Final[dict[str, tuple[Noun, str]]] = {
+    "deployments": ("deployment", "id"),
+    "lanes": ("lane", "id"),
+    "tenants": ("tenant", "id"),
+    "routes": ("route", "id"),
+    "tests": ("test", "name"),
+}
+_ORDERED: Final = frozenset({"lanes", "routes"})
+"""Where the order decides: the first lane is the default, the first matching route wins."""
+_MAX_SHOWN_CHARS: Final = 60
+
+Json = dict[str, Any]
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """One difference; `path` names items by id, as `routes.faq.cache.ttl_s`."""
+
+    kind: ChangeKind
+    what: Noun
+    id: str | None
+    path: str
+    old: Any = None
+    new: Any = None
+
+    @property
+    def text(self) -> str:
+        """For people: `route faq: cache.ttl_s 60 → 3600`."""
+        if self.what == "policy":
+            return f"{self.path} {_shown(self.old)} → {_shown(self.new)}"
+        subject = f'test "{self.id}"' if self.what == "test" else f"{self.what} {self.id}"
+        if self.kind in ("added", "removed"):
+            return f"{subject} {self.kind}"
+        if self.kind == "moved":
+            return f"{subject} moved from place {self.old} to {self.new}"
+        return f"{subject}: {_inner(self)} {_shown(self.old)} → {_shown(self.new)}"
+
+    def as_json(self) -> Json:
+        """With the text, for the admin API."""
+        return {**msgspec.to_builtins(self), "text": self.text}
+
+
+def diff(old: Policy, new: Policy) -> tuple[Change, ...]:
+    """Every difference, in the order of the document; empty when both mean the same."""
+    before, after = msgspec.to_builtins(old), msgspec.to_builtins(new)
+    found: list[Change] = []
+    for key in after:
+        if key not in _LISTS:
+            found += _scalars("policy", None, key, before[key], after[key])
+            continue
+        found += _items(key, before[key], after[key])
+    return tuple(found)
+
+
+def _items(key: str, before: Sequence[Json], after: Sequence[Json]) -> Iterator[Change]:
+    what, name = _LISTS[key]
+    old = {str(item[name]): item for item in before}
+    new = {str(item[name]): item for item in after}
+    for id, item in old.items():
+        if id not in new:
+            yield Change(kind="removed", what=what, id=id, path=f"{key}.{id}", old=item)
+    for id, item in new.items():
+        if id not in old:
+            yield Change(kind="added", what=what, id=id, path=f"{key}.{id}", new=item)
+        else:
+            yield from _scalars(what, id, f"{key}.{id}", old[id], item)
+    if key in _ORDERED:
+        yield from _moves(key, what, [id for id in old if id in new], [id for id in new if id in old])
+
+
+def _moves(key: str, what: Noun, old: Sequence[str], new: Sequence[str]) -> Iterator[Change]:
+    """Items that stand elsewhere among those that stayed: the fewest that explain the new order."""
+    kept = _longest_common(old, new)
+    for id in new:
+        if id not in kept:
+            places = old.index(id) + 1, new.index(id) + 1
+            yield Change(kind="moved", what=what, id=id, path=f"{key}.{id}", old=places[0], new=places[1])
+
+
+def _longest_common(old: Sequence[str], new: Sequence[str]) -> frozenset[str]:
+    """The longest run of ids that keep their relative order (both sequences hold the same ids)."""
+    place = {id: index for index, id in enumerate(old)}
+    runs: list[tuple[int, tuple[str, ...]]] = [(-1, ())]
+    for id in new:
+        _, longest = max((run for run in runs if run[0] < place[id]), key=_length)
+        runs.append((place[id], (*longest, id)))
+    return frozenset(max(runs, key=_length)[1])
+
+
+def _length(run: tuple[int, tuple[str, ...]]) -> int:
+    return len(run[1])
+
+
+def _scalars(what: Noun, id: str | None, path: str, old: Any, new: Any) -> Iterator[Change]:
+    if old == new:
+        return
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        for key in dict.fromkeys((*old, *new)):
+            yield from _scalars(what, id, f"{path}.{key}", old.get(key), new.get(key))
+        return
+    if (old or new) and _are_named(old) and _are_named(new):
+        before, after = ({item["id"]: item for item in items} for items in (old, new))
+        for key in dict.fromkeys((*before, *after)):
+            yield from _scalars(what, id, f"{path}.{key}", before.get(key), after.get(key))
+        return
+    yield Change(kind="changed", what=what, id=id, path=path, old=old, new=new)
+
+
+def _are_named(value: Any) -> bool:
+    """A list of items with ids, such as a tenant's keys."""
+    return isinstance(value, (list, tuple)) and all(isinstance(item, Mapping) and "id" in item for item in value)
+
+
+def _inner(change: Change) -> str:
+    """The path inside the item; an id may have dots of its own."""
+    return change.path.partition(".")[2].removeprefix(f"{change.id}.")
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, Mapping) and "sha256" in value:
+        return f"sha256 {str(value['sha256'])[:8]}…"
+    text = str(value).lower() if isinstance(value, bool) else msgspec.json.encode(value).decode()
+    text = text.strip('"')
+    return text if len(text) <= _MAX_SHOWN_CHARS else f"{text[: _MAX_SHOWN_CHARS - 1]}…"

@@ -1,0 +1,98 @@
+"""Small edits of a document's text that leave its comments, its order and its layout alone."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import yaml
+
+from routing_policies.policy.nodes import compose
+from routing_policies.policy.problems import Path, dotted
+
+_PART: Final = re.compile(r"([A-Za-z0-9_-]+)|\[(\d{1,6})\]")
+_SOURCE: Final = "policy"
+
+Scalar = str | int | float | bool | None
+
+
+class EditError(ValueError):
+    """The edit cannot be made in this text; the message says why."""
+
+
+def parse_path(text: str) -> Path:
+    """`routes[0].cache.ttl_s` as a path; raises EditError."""
+    parts: list[str | int] = []
+    for piece in text.split("."):
+        found = list(_PART.finditer(piece))
+        if not found or "".join(part.group(0) for part in found) != piece:
+            raise EditError(f"{text}: not a path such as routes[0].cache.ttl_s")
+        parts += [part.group(1) if part.group(1) is not None else int(part.group(2)) for part in found]
+    return tuple(parts)
+
+
+def set_value(text: str, path: Path, value: Scalar) -> str:
+    """The text with one scalar in place of another, or in a mapping that did not have it.
+
+    Raises EditError, and PolicyError when the text is no YAML.
+    """
+    node: yaml.Node = compose(text, _SOURCE).root
+    for depth, part in enumerate(path):
+        child = _child(node, part)
+        if child is None and depth == len(path) - 1 and isinstance(node, yaml.MappingNode) and isinstance(part, str):
+            return _insert(text, node, part, _written(value))
+        if child is None:
+            raise EditError(f"{dotted(path[: depth + 1])}: is not in the document")
+        node = child
+    if not isinstance(node, yaml.ScalarNode) or node.style in ("|", ">"):
+        raise EditError(f"{dotted(path)}: is no single value")
+    return text[: node.start_mark.index] + _written(value) + text[node.end_mark.index :]
+
+
+def add_item(text: str, key: str, item: Mapping[str, Any]) -> str:
+    """The text with one more item in a list at the top of the document. Raises as `set_value` does."""
+    root = compose(text, _SOURCE).root
+    written = json.dumps(item, ensure_ascii=False)  # JSON is YAML
+    node = _child(root, key)
+    if node is None:
+        return _add_list(text, root, key, written)
+    if not isinstance(node, yaml.SequenceNode):
+        raise EditError(f"{key}: is no list")
+    if node.flow_style:
+        end = node.end_mark.index - 1
+        return text[:end] + (", " if node.value else "") + written + text[end:]
+    start, indent = node.start_mark.index, " " * node.start_mark.column
+    return f"{text[:start]}- {written}\n{indent}{text[start:]}"
+
+
+def _add_list(text: str, root: yaml.Node, key: str, written: str) -> str:
+    if not isinstance(root, yaml.MappingNode):
+        raise EditError("the document is no mapping")
+    if root.flow_style or root.start_mark.column:
+        return _insert(text, root, key, f"[{written}]")
+    return f"{text.rstrip()}\n{key}:\n  - {written}\n"
+
+
+def _insert(text: str, node: yaml.MappingNode, key: str, written: str) -> str:
+    if node.flow_style:
+        end = node.end_mark.index - 1
+        return text[:end].rstrip() + (", " if node.value else "") + f"{key}: {written}" + text[end:]
+    start, indent = node.start_mark.index, " " * node.start_mark.column
+    return f"{text[:start]}{key}: {written}\n{indent}{text[start:]}"
+
+
+def _child(node: yaml.Node, part: str | int) -> yaml.Node | None:
+    if isinstance(node, yaml.MappingNode):
+        pairs: list[tuple[yaml.Node, yaml.Node]] = node.value
+        return next((value for key, value in pairs if key.value == part), None)
+    if isinstance(node, yaml.SequenceNode) and isinstance(part, int):
+        items: list[yaml.Node] = node.value
+        return items[part] if part < len(items) else None
+    return None
+
+
+def _written(value: Scalar) -> str:
+    """As YAML reads it back: JSON does for every scalar."""
+    return json.dumps(value, ensure_ascii=False)

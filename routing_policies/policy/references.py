@@ -1,0 +1,245 @@
+"""Names in a policy that must point at something, be unique, or have a form a type cannot say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
+
+from routing_policies.policy.document import Deployment, Lane, Policy, Route
+from routing_policies.policy.problems import Finding, Path, did_you_mean
+
+RESERVED_ROUTE_IDS = frozenset({"implied-auto", "implied-direct"})
+"""Ids of the routes that exist without being written; see `matching`."""
+MAX_UNIX_PATH_BYTES = 107
+"""Linux's `sun_path` less its final NUL."""
+SECRET_HEADERS = frozenset({"authorization", "cookie", "proxy-authorization"})
+
+BY_PRICE = frozenset({"least_cost_within_slo", "quality_then_latency", "cost_cap"})
+"""Policies that compare what a request costs."""
+BY_WEIGHT = frozenset({"weighted", "sticky"})
+
+_AUTHORITY = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>[0-9]{1,5}))?")
+
+
+class _HasId(Protocol):
+    @property
+    def id(self) -> str: ...
+
+
+def reference_problems(policy: Policy) -> Iterator[Finding]:
+    """Every broken reference, duplicate and malformed URL, in document order of the sections."""
+    yield from _duplicates(policy.deployments, ("deployments",), "deployment")
+    yield from _duplicates(policy.lanes, ("lanes",), "lane")
+    yield from _duplicates(policy.tenants, ("tenants",), "tenant")
+    yield from _duplicates(policy.routes, ("routes",), "route")
+    for index, deployment in enumerate(policy.deployments):
+        yield from _url_problems(deployment, ("deployments", index, "url"))
+        if deployment.tls is not None and not deployment.url.startswith("https://"):
+            yield Finding(path=("deployments", index, "tls"), message="has an effect only with an https:// URL")
+    yield from _lane_problems(policy.lanes)
+    yield from _tenant_problems(policy)
+    yield from _budget_problems(policy)
+    for index, route in enumerate(policy.routes):
+        yield from _route_problems(policy, route, ("routes", index))
+    yield from _test_problems(policy)
+
+
+def known_models(policy: Policy) -> tuple[str, ...]:
+    """Every name a client may ask for: `auto`, the routes' aliases, then deployments' models and ids."""
+    names = ["auto", *(name for route in policy.routes for name in route.match.models)]
+    for deployment in policy.deployments:
+        names += [deployment.model, deployment.id]
+    return tuple(dict.fromkeys(names))
+
+
+def _duplicates(items: Sequence[_HasId], path: Path, noun: str) -> Iterator[Finding]:
+    seen: dict[str, int] = {}
+    for index, item in enumerate(items):
+        if item.id in seen:
+            message = f'a second {noun} named "{item.id}"; the first is {path[-1]}[{seen[item.id]}]'
+            yield Finding(path=(*path, index, "id"), message=message)
+        seen.setdefault(item.id, index)
+
+
+def _url_problems(deployment: Deployment, path: Path) -> Iterator[Finding]:
+    problem = url_problem(deployment.url)
+    if problem is not None:
+        yield Finding(path=path, message=problem)
+
+
+def url_problem(url: str) -> str | None:
+    """What is wrong with a deployment's URL, or None."""
+    if url.startswith("unix:"):
+        return _unix_problem(url.removeprefix("unix:"))
+    if not url.isascii() or any(char.isspace() or not char.isprintable() for char in url):
+        return "a URL is printable ASCII without spaces"
+    scheme, separator, rest = url.partition("://")
+    if not separator or scheme not in ("http", "https"):
+        return f'"{url}" must start with unix:, http:// or https://'
+    authority = rest.partition("/")[0]
+    if "@" in authority:
+        return "credentials do not belong in a URL; it is shown in logs and on pages"
+    if "?" in rest or "#" in rest:
+        return f'"{url}" must not have a query or a fragment'
+    found = _AUTHORITY.fullmatch(authority)
+    if found is None or not 1 <= int(found["port"] or 80) <= 65535:
+        return f'"{url}" names no host and port to connect to; write {scheme}://host or {scheme}://host:port'
+    return None
+
+
+def _unix_problem(path: str) -> str | None:
+    if not path.startswith("/"):
+        return f'"unix:{path}" needs an absolute path, such as unix:/run/penstock/small.sock'
+    if "\0" in path:
+        return "a socket path cannot contain NUL"
+    excess = len(path.encode(errors="surrogateescape")) - MAX_UNIX_PATH_BYTES
+    if excess > 0:
+        return (
+            f"the socket path is {excess} bytes over the system's {MAX_UNIX_PATH_BYTES}; use a shorter directory "
+            "(--runtime-dir chooses ${runtime_dir})"
+        )
+    return None
+
+
+def _lane_problems(lanes: Sequence[Lane]) -> Iterator[Finding]:
+    known = {lane.id: lane for lane in lanes}
+    for index, lane in enumerate(lanes):
+        path: Path = ("lanes", index)
+        yield from _unknown_one(lane.longer, list(known), (*path, "longer"), "lane")
+        longer = known.get(lane.longer or "")
+        most, next_most = lane.max_prompt_tokens, None if longer is None else longer.max_prompt_tokens
+        if most is not None and next_most is not None and next_most <= most:  # so no chain of them has a circle
+            message = f'lane "{lane.longer}" takes no longer prompts than this one, by its own max_prompt_tokens'
+            yield Finding(path=(*path, "longer"), message=message)
+        for position, step in enumerate(lane.on_overload):
+            where = (*path, "on_overload", position)
+            if step in lane.on_overload[:position]:
+                yield Finding(path=where, message=f'"{step}" is listed twice')
+            elif "shed" in lane.on_overload[:position]:
+                yield Finding(path=where, message="comes after shed, which is the end")
+
+
+def _tenant_problems(policy: Policy) -> Iterator[Finding]:
+    lanes = [lane.id for lane in policy.lanes]
+    models = known_models(policy)
+    owners: dict[str, str] = {}
+    for index, tenant in enumerate(policy.tenants):
+        path: Path = ("tenants", index)
+        yield from _unknown(tenant.lanes or (), lanes, (*path, "lanes"), "lane")
+        yield from _unknown(tenant.models or (), models, (*path, "models"), "model")
+        yield from _duplicates(tenant.keys, (*path, "keys"), "key")
+        if tenant.lanes == ():
+            yield Finding(path=(*path, "lanes"), message="allows no lane; leave it out to allow every lane")
+        for position, key in enumerate(tenant.keys):
+            if key.sha256 in owners:
+                message = f'the same key already belongs to tenant "{owners[key.sha256]}"'
+                yield Finding(path=(*path, "keys", position, "sha256"), message=message)
+            owners.setdefault(key.sha256, tenant.id)
+
+
+def _budget_problems(policy: Policy) -> Iterator[Finding]:
+    unpriced = [deployment.id for deployment in policy.deployments if deployment.cost_per_mtok is None]
+    for index, tenant in enumerate(policy.tenants):
+        for name in ("cost_per_day", "cost_per_month"):
+            if unpriced and getattr(tenant.limits.budget, name) is not None:
+                message = f"cannot be counted: no cost_per_mtok is given for {', '.join(unpriced)}"
+                yield Finding(path=("tenants", index, "limits", "budget", name), message=message)
+
+
+def _route_problems(policy: Policy, route: Route, path: Path) -> Iterator[Finding]:
+    if route.id in RESERVED_ROUTE_IDS:
+        yield Finding(path=(*path, "id"), message=f'"{route.id}" is the name of a built-in route; choose another')
+    tenants = [tenant.id for tenant in policy.tenants]
+    yield from _unknown(route.match.tenants or (), tenants, (*path, "match", "tenants"), "tenant")
+    for name in route.match.headers:
+        if name in SECRET_HEADERS:
+            yield Finding(path=(*path, "match", "headers", name), message="a route cannot depend on a credential")
+    deployments = [deployment.id for deployment in policy.deployments]
+    where = (*path, "select", "candidates")
+    ids = [candidate.id for candidate in route.select.resolved()]
+    yield from _unknown(ids, deployments, where, "deployment")
+    if route.select.policy in BY_PRICE:
+        yield from _price_problems(policy, ids, where, route.select.policy)
+    if route.select.policy == "cascade" and len(ids) != 2:
+        message = f"a cascade goes from one deployment to another, so it has two candidates; this one has {len(ids)}"
+        yield Finding(path=where, message=message)
+    if route.select.hedge is not None and route.select.policy == "cascade":
+        yield Finding(path=(*path, "select", "hedge"), message="has no effect with policy cascade; remove it")
+    if route.select.shadow is not None:
+        yield from _unknown_one(route.select.shadow.id, deployments, (*path, "select", "shadow", "id"), "deployment")
+    if route.select.canary is not None:
+        yield from _unknown_one(route.select.canary.id, ids, (*path, "select", "canary", "id"), "candidate")
+    for index, name in enumerate(ids):
+        if name in ids[:index]:
+            yield Finding(path=(*where, index), message=f'"{name}" is listed twice')
+        if route.select.policy not in BY_WEIGHT and route.select.resolved()[index].weight != 1.0:
+            message = (
+                f"a weight has no effect with policy {route.select.policy}; use weighted or sticky, or leave it out"
+            )
+            yield Finding(path=(*where, index), message=message)
+    yield from _fallback_problems(policy, route, (*path, "select", "fallback"))
+    if route.cache.judge is not None:
+        where = (*path, "cache", "judge")
+        yield from _unknown_one(route.cache.judge, deployments, where, "deployment")
+        if route.cache.mode != "exact_then_semantic":
+            yield Finding(path=where, message="has an effect only with mode exact_then_semantic")
+    if route.cache.history != "exact" and route.cache.mode != "exact_then_semantic":
+        yield Finding(path=(*path, "cache", "history"), message="has an effect only with mode exact_then_semantic")
+    if route.select.hedge is not None and len(ids) == 1:
+        yield Finding(path=(*path, "select", "hedge"), message="has no effect with a single candidate; remove it")
+
+
+def _fallback_problems(policy: Policy, route: Route, path: Path) -> Iterator[Finding]:
+    routes = [other.id for other in policy.routes]
+    deployments = [deployment.id for deployment in policy.deployments]
+    candidates = {candidate.id for candidate in route.select.resolved()}
+    yield from _unknown(route.select.fallback, [*routes, *deployments], path, "route or deployment")
+    for index, name in enumerate(route.select.fallback):
+        if name in route.select.fallback[:index]:
+            yield Finding(path=(*path, index), message=f'"{name}" is listed twice')
+        elif name in routes and name in deployments:
+            yield Finding(path=(*path, index), message=f'"{name}" is both a route and a deployment; rename one')
+        elif name == route.id:
+            yield Finding(path=(*path, index), message="a route cannot fall back on itself")
+        elif name in candidates and name not in routes:
+            yield Finding(path=(*path, index), message=f'"{name}" is a candidate of this route already')
+
+
+def _price_problems(policy: Policy, ids: Sequence[str], path: Path, chooses_by: str) -> Iterator[Finding]:
+    priced = {deployment.id for deployment in policy.deployments if deployment.cost_per_mtok is not None}
+    known = {deployment.id for deployment in policy.deployments}
+    for index, name in enumerate(ids):
+        if name in known - priced:
+            message = f'"{name}" has no cost_per_mtok, so {chooses_by} cannot compare it'
+            yield Finding(path=(*path, index), message=message)
+
+
+def _test_problems(policy: Policy) -> Iterator[Finding]:
+    tenants = [tenant.id for tenant in policy.tenants]
+    deployments = [deployment.id for deployment in policy.deployments]
+    lanes = [lane.id for lane in policy.lanes]
+    routes = [*(route.id for route in policy.routes), *sorted(RESERVED_ROUTE_IDS)]
+    seen: set[str] = set()
+    for index, test in enumerate(policy.tests):
+        path: Path = ("tests", index)
+        if test.name in seen:
+            yield Finding(path=(*path, "name"), message="a second test with this name")
+        seen.add(test.name)
+        yield from _unknown_one(test.request.tenant, tenants, (*path, "request", "tenant"), "tenant")
+        yield from _unknown_one(test.request.lane, lanes, (*path, "request", "lane"), "lane")
+        yield from _unknown_one(test.expect.route, routes, (*path, "expect", "route"), "route")
+        yield from _unknown_one(test.expect.deployment, deployments, (*path, "expect", "deployment"), "deployment")
+        yield from _unknown(test.expect.candidates or (), deployments, (*path, "expect", "candidates"), "deployment")
+        for name in test.given:
+            yield from _unknown_one(name, deployments, (*path, "given", name), "deployment")
+
+
+def _unknown(names: Iterable[str], known: Sequence[str], path: Path, noun: str) -> Iterator[Finding]:
+    for index, name in enumerate(names):
+        yield from _unknown_one(name, known, (*path, index), noun)
+
+
+def _unknown_one(name: str | None, known: Sequence[str], path: Path, noun: str) -> Iterator[Finding]:
+    if name is not None and name not in known:
+        yield Finding(path=path, message=f'no {noun} named "{name}"{did_you_mean(name, known)}')

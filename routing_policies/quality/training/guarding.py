@@ -1,0 +1,39 @@
+"""What a guard is made from: what nearly all prompts of a training have in common, however they are worded."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from routing_policies.quality.features import NUM_BOUNDED, Features
+from routing_policies.quality.guard import Guard
+from routing_policies.quality.training.members import Fold
+from routing_policies.quality.training.table import rounded
+
+MARGIN: Final = 0.1
+"""Of a squashed count: a little more than twice as much as was ever seen is unlike all of it."""
+
+
+def guard_of(features: Sequence[Features], folds: Fold) -> Guard:
+    """Of these prompts; how many new words are usual is told by those of a fold from those of the others."""
+    unknown = np.zeros(len(features))
+    for out in folds.each():
+        others = _plain([one for one, is_out in zip(features, out, strict=True) if not is_out])
+        unknown[out] = [others.unknown_share(features[row]) for row in np.flatnonzero(out).tolist()]
+    numbers = np.array([one.numbers[:NUM_BOUNDED] for one in features])
+    return msgspec.structs.replace(
+        _plain(features),
+        max_unknown=round(float(np.quantile(unknown, 0.99)), 3),
+        lowest=tuple(rounded(numbers.min(0) - MARGIN)),
+        highest=tuple(rounded(numbers.max(0) + MARGIN)),
+    )
+
+
+def _plain(features: Sequence[Features]) -> Guard:
+    counts = Counter(shape for one in features for shape in set(one.shapes))
+    words = frozenset(word for word, count in counts.items() if count >= 2)
+    return Guard(words=words, max_unknown=1.0, lowest=(), highest=())

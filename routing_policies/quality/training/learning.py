@@ -1,0 +1,133 @@
+"""Learning in place: what a gateway's own audits, shadows and feedback say of one pair, and what it makes of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from routing_policies.quality.hashing import WordHasher
+from routing_policies.quality.model import PairModel
+from routing_policies.quality.outcome import Outcome
+from routing_policies.quality.training.label import Label
+from routing_policies.quality.training.training import Trainer
+
+MAX_LABELS: Final = 2000
+MIN_LABELS: Final = 200
+"""Below as many nothing is learned."""
+STEP: Final = 100
+"""So many new labels are worth learning from again."""
+HELD_OUT: Final = 4
+"""Every so manieth label is kept back to see whether what was learned is any better."""
+IN_PLACE: Final = "labels gathered in place"
+_MOST: Final = 0.8
+"""Share of the labels that must have an embedding for the others to be left out."""
+
+
+class LabelBook:
+    """The latest labels of one pair, each under a key; keys are in the order of time."""
+
+    __slots__ = ("_labels", "_max_labels", "_num_fresh")
+
+    def __init__(self, *, max_labels: int = MAX_LABELS) -> None:
+        self._labels: dict[str, Label] = {}
+        self._max_labels = max_labels
+        self._num_fresh = 0
+
+    def __len__(self) -> int:
+        return len(self._labels)
+
+    def add(self, key: str, label: Label) -> list[str]:
+        """One more; the keys of those that have to go for it, oldest first."""
+        if key not in self._labels:
+            self._num_fresh += 1
+        self._labels[key] = label
+        too_many = len(self._labels) - self._max_labels
+        return sorted(self._labels)[:too_many] if too_many > 0 else []
+
+    def remove(self, key: str) -> None:
+        """It is gone, if it was there."""
+        self._labels.pop(key, None)
+
+    def forget_before(self, instant: float) -> None:
+        """Those that are older are gone."""
+        self._labels = {key: label for key, label in self._labels.items() if label.at >= instant}
+
+    @property
+    def is_worth_learning(self) -> bool:
+        """Whether enough has come since `take` was called last, and there are both kinds."""
+        if len(self._labels) < MIN_LABELS or self._num_fresh < STEP:
+            return False
+        return len({label.lost < 0.5 for label in self._labels.values()}) == 2
+
+    def all(self) -> list[tuple[str, Label]]:
+        """By key."""
+        return sorted(self._labels.items())
+
+    def take(self) -> tuple[Label, ...]:
+        """All labels, to learn from."""
+        self._num_fresh = 0
+        return tuple(label for _, label in self.all())
+
+
+def learn(labels: Sequence[Label], base: PairModel) -> PairModel:
+    """What labels teach of the pair, or `base` where that predicts those better that were kept back. Takes seconds, and
+    belongs on another thread."""
+    kept = [label for number, label in enumerate(labels) if number % HELD_OUT]
+    asked = labels[::HELD_OUT]
+    if not _has_both_kinds(kept):
+        return base
+    if squared_error(learned_of(kept, base), asked) >= squared_error(WordHasher().model(base), asked):
+        return base
+    return learned_of(labels, base)
+
+
+def learned_of(labels: Sequence[Label], base: PairModel | None) -> PairModel:
+    """A model of the pair, of hashes; with the embedding where nearly every label has one of the same encoder. `base`
+    is what the pair has already."""
+    encoder, num = Counter(label.encoder for label in labels).most_common(1)[0]
+    if not encoder or num < _MOST * len(labels):
+        encoder = ""
+    used = [label for label in labels if label.encoder == encoder] if encoder else list(labels)
+    outcomes = tuple(label.outcome for label in used)
+    vectors = [found for label in used if encoder and (found := label.embedding) is not None]
+    if base is not None:
+        learned = fit_labels(outcomes, vectors or [None] * len(used), WordHasher().model(base))
+    else:
+        weak, strong = labels[0].pair
+        trainer = Trainer(outcomes, vectors=np.stack(vectors) if vectors else None)
+        learned = trainer.fit(weak=weak, strong=strong, trained_on=IN_PLACE, encoder=encoder)
+    return msgspec.structs.replace(learned, hashes_words=True, encoder=encoder if learned.embedded is not None else "")
+
+
+def squared_error(model: PairModel, labels: Sequence[Label]) -> float:
+    """Mean of what a model of hashes is off by; where it knows nothing it expects nothing of the weaker answer."""
+    said = [model.predict(label.features, _vector_for(model, label), kind=label.kind).chance for label in labels]
+    errors = [chance - (1.0 - label.lost) for chance, label in zip(said, labels, strict=True)]
+    return sum(error * error for error in errors) / max(len(errors), 1)
+
+
+def _vector_for(model: PairModel, label: Label) -> NDArray[np.float32] | None:
+    return label.embedding if label.encoder and label.encoder == model.encoder else None
+
+
+def _has_both_kinds(labels: Sequence[Label]) -> bool:
+    return len({label.lost < 0.5 for label in labels}) == 2
+
+
+def fit_labels(
+    labels: tuple[Outcome, ...], vectors: Iterable[NDArray[np.float32] | None], base: PairModel
+) -> PairModel:
+    """A model of the pair from labels; with the embedding where every label has one. Keeps the base's checkpoints and
+    openings, of which labels say nothing. Takes seconds, and belongs on another thread."""
+    given = [vector for vector in vectors if vector is not None]
+    found = np.stack(given) if len(given) == len(labels) else None
+    learned = Trainer(labels, vectors=found).fit(
+        weak=base.weak, strong=base.strong, trained_on="labels gathered in place", encoder=base.encoder
+    )
+    openings = tuple(sorted({*base.openings, *learned.openings}))
+    return msgspec.structs.replace(learned, checkpoints=base.checkpoints, openings=openings)

@@ -1,0 +1,248 @@
+"""Rounds of verification that follow a step in the same go: answers are those of single steps."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from engine.cpu.execution.heads import CompiledHeads
+from engine.cpu.execution.model import CompiledModel
+from engine.forecast.step_cost import StepCosts
+from engine.models.prediction_heads import PredictionHeads
+from engine.protocol import Add, SamplingParams
+from engine.spec_decode.proposers.medusa import Outlook
+from engine.spec_decode.speculator import Speculator
+from engine.step.batch import RowResult, ScheduledBatch
+from engine.step.drafting import Drafter
+from tests.engine.core.checkpoints import VOCAB_SIZE
+from tests.engine.core.test_speculative_decoding import free_drafts
+from tests.engine.core.tiny_core import PROMPTS, SHARED, TinyCore
+from tests.engine.models.made_up_heads import made_up_heads
+
+STOPS = tuple(range(0, VOCAB_SIZE, 11))
+
+
+class Rounding:
+    """A compiled core whose steps may be followed by rounds, and what they made."""
+
+    def __init__(
+        self, folder: Path, num_threads: int, costs_of: Callable[[TinyCore], StepCosts] = free_drafts, **settings: Any
+    ) -> None:
+        self._costs_of = costs_of
+        self.core = TinyCore(folder, compiled_threads=num_threads, drafter=self._drafter, **settings)
+        self.results: list[tuple[ScheduledBatch, list[RowResult]]] = []
+        run = self.core.runner.run
+
+        def noting(batch: ScheduledBatch) -> list[RowResult]:
+            results = run(batch)
+            self.results.append((batch, results))
+            return results
+
+        self.core.runner.run = noting  # type: ignore[method-assign]
+
+    @property
+    def most_rounds(self) -> int:
+        """Of one go."""
+        return max(result.num_rounds for _, results in self.results for result in results)
+
+    @property
+    def were_behind_prompts(self) -> bool:
+        """Whether any rounds followed a prompt."""
+        return any(
+            row.num_tokens > 1 and result.num_rounds > 1
+            for batch, results in self.results
+            for row, result in zip(batch.rows, results, strict=True)
+        )
+
+    def _drafter(self, core: TinyCore) -> Drafter:
+        model = core.model
+        assert isinstance(model, CompiledModel)
+        weights = made_up_heads(model.config.hidden_size)
+        heads = CompiledHeads(model, PredictionHeads(weights, model.decoder))
+        clock = itertools.count(0.0, 1e-6).__next__
+        outlook = Outlook(heads, core.runner.keep_states(heads.rounds), clock)
+        return Speculator(
+            self._costs_of(core), max_drafts=4, clock=clock, has_lookup=True, outlook=outlook, rounds=heads.rounds
+        )
+
+
+@pytest.fixture(autouse=True)
+def time_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However busy the machine is, no round is left out for what those before it took."""
+    monkeypatch.setattr("engine.spec_decode.follow_up._MOST_SECONDS", 60.0)
+
+
+@pytest.fixture
+def closing() -> Iterator[list[TinyCore]]:
+    """Cores whose threads are sent home in the end."""
+    cores: list[TinyCore] = []
+    yield cores
+    for core in cores:
+        core.model.close()  # type: ignore[attr-defined]
+
+
+def dear_drafts(core: TinyCore) -> StepCosts:
+    """Costs by which each draft takes as long as ten steps."""
+    costs = StepCosts()
+    for num_rows in range(1, core.rows + 1):
+        costs.observe_plain(num_rows, 1e-3)
+        for num_drafts in range(1, 5):
+            costs.observe_verification(num_rows, num_rows * num_drafts, 1e-3 + 1e-2 * num_drafts)
+    return costs
+
+
+def plain_answers(folder: Path, prompts: list[list[int]], closing: list[TinyCore], **params: Any) -> list[list[int]]:
+    core = TinyCore(folder, compiled_threads=1)
+    closing.append(core)
+    return core.answers(prompts, **params)
+
+
+@pytest.mark.parametrize("num_threads", [1, 2])
+@pytest.mark.parametrize("params", [{}, {"stop_token_ids": STOPS}, {"max_tokens": 7}, {"max_tokens": 3}], ids=str)
+def test_rounds_change_no_answer(
+    checkpoint: Path, closing: list[TinyCore], num_threads: int, params: dict[str, Any]
+) -> None:
+    expected = plain_answers(checkpoint, PROMPTS, closing, **params)
+    rounding = Rounding(checkpoint, num_threads)
+    core = rounding.core
+    closing.append(core)
+    for _ in range(3):  # what was said once is known
+        for prompt, answer in zip(PROMPTS, expected, strict=True):
+            assert core.answers([prompt], **params) == [answer]
+        core.drafter.rest()  # type: ignore[union-attr]
+        assert core.answers(PROMPTS, **params) == expected
+        core.drafter.rest()  # type: ignore[union-attr]
+    assert rounding.most_rounds > (1 if params.get("max_tokens") == 3 else 2)
+    assert rounding.were_behind_prompts
+    assert 0 < core.tally.accepted_tokens <= core.tally.drafted_tokens
+    assert core.num_leaked == 0
+
+
+def test_an_answer_that_is_known_takes_few_goes(checkpoint: Path, closing: list[TinyCore]) -> None:
+    rounding = Rounding(checkpoint, 1)
+    closing.append(rounding.core)
+    first = rounding.core.answers(PROMPTS[:1], max_tokens=24)
+    rounding.core.drafter.rest()  # type: ignore[union-attr]
+    rounding.results.clear()
+    started_at = time.monotonic()
+    assert rounding.core.answers(PROMPTS[:1], max_tokens=24) == first
+    took_s = time.monotonic() - started_at
+    goes = [results[0] for _, results in rounding.results]
+    assert all((result.later_s > 0.0) == (result.num_rounds > 1) for result in goes)
+    assert sum(result.later_s for result in goes) < took_s
+    # 24 tokens, of which single steps would have said one each.
+    assert len(rounding.results) <= 12
+    (stages,) = [output.stages for output in rounding.core.outputs[-1:]]
+    assert stages is not None
+    assert 0 < stages.num_accepted_tokens <= stages.num_drafted_tokens
+
+
+def test_rounds_follow_where_no_guess_is_worth_verifying(checkpoint: Path, closing: list[TinyCore]) -> None:
+    (expected,) = plain_answers(checkpoint, PROMPTS[:1], closing, max_tokens=24)
+    rounding = Rounding(checkpoint, 1, dear_drafts)
+    closing.append(rounding.core)
+    assert rounding.core.answers(PROMPTS[:1], max_tokens=24) == [expected]
+    assert rounding.were_behind_prompts
+    assert rounding.core.tally.drafted_tokens == 0
+    _, (begun,) = next((batch, results) for batch, results in rounding.results if results[0].token_ids)
+    assert begun.num_rounds == len(begun.token_ids) > 2
+    assert begun.token_ids == expected[: len(begun.token_ids)]
+
+
+@pytest.mark.parametrize("prompts", [PROMPTS[:1], PROMPTS], ids=["alone", "in company"])
+def test_answers_in_which_nothing_is_guessed_are_said_in_rounds_too(
+    checkpoint: Path, closing: list[TinyCore], monkeypatch: pytest.MonkeyPatch, prompts: list[list[int]]
+) -> None:
+    monkeypatch.setattr("engine.spec_decode.statistics.prompt_gains.PromptGains.allow", lambda gains, seqs: False)
+    monkeypatch.setattr("engine.spec_decode.statistics.answer_trials._CLOSED_TOKENS_OF_SHORT", 99)
+    expected = plain_answers(checkpoint, prompts, closing, max_tokens=40)
+    rounding = Rounding(checkpoint, 2)
+    core = rounding.core
+    closing.append(core)
+    for _ in range(3):
+        rounding.results.clear()
+        assert core.answers(prompts, max_tokens=40) == expected
+        core.drafter.rest()  # type: ignore[union-attr]
+    assert core.tally.drafted_tokens == 0
+    assert rounding.were_behind_prompts
+    goes = [results[0] for batch, results in rounding.results if batch.rows[0].num_tokens == 1]
+    assert max(result.num_rounds for result in goes) > 2
+    # Now and then one is not followed, which shows what a step takes.
+    assert sum(result.num_rounds == 1 for result in goes) < len(goes) / 2
+    assert core.num_leaked == 0
+
+
+@pytest.mark.parametrize("params", [{"temperature": 0.8, "seed": 3}, {"repetition_penalty": 1.3}], ids=str)
+def test_no_round_follows_where_tokens_are_not_the_likeliest(
+    checkpoint: Path, closing: list[TinyCore], params: dict[str, Any]
+) -> None:
+    expected = plain_answers(checkpoint, PROMPTS, closing, **params)
+    rounding = Rounding(checkpoint, 1)
+    closing.append(rounding.core)
+    for _ in range(2):
+        assert rounding.core.answers(PROMPTS, **params) == expected
+        rounding.core.drafter.rest()  # type: ignore[union-attr]
+    assert rounding.most_rounds == 1
+
+
+def test_rounds_in_a_pool_that_is_short_of_blocks_change_no_answer(checkpoint: Path, closing: list[TinyCore]) -> None:
+    prompts = PROMPTS + SHARED
+    expected = plain_answers(checkpoint, prompts, closing)
+    rounding = Rounding(checkpoint, 1, num_blocks=13, budget=32)
+    core = rounding.core
+    closing.append(core)
+    for _ in range(3):
+        assert core.answers(prompts) == expected
+        core.drafter.rest()  # type: ignore[union-attr]
+        assert [core.answers([prompt])[0] for prompt in prompts] == expected
+    assert core.tally.preemptions > 0
+    assert rounding.most_rounds > 1
+    assert core.num_leaked == 0
+
+
+def until_it_fails(core: TinyCore, prompt: list[int]) -> tuple[list[int], str | None]:
+    """What a core says before no token can be chosen any more, and how that ends."""
+    params = SamplingParams(max_tokens=16, temperature=0.0)
+    core.scheduler.add(Add(seq_id=99, prompt_token_ids=prompt, params=params), 0.0)
+    said: list[int] = []
+    while True:
+        batch = core.scheduler.schedule(0.0)
+        results = core.runner.run(batch)
+        if core.drafter is not None:
+            core.drafter.observe(batch, results, 0.001)
+        core.scheduler.complete(batch, results, 0.0)
+        for output in core.scheduler.take_outputs():
+            said += output.token_ids
+            if output.finish_reason is not None:
+                return said, output.error
+
+
+def test_a_round_whose_logits_are_no_numbers_ends_the_go_before_it(checkpoint: Path, closing: list[TinyCore]) -> None:
+    plain = TinyCore(checkpoint, compiled_threads=1)
+    rounding = Rounding(checkpoint, 1)
+    core = rounding.core
+    closing += [plain, core]
+    (answer,) = plain.answers(PROMPTS[:1])
+    assert core.answers(PROMPTS[:1]) == [answer]
+    core.drafter.rest()  # type: ignore[union-attr]
+    poison = next(token for place, token in enumerate(answer) if place > 5 and token not in PROMPTS[0] + answer[:place])
+    for model in (plain.model, core.model):
+        assert isinstance(model, CompiledModel)
+        with torch.inference_mode():
+            model.decoder.embedding[poison] = float("nan")
+    rounding.results.clear()
+    said, error = until_it_fails(core, PROMPTS[0])
+    until_poison, expected_error = until_it_fails(plain, PROMPTS[0])
+    assert until_poison == answer[: answer.index(poison) + 1]
+    # What a draft left in its block reaches the tokens before it as well, with rounds as without.
+    assert said == answer[: len(said)]
+    assert 0 < len(said) <= len(until_poison)
+    assert error == expected_error is not None
+    assert rounding.most_rounds > 1
+    assert core.num_leaked == 0

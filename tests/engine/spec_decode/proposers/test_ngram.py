@@ -1,0 +1,203 @@
+"""Lookup finds what followed the newest tokens in the text and in earlier answers, and how much is worth verifying."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as SequenceOf
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.cpu.multi_step.lookup import LONGEST, LONGEST_STREAK
+from engine.protocol import Add, SamplingParams
+from engine.spec_decode.proposers.acceptance_stats import TrackRecord
+from engine.spec_decode.proposers.guess import by_both, by_memory, by_text, near_end
+from engine.spec_decode.proposers.ngram import Found, Lookup, Place
+from engine.step.sequence import Sequence
+
+END = 99
+BEFORE = [10, 11, 12, 13, 14]
+_CHEAP = (1.0, 0.0, 1e-6)
+"""A plain step, what drafts add, what each does: in seconds."""
+
+
+def sequence(token_ids: SequenceOf[int], answer: SequenceOf[int] = (), *, salt: bytes = b"") -> Sequence:
+    params = SamplingParams(max_tokens=100, temperature=0.0, stop_token_ids=(END,))
+    add = Add(seq_id=1, prompt_token_ids=list(token_ids), params=params, cache_salt=salt)
+    seq = Sequence.from_add(add, arrival_index=0, received_at=0.0)
+    seq.token_ids.extend(answer)
+    return seq
+
+
+def look(
+    token_ids: SequenceOf[int], lookup: Lookup | None = None, *, most: int = 8, salt: bytes = b"", near: bool = False
+) -> Found:
+    place = Place(sequence(token_ids, salt=salt), most, near)
+    return (lookup or Lookup(TrackRecord())).choose([place], 0.0, _CHEAP, 1.0)
+
+
+def guesses(found: Found) -> list[tuple[int, int]]:
+    """(token, kind) of the first row's guesses, worth verifying or not."""
+    tokens, kinds, ends = (array.tolist() for array in found.arrays)
+    return list(zip(tokens[0], kinds[0], strict=True))[: ends[0][0]]
+
+
+def continuation(*ids: int) -> int | None:
+    """The token found for the end of a text."""
+    found = guesses(look(ids))
+    return found[0][0] if found else None
+
+
+def remembered(lookup: Lookup, newest: SequenceOf[int], *, salt: bytes = b"") -> tuple[int, int] | None:
+    """(token, kind) of what earlier answers said behind these tokens, which the text alone says nothing about."""
+    found = guesses(look(newest, lookup, most=1, salt=salt))
+    return found[0] if found else None
+
+
+def lookup_of(*answers: SequenceOf[int], before: SequenceOf[int] = BEFORE) -> Lookup:
+    lookup = Lookup(TrackRecord())
+    for answer in answers:
+        lookup.learn(sequence(before, answer))
+    return lookup
+
+
+def test_finds_what_followed_the_same_tokens_before() -> None:
+    assert continuation(1, 2, 3, 4, 5, 9, 1, 2, 3) == 4
+
+
+def test_the_latest_of_several_places_wins() -> None:
+    assert continuation(1, 2, 7, 1, 2, 8, 1, 2) == 8
+
+
+def test_a_longer_match_wins_over_a_later_shorter_one() -> None:
+    assert continuation(5, 6, 1, 2, 7, 6, 1, 2, 8, 5, 6, 1, 2) == 7
+
+
+def test_where_nothing_repeats_nothing_is_found() -> None:
+    assert continuation(1, 2, 3, 4) is None
+
+
+def test_a_running_repetition_continues_itself() -> None:
+    assert continuation(4, 4, 4, 4) == 4
+
+
+def test_a_place_is_copied_on_and_the_match_gets_longer() -> None:
+    assert guesses(look([1, 2, 3, 4, 5, 6, 1, 2], most=3)) == [(3, by_text(2)), (4, by_text(3)), (5, by_text(4))]
+    assert guesses(look([1] * 60, most=1)) == [(1, by_text(LONGEST))]
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=60))
+def test_agrees_with_a_search_written_out(ids: list[int]) -> None:
+    def search() -> int | None:
+        for size in range(min(LONGEST, len(ids)), 0, -1):
+            for place in range(len(ids) - 1, size - 1, -1):
+                if ids[place - size : place] == ids[-size:]:
+                    return ids[place]
+        return None
+
+    assert continuation(*ids) == search()
+
+
+def test_what_an_answer_said_is_recalled_in_the_same_place() -> None:
+    assert remembered(lookup_of([1, 2, 3]), [*BEFORE, 1, 2]) == (3, by_memory(5, 1))
+
+
+def test_shorter_places_do_where_longer_ones_are_unknown() -> None:
+    lookup = lookup_of([1, 2, 3])
+    assert remembered(lookup, [90, 91, 92, 1, 2]) == (3, by_memory(2, 1))
+    assert remembered(lookup, [90, 91]) is None
+
+
+def test_what_text_and_answers_agree_on_is_a_kind_of_its_own() -> None:
+    assert guesses(look([1, 2, 3, 9, 1, 2], lookup_of([1, 2, 3]), most=1)) == [(3, by_both(2, 1))]
+
+
+def test_the_last_answer_counts_and_agreement_of_several_is_told() -> None:
+    lookup = Lookup(TrackRecord())
+    found = []
+    for token_id in (7, *[8] * (LONGEST_STREAK + 3), 7):  # the second 7 takes the place of the 8
+        lookup.learn(sequence(BEFORE, [token_id]))
+        found.append(remembered(lookup, BEFORE))
+    streaks = (0, *range(1, LONGEST_STREAK + 1), LONGEST_STREAK, LONGEST_STREAK)
+    assert found == [(7, by_memory(5, 1)), *((8, by_memory(5, streak)) for streak in streaks), (7, by_memory(5, 0))]
+
+
+def test_one_tenant_learns_nothing_from_another() -> None:
+    lookup = Lookup(TrackRecord())
+    lookup.learn(sequence(BEFORE, [1, 2], salt=b"mine"))
+    assert remembered(lookup, BEFORE, salt=b"yours") is None
+    assert remembered(lookup, BEFORE, salt=b"mine") is not None
+
+
+def test_what_is_used_stays_and_what_is_not_is_forgotten() -> None:
+    lookup = Lookup(TrackRecord(), capacity=64)
+    lookup.learn(sequence([1, 1, 1, 1, 1], [5]))
+    for number in range(1000):
+        lookup.learn(sequence([100 + number] * 5, [7]))
+        lookup.learn(sequence(BEFORE, [6]))
+    assert remembered(lookup, [1, 1, 1, 1, 2, 1, 3]) is None
+    assert remembered(lookup, BEFORE) == (6, by_memory(5, LONGEST_STREAK))
+    assert lookup.num_remembered <= 64
+
+
+def test_the_likelier_of_two_sources_is_followed() -> None:
+    record = TrackRecord()
+    lookup = Lookup(record)
+    lookup.learn(sequence([1, 2], [30]))
+    for _ in range(20):
+        record.observe(by_memory(2, 1), was_right=True)
+        record.observe(by_text(2), was_right=False)
+    assert guesses(look([1, 2, 3, 9, 1, 2], lookup, most=1)) == [(30, by_memory(2, 1))]
+    for _ in range(200):
+        record.observe(by_memory(2, 1), was_right=False)
+        record.observe(by_text(2), was_right=True)
+    assert guesses(look([1, 2, 3, 9, 1, 2], lookup, most=1)) == [(3, by_text(2))]
+
+
+def test_where_an_answer_is_nearly_over_guesses_are_kinds_of_their_own() -> None:
+    (usual,), (near,) = (guesses(look([1, 2, 3, 9, 1, 2], most=1, near=is_near)) for is_near in (False, True))
+    assert near == (usual[0], near_end(usual[1]))
+
+
+def test_the_end_of_an_answer_is_never_a_guess() -> None:
+    found = look([1, 2, 3, END, 5, 1, 2])
+    assert [token for token, _ in guesses(found)] == [3]
+    assert found.arrays[2].tolist() == [[1, 1]]
+
+
+def test_rows_are_looked_up_side_by_side_and_drafted_where_it_pays() -> None:
+    record = TrackRecord()
+    for size in (3, 4, 5, 6):
+        for _ in range(300):
+            record.observe(by_text(size), was_right=True)
+    for _ in range(300):
+        record.observe(by_text(1), was_right=False)
+    places = [Place(sequence(ids), 4, False) for ids in ([1, 2, 3, 4, 5, 6, 1, 2, 3], [7, 8, 9, 7], [50, 51])]
+    found = Lookup(record).choose(places, 0.0, (1.0, 0.1, 0.1), 1.05)
+    assert found.counts[0] >= 3
+    assert found.counts[1:] == [0, 0]
+    assert found.drafts() == [(4, 5, 6, 1)[: found.counts[0]], (), ()]
+    assert found.gain > 1.5
+
+
+@pytest.mark.parametrize(("said", "num_judged"), [([3, 4, 5], 3), ([3, 9], 2), ([9], 1)])
+def test_guesses_are_judged_up_to_the_first_that_was_wrong(said: list[int], num_judged: int) -> None:
+    record = TrackRecord()
+    lookup = Lookup(record)
+    found = look([1, 2, 3, 4, 5, 6, 1, 2], lookup, most=3)
+    before = record.chances.copy()
+    lookup.judge(found, [said])
+    changed = {kind for kind in range(len(before)) if record.chance(kind) != before[kind]}
+    assert changed == {kind for _, kind in guesses(found)[:num_judged]}
+    for (token, kind), said_token in zip(guesses(found), said, strict=False):
+        assert (record.chance(kind) > before[kind]) == (token == said_token)
+
+
+def test_guesses_of_a_kind_are_judged_together_and_compiled_as_in_python() -> None:
+    record, other = TrackRecord(), TrackRecord()
+    lookup = Lookup(record)
+    for _ in range(200):
+        lookup.judge(look([1, 2, 3, 9, 1, 2], lookup, most=1), [[3]])
+        other.observe(by_text(2), was_right=True)
+    assert record.chance(by_text(2)) == pytest.approx(other.chance(by_text(2)))
+    assert record.chance(by_text(2)) > 0.95

@@ -1,0 +1,68 @@
+"""Prediction heads are trained beside a finished model, which stays as it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from engine.models.prediction_heads import read_heads
+from engine.training.heads import Memory, following
+from engine.training.plan import Plan
+from engine.training.team import Team
+from engine.training.train_heads import HeadTrainer
+from engine.training.trainer import Trainer
+
+PLAN = Plan(model="tiny", seed=3, steps=40, step_tokens=512, phases=(("ahead", 99),), warmup_steps=2)
+
+
+@pytest.fixture(scope="module")
+def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("trained")
+    Trainer(PLAN).save(folder)
+    return folder / "model"
+
+
+def trainer(model_dir: Path) -> HeadTrainer:
+    return HeadTrainer(PLAN, model_dir, num_heads=2, width=32, batch=64, team=Team())
+
+
+def test_training_lowers_the_loss_and_leaves_the_model_as_it_is(model_dir: Path) -> None:
+    found = trainer(model_dir)
+    before = [parameter.clone() for parameter in found.model.parameters()]
+    first = found.advance()
+    for _ in range(20):
+        found.advance()
+    assert found.advance() < first
+    assert all(torch.equal(one, other) for one, other in zip(before, found.model.parameters(), strict=True))
+
+
+def test_what_is_saved_is_read_by_the_engine_and_trained_further(model_dir: Path, tmp_path: Path) -> None:
+    found = trainer(model_dir)
+    found.advance()
+    found.save(tmp_path)
+    weights = read_heads(tmp_path, 32, dtype=torch.float32, device=torch.device("cpu"))
+    assert weights is not None
+    assert torch.equal(weights.down, found.heads.down.detach().bfloat16().float())
+    again = trainer(model_dir)
+    again.restore(tmp_path)
+    assert again.step == 1
+    assert torch.equal(again.heads.gate_up, found.heads.gate_up)
+    again.advance()
+    assert not torch.equal(again.heads.gate_up, found.heads.gate_up)
+
+
+def test_what_follows_a_token_ends_with_its_answer() -> None:
+    ids = torch.tensor([[0, 1, 2, 3, 4, 5, 6, 7]])
+    is_target = torch.tensor([[False, True, True, True, False, True, True, False]])  # tokens 2 to 4, and 6 to 7
+    assert following(ids, is_target, 3).tolist() == [[2, 3, 4], [3, 4, -1], [4, -1, -1], [6, 7, -1], [7, -1, -1]]
+
+
+def test_the_oldest_states_are_forgotten_first() -> None:
+    memory = Memory(4, 2, 1)
+    for number in range(6):
+        memory.put(torch.full((1, 2), float(number)), torch.tensor([[number]]))
+    hidden, tokens = memory.draw(200, torch.Generator().manual_seed(1))
+    assert set(tokens.flatten().tolist()) == {2, 3, 4, 5}
+    assert torch.equal(hidden[:, 0].long(), tokens[:, 0])

@@ -1,0 +1,191 @@
+"""A plan: recorded requests through a new policy, and what then really happens to the same requests."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from gateway.telemetry.records.tape import Tape, read_tape
+from routing_policies.replay import RecordedRequest
+from tests.gateway.admin.test_policy_life import POLICY, apply, in_force, stored
+from tests.gateway.stack import PRICED_PAIR, Stack, chat, policy_text, running
+
+NUM = 240
+
+
+def traffic() -> list[dict[str, Any]]:
+    rng = random.Random(4)
+    asked = []
+    for _ in range(NUM):
+        text = f"question {rng.randrange(90)}"
+        messages = [{"role": "user", "content": text}]
+        if rng.random() < 0.4:
+            messages = [{"role": "user", "content": "before"}, {"role": "assistant", "content": "yes"}, *messages]
+        asked.append({**chat(), "messages": messages})
+    return asked
+
+
+async def serve(stack: Stack) -> Counter[str]:
+    """Where the traffic goes."""
+    told: Counter[str] = Counter()
+    for body in traffic():
+        reply = await stack.ask(body)
+        assert reply.status == 200
+        told[reply.headers["x-penstock-route"]] += 1
+        told[reply.headers["x-penstock-cache"]] += 1
+    return told
+
+
+def cached_long_ones(document: str) -> str:
+    """Long conversations to the large model, and everything cached."""
+    long = """  - id: long
+    match: {models: [auto], when: "request.turns > 1"}
+    select: {candidates: [large]}
+    cache: {mode: exact, scope: shared}
+"""
+    select = "select: {policy: first_available, candidates: [small, large]}\n"
+    return document.replace("routes:\n", f"routes:\n{long}").replace(select, f"{select}    cache: {{mode: exact}}\n")
+
+
+async def test_a_plan_says_what_then_happens_to_the_same_traffic(tmp_path: Path) -> None:
+    async with stored(tmp_path, recorder="features") as stack:
+        seed = await in_force(stack)
+        await serve(stack)
+        await asyncio.to_thread(stack.gateway.control.tape.flush)  # type: ignore[union-attr]
+        document = cached_long_ones(seed["document"])
+        plan = await stack.ask({"document": document}, admin=True, path=f"{POLICY}/plan")
+        replay = plan.json["replay"]
+        assert replay["num_requests"] == NUM
+        assert replay["old"]["hit_ratio"] == 0
+        assert (await apply(stack, document, etag=seed["etag"])).status == 200
+        happened = await serve(stack)
+        assert abs(replay["new"]["hit_ratio"] - happened["hit-exact"] / NUM) <= 0.02
+        assert abs(replay["new"]["routes"]["long"] - happened["long"] / NUM) <= 0.02
+        assert replay["moved"][0]["route_to"] == "long"
+    words = b"".join(path.read_bytes() for path in (tmp_path / "recorded").glob("*.jsonl"))
+    assert b"question" in words  # the field's name
+    assert b"before" not in words
+    assert b"question 1" not in words
+
+
+async def test_without_a_recording_a_plan_says_so_and_a_gateway_records_nothing(tmp_path: Path) -> None:
+    async with running(tmp_path) as stack:
+        await stack.ask(chat())
+        plan = await stack.ask({"document": policy_text(tmp_path)}, admin=True, path=f"{POLICY}/plan")
+        assert plan.json["replay"] is None
+        assert "recorder" in plan.json["replay_why_not"]
+        assert stack.gateway.control.tape is None
+    assert not (tmp_path / "recorded").exists()
+
+
+async def test_text_is_recorded_only_where_it_is_asked_for(tmp_path: Path) -> None:
+    async with running(tmp_path, settings={"recorder": "text"}) as stack:
+        await stack.ask({**chat(), "messages": [{"role": "user", "content": "remember me"}]})
+    (request,) = await asyncio.to_thread(read_tape, tmp_path / "recorded", 10)
+    assert request.text == "remember me"
+
+
+def tape(folder: Path, now: list[float], **rules: Any) -> Tape:
+    given = {"max_bytes": 8_000, "retention_s": 1e9, "keeps_text": False, **rules}
+    made = Tape(folder, holder="h", wall=lambda: now[0], **given)
+    made.open()
+    return made
+
+
+def fill(made: Tape, number: int) -> None:
+    made._waiting.append(RecordedRequest(at=float(number), tenant="t", model="m", question=f"{number:032x}"))
+    made.flush()
+
+
+def test_a_recording_keeps_its_size_and_forgets_the_oldest(tmp_path: Path) -> None:
+    now = [1e9]
+    made = tape(tmp_path, now)
+    for number in range(300):
+        now[0] += 1
+        fill(made, number)
+    assert sum(path.stat().st_size for path in tmp_path.glob("*.jsonl")) <= 8_000
+    kept = [request.at for request in read_tape(tmp_path, 1_000)]
+    assert kept == sorted(kept)
+    assert kept[-1] == 299
+    assert len(read_tape(tmp_path, 5)) == 5
+
+
+def test_a_line_that_was_cut_off_is_passed_over(tmp_path: Path) -> None:
+    made = tape(tmp_path, [1e9])
+    fill(made, 1)
+    (path,) = tmp_path.glob("*.jsonl")
+    with path.open("ab") as stream:
+        stream.write(b'{"at": 2.0, "tena')
+    assert [request.at for request in read_tape(tmp_path, 10)] == [1.0]
+
+
+def test_equal_words_have_other_digests_on_another_machine(tmp_path: Path) -> None:
+    one, two = tape(tmp_path / "one", [0.0]), tape(tmp_path / "two", [0.0])
+    assert one.digest("anna") == one.digest("anna") != two.digest("anna")
+
+
+BY_QUALITY = (
+    PRICED_PAIR
+    + """\
+routes:
+  - id: main
+    match: {{models: [auto]}}
+    select: {select}
+"""
+)
+WAYS = (
+    "{policy: first_available, candidates: [small, large]}",
+    "{policy: quality_then_latency, min_quality: 0.02, candidates: [small, large]}",
+    "{policy: quality_then_latency, min_quality: 0.97, candidates: [small, large]}",
+)
+
+
+def prompts() -> list[str]:
+    rng = random.Random(8)
+    goods, places = ("lamps", "books", "pens", "coats"), ("Croatia", "Hungary", "Malta", "Norway", "Ireland")
+    asked = []
+    for _ in range(NUM):
+        first, second = rng.sample(places, 2)
+        asked += [
+            rng.choice(
+                (
+                    f"What is {rng.randrange(90)} plus {rng.randrange(9)}?",
+                    f"Which of {first} or {second} has the lowest shipping price?",
+                    f"How much do {rng.randrange(2, 9)} {rng.choice(goods)} cost?",
+                    f"Prove that {rng.choice(goods)} are countable.",
+                )
+            )
+        ]
+    return asked
+
+
+async def shares(stack: Stack) -> Counter[str]:
+    """Who answers the prompts."""
+    told: Counter[str] = Counter()
+    for text in prompts():
+        reply = await stack.ask({**chat(), "messages": [{"role": "user", "content": text}]})
+        told[reply.headers["x-penstock-deployment"]] += 1
+    return told
+
+
+async def test_a_plan_tells_how_many_prompts_another_bound_of_quality_sends_where(tmp_path: Path) -> None:
+    documents = [BY_QUALITY.format(folder=tmp_path, select=way) for way in WAYS]
+    settings = {"policy_source": "store", "recorder": "features"}
+    async with running(tmp_path, policy=documents[0], settings=settings) as stack:
+        await shares(stack)
+        found = []
+        for document in documents[1:]:
+            await asyncio.to_thread(stack.gateway.control.tape.flush)  # type: ignore[union-attr]
+            plan = (await stack.ask({"document": document}, admin=True, path=f"{POLICY}/plan")).json["replay"]
+            now = await in_force(stack)
+            assert (await apply(stack, document, etag=now["etag"])).status == 200
+            happened = await shares(stack)
+            for deployment in ("small", "large"):
+                foretold = plan["new"]["deployments"].get(deployment, 0.0)
+                assert abs(foretold - happened[deployment] / NUM) <= 0.02, (deployment, plan["new"]["deployments"])
+            assert plan["notes"] == []
+            found.append(happened["small"] / NUM)
+        assert found[0] > found[1] + 0.1, "the bounds make a difference"

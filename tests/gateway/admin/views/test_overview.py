@@ -1,0 +1,162 @@
+"""The overview's arithmetic, on literal counts."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.admin.views.live_state import DeploymentState, EngineReport, LaneState, LiveState, added
+from gateway.admin.views.overview import Charts, overview, state_of
+from gateway.telemetry.instruments import SECONDS_BUCKETS
+from gateway.telemetry.window import Observed, Totals
+
+
+def observed(seconds: float, count: int) -> Observed:
+    counts = [0] * (len(SECONDS_BUCKETS) + 1)
+    counts[next(i for i, bound in enumerate(SECONDS_BUCKETS) if seconds <= bound)] = count
+    return tuple(counts), seconds * count
+
+
+def lane(**fields: object) -> LaneState:
+    values = {
+        "id": "interactive",
+        "weight": 8.0,
+        "waiting": 2,
+        "max_queue": 10,
+        "predicted_wait_s": 0.5,
+        "drained_per_s": 4.0,
+        "ttft_slo_ms": 600.0,
+        "tpot_slo_ms": None,
+        "on_overload": ("shed",),
+        **fields,
+    }
+    return LaneState(**values)  # type: ignore[arg-type]
+
+
+def deployment(**fields: object) -> DeploymentState:
+    values = {
+        "id": "small",
+        "model": "tiny",
+        "url": "unix:/s",
+        "zone": None,
+        "is_ready": True,
+        "is_draining": False,
+        "is_warming": False,
+        "is_ejected": False,
+        "in_flight": 3,
+        "limit": 8,
+        "waiting": 1,
+        "forecast_ttft_ms": {},
+        "forecast_tpot_ms": 1.0,
+        "forecast_error_p50": 0.1,
+        "forecast_error_p90": 0.3,
+        "cache_trust": 0.8,
+        "cost_per_mtok": None,
+        "report": None,
+        **fields,
+    }
+    return DeploymentState(**values)  # type: ignore[arg-type]
+
+
+def totals(**fields: object) -> Totals:
+    return Totals(**{"since": 0.0, "until": 60.0, "counters": {}, "histograms": {}, **fields})  # type: ignore[arg-type]
+
+
+def test_answers_from_the_cache_are_apart_from_prompt_lengths() -> None:
+    seen = totals(
+        histograms={
+            "ttft_seconds": {
+                ("small", "0-256", "miss"): observed(0.1, 90),
+                ("large", "0-256", "miss"): observed(0.1, 10),
+                ("small", "4k-16k", "bypass"): observed(2.5, 5),
+                ("cache", "0-256", "hit_exact"): observed(0.001, 50),
+            }
+        }
+    )
+    rows = overview(seen, LiveState())["ttft"]
+    assert [(row["bucket"], row["count"]) for row in rows] == [
+        *(("0-256", 100), ("4k-16k", 5)),
+        *(("from cache", 50), ("all", 155)),
+    ]
+
+
+def test_refusals_count_against_the_target_of_all_that_asked() -> None:
+    seen = totals(
+        counters={
+            "slo_total": {("interactive", "ttft", "met"): 90.0, ("interactive", "ttft", "missed"): 10.0},
+            "shed_total": {("interactive", "deadline"): 80.0, ("interactive", "queue_full"): 20.0},
+        }
+    )
+    found = overview(seen, LiveState(lanes=(lane(),)))
+    assert found["slo"][0]["ratio"] == 0.9
+    assert found["slo"][0]["ratio_of_all"] == 0.45
+    assert [row["reason"] for row in found["shed"]] == ["deadline", "queue_full"]
+
+
+def test_shares_of_stages_are_of_all_time_in_the_order_of_the_way() -> None:
+    seen = totals(
+        histograms={"stage_seconds": {("relay",): observed(1.0, 3), ("read",): observed(0.5, 2), ("queue",): ((), 0.0)}}
+    )
+    assert [(row["stage"], row["share"]) for row in overview(seen, LiveState())["stages"]][:1] == [("read", 0.25)]
+
+
+def test_shared_answers_are_not_counted_as_exact_hits_too() -> None:
+    seen = totals(
+        counters={
+            "cache_lookups_total": {
+                ("hit_exact", "exact"): 6.0,
+                ("hit_exact", "shared"): 2.0,
+                ("miss", "new"): 8.0,
+                ("bypass", "no_store"): 4.0,
+            }
+        }
+    )
+    cache = overview(seen, LiveState())["cache"]
+    assert (cache["hit_exact"], cache["shared"], cache["miss"], cache["bypassed"]) == (6, 2, 8, 4)
+    assert cache["hit_ratio"] == 0.5
+
+
+def test_a_series_has_rates_by_outcome() -> None:
+    step = totals(until=5.0, counters={"requests_total": {("a", "b", "completed"): 10.0, ("a", "", "shed"): 5.0}})
+    (point,) = Charts().points([step])
+    assert (point["completed"], point["shed"], point["p50_ms"]) == (2.0, 1.0, None)
+
+
+@pytest.mark.parametrize(
+    ("fields", "state"),
+    [
+        ({}, "ready"),
+        ({"is_ready": False}, "down"),
+        ({"is_ready": False, "is_warming": True}, "starting"),
+        ({"is_ejected": True}, "ejected"),
+        ({"is_ready": False, "is_draining": True}, "draining"),
+    ],
+)
+def test_a_deployments_state_is_one_word(fields: dict[str, object], state: str) -> None:
+    assert state_of(deployment(**fields)) == state
+
+
+def test_permits_and_queues_of_processes_add_up_and_their_engine_is_one() -> None:
+    said = EngineReport(
+        state="ready",
+        running=5,
+        waiting=0,
+        max_rows=16,
+        step_ms=9.0,
+        tokens_per_s=100.0,
+        kv_total=100,
+        kv_free=40,
+        kv_cached=20,
+    )
+    one = LiveState(lanes=(lane(),), deployments=(deployment(report=said),), cache_entries=7, cache_bytes=10)
+    other = LiveState(
+        lanes=(lane(waiting=3, predicted_wait_s=0.2),),
+        deployments=(deployment(in_flight=1, report=said, forecast_error_p50=0.4), deployment(id="new")),
+        cache_entries=7,
+        cache_bytes=12,
+    )
+    both = added([one, other])
+    assert (both.lanes[0].waiting, both.lanes[0].max_queue, both.lanes[0].predicted_wait_s) == (5, 20, 0.5)
+    assert (both.deployments[0].in_flight, both.deployments[0].limit) == (4, 16)
+    assert both.deployments[0].forecast_error_p50 == 0.4
+    assert both.deployments[0].report == said
+    assert [each.id for each in both.deployments] == ["small", "new"]

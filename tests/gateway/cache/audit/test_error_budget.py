@@ -1,0 +1,165 @@
+"""The promise about wrong answers: how it is measured, and what follows."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from gateway.cache.audit.error_budget import (
+    CLOSED,
+    MIN_PROOF,
+    audit_probability,
+    is_over,
+    next_level,
+    state_of,
+    tightening_of,
+)
+from gateway.cache.audit.evidence import MAX_SAMPLES, WINDOW_S, Evidence, Sample, Traffic, wilson
+from gateway.cache.audit.route_book import RouteBook
+from tests.gateway.cache.word_encoder import NearJudge
+
+
+def sample(
+    number: int, *, wrong: bool = False, weight: float = 1.0, chance: float = 0.99, served: bool = True
+) -> Sample:
+    return Sample(
+        id=f"r{number}",
+        at=0.0,
+        chance=chance,
+        shipped_chance=chance,
+        weight=weight,
+        is_wrong=wrong,
+        was_served=served,
+    )
+
+
+def traffic(evidence: Evidence, num_requests: int, num_hits: int) -> Evidence:
+    evidence.set_traffic("elsewhere", 0, Traffic(num_requests, num_hits))
+    return evidence
+
+
+@pytest.mark.parametrize(
+    ("ratio", "count", "low", "high"), [(0.0, 10, 0.0, 0.2775), (0.5, 10, 0.2366, 0.7634), (0.1, 100, 0.0552, 0.1744)]
+)
+def test_the_interval_is_wilsons(ratio: float, count: float, low: float, high: float) -> None:
+    assert wilson(ratio, count) == pytest.approx((low, high), abs=1e-3)
+    assert wilson(0.3, 0) == (0.0, 1.0)
+
+
+def test_wrong_answers_are_counted_over_all_requests_by_what_each_audit_stands_for() -> None:
+    evidence = traffic(Evidence(), 1000, 100)
+    for number in range(10):
+        evidence.add(sample(number, wrong=number == 0, weight=10.0))
+    found = evidence.served()
+    assert found.ratio == pytest.approx(0.01)
+    assert found.low < found.ratio < found.high
+    assert (found.num_audited, found.num_wrong, found.num_requests, found.num_hits) == (10, 1, 1000, 100)
+
+
+def test_audits_skipped_under_load_do_not_hide_what_the_others_found() -> None:
+    evidence = traffic(Evidence(), 1000, 200)
+    for number in range(10):
+        evidence.add(sample(number, wrong=number < 2, weight=10.0))  # they stand for 100 of the 200
+    assert evidence.served().ratio == pytest.approx(0.2 * 0.2)
+    assert evidence.above(0.5).ratio == pytest.approx(0.2 * 0.2)
+
+
+def test_the_estimate_is_right_on_average_however_audits_are_drawn() -> None:
+    rng = Random(3)
+    estimates = []
+    for _ in range(200):
+        evidence = traffic(Evidence(), 20_000, 2000)
+        for number in range(2000):
+            chance = rng.uniform(0.9, 1.0)
+            probability = audit_probability(0.1, 1.0 - chance, 0.05)
+            if rng.random() < probability:
+                wrong = rng.random() > chance
+                evidence.add(sample(number, wrong=wrong, weight=1 / probability, chance=chance))
+        estimates.append(evidence.served())
+    truth = 0.05 * 0.1
+    assert sum(found.ratio for found in estimates) / 200 == pytest.approx(truth, rel=0.05)
+    assert sum(found.low <= truth <= found.high for found in estimates) >= 0.92 * 200
+
+
+def test_what_is_older_than_the_window_no_longer_counts_and_memory_is_bounded() -> None:
+    evidence = traffic(Evidence(), 100, 10)
+    for number in range(MAX_SAMPLES + 10):
+        evidence.add(sample(number, wrong=True))
+    assert len(list(evidence.samples)) == MAX_SAMPLES
+    evidence.expire(WINDOW_S + 1000.0)
+    assert evidence.served().num_audited == evidence.num_requests == 0
+
+
+def test_a_reviewed_audit_counts_once_as_it_was_reviewed() -> None:
+    evidence = traffic(Evidence(), 10, 1)
+    evidence.add(sample(1, wrong=True))
+    evidence.add(sample(1, wrong=False))
+    assert (evidence.served().num_audited, evidence.served().num_wrong) == (1, 0)
+
+
+def test_a_low_chance_is_not_part_of_the_estimate_above_a_higher_floor() -> None:
+    evidence = traffic(Evidence(), 100, 20)
+    for number in range(10):
+        evidence.add(sample(number, wrong=True, chance=0.8))
+        evidence.add(sample(100 + number, chance=0.95))
+    assert evidence.above(0.7).ratio == pytest.approx(0.1)
+    assert evidence.above(0.9).ratio == 0.0
+
+
+def test_one_wrong_answer_is_no_proof_and_two_above_the_bound_are() -> None:
+    evidence = traffic(Evidence(), 100, 10)
+    evidence.add(sample(1, wrong=True))
+    assert not is_over(evidence.served(), 0.01)
+    evidence.add(sample(2, wrong=True))
+    assert is_over(evidence.served(), 0.01)
+    assert not is_over(evidence.served(), 0.2)
+
+
+def test_it_tightens_step_by_step_closes_and_opens_again_when_proof_comes() -> None:
+    book = RouteBook(NearJudge())
+    traffic(book.evidence, 400, 40)
+    seen = [book.level]
+    for number in range(20):
+        book.add(sample(number, wrong=True))
+        book.step(0.02)
+        seen.append(book.level)
+    assert seen == sorted(seen)
+    assert set(seen) == set(range(CLOSED + 1))
+    assert book.floor(0.02) > 1.0, "closed, nothing is served"
+
+    closed_for = 0
+    for number in range(100, 6000):
+        book.evidence.note_request(0.0, source="elsewhere")
+        book.add(sample(number, served=False, chance=0.97))
+        book.step(0.02)
+        closed_for += book.level == CLOSED
+        if book.level == 0:
+            break
+    assert closed_for > MIN_PROOF
+    assert book.level == 0
+
+
+def test_it_opens_by_evidence_and_not_by_the_lack_of_it() -> None:
+    nothing = Evidence().above(0.0)
+    assert next_level(CLOSED, nothing, nothing, 0.01) == CLOSED
+    few = traffic(Evidence(), 10_000, 5)
+    for number in range(MIN_PROOF - 1):
+        few.add(sample(number, served=False))
+    assert next_level(CLOSED, nothing, few.above(0.0), 0.5) == CLOSED
+    few.add(sample(99, served=False))
+    assert next_level(CLOSED, nothing, few.above(0.0), 0.5) == CLOSED - 1
+
+
+def test_levels_have_names_and_floors_that_rise() -> None:
+    assert [state_of(level) for level in range(CLOSED + 1)] == ["open", *["tightened"] * (CLOSED - 1), "closed"]
+    steps = [tightening_of(level) for level in range(CLOSED)]
+    assert steps == sorted(steps, key=lambda step: step or 0.0)
+    assert tightening_of(CLOSED) is None
+
+
+def test_doubtful_hits_are_audited_more_often_than_sure_ones() -> None:
+    assert audit_probability(0.02, 0.05, 0.05) == pytest.approx(0.02)
+    assert audit_probability(0.02, 0.5, 0.05) == pytest.approx(0.08)
+    assert audit_probability(0.02, 0.0, 0.05) == pytest.approx(0.005)
+    assert audit_probability(1.0, 0.5, 0.05) == 1.0

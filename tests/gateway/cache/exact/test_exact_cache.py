@@ -1,0 +1,477 @@
+"""The exact cache between a client and its upstreams, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.cache.exact.exact_cache import ExactCache
+from gateway.cache.exact.exact_tier import ExactTier
+from gateway.cache.exact.wanted import Wanted
+from gateway.chat.request import ChatRequestParser
+from routing_policies.policy.document import Cache
+from tests.gateway.scripted import COMPLETION, Wire, chunk
+from tests.gateway.stack import Stack, chat, encode, policy_text, running
+
+EXACT = "    cache: {mode: exact, ttl_s: 60}\n"
+
+
+def cached_policy(folder: Path, cache: str = EXACT, **values: Any) -> str:
+    """The test policy with a cache on its first route."""
+    head, solo, tail = policy_text(folder, **values).partition("  - id: solo")
+    return head + cache + solo + tail
+
+
+async def one_stream(wire: Wire) -> None:
+    """Two tokens and the end; usage where it is asked for, and a plain answer that says the same."""
+    if not wire.request.json.get("stream"):
+        await wire.answer(COMPLETION.replace(b"hello", b"Hello"))
+        return
+    usage = [chunk(usage=(7, 2))] if wire.request.json.get("stream_options") else []
+    await wire.start_stream()
+    for data in (chunk("Hel"), chunk("lo"), chunk(finish="stop"), *usage, b"[DONE]"):
+        await wire.event(data)
+    await wire.end()
+
+
+WITH_USAGE: Any = {"stream": True, "stream_options": {"include_usage": True}}
+
+
+class Held:
+    """A stream that says its first token and waits to be let on."""
+
+    def __init__(self, ending: tuple[bytes, ...] = (chunk(usage=(7, 2)), b"[DONE]")) -> None:
+        self.ending = ending
+        self.has_begun = asyncio.Event()
+        self.may_end = asyncio.Event()
+        self.wire: Wire | None = None
+
+    async def __call__(self, wire: Wire) -> None:
+        self.wire = wire
+        await wire.start_stream()
+        await wire.event(chunk("Hel"))
+        self.has_begun.set()
+        await self.may_end.wait()
+        await wire.event(chunk("lo"))
+        await wire.event(chunk(finish="stop"))
+        for data in self.ending:
+            await wire.event(data)
+        await wire.end()
+
+
+async def until_followed(stack: Stack, num: int = 1) -> None:
+    """Until so many requests wait for the answer under way."""
+    for _ in range(400):
+        if sum(shared.num_followers for shared in stack.gateway._answers.exact._shared._by_key.values()) >= num:
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError("nobody follows")
+
+
+def text_of(body: bytes) -> str:
+    """The text of an event stream."""
+    events = [json.loads(line[6:]) for line in body.splitlines() if line.startswith(b"data: {")]
+    return "".join(choice["delta"].get("content") or "" for event in events for choice in event["choices"])
+
+
+async def test_the_second_request_is_answered_from_the_first(tmp_path: Path) -> None:
+    async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
+        first = await stack.ask(chat())
+        second = await stack.ask(chat())
+
+        assert (first.headers["x-penstock-cache"], second.headers["x-penstock-cache"]) == ("miss", "hit-exact")
+        assert second.body == first.body == COMPLETION
+        assert second.headers["x-penstock-deployment"] == "cache"
+        assert second.headers["age"] == "0"
+        assert len(stack.small.received) == 1
+
+
+async def test_a_stream_is_stored_once_and_served_both_ways(tmp_path: Path) -> None:
+    async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
+        stack.small.otherwise = one_stream
+        streamed = await stack.ask(chat(**WITH_USAGE))
+        again = await stack.ask(chat(stream=True))
+        plain = await stack.ask(chat())
+
+        assert streamed.headers["x-penstock-cache"] == "miss"
+        assert again.headers["x-penstock-cache"] == plain.headers["x-penstock-cache"] == "hit-exact"
+        assert text_of(streamed.body) == text_of(again.body) == "Hello"
+        assert plain.json["choices"][0]["message"]["content"] == "Hello"
+        assert plain.json["usage"]["completion_tokens"] == 2
+        assert len(stack.small.received) == 1
+
+
+@pytest.mark.parametrize("fields", [{}, {"stream": True, "stream_options": {"include_usage": True}}])
+async def test_a_kept_answer_without_usage_is_a_miss_for_who_is_to_get_it(
+    tmp_path: Path, fields: dict[str, Any]
+) -> None:
+    async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
+        stack.small.otherwise = one_stream
+        replies = [await stack.ask(chat(**asked)) for asked in ({"stream": True}, {"stream": True}, fields, fields)]
+        replies.append(await stack.ask(chat(stream=True)))
+
+        found = [reply.headers["x-penstock-cache"] for reply in replies]
+        assert found == ["miss", "hit-exact", "miss", "hit-exact", "hit-exact"]
+        assert all(b'"completion_tokens":' in reply.body for reply in replies[2:4])
+        metrics = (await stack.get("/metrics", admin=True)).body.decode()
+        assert 'penstock_cache_lookups_total{reason="lacking",result="miss"} 1.0' in metrics
+
+
+@pytest.mark.parametrize(("asked", "expected"), [("flex", "miss"), ("auto", "hit-exact"), ("default", "hit-exact")])
+async def test_a_kept_answer_of_another_service_tier_is_a_miss(tmp_path: Path, asked: str, expected: str) -> None:
+    async def answer(wire: Wire) -> None:
+        tier = wire.request.json.get("service_tier", "default")
+        await wire.answer(json.dumps({**json.loads(COMPLETION), "service_tier": tier}).encode())
+
+    async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
+        stack.small.otherwise = answer
+        await stack.ask(chat())
+        for cache in (expected, "hit-exact"):
+            assert (await stack.ask(chat(service_tier=asked))).headers["x-penstock-cache"] == cache
+
+
+async def test_a_stream_without_a_mark_of_its_end_is_kept(tmp_path: Path) -> None:
+    async def unmarked(wire: Wire) -> None:
+        await wire.start_stream()
+        for data in (chunk("Hel"), chunk("lo"), chunk(finish="stop"), chunk(usage=(7, 2))):
+            await wire.event(data)
+        await wire.end()
+
+    async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
+        stack.small.otherwise = unmarked
+        first = await stack.ask(chat(**WITH_USAGE))
+        assert first.body.endswith(b"data: [DONE]\n\n")
+        for fields in (WITH_USAGE, {"stream": True}, {}):
+            assert (await stack.ask(chat(**fields))).headers["x-penstock-cache"] == "hit-exact"
+        assert len(stack.small.received) == 1
+
+
+async def test_followers_of_a_stream_without_a_mark_get_the_mark(tmp_path: Path) -> None:
+    held = Held(ending=())
+    async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
+        stack.small.otherwise = held
+        leader = asyncio.create_task(stack.ask(chat(stream=True)))
+        await held.has_begun.wait()
+        follower = asyncio.create_task(stack.ask(chat(stream=True)))
+        await until_followed(stack)
+        held.may_end.set()
+        replies = await asyncio.gather(leader, follower)
+        assert replies[0].body == replies[1].body
+        assert replies[1].body.endswith(b"data: [DONE]\n\n")
+
+
+@pytest.mark.parametrize("index", [3_000_000, 10**12, -1, True, "0"])
+async def test_a_tool_call_with_an_index_that_is_none_is_passed_on_and_not_kept(tmp_path: Path, index: object) -> None:
+    call = {"index": index, "id": "c", "function": {"name": "f", "arguments": "{}"}}
+    delta = {"choices": [{"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": None}]}
+
+    async def answer(wire: Wire) -> None:
+        await wire.start_stream()
+        for data in (json.dumps(delta).encode(), chunk(finish="tool_calls"), b"[DONE]"):
+            await wire.event(data)
+        await wire.end()
+
+    async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
+        stack.small.otherwise = answer
+        for _ in range(2):
+            reply = await stack.ask(chat(stream=True))
+            assert json.dumps(delta).encode() in reply.body
+            assert reply.headers["x-penstock-cache"] == "miss"
+        assert {line["outcome"] for line in stack.lines()} == {"completed"}
+
+
+async def test_hundreds_of_thousands_of_choices_are_passed_on_and_not_kept(tmp_path: Path) -> None:
+    many = b'{"choices":[' + b",".join([b"{}"] * 300_000) + b"]}"
+
+    async def answer(wire: Wire) -> None:
+        await wire.start_stream()
+        for data in (chunk("Hel"), many, chunk(finish="stop"), b"[DONE]"):
+            await wire.event(data)
+        await wire.end()
+
+    async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
+        stack.small.otherwise = answer
+        reply = await stack.ask(chat(stream=True))
+        assert many in reply.body
+        await stack.until_idle()
+        assert stack.gateway._answers.exact.num_entries == 0
+        assert stack.lines()[0]["outcome"] == "completed"
+
+
+async def test_a_long_stream_is_kept_off_the_loop_and_then_given(tmp_path: Path) -> None:
+    async def long_one(wire: Wire) -> None:
+        await wire.start_stream()
+        for data in (*[chunk("word ")] * 3000, chunk(finish="stop"), chunk(usage=(7, 2)), b"[DONE]"):
+            await wire.event(data)
+        await wire.end()
+
+    async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
+        stack.small.otherwise = long_one
+        first = await stack.ask(chat(**WITH_USAGE))
+        for _ in range(400):
+            if stack.gateway._answers.exact.num_entries:
+                break
+            await asyncio.sleep(0.005)
+        second = await stack.ask(chat(**WITH_USAGE))
+        assert second.headers["x-penstock-cache"] == "hit-exact"
+        assert text_of(second.body) == text_of(first.body) == "word " * 3000
+
+
+@pytest.mark.parametrize(
+    ("control", "expected"), [("no-cache", "bypass"), ("no-store", "bypass"), ("max-age=0", "miss")]
+)
+async def test_a_client_may_refuse_a_kept_answer(tmp_path: Path, control: str, expected: str) -> None:
+    async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
+        await stack.ask(chat())
+        await asyncio.sleep(0.02)  # the answer has an age
+        reply = await stack.ask(chat(), headers={"cache-control": control})
+        assert reply.headers["x-penstock-cache"] == expected
+        assert len(stack.small.received) == 2
+
+
+@pytest.mark.parametrize(("ttl_s", "expected"), [(3600, "hit_exact"), (10, "miss")])
+async def test_a_shorter_time_in_the_policy_holds_for_what_was_kept_before(ttl_s: int, expected: str) -> None:
+    now = [1000.0]
+    cache = ExactCache(ExactTier(), wall=lambda: now[0])
+    request = ChatRequestParser().parse(json.dumps(chat()).encode())
+    first = cache.lookup(request, Wanted(Cache(mode="exact", ttl_s=3600), "main", "dev", b"tiny"))
+    cache.keep(first, COMPLETION, is_lasting=True, request_id="r1", deployment="small", usage=None)
+    now[0] += 30.0
+    again = cache.lookup(request, Wanted(Cache(mode="exact", ttl_s=ttl_s), "main", "dev", b"tiny"))
+    assert again.result.value == expected
+    assert again.reason in ("exact", "stale")
+
+
+async def test_a_broken_off_stream_is_not_kept(tmp_path: Path) -> None:
+    async def broken(wire: Wire) -> None:
+        await wire.start_stream()
+        await wire.event(chunk("Hel"))
+        await wire.end()
+
+    async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
+        stack.small.otherwise = broken
+        await stack.ask(chat(stream=True))
+        stack.small.otherwise = one_stream
+        reply = await stack.ask(chat(stream=True))
+        assert reply.headers["x-penstock-cache"] == "miss"
+        assert text_of(reply.body) == "Hello"
+
+
+async def test_an_upstream_error_is_not_kept(tmp_path: Path) -> None:
+    async def refuse(wire: Wire) -> None:
+        await wire.answer(b'{"error": {"message": "no", "type": "x", "param": null, "code": null}}', 400)
+
+    async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
+        normal, stack.small.otherwise = stack.small.otherwise, refuse
+        assert (await stack.ask(chat())).status == 400
+        stack.small.otherwise = normal
+        assert (await stack.ask(chat())).headers["x-penstock-cache"] == "miss"
+
+
+async def test_identical_requests_in_flight_share_one_upstream_call(tmp_path: Path) -> None:
+    held = Held()
+    async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
+        stack.small.otherwise = held
+        leader = asyncio.create_task(stack.ask(chat(**WITH_USAGE)))
+        await held.has_begun.wait()
+        followers = [asyncio.create_task(stack.ask(chat(**fields))) for fields in (WITH_USAGE, {"stream": True}, {})]
+        await asyncio.sleep(0.05)  # they have joined
+        held.may_end.set()
+        replies = await asyncio.gather(leader, *followers)
+
+        assert [text_of(reply.body) for reply in replies[:3]] == ["Hello"] * 3
+        assert replies[3].json["choices"][0]["message"]["content"] == "Hello"
+        assert [reply.headers["x-penstock-cache"] for reply in replies] == ["miss", *["hit-exact"] * 3]
+        assert len(stack.small.received) == 1
+        await stack.until_idle()
+        stack.check_integrity()
+
+
+@pytest.mark.parametrize("fields", [{}, WITH_USAGE])
+async def test_nobody_waits_for_an_answer_under_way_that_will_lack_what_they_ask_for(
+    tmp_path: Path, fields: dict[str, Any]
+) -> None:
+    held = Held()
+    async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
+        stack.small.scripts = [held, one_stream]
+        leader = asyncio.create_task(stack.ask(chat(stream=True)))
+        await held.has_begun.wait()
+        reply = await stack.ask(chat(**fields))
+        assert reply.headers["x-penstock-cache"] == "miss"
+        assert b'"completion_tokens":' in reply.body
+        held.may_end.set()
+        assert text_of((await leader).body) == "Hello"
+
+
+async def join(stack: Stack) -> asyncio.StreamWriter:
+    """A client that asked for a stream and got its first bytes."""
+    reader, writer = await stack.connect()
+    writer.write(encode(chat(stream=True)))
+    await asyncio.wait_for(reader.readuntil(b"Hel"), 5)
+    return writer
+
+
+async def test_the_leader_may_leave_while_others_follow(tmp_path: Path) -> None:
+    held = Held()
+    async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
+        stack.small.otherwise = held
+        leader = await join(stack)
+        follower = asyncio.create_task(stack.ask(chat(stream=True)))
+        await asyncio.sleep(0.05)
+        leader.close()
+        await asyncio.sleep(0.05)
+        held.may_end.set()
+
+        assert text_of((await follower).body) == "Hello"
+        assert len(stack.small.received) == 1
+        await stack.until_idle()
+        outcomes = sorted(line["outcome"] for line in stack.lines())
+        assert outcomes == ["cached", "cancelled"]
+
+
+async def test_a_follower_that_leaves_changes_nothing(tmp_path: Path) -> None:
+    held = Held()
+    async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
+        stack.small.otherwise = held
+        leader = asyncio.create_task(stack.ask(chat(stream=True)))
+        await held.has_begun.wait()
+        follower = await join(stack)
+        follower.close()
+        await asyncio.sleep(0.05)
+        held.may_end.set()
+        assert text_of((await leader).body) == "Hello"
+
+
+async def test_when_the_last_of_all_has_left_the_work_is_called_off(tmp_path: Path) -> None:
+    held = Held()
+    async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
+        stack.small.otherwise = held
+        leader = await join(stack)
+        follower = await join(stack)
+        leader.close()
+        await asyncio.sleep(0.05)
+        assert held.wire is not None
+        assert not held.wire.is_gone.is_set(), "somebody still waits"
+        follower.close()
+        await asyncio.wait_for(held.wire.is_gone.wait(), 2)
+        held.may_end.set()
+        await stack.until_idle()
+        stack.check_integrity()
+
+
+async def test_followers_of_a_leader_that_fails_ask_on_their_own(tmp_path: Path) -> None:
+    begun = asyncio.Event()
+    fail = asyncio.Event()
+
+    async def failing_once(wire: Wire) -> None:
+        if begun.is_set():
+            await one_stream(wire)
+            return
+        begun.set()
+        await fail.wait()
+        await wire.answer(b'{"error": {"message": "no", "type": "x", "param": null, "code": null}}', 400)
+
+    async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
+        stack.small.otherwise = failing_once
+        leader = asyncio.create_task(stack.ask(chat(stream=True)))
+        await begun.wait()
+        followers = [asyncio.create_task(stack.ask(chat(stream=True))) for _ in range(3)]
+        await asyncio.sleep(0.05)
+        fail.set()
+        assert (await leader).status == 400
+        assert [text_of(reply.body) for reply in await asyncio.gather(*followers)] == ["Hello"] * 3
+        assert len(stack.small.received) == 2
+
+
+async def test_an_answer_said_to_be_wrong_is_not_given_again(tmp_path: Path) -> None:
+    async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
+        await stack.ask(chat())
+        served = await stack.ask(chat())
+        feedback = {"request_id": served.headers["x-request-id"], "verdict": "wrong"}
+        said = await stack.ask(feedback, path="/v1/feedback")
+        after = await stack.ask(chat())
+
+        assert (said.status, said.json["quarantined"]) == (200, True)
+        assert after.headers["x-penstock-cache"] == "miss"
+        assert len(stack.small.received) == 2
+
+
+@pytest.mark.parametrize(
+    ("document", "status", "code", "param"),
+    [
+        ({"request_id": "nobody", "verdict": "wrong"}, 404, "not_found", "request_id"),
+        ({"request_id": "x", "verdict": "bad"}, 400, "invalid_value", "verdict"),
+        ({"verdict": "wrong"}, 400, "invalid_value", "request_id"),
+        ({"request_id": "x", "verdict": "wrong", "more": 1}, 400, "invalid_value", "more"),
+        ([], 400, "invalid_json", None),
+    ],
+)
+async def test_feedback_that_means_nothing_is_refused(
+    tmp_path: Path, document: object, status: int, code: str, param: str | None
+) -> None:
+    async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
+        reply = await stack.ask(document, path="/v1/feedback")
+        assert (reply.status, reply.error["code"], reply.error["param"]) == (status, code, param)
+
+
+async def test_a_purge_shows_what_it_would_do_before_it_does(tmp_path: Path) -> None:
+    async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
+        await stack.ask(chat())
+        purge = {"route": "main"}
+        shown = await stack.ask(purge, path="/admin/api/cache/purge", admin=True)
+        assert (shown.json["dry_run"], shown.json["covered"]) == (True, 1)
+        assert (await stack.ask(chat())).headers["x-penstock-cache"] == "hit-exact"
+
+        done = await stack.ask({**purge, "dry_run": False}, path="/admin/api/cache/purge", admin=True)
+        assert done.json["covered"] == 1
+        assert (await stack.get("/admin/api/cache", admin=True)).json["entries"] == 0
+        assert (await stack.ask(chat())).headers["x-penstock-cache"] == "miss"
+
+
+async def test_a_purge_of_everything_by_mistake_is_refused(tmp_path: Path) -> None:
+    async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
+        reply = await stack.ask({"dry_run": False}, path="/admin/api/cache/purge", admin=True)
+        assert (reply.status, reply.error["code"]) == (400, "invalid_value")
+
+
+async def test_admin_paths_are_not_on_the_public_listener(tmp_path: Path) -> None:
+    async with running(tmp_path) as stack:
+        assert (await stack.ask({"id": "x"}, path="/admin/api/cache/purge")).status == 404
+
+
+async def test_a_request_that_shared_an_answer_may_call_it_wrong_and_the_same_words_are_not_kept_again(
+    tmp_path: Path,
+) -> None:
+    held = Held()
+    async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
+        stack.small.otherwise = held
+        leader = asyncio.create_task(stack.ask(chat(stream=True)))
+        await held.has_begun.wait()
+        follower = asyncio.create_task(stack.ask(chat(stream=True)))
+        await asyncio.sleep(0.05)  # it has joined
+        held.may_end.set()
+        shared = (await asyncio.gather(leader, follower))[1]
+        feedback = {"request_id": shared.headers["x-request-id"], "verdict": "wrong"}
+        assert (await stack.ask(feedback, path="/v1/feedback")).status == 200
+
+        stack.small.otherwise = one_stream
+        asked = [(await stack.ask(chat(stream=True))).headers["x-penstock-cache"] for _ in range(2)]
+        assert asked == ["miss", "miss"]
+
+
+async def test_tokens_that_nobody_had_to_compute_are_counted_by_what_saved_them(tmp_path: Path) -> None:
+    trim = "    trim: {budget_tokens: 50, strategies: [drop_old_turns]}\n"
+    async with running(tmp_path, policy=cached_policy(tmp_path, EXACT + trim)) as stack:
+        await stack.ask(chat())
+        await stack.ask(chat())
+        old = [{"role": "user", "content": "x" * 2000}, {"role": "assistant", "content": "y" * 2000}]
+        await stack.ask({**chat(), "messages": [*old, {"role": "user", "content": "And now?"}]})
+        lines = (await stack.get("/metrics", admin=True)).body.decode().splitlines()
+
+    saved = {line.split('"')[1]: float(line.split()[-1]) for line in lines if line.startswith("penstock_saved_tokens")}
+    assert saved.keys() == {"hit_exact", "trim"}
+    assert saved["trim"] > 300

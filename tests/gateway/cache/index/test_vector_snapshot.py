@@ -1,0 +1,141 @@
+"""A snapshot is taken whole or not at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from threading import Event, Thread
+
+import numpy as np
+import pytest
+
+from gateway.cache.index.vector_index import VectorIndex
+from gateway.cache.index.vector_snapshot import SnapshotUnusable, load, save
+
+DIMENSIONS = 8
+
+
+def filled(**options: int) -> VectorIndex:
+    index, rng = VectorIndex(DIMENSIONS, "encoder", **options), np.random.default_rng(1)
+    for number in range(120):
+        index.add(b"context %d" % (number % 3), b"%d" % number, rng.standard_normal(DIMENSIONS).astype(np.float32))
+    while index.move(16):
+        pass
+    return index
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    where = tmp_path / "new" / "vectors"
+    save(filled(cells_from=10, tail_rows=5), where)
+    return where
+
+
+def test_what_was_saved_is_found_again(path: Path) -> None:
+    before, after = filled(cells_from=10, tail_rows=5), load(path, "encoder", DIMENSIONS)
+    assert (len(after), after.num_contexts) == (120, 3)
+    query = np.ones(DIMENSIONS, np.float32)
+    for context in (b"context 0", b"context 1", b"context 2"):
+        assert after.nearest(context, query, 5) == before.nearest(context, query, 5)
+
+
+def test_a_loaded_index_goes_on_growing(path: Path) -> None:
+    index = load(path, "encoder", DIMENSIONS)
+    index.remove(b"0")
+    index.add(b"context 0", b"0", np.ones(DIMENSIONS, np.float32))
+    while index.move(16):
+        pass
+    assert index.nearest(b"context 0", np.ones(DIMENSIONS, np.float32), 1)[0].exact == b"0"
+    assert len(index) == 120
+
+
+def test_a_second_snapshot_takes_the_place_of_the_first(path: Path) -> None:
+    save(VectorIndex(DIMENSIONS, "encoder"), path)
+    assert len(load(path, "encoder", DIMENSIONS)) == 0
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_an_id_that_changed_its_context_while_it_was_saved_is_loaded_once(tmp_path: Path) -> None:
+    index, moved, path = VectorIndex(DIMENSIONS, "encoder"), np.ones(DIMENSIONS, np.float32), tmp_path / "vectors"
+    index.add(b"context 1", b"moved", moved)
+    index.add(b"context 2", b"other", -moved)
+    (_, second) = index.shelves()[1]
+    second.add(b"moved", moved)
+    save(index, path)
+    loaded = load(path, "encoder", DIMENSIONS)
+    assert len(loaded) == 2
+    loaded.remove(b"moved")
+    found = [loaded.nearest(context, moved, 5) for context in (b"context 1", b"context 2")]
+    assert [[neighbour.exact for neighbour in each] for each in found] == [[], [b"other"]]
+
+
+def test_while_a_snapshot_is_written_entries_come_go_and_are_found(tmp_path: Path) -> None:
+    index, query = filled(cells_from=10, tail_rows=5), np.ones(DIMENSIONS, np.float32)
+    for _, shelf in index.shelves():
+        shelf.moving.acquire()
+    index.add(b"context 0", b"new", query)
+    index.remove(b"0")
+    assert index.nearest(b"context 0", query, 1)[0].exact == b"new"
+    for _, shelf in index.shelves():
+        shelf.moving.release()
+
+
+def test_snapshots_taken_amid_changes_are_whole(tmp_path: Path) -> None:
+    index, path, stop = VectorIndex(DIMENSIONS, "encoder", cells_from=20, tail_rows=5), tmp_path / "vectors", Event()
+
+    def change() -> None:
+        rng = np.random.default_rng(2)
+        while not stop.is_set():
+            exact, vector = b"%d" % rng.integers(0, 200), rng.standard_normal(DIMENSIONS).astype(np.float32)
+            index.add(b"context", exact, vector)
+            index.remove(b"%d" % rng.integers(0, 200))
+            index.move(3)
+
+    thread = Thread(target=change)
+    thread.start()
+    try:
+        for _ in range(20):
+            save(index, path)
+            loaded = load(path, "encoder", DIMENSIONS)
+            assert sum(len(shelf) for _, shelf in loaded.shelves()) == len(loaded)
+    finally:
+        stop.set()
+        thread.join(60)
+
+
+@pytest.mark.parametrize("keep", [0, 5, 19, 40, 0.5, 0.999])
+def test_a_truncated_snapshot_is_refused(path: Path, keep: float) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[: int(len(data) * keep) if isinstance(keep, float) else keep])
+    with pytest.raises(SnapshotUnusable, match=str(path)):
+        load(path, "encoder", DIMENSIONS)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.001, 0.2, 0.6, 0.999])
+def test_a_snapshot_with_a_flipped_bit_is_refused(path: Path, share: float) -> None:
+    data = bytearray(path.read_bytes())
+    data[int(len(data) * share)] ^= 4
+    path.write_bytes(data)
+    with pytest.raises(SnapshotUnusable):
+        load(path, "encoder", DIMENSIONS)
+
+
+def test_a_missing_snapshot_is_said(tmp_path: Path) -> None:
+    with pytest.raises(SnapshotUnusable, match="No such file"):
+        load(tmp_path / "none", "encoder", DIMENSIONS)
+
+
+@pytest.mark.parametrize(("encoder_id", "dimensions"), [("other", DIMENSIONS), ("encoder", 384)])
+def test_vectors_of_another_encoder_are_refused(path: Path, encoder_id: str, dimensions: int) -> None:
+    with pytest.raises(SnapshotUnusable, match="it holds vectors of encoder with 8 dimensions"):
+        load(path, encoder_id, dimensions)
+
+
+def test_a_snapshot_that_cannot_be_written_leaves_the_old_one(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("gateway.cache.index.vector_snapshot.os.fsync", fail)
+    with pytest.raises(OSError, match="No space"):
+        save(VectorIndex(DIMENSIONS, "encoder"), path)
+    assert len(load(path, "encoder", DIMENSIONS)) == 120
+    assert list(path.parent.iterdir()) == [path]

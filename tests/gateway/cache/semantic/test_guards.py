@@ -1,0 +1,214 @@
+"""What must never be answered with something similar, told from the request alone."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from gateway.cache.audit.comparison import judge_document, judge_said, says_the_same, text_of, verdict_of
+from gateway.cache.audit.lookup_order import LookupOrder
+from gateway.cache.semantic.guards import guard_of, text_guard
+from gateway.cache.similarity.standalone import MAX_CHARS
+from gateway.cache.similarity.suspicion import is_suspicious
+from gateway.chat.request import ChatRequest, ChatRequestParser
+from routing_policies.policy.document import Cache
+from tests.gateway.cache.similar_stack import completion
+
+PLAIN = "How does one bake bread without yeast?"
+
+
+def request(**fields: Any) -> ChatRequest:
+    document = {"model": "auto", "messages": [{"role": "user", "content": PLAIN}], **fields}
+    return ChatRequestParser().parse(json.dumps(document).encode())
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({}, None),
+        ({"temperature": 1.0}, None),
+        ({"temperature": 1.1}, "temperature"),
+        ({"response_format": {"type": "json_object"}}, None),
+        ({"seed": 0}, "seed"),
+        ({"n": 2}, "choices"),
+        ({"n": 1}, None),
+        ({"logprobs": True}, "logprobs"),
+        ({"logprobs": False}, None),
+        ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
+        ({"functions": [{"name": "f"}]}, "tools"),
+        (
+            {
+                "messages": [
+                    {"role": "tool", "content": "x", "tool_call_id": "1"},
+                    {"role": "user", "content": PLAIN},
+                ]
+            },
+            "tools",
+        ),
+        (
+            {
+                "messages": [
+                    {
+                        "role": "user",
+                        "content": [
+                            {"type": "text", "text": PLAIN},
+                            {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}},
+                        ],
+                    }
+                ]
+            },
+            "no_text",
+        ),
+        ({"messages": [{"role": "user", "content": PLAIN}, {"role": "assistant", "content": "x"}]}, "no_text"),
+    ],
+)
+def test_requests(fields: dict[str, Any], reason: str | None) -> None:
+    assert guard_of(request(**fields), Cache()) == reason
+
+
+def test_the_policy_says_how_much_chance_is_too_much() -> None:
+    strict = Cache(max_temperature=0.0)
+    assert guard_of(request(), strict) == "temperature", "a request that names none gets OpenAI's 1"
+    assert guard_of(request(temperature=0), strict) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (PLAIN, None),
+        ("What is the capital of France?", None),
+        ("Can you tell me how bread is baked?", None),
+        ("Yes please.", "too_short"),
+        ("word " * MAX_CHARS, "too_long"),
+        ("What is the weather like in Lyon?", "time_dependent"),
+        ("Who won the match last night in Lyon?", "time_dependent"),
+        ("Is the office open on Mondays and so on?", "time_dependent"),
+        ("What is the latest version of it?", "time_dependent"),
+        ("How old is the queen of Spain?", "time_dependent"),
+        ("What has been done so far about it?", "time_dependent"),
+        ("What is the price of a ticket?", "time_dependent"),
+        ("How do I cancel my order with you?", "personal"),
+        ("When is our next invoice due then?", "personal"),
+        ("Does this train take me to Lyon?", "personal"),
+        ("Какая столица у Франции сейчас интересно?", "language"),
+        ("法国的首都是哪里 请告诉我 谢谢", "language"),
+        ("How do I re\u200bset the router box?", "suspicious"),
+        ("How do I re\u0455et the router box?", "suspicious"),
+        ("How do I reset \u202ethe router box?", "suspicious"),
+        ("How do I \uff52eset the router box?", "suspicious"),
+        ("How do I reset the router box?\u0000", "suspicious"),
+        ("How do I reset the box? ](Me giving**ONE similarlyNow =>} xqzrtvb", "suspicious"),
+        ("How do I embed YouTube in JavaScript?", None),
+        ("How do I call useState() in a React(TypeScript) page?", None),
+        ("How do I r\u0301\u0302\u0303eset the router box?", "suspicious"),
+        ("Wie ändere ich das Passwort für Büros?", "language"),
+        ("What does naïve café mean in French?", None),
+    ],
+)
+def test_texts(text: str, reason: str | None) -> None:
+    assert text_guard(text) == reason
+
+
+@pytest.mark.parametrize(
+    ("asked", "kept"),
+    [
+        (
+            "Kann ich das Gerät zurückgeben, wenn es benutzt wurde?",
+            "Kann ich das Gerät zurückgeben, wenn es nicht benutzt wurde?",
+        ),
+        ("¿Cuánto cuesta enviar un paquete a España?", "¿Cuánto cuesta enviar un paquete desde España?"),
+        ("Est-ce que je dois arroser la plante ?", "Est-ce que je ne dois pas arroser la plante ?"),
+        ("Posso devolver o produto com a caixa aberta?", "Posso devolver o produto sem a caixa aberta?"),
+        ("Come si attiva il roaming internazionale?", "Come si disattiva il roaming internazionale?"),
+        ("Hoe kan ik mijn abonnement verlengen?", "Hoe kan ik mijn abonnement niet verlengen?"),
+        ("Czy można jeść ser przed operacją?", "Czy można jeść ser po operacji?"),
+        ("Hur kan jag aktivera det här kortet?", "Hur kan jag inte aktivera det här kortet?"),
+        ("kann man das trotzdem nicht reklamieren", "bir ürün nasıl iade edilir"),
+    ],
+)
+def test_a_language_whose_negations_nobody_here_knows_takes_no_part(asked: str, kept: str) -> None:
+    assert (text_guard(asked), text_guard(kept)) == ("language", "language")
+    assert not is_suspicious(asked)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "What does déjà vu mean in French?",
+        "las vegas timezone please",
+        "reset router firmware 7.2",
+        "How far is El Paso from Los Angeles?",
+        "Is Côte d'Ivoire the same as Ivory Coast?",
+    ],
+)
+def test_foreign_names_and_words_in_english_questions_are_nothing_to_stop_at(text: str) -> None:
+    assert text_guard(text) is None
+
+
+def test_an_emoji_and_other_punctuation_are_nothing_to_suspect() -> None:
+    assert not is_suspicious("How do I reset it? 🙂 — “quickly”…\nThanks\tall")
+
+
+def test_the_lookup_comes_first_only_where_hits_are_usual_and_deployments_are_loaded() -> None:
+    order = LookupOrder()
+    assert not order.waits(1.0), "nothing is known yet"
+    for _ in range(200):
+        order.note(is_hit=True, took_s=0.008)
+        order.note_upstream(0.5)
+    assert order.waits(1.0)
+    assert not order.waits(0.0), "an idle deployment loses nothing"
+    for _ in range(400):
+        order.note(is_hit=False, took_s=0.008)
+    assert not order.waits(1.0), "every miss would be late for nothing"
+
+
+def test_where_nearly_every_lookup_hits_not_even_an_idle_deployment_is_asked_for_nothing() -> None:
+    order = LookupOrder()
+    for _ in range(200):
+        order.note(is_hit=True, took_s=0.005)
+        order.note_called_off(0.0006)
+    assert order.waits(0.0), "each request sent would be work for nothing"
+    for _ in range(4):
+        order.note(is_hit=False, took_s=0.005)
+    assert not order.waits(0.0), "one miss in six, late by a lookup, costs more than five such requests"
+    for _ in range(400):
+        order.note(is_hit=False, took_s=0.005)
+    assert not order.waits(0.0)
+
+
+@pytest.mark.parametrize(
+    ("kept", "fresh", "expected"),
+    [
+        ("It is 10 km.", "it is  10 km", True),
+        ("It is 10 km.", "It is 100 km.", False),
+        ("It is 3.5 km.", "It is 35 km.", False),
+        ("Press the button.", "Use the button.", None),
+        ("Take 10 mg of it.", "Of that, take 10 mg.", None),
+    ],
+)
+def test_answers_are_compared_by_words_then_by_numbers(kept: str, fresh: str, expected: bool | None) -> None:
+    assert says_the_same(kept, fresh) is expected
+
+
+def test_what_the_encoder_cannot_tell_is_unknown() -> None:
+    assert [verdict_of(value) for value in (None, 0.95, 0.5)] == ["unknown", "right", "wrong"]
+
+
+def test_only_plain_texts_are_compared() -> None:
+    assert text_of(completion("hello")) == "hello"
+    assert text_of(b'{"choices": []}') is None
+    assert text_of(b"nonsense") is None
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    message = {"role": "assistant", "content": "x", "tool_calls": [call]}
+    assert text_of(json.dumps({"choices": [{"message": message}]}).encode()) is None
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"), [("Yes.", True), ("no", False), (" NO, they differ", False), ("perhaps", None), ("", None)]
+)
+def test_a_judge_says_yes_or_no(said: str, expected: bool | None) -> None:
+    assert judge_said(completion(said)) is expected
+    assert judge_said(None) is None
+    assert judge_document("q", "a", "b")["temperature"] == 0

@@ -1,0 +1,127 @@
+"""What is started on which machine."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gateway.app.policy_acceptance import acceptance
+from gateway.cli.supervisor.held_address import hold_address
+from gateway.cli.supervisor.launch import (
+    LaunchError,
+    available_cores,
+    bundled_model_dir,
+    plan_launch,
+    python_env,
+    split_threads,
+)
+from gateway.config import GatewayConfig, load_config
+from gateway.policies.policy_file import read_policy
+from gateway.upstreams.http1.target import Target
+from routing_policies.policy.document import Deployment, Policy
+
+
+def settings(folder: Path) -> GatewayConfig:
+    return GatewayConfig(runtime_dir=folder, public_listen="127.0.0.1:0", admin_listen="127.0.0.1:0")
+
+
+def values(argv: tuple[str, ...], flag: str) -> list[str]:
+    """Every value given for a flag."""
+    return [argv[index + 1] for index, part in enumerate(argv) if part == flag]
+
+
+@pytest.mark.parametrize(
+    ("num_cores", "large", "small"),
+    [(1, 1, 1), (2, 1, 1), (3, 1, 1), (4, 2, 1), (5, 2, 2), (8, 4, 3), (16, 10, 5), (64, 42, 21)],
+)
+def test_engines_never_have_more_threads_than_there_are_cores(num_cores: int, large: int, small: int) -> None:
+    threads = split_threads(num_cores)
+    assert (threads["large"], threads["small"]) == (large, small)
+    assert sum(threads.values()) <= max(2, num_cores - 1)
+
+
+@pytest.mark.parametrize(("quota", "expected"), [("max 100000", None), ("150000 100000", 2), ("50000 100000", 1)])
+def test_a_containers_quota_bounds_the_cores(tmp_path: Path, quota: str, expected: int | None) -> None:
+    (tmp_path / "cpu.max").write_text(quota)
+    unbounded = available_cores(tmp_path / "none")
+    assert available_cores(tmp_path / "cpu.max") == min(unbounded, expected or unbounded)
+
+
+def test_the_bundled_policy_starts_both_engines_on_the_sockets_it_names(tmp_path: Path) -> None:
+    config = settings(tmp_path)
+    policy = read_policy(config.policy, config.policy_variables, lambda policy: None).policy
+    with plan_launch(config, policy, num_cores=8) as plan:
+        pass
+    assert [engine.child.name for engine in plan.engines] == ["small", "large"]
+    for engine in plan.engines:
+        argv = engine.child.argv
+        assert values(argv, "--listen") == [f"unix:{engine.socket_path}"]
+        assert values(argv, "--name") == [f"penstock-{engine.child.name}"]
+        assert values(argv, "--threads") == [
+            str(split_threads(8)["large" if engine.child.name == "large" else "small"])
+        ]
+        assert (Path(values(argv, "--model")[0]) / "config.json").is_file()
+    # Drafts where the model has heads to say them.
+    assert [values(engine.child.argv, "--speculation") for engine in plan.engines] == [[], ["auto"]]
+    assert {f"unix:{engine.socket_path}" for engine in plan.engines} == {item.url for item in policy.deployments}
+    assert [engine.deployments for engine in plan.engines] == [("small",), ("large",)]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["with space", "für 日本", "50% #1?&", 'it\'s "so"', "a:b", "a:", "two\nlines", "$(x)`y`;z", "${name}", "-x"],
+)
+def test_engines_start_whatever_the_runtime_folder_is_called(tmp_path: Path, name: str) -> None:
+    config = settings(tmp_path / name)
+    policy = read_policy(config.policy, config.policy_variables, acceptance(config, {})).policy
+    with plan_launch(config, policy, num_cores=2) as plan:
+        assert [engine.deployments for engine in plan.engines] == [("small",), ("large",)]
+        assert values(plan.engines[0].child.argv, "--listen") == [f"unix:{tmp_path}/{name}/small.sock"]
+    assert Target.parse(policy.deployments[0].url).socket_path == f"{tmp_path}/{name}/small.sock"
+
+
+def test_a_policy_that_names_other_servers_starts_no_engine(tmp_path: Path) -> None:
+    policy = Policy(schema_version=1, deployments=(Deployment(id="a", url="http://a", model="m"),))
+    with plan_launch(settings(tmp_path), policy, num_cores=2) as plan:
+        assert plan.engines == ()
+
+
+def test_the_gateway_inherits_the_sockets_that_listen_already_and_has_time_to_drain(tmp_path: Path) -> None:
+    policy = Policy(schema_version=1, deployments=(Deployment(id="a", url="http://a", model="m"),))
+    plan = plan_launch(settings(tmp_path), policy, num_cores=2)
+    assert plan.gateway.env is not None
+    theirs = load_config(None, plan.gateway.env, cwd=tmp_path / "elsewhere")
+    assert theirs == replace(settings(tmp_path), public_listen=plan.public.inherited, admin_listen=plan.admin.inherited)
+    assert plan.gateway.descriptors == (*plan.public.descriptors, *plan.admin.descriptors)
+    assert not plan.public.shown.endswith(":0")
+    assert plan.gateway.stop_timeout_s > settings(tmp_path).drain_timeout_s
+    host, _, port = plan.public.shown.rpartition(":")
+    socket.create_connection((host, int(port)), 1).close()
+    plan.stop_listening()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((host, int(port)), 1)
+
+
+def test_a_plan_that_cannot_have_its_second_address_lets_the_first_go(tmp_path: Path) -> None:
+    policy = Policy(schema_version=1, deployments=(Deployment(id="a", url="http://a", model="m"),))
+    with socket.create_server(("127.0.0.1", 0)) as taken, socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        public, admin = (f"127.0.0.1:{each.getsockname()[1]}" for each in (free, taken))
+        free.close()
+        config = GatewayConfig(runtime_dir=tmp_path, public_listen=public, admin_listen=admin)
+        with pytest.raises(LaunchError, match=f"{admin} is already in use; .* choose --admin-port N"):
+            plan_launch(config, policy, num_cores=2)
+        hold_address(public, "--port").close()
+
+
+@pytest.mark.parametrize("size", ["small", "large"])
+def test_the_bundled_models_are_found_without_importing_the_engine(size: str) -> None:
+    assert bundled_model_dir(size).name == f"penstock-{size}"  # type: ignore[arg-type]
+
+
+def test_children_of_a_checkout_find_its_packages_from_any_directory() -> None:
+    root = python_env()["PYTHONPATH"].split(":")[0]
+    assert (Path(root) / "gateway" / "cli" / "supervisor" / "launch.py").is_file()

@@ -1,0 +1,215 @@
+"""`penstock up` with stand-ins for its programs: readiness, crashes and the order of stopping."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gateway.cli.supervisor import probe
+from gateway.cli.supervisor.console import Console
+from gateway.cli.supervisor.held_address import HeldAddress
+from gateway.cli.supervisor.launch import EngineLaunch, LaunchPlan
+from gateway.cli.supervisor.probe import Answer
+from gateway.cli.supervisor.supervisor import ASKED_AGAIN_S, Probe, Supervisor
+from tests.gateway.children import notes, script, server
+from tests.gateway.cli.supervisor.test_child import until
+
+
+def plan(folder: Path, *, gateway_delay_s: float = 0.0, large_delay_s: float = 0.0) -> LaunchPlan:
+    """Two engines and a gateway."""
+    engines = []
+    for name, delay_s in (("small", 0.0), ("large", large_delay_s)):
+        child, socket_path = server(folder, name, delay_s=delay_s)
+        engines.append(EngineLaunch(child=child, socket_path=socket_path, deployments=(name,)))
+    gateway, gateway_socket = server(folder, "gateway", delay_s=gateway_delay_s)
+    public = HeldAddress(shown=f"unix:{gateway_socket}", sockets=())
+    admin = HeldAddress(shown="127.0.0.1:8081", sockets=())
+    return LaunchPlan(engines=tuple(engines), gateway=gateway, public=public, admin=admin)
+
+
+class Running:
+    """A supervisor under way, and what it wrote."""
+
+    def __init__(self, a_plan: LaunchPlan, a_probe: Probe) -> None:
+        self.out = io.StringIO()
+        self.now_s = 0.0
+        self.supervisor = Supervisor(
+            a_plan,
+            console=Console(self.out),
+            probe=a_probe,
+            needs_key=False,
+            clock=lambda: self.now_s,
+            poll_s=0.01,
+        )
+        self.task = asyncio.create_task(self.supervisor.run())
+
+    @property
+    def text(self) -> str:
+        return self.out.getvalue()
+
+    def said(self, text: str) -> Callable[[], bool]:
+        return lambda: text in self.text
+
+    async def stop(self) -> int:
+        self.supervisor.stop()
+        async with asyncio.timeout(10):
+            return await self.task
+
+
+@asynccontextmanager
+async def running(a_plan: LaunchPlan, a_probe: Probe = probe.get) -> AsyncIterator[Running]:
+    made = Running(a_plan, a_probe)
+    try:
+        yield made
+    finally:
+        made.task.cancel()
+        await asyncio.gather(made.task, return_exceptions=True)
+
+
+async def test_the_first_request_is_shown_once_and_only_when_the_gateway_is_ready(tmp_path: Path) -> None:
+    async with running(plan(tmp_path, gateway_delay_s=0.4)) as up:
+        await until(up.said("curl --unix-socket"))
+        await asyncio.sleep(0.1)
+        assert up.text.count("curl") == 1
+        assert up.text.count("penstock | ready after") == 1
+        before = up.text.partition("penstock | ready after")[0]
+        assert "large    | ready after 0.0 s (weights 0.2 s)" in before
+        assert "small    | ready after" in before
+        assert "gateway  | gateway listens" in before
+
+
+async def test_the_first_request_waits_for_the_slowest_engine_and_says_which_it_is(tmp_path: Path) -> None:
+    async with running(plan(tmp_path, large_delay_s=600)) as up:
+        await until(up.said("small    | ready after"))
+        up.now_s += 15
+        await until(up.said("penstock | waiting for large: still starting; requests to unix:"))
+        await until(up.said("large    | still starting after 15 s"))
+        assert "curl" not in up.text
+
+
+async def test_the_first_request_waits_until_the_gateway_has_seen_every_engine(tmp_path: Path) -> None:
+    deployments = {"small": True, "large": False, "hosted": False}
+
+    async def told(address: str, path: str) -> Answer | None:
+        return Answer(status=200, body={"status": "ready", "deployments": deployments})
+
+    async with running(plan(tmp_path), told) as up:
+        await until(up.said("small    | ready after"))
+        await until(up.said("large    | ready after"))
+        up.now_s += 15
+        await until(up.said("it does not reach large yet"))
+        assert "curl" not in up.text
+        deployments["large"] = True
+        await until(up.said("curl"))
+
+
+async def test_the_gateway_stops_before_the_engines_it_drains_into(tmp_path: Path) -> None:
+    async with running(plan(tmp_path)) as up:
+        await until(up.said("curl"))
+        assert await up.stop() == 0
+    stopped = [line for line in notes(tmp_path) if line.endswith("stopped")]
+    assert stopped[0] == "gateway stopped"
+    assert sorted(stopped[1:]) == ["large stopped", "small stopped"]
+    assert up.text.endswith("penstock | stopped\n")
+
+
+async def test_a_crashed_engine_is_started_again_and_said_to_be_ready_again(tmp_path: Path) -> None:
+    a_plan = plan(tmp_path)
+    large = a_plan.engines[1]
+    async with running(a_plan) as up:
+        await until(up.said("large    | ready after"))
+        answer = await probe.get(f"unix:{large.socket_path}", "/startupz")
+        assert answer is not None
+        large.socket_path.unlink()
+        os.kill(answer.body["pid"], signal.SIGKILL)
+        await until(up.said("large    | was killed by SIGKILL; starting again in 0.5 s"))
+        await until(up.said("large    | ready again"))
+
+
+async def test_a_gateway_whose_settings_are_wrong_stops_everything_with_its_code(tmp_path: Path) -> None:
+    a_plan = replace(plan(tmp_path), gateway=script(tmp_path, "gateway", "print('bad policy'); sys.exit(2)"))
+    async with running(a_plan) as up:
+        async with asyncio.timeout(10):
+            assert await up.task == 2
+        assert "gateway  | bad policy" in up.text
+        assert "penstock | gateway ended with code 2; its last lines say why" in up.text
+
+
+FAILS_AFTER_ITS_FIRST_LIFE = """\
+if os.path.exists({marker!r}):
+    note({name!r} + " refused")
+    sys.exit(2)
+open({marker!r}, "w").close()
+"""
+
+
+@pytest.mark.parametrize("broken", ["gateway", "large"])
+async def test_a_child_whose_settings_turn_bad_takes_nothing_else_along(tmp_path: Path, broken: str) -> None:
+    a_plan = plan(tmp_path)
+    program = tmp_path / f"{broken}.py"
+    head = FAILS_AFTER_ITS_FIRST_LIFE.format(marker=str(tmp_path / "marker"), name=broken)
+    program.write_text(program.read_text().replace("class Answer", head + "class Answer"))
+    async with running(a_plan) as up:
+        await until(up.said("curl"))
+        path = {"gateway": a_plan.public.shown, "large": f"unix:{a_plan.engines[1].socket_path}"}[broken]
+        answer = await probe.get(path, "/readyz")
+        assert answer is not None
+        os.kill(answer.body["pid"], signal.SIGKILL)
+        await until(lambda: f"{broken} refused" in notes(tmp_path))
+        await until(up.said("ended with code 2, its settings are wrong now; starting again in 1 s"))
+        assert not up.task.done()
+        assert not [line for line in notes(tmp_path) if line.endswith("stopped")]
+        (tmp_path / "marker").unlink()
+        (tmp_path / f"{broken}.sock").unlink()
+        await until(lambda: notes(tmp_path).count(f"{broken} started") == 2)
+        assert await up.stop() == 0
+
+
+async def test_waiting_is_explained_now_and_then(tmp_path: Path) -> None:
+    waiting = plan(tmp_path, gateway_delay_s=600)
+    async with running(waiting) as up:
+        await until(up.said("large    | ready"))
+        assert "waiting" not in up.text
+        up.now_s += 15
+        await until(up.said("penstock | waiting for the gateway on unix:"))
+        await until(up.said("no deployment is ready yet"))
+        await asyncio.sleep(0.05)
+        assert up.text.count("waiting for the gateway") == 1
+
+
+async def test_an_engine_that_does_not_start_says_how_far_it_came(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    async def failing(address: str, path: str) -> Answer | None:
+        asked.append(address)
+        return Answer(status=503, body={"phases": [{"name": "import", "seconds": 2}], "failure": "out of memory"})
+
+    a_plan = plan(tmp_path)
+    async with running(a_plan, failing) as up:
+        await until(lambda: f"unix:{a_plan.engines[0].socket_path}" in asked)
+        up.now_s += 15
+        await until(up.said("small    | still starting after 15 s (import 2.0 s): out of memory"))
+
+
+async def test_asking_again_later_cuts_off_what_is_under_way(tmp_path: Path) -> None:
+    body = "signal.signal(signal.SIGTERM, signal.SIG_IGN); note('up'); time.sleep(600)"
+    a_plan = replace(plan(tmp_path), gateway=script(tmp_path, "gateway", body, stop_timeout_s=600))
+    async with running(a_plan) as up:
+        await until(lambda: "up" in notes(tmp_path))
+        up.supervisor.stop()
+        up.supervisor.stop()  # a wrapper's second signal at the same moment is not impatience
+        await until(up.said("stopping: the gateway finishes what is under way"))
+        assert "asked again" not in up.text
+        up.now_s += ASKED_AGAIN_S
+        up.supervisor.stop()
+        async with asyncio.timeout(10):
+            assert await up.task == 0
+        assert "asked again: stopping at once" in up.text

@@ -1,0 +1,82 @@
+"""`penstock capacity`: from files and from a running engine to a worksheet and JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gateway.cli import main as cli
+
+ASKED = ["--rps", "50", "--prompt-tokens", "800", "--output-tokens", "120", "--ttft-p95-ms", "2000", "--tpot-ms", "80"]
+LOAD = {
+    "max_num_rows": 64,
+    "step_token_budget": 512,
+    "num_blocks_total": 5000,
+    "block_size": 16,
+    "step_time": {
+        "fixed_s": 0.01,
+        "row_s": 0.0005,
+        "prefill_token_s": 0.00005,
+        "kv_token_s": 0.0,
+        "pair_s": 0.0,
+        "chunk_s": 0.0,
+    },
+}
+STEPS = {
+    "shapes": [{"rows": 1, "context": 512, "overlapped_ms": 6.0}, {"rows": 32, "context": 512, "overlapped_ms": 9.0}]
+}
+
+
+def test_a_kept_load_gives_worksheet_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "load.json"
+    file.write_text(json.dumps(LOAD))
+    assert cli.main(["capacity", "--load", str(file), *ASKED]) == 0
+    out = capsys.readouterr().out
+    for expected in ("replicas", "GPU hours a day", "time to first token, p95", "(target 2,000)"):
+        assert expected in out
+    assert cli.main(["capacity", "--load", str(file), *ASKED, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["plan"]["replicas"] >= 1
+    assert found["engine"]["kv_tokens"] == 80_000
+
+
+def test_measured_steps_need_what_they_do_not_measure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "steps.txt"
+    file.write_text("card  cpu\n" + json.dumps(STEPS))
+    assert cli.main(["capacity", "--steps", str(file), *ASKED]) == 2
+    assert "--prefill-token-us" in capsys.readouterr().err
+    more = ["--prefill-token-us", "40", "--max-rows", "64", "--step-tokens", "512", "--kv-tokens", "80000"]
+    assert cli.main(["capacity", "--steps", str(file), *ASKED, *more]) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--rps", "0"], "--rps"),
+        (["--rps", "inf"], "--rps"),
+        (["--ttft-p95-ms", "nan"], "--ttft-p95-ms"),
+        (["--tpot-ms", "-5"], "--tpot-ms"),
+        (["--gpus-per-replica", "-1"], "--gpus-per-replica"),
+        (["--kv-bytes-per-token", "nan"], "--kv-bytes-per-token"),
+        (["--headroom", "1"], "--headroom"),
+        (["--tpot-ms", "1"], "tpot"),
+    ],
+)
+def test_what_cannot_be_planned_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    file = tmp_path / "load.json"
+    file.write_text(json.dumps(LOAD))
+    assert cli.main(["capacity", "--load", str(file), *ASKED, *arguments]) != 0
+    assert said in capsys.readouterr().err
+
+
+def test_no_engine_and_no_json_are_errors_with_a_remedy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["capacity", "--engine", "http://127.0.0.1:1", *ASKED]) == 1
+    assert "--engine" in capsys.readouterr().err
+    file = tmp_path / "load.json"
+    file.write_text("not json")
+    assert cli.main(["capacity", "--load", str(file), *ASKED]) == 1
+    assert str(file) in capsys.readouterr().err

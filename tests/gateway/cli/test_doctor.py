@@ -1,0 +1,186 @@
+"""What `penstock doctor` finds, and what it advises."""
+
+from __future__ import annotations
+
+import json
+import resource
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from gateway.cli import doctor
+from gateway.cli.doctor import Check, Level
+from gateway.config import ConfigError, GatewayConfig
+
+GIB = 1024**3
+
+
+@pytest.mark.parametrize(
+    ("check", "level", "said"),
+    [
+        (doctor.check_python((3, 11, 7)), "ok", "3.11.7"),
+        (doctor.check_python((3, 10, 1)), "fail", "3.10.1 is too old"),
+        (doctor.check_packages(["msgspec>=0.19", "nothing-such; extra == 'gpu'"]), "ok", "msgspec "),
+        (doctor.check_packages(["nothing-such>=1"]), "fail", "nothing-such is missing"),
+        (doctor.check_packages(["msgspec<0.1"]), "fail", "is not <0.1"),
+        (doctor.check_packages(None), "warn", "not installed"),
+        (doctor.check_cores(2), "ok", "2 usable"),
+        (doctor.check_cores(1), "warn", "1 usable"),
+        (doctor.check_memory(8 * GIB), "ok", "8.0 GiB available"),
+        (doctor.check_memory(GIB), "warn", "1.0 GiB available"),
+        (doctor.check_memory(None), "warn", "cannot be told"),
+        (doctor.check_open_files((65536, 65536)), "ok", "65536 may be open"),
+        (doctor.check_open_files((resource.RLIM_INFINITY, resource.RLIM_INFINITY)), "ok", "unlimited"),
+        (doctor.check_open_files((1024, 1_048_576)), "warn", "1024 may be open"),
+        (doctor.check_open_files((256, 256)), "fail", "256 may be open"),
+        (doctor.check_device("print('2.13.0|NVIDIA H200')"), "ok", "torch 2.13.0 on NVIDIA H200"),
+        (doctor.check_device("raise ImportError('no torch')"), "fail", "torch does not work: ImportError: no torch"),
+        (doctor.check_device("print('hello')"), "fail", "torch does not work"),
+    ],
+)
+def test_a_check_knows_its_level_and_every_trouble_has_a_remedy(check: Check, level: Level, said: str) -> None:
+    assert check.level == level
+    assert said in check.message
+    assert (check.remedy is None) == (level == "ok")
+
+
+def test_memory_is_what_the_container_leaves(tmp_path: Path) -> None:
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text("MemTotal: 9 kB\nMemAvailable:    1000 kB\n")
+    assert doctor.available_memory_bytes(meminfo, tmp_path) == 1_024_000
+    (tmp_path / "memory.max").write_text("600000\n")
+    (tmp_path / "memory.current").write_text("100000\n")
+    assert doctor.available_memory_bytes(meminfo, tmp_path) == 500_000
+    (tmp_path / "memory.max").write_text("max\n")
+    assert doctor.available_memory_bytes(meminfo, tmp_path) == 1_024_000
+    assert doctor.available_memory_bytes(tmp_path / "none", tmp_path) is None
+
+
+def test_a_directory_yet_to_be_made_is_fine_where_its_parent_can_be_written(tmp_path: Path) -> None:
+    assert doctor.check_runtime_dir(tmp_path / "a" / "b").level == "ok"
+    (tmp_path / "file").touch()
+    assert doctor.check_runtime_dir(tmp_path / "file" / "b").level == "fail"
+
+
+def test_a_bad_policy_is_shown_by_its_first_problem(tmp_path: Path) -> None:
+    bad = tmp_path / "p.yaml"
+    bad.write_text("schema_version: 1\ndeployments: []\nrutes: 1\n")
+    check = doctor.check_policy(GatewayConfig(policy=bad))
+    assert check.level == "fail"
+    assert "p.yaml:2:14: deployments: needs at least 1 item (and 1 more)" in check.message
+    assert check.remedy == f"penstock policy check {bad}"
+    assert doctor.check_policy(GatewayConfig()).level == "ok"
+
+
+def test_a_store_out_of_reach_is_a_failure(tmp_path: Path) -> None:
+    (check,) = doctor.check_store(GatewayConfig(runtime_dir=tmp_path, store="redis://127.0.0.1:1"))
+    assert (check.name, check.level) == ("store", "fail")
+    (check,) = doctor.check_store(GatewayConfig(runtime_dir=tmp_path))
+    assert check.level == "ok"
+
+
+def test_weights_that_are_only_a_pointer_are_found(tmp_path: Path) -> None:
+    for name in ("config.json", "tokenizer.json"):
+        (tmp_path / name).touch()
+    (tmp_path / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\n")
+    assert doctor.check_weights("small", tmp_path).level == "fail"
+    (tmp_path / "model.safetensors").write_bytes(bytes(doctor.MIN_WEIGHTS_BYTES))
+    assert doctor.check_weights("small", tmp_path).level == "ok"
+    (tmp_path / "config.json").unlink()
+    assert "config.json missing" in doctor.check_weights("small", tmp_path).message
+
+
+def test_a_taken_port_is_found(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        taken.listen()
+        check = doctor.check_port(address, "--port")
+    assert (check.level, check.message) == ("fail", f"{address} is in use")
+    assert check.remedy == "choose another with --port N"
+    assert doctor.check_port(address, "--port").level == "ok"
+    assert doctor.check_port("unix:/x", "--port").level == "ok"
+
+
+@asynccontextmanager
+async def answering(path: Path, status: str) -> AsyncIterator[None]:
+    import asyncio
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(f"HTTP/1.1 {status}\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{{}}".encode())
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_unix_server(answer, path)
+    async with server:
+        yield
+
+
+@pytest.mark.parametrize(
+    ("status", "level", "said"),
+    [
+        ("200 OK", "ok", "is ready"),
+        ("503 Service Unavailable", "warn", "is not ready"),
+        ("404 Not Found", "warn", "does not answer /readyz"),
+    ],
+)
+async def test_a_running_instance_is_asked_instead_of_its_ports(
+    tmp_path: Path, status: str, level: Level, said: str
+) -> None:
+    import asyncio
+
+    config = GatewayConfig(public_listen=f"unix:{tmp_path / 'p.sock'}", runtime_dir=tmp_path)
+    async with answering(tmp_path / "p.sock", status):
+        checks = await asyncio.to_thread(lambda: list(doctor.check_instance(config)))
+    assert [check.level for check in checks] == [level]
+    assert said in checks[0].message
+
+
+def report(monkeypatch: pytest.MonkeyPatch, checks: list[Check], *, as_json: bool = False) -> int:
+    monkeypatch.setattr(doctor, "examine", lambda config: iter(checks))
+    return doctor.run(GatewayConfig, as_json=as_json)
+
+
+GOOD = Check(name="cores", level="ok", message="2 usable")
+WARNING = Check(name="files", level="warn", message="256", remedy="ulimit -n 16384")
+FAILURE = Check(name="policy", level="fail", message="bad", remedy="mend it")
+
+
+def test_warnings_do_not_fail_the_examination(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert report(monkeypatch, [GOOD, WARNING]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "ok    cores    2 usable",
+        "warn  files    256",
+        "               -> ulimit -n 16384",
+    ]
+
+
+def test_a_failure_does(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert report(monkeypatch, [GOOD, FAILURE], as_json=True) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["ok"] is False
+    assert found["checks"][1] == {"name": "policy", "level": "fail", "message": "bad", "remedy": "mend it"}
+
+
+def test_settings_that_cannot_be_read_are_the_callers_to_report() -> None:
+    def broken() -> GatewayConfig:
+        raise ConfigError("x: y")
+
+    with pytest.raises(ConfigError):
+        doctor.run(broken, as_json=False)
+
+
+def test_the_examination_covers_this_installation(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(doctor, "check_device", lambda: GOOD)  # importing torch takes seconds
+    config = GatewayConfig(public_listen="127.0.0.1:0", admin_listen="127.0.0.1:0", runtime_dir=tmp_path)
+    checks = list(doctor.examine(config))
+    assert {"python", "packages", "cores", "memory", "files", "runtime", "policy", "store", "weights", "port"} <= {
+        check.name for check in checks
+    }
+    assert [check for check in checks if check.level == "fail"] == []

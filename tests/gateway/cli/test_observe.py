@@ -1,0 +1,171 @@
+"""`penstock explain` and `penstock top` against a running gateway, and the preview behind `explain --request`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.cli import observe
+from gateway.cli.commands import CommandError, UsageError
+from gateway.cli.explain import render_request
+from gateway.cli.main import build_parser
+from gateway.cli.top import render_top
+from tests.gateway.stack import Stack, chat, running
+
+_TRIMMED = """
+schema_version: 1
+deployments:
+  - {{id: small, url: "unix:{folder}/small.sock", model: tiny}}
+  - {{id: large, url: "unix:{folder}/large.sock", model: big}}
+routes:
+  - id: main
+    select: {{candidates: [small, large]}}
+    trim: {{budget_tokens: 20, strategies: [minify, drop_old_turns]}}
+    cache: {{mode: exact}}
+"""
+
+
+def options(stack: Stack, *arguments: str) -> argparse.Namespace:
+    """A command line of a gateway that listens on a socket."""
+    config = stack.gateway.config
+    file = config.runtime_dir / "penstock.toml"
+    file.write_text(f'admin_listen = "{config.admin_listen}"\nruntime_dir = "{config.runtime_dir}"\n')
+    return build_parser().parse_args([*arguments, "--config", str(file)])
+
+
+def conversation() -> dict[str, Any]:
+    """Three turns, of which the first is long and the last short."""
+    old = [{"role": "user", "content": "x" * 4000}, {"role": "assistant", "content": "y" * 400}]
+    return {"model": "auto", "messages": [*old, {"role": "user", "content": "and now?"}]}
+
+
+async def test_a_finished_request_is_explained_by_its_id(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async with running(tmp_path) as stack:
+        reply = await stack.ask(chat(stream=True))
+        asked = options(stack, "explain", reply.headers["x-request-id"])
+        assert await asyncio.to_thread(observe.explain, asked) == 0
+        out = capsys.readouterr().out
+        assert f"{reply.headers['x-request-id']}  completed, status 200" in out
+        assert "upstream_first_byte" in out
+        assert "attempt 1: small by first_available" in out
+
+
+async def test_an_unknown_request_is_an_error_that_says_where_else_to_look(tmp_path: Path) -> None:
+    async with running(tmp_path) as stack:
+        with pytest.raises(CommandError, match="The log has it"):
+            await asyncio.to_thread(observe.explain, options(stack, "explain", "req_no/../such"))
+
+
+async def test_the_admin_api_on_the_public_listener_is_said_to_be_elsewhere(tmp_path: Path) -> None:
+    async with running(tmp_path) as stack:
+        assert "admin_listen" in (await stack.get("/admin/api/overview")).error["message"]
+        assert "/v1/" in (await stack.get("/nothing")).error["message"]
+
+
+@pytest.mark.parametrize("interval", ["0", "nan", "inf"])
+def test_an_interval_that_nobody_can_wait_for_is_a_usage_error(interval: str) -> None:
+    with pytest.raises(UsageError, match="--interval-s"):
+        observe.top(build_parser().parse_args(["top", "--interval-s", interval]))
+
+
+async def test_a_preview_says_what_would_be_cut_and_who_might_answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with running(tmp_path, policy=_TRIMMED.format(folder=tmp_path)) as stack:
+        file = tmp_path / "request.json"
+        file.write_text(json.dumps(conversation()))
+        assert (
+            await asyncio.to_thread(observe.explain, options(stack, "explain", "--request", str(file), "--json")) == 0
+        )
+        found = json.loads(capsys.readouterr().out)
+        assert found["route"] == "main"
+        assert found["trim"]["tokens_after"] < found["trim"]["tokens_before"]
+        assert [cut["strategy"] for cut in found["trim"]["cut"]] == ["drop_old_turns"]
+        assert found["trim"]["messages"][-1]["content"] == "and now?"
+        assert [candidate["id"] for candidate in found["candidates"]] == ["small", "large"]
+        assert found["cache"]["mode"] == "exact"
+        assert not stack.small.received
+        assert not stack.large.received
+        assert await asyncio.to_thread(observe.explain, options(stack, "explain", "--request", str(file))) == 0
+        assert "drop_old_turns" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("document", "param"),
+    [
+        ({"request": {"model": "auto", "messages": []}}, "messages"),
+        ({"request": conversation(), "tenant": "nobody"}, "tenant"),
+        ({"request": {**conversation(), "api_base": "http://x"}}, "api_base"),
+        ({"request": "text"}, "request"),
+        ({}, None),
+    ],
+)
+async def test_a_preview_of_nonsense_is_refused_as_the_request_would_be(
+    tmp_path: Path, document: Mapping[str, Any], param: str | None
+) -> None:
+    async with running(tmp_path) as stack:
+        token = (tmp_path / "admin.token").read_text().strip()
+        reply = await stack.ask(
+            document, admin=True, path="/admin/api/explain", headers={"authorization": f"Bearer {token}"}
+        )
+        assert reply.status == 400
+        assert reply.error["param"] == param
+
+
+async def test_top_prints_one_screen_where_there_is_no_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with running(tmp_path) as stack:
+        await stack.ask(chat(stream=True))
+        assert await asyncio.to_thread(observe.top, options(stack, "top")) == 0
+        out = capsys.readouterr().out
+        assert "\x1b" not in out
+        for expected in ("LANE", "interactive", "DEPLOYMENT", "small", "REQUEST", "completed"):
+            assert expected in out
+
+
+async def test_tops_numbers_fit_a_small_terminal_and_colour_is_a_choice(tmp_path: Path) -> None:
+    async with running(tmp_path) as stack:
+        await stack.ask(chat(stream=True))
+        overview = (await stack.get("/admin/api/overview", admin=True)).json
+        requests = (await stack.get("/admin/api/requests", admin=True)).json["requests"]
+        plain = render_top(overview, requests, width=60, height=12, is_colored=False).splitlines()
+        assert len(plain) == 12
+        assert max(map(len, plain)) <= 60
+        assert "\x1b[1mpenstock" in render_top(overview, requests, width=60, height=12, is_colored=True)
+
+
+def test_what_an_upstream_says_reaches_the_terminal_without_control_characters() -> None:
+    shown = render_request({**_SHED, "detail": "\\x1b[2J gone"})
+    assert "\x1b" not in shown
+    assert "shed reason: queue_full" in shown
+
+
+_SHED: dict[str, Any] = {
+    **dict.fromkeys(
+        ("code", "neighbour", "cancelled_while", "ttft_ms", "tpot_ms", "prompt_tokens", "completion_tokens")
+    ),
+    "id": "r1",
+    "outcome": "shed",
+    "status": 503,
+    "tenant": "",
+    "lane": "batch",
+    "model": "auto",
+    "route": "",
+    "deployment": "",
+    "policy": "p",
+    "cache": "bypass",
+    "cache_reason": "policy",
+    "trimmed": {},
+    "degraded": [],
+    "shed_reason": "queue_full",
+    "total_ms": 1.0,
+    "stages": [],
+    "decisions": [],
+}

@@ -1,0 +1,259 @@
+"""Ejection by failures, back-off that grows, one trial at a time; and liveness by token progress."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.deployments.health.ejection import EjectionRules, EjectionTally, FailureKind
+from gateway.deployments.health.health import MAX_PUSHBACK_S, DeploymentHealth
+from gateway.deployments.health.recent_delays import MIN_SAMPLES, WINDOW_S, RecentDelays
+
+
+class Progress:
+    """A response under way."""
+
+    def __init__(self) -> None:
+        self.num_progress = 0
+        self.is_paused = False
+
+
+class Subject:
+    """A deployment's health, and what it said."""
+
+    def __init__(self, **rules: float) -> None:
+        self.told: list[tuple[FailureKind, float]] = []
+        self.tally = EjectionTally()
+        self.health = DeploymentHealth(
+            rules=EjectionRules(**{"consecutive_failures": 3, **rules}),  # type: ignore[arg-type]
+            tally=self.tally,
+            on_ejected=lambda kind, seconds: self.told.append((kind, seconds)),
+        )
+
+    def fail(self, now: float, times: int = 1) -> None:
+        for _ in range(times):
+            self.health.begin(now).failed(now, FailureKind.STATUS)
+
+
+def test_failures_in_a_row_eject_and_an_answer_between_them_starts_over() -> None:
+    subject = Subject()
+    subject.fail(1.0, 2)
+    subject.health.begin(1.0).succeeded(1.0)
+    subject.fail(1.0, 2)
+    assert not subject.health.is_ejected(1.0)
+
+    subject.fail(1.0)
+    assert subject.health.is_ejected(1.0)
+    assert subject.told == [(FailureKind.STATUS, 2.0)]
+    assert subject.tally.num_ejected == 1
+
+
+def test_a_share_of_failures_ejects_however_they_alternate() -> None:
+    subject = Subject(consecutive_failures=1000, min_exchanges=20)
+    for _ in range(10):
+        subject.fail(1.0)
+        assert not subject.health.is_ejected(1.0)
+        subject.health.begin(1.0).succeeded(1.0)
+    subject.fail(1.0)
+
+    assert subject.health.is_ejected(1.0)
+
+
+def test_a_share_of_failures_long_ago_does_not_eject() -> None:
+    subject = Subject(consecutive_failures=1000, min_exchanges=20)
+    for step in range(60):
+        subject.fail(step * 5.0)
+        subject.health.begin(step * 5.0).succeeded(step * 5.0)
+
+    assert not subject.health.is_ejected(300.0)
+
+
+def test_after_the_back_off_one_request_tries_it_and_only_one() -> None:
+    subject = Subject()
+    subject.fail(0.0, 3)
+    assert not subject.health.may_probe(1.9)
+    assert subject.health.may_probe(2.0)
+    probe = subject.health.begin(2.0)
+
+    assert probe.is_probe
+    assert subject.health.is_ejected(2.0)
+    assert not subject.health.begin(2.0).is_probe
+    probe.succeeded(2.5)
+    assert subject.health.is_fit
+    assert subject.tally.num_ejected == 0
+
+
+def test_a_failed_trial_ejects_for_twice_as_long_up_to_a_bound() -> None:
+    subject = Subject(longest_s=10.0)
+    subject.fail(0.0, 3)
+    now = 0.0
+    for _ in range(5):
+        now = subject.health.returns_at()
+        subject.fail(now)
+
+    assert [seconds for _, seconds in subject.told] == [2.0, 4.0, 8.0, 10.0, 10.0, 10.0]
+
+
+def test_a_trial_whose_client_left_says_nothing_and_leaves_room_for_the_next() -> None:
+    subject = Subject()
+    subject.fail(0.0, 3)
+    subject.health.begin(2.0).dropped()
+
+    assert subject.health.may_probe(2.0)
+    assert subject.health.begin(2.0).is_probe
+
+
+def test_requests_from_before_the_ejection_neither_end_nor_lengthen_it() -> None:
+    subject = Subject()
+    old, older = subject.health.begin(0.0), subject.health.begin(0.0)
+    subject.fail(1.0, 3)
+    old.succeeded(1.5)
+    older.failed(1.5, FailureKind.BROKEN)
+
+    assert subject.health.is_ejected(2.9)
+    assert subject.health.returns_at() == 3.0
+
+
+def test_a_success_in_spite_of_the_ejection_ends_it() -> None:
+    subject = Subject()
+    subject.fail(1.0, 3)
+    subject.health.begin(1.1).succeeded(1.2)  # all were ejected, so it was asked all the same
+
+    assert subject.health.is_fit
+
+
+def test_a_long_good_time_makes_the_next_back_off_short_again() -> None:
+    subject = Subject(forget_s=60.0)
+    subject.fail(0.0, 3)
+    subject.health.begin(2.0).succeeded(2.0)
+    subject.fail(30.0, 3)
+    assert subject.told[-1][1] == 4.0
+    subject.health.begin(34.0).succeeded(34.0)
+    subject.fail(100.0, 3)
+    assert subject.told[-1][1] == 2.0
+
+
+def test_a_new_process_starts_with_a_clean_record() -> None:
+    subject = Subject()
+    subject.fail(0.0, 3)
+    subject.health.note_pushback(0.0, 20.0)
+    subject.health.reset(1.0)
+
+    assert subject.health.is_fit
+    assert not subject.health.pushback_s(1.0)
+
+
+def test_a_request_to_be_left_alone_is_kept_and_bounded() -> None:
+    subject = Subject()
+    subject.health.note_pushback(0.0, 5.0)
+    subject.health.note_pushback(0.0, 2.0)
+    assert subject.health.pushback_s(1.0) == 4.0
+    assert not subject.health.is_fit
+    assert subject.health.pushback_s(5.0) == 0.0
+    assert subject.health.is_fit
+    subject.health.note_pushback(5.0, 1.0)
+    subject.health.sweep(6.0)  # nobody has asked since
+    assert subject.health.is_fit
+    subject.health.note_pushback(5.0, 86_400.0)
+    assert subject.health.pushback_s(5.0) == MAX_PUSHBACK_S
+
+
+def test_silence_while_it_holds_requests_is_a_stall() -> None:
+    subject = Subject(stalled_after=4.0, stalled_least_s=1.0)
+    vigil = subject.health.begin(0.0)
+    vigil.response, moved = Progress(), []
+    vigil.on_stalled = lambda: moved.append(True)
+    vigil.expect(0.5)
+    subject.health.sweep(2.0)
+    assert subject.health.is_fit
+
+    subject.health.sweep(2.25)
+    assert subject.told == [(FailureKind.STALLED, 2.0)]
+    assert moved == [True]
+    subject.health.sweep(3.0)
+    assert (len(subject.told), len(moved)) == (1, 2), "ejected once; who could not leave is told again"
+    vigil.dropped()
+    subject.health.check_integrity()
+
+
+def test_a_token_for_anybody_is_a_sign_of_life_for_all() -> None:
+    subject = Subject(stalled_least_s=1.0)
+    waiting, decoding = subject.health.begin(0.0), subject.health.begin(0.0)
+    waiting.response, response = Progress(), Progress()
+    decoding.response = response
+    waiting.expect(0.1)
+    for step in range(1, 20):
+        response.num_progress += 1
+        subject.health.sweep(step * 0.5)
+    assert subject.health.is_fit
+
+    subject.health.sweep(10.6)
+    assert subject.health.is_ejected(10.6)
+
+
+def test_a_slow_client_is_not_the_deployments_silence() -> None:
+    subject = Subject(stalled_least_s=1.0)
+    vigil, response = subject.health.begin(0.0), Progress()
+    vigil.response = response
+    vigil.expect(0.1)
+    response.is_paused = True
+    subject.health.sweep(5.0)
+
+    assert subject.health.is_fit
+
+
+def test_where_nothing_is_expected_nothing_is_late() -> None:
+    subject = Subject()
+    subject.health.begin(0.0).response = Progress()
+    subject.health.sweep(1000.0)
+
+    assert subject.health.is_fit
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {"consecutive_failures": 0},
+        {"min_exchanges": 0},
+        {"failure_ratio": 0.0},
+        {"failure_ratio": 1.5},
+        {"first_s": 0.0},
+        {"first_s": 90.0},
+        {"window_s": 0.0},
+        {"forget_s": 0.0},
+        {"stalled_after": 0.5},
+        {"stalled_least_s": 0.0},
+    ],
+)
+def test_rules_that_make_no_sense_are_refused(rules: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        EjectionRules(**rules)  # type: ignore[arg-type]
+
+
+def test_what_is_late_is_learned_from_recent_delays() -> None:
+    delays = RecentDelays()
+    for number in range(MIN_SAMPLES - 1):
+        delays.add(number / 100, 0.1)
+    assert delays.late_s(0.5) is None
+    for number in range(200):
+        delays.add(1.0, 0.1 if number % 10 else 5.0)
+    late_s, usual_s = delays.late_s(2.0), delays.usual_s(2.0)
+
+    assert late_s is not None
+    assert usual_s is not None
+    assert 5.0 <= late_s <= 5.6
+    assert 0.1 <= usual_s <= 0.112
+
+
+def test_delays_of_long_ago_are_forgotten() -> None:
+    delays = RecentDelays()
+    for _ in range(50):
+        delays.add(0.0, 5.0)
+    for _ in range(50):
+        delays.add(WINDOW_S, 0.1)
+    assert delays.late_s(WINDOW_S) is not None
+    delays.add(2 * WINDOW_S, 0.1)
+    late_s = delays.late_s(2 * WINDOW_S)
+
+    assert late_s is not None
+    assert late_s < 0.2
+    assert delays.late_s(10 * WINDOW_S) is None
