@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
-import gateway.app.app
+import gateway.app.app as app_module
 from gateway.app.app import Gateway
 from gateway.chat.request import ChatRequestParser
 from gateway.cli.main import main
@@ -23,7 +23,7 @@ LOOK_S: Final = 0.001
 
 def _watch() -> None:
     """Every millisecond instead of ten times a second."""
-    vars(gateway.app)["LagMeter"] = partial(LagMeter, interval_s=LOOK_S)
+    vars(app_module)["LagMeter"] = partial(LagMeter, interval_s=LOOK_S)
 
 
 def _hang(*_: object) -> None:

@@ -13,10 +13,10 @@ import torch
 
 from engine.attention.torch_attention import TorchAttention
 from engine.config import CoreConfig
-from engine.core.step_loop import Runner
 from engine.models.loading.loader import load_model
 from engine.runner.runner import ModelRunner
 from engine.sampling.sampler import Sampler
+from engine.step.batch import Runner
 from engine.step.sample_rows import SampleRows
 from engine.tensor_parallel.leader import LeaderModel, TeamBrokenError
 from engine.tensor_parallel.team import Team

@@ -15,7 +15,7 @@ from gateway.access.sign_in.passwords import MAX_WAITING, Passwords, PasswordsBu
 from gateway.access.sign_in.source_rate import SourceRate, source_of
 from gateway.admin.handlers.login import FAILED_LINES
 from gateway.admin.handlers.oidc import STARTS
-from tests.gateway.access import test_oidc
+from tests.gateway.access.sign_in import test_oidc
 from tests.gateway.admin.test_access import PASSWORD
 from tests.gateway.admin.test_remote import remote_gateway
 from tests.gateway.stack import Reply, Stack, encode

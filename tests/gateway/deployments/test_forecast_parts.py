@@ -11,10 +11,10 @@ from gateway.deployments.forecast import (
     DEFAULT_LANE,
     ENGINE_LANES,
     LONG_LANE,
-    LONG_PROMPT_TOKENS,
     DeploymentForecast,
 )
 from gateway.deployments.load_report import LaneReport, LoadReport
+from gateway.limits.claim import LONG_PROMPT_TOKENS
 from gateway.telemetry.records.record import Usage
 from gateway.upstreams.http1.pulse import Pulse
 from routing_policies.estimation.latency import blended
