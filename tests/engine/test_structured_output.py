@@ -19,7 +19,7 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from engine.training.tokenizer import CHAT_TEMPLATE
-from tests.engine.front.tiny_model import write_model
+from tests.engine.frontend.tiny_model import write_model
 from tests.engine.sampling.test_grammar_compiler import BOMB
 
 pytestmark = pytest.mark.e2e

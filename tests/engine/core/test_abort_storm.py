@@ -17,7 +17,7 @@ from tests.engine.core.abort_storm import AbortStorm, SlowGrammars
 from tests.engine.core.checkpoints import write_checkpoint
 from tests.engine.core.drafters import RandomDrafter
 from tests.engine.core.tiny_core import PROMPTS, TinyCore
-from tests.engine.front.tiny_model import write_model
+from tests.engine.frontend.tiny_model import write_model
 
 NUM_ABORTS = int(os.environ.get("PENSTOCK_TEST_ABORTS", "2000"))
 """10,000 before a release: `PENSTOCK_TEST_ABORTS=10000 pytest tests/engine/core/test_abort_storm.py`."""

@@ -16,7 +16,7 @@ from llguidance import LLTokenizer
 
 from engine.sampling.grammar import GrammarError, GrammarState, compile_grammar, load_grammar_tokenizer
 from engine.sampling.grammar_mask import unpack_mask
-from tests.engine.front.tiny_model import END, write_model
+from tests.engine.frontend.tiny_model import END, write_model
 
 VOCAB_SIZE = 410
 """Ten more than the tokenizer has, as padded models have it."""

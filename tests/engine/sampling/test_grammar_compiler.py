@@ -20,7 +20,7 @@ from engine.sampling.grammar import MAX_GRAMMAR_BYTES, GrammarError, GrammarStat
 from engine.sampling.grammar_check import read_text
 from engine.sampling.grammar_checker import CheckedCompiler, GrammarChecker
 from engine.sampling.grammar_compiler import MAX_KEPT, GrammarCompiler, GrammarDone
-from tests.engine.front.tiny_model import write_model
+from tests.engine.frontend.tiny_model import write_model
 
 VOCAB_SIZE = 400
 BOMB = {

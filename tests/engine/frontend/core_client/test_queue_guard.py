@@ -10,8 +10,8 @@ import pytest
 from engine.frontend.core_client.queue_guard import QueueGuard, QueueLimits
 from engine.frontend.request.errors import ApiError
 from engine.protocol import Counters, Lane, LaneLoad, Load, StepReport
-from tests.engine.front.conftest import StartFront, chat
-from tests.engine.front.fake_core import LOAD
+from tests.engine.frontend.conftest import StartFront, chat
+from tests.engine.frontend.fake_core import LOAD
 
 LIMITS = QueueLimits(max_waiting=10, max_wait_s=30.0, max_batch_wait_s=300.0)
 

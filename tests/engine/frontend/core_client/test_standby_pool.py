@@ -15,7 +15,7 @@ from engine.frontend.core_client.queue_guard import QueueLimits
 from engine.frontend.core_client.standby_pool import StandbyPool
 from engine.frontend.core_client.supervisor import CoreSupervisor, Patience
 from engine.protocol import Phase, StandingBy
-from tests.engine.front.fake_core import FakeCore, FakeCores
+from tests.engine.frontend.fake_core import FakeCore, FakeCores
 
 PATIENCE = Patience(first_pause_s=5.0, longest_pause_s=5.0, stop_s=0.3, connect_s=1.0)
 

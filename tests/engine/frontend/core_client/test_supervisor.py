@@ -18,7 +18,7 @@ from engine.frontend.core_client.metrics import EngineMetrics
 from engine.frontend.core_client.queue_guard import QueueLimits
 from engine.frontend.core_client.supervisor import CoreSupervisor, Patience, spawn_core
 from engine.protocol import Fatal
-from tests.engine.front.fake_core import FakeCores
+from tests.engine.frontend.fake_core import FakeCores
 
 PATIENCE = Patience(first_pause_s=0.01, longest_pause_s=0.04, stop_s=0.3, connect_s=0.2)
 

@@ -7,9 +7,9 @@ import json
 
 import pytest
 
-from tests.engine.front.conftest import Running, StartFront, chat
-from tests.engine.front.fake_core import STAGES
-from tests.engine.front.tiny_model import END
+from tests.engine.frontend.conftest import Running, StartFront, chat
+from tests.engine.frontend.fake_core import STAGES
+from tests.engine.frontend.tiny_model import END
 
 ERRORS = [
     ("GET", "/nowhere", 404, "not_found"),

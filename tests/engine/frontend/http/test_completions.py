@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from engine.protocol import TokenLogprobs
-from tests.engine.front.conftest import Running, chat
-from tests.engine.front.tiny_model import END
+from tests.engine.frontend.conftest import Running, chat
+from tests.engine.frontend.tiny_model import END
 
 
 def events(text: str) -> list[dict[str, Any]]:

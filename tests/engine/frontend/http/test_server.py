@@ -13,7 +13,7 @@ import pytest
 from engine.config import EngineConfigError
 from engine.frontend.http import server
 from engine.frontend.http.server import bind
-from tests.engine.front.conftest import RawConnection, Running, StartFront, chat
+from tests.engine.frontend.conftest import RawConnection, Running, StartFront, chat
 
 HOST = b"host: test\r\n"
 

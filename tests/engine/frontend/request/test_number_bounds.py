@@ -18,7 +18,7 @@ from engine.frontend.request.number_bounds import exact_bounds
 from engine.frontend.request.response_format import NamedSchema, ResponseFormat
 from engine.frontend.tools.grammar import make_grammar
 from engine.sampling.grammar import GrammarError, GrammarState, compile_grammar
-from tests.engine.front.tiny_model import make_tokenizer
+from tests.engine.frontend.tiny_model import make_tokenizer
 
 VOCABULARY = make_tokenizer()
 COMPILER = LLTokenizer(VOCABULARY.to_str(), n_vocab=400, eos_token=[2])

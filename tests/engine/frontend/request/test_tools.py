@@ -11,7 +11,7 @@ from engine.config import FrontConfig
 from engine.frontend.request.errors import ApiError
 from engine.frontend.request.requests import ChatRequest, parse_chat
 from engine.frontend.tools.tool_format import choose_tool_format
-from tests.engine.front.conftest import chat
+from tests.engine.frontend.conftest import chat
 
 CONFIG = FrontConfig(listen="unix:/nowhere", model_name="tiny")
 CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}

@@ -18,8 +18,8 @@ from engine.frontend.text.chat_template import ChatTemplate, Segment, load_chat_
 from engine.frontend.text.sandbox import TemplateError
 from engine.frontend.text.tokenizer import Tokenizer
 from engine.training.tokenizer import CHAT_TEMPLATE
-from tests.engine.front.tiny_model import CHATML, END, SPECIALS, write_model
 from tests.engine.frontend.text.test_tokenizer import LIBRARY, SPEC
+from tests.engine.frontend.tiny_model import CHATML, END, SPECIALS, write_model
 
 NONCE = "0123456789abcdef0123456789abcdef"
 TRIMMING = CHATML.replace("message['content']", "message['content'] | trim")

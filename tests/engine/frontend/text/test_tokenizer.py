@@ -17,7 +17,7 @@ from engine.frontend.text import tokenizer as ours
 from engine.frontend.text.chat_template import Segment
 from engine.frontend.text.detokenizer import Detokenizer
 from engine.frontend.text.tokenizer import load_tokenizer
-from tests.engine.front.tiny_model import END, SPECIALS, make_tokenizer, write_model
+from tests.engine.frontend.tiny_model import END, SPECIALS, make_tokenizer, write_model
 
 LIBRARY = make_tokenizer()
 SPEC: dict[str, Any] = json.loads(LIBRARY.to_str())

@@ -14,7 +14,7 @@ from engine.frontend.request.tools import Tool, choose_tools
 from engine.frontend.tools.grammar import Grammar, make_grammar
 from engine.frontend.tools.tool_format import ToolFormat, choose_tool_format
 from engine.sampling.grammar import GrammarState, compile_grammar
-from tests.engine.front.tiny_model import make_tokenizer
+from tests.engine.frontend.tiny_model import make_tokenizer
 
 ADDED = ["<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[ARGS]", "<think>"]
 TEMPLATES = {

@@ -11,7 +11,7 @@ import pytest
 
 from engine.__main__ import configs, main, make_parser
 from engine.config import CoreConfig, EngineConfigError, FrontConfig
-from tests.engine.front.tiny_model import write_model
+from tests.engine.frontend.tiny_model import write_model
 
 
 def parse(*argv: str) -> tuple[FrontConfig, CoreConfig]:

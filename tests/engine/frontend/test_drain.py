@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 
-from tests.engine.front.conftest import Running, StartFront, chat
-from tests.engine.front.tiny_model import END
+from tests.engine.frontend.conftest import Running, StartFront, chat
+from tests.engine.frontend.tiny_model import END
 
 PATH = "/v1/chat/completions"
 

@@ -10,8 +10,8 @@ import pytest
 from engine.frontend.text.detokenizer import Detokenizer
 from engine.frontend.text.tokenizer import Tokenizer
 from engine.protocol import Fatal, SeqOutput
-from tests.engine.front.conftest import PATIENCE, Running, StartFront, chat
-from tests.engine.front.tiny_model import END
+from tests.engine.frontend.conftest import PATIENCE, Running, StartFront, chat
+from tests.engine.frontend.tiny_model import END
 
 PATH = "/v1/chat/completions"
 

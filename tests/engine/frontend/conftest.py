@@ -18,8 +18,8 @@ from engine.config import FrontConfig
 from engine.frontend.core_client.queue_guard import QueueLimits
 from engine.frontend.core_client.supervisor import Patience
 from engine.frontend.run import Front
-from tests.engine.front.fake_core import FakeCore, FakeCores
-from tests.engine.front.tiny_model import write_model
+from tests.engine.frontend.fake_core import FakeCore, FakeCores
+from tests.engine.frontend.tiny_model import write_model
 
 PATIENCE = Patience(first_pause_s=0.02, longest_pause_s=0.05, stop_s=0.5)
 

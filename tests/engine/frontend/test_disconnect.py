@@ -7,7 +7,7 @@ import contextlib
 import time
 from collections.abc import Iterator
 
-from tests.engine.front.conftest import Running, StartFront, chat
+from tests.engine.frontend.conftest import Running, StartFront, chat
 
 PROMPT = "/v1/chat/completions"
 

@@ -11,9 +11,9 @@ import openai
 import pytest
 
 from engine.protocol import Add
-from tests.engine.front.conftest import Running, StartFront, chat
-from tests.engine.front.fake_core import FakeCore
-from tests.engine.front.tiny_model import END, write_model
+from tests.engine.frontend.conftest import Running, StartFront, chat
+from tests.engine.frontend.fake_core import FakeCore
+from tests.engine.frontend.tiny_model import END, write_model
 from tests.gateway.stack import running as gateway_running
 
 TEMPLATE = (

@@ -11,8 +11,8 @@ import httpx
 import msgspec
 
 from engine.protocol import Counters, Lane, LaneLoad, Phase, StepReport, StepTimeTerms
-from tests.engine.front.conftest import Running, StartFront, chat
-from tests.engine.front.fake_core import LOAD
+from tests.engine.frontend.conftest import Running, StartFront, chat
+from tests.engine.frontend.fake_core import LOAD
 
 INTEGERS = {
     "num_open",
