@@ -154,6 +154,7 @@ _SHED_HEADERS: Final[dict[str, tuple[str, Json]]] = {
     **_RETRY_HEADERS,
     "x-penstock-shed-reason": ("Why", {"enum": [reason.value for reason in ShedReason]}),
 }
+_ABSENT: Final[Json] = {"$ref": _REF.format(name="Absent")}
 _REQUEST_HEADERS: Final[dict[str, str]] = {
     "x-stainless-read-timeout": "Seconds the client waits for a byte; work that would begin later is not started",
     "x-stainless-timeout": "The same, where the other is absent",
@@ -173,6 +174,7 @@ def openapi_document(*, needs_key: bool = True) -> Json:
         *(Feedback, Noted),
     )
     _, schemas = msgspec.json.schema_components(structs, ref_template=_REF)
+    _allow_absent(schemas)
     _add_relations(schemas)
     return {
         "openapi": "3.1.0",
@@ -202,11 +204,35 @@ def openapi_document(*, needs_key: bool = True) -> Json:
     }
 
 
+def _allow_absent(schemas: Json) -> None:
+    """Let every optional member of a request be null or empty, which is as good as absent."""
+    names, found = [ChatFields.__name__], set[str]()
+    while names:
+        name = names.pop()
+        if name not in found:
+            found.add(name)
+            names += _referred(schemas[name])
+    for name in found:
+        schema = schemas[name]
+        for member, allowed in schema.get("properties", {}).items():
+            if member not in schema.get("required", ()):
+                schema["properties"][member] = {"anyOf": [allowed, _ABSENT]}
+    schemas["Absent"] = {"description": "As good as absent.", "enum": [None, "", [], {}]}
+
+
+def _referred(schema: Any) -> list[str]:
+    """Return the names of the components that a schema refers to, at any depth."""
+    if isinstance(schema, dict):
+        own = [schema["$ref"].rpartition("/")[2]] if isinstance(schema.get("$ref"), str) else []
+        return own + [name for value in schema.values() for name in _referred(value)]
+    return [name for value in schema for name in _referred(value)] if isinstance(schema, list) else []
+
+
 def _add_relations(schemas: Json) -> None:
     """What `gateway.chat.request` checks beyond the types of single fields."""
     chat = schemas["ChatFields"]
     chat["properties"]["model"]["examples"] = [AUTO]
-    chat["not"] = {"anyOf": [{"required": [name]} for name in sorted(PRIVILEGED_FIELDS)]}
+    chat["not"] = {"anyOf": [_refused(name) for name in sorted(PRIVILEGED_FIELDS)]}
     chat["allOf"] = [_only_with("top_logprobs", "logprobs"), _only_with("stream_options", "stream")]
     schemas["AssistantMessage"]["anyOf"] = [
         _given("content", {"not": {"type": "null"}}),
@@ -222,7 +248,12 @@ def _given(name: str, schema: Json) -> Json:
 
 def _only_with(name: str, switch: str) -> Json:
     """`name` is allowed only where `switch` is true."""
-    return {"if": _given(name, {"not": {"type": "null"}}), "then": _given(switch, {"const": True})}
+    return {"if": _given(name, {"not": _ABSENT}), "then": _given(switch, {"const": True})}
+
+
+def _refused(name: str) -> Json:
+    """Match a request with a privileged field; one of them may be absent like other fields."""
+    return _given(name, {"not": _ABSENT}) if name == "chat_template_kwargs" else {"required": [name]}
 
 
 def _chat() -> Json:

@@ -9,6 +9,8 @@ from collections.abc import Container
 from typing import Any, Final
 
 _REQUIRED: Final = frozenset({"messages", "model"})
+_NAMING: Final = frozenset({"arguments", "id", "name", "url"})
+"""Members that everything below a message has to have where it has them at all."""
 _VERBATIM: Final = frozenset({"parameters", "schema", "input_audio"})
 """Members whose inside is the upstream's to judge."""
 
@@ -44,4 +46,6 @@ def _is_absent(value: Any) -> bool:
 
 def _is_subject(name: str, parent: dict[str, Any]) -> bool:
     """Whether the parent is about this member, as a turn is about its content and `type: text` about its text."""
-    return name == parent.get("type") or (name == "content" and "role" in parent) or name == "arguments"
+    if "role" in parent:
+        return name == "content"
+    return name == parent.get("type") or name in _NAMING

@@ -11,7 +11,7 @@ import pytest
 
 from tests.e2e.conftest import Stack
 from tests.e2e.raw import RawReply, chat, request, send_raw
-from tests.gateway.scripted import Wire, hang
+from tests.gateway.scripted import COMPLETION, Wire, hang
 from tests.gateway.stack import Reply, policy_text, running
 
 pytestmark = pytest.mark.e2e
@@ -82,7 +82,7 @@ def test_what_the_engine_cannot_do_is_400_with_the_field_and_said_by_the_engine(
 @pytest.mark.parametrize("model", ["penstock-small", "auto"])
 def test_a_prompt_too_long_for_every_candidate_is_400(stack: Stack, model: str) -> None:
     reply = send_raw(stack.url, request(chat("word " * 20_000, model=model)))
-    assert_row(reply, 400, REJECTED, "context_length_exceeded", by_gateway=False)
+    assert_row(reply, 400, REJECTED, "context_length_exceeded")
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ async def test_a_full_queue_is_503_and_worth_a_retry(tmp_path: Path) -> None:
 
         async def wait(wire: Wire) -> None:
             await gate.wait()
-            await wire.answer(b'{"choices": []}')
+            await wire.answer(COMPLETION)
 
         stack.small.scripts = [wait]
         under_way = asyncio.create_task(stack.ask(chat(model="solo")))
