@@ -230,6 +230,28 @@ def test_a_repeated_key_in_another_spelling_is_found(rest: str) -> None:
         ChatRequestParser().parse(body(rest))
 
 
+def wide_message(size: int, rest: str = "") -> bytes:
+    message = f'{{"role":"user","content":"hi",{unknown(size, "")}}}'
+    return f'{{"model":"auto","messages":[{message}{rest}]}}'.encode()
+
+
+WIDE_REQUESTS: Final[dict[str, Callable[[int], bytes]]] = {
+    "keys of a request": lambda size: body(unknown(size, "")),
+    "keys of a message": wide_message,
+    "keys of an earlier message": lambda size: wide_message(size, ',{"role":"user","content":"x"}'),
+    "keys of a schema": lambda size: body(f'"x":{{"role":1,"content":2,{unknown(size, "")}}}'),
+    "keys of a tool": lambda size: body(
+        '"tools":[{"type":"function","function":{"name":"f","parameters":{"z":1,"y":2,' + unknown(size, "") + "}}}]"
+    ),
+}
+
+
+@pytest.mark.parametrize("make", WIDE_REQUESTS.values(), ids=WIDE_REQUESTS.keys())
+def test_stages_of_a_request_with_wide_objects(make: Callable[[int], bytes]) -> None:
+    """Bad input row 24."""
+    hold_linear(lambda size: ChatRequestParser().parse(make(min(size, 2_000_000))), shape, "request")
+
+
 def fed(make: Callable[[], Any], piece_bytes: int) -> Callable[[bytes], None]:
     def work(stream: bytes) -> None:
         reader = make()

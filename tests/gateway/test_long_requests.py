@@ -139,6 +139,20 @@ async def test_thousands_of_unknown_keys_are_served_or_refused_beside_the_loop(t
                 assert await worst_lag_s(tmp_path) < MAX_LAG_S, (num, space)
 
 
+async def test_a_message_with_thousands_of_members_ends_no_process(tmp_path: Path) -> None:
+    """Bad input row 24: sorted by the encoder they overflow the stack."""
+    async with served(tmp_path, "watched") as gateway:
+        for kind in ("exact", "standalone"):
+            for num in (200, 4_000, 150_000):
+                unknown = ",".join(f'"k{number:06}":{number}' for number in range(num))
+                body = f'{{"model":"{kind}","messages":[{{"role":"user","content":"hi",{unknown}}}]}}'.encode()
+                await worst_lag_s(tmp_path)
+                reply = await ask(tmp_path / "public.sock", body)
+                assert reply.status == 200, (kind, num, reply.body[:300])
+                assert await worst_lag_s(tmp_path) < MAX_LAG_S, (kind, num)
+        assert gateway.process.returncode is None
+
+
 async def test_short_requests_are_answered_while_long_ones_are_read(tmp_path: Path) -> None:
     long = keys(100_000, space=" ")
     async with served(tmp_path, "watched"):
