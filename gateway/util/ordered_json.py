@@ -1,8 +1,8 @@
 """Ordered JSON: equal values have equal bytes, in whatever order their members came.
 
-The encoder's own sorting takes time with the square of an object's members where they come in an unlucky order, and from
-some tens of thousands on it ends the process: its recursion is as deep as the object is wide. So objects that are wide
-are sorted here.
+The encoder's own sorting takes time with the square of an object's members where they come in an unlucky order. From
+some tens of thousands on it ends the process: its recursion is as deep as the object is wide. Wide objects are sorted
+here.
 """
 
 from __future__ import annotations
