@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain, islice
 
 from routing_policies.conditions.problems import condition_problems
 from routing_policies.policy.availability import unavailable
@@ -13,6 +14,8 @@ from routing_policies.policy.references import reference_problems
 from routing_policies.policy.structs import StructReader
 
 MAX_DOCUMENT_BYTES = 1024 * 1024
+MAX_FINDINGS = 1000
+"""Told at once; who mends so many looks for the others afterwards."""
 
 
 def load_policy(text: str, *, source: str, variables: Mapping[str, str] | None = None) -> Policy:
@@ -30,7 +33,8 @@ def load_document(text: str, *, source: str, variables: Mapping[str, str] | None
     policy = reader.read(document.root, Policy)
     if reader.problems or policy is None:
         raise PolicyError(source, reader.problems)
-    findings = [*reference_problems(policy), *condition_problems(policy), *unavailable(policy)]
+    found = chain(reference_problems(policy), condition_problems(policy), unavailable(policy))
+    findings = list(islice(found, MAX_FINDINGS))
     if findings:
         raise PolicyError(source, [document.locate(finding) for finding in findings])
     return policy, document

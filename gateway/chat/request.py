@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from typing import Any, Final
@@ -10,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from gateway.chat.absent import without_absent
-from gateway.chat.json_members import may_escape_a_name, with_members
+from gateway.chat.json_members import encoded, may_escape_a_name, with_members
 from gateway.chat.schema import (
     IN_WORDS,
     PRIVILEGED_FIELDS,
@@ -31,6 +30,8 @@ _UNKNOWN_FIELD: Final = re.compile(r"unknown field `([^`]+)`")
 _INTEGER_FIELDS: Final = ("best_of", "max_completion_tokens", "max_tokens", "n", "seed", "top_k", "top_logprobs")
 _LIMITS: Final = ("max_tokens", "max_completion_tokens")
 """By either a client bounds an answer; servers refuse requests in which they differ."""
+_SCANNED_BYTES: Final = 8 * 1024
+"""Of a longer body members are not looked for one by one: 200,000 of them would hold the event loop for 0.5 s."""
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _MEDIA_TEXT_BYTES: Final = 1024
 """What an image counts, in bytes of text: its encoded size says nothing about its tokens."""
@@ -44,7 +45,10 @@ class ChatRequest:
         "text_bytes",
     )
 
-    def __init__(self, raw: bytes, document: dict[str, Any], fields: ChatFields) -> None:
+    def __init__(
+        self, raw: bytes, document: dict[str, Any], fields: ChatFields, *, num_text_bytes: int | None = None
+    ) -> None:
+        """`num_text_bytes`: what `text_bytes` is, where it is known."""
         self.raw = raw
         self.document = document
         self.fields = fields
@@ -54,7 +58,7 @@ class ChatRequest:
         """The conversation, at least one message."""
         self.stream = fields.stream is True
         """True when the answer is to come as server-sent events."""
-        self.text_bytes = text_bytes(raw, fields.messages)
+        self.text_bytes = text_bytes(raw, fields.messages) if num_text_bytes is None else num_text_bytes
         """Bytes of the body that are text for the model, at least 1."""
         self.num_choices = fields.n or 1
         """How many answers are wanted."""
@@ -71,7 +75,7 @@ class ChatRequest:
         match = _MODEL_VALUE.search(raw) if raw.count(b'"model"') == 1 else None
         if match is not None and _is_top_level(raw, match):
             return b"".join((raw[: match.start(1)], msgspec.json.encode(model), raw[match.end(1) :]))
-        return with_members(raw, {"model": model})
+        return self._written({"model": model})
 
     def with_max_tokens(self, limit: int) -> ChatRequest:
         """The same request with an answer of at most `limit` tokens, in each field by which the client bounds it.
@@ -103,7 +107,16 @@ class ChatRequest:
 
     def _changed(self, changes: dict[str, Any], fields: ChatFields) -> ChatRequest:
         """With other top-level members; all others as the client wrote them."""
-        return ChatRequest(with_members(self.raw, changes), {**self.document, **changes}, fields)
+        raw, text = self._written(changes), None
+        if fields.messages is self.messages:
+            text = max(1, self.text_bytes + len(raw) - len(self.raw))
+        return ChatRequest(raw, {**self.document, **changes}, fields, num_text_bytes=text)
+
+    def _written(self, changes: dict[str, Any]) -> bytes:
+        """The body with other top-level members. The others keep their values, in a short body their bytes, too."""
+        if len(self.raw) <= _SCANNED_BYTES:
+            return with_members(self.raw, changes)
+        return encoded({**self.document, **changes})
 
 
 def text_bytes(raw: bytes, messages: list[Message]) -> int:
@@ -157,7 +170,7 @@ class ChatRequestParser:
             fields = _checked_fields(document)
         except InvalidRequest:
             document = _with_whole_numbers(without_absent(document, self._names))
-            fields, body = _checked_fields(document), _encode(document)
+            fields, body = _checked_fields(document), encoded(document)
         return ChatRequest(body, document, fields)
 
 
@@ -177,13 +190,6 @@ def _is_json(content_type: bytes | None) -> bool:
         return False
     parameters = [part.strip().lower().replace(b'"', b"") for part in rest.split(b";") if part.strip()]
     return all(part in (b"charset=utf-8", b"charset=utf8") for part in parameters if part.startswith(b"charset"))
-
-
-def _encode(document: dict[str, Any]) -> bytes:
-    try:
-        return msgspec.json.encode(document)
-    except OverflowError:  # an integer beyond 64 bits in a field that is not ours
-        return json.dumps(document, ensure_ascii=False).encode()
 
 
 def _checked_fields(document: dict[str, Any]) -> ChatFields:

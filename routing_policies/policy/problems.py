@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from itertools import islice
 
 Path = tuple[str | int, ...]
 """Keys and list indexes from the document's root."""
@@ -12,6 +13,8 @@ Path = tuple[str | int, ...]
 
 MAX_SHOWN = 30
 """Problems in an error's text; all of them are in `problems`."""
+_MAX_COMPARED = 1000
+_MAX_LISTED = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,9 +60,10 @@ def dotted(path: Path) -> str:
     return text
 
 
-def did_you_mean(word: str, known: Sequence[str]) -> str:
-    """`; did you mean "x"?` for the nearest known word, else what is known."""
-    near = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+def did_you_mean(word: str, known: Collection[str]) -> str:
+    """`; did you mean "x"?` for the nearest known word, else what is known; of very many words by the first ones."""
+    near = difflib.get_close_matches(word, islice(known, _MAX_COMPARED), n=1, cutoff=0.6)
     if near:
         return f'; did you mean "{near[0]}"?'
-    return f"; known: {', '.join(known)}" if known else "; there are none"
+    more = f" and {len(known) - _MAX_LISTED} more" if len(known) > _MAX_LISTED else ""
+    return f"; known: {', '.join(islice(known, _MAX_LISTED))}{more}" if known else "; there are none"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from routing_policies.policy.document import Deployment, Lane, Policy, Route
@@ -27,6 +27,18 @@ class _HasId(Protocol):
     def id(self) -> str: ...
 
 
+class _Names:
+    """The names that a policy defines, in its order; found in one step each, for there may be thousands."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.routes = dict.fromkeys(route.id for route in policy.routes)
+        self.deployments = dict.fromkeys(deployment.id for deployment in policy.deployments)
+        self.unpriced = {deployment.id for deployment in policy.deployments if deployment.cost_per_mtok is None}
+        self.tenants = dict.fromkeys(tenant.id for tenant in policy.tenants)
+        self.either = {**self.routes, **self.deployments}
+        """Routes and deployments."""
+
+
 def reference_problems(policy: Policy) -> Iterator[Finding]:
     """Every broken reference, duplicate and malformed URL, in document order of the sections."""
     yield from _duplicates(policy.deployments, ("deployments",), "deployment")
@@ -40,8 +52,9 @@ def reference_problems(policy: Policy) -> Iterator[Finding]:
     yield from _lane_problems(policy.lanes)
     yield from _tenant_problems(policy)
     yield from _budget_problems(policy)
+    names = _Names(policy)
     for index, route in enumerate(policy.routes):
-        yield from _route_problems(policy, route, ("routes", index))
+        yield from _route_problems(names, route, ("routes", index))
     yield from _test_problems(policy)
 
 
@@ -121,8 +134,8 @@ def _lane_problems(lanes: Sequence[Lane]) -> Iterator[Finding]:
 
 
 def _tenant_problems(policy: Policy) -> Iterator[Finding]:
-    lanes = [lane.id for lane in policy.lanes]
-    models = known_models(policy)
+    lanes = dict.fromkeys(lane.id for lane in policy.lanes)
+    models = dict.fromkeys(known_models(policy))
     owners: dict[str, str] = {}
     for index, tenant in enumerate(policy.tenants):
         path: Path = ("tenants", index)
@@ -147,20 +160,20 @@ def _budget_problems(policy: Policy) -> Iterator[Finding]:
                 yield Finding(path=("tenants", index, "limits", "budget", name), message=message)
 
 
-def _route_problems(policy: Policy, route: Route, path: Path) -> Iterator[Finding]:
+def _route_problems(names: _Names, route: Route, path: Path) -> Iterator[Finding]:
     if route.id in RESERVED_ROUTE_IDS:
         yield Finding(path=(*path, "id"), message=f'"{route.id}" is the name of a built-in route; choose another')
-    tenants = [tenant.id for tenant in policy.tenants]
-    yield from _unknown(route.match.tenants or (), tenants, (*path, "match", "tenants"), "tenant")
+    yield from _unknown(route.match.tenants or (), names.tenants, (*path, "match", "tenants"), "tenant")
     for name in route.match.headers:
         if name in SECRET_HEADERS:
             yield Finding(path=(*path, "match", "headers", name), message="a route cannot depend on a credential")
-    deployments = [deployment.id for deployment in policy.deployments]
+    deployments = names.deployments
     where = (*path, "select", "candidates")
-    ids = [candidate.id for candidate in route.select.resolved()]
+    candidates = route.select.resolved()
+    ids = [candidate.id for candidate in candidates]
     yield from _unknown(ids, deployments, where, "deployment")
     if route.select.policy in BY_PRICE:
-        yield from _price_problems(policy, ids, where, route.select.policy)
+        yield from _price_problems(names, ids, where, route.select.policy)
     if route.select.policy == "cascade" and len(ids) != 2:
         message = f"a cascade goes from one deployment to another, so it has two candidates; this one has {len(ids)}"
         yield Finding(path=where, message=message)
@@ -170,15 +183,14 @@ def _route_problems(policy: Policy, route: Route, path: Path) -> Iterator[Findin
         yield from _unknown_one(route.select.shadow.id, deployments, (*path, "select", "shadow", "id"), "deployment")
     if route.select.canary is not None:
         yield from _unknown_one(route.select.canary.id, ids, (*path, "select", "canary", "id"), "candidate")
-    for index, name in enumerate(ids):
-        if name in ids[:index]:
-            yield Finding(path=(*where, index), message=f'"{name}" is listed twice')
-        if route.select.policy not in BY_WEIGHT and route.select.resolved()[index].weight != 1.0:
+    yield from _repeated(ids, where)
+    for index, candidate in enumerate(candidates):
+        if route.select.policy not in BY_WEIGHT and candidate.weight != 1.0:
             message = (
                 f"a weight has no effect with policy {route.select.policy}; use weighted or sticky, or leave it out"
             )
             yield Finding(path=(*where, index), message=message)
-    yield from _fallback_problems(policy, route, (*path, "select", "fallback"))
+    yield from _fallback_problems(names, route, (*path, "select", "fallback"))
     if route.cache.judge is not None:
         where = (*path, "cache", "judge")
         yield from _unknown_one(route.cache.judge, deployments, where, "deployment")
@@ -190,13 +202,12 @@ def _route_problems(policy: Policy, route: Route, path: Path) -> Iterator[Findin
         yield Finding(path=(*path, "select", "hedge"), message="has no effect with a single candidate; remove it")
 
 
-def _fallback_problems(policy: Policy, route: Route, path: Path) -> Iterator[Finding]:
-    routes = [other.id for other in policy.routes]
-    deployments = [deployment.id for deployment in policy.deployments]
+def _fallback_problems(names: _Names, route: Route, path: Path) -> Iterator[Finding]:
+    routes, deployments, seen = names.routes, names.deployments, set[str]()
     candidates = {candidate.id for candidate in route.select.resolved()}
-    yield from _unknown(route.select.fallback, [*routes, *deployments], path, "route or deployment")
+    yield from _unknown(route.select.fallback, names.either, path, "route or deployment")
     for index, name in enumerate(route.select.fallback):
-        if name in route.select.fallback[:index]:
+        if name in seen:
             yield Finding(path=(*path, index), message=f'"{name}" is listed twice')
         elif name in routes and name in deployments:
             yield Finding(path=(*path, index), message=f'"{name}" is both a route and a deployment; rename one')
@@ -204,22 +215,21 @@ def _fallback_problems(policy: Policy, route: Route, path: Path) -> Iterator[Fin
             yield Finding(path=(*path, index), message="a route cannot fall back on itself")
         elif name in candidates and name not in routes:
             yield Finding(path=(*path, index), message=f'"{name}" is a candidate of this route already')
+        seen.add(name)
 
 
-def _price_problems(policy: Policy, ids: Sequence[str], path: Path, chooses_by: str) -> Iterator[Finding]:
-    priced = {deployment.id for deployment in policy.deployments if deployment.cost_per_mtok is not None}
-    known = {deployment.id for deployment in policy.deployments}
+def _price_problems(names: _Names, ids: Sequence[str], path: Path, chooses_by: str) -> Iterator[Finding]:
     for index, name in enumerate(ids):
-        if name in known - priced:
+        if name in names.unpriced:
             message = f'"{name}" has no cost_per_mtok, so {chooses_by} cannot compare it'
             yield Finding(path=(*path, index), message=message)
 
 
 def _test_problems(policy: Policy) -> Iterator[Finding]:
-    tenants = [tenant.id for tenant in policy.tenants]
-    deployments = [deployment.id for deployment in policy.deployments]
+    names = _Names(policy)
+    tenants, deployments = names.tenants, names.deployments
     lanes = [lane.id for lane in policy.lanes]
-    routes = [*(route.id for route in policy.routes), *sorted(RESERVED_ROUTE_IDS)]
+    routes = {**names.routes, **dict.fromkeys(sorted(RESERVED_ROUTE_IDS))}
     seen: set[str] = set()
     for index, test in enumerate(policy.tests):
         path: Path = ("tests", index)
@@ -235,11 +245,19 @@ def _test_problems(policy: Policy) -> Iterator[Finding]:
             yield from _unknown_one(name, deployments, (*path, "given", name), "deployment")
 
 
-def _unknown(names: Iterable[str], known: Sequence[str], path: Path, noun: str) -> Iterator[Finding]:
+def _unknown(names: Iterable[str], known: Collection[str], path: Path, noun: str) -> Iterator[Finding]:
     for index, name in enumerate(names):
         yield from _unknown_one(name, known, (*path, index), noun)
 
 
-def _unknown_one(name: str | None, known: Sequence[str], path: Path, noun: str) -> Iterator[Finding]:
+def _unknown_one(name: str | None, known: Collection[str], path: Path, noun: str) -> Iterator[Finding]:
     if name is not None and name not in known:
         yield Finding(path=path, message=f'no {noun} named "{name}"{did_you_mean(name, known)}')
+
+
+def _repeated(names: Iterable[str], path: Path) -> Iterator[Finding]:
+    seen: set[str] = set()
+    for index, name in enumerate(names):
+        if name in seen:
+            yield Finding(path=(*path, index), message=f'"{name}" is listed twice')
+        seen.add(name)

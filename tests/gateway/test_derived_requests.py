@@ -173,6 +173,52 @@ def test_the_work_grows_no_faster_than_the_object(filler: str) -> None:
     assert many < 40 * few + 0.05
 
 
+def wide(rest: str) -> str:
+    return (
+        f'{{"messages":[{{"role":"user","content":"x"}}],{rest},"stream":false,"max_tokens":100,"\\u006dodel":"auto"}}'
+    )
+
+
+LONG = {
+    "members": wide(",".join(f'"k{number:06}":1.50' for number in range(150_000))),
+    "members with spaces": wide(",".join(f'"k{number:06}"\t : 1' for number in range(150_000))),
+    "brackets": wide('"own":[' + ",".join(["[]"] * 190_000) + "]"),
+    "objects": wide('"own":[' + ",".join(['{"a":{}}'] * 90_000) + "]"),
+    "escaped quotes": wide('"own":"' + '\\"' * 2_000_000 + '"'),
+    "backslashes": wide('"own":"' + "\\\\" * 2_000_000 + '"'),
+    "parts": '{"model":"auto","max_tokens":null,"messages":[{"role":"user","content":['
+    + ",".join(['{"type":"text","text":"a"}'] * 60_000)
+    + "]}]}",
+}
+
+
+@pytest.mark.parametrize("text", LONG.values(), ids=LONG.keys())
+def test_a_long_request_of_many_members_is_derived_in_a_moment(text: str) -> None:
+    request = parse(text)
+    before = json.loads(text)
+
+    def seconds() -> float:
+        begun = time.process_time()
+        request.with_max_tokens(8)
+        telling(request).as_stream().body_for("tiny")
+        return time.process_time() - begun
+
+    assert min(seconds() for _ in range(3)) < 0.2
+    derived = json.loads(telling(request).as_stream().with_max_tokens(8).body_for("tiny"))
+    assert derived["own" if "own" in before else "messages"] == before["own" if "own" in before else "messages"]
+    wanted = {"stream": True, "stream_options": {"include_usage": True}, "logprobs": True, "top_logprobs": 2}
+    assert derived == {**before, **wanted, "max_tokens": 8, "model": "tiny"}
+
+
+@pytest.mark.parametrize("num_images", [0, 1, 3])
+def test_a_derived_request_has_the_same_text(num_images: int) -> None:
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 5000}}
+    content = [{"type": "text", "text": "what?"}, *[image] * num_images]
+    request = parse(json.dumps({"model": "auto", "messages": [{"role": "user", "content": content}]}))
+    derived = request.as_stream().with_max_tokens(8)
+    assert derived.text_bytes == PARSER.parse(derived.raw).text_bytes
+
+
 def test_a_body_for_a_background_ask_may_hold_integers_beyond_64_bits() -> None:
     assert json.loads(with_members(b'{"a":1}', {"b": 2**80})) == {"a": 1, "b": 2**80}
     assert msgspec.json.decode(with_members(b"{}", {"b": "\u00e9"})) == {"b": "\u00e9"}

@@ -206,6 +206,32 @@ def read(data: bytes) -> None:
             continue
 
 
+@pytest.mark.parametrize("number", ["9e-309", "1e-320", "-1.7976931348623157e308", "0.1", "1e5", "-0.0", "2.5E+3"])
+@pytest.mark.parametrize("num", [1, 1000])
+def test_floats_are_the_same_in_short_and_long_bodies(number: str, num: int) -> None:
+    found = ChatRequestParser().parse(body(f'"x":[{",".join([number] * num)}]')).document["x"]
+    assert [repr(value) for value in found] == [repr(float(number))] * num
+
+
+@pytest.mark.parametrize("number", ["1e309", "-1e400", "1.", "01.5", "NaN", "Infinity", "1_0.5", "1e"])
+@pytest.mark.parametrize("filler", ["", "x" * 2000])
+def test_numbers_that_are_none_are_refused_in_short_and_long_bodies(number: str, filler: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        ChatRequestParser().parse(body(f'"y":"{filler}","x":{number}'))
+    assert caught.value.code == "invalid_json"
+
+
+@pytest.mark.parametrize("num", [199_990, 200_010])
+@pytest.mark.parametrize("text", ["", "[{", '\\"[', "\\\\"])
+def test_containers_are_counted_outside_strings(num: int, text: str) -> None:
+    data = body(f'"x":"{text * 100_000}","y":[' + ",".join(["[]"] * num) + "]")
+    if num < 200_000:
+        ChatRequestParser().parse(data)
+        return
+    with pytest.raises(InvalidRequest, match="more than 200000 values"):
+        ChatRequestParser().parse(data)
+
+
 @pytest.mark.parametrize("make", BODIES.values(), ids=BODIES.keys())
 def test_reading_a_body(make: Callable[[int], bytes]) -> None:
     """Bad input row 24; the admin listener reads with the same guard."""
@@ -229,6 +255,28 @@ def test_a_repeated_key_among_thousands_is_found(space: str, place: int) -> None
 def test_a_repeated_key_in_another_spelling_is_found(rest: str) -> None:
     with pytest.raises(InvalidRequest, match="stands more than once"):
         ChatRequestParser().parse(body(rest))
+
+
+def wide_message(size: int, rest: str = "") -> bytes:
+    message = f'{{"role":"user","content":"hi",{unknown(size, "")}}}'
+    return f'{{"model":"auto","messages":[{message}{rest}]}}'.encode()
+
+
+WIDE_REQUESTS: Final[dict[str, Callable[[int], bytes]]] = {
+    "keys of a request": lambda size: body(unknown(size, "")),
+    "keys of a message": wide_message,
+    "keys of an earlier message": lambda size: wide_message(size, ',{"role":"user","content":"x"}'),
+    "keys of a schema": lambda size: body(f'"x":{{"role":1,"content":2,{unknown(size, "")}}}'),
+    "keys of a tool": lambda size: body(
+        '"tools":[{"type":"function","function":{"name":"f","parameters":{"z":1,"y":2,' + unknown(size, "") + "}}}]"
+    ),
+}
+
+
+@pytest.mark.parametrize("make", WIDE_REQUESTS.values(), ids=WIDE_REQUESTS.keys())
+def test_stages_of_a_request_with_wide_objects(make: Callable[[int], bytes]) -> None:
+    """Bad input row 24."""
+    hold_linear(lambda size: ChatRequestParser().parse(make(min(size, 2_000_000))), shape, "request")
 
 
 def fed(make: Callable[[], Any], piece_bytes: int) -> Callable[[bytes], None]:

@@ -139,6 +139,47 @@ async def test_thousands_of_unknown_keys_are_served_or_refused_beside_the_loop(t
                 assert await worst_lag_s(tmp_path) < MAX_LAG_S, (num, space)
 
 
+MANY_VALUES: Final = {
+    "least floats": (",".join(["9e-309"] * 28_000), 200),
+    "greatest floats": (",".join(["1.7976931348623157e308"] * 190_000), 200),
+    "long floats": (",".join([f"1.{'1' * 780}e-300"] * 5_000), 200),
+    "millions of floats": (",".join(["1e-320"] * 1_100_000), 200),
+    "millions of lists": (",".join(["[]"] * 2_700_000), 400),
+    "millions of objects": (",".join(["{}"] * 2_700_000), 400),
+    "nests": (",".join(["[" * 58 + "]" * 58] * 68_000), 400),
+    "lists and strings": (",".join(['["[{"]'] * 1_000_000), 400),
+    "brackets in strings": (",".join(['"[[[[[[{\\"["'] * 190_000), 200),
+    "brackets in a string": ('"' + '[\\"{' * 1_500_000 + '"', 200),
+}
+
+
+@pytest.mark.parametrize(("values", "status"), MANY_VALUES.values(), ids=MANY_VALUES.keys())
+async def test_values_that_are_slow_to_read_hold_nobody_up(values: str, status: int, tmp_path: Path) -> None:
+    """Bad input row 24."""
+    body = f'{{"model":"plain","messages":[{{"role":"user","content":"hi"}}],"own":[{values}]}}'.encode()
+    async with served(tmp_path, "watched"):
+        await worst_lag_s(tmp_path)
+        reply = await ask(tmp_path / "public.sock", body)
+        assert reply.status == status, reply.body[:300]
+        assert await worst_lag_s(tmp_path) < MAX_LAG_S
+        await ask(tmp_path / "a.sock", body, path="/admin/api/login")
+        assert await worst_lag_s(tmp_path) < MAX_LAG_S
+
+
+async def test_a_message_with_thousands_of_members_ends_no_process(tmp_path: Path) -> None:
+    """Bad input row 24: sorted by the encoder they overflow the stack."""
+    async with served(tmp_path, "watched") as gateway:
+        for kind in ("exact", "standalone"):
+            for num in (200, 4_000, 150_000):
+                unknown = ",".join(f'"k{number:06}":{number}' for number in range(num))
+                body = f'{{"model":"{kind}","messages":[{{"role":"user","content":"hi",{unknown}}}]}}'.encode()
+                await worst_lag_s(tmp_path)
+                reply = await ask(tmp_path / "public.sock", body)
+                assert reply.status == 200, (kind, num, reply.body[:300])
+                assert await worst_lag_s(tmp_path) < MAX_LAG_S, (kind, num)
+        assert gateway.process.returncode is None
+
+
 async def test_short_requests_are_answered_while_long_ones_are_read(tmp_path: Path) -> None:
     long = keys(100_000, space=" ")
     async with served(tmp_path, "watched"):

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from textwrap import dedent
 
@@ -10,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from routing_policies.loading import MAX_DOCUMENT_BYTES, load_policy
+from routing_policies.loading import MAX_DOCUMENT_BYTES, MAX_FINDINGS, load_policy
 from routing_policies.policy.document import Cache, Policy, Timeouts
 from routing_policies.policy.nodes import MAX_DEPTH
-from routing_policies.policy.problems import MAX_SHOWN, PolicyError
+from routing_policies.policy.problems import MAX_SHOWN, PolicyError, Problem
 from routing_policies.policy.structs import MAX_NODES
 from tests.routing_policies.documents import TWO_DEPLOYMENTS, policy
 
@@ -322,3 +324,50 @@ def test_a_budget_that_no_strategy_spends_is_refused() -> None:
         TWO_DEPLOYMENTS + "routes: [{id: r, select: {candidates: [large]}, trim: {budget_tokens: 9}}]\n"
     )
     assert "routes[0].trim.budget_tokens: a budget without strategies would have no effect" in said
+
+
+def deployments(num: int) -> str:
+    lines = (f'  - {{id: d{n}, url: "http://h:{n + 1}", model: m}}\n' for n in range(num))
+    return "schema_version: 1\ndeployments:\n" + "".join(lines)
+
+
+def listed(names: list[str]) -> str:
+    return "[" + ", ".join(names) + "]"
+
+
+LARGE: dict[str, Callable[[int], str]] = {
+    "many routes": lambda num: (
+        deployments(1) + "routes:\n" + "".join(f"  - {{id: r{n}, select: {{candidates: [d0]}}}}\n" for n in range(num))
+    ),
+    "many candidates": lambda num: (
+        deployments(num) + f"routes: [{{id: r, select: {{candidates: {listed([f'd{n}' for n in range(num)])}}}}}]\n"
+    ),
+    "unknown candidates": lambda num: (
+        deployments(num) + f"routes: [{{id: r, select: {{candidates: {listed([f'x{n}' for n in range(num)])}}}}}]\n"
+    ),
+    "one candidate again and again": lambda num: (
+        deployments(1) + f"routes: [{{id: r, select: {{candidates: {listed(['d0'] * num)}}}}}]\n"
+    ),
+    "many tenants": lambda num: (
+        deployments(1)
+        + f"tenants: {listed([f'{{id: t{n}}}' for n in range(num)])}\n"
+        + f"routes: [{{id: r, match: {{tenants: {listed([f't{n}' for n in range(num)])}}}, select: {{candidates: [d0]}}}}]\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("make", LARGE.values(), ids=LARGE.keys())
+def test_a_large_document_is_checked_in_time_proportional_to_it(make: Callable[[int], str]) -> None:
+    def seconds(num: int) -> float:
+        text, found = make(num), list[Problem]()
+        begun = time.process_time()
+        try:
+            load_policy(text, source="p")
+        except PolicyError as error:
+            found += error.problems
+        took_s = time.process_time() - begun
+        assert len(found) <= MAX_FINDINGS
+        assert sum(len(problem.message) for problem in found) < 1_000_000
+        return took_s
+
+    assert seconds(4800) < 8 * seconds(1200) + 1.0

@@ -10,6 +10,7 @@ import msgspec
 from gateway.cache.similarity.standalone import is_standalone
 from gateway.chat.request import ChatRequest
 from gateway.chat.schema import TextPart, UserMessage
+from gateway.util.ordered_json import WIDE, encode_narrow, encode_ordered
 from routing_policies.policy.document import CacheHistory, CacheScope
 
 DIGEST_BYTES: Final = 20
@@ -24,8 +25,6 @@ SHAPELESS: Final = frozenset(
 
 INSTRUCTING: Final = frozenset({"system", "developer"})
 """Roles whose messages hold for whatever is asked."""
-
-_encoder: Final = msgspec.json.Encoder(order="deterministic")
 
 
 class Fingerprint(msgspec.Struct, frozen=True, gc=False):
@@ -45,19 +44,20 @@ class Fingerprint(msgspec.Struct, frozen=True, gc=False):
 class Outline:
     """Digests of one request, whoever asks and whoever may answer: what takes time in proportion to its length."""
 
-    __slots__ = ("around", "frame", "instructions", "last", "shaping", "text")
+    __slots__ = ("_encode", "around", "frame", "instructions", "last", "shaping", "text")
 
     def __init__(self, request: ChatRequest) -> None:
         """Raises OverflowError or TypeError where JSON cannot carry a number of the request exactly."""
         document = request.document
         shaping = {name: value for name, value in document.items() if name not in SHAPELESS and value is not None}
         messages: list[Any] = shaping.pop("messages")
+        encode = self._encode = encode_narrow if request.raw.count(b":") <= WIDE else encode_ordered
         self.text = last_user_text(request)
-        self.shaping = _encoder.encode(shaping)
-        self.frame = _digest(self.shaping, _encoder.encode(messages[:-1]))
-        self.last = _digest(_encoder.encode(messages[-1]))
+        self.shaping = encode(shaping)
+        self.frame = _digest(self.shaping, encode(messages[:-1]))
+        self.last = _digest(encode(messages[-1]))
         around = {name: value for name, value in messages[-1].items() if name != "content"}
-        self.around = _encoder.encode(around)
+        self.around = encode(around)
         self.instructions: bytes | None = None
         """Of the messages that instruct, alone; None where the text does not stand alone, or was not asked for."""
 
@@ -67,7 +67,7 @@ class Outline:
             messages = request.document["messages"]
             if is_standalone(self.text) and _is_all_text(messages[:-1]):
                 instructing = [message for message in messages if message["role"] in INSTRUCTING]
-                self.instructions = _digest(self.shaping, _encoder.encode(instructing))
+                self.instructions = _digest(self.shaping, self._encode(instructing))
         return self.instructions
 
 
@@ -131,7 +131,7 @@ def stream_shape(request: ChatRequest) -> bytes:
     if not request.stream:
         return b""
     options = request.fields.stream_options
-    return b"stream" if options is None else b"stream" + _encoder.encode(options)
+    return b"stream" if options is None else b"stream" + encode_narrow(options)
 
 
 def _is_text(parts: list[Any]) -> bool:

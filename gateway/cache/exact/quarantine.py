@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from gateway.util.bounded_dict import Recent
+from gateway.util.ordered_json import encode_ordered
 
 QUARANTINE_S: Final = 30 * 24 * 3600.0
 """How long the same answer to the same request is not kept again."""
@@ -16,7 +17,6 @@ MAX_ANSWERS: Final = 16
 """Wrong ones to one question; the oldest is forgotten first."""
 
 DIGEST_BYTES: Final = 20
-_encode: Final = msgspec.json.Encoder(order="deterministic").encode
 
 
 def digest_of(answer: bytes) -> bytes:
@@ -26,8 +26,8 @@ def digest_of(answer: bytes) -> bytes:
             {name: choice.get(name) for name in ("index", "message", "finish_reason")}
             for choice in msgspec.json.decode(answer)["choices"]
         ]
-        told = _encode(said)
-    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError):
+        told = encode_ordered(said)
+    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError, RecursionError):
         told = answer  # no completion: then its bytes are all there is to it
     return blake2b(told, digest_size=DIGEST_BYTES, person=b"penstock-wrong").digest()
 
