@@ -14,9 +14,9 @@ import msgspec
 
 from gateway.completion.answer_end import AnswerEnd, end_of_plain, is_too_detailed
 from gateway.completion.merging import CannotMerge, Merged, index_of
-from gateway.completion.stated_errors import document_of
+from gateway.completion.stated_errors import ERROR_EVENT, document_of
 from gateway.completion.stream_outcome import DONE, end_of_stream
-from gateway.upstreams.http1.sse import SseDecoder, SseError, SseEvent
+from gateway.upstreams.http1.sse import STRAY, SseDecoder, SseError, SseEvent
 
 _ONLY_IN_EVENTS: Final = frozenset({"choices", "object", "usage", "obfuscation"})
 _FIRST_WINS: Final = ("id", "created", "model")
@@ -42,11 +42,13 @@ def assembled(stream: bytes) -> Assembled:
             if event.data.strip() == DONE and event.event == "message":
                 end.has_done = True
                 continue
-            if is_too_detailed(event.data):
-                raise CannotMerge("too much in one event")
+            if event.event == STRAY or is_too_detailed(event.data):
+                raise CannotMerge("too much in one event, or something outside of all events")
+            if not event.data.strip() and event.event != ERROR_EVENT:
+                continue
             document = document_of(event.data)
             end.see(document, event.event)
-            if event.event not in _HEARTBEATS:
+            if event.event not in _HEARTBEATS and not _is_heartbeat(document):
                 whole.add(document, event.event)
         completion = msgspec.json.encode(whole.finished()) if end.is_complete and not end.is_coarse else None
     except (CannotMerge, SseError, TypeError, AttributeError, OverflowError, RecursionError):
@@ -73,13 +75,17 @@ def _events(stream: bytes) -> Iterator[SseEvent]:
     """The events, most of which are one line each."""
     stream = stream.replace(b"\r\n", b"\n")
     if b"\r" in stream:
-        yield from SseDecoder(len(stream)).feed(stream + b"\n\n")
+        yield from SseDecoder(len(stream), shows_strays=True).feed(stream + b"\n\n")
         return
     for part in stream.split(b"\n\n"):
         if part.startswith(b"data: ") and b"\n" not in part:
             yield SseEvent(part[6:])
         elif part:
-            yield from SseDecoder(len(part)).feed(part + b"\n\n")
+            yield from SseDecoder(len(part), shows_strays=True).feed(part + b"\n\n")
+
+
+def _is_heartbeat(document: Any) -> bool:
+    return isinstance(document, dict) and "choices" not in document and document.get("type") in _HEARTBEATS
 
 
 class _Completion:

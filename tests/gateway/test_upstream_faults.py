@@ -145,6 +145,17 @@ async def test_a_client_error_of_the_upstream_is_passed_on_as_it_is(tmp_path: Pa
         (b'{"error":{"message":"no such model","code":404}}', "no such model"),
         (b'{"error":"no such model"}', "no such model"),
         (b'{"object":"error","message":"no such model","type":"NotFoundError","code":404}', "no such model"),
+        (b'[{"error":{"code":404,"message":"no such model","status":"NOT_FOUND"}}]', "no such model"),
+        (b'[{"error":{"message":"no such model","type":"x","param":null,"code":null}}]', "no such model"),
+        (b'{"error":{"message":{"detail":"no such model"},"type":"x","param":null,"code":null}}', "no such model"),
+        (b'{"detail":"no such model"}', "no such model"),
+        (b'{"detail":[{"loc":["body"],"msg":"no such model","type":"y"}]}', "no such model"),
+        (b'{"errors":[{"message":"no such model"}],"success":false}', "no such model"),
+        (b'{"Message":"no such model"}', "no such model"),
+        (b'{"error":{},"message":"no such model"}', "no such model"),
+        (b'\xef\xbb\xbf{"error":{"message":"no such model"}}', "no such model"),
+        (b'{"error":{"message":"no such model","param":NaN,"type":"x","code":1}}', "no such model"),
+        (b'{"error":{"message":"no such model","code":123456789012345678901234567890}}', "no such model"),
     ],
 )
 async def test_a_client_error_of_the_upstream_without_the_envelope_is_put_into_it(

@@ -13,6 +13,9 @@ from dataclasses import dataclass
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _BOM = b"\xef\xbb\xbf"
 _DONE = b"[DONE]"
+_FIELD_NAME = re.compile(rb"[A-Za-z0-9_.-]+")
+STRAY = "stray"
+"""Name of the event that stands for a line outside the grammar."""
 
 MAX_EVENT_BYTES = 8 * 1024 * 1024
 
@@ -39,10 +42,18 @@ class SseEvent:
 class SseDecoder:
     """`feed` bytes as they come, get the events they complete."""
 
-    __slots__ = ("_data", "_event", "_id", "_is_after_cr", "_is_at_start", "_max_bytes", "_num_bytes", "_tail")
+    __slots__ = (
+        *("_data", "_event", "_id", "_is_after_cr", "_is_at_start"),
+        *("_max_bytes", "_num_bytes", "_shows_strays", "_tail"),
+    )
 
-    def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
+    def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES, *, shows_strays: bool = False) -> None:
+        """`shows_strays`: a line that clients skip, but that a server wrote in place of an event, is an event, too.
+
+        Those are bare JSON or HTML, and the field `error` of some servers.
+        """
         self._max_bytes = max_event_bytes
+        self._shows_strays = shows_strays
         self._tail = bytearray()
         self._is_at_start = True
         self._is_after_cr = False
@@ -65,6 +76,8 @@ class SseDecoder:
         for line in self._lines(data):
             if line:
                 self._take_line(line)
+                if self._shows_strays and (stray := _stray(line)) is not None:
+                    events.append(stray)
                 continue
             if self._data:
                 events.append(self._finish_event())
@@ -117,6 +130,16 @@ class SseDecoder:
             event=self._event.decode("utf-8", "replace") or "message",
             id=None if self._id is None else self._id.decode("utf-8", "replace"),
         )
+
+
+def _stray(line: bytes) -> SseEvent | None:
+    """A line that is no field of the grammar, as an event; None for fields, comments and blanks."""
+    name, colon, value = line.partition(b":")
+    if name == b"error" and colon:
+        return SseEvent(value.strip(), STRAY)
+    if not name or _FIELD_NAME.fullmatch(name) is not None or not line.strip():
+        return None
+    return SseEvent(line.removeprefix(_BOM), STRAY)
 
 
 class SseProgress:
