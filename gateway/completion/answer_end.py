@@ -22,8 +22,13 @@ MAX_CHOICES: Final = 1024
 _MAX_OBJECTS: Final = 50_000
 _MAX_VALUES: Final = 250_000
 """Of JSON that is decoded at once: more would hold up the event loop, and a thread as well."""
-_LASTING: Final = frozenset({"stop", "length", "tool_calls", "function_call"})
-"""Why a choice of an answer worth keeping ended; a filtered one is nobody else's answer."""
+_LASTING: Final = frozenset(
+    {
+        *("stop", "length", "tool_calls", "function_call"),
+        *("eos", "eos_token", "end_turn", "stop_sequence", "complete", "tool_use", "max_tokens", "model_length"),
+    }
+)
+"""Why a choice of an answer worth keeping ended, in any case; a filtered one is nobody else's answer."""
 
 
 def is_too_detailed(data: bytes) -> bool:
@@ -92,7 +97,7 @@ class AnswerEnd:
         return (
             self.is_complete
             and not self.is_coarse
-            and all(isinstance(reason, str) and reason in _LASTING for reason in self._reasons.values())
+            and all(isinstance(reason, str) and reason.lower() in _LASTING for reason in self._reasons.values())
         )
 
     def see_frames(self, frames: list[AnswerFrame]) -> int:

@@ -14,7 +14,7 @@ import msgspec
 
 from gateway.completion.answer_end import AnswerEnd, end_of_plain, is_too_detailed
 from gateway.completion.merging import CannotMerge, Merged, index_of
-from gateway.completion.stated_errors import ERROR_EVENT, document_of
+from gateway.completion.stated_errors import ERROR_EVENT
 from gateway.completion.stream_outcome import DONE, end_of_stream
 from gateway.upstreams.http1.sse import STRAY, SseDecoder, SseError, SseEvent
 
@@ -46,12 +46,14 @@ def assembled(stream: bytes) -> Assembled:
                 raise CannotMerge("too much in one event, or something outside of all events")
             if not event.data.strip() and event.event != ERROR_EVENT:
                 continue
-            document = document_of(event.data)
+            if event.event in _HEARTBEATS:
+                continue
+            document = msgspec.json.decode(event.data)
             end.see(document, event.event)
-            if event.event not in _HEARTBEATS and not _is_heartbeat(document):
+            if not _is_heartbeat(document):
                 whole.add(document, event.event)
         completion = msgspec.json.encode(whole.finished()) if end.is_complete and not end.is_coarse else None
-    except (CannotMerge, SseError, TypeError, AttributeError, OverflowError, RecursionError):
+    except (CannotMerge, SseError, TypeError, AttributeError, OverflowError, RecursionError, ValueError):
         return Assembled(end_of_stream(stream), None)
     return Assembled(end, completion)
 
@@ -67,7 +69,11 @@ def is_whole(completion: bytes) -> bool:
     """Whether a plain JSON answer is a completion in which every choice has ended by itself."""
     if not end_of_plain(completion).is_lasting:
         return False
-    choices: list[dict[str, Any]] = document_of(completion)["choices"]
+    try:
+        document = msgspec.json.decode(completion)
+    except msgspec.DecodeError:  # NaN or infinity, which many readers refuse
+        return False
+    choices: list[dict[str, Any]] = document["choices"]
     return all(isinstance(choice.get("message"), dict) for choice in choices)
 
 
