@@ -16,12 +16,11 @@ from gateway.completion.answer_end import AnswerEnd, end_of_plain, is_too_detail
 from gateway.completion.merging import CannotMerge, Merged, index_of
 from gateway.completion.stated_errors import ERROR_EVENT
 from gateway.completion.stream_outcome import DONE, end_of_stream
-from gateway.upstreams.http1.sse import STRAY, SseDecoder, SseError, SseEvent
+from gateway.upstreams.http1.sse import HEARTBEATS, STRAY, SseDecoder, SseError, SseEvent
 
 _ONLY_IN_EVENTS: Final = frozenset({"choices", "object", "usage", "obfuscation"})
 _FIRST_WINS: Final = ("id", "created", "model")
 """One for all events; the first that is not empty counts, for some servers begin with empty ones."""
-_HEARTBEATS: Final = frozenset({"ping", "heartbeat", "keepalive", "keep-alive"})
 _NO_TEXT_BESIDE: Final = ("tool_calls", "function_call", "refusal", "audio")
 """Beside these, content that is empty is null, as in a plain answer."""
 
@@ -46,7 +45,7 @@ def assembled(stream: bytes) -> Assembled:
                 raise CannotMerge("too much in one event, or something outside of all events")
             if not event.data.strip() and event.event != ERROR_EVENT:
                 continue
-            if event.event in _HEARTBEATS:
+            if event.event in HEARTBEATS:
                 continue
             document = msgspec.json.decode(event.data)
             end.see(document, event.event)
@@ -91,7 +90,7 @@ def _events(stream: bytes) -> Iterator[SseEvent]:
 
 
 def _is_heartbeat(document: Any) -> bool:
-    return isinstance(document, dict) and "choices" not in document and document.get("type") in _HEARTBEATS
+    return isinstance(document, dict) and "choices" not in document and document.get("type") in HEARTBEATS
 
 
 class _Completion:
