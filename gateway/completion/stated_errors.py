@@ -64,7 +64,7 @@ def document_of(data: bytes) -> Any:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pass  # most often for an infinite log-probability
     try:
-        return json.loads(data)
+        return json.loads(data.decode("utf-8-sig"))
     except (ValueError, RecursionError):
         return None
 
