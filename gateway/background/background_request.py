@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
-from gateway.chat.json_members import encoded
+from gateway.chat.json_members import without_members
 from gateway.chat.request import ChatRequest
 from gateway.completion.answer_end import end_of_plain
 from gateway.deployments.live import LiveDeployment
@@ -31,9 +31,7 @@ class Question(msgspec.Struct, frozen=True):
     """What is asked, and on whose behalf."""
 
     request: ChatRequest
-    """What a client asked."""
-    document: dict[str, Any]
-    """The body to send; how it travels is not looked at."""
+    """What a client asked; how the answer was to travel is not looked at."""
     snapshot: PolicySnapshot
     planned: PlannedRoute
     tenant: str
@@ -80,7 +78,6 @@ class BackgroundAsk:
         return limiter.try_acquire(claim)
 
     async def _send(self, question: Question, live: LiveDeployment, lane: Lane) -> bytes | None:
-        plain = {name: value for name, value in question.document.items() if name not in _NOT_SENT}
         headers = (
             (b"x-request-id", self._ids.next().encode("ascii")),
             (b"x-penstock-cache-salt", question.cache_salt),
@@ -91,7 +88,7 @@ class BackgroundAsk:
             (b"x-penstock-priority", lane.upstream_priority),
             *live.credentials,
         )
-        body = encoded({**plain, "model": live.model})
+        body = without_members(question.request.body_for(live.model), _NOT_SENT)
         request = UpstreamRequest(b"POST", live.chat_path, headers, body, fixed)
         async with await live.client.send(request, question.planned.plain_timeouts) as response:
             answer = await response.read(MAX_ANSWER_BYTES)

@@ -105,7 +105,7 @@ class Auditor:
         self._served[case.request_id] = case
         if self._draw(probability):
             self._choice.audited(*pair)
-            question = Question(request, request.document, turn.snapshot, planned, turn.record.tenant, turn.cache_salt)
+            question = Question(request, turn.snapshot, planned, turn.record.tenant, turn.cache_salt)
             case = msgspec.structs.replace(case, weight=1.0 / probability, question=question)
             self._begin(self._audit(case, question))
 

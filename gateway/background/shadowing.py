@@ -72,7 +72,7 @@ class Shadower:
     async def _compare(self, turn: Turn, request: ChatRequest, planned: PlannedRoute, shadow: str) -> None:
         try:
             given = None if turn.capture is None else await turn.capture.completed()
-            question = Question(request, request.document, turn.snapshot, planned, turn.record.tenant, turn.cache_salt)
+            question = Question(request, turn.snapshot, planned, turn.record.tenant, turn.cache_salt)
             answer = await self._ask.deployment(question, turn.snapshot.deployments[shadow])
             texts = [None if one is None else text_of(one) for one in (given, answer)]
             is_same = None if texts[0] is None or texts[1] is None else says_the_same(texts[0], texts[1])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -26,9 +26,10 @@ _CLOSING: Final = ord("}")
 
 
 class _Member(NamedTuple):
-    """Where the value of one member stands."""
+    """Where one member and its value stand."""
 
     name: str
+    start: int
     value_start: int
     end: int
 
@@ -59,6 +60,15 @@ def with_members(body: bytes, changes: Mapping[str, Any]) -> bytes:
     return b"".join([*pieces, whole[begin:]])
 
 
+def without_members(body: bytes, names: Container[str]) -> bytes:
+    """The object without these members; the others as they are written, without the space between them."""
+    members = list(_members(body))
+    kept = [member for member in members if member.name not in names]
+    if len(kept) == len(members):
+        return body
+    return b"{" + b",".join(body[member.start : member.end] for member in kept) + b"}"
+
+
 def may_escape_a_name(body: bytes) -> bool:
     """Whether a letter or an underscore is written as an escape anywhere: keys may not be found by their bytes then."""
     return b"\\u00" in body and _ESCAPED_NAME.search(body) is not None
@@ -72,7 +82,7 @@ def _members(body: bytes) -> Iterator[_Member]:
         name = msgspec.json.decode(body[start:at], type=str)
         at = value_start = _past_space(body, body.index(b":", at) + 1)
         at = _past_value(body, at)
-        yield _Member(name, value_start, at)
+        yield _Member(name, start, value_start, at)
         at = _past_space(body, at)
         if body[at] == _COMMA:
             at = _past_space(body, at + 1)

@@ -169,9 +169,19 @@ class ChatRequestParser:
         try:
             fields = _checked_fields(document)
         except InvalidRequest:
-            document = _with_whole_numbers(without_absent(document, self._names))
-            fields, body = _checked_fields(document), encoded(document)
+            fields, document, body = self._mended(document, body)
         return ChatRequest(body, document, fields)
+
+    def _mended(self, document: dict[str, Any], body: bytes) -> tuple[ChatFields, dict[str, Any], bytes]:
+        """Fields, document and body with what is absent left out and 7.0 written as 7 where an integer is meant.
+
+        Where only numbers are to be written in another way, all else stays as the client wrote it.
+        """
+        present = without_absent(document, self._names)
+        whole = _whole_numbers(present)
+        mended = {**present, **whole}
+        is_as_written = len(body) <= _SCANNED_BYTES and present == document
+        return _checked_fields(mended), mended, with_members(body, whole) if is_as_written else encoded(mended)
 
 
 def require_json(content_type: bytes | None, content_encoding: bytes | None) -> None:
@@ -201,14 +211,13 @@ def _checked_fields(document: dict[str, Any]) -> ChatFields:
     return fields
 
 
-def _with_whole_numbers(document: dict[str, Any]) -> dict[str, Any]:
-    """The document with 7.0 written as 7 where an integer is meant: to JSON they are one number."""
-    whole = {
+def _whole_numbers(document: dict[str, Any]) -> dict[str, Any]:
+    """The members where an integer is meant and 7.0 is written, as 7: to JSON they are one number."""
+    return {
         name: int(value)
         for name in _INTEGER_FIELDS
         if type(value := document.get(name)) is float and value.is_integer()
     }
-    return {**document, **whole}
 
 
 def _refuse_privileged(document: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ from gateway.completion.stated_errors import (
     StatedError,
     document_of,
     is_failed_reason,
+    stated_aside,
     stated_error,
     stated_in_choice,
 )
@@ -21,8 +22,13 @@ MAX_CHOICES: Final = 1024
 _MAX_OBJECTS: Final = 50_000
 _MAX_VALUES: Final = 250_000
 """Of JSON that is decoded at once: more would hold up the event loop, and a thread as well."""
-_LASTING: Final = frozenset({"stop", "length", "tool_calls", "function_call"})
-"""Why a choice of an answer worth keeping ended; a filtered one is nobody else's answer."""
+_LASTING: Final = frozenset(
+    {
+        *("stop", "length", "tool_calls", "function_call"),
+        *("eos", "eos_token", "end_turn", "stop_sequence", "complete", "tool_use", "max_tokens", "model_length"),
+    }
+)
+"""Why a choice of an answer worth keeping ended, in any case; a filtered one is nobody else's answer."""
 
 
 def is_too_detailed(data: bytes) -> bool:
@@ -54,7 +60,7 @@ _decode_frame: Final = msgspec.json.Decoder(AnswerFrame).decode
 class AnswerEnd:
     """Told of documents in their order; read it after the last one."""
 
-    __slots__ = ("_reasons", "error", "has_done", "is_coarse", "usage")
+    __slots__ = ("_reasons", "error", "has_done", "is_coarse", "is_strange", "usage")
 
     def __init__(self) -> None:
         self._reasons: dict[int, object] = {}
@@ -64,6 +70,8 @@ class AnswerEnd:
         self.has_done = False
         """The end was marked: by `[DONE]`, or because a plain answer is whole."""
         self.usage: Usage | None = None
+        self.is_strange = False
+        """Something in it was no document: a mark of the end alone does not make it whole."""
         self.is_coarse = False
         """Too much for a close look: one choice that ended stands for all."""
 
@@ -81,7 +89,7 @@ class AnswerEnd:
             return self.has_done or any(reasons)
         if not reasons:
             return False
-        return all(reasons) or (self.has_done and not any(reasons))
+        return all(reasons) or (self.has_done and not self.is_strange and not any(reasons))
 
     @property
     def is_lasting(self) -> bool:
@@ -89,7 +97,7 @@ class AnswerEnd:
         return (
             self.is_complete
             and not self.is_coarse
-            and all(isinstance(reason, str) and reason in _LASTING for reason in self._reasons.values())
+            and all(isinstance(reason, str) and reason.lower() in _LASTING for reason in self._reasons.values())
         )
 
     def see_frames(self, frames: list[AnswerFrame]) -> int:
@@ -115,6 +123,7 @@ class AnswerEnd:
         if error is not None:
             self.error = self.error or error
         if not isinstance(document, dict):
+            self.is_strange = self.is_strange or event == "message"
             return
         self.usage = usage_in(document) or self.usage
         choices = document.get("choices")
@@ -126,6 +135,11 @@ class AnswerEnd:
             if isinstance(choice, dict):
                 self.error = self.error or stated_in_choice(choice)
                 self.see_choice(choice.get("index"), choice.get("finish_reason"))
+
+    def see_stray(self, document: Any) -> None:
+        """Take what stands outside the events of a stream: no client reads an answer there, but it may be an error."""
+        self.is_strange = True
+        self.error = self.error or stated_aside(document)
 
     def see_choice(self, index: object, reason: object) -> None:
         number = index if isinstance(index, int) and not isinstance(index, bool) else 0

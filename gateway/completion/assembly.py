@@ -14,14 +14,13 @@ import msgspec
 
 from gateway.completion.answer_end import AnswerEnd, end_of_plain, is_too_detailed
 from gateway.completion.merging import CannotMerge, Merged, index_of
-from gateway.completion.stated_errors import document_of
+from gateway.completion.stated_errors import ERROR_EVENT
 from gateway.completion.stream_outcome import DONE, end_of_stream
-from gateway.upstreams.http1.sse import SseDecoder, SseError, SseEvent
+from gateway.upstreams.http1.sse import HEARTBEATS, STRAY, SseDecoder, SseError, SseEvent
 
 _ONLY_IN_EVENTS: Final = frozenset({"choices", "object", "usage", "obfuscation"})
 _FIRST_WINS: Final = ("id", "created", "model")
 """One for all events; the first that is not empty counts, for some servers begin with empty ones."""
-_HEARTBEATS: Final = frozenset({"ping", "heartbeat", "keepalive", "keep-alive"})
 _NO_TEXT_BESIDE: Final = ("tool_calls", "function_call", "refusal", "audio")
 """Beside these, content that is empty is null, as in a plain answer."""
 
@@ -42,14 +41,18 @@ def assembled(stream: bytes) -> Assembled:
             if event.data.strip() == DONE and event.event == "message":
                 end.has_done = True
                 continue
-            if is_too_detailed(event.data):
-                raise CannotMerge("too much in one event")
-            document = document_of(event.data)
+            if event.event == STRAY or is_too_detailed(event.data):
+                raise CannotMerge("too much in one event, or something outside of all events")
+            if not event.data.strip() and event.event != ERROR_EVENT:
+                continue
+            if event.event in HEARTBEATS:
+                continue
+            document = msgspec.json.decode(event.data)
             end.see(document, event.event)
-            if event.event not in _HEARTBEATS:
+            if not _is_heartbeat(document):
                 whole.add(document, event.event)
         completion = msgspec.json.encode(whole.finished()) if end.is_complete and not end.is_coarse else None
-    except (CannotMerge, SseError, TypeError, AttributeError, OverflowError, RecursionError):
+    except (CannotMerge, SseError, TypeError, AttributeError, OverflowError, RecursionError, ValueError):
         return Assembled(end_of_stream(stream), None)
     return Assembled(end, completion)
 
@@ -65,7 +68,11 @@ def is_whole(completion: bytes) -> bool:
     """Whether a plain JSON answer is a completion in which every choice has ended by itself."""
     if not end_of_plain(completion).is_lasting:
         return False
-    choices: list[dict[str, Any]] = document_of(completion)["choices"]
+    try:
+        document = msgspec.json.decode(completion)
+    except msgspec.DecodeError:  # NaN or infinity, which many readers refuse
+        return False
+    choices: list[dict[str, Any]] = document["choices"]
     return all(isinstance(choice.get("message"), dict) for choice in choices)
 
 
@@ -73,13 +80,17 @@ def _events(stream: bytes) -> Iterator[SseEvent]:
     """The events, most of which are one line each."""
     stream = stream.replace(b"\r\n", b"\n")
     if b"\r" in stream:
-        yield from SseDecoder(len(stream)).feed(stream + b"\n\n")
+        yield from SseDecoder(len(stream), shows_strays=True).feed(stream + b"\n\n")
         return
     for part in stream.split(b"\n\n"):
         if part.startswith(b"data: ") and b"\n" not in part:
             yield SseEvent(part[6:])
         elif part:
-            yield from SseDecoder(len(part)).feed(part + b"\n\n")
+            yield from SseDecoder(len(part), shows_strays=True).feed(part + b"\n\n")
+
+
+def _is_heartbeat(document: Any) -> bool:
+    return isinstance(document, dict) and "choices" not in document and document.get("type") in HEARTBEATS
 
 
 class _Completion:

@@ -10,7 +10,16 @@ _MAX_DEPTH: Final = 32
 _IDENTIFIERS: Final = frozenset(
     {"id", "type", "role", "name", "object", "format", "signature", "url", "mime_type", "model", "status", "title"}
 )
-"""Strings that name something and come whole: of two, the last counts. All others in a delta are text in pieces."""
+"""Strings that name something and come whole. All others in a delta are text in pieces."""
+_CHANGING: Final = frozenset({"role", "object", "status", "title"})
+"""Names of which the last counts; of any other there is one."""
+_TEXTS: Final = frozenset(
+    {"content", "reasoning_content", "reasoning", "refusal", "arguments", "text", "thinking", "transcript", "summary"}
+)
+"""Known to be text: the same piece may come twice."""
+_ENCODED: Final = "data"
+_PADDING: Final = "="
+"""Ends what is encoded in base64: pieces that were encoded one by one cannot be joined."""
 _UNNUMBERED: Final = frozenset({"annotations", "citations"})
 """Lists whose items' `index` is a place in the text."""
 
@@ -26,6 +35,15 @@ class _Text:
 
     def __init__(self, part: str) -> None:
         self.parts = [part]
+
+    def add(self, name: str, part: str) -> None:
+        """Raises CannotMerge for what may be no text in pieces, but a word that comes whole each time."""
+        if not part:
+            return
+        last = self.parts[-1]
+        if (part == last and name not in _TEXTS) or (name == _ENCODED and last.endswith(_PADDING)):
+            raise CannotMerge(f"pieces of {name}")
+        self.parts.append(part)
 
 
 class _Items:
@@ -81,12 +99,14 @@ class Merged:
                 if known is None:
                     fields[name] = _Text(value)
                 elif isinstance(known, _Text):
-                    known.parts.append(value)
+                    known.add(name, value)
                 else:
                     raise CannotMerge(name)
             elif isinstance(known, Merged | _Items | _Text):
                 raise CannotMerge(name)
             elif value != "" or known is None:
+                if self._is_text and known and known != value and isinstance(value, str) and name not in _CHANGING:
+                    raise CannotMerge(f"two values of {name}")
                 fields[name] = value
 
     def add_item(self, piece: dict[str, Any], depth: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, Final
 
 import msgspec
@@ -10,26 +11,39 @@ import msgspec
 ERROR_EVENT: Final = "error"
 _UNNAMED: Final = frozenset({"message", ERROR_EVENT})
 _FAILED_REASONS: Final = frozenset(
-    {"abort", "aborted", "cancelled", "canceled", "timeout", "interrupted", "insufficient_system_resource"}
+    {
+        *("abort", "aborted", "cancelled", "canceled", "timeout", "interrupted", "failed", "failure"),
+        *("disconnected", "insufficient_system_resource"),
+    }
 )
 """Finish reasons of an answer that was broken off, besides all that name an error."""
-_LOOSE_KEYS: Final = ("detail", "message", "msg", "errors", "error_message", "error_msg", "error_code")
-"""What says that a document without choices is an error."""
-_STATUS_KEYS: Final = ("code", "status", "status_code", "http_status", "http_code", "type")
+_LOOSE_KEYS: Final = frozenset(
+    {"detail", "message", "msg", "errors", "error_message", "error_msg", "error_code", "fault", "status_msg"}
+)
+"""What says that a document without choices is an error, whatever its case."""
+_STATUS_KEYS: Final = (
+    *("raw_status_code", "http_status_code", "status_code", "statuscode", "http_status", "http_code"),
+    *("code", "status", "error_code", "type", "error_type", "__type"),
+)
+"""Where errors name a status, by number or by word; lower case."""
+_MAX_WORD: Final = 128
+_NO_LETTER: Final = re.compile(r"[^a-z0-9]+")
+_WORD_END: Final = re.compile(r"(?:error|exception)$")
 _STATUS_OF_WORD: Final = {
-    **dict.fromkeys(("invalid_request_error", "badrequesterror", "bad_request", "bad_request_error"), 400),
-    **dict.fromkeys(("invalid_argument", "invalid_value", "unsupported_parameter", "context_length_exceeded"), 400),
-    **dict.fromkeys(("content_policy_violation", "content_filter"), 400),
-    **dict.fromkeys(("authentication_error", "authenticationerror", "invalid_api_key", "unauthorized"), 401),
-    **dict.fromkeys(("permission_error", "permission_denied", "permissiondeniederror", "forbidden"), 403),
-    **dict.fromkeys(("not_found_error", "notfounderror", "not_found", "model_not_found"), 404),
-    **dict.fromkeys(("unprocessable_entity", "unprocessableentityerror"), 422),
-    **dict.fromkeys(("rate_limit_error", "rate_limit_exceeded", "ratelimiterror", "resource_exhausted"), 429),
-    **dict.fromkeys(("insufficient_quota", "too_many_requests"), 429),
-    **dict.fromkeys(("overloaded_error", "service_unavailable", "service_unavailable_error", "unavailable"), 503),
-    "server_is_overloaded": 503,
+    **dict.fromkeys(("invalidrequest", "badrequest", "invalidargument", "invalidvalue", "invalidparameter"), 400),
+    **dict.fromkeys(("unsupportedparameter", "contextlengthexceeded", "exceedcontextsize"), 400),
+    **dict.fromkeys(("contentpolicyviolation", "contentfilter"), 400),
+    **dict.fromkeys(("authentication", "invalidapikey", "unauthorized", "unauthenticated"), 401),
+    **dict.fromkeys(("billing", "paymentrequired"), 402),
+    **dict.fromkeys(("permission", "permissiondenied", "forbidden", "accessdenied"), 403),
+    **dict.fromkeys(("notfound", "modelnotfound", "resourcenotfound"), 404),
+    **dict.fromkeys(("requesttoolarge", "payloadtoolarge"), 413),
+    **dict.fromkeys(("unprocessableentity", "validation"), 422),
+    **dict.fromkeys(("ratelimit", "ratelimitexceeded", "resourceexhausted", "insufficientquota"), 429),
+    **dict.fromkeys(("toomanyrequests", "throttling", "throttled", "servicetiercapacityexceeded"), 429),
+    **dict.fromkeys(("overloaded", "serveroverloaded", "serverisoverloaded", "serviceunavailable", "unavailable"), 503),
 }
-"""What the words of common servers mean, where they give no number."""
+"""What the words of common servers mean where they give no number: without case, marks and an `error` at the end."""
 
 
 class StatedError(msgspec.Struct, frozen=True):
@@ -50,7 +64,7 @@ def document_of(data: bytes) -> Any:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pass  # most often for an infinite log-probability
     try:
-        return json.loads(data)
+        return json.loads(data.decode("utf-8-sig"))
     except (ValueError, RecursionError):
         return None
 
@@ -59,8 +73,11 @@ def stated_error(document: Any, event: str = "message") -> StatedError | None:
     """Return the error that a plain answer or an event's data states, or None when it states none.
 
     `event` is the event's name. Errors are: any event named `error`; a non-empty `error`; an object or a type of that
-    name; and, without choices, what web frameworks and gateways send in its place, such as `detail`.
+    name; and, without choices, what web frameworks and gateways send in its place, such as `detail`. Some servers put
+    an error into a list of its own.
     """
+    if isinstance(document, list) and len(document) == 1:
+        return stated_aside(document[0]) if isinstance(document[0], dict) and "error" in document[0] else None
     if not isinstance(document, dict):
         return StatedError(None, msgspec.json.encode({"error": {}})) if event == ERROR_EVENT else None
     error = document.get("error")
@@ -69,11 +86,19 @@ def stated_error(document: Any, event: str = "message") -> StatedError | None:
         return _told(extension["error"], document)
     if error or event == ERROR_EVENT or ERROR_EVENT in (document.get("object"), document.get("type")):
         return _told(error if error else document, document)
+    if document.get("choices") is None and _has_failed_base(document):
+        return _told(document["base_resp"], document)
     if "choices" in document or event not in _UNNAMED or document.get("type") == "ping":
         return None
-    if document.get("usage") or not any(document.get(key) for key in _LOOSE_KEYS):
+    if document.get("usage") or not any(value and key.lower() in _LOOSE_KEYS for key, value in document.items()):
         return None
     return _told(document, document)
+
+
+def stated_aside(document: Any) -> StatedError | None:
+    """Return the error that is stated where clients do not look: beside the events of a stream, or in a list."""
+    error = stated_error(document)
+    return None if error is None else msgspec.structs.replace(error, is_standard=False)
 
 
 def stated_in_choice(choice: dict[str, Any]) -> StatedError | None:
@@ -108,11 +133,24 @@ def _encoded(document: Any) -> bytes:
         return b'{"error":{}}'
 
 
+def _has_failed_base(document: dict[str, Any]) -> bool:
+    """Whether the status stands in `base_resp`, as some servers have it, and is not that of a success."""
+    base = document.get("base_resp")
+    return isinstance(base, dict) and bool(base.get("status_code"))
+
+
 def _status_in(told: dict[str, Any]) -> int | None:
+    named = {key.lower(): value for key, value in told.items() if isinstance(value, int | str)}
     for key in _STATUS_KEYS:
-        value = told.get(key)
+        value = named.get(key)
         if isinstance(value, str):
-            value = int(value) if len(value) == 3 and value.isdecimal() else _STATUS_OF_WORD.get(value.lower())
+            value = int(value) if len(value) == 3 and value.isdecimal() else _status_of(value)
         if isinstance(value, int) and not isinstance(value, bool) and 400 <= value <= 599:
             return value
     return None
+
+
+def _status_of(word: str) -> int | None:
+    word = word.rpartition("#")[2] if len(word) < _MAX_WORD else ""
+    plain = _NO_LETTER.sub("", word.lower())
+    return _STATUS_OF_WORD.get(_WORD_END.sub("", plain))

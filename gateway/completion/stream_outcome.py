@@ -12,8 +12,8 @@ from typing import Final
 import msgspec
 
 from gateway.completion.answer_end import AnswerEnd, AnswerFrame, is_too_detailed
-from gateway.completion.stated_errors import document_of
-from gateway.upstreams.http1.sse import SseDecoder, SseError, SseEvent
+from gateway.completion.stated_errors import ERROR_EVENT, document_of
+from gateway.upstreams.http1.sse import STRAY, SseDecoder, SseError, SseEvent
 
 BLOCK_BYTES: Final = 16 * 1024
 """Pieces are read once they are so long together: a tenth of a millisecond of work."""
@@ -36,7 +36,7 @@ class StreamOutcome:
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
         self._num_bytes = 0
-        self._decoder = SseDecoder(MAX_READ_BYTES)
+        self._decoder = SseDecoder(MAX_READ_BYTES, shows_strays=True)
         self._end = AnswerEnd()
 
     def feed(self, piece: bytes) -> None:
@@ -97,7 +97,7 @@ class StreamOutcome:
             events = self._decoder.feed(block)
         except SseError:
             self._end.is_coarse = True
-            self._decoder = SseDecoder(MAX_READ_BYTES)
+            self._decoder = SseDecoder(MAX_READ_BYTES, shows_strays=True)
             return
         for event in events:
             self._take(event)
@@ -105,7 +105,9 @@ class StreamOutcome:
     def _take(self, event: SseEvent) -> None:
         if event.data.strip() == DONE and event.event == "message":
             self._end.has_done = True
-        else:
+        elif event.event == STRAY:
+            self._end.see_stray(document_of(event.data))
+        elif event.data.strip() or event.event == ERROR_EVENT:
             self._end.see(document_of(event.data), event.event)
 
 

@@ -53,7 +53,7 @@ from gateway.upstreams.http1.request import UpstreamRequest
 from gateway.upstreams.http1.response import UpstreamResponse
 from gateway.upstreams.http1.timeouts import Timeouts
 from gateway.upstreams.retry_after import retry_after_s
-from gateway.util.header_values import is_event_stream
+from gateway.util.header_values import media_type
 
 _JSON: Final = b"application/json"
 OK: Final = 200
@@ -293,7 +293,8 @@ class Attempts:
                 turn.record.timeline.charge(Stage.CONNECT, response.connect_s)
             self._judge(work, opened, response, is_leading=is_leading)
             content_type, opened.passed = self._heed(live, response)
-            if work.request.stream and response.status == OK and is_event_stream(content_type):
+            if work.request.stream and response.status == OK and media_type(content_type) != _JSON:
+                response.expect_events()  # whatever its type says: its first event tells
                 head = await head_of(response)
                 if head.beginning != "answer":
                     self._take_failed_head(work, opened, head, is_leading=is_leading)
@@ -353,11 +354,13 @@ class Attempts:
         end = end_of_plain(body)
         if end.error is not None:
             self._take_error(work, opened, end.error, is_leading=is_leading)
-        elif work.request.stream or not end.is_complete:
+        elif (work.request.stream and not work.is_assembled) or not end.is_complete:
             opened.vigil.failed(self._clock(), FailureKind.BROKEN)
             raise TryAnother(no_completion(live.id))
         else:
             opened.body = body
+            if opened.passed[0][1] != _JSON:  # clients read nothing else, and some mind its case
+                opened.passed = [(b"content-type", _JSON), *opened.passed[1:]]
             now = self._clock()
             live.whole_answers.observe(now, now - opened.sent_at)
 
@@ -375,8 +378,7 @@ class Attempts:
                 passed.append(header)
             elif name == ORCA_HEADER:
                 live.forecast.note_load_header(self._clock(), header[1])
-        content_type = content_type or _JSON
-        return content_type, [(b"content-type", content_type), *passed]
+        return content_type, [(b"content-type", content_type or _JSON), *passed]
 
     def _judge(self, work: Work, opened: OpenAnswer, response: UpstreamResponse, *, is_leading: bool) -> None:
         """Whether the status lets the answer pass. Raises TryAnother or another GatewayError when it does not."""

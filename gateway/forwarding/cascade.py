@@ -24,7 +24,7 @@ from gateway.completion.usage_parser import usage_of
 from gateway.deployments.health.ejection import FailureKind
 from gateway.deployments.live import LiveDeployment
 from gateway.errors import GatewayError, UpstreamFailed
-from gateway.forwarding.attempt import Attempts, OpenAnswer, TryAnother, Work
+from gateway.forwarding.attempt import OK, Attempts, OpenAnswer, TryAnother, Work
 from gateway.forwarding.error_mapping import TOO_MANY_REQUESTS
 from gateway.forwarding.logprob_filter import OddsReader, odds_of
 from gateway.telemetry.metrics import GatewayMetrics
@@ -91,8 +91,8 @@ class Cascader:
         asked = msgspec.structs.replace(work, request=work.request.as_stream(), is_assembled=True)
         opened = await self._attempts.open(asked, live, can_move=can_move)
         if opened.body is not None:
-            if opened.response is not None and opened.response.status == TOO_MANY_REQUESTS:
-                return opened
+            if opened.response is not None and opened.response.status in (OK, TOO_MANY_REQUESTS):
+                return opened  # a server that knows no streams has answered as the client wants it
             opened.close()  # it refuses, perhaps only the stream, which nobody asked for
             opened = await self._attempts.open(work, live, can_move=can_move)
             live.refuses_streams = opened.response is not None and opened.response.status == 200

@@ -7,6 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
+from gateway.chat.json_members import encoded
+from gateway.completion.stated_errors import document_of
 from gateway.deployments.health.ejection import FailureKind
 from gateway.errors import GatewayError, Shed, ShedReason, UpstreamFailed, UpstreamTimedOut
 from gateway.upstreams.http1.errors import (
@@ -41,6 +43,9 @@ _SHED_REASON: Final = b"x-penstock-shed-reason"
 _DEFAULT_RETRY_AFTER_S: Final = 1.0
 _KEYS: Final = frozenset({"message", "type", "param", "code"})
 _MAX_MESSAGE_CHARS: Final = 1000
+_MESSAGE_KEYS: Final = ("message", "error", "detail", "errors", "msg", "Message", "fault", "faultstring")
+_MAX_DEPTH: Final = 4
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 
 def from_transport(error: UpstreamError, deployment: str) -> GatewayError:
@@ -76,17 +81,15 @@ def no_completion(deployment: str) -> UpstreamFailed:
 
 def enveloped(body: bytes, status: int, deployment: str) -> bytes:
     """A client error of the upstream in the one envelope: as it came where it has all four keys, else put into it."""
-    document = _object(body)
+    document, is_strict = _object(body)
     error = document.get("error")
-    if isinstance(error, dict) and error.keys() >= _KEYS:
+    if is_strict and isinstance(error, dict) and error.keys() >= _KEYS and isinstance(error["message"], str):
         return body
     # Some servers leave keys out, some have them one level higher, and some say what was wrong in a string.
-    told = error if isinstance(error, dict) else document
-    message = told.get("message") if error is None or error is told else error
-    if not isinstance(message, str) or not message:
-        message = f"Deployment '{deployment}' refused the request with status {status}."
+    told = error if isinstance(error, dict) and error else document
+    message = _message_in(told) or f"Deployment '{deployment}' refused the request with status {status}."
     kind, usual = told.get("type"), "rate_limit_error" if status == TOO_MANY_REQUESTS else "invalid_request_error"
-    return msgspec.json.encode(
+    return encoded(
         {
             "error": {
                 "message": message[:_MAX_MESSAGE_CHARS],
@@ -98,12 +101,30 @@ def enveloped(body: bytes, status: int, deployment: str) -> bytes:
     )
 
 
-def _object(body: bytes) -> dict[str, Any]:
+def _object(body: bytes) -> tuple[dict[str, Any], bool]:
+    """The object that a refusal is, and whether the body is that and strict JSON.
+
+    Some servers put it into a list, begin it with a mark, or write NaN.
+    """
     try:
-        document = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return {}
-    return document if isinstance(document, dict) else {}
+        document, is_strict = msgspec.json.decode(body), True
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        document, is_strict = document_of(body.removeprefix(_BYTE_ORDER_MARK)), False
+    if isinstance(document, list) and len(document) == 1:
+        document, is_strict = document[0], False
+    return (document, is_strict) if isinstance(document, dict) else ({}, False)
+
+
+def _message_in(told: Any, depth: int = 0) -> str | None:
+    """What a refusal says in words, wherever servers and web frameworks put it."""
+    if isinstance(told, str):
+        return told or None
+    if isinstance(told, list):
+        told = told[0] if told else None
+    if not isinstance(told, dict) or depth > _MAX_DEPTH:
+        return _message_in(told, depth) if isinstance(told, str) else None
+    values = (told.get(key) for key in _MESSAGE_KEYS)
+    return next((found for value in values if (found := _message_in(value, depth + 1)) is not None), None)
 
 
 def is_retryable(error: UpstreamError) -> bool:

@@ -10,12 +10,14 @@ import re
 from typing import Any, Final, Literal
 
 from gateway.completion.stated_errors import StatedError, document_of, stated_error, stated_in_choice
+from gateway.completion.stream_outcome import DONE
 from gateway.upstreams.http1.response import UpstreamResponse
-from gateway.upstreams.http1.sse import SseDecoder, SseError, SseEvent
+from gateway.upstreams.http1.sse import STRAY, SseDecoder, SseError, SseEvent
 
 MAX_HEAD_BYTES: Final = 64 * 1024
 """A beginning that is longer has an event that is larger than any error: it is passed on."""
 _SLICE_BYTES: Final = 4096
+_FIELD: Final = b"data:"
 _EVENT_END: Final = re.compile(rb"\r?\n\r?\n|\r\r")
 _TEXT: Final = re.compile(rb'"(?:content|reasoning_content|reasoning)"\s*+:\s*+"[^"]')
 _WITHOUT_MEANING: Final = frozenset({"role", "name"})
@@ -41,7 +43,7 @@ class StreamHead:
             if _is_text(piece):
                 self.beginning = "answer"
                 return
-            self._decoder = SseDecoder(2 * MAX_HEAD_BYTES)
+            self._decoder = SseDecoder(2 * MAX_HEAD_BYTES, shows_strays=True)
         for at in range(0, len(piece), _SLICE_BYTES):
             self._take(piece[at : at + _SLICE_BYTES])
             if self.beginning != "unknown":
@@ -70,10 +72,14 @@ class StreamHead:
             self.beginning = "answer"
 
     def _look_at(self, event: SseEvent) -> None:
-        if event.is_done:
+        if event.data.strip() == DONE and event.event == "message":
             self.beginning = "nothing"
             return
         document = document_of(event.data)
+        if event.event == STRAY:  # no client reads an answer there
+            self.error = stated_error(document)
+            self.beginning = "unknown" if self.error is None else "error"
+            return
         self.error = stated_error(document, event.event) or _error_in_choices(document)
         if self.error is not None:
             self.beginning = "error"
@@ -107,7 +113,9 @@ def _is_text(piece: bytes) -> bool:
     The usual case, without decoding anything.
     """
     found = _TEXT.search(piece)
-    if found is None:
+    if found is None or not piece.startswith(_FIELD, piece.rfind(b"\n", 0, found.start()) + 1):
+        return False  # bare JSON is no event
+    if DONE in piece[: found.start()]:  # clients read no further
         return False
     end = _EVENT_END.search(piece, found.end())
     return b"error" not in piece[: len(piece) if end is None else end.start()]

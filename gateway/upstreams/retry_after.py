@@ -21,10 +21,11 @@ def retry_after_s(headers: Sequence[tuple[bytes, bytes]], wall: Callable[[], flo
     Milliseconds are more exact and count first. Of a repeated header the longest counts. A date counts from the
     server's own `date`, since its clock need not be ours, and from `wall` where there is none.
     """
-    for name, read in ((b"retry-after-ms", _milliseconds), (b"retry-after", _seconds)):
-        waits = [wait_s for key, value in headers if key == name and (wait_s := read(value)) is not None]
+    for name, unit_s in ((b"retry-after-ms", 0.001), (b"retry-after", 1.0)):
+        parts = (part for key, value in headers if key == name for part in value.split(b","))  # some proxies join them
+        waits = [wait_s for part in parts if (wait_s := _number(part)) is not None]
         if waits:
-            return max(waits)
+            return max(waits) * unit_s
     until = [at for key, value in headers if key == b"retry-after" and (at := _instant(value)) is not None]
     if not until:
         return None
@@ -32,16 +33,11 @@ def retry_after_s(headers: Sequence[tuple[bytes, bytes]], wall: Callable[[], flo
     return max(max(until) - (said[0] if said else wall()), 0.0)
 
 
-def _seconds(value: bytes) -> float | None:
+def _number(value: bytes) -> float | None:
     value = value.strip()
     if _NUMBER.fullmatch(value) is None:
         return None
     return float(value) if len(value.partition(b".")[0]) <= _MOST_DIGITS else _FOR_EVER_S
-
-
-def _milliseconds(value: bytes) -> float | None:
-    wait_s = _seconds(value)
-    return None if wait_s is None else wait_s / 1000
 
 
 def _instant(date: bytes) -> float | None:

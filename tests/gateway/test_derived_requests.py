@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.chat.json_members import with_members
+from gateway.chat.json_members import with_members, without_members
 from gateway.chat.request import ChatRequest, ChatRequestParser
 from gateway.forwarding.cascade import telling
 
@@ -217,6 +217,38 @@ def test_a_derived_request_has_the_same_text(num_images: int) -> None:
     request = parse(json.dumps({"model": "auto", "messages": [{"role": "user", "content": content}]}))
     derived = request.as_stream().with_max_tokens(8)
     assert derived.text_bytes == PARSER.parse(derived.raw).text_bytes
+
+
+AS_WRITTEN = (
+    r'"y": -0,"z" :-0.0,"e":1E2,"t":0.10000000000000000555,"u":"\u00e9\/","big":123456789012345678901234567890,'
+    r'"own":{"stream":true,"max_tokens":1E2,"stream_options":[{"model":"a"}]}'
+)
+
+
+@pytest.mark.parametrize("number", ["1E2", "100.0", "1.0e+2"])
+def test_a_whole_number_is_written_as_one_and_nothing_else_changes(number: str) -> None:
+    text = '{"model":"auto", "max_tokens":%s, "messages":[{"role":"user","content":"x"}],%s}'
+    request = parse(text % (number, AS_WRITTEN))
+
+    assert request.fields.max_tokens == 100
+    assert request.raw.decode() == text % ("100", AS_WRITTEN)
+
+
+@pytest.mark.parametrize(
+    "text", ['{ "stream" : true , %s}', '{%s, "stream":false}', '{%s,"str\\u0065am_options":{"a":[]} }', "{%s}"]
+)
+def test_members_are_left_out_and_the_others_stay_as_written(text: str) -> None:
+    left = without_members((text % AS_WRITTEN).encode(), {"stream", "stream_options"}).decode()
+
+    assert json.loads(left).keys() == {"y", "z", "e", "t", "u", "big", "own"}
+    for member in AS_WRITTEN.split(",")[:6]:
+        assert member in left
+    assert AS_WRITTEN[AS_WRITTEN.index('"own"') :] in left
+
+
+def test_of_an_object_all_members_may_be_left_out() -> None:
+    assert without_members(b' {"a": 1} ', {"a"}) == b"{}"
+    assert without_members(b" { } ", {"a"}) == b" { } "
 
 
 def test_a_body_for_a_background_ask_may_hold_integers_beyond_64_bits() -> None:

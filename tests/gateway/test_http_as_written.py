@@ -14,8 +14,8 @@ import pytest
 from gateway.chat.headers import ChatHead
 from gateway.chat.request import require_json
 from gateway.errors import InvalidRequest, UnsupportedMediaType
-from tests.gateway.scripted import COMPLETION, Wire, chunk
-from tests.gateway.stack import Stack, chat, encode, running
+from tests.gateway.scripted import COMPLETION, Script, Wire, chunk
+from tests.gateway.stack import NO_EJECTION, Stack, chat, encode, running
 
 STREAM = b"".join(b"data: " + data + b"\n\n" for data in (chunk("hel"), chunk("lo"), chunk(finish="stop"), b"[DONE]"))
 
@@ -238,3 +238,67 @@ async def test_a_closing_client_is_answered_whatever_the_case_of_its_wish(tmp_pa
             writer.write(encode(chat("solo"), headers={"connection": wish}))
             assert (await reader.read()).startswith(b"HTTP/1.1 200")
             writer.close()
+
+
+def raw_answer(head: bytes, body: bytes) -> Script:
+    async def script(wire: Wire) -> None:
+        await wire.send(b"HTTP/1.1 200 OK\r\n%bcontent-length: %d\r\n\r\n%b" % (head, len(body), body))
+
+    return script
+
+
+@pytest.mark.parametrize("kind", [b"", b"content-type: text/plain\r\n", b"content-type: application/octet-stream\r\n"])
+async def test_a_stream_is_known_by_its_events_where_its_type_says_something_else(tmp_path: Path, kind: bytes) -> None:
+    async with running(tmp_path) as stack:
+        stack.small.scripts = [raw_answer(kind, STREAM)]
+        reply = await stack.ask(chat(stream=True))
+
+        assert (reply.status, reply.headers["x-penstock-deployment"]) == (200, "small")
+        assert reply.headers["content-type"].startswith("text/event-stream")
+        assert reply.body == STREAM
+
+
+@pytest.mark.parametrize("kind", [b"", b"content-type: text/plain\r\n", b"content-type: text/html\r\n"])
+@pytest.mark.parametrize("body", [COMPLETION, b"<html>busy</html>", b"", b'data: {"error":{"message":"x"}}\n\n'])
+async def test_what_has_no_events_is_no_stream_whatever_its_type(tmp_path: Path, kind: bytes, body: bytes) -> None:
+    async with running(tmp_path) as stack:
+        stack.small.scripts = [raw_answer(kind, body)]
+        reply = await stack.ask(chat(stream=True))
+
+        assert (reply.status, reply.headers["x-penstock-deployment"]) == (200, "large")
+        assert reply.body.endswith(b"[DONE]\n\n")
+
+
+@pytest.mark.parametrize("kind", ["APPLICATION/JSON; charset=utf-8", "text/plain", "application/vnd.api+json"])
+async def test_a_whole_answer_is_json_for_the_client_however_its_type_is_written(tmp_path: Path, kind: str) -> None:
+    async def plain(wire: Wire) -> None:
+        await wire.answer(COMPLETION, headers={"content-type": kind})
+
+    async with running(tmp_path) as stack:
+        stack.small.scripts = [plain]
+        reply = await stack.ask(chat())
+
+        assert (reply.status, reply.headers["content-type"], reply.body) == (200, "application/json", COMPLETION)
+
+
+@pytest.mark.parametrize("coding", ["utf-16", "utf-16-be", "utf-32"])
+async def test_json_that_is_no_utf_8_is_no_completion(tmp_path: Path, coding: str) -> None:
+    async def plain(wire: Wire) -> None:
+        await wire.answer(COMPLETION.decode().encode(coding))
+
+    async with running(tmp_path) as stack:
+        stack.small.scripts = [plain]
+        assert (await stack.ask(chat())).headers["x-penstock-deployment"] == "large"
+
+
+async def test_a_server_that_knows_no_streams_answers_a_plain_request_that_was_sent_as_one(tmp_path: Path) -> None:
+    async def plain(wire: Wire) -> None:
+        await wire.answer(COMPLETION)
+
+    async with running(tmp_path, ejection=NO_EJECTION) as stack:
+        stack.gateway._current().deployments["small"].plain_as_stream = "always"
+        stack.small.otherwise = plain
+        reply = await stack.ask(chat())
+
+        assert (reply.status, reply.headers["x-penstock-deployment"], reply.body) == (200, "small", COMPLETION)
+        assert len(stack.small.received) == 1

@@ -141,3 +141,21 @@ async def test_without_predictions_a_shadow_is_a_label_all_the_same(tmp_path: Pa
         ((pair, ((_, label),)),) = stack.gateway._path.learner.labels().items()
         assert pair == ("my-small", "my-large")
         assert (label.source, label.lost) == ("shadow", 0.0)
+
+
+async def test_a_shadow_gets_the_request_as_the_client_wrote_it(tmp_path: Path) -> None:
+    body = (
+        r'{"\u006dodel": "auto", "messages":[{"role":"user","content":"\u00e9\/"}],"stream":true,'
+        r'"stream_options":{"include_usage":true}, "own":{"stream":true,"model":"auto"},"temperature":1E0,"seed":-0}'
+    )
+    async with running(tmp_path, policy=POLICY.format(folder=tmp_path, ratio=1.0)) as stack:
+        assert (await stack.ask(body.encode())).status == 200
+        await counted(stack, "shadows_total")
+
+        received = [*stack.small.received, *stack.large.received]
+        asked, shadow = sorted((one.body.decode() for one in received), key=lambda text: "stream_options" not in text)
+        assert asked == body.replace(' "auto",', f' "{json.loads(asked)["model"]}",', 1)
+        own = {name: value for name, value in json.loads(body).items() if not name.startswith("stream")}
+        assert {**json.loads(shadow), "model": "auto"} == own
+        for kept in (r'"content":"\u00e9\/"', '"own":{"stream":true,"model":"auto"}', '"temperature":1E0', '"seed":-0'):
+            assert kept in shadow

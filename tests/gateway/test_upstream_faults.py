@@ -145,6 +145,17 @@ async def test_a_client_error_of_the_upstream_is_passed_on_as_it_is(tmp_path: Pa
         (b'{"error":{"message":"no such model","code":404}}', "no such model"),
         (b'{"error":"no such model"}', "no such model"),
         (b'{"object":"error","message":"no such model","type":"NotFoundError","code":404}', "no such model"),
+        (b'[{"error":{"code":404,"message":"no such model","status":"NOT_FOUND"}}]', "no such model"),
+        (b'[{"error":{"message":"no such model","type":"x","param":null,"code":null}}]', "no such model"),
+        (b'{"error":{"message":{"detail":"no such model"},"type":"x","param":null,"code":null}}', "no such model"),
+        (b'{"detail":"no such model"}', "no such model"),
+        (b'{"detail":[{"loc":["body"],"msg":"no such model","type":"y"}]}', "no such model"),
+        (b'{"errors":[{"message":"no such model"}],"success":false}', "no such model"),
+        (b'{"Message":"no such model"}', "no such model"),
+        (b'{"error":{},"message":"no such model"}', "no such model"),
+        (b'\xef\xbb\xbf{"error":{"message":"no such model"}}', "no such model"),
+        (b'{"error":{"message":"no such model","param":NaN,"type":"x","code":1}}', "no such model"),
+        (b'{"error":{"message":"no such model","code":123456789012345678901234567890}}', "no such model"),
     ],
 )
 async def test_a_client_error_of_the_upstream_without_the_envelope_is_put_into_it(
@@ -234,6 +245,8 @@ AT_FOUR = 1795363200.0
         (b"7", 7.0),
         (b" 7 ", 7.0),
         (b"0.5", 0.5),
+        (b"3, 9", 9.0),
+        (b"7,7", 7.0),
         (b"86400", 86_400.0),
         (b"99999999", 99_999_999.0),
         (b"9" * 400, 1e12),
@@ -339,7 +352,62 @@ async def test_an_upstream_that_never_answers_is_a_504(tmp_path: Path) -> None:
         assert stack.lines()[0]["outcome"] == "upstream_timeout"
 
 
-@pytest.mark.parametrize("script", [stall, heartbeats_only])
+def beats(first: bytes | None, heartbeat: bytes) -> Callable[[Wire], Any]:
+    """Endless heartbeats after the first event."""
+
+    async def script(wire: Wire) -> None:
+        await wire.start_stream()
+        if first is not None:
+            await wire.event(first)
+        while not wire.is_gone.is_set():
+            await wire.send(b"%x\r\n%b\r\n" % (len(heartbeat), heartbeat))
+            await asyncio.sleep(0.02)
+
+    return script
+
+
+HEARTBEATS = [
+    b": hb\n\n",
+    b"data:\n\n",
+    b"id: 1\nretry: 5\n\n",
+    b'event: ping\ndata: {"type":"ping"}\n\n',
+    b"data: {}\n\n",
+    b'data: {"id":"x","choices":[]}\n\n',
+]
+
+
+@pytest.mark.parametrize("heartbeat", HEARTBEATS)
+@pytest.mark.parametrize("first", [None, chunk("")])
+async def test_another_deployment_answers_for_one_that_sends_heartbeats_only(
+    tmp_path: Path, heartbeat: bytes, first: bytes | None
+) -> None:
+    async with running(tmp_path, first_token_ms=150, inter_token_ms=100) as stack:
+        stack.small.scripts = [beats(first, heartbeat)]
+        reply = await stack.ask(chat(stream=True))
+
+        assert (reply.status, reply.headers["x-penstock-deployment"]) == (200, "large")
+        assert reply.body.endswith(b"[DONE]\n\n")
+        await asyncio.wait_for(stack.small.gone.wait(), 1)
+
+
+async def test_an_answer_whose_pieces_have_no_text_yet_is_alive(tmp_path: Path) -> None:
+    async def think(wire: Wire) -> None:
+        await wire.start_stream()
+        for _ in range(10):
+            await wire.event(chunk(""))
+            await asyncio.sleep(0.05)
+        await wire.event(chunk("hello", finish="stop"))
+        await wire.end()
+
+    async with running(tmp_path, first_token_ms=300, inter_token_ms=300) as stack:
+        stack.small.scripts = [think]
+        reply = await stack.ask(chat(stream=True))
+
+        assert (reply.status, reply.headers["x-penstock-deployment"]) == (200, "small")
+        assert b"hello" in reply.body
+
+
+@pytest.mark.parametrize("script", [stall, heartbeats_only, *(beats(chunk("hel"), beat) for beat in HEARTBEATS)])
 async def test_a_stalled_stream_ends_with_a_timeout_event(tmp_path: Path, script: Callable[[Wire], Any]) -> None:
     async with running(tmp_path, inter_token_ms=80) as stack:
         stack.small.scripts = [script]

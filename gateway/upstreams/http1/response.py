@@ -206,6 +206,11 @@ class UpstreamResponse:
         finally:
             self._sink = None  # it leads back here: all that one stream held would wait for the collector
 
+    def expect_events(self) -> None:
+        """Take the body for an event stream, whatever its type says: heartbeats are no progress. Idempotent."""
+        if self._progress is None:
+            self._progress = SseProgress()
+
     def pause(self) -> None:
         """Stop reading from the upstream: the client behind `sink` is slow. Idempotent."""
         if not self._is_paused and self._source is not None:

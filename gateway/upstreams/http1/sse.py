@@ -13,6 +13,23 @@ from dataclasses import dataclass
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _BOM = b"\xef\xbb\xbf"
 _DONE = b"[DONE]"
+_FIELD_NAME = re.compile(rb"[A-Za-z0-9_.-]+")
+STRAY = "stray"
+"""Name of the event that stands for a line outside the grammar."""
+
+_LINES = re.compile(rb"([^\r\n]++)([\r\n]*+)")
+"""A line that is not blank, and the line ends after it."""
+_DATA = b"data:"
+_DELTA = b'"delta"'
+_WITHOUT_DATA = frozenset({b"event", b"id", b"retry"})
+_MAX_IDLE_BYTES = 512
+_EMPTY = re.compile(rb"\{\s*\}|null|\[\]")
+_HEARTBEAT = re.compile(rb'"type"\s*:\s*"(?:ping|heartbeat|keep-?alive)"')
+_NO_CHOICES = re.compile(rb'"choices"\s*:\s*\[\s*\]')
+_USAGE = re.compile(rb'"usage"\s*:\s*\{')
+
+HEARTBEATS = frozenset({"ping", "heartbeat", "keepalive", "keep-alive"})
+"""Names and types of events that only show that a connection is alive."""
 
 MAX_EVENT_BYTES = 8 * 1024 * 1024
 
@@ -39,10 +56,18 @@ class SseEvent:
 class SseDecoder:
     """`feed` bytes as they come, get the events they complete."""
 
-    __slots__ = ("_data", "_event", "_id", "_is_after_cr", "_is_at_start", "_max_bytes", "_num_bytes", "_tail")
+    __slots__ = (
+        *("_data", "_event", "_id", "_is_after_cr", "_is_at_start"),
+        *("_max_bytes", "_num_bytes", "_shows_strays", "_tail"),
+    )
 
-    def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
+    def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES, *, shows_strays: bool = False) -> None:
+        """`shows_strays`: a line that clients skip, but that a server wrote in place of an event, is an event, too.
+
+        Those are bare JSON or HTML, and the field `error` of some servers.
+        """
         self._max_bytes = max_event_bytes
+        self._shows_strays = shows_strays
         self._tail = bytearray()
         self._is_at_start = True
         self._is_after_cr = False
@@ -65,6 +90,8 @@ class SseDecoder:
         for line in self._lines(data):
             if line:
                 self._take_line(line)
+                if self._shows_strays and (stray := _stray(line)) is not None:
+                    events.append(stray)
                 continue
             if self._data:
                 events.append(self._finish_event())
@@ -119,37 +146,76 @@ class SseDecoder:
         )
 
 
-class SseProgress:
-    """Tells pieces that carry something from pieces that are only comments and blank lines (heartbeats).
+def _stray(line: bytes) -> SseEvent | None:
+    """A line that is no field of the grammar, as an event; None for fields, comments and blanks."""
+    name, colon, value = line.partition(b":")
+    if name == b"error" and colon:
+        return SseEvent(value.strip(), STRAY)
+    if not name or _FIELD_NAME.fullmatch(name) is not None or not line.strip():
+        return None
+    return SseEvent(line.removeprefix(_BOM), STRAY)
 
-    Meant for `UpstreamResponse.relay(progress=...)`: a heartbeat must not keep a stalled generation alive.
+
+class SseProgress:
+    """Tells pieces that carry something from pieces that only show that the connection is alive (heartbeats).
+
+    Heartbeats are comments, blank lines, `id`, `retry` and `event` lines, events without data, and data that servers
+    send as such. One must not keep a stalled generation alive.
     """
 
-    __slots__ = ("_is_in_comment", "_is_line_start")
+    __slots__ = ("_is_idle", "_is_in_heartbeat", "_is_line_start")
 
     def __init__(self) -> None:
         self._is_line_start = True
-        self._is_in_comment = False
+        self._is_idle = False  # the line that is not whole yet carries nothing
+        self._is_in_heartbeat = False  # the event under way is named as a heartbeat
 
     def __call__(self, piece: bytes) -> bool:
-        """Whether any byte of `piece` belongs to a line that is neither empty nor a comment."""
-        if self._is_line_start and piece[:1] not in (b":", b"\r", b"\n"):
+        """Whether anything of `piece` is more than a heartbeat. What cannot be told yet, within a line, counts."""
+        if self._is_line_start and piece.startswith(_DATA) and _DELTA in piece:
             self._see_end_of(piece)  # the common case, without looking at every line
-            return bool(piece)
-        has_field = False
-        for line in piece.splitlines(keepends=True):
+            return True
+        if piece[:1] in (b"\r", b"\n"):
+            self._is_in_heartbeat = self._is_in_heartbeat and not self._is_line_start
+            self._is_line_start = True
+        for line in _LINES.finditer(piece):
+            text, gap = line.groups()
             if self._is_line_start:
-                self._is_in_comment = line.startswith(b":")
-            has_field = has_field or not (self._is_in_comment or not line.strip(b"\r\n"))
-            self._is_line_start = line.endswith((b"\r", b"\n"))
-        return has_field
+                self._is_idle = self._is_idle_line(text, is_whole=gap != b"")
+            if not self._is_idle:
+                self._see_end_of(piece)
+                return True
+            self._is_line_start = gap != b""
+            if len(gap) > 1 and gap != b"\r\n":
+                self._is_in_heartbeat = False  # a blank line ends the event
+        return False
 
     def _see_end_of(self, piece: bytes) -> None:
-        if not piece:
-            return
         self._is_line_start = piece.endswith((b"\r", b"\n"))
         last_line = piece[max(piece.rfind(b"\n"), piece.rfind(b"\r")) + 1 :]
-        self._is_in_comment = last_line.startswith(b":")
+        self._is_idle, self._is_in_heartbeat = last_line.startswith(b":"), False
+
+    def _is_idle_line(self, text: bytes, *, is_whole: bool) -> bool:
+        if text.startswith(b":"):
+            return True
+        if not is_whole:
+            return False
+        name, _, value = text.partition(b":")
+        value = value.strip()
+        if name == b"event":
+            self._is_in_heartbeat = value.decode("latin-1").lower() in HEARTBEATS
+        elif name == b"data":
+            return self._is_in_heartbeat or _is_idle(value)
+        return name in _WITHOUT_DATA
+
+
+def _is_idle(data: bytes) -> bool:
+    """Whether data says nothing: empty, an empty object, a heartbeat, or no choices and no usage."""
+    if len(data) > _MAX_IDLE_BYTES:
+        return False
+    if not data or _EMPTY.fullmatch(data) is not None or _HEARTBEAT.search(data) is not None:
+        return True
+    return _NO_CHOICES.search(data) is not None and _USAGE.search(data) is None
 
 
 def encode_event(data: bytes, event: str | None = None) -> bytes:

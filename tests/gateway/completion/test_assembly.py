@@ -50,6 +50,10 @@ def event(choice: dict[str, Any], **more: Any) -> bytes:
     )
 
 
+def call(index: int, id: str, name: str, arguments: str) -> dict[str, Any]:
+    return {"index": index, "id": id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
 def test_replayed_and_assembled_again_it_is_the_same_completion() -> None:
     stream = as_event_stream(json.dumps(COMPLETION).encode(), include_usage=True)
     assembled = completion_of_stream(stream)
@@ -233,6 +237,32 @@ def test_tool_calls_come_together_and_empty_content_beside_them_is_null() -> Non
             [{"dream": {"text": "a", "n": 1}}, {"dream": {"text": "b", "n": 2}}],
             {"dream": {"text": "ab", "n": 2}},
         ),
+        ("the same text twice", [{"content": "ha"}, {"content": "ha"}], {"content": "haha"}),
+        (
+            "a name in each piece",
+            [{"tool_calls": [call(0, "c", "f", "{")]}, {"tool_calls": [call(0, "c", "f", "}")]}],
+            {"tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]},
+        ),
+        (
+            "calls by turns",
+            [
+                {"tool_calls": [call(1, "b", "g", "")]},
+                {"tool_calls": [call(0, "a", "f", ""), {"index": 1, "function": {"arguments": '{"x'}}]},
+                {"tool_calls": [{"index": 1, "function": {"arguments": '":1}'}}]},
+                {"tool_calls": [{"index": 0, "function": {"arguments": "{}"}}]},
+            ],
+            {
+                "tool_calls": [
+                    {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}},
+                    {"id": "b", "type": "function", "function": {"name": "g", "arguments": '{"x":1}'}},
+                ]
+            },
+        ),
+        (
+            "a status that changes",
+            [{"step": {"status": "begun"}}, {"step": {"status": "done"}}],
+            {"step": {"status": "done"}},
+        ),
         (
             "content in parts",
             [{"content": [{"type": "text", "text": "a"}]}],
@@ -337,6 +367,18 @@ def test_a_plain_answer_loses_nothing_as_a_stream() -> None:
         [{"content": "a"}, {"content": [{"type": "text", "text": "b"}]}],
         [{"content": "a"}, {"content": {"b": 1}}],
         [{"audio": {"data": "a"}}, {"audio": "b"}],
+        [{"audio": {"data": "AAA="}}, {"audio": {"data": "BBBB"}}],
+        [{"channel": "final"}, {"channel": "final"}],
+        [{"dream": {"kind": "deep"}}, {"dream": {"kind": "deep"}}],
+        [{"tool_calls": [call(0, "", "f", "{}")]}, {"tool_calls": [call(0, "", "g", "{}")]}],
+        [{"tool_calls": [call(0, "c", "get_", "")]}, {"tool_calls": [call(0, "c", "weather", "{}")]}],
+        [
+            {"reasoning_details": [{"type": "reasoning.text", "index": 0, "signature": "a"}]},
+            {"reasoning_details": [{"type": "reasoning.text", "index": 0, "signature": "b"}]},
+        ],
+        [{"dream": math.inf}],
+        [{"dream": [{"logprob": -math.inf}]}],
+        [{"dream": math.nan}],
     ],
 )
 def test_what_cannot_be_put_together_without_a_guess_is_not_kept(parts: list[dict[str, Any]]) -> None:
@@ -373,7 +415,7 @@ def test_a_message_in_an_event_is_not_lost() -> None:
     assert completion_of_stream(stream_of({"choices": [choice]})) is None
 
 
-@pytest.mark.parametrize("reason", ["content_filter", "eos", "STOP"])
+@pytest.mark.parametrize("reason", ["content_filter", "recitation", "SAFETY"])
 def test_a_complete_answer_that_is_nobody_elses_is_put_together_all_the_same(reason: str) -> None:
     found = assembled(deltas({"content": "a"}, finish=reason))
     assert found.completion is not None
@@ -425,4 +467,49 @@ def test_cuts_comments_and_line_ends_change_nothing(data: st.DataObject) -> None
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"[]", b'{"choices": []}', b'{"choices": [{"finish_reason": null}]}'])
 def test_a_plain_answer_that_is_no_completion_is_not_whole(body: bytes) -> None:
+    assert not is_whole(body)
+
+
+@pytest.mark.parametrize(
+    "reason",
+    ["stop", "length", "tool_calls", "function_call", "eos_token", "end_turn", "stop_sequence", "STOP", "MAX_TOKENS"],
+)
+def test_an_answer_that_ended_by_itself_is_kept_whatever_its_server_calls_that(reason: str) -> None:
+    stream = event({"index": 0, "delta": {"content": "a"}}) + event({"index": 0, "delta": {}, "finish_reason": reason})
+    kept = completion_of_stream(stream)
+    assert kept is not None
+    assert json.loads(kept)["choices"][0]["finish_reason"] == reason
+    assert is_whole(kept)
+
+
+@pytest.mark.parametrize("reason", ["content_filter", "SAFETY", "refusal", "recitation", "what is this", 7, ["stop"]])
+def test_an_answer_that_was_filtered_or_ended_in_an_unknown_way_is_nobody_elses(reason: object) -> None:
+    stream = event({"index": 0, "delta": {"content": "a"}}) + event({"index": 0, "delta": {}, "finish_reason": reason})
+    assert assembled(stream).end.is_complete
+    assert completion_of_stream(stream) is None
+
+
+@pytest.mark.parametrize(
+    "heartbeat",
+    [
+        b"data:\n\n",
+        b"data: \n\n",
+        b"id: 7\nretry: 100\n\n",
+        b'data: {"type":"ping"}\n\n',
+        b'event: ping\ndata: {"type":"ping"}\n\n',
+        b"event: heartbeat\ndata: alive\n\n",
+        b"data: {}\n\n",
+    ],
+)
+def test_heartbeats_leave_no_trace_in_a_completion(heartbeat: bytes) -> None:
+    parts = [event({"index": 0, "delta": {"content": "a"}}), event({"index": 0, "delta": {}, "finish_reason": "stop"})]
+    without = completion_of_stream(b"".join(parts))
+    assert without is not None
+    assert completion_of_stream(heartbeat + heartbeat.join(parts) + heartbeat) == without
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
+def test_a_plain_answer_that_many_readers_would_refuse_is_not_kept(number: str) -> None:
+    body = json.dumps(COMPLETION).replace('"logprobs": null', f'"logprobs": {number}').encode()
+    assert number.encode() in body
     assert not is_whole(body)

@@ -81,6 +81,10 @@ def test_a_long_stream_is_read_in_blocks_and_not_kept() -> None:
         ("ping events", event(b'{"type": "ping"}', name=b"ping") + TEXT + FINISH),
         ("a message beside choices", choices({"index": 0, "finish_reason": "stop"}, message="fine")),
         ("pings that are no JSON", event(b"ping") + TEXT + FINISH),
+        ("events without data", b"data:\n\nid: 1\nretry: 5\n\n" + TEXT + b"data: \n\n" + DONE),
+        ("fields of the future", b"data-version: 2\nerrors: 0\n\n" + TEXT + DONE),
+        ("blank lines with spaces", b"  \n\n" + TEXT + DONE),
+        ("a status of a success", event(b'{"base_resp":{"status_code":0,"status_msg":""}}') + TEXT + DONE),
     ],
 )
 def test_complete_streams(name: str, stream: bytes) -> None:
@@ -101,6 +105,20 @@ def test_complete_streams(name: str, stream: bytes) -> None:
         ),
         ("the other of two", choices({"index": 1}) + FINISH + DONE),
         ("comments only", b": hi\n\n" * 3),
+        *(
+            (f"only a mark after {stray!r}", TEXT + stray + DONE)
+            for stray in (
+                b"<html><body>502 Bad Gateway</body></html>\n\n",
+                b"upstream connect error or disconnect\n\n",
+                b"error: boom\n\n",
+                event(b'"upstream connect error"'),
+                event(b"500"),
+                event(b"null"),
+                event(b"[]"),
+                event(b"Internal Server Error"),
+                b'{"choices":[{"index":0,"finish_reason":"stop"}]}\n\n',
+            )
+        ),
     ],
 )
 def test_unfinished_streams(name: str, stream: bytes) -> None:
@@ -131,6 +149,15 @@ ERRORS = {
     "several lines": event(b'{"error":\n{"message":"x"}}'),
     "CRLF": event(b'{"error":{"message":"x"}}', end=b"\r\n"),
     "CR": event(b'{"error":{"message":"x"}}', end=b"\r"),
+    "a field of its own": b'error: {"code":500,"message":"compute error","type":"server_error"}\n\n',
+    "a field of its own, in CR": b'error:{"error":{"message":"x"}}\r\r',
+    "bare JSON": b'{"error":"the runner has stopped"}\n',
+    "bare JSON after a mark": b'\xef\xbb\xbf{"error":{"message":"x"}}\n\n',
+    "in a list": event(b'[{"error":{"code":503,"message":"x","status":"UNAVAILABLE"}}]'),
+    "another status": event(b'{"base_resp":{"status_code":1008,"status_msg":"x"},"choices":null}'),
+    "keys in capitals": event(b'{"Message":"x"}'),
+    "status code": event(b'{"statusCode":429,"message":"slow down"}'),
+    "finish reason failed": choices({"index": 0, "finish_reason": "failed"}),
     "escaped key": event(b'{"\\u0065rror":{"message":"x"}}'),
 }
 

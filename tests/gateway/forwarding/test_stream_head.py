@@ -11,7 +11,7 @@ import pytest
 
 from gateway.deployments.health.ejection import EjectionRules
 from gateway.forwarding.stream_head import MAX_HEAD_BYTES, Beginning, StreamHead
-from tests.gateway.scripted import Script, Wire, chunk
+from tests.gateway.scripted import COMPLETION, Script, Wire, chunk
 from tests.gateway.stack import NO_EJECTION, chat, encode, running
 
 ROLE = json.dumps({"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]}).encode()
@@ -49,6 +49,17 @@ HEADS: list[tuple[str, bytes, Beginning]] = [
     ("without a blank line at the end", b'data: {"error":"boom"}', "error"),
     ("with a mark", b"\xef\xbb\xbf" + event(ERROR), "error"),
     ("in several lines", b'data: {"error":\ndata: "boom"}\n\n', "error"),
+    ("a field of its own", b'error: {"code":500,"message":"engine died"}\n\n', "error"),
+    ("bare JSON error", b'{"error":"engine died"}\n', "error"),
+    ("in a list", event(b"[" + ERROR + b"]"), "error"),
+    ("another status", event(b'{"base_resp":{"status_code":1008,"status_msg":"engine died"}}'), "error"),
+    ("status code", event(b'{"statusCode":500,"message":"engine died"}'), "error"),
+    ("bare JSON", COMPLETION, "nothing"),
+    ("bare JSON after the role", event(ROLE) + COMPLETION + b"\n", "nothing"),
+    ("HTML", b"<html>\n<body>Bad Gateway</body>\n</html>\n", "nothing"),
+    ("done with a space", b"data: [DONE] \n\n", "nothing"),
+    ("done, then text", b"data: [DONE] \n\n" + event(chunk("a")), "nothing"),
+    ("a mark in the middle", event(ROLE) + b"\xef\xbb\xbf" + event(chunk("a")), "nothing"),
     ("empty", b"", "nothing"),
     ("done", b"data: [DONE]\n\n", "nothing"),
     ("role and done", event(ROLE) + b"data: [DONE]\n\n", "nothing"),
@@ -142,6 +153,12 @@ async def test_bad_beginnings_stay_within_the_retry_budget(tmp_path: Path) -> No
         ({"message": "too long", "type": "BadRequestError", "code": 400}, 400, 400),
         ({"message": "none such", "code": "model_not_found"}, 404, "model_not_found"),
         ({"message": "slower", "code": 429}, 429, 429),
+        ({"message": "slower", "type": "RateLimitError"}, 429, None),
+        ({"message": "slower", "__type": "com.amazon.coral#ThrottlingException"}, 429, None),
+        ({"message": "too large", "type": "request_too_large"}, 413, None),
+        ({"message": "not valid", "error_type": "validation"}, 422, None),
+        ({"message": "odd", "type": "invalid_request_error", "raw_status_code": 422}, 422, None),
+        ({"message": "too long", "type": "exceed_context_size_error", "n_ctx": 512}, 400, None),
     ],
 )
 @pytest.mark.parametrize("is_stream", [True, False])

@@ -103,7 +103,19 @@ def test_endless_comments_are_not_an_event() -> None:
 @pytest.mark.parametrize(
     ("pieces", "progress"),
     [
-        ([b"data: {}\n\n", b"data: {}\n\n"], [True, True]),
+        ([b'data: {"choices":[{"delta":{}}]}\n\n', b'data: {"report": 1}\n\n'], [True, True]),
+        ([b"data: {}\n\n", b"data:\n\n", b"data: \r\n\r\n", b"data\r\r"], [False] * 4),
+        ([b"id: 1\n\n", b"retry: 5\n\n", b"event: message\n\n"], [False] * 3),
+        ([b'data: {"type":"ping"}\n\n', b'event: ping\ndata: {"type": "ping"}\n\n'], [False] * 2),
+        ([b"event: keep-alive\n", b"data: 1\n", b"\n", b"data: 1\n\n"], [False, False, False, True]),
+        ([b"event: ping\ndata: 1\n\ndata: 1\n\n"], [True]),
+        ([b'data: {"choices":[]}\n\n', b'data: {"choices":[],"usage":{"prompt_tokens":1}}\n\n'], [False, True]),
+        ([b'id: 1\ndata: {"choices":[{"delta":{}}]}\n\n', b"id: 2\nevent: x\ndata: x\n\n"], [True, True]),
+        ([b"data: [DONE]\n\n", b"error: x\n\n", b"<html>\n", b'{"error":1}\n'], [True] * 4),
+        (
+            [b'data: {"choices":[{"delta":{"content":"', b'data: {}"}}]}', b"\n\n", b": x\n\n"],
+            [True, True, False, False],
+        ),
         ([b": ping\n\n", b":\r\n\r\n", b"\n"], [False, False, False]),
         ([b": pi", b"ng data: no\n", b"\n"], [False, False, False]),
         ([b"da", b"ta: x", b"\n\n"], [True, True, False]),
