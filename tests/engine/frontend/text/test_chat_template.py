@@ -161,6 +161,7 @@ def test_a_template_may_refuse_a_conversation() -> None:
         "{{ '%10000000000d' % 1 }}",
         "{% for i in range(10000000000) %}{% endfor %}",
         "{{ messages | tojson(indent=1000000000) }}",
+        "{{ messages | tojson(indent=' ' * 1000) }}",
         "{{ 1 // 0 }}",
         "{{ missing.attribute }}",
         "{{ messages[7].content.x.y }}",
