@@ -179,8 +179,12 @@ def test_values_that_are_listed_are_written_exactly_or_refused(value: float, wra
     try:
         check_schema(schema, "p")
         state = compiled(schema)
-    except (ApiError, GrammarError) as error:
-        assert abs(value) > SAFE, error
+    except (ApiError, GrammarError):
+        is_refused = True
+    else:
+        is_refused = False
+    assert abs(value) > SAFE or not is_refused
+    if is_refused:
         return
     for other in (value - 1, value + 1, *rounded(value)):
         text = json.dumps(wrap(other))
