@@ -218,14 +218,15 @@ WEATHER: list[Any] = [
 
 def plain_turn(client: openai.OpenAI, messages: list[Any], **fields: Any) -> dict[str, Any]:
     """One turn, its message as the SDK dumps it."""
-    answer = client.chat.completions.create(model="penstock-small", messages=messages, max_tokens=64, **fields)
+    fields = {"model": "penstock-small", "messages": messages, "max_tokens": 64, "temperature": 0, **fields}
+    answer = client.chat.completions.create(**fields)
     dumped: dict[str, Any] = answer.choices[0].message.model_dump()
     return dumped
 
 
 def streamed_turn(client: openai.OpenAI, messages: list[Any], **fields: Any) -> dict[str, Any]:
     """One turn, its message as the SDK puts it together from a stream and dumps it."""
-    fields = {"model": "penstock-small", "messages": messages, "max_tokens": 64, **fields}
+    fields = {"model": "penstock-small", "messages": messages, "max_tokens": 64, "temperature": 0, **fields}
     with client.chat.completions.stream(**fields) as stream:
         dumped: dict[str, Any] = stream.get_final_completion().choices[0].message.model_dump()
     return dumped

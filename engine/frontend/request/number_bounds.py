@@ -2,13 +2,14 @@
 
 The compiler reads bounds as 64-bit floats and compares integers of 64 bits: beyond 2^53 it would round a bound, and
 allow numbers outside of it. A bound that it cannot hold is moved inwards to the next number that it can, so an answer
-is always inside; where nothing is left inside, the schema is refused by the keyword's name.
+is always inside; where nothing is left inside, the schema is refused by the keyword's name. The compiler also writes
+the numbers of `enum` and `const` as floats: one that it would write differently is refused.
 """
 
 from __future__ import annotations
 
 import math
-from decimal import ROUND_CEILING, Context
+from decimal import ROUND_CEILING, Context, Decimal
 from typing import Any
 
 from engine.frontend.request.errors import ApiError, invalid_value
@@ -35,6 +36,9 @@ Node = dict[str, Any]
 
 def exact_bounds(node: Node, param: str) -> Node:
     """Return a schema node whose bounds the compiler keeps. Raises ApiError (400) that names the keyword."""
+    for keyword in ("enum", "const"):
+        if keyword in node:
+            _check_values(node[keyword], keyword, param)
     if any(keyword in node for keyword in _LEAST_COUNTS + _MOST_COUNTS):
         node = _counted(node, param)
     bounds = {keyword: node[keyword] for *side, _ in _SIDES for keyword in side if keyword in node}
@@ -43,6 +47,24 @@ def exact_bounds(node: Node, param: str) -> Node:
     if not _is_integer(node):
         node = _without_narrow_ends(node)
     return node if all(map(_is_plain, bounds.values())) else _bounded(node, bounds, param)
+
+
+def _check_values(value: Any, keyword: str, param: str) -> None:
+    """Raise ApiError (400) for an integer, at any depth of the value, that the compiler would round."""
+    if isinstance(value, dict | list):
+        for child in value.values() if isinstance(value, dict) else value:
+            _check_values(child, keyword, param)
+    elif isinstance(value, int) and not _is_written_exactly(value):
+        message = f"{param}: {keyword}: the number {_short(value)} has more digits than this engine can hold apart"
+        raise invalid_value(param, f"{message}; use a string.")
+
+
+def _is_written_exactly(value: int) -> bool:
+    """Whether the shortest digits of the nearest float are the integer itself."""
+    try:
+        return Decimal(repr(float(value))) == value
+    except OverflowError:
+        return False
 
 
 def _counted(node: Node, param: str) -> Node:

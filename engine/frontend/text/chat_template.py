@@ -58,7 +58,7 @@ class ChatTemplate:
         """`special_texts`: every text that the tokenizer turns into one special token. Raises EngineConfigError."""
         try:
             self._template = BoundedEnvironment(now).bounded_template(source)
-        except jinja2.TemplateError as error:
+        except (jinja2.TemplateError, SyntaxError, RecursionError, MemoryError) as error:  # the last three: nesting
             raise EngineConfigError(f"chat template: {error}") from error
         self.source = source
         self._special_tokens = dict(special_tokens)
@@ -210,7 +210,7 @@ def read_json(path: Path) -> dict[str, Any]:
         return {}
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise EngineConfigError(f"{path}: not valid JSON: {error}") from error
     if not isinstance(value, dict):
         raise EngineConfigError(f"{path}: expected a JSON object")

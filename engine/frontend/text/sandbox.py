@@ -281,12 +281,12 @@ def _rounded(value: float, precision: int = 0, method: Any = "common") -> float:
 def _to_json(
     value: Any,
     ensure_ascii: bool = False,
-    indent: int | None = None,
+    indent: int | str | None = None,
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
     """JSON as chat templates expect it: not escaped for HTML."""
-    if indent is not None and not 0 <= indent <= _MAX_INDENT:
+    if indent is not None and not 0 <= (len(indent) if isinstance(indent, str) else indent) <= _MAX_INDENT:
         raise TemplateError(f"the template indents JSON by more than {_MAX_INDENT}")
     text = json.dumps(
         _shown(value), ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys

@@ -105,6 +105,7 @@ def load_tokenizer(model_dir: Path) -> Tokenizer:
     if not path.is_file():
         raise EngineConfigError(f"{path}: no such file; the engine needs a fast tokenizer in this format")
     spec = read_json(path)
+    _check_added_tokens(path, spec.get("added_tokens"))
     named = special_tokens(read_json(model_dir / "tokenizer_config.json"))
     vocabulary = {token["content"]: token["id"] for token in spec.get("added_tokens") or []}
     stop_ids = _eos_ids(read_json(model_dir / "generation_config.json")) or _eos_ids(
@@ -114,6 +115,15 @@ def load_tokenizer(model_dir: Path) -> Tokenizer:
     if eos is not None:
         stop_ids.add(eos)
     return Tokenizer(spec, stop_token_ids=stop_ids, special_texts=named.values())
+
+
+def _check_added_tokens(path: Path, added: Any) -> None:
+    """Raise EngineConfigError for entries that have no text or no id."""
+    if not isinstance(added, list | None):
+        raise EngineConfigError(f"{path}: added_tokens: expected a list")
+    for i, token in enumerate(added or ()):
+        if not (isinstance(token, dict) and isinstance(token.get("content"), str) and type(token.get("id")) is int):
+            raise EngineConfigError(f"{path}: added_tokens[{i}]: expected an object with content and id")
 
 
 def _max_chars_per_token(spec: dict[str, Any]) -> int | None:

@@ -17,6 +17,8 @@ from engine.models.config.config_reader import ModelConfigError
 _SINGLE_FILE = "model.safetensors"
 _INDEX_FILE = "model.safetensors.index.json"
 _MAX_NAMES_SHOWN = 5
+_MAX_NAME_SHOWN = 128
+"""Most characters of a name that a message shows."""
 # Old exporters saved this derived table; it says nothing that config.json does not.
 _DERIVED = re.compile(r"rotary_emb\.inv_freq$")
 
@@ -124,9 +126,16 @@ def _shards(index: Path) -> list[str]:
         # The index comes with the download: it must not point outside its own directory.
         if Path(name).name != name or not name.endswith(".safetensors"):
             raise CheckpointError(f"{index}: weight_map: {name!r} is not the name of a safetensors file beside it")
-        if not (index.parent / name).is_file():
-            raise CheckpointError(f"{index}: names {name}, which is not there")
+        if not _is_there(index.parent / name):
+            raise CheckpointError(f"{index}: names {name[:_MAX_NAME_SHOWN]}, which is not there")
     return names
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # a name that no file can have
+        return False
 
 
 def _open(path: Path) -> safe_open:

@@ -213,6 +213,13 @@ def test_methods_work_wherever_they_are_called(place: str, expression: str) -> N
     assert render(bounded, {"messages": messages}, time.monotonic) == expected
 
 
+@pytest.mark.parametrize("indent", ["2", "'\\t'", "'  '", "''", "0", "none"])
+def test_json_may_be_indented_by_a_number_or_by_text(indent: str) -> None:
+    source = f"{{{{ {{'a': [1, {{'b': 'é'}}]}} | tojson(indent={indent}) }}}}"
+    bounded = BoundedEnvironment(datetime.datetime.now).bounded_template(source)
+    assert render(bounded, {}, time.monotonic) == _compile_jinja_template(source).render()
+
+
 def test_what_a_template_refuses_is_told() -> None:
     ours = ChatTemplate(LLAMA, {"bos_token": ""}, [], nonce=lambda: "0" * 32)
     with pytest.raises(TemplateError, match="only one call"):

@@ -15,7 +15,7 @@ from llguidance import LLTokenizer
 from engine.frontend.request.errors import ApiError
 from engine.frontend.request.json_schemas import check_schema
 from engine.frontend.request.number_bounds import exact_bounds
-from engine.frontend.request.response_format import NamedSchema, ResponseFormat
+from engine.frontend.request.response_format import NamedSchema, ResponseFormat, check_response_format
 from engine.frontend.tools.grammar import make_grammar
 from engine.sampling.grammar import GrammarError, GrammarState, compile_grammar
 from tests.engine.frontend.tiny_model import make_tokenizer
@@ -158,6 +158,55 @@ def test_no_number_outside_follows_a_schema(bounds: dict[str, Any], kind: str | 
                 and value < exact.get("exclusiveMaximum", value + 1)
             )
             assert is_inside or not follows(state, text), text
+
+
+VALUES = FAR | st.integers(-(2**64), 2**64) | st.integers(-99, 99) | st.sampled_from([0.5, 1e-7, 99.25, 1e18, 1e300])
+WRAPPED = st.sampled_from([lambda value: value, lambda value: [value], lambda value: {"a": [{"b": value}]}])
+
+
+def rounded(value: float) -> list[int]:
+    """Whole numbers that a float, its shortest digits or 64 bits make of the value."""
+    return [int(float(value)), int(Decimal(repr(float(value)))), max(-(2**63), min(2**63 - 1, int(value)))]
+
+
+@settings(max_examples=60, deadline=None)
+@given(VALUES, WRAPPED, st.sampled_from(["const", "enum", "typed enum"]))
+def test_values_that_are_listed_are_written_exactly_or_refused(value: float, wrap: Any, how: str) -> None:
+    listed = wrap(value)
+    schema: dict[str, Any] = {"const": listed} if how == "const" else {"enum": ["x", listed]}
+    if how == "typed enum":
+        schema["type"] = {int: "integer", float: "number", list: "array", dict: "object"}[type(listed)]
+    try:
+        check_schema(schema, "p")
+        state = compiled(schema)
+    except (ApiError, GrammarError):
+        is_refused = True
+    else:
+        is_refused = False
+    assert abs(value) > SAFE or not is_refused
+    if is_refused:
+        return
+    for other in (value - 1, value + 1, *rounded(value)):
+        text = json.dumps(wrap(other))
+        assert Decimal(repr(other)) == Decimal(repr(value)) or not follows(state, text), text
+
+
+@pytest.mark.parametrize("value", [SAFE + 1, 2**62, 2**63 - 1, 2**63, -(2**63), 1234567890123456789, 10**400])
+def test_a_listed_number_that_would_be_rounded_is_refused(value: int) -> None:
+    for schema in ({"const": value}, {"enum": [1, value]}, {"items": {"const": {"a": [value]}}}):
+        for strict in (True, False):
+            named = NamedSchema(name="n", schema=schema, strict=strict)
+            with pytest.raises(ApiError, match=r"(const|enum): the number .* use a string") as caught:
+                check_response_format(ResponseFormat(type="json_schema", json_schema=named))
+            assert (caught.value.status, caught.value.param) == (400, "response_format")
+
+
+@pytest.mark.parametrize("value", [0, -7, SAFE, -SAFE, 10**15, 10**18, 2**53 + 2, 0.1, 1e300])
+def test_a_listed_number_that_is_kept_is_the_only_answer(value: float) -> None:
+    state = compiled({"type": "number", "enum": [value]})
+    text = format(Decimal(repr(value)), "f")
+    assert follows(state, text)
+    assert not follows(state, text + "0" if "." in text else text[:-1] + ("1" if text[-1] != "1" else "2"))
 
 
 def test_schemas_with_integers_beyond_64_bits_are_sized() -> None:

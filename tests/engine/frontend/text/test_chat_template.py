@@ -161,6 +161,7 @@ def test_a_template_may_refuse_a_conversation() -> None:
         "{{ '%10000000000d' % 1 }}",
         "{% for i in range(10000000000) %}{% endfor %}",
         "{{ messages | tojson(indent=1000000000) }}",
+        "{{ messages | tojson(indent=' ' * 1000) }}",
         "{{ 1 // 0 }}",
         "{{ missing.attribute }}",
         "{{ messages[7].content.x.y }}",
@@ -231,7 +232,19 @@ def test_joining_adding_and_replacing_stay_what_they_were() -> None:
     assert rendered == "system-user a1 b, c a1None a..b.. a.bX 2 2.6 1 44"
 
 
-@pytest.mark.parametrize("source", ["{% for %}", "{{ x | center(5) }}", "{% include 'x' %}{% extends"])
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{% for %}",
+        "{{ x | center(5) }}",
+        "{% include 'x' %}{% extends",
+        "{{ " + "(" * 50_000,
+        "{% if x %}" * 3_000,
+        "{{ 1" + "+1" * 50_000 + " }}",
+        "{% for m in messages %}" * 30 + "{% endfor %}" * 30,
+    ],
+    ids=lambda source: str(source[:20]),
+)
 def test_a_broken_template_is_a_configuration_error(source: str) -> None:
     with pytest.raises(EngineConfigError, match="chat template"):
         template(source)

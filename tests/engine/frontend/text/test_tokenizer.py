@@ -113,11 +113,29 @@ def test_without_generation_settings_the_models_own_end_token_counts(tmp_path: P
     assert load_tokenizer(folder).stop_token_ids == {0, END}
 
 
-@pytest.mark.parametrize("content", ["{", "[]", '{"model": {"type": "Strange"}}'])
+@pytest.mark.parametrize("content", ["{", "[]", '{"model": {"type": "Strange"}}', "[" * 100_000])
 def test_a_broken_tokenizer_file_is_a_configuration_error(tmp_path: Path, content: str) -> None:
     (tmp_path / "tokenizer.json").write_text(content)
     with pytest.raises(EngineConfigError, match=r"tokenizer\.json"):
         load_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "added", ["x", 1, {"a": 1}, [1], [None], [{"id": 1}], [{"content": "x"}], [{"content": 5, "id": 1}],
+              [{"content": "x", "id": "1"}], [{"content": "x", "id": True}]],
+)  # fmt: skip
+def test_added_tokens_without_text_or_id_are_a_configuration_error(tmp_path: Path, added: object) -> None:
+    (tmp_path / "tokenizer.json").write_text(json.dumps({**SPEC, "added_tokens": added}))
+    with pytest.raises(EngineConfigError, match=r"tokenizer\.json: added_tokens"):
+        load_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["tokenizer_config.json", "generation_config.json"])
+def test_a_file_nested_too_deeply_is_a_configuration_error(tmp_path: Path, name: str) -> None:
+    folder = write_model(tmp_path)
+    (folder / name).write_text("[" * 100_000)
+    with pytest.raises(EngineConfigError, match="not valid JSON"):
+        load_tokenizer(folder)
 
 
 def test_a_folder_without_a_tokenizer_is_a_configuration_error(tmp_path: Path) -> None:

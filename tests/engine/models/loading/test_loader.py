@@ -130,6 +130,16 @@ def test_a_missing_shard_is_named(sharded: Path) -> None:
         load(sharded)
 
 
+@pytest.mark.parametrize("name", ["x" * 5000, "a\0b", "\ud800", "é" * 200])
+def test_a_shard_whose_name_no_file_can_have_is_not_there(name: str, sharded: Path) -> None:
+    index = sharded / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"lm_head.weight": f"{name}.safetensors"}}))
+
+    with pytest.raises(CheckpointError, match="which is not there") as refusal:
+        load(sharded)
+    assert len(str(refusal.value)) < 600
+
+
 @pytest.mark.parametrize("name", ["../other.safetensors", "/etc/passwd", "weights.bin", ""])
 def test_an_index_cannot_point_elsewhere(name: str, sharded: Path) -> None:
     index = sharded / "model.safetensors.index.json"
