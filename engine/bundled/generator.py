@@ -84,6 +84,28 @@ MIXES: Mapping[str, Mix] = {
         ),
         joined_ratio=0.2,
     ),
+    # Finished weights are trained further on the forms of small work, numbers above all, among some of everything.
+    "forms": Mix(
+        cells=_cells(
+            _ADVANCED
+            | {"copying": 2.0, "counting": 9.0, "arithmetic": 24.0, "units": 12.0, "strings": 16.0, "unknown": 4.0},
+            (0.55, 0.25, 0.2),
+            easy=6.0,
+            medium=2.5,
+            hard=2.0,
+        ),
+        joined_ratio=0.2,
+    ),
+    # The small model learns them as the cheap model: hardly any hard ones, and nothing about the cheapest of several.
+    "small_forms": Mix(
+        cells=_cells(
+            _TASKS | {"counting": 7.0, "arithmetic": 16.0, "units": 7.0, "strings": 10.0},
+            (0.80, 0.18, 0.02),
+            hard=0.0,
+        )
+        | {("support", "hard"): 0.0, ("followup", "hard"): 0.0},
+        joined_ratio=0.2,
+    ),
     # What prediction heads learn from: answers of every kind, more of those that are long.
     "ahead": Mix(
         cells=_cells(
