@@ -90,9 +90,9 @@ MIXES: Mapping[str, Mix] = {
             _ADVANCED
             | {"copying": 2.0, "counting": 9.0, "arithmetic": 24.0, "units": 12.0, "strings": 16.0, "unknown": 4.0},
             (0.55, 0.25, 0.2),
-            easy=6.0,
-            medium=2.5,
-            hard=2.0,
+            easy=2.0,
+            medium=1.0,
+            hard=0.5,
         ),
         joined_ratio=0.2,
     ),
@@ -101,6 +101,8 @@ MIXES: Mapping[str, Mix] = {
         cells=_cells(
             _TASKS | {"counting": 7.0, "arithmetic": 16.0, "units": 7.0, "strings": 10.0},
             (0.80, 0.18, 0.02),
+            easy=2.0,
+            medium=0.6,
             hard=0.0,
         )
         | {("support", "hard"): 0.0, ("followup", "hard"): 0.0},
