@@ -88,7 +88,7 @@ MIXES: Mapping[str, Mix] = {
     "forms": Mix(
         cells=_cells(
             _ADVANCED
-            | {"copying": 2.0, "counting": 9.0, "arithmetic": 24.0, "units": 12.0, "strings": 16.0, "unknown": 4.0},
+            | {"copying": 2.0, "counting": 5.0, "arithmetic": 30.0, "units": 12.0, "strings": 16.0, "unknown": 4.0},
             (0.55, 0.25, 0.2),
             easy=2.0,
             medium=1.0,
@@ -99,7 +99,7 @@ MIXES: Mapping[str, Mix] = {
     # The small model learns them as the cheap model: hardly any hard ones, and nothing about the cheapest of several.
     "small_forms": Mix(
         cells=_cells(
-            _TASKS | {"counting": 7.0, "arithmetic": 16.0, "units": 7.0, "strings": 10.0},
+            _TASKS | {"counting": 4.0, "arithmetic": 26.0, "units": 7.0, "strings": 10.0},
             (0.80, 0.18, 0.02),
             easy=2.0,
             medium=0.6,

@@ -16,7 +16,8 @@ FRAMES = {
          "How much do I get for {a} + {b}?",
          "Please add {a} and {b}.", "I need the result of {a} + {b}.", "{a} plus {b}", "{a} and {b} together",
          "{a} + {b} = ?", "Add {b} to {a}.", "What does {a} plus {b} make?", "What's {a} + {b}?", "{a} plus {b} is?",
-         "Tell me what {a} plus {b} is.", "Give me the sum of {a} and {b}."),
+         "Tell me what {a} plus {b} is.", "Give me the sum of {a} and {b}.", "Total of {a} and {b}?",
+         "Tell me the total of {a} and {b}.", "If I add {b} to {a}, what do I get?", "Increase {a} by {b}."),
         ("How much is {a} plus {b}?", "Please calculate {a} + {b}.", "What do you get for {a} + {b}?",
          "What is the total of {a} and {b}?", "Please add {b} to {a}.")),
     "-": Frames(
@@ -25,7 +26,9 @@ FRAMES = {
          "Tell me {a} - {b}.", "Can you calculate {a} minus {b}?", "How much do I get for {a} - {b}?",
          "I need the result of {a} - {b}.", "{a} minus {b}", "{a} - {b} = ?", "Subtract {b} from {a}.",
          "Take {b} away from {a}.", "What is {a} take away {b}?", "What does {a} minus {b} make?", "What's {a} - {b}?",
-         "{a} minus {b} is?", "Tell me what {a} minus {b} is."),
+         "{a} minus {b} is?", "Tell me what {a} minus {b} is.", "Compute {b} subtracted from {a}.",
+         "From {a}, subtract {b}.", "If I subtract {b} from {a}, what do I get?", "Take {b} from {a}.",
+         "Reduce {a} by {b}."),
         ("How much is {a} minus {b}?", "Please calculate {a} - {b}.", "What do you get for {a} - {b}?",
          "Please subtract {b} from {a}.", "What is {b} subtracted from {a}?")),
     "difference": Frames(

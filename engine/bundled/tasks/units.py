@@ -190,6 +190,6 @@ FORMS: Mapping[Difficulty, Mapping[str, Draw]] = {
     "hard": {
         "decimal": _decimal, "decimal backward": _decimal_backward, "and a half": _and_a_half, "mixed": _mixed,
         "to mixed": _to_mixed,
-        "beyond the tables": lambda rng, split: _forward(rng, split, TABLES, 13, 30),
+        "beyond the tables": lambda rng, split: _forward(rng, split, TABLES, 13, 40),
     },
 }  # fmt: skip
