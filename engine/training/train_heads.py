@@ -113,12 +113,15 @@ def _work(rank: int, options: argparse.Namespace) -> None:
         hours=options.hours,
         step_tokens=options.step_tokens,
         decay_ratio=0.6,
+        rate_ratio=options.rate_ratio,
     )
     trainer = HeadTrainer(
         plan, options.model, num_heads=options.heads, width=options.width, batch=options.batch, team=team
     )
     if options.resume and (options.out / "heads.pt").exists():
         trainer.restore(options.out)
+    elif options.start_from is not None:
+        trainer.heads.read(options.start_from)
     run(trainer, options.out, options.save_every_s, partial(_progress, trainer), is_first=rank == 0)
 
 
@@ -127,6 +130,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--model", type=Path, required=True, help="folder of the finished model")
     parser.add_argument("--shape", choices=tuple(SHAPES), default="large", help="the model's shape")
     parser.add_argument("--out", type=Path, required=True, help="folder for the checkpoint and the heads")
+    parser.add_argument("--start-from", type=Path, help="folder of finished heads to train further")
+    parser.add_argument("--rate-ratio", type=float, default=1.0, help="learning rates times this, below 1 for weights")
     parser.add_argument("--heads", type=int, default=3, help="tokens that are said ahead")
     parser.add_argument("--width", type=int, default=512)
     parser.add_argument("--seed", type=int, default=7)

@@ -26,6 +26,8 @@ class Example:
     answer: str
     task: str
     difficulty: Difficulty
+    form: str = ""
+    """Row of the task's table of forms that it was made from, for a task that has such a table."""
 
     @property
     def prompt(self) -> str:

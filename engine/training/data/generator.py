@@ -44,6 +44,12 @@ def _cells(tasks: Mapping[str, float], shares: tuple[float, float, float], **pas
     return weights | replaced
 
 
+def _without_cheapest(tasks: Mapping[str, float], shares: tuple[float, float, float], **passages: float) -> Cells:
+    """The same without the cells that ask for the cheapest of several."""
+    cells = _cells(tasks, shares, **passages)
+    return {cell: weight for cell, weight in cells.items() if cell not in {("support", "hard"), ("followup", "hard")}}
+
+
 _TASKS = {
     "support": 2.5, "arithmetic": 5.5, "strings": 5.0, "units": 2.5, "extraction": 5.0, "passage": 6.0, "followup": 2.0,
     "unknown": 2.0, "smalltalk": 1.0,
@@ -81,6 +87,29 @@ MIXES: Mapping[str, Mix] = {
             easy=12.0,
             medium=5.0,
             hard=3.0,
+        ),
+        joined_ratio=0.2,
+    ),
+    # Finished weights are trained further on the forms of small work, numbers above all, among some of everything.
+    "forms": Mix(
+        cells=_cells(
+            _ADVANCED
+            | {"copying": 2.0, "counting": 5.0, "arithmetic": 30.0, "units": 12.0, "strings": 16.0, "unknown": 4.0},
+            (0.55, 0.25, 0.2),
+            easy=2.0,
+            medium=1.0,
+            hard=0.5,
+        ),
+        joined_ratio=0.2,
+    ),
+    # The small model learns them as the cheap model: hardly any hard ones, and nothing about the cheapest of several.
+    "small_forms": Mix(
+        cells=_without_cheapest(
+            _TASKS | {"counting": 4.0, "arithmetic": 26.0, "units": 7.0, "strings": 10.0},
+            (0.80, 0.18, 0.02),
+            easy=2.0,
+            medium=0.6,
+            hard=0.0,
         ),
         joined_ratio=0.2,
     ),

@@ -17,6 +17,7 @@ from engine.bundled import model_dir
 from engine.training.data.example import DIFFICULTIES, Difficulty, Example
 from engine.training.data.generator import test_set
 from engine.training.data.grade import is_right
+from engine.training.evaluation.exhaustive import exhaustive_set
 
 Cell = tuple[str, Difficulty]
 
@@ -103,6 +104,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--samples", type=int, default=40, help="prompts per task and difficulty")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--exhaustive", action="store_true", help="ask for every sum of a digit and the like instead")
     parser.add_argument("--model", type=Path, nargs="+", help="model folders (default: the shipped pair)")
     parser.add_argument("--url", help="base URL of an OpenAI-compatible API, such as http://127.0.0.1:8080/v1")
     names = ["penstock-large", "penstock-small"]
@@ -125,7 +127,7 @@ def _answerers(options: argparse.Namespace) -> dict[str, Answerer]:
 def main() -> None:
     """Command line of the evaluation."""
     options = _options()
-    examples = test_set(options.seed, options.samples)
+    examples = exhaustive_set(options.seed) if options.exhaustive else test_set(options.seed, options.samples)
     results = {}
     for name, answerer in _answerers(options).items():
         print(f"{name}: {len(examples)} prompts", file=sys.stderr)

@@ -53,6 +53,18 @@ def test_what_is_saved_is_read_by_the_engine_and_trained_further(model_dir: Path
     assert not torch.equal(again.heads.gate_up, found.heads.gate_up)
 
 
+def test_finished_heads_are_trained_further_from_where_they_are(model_dir: Path, tmp_path: Path) -> None:
+    first = trainer(model_dir)
+    first.advance()
+    first.save(tmp_path)
+    further = trainer(model_dir)
+    further.heads.read(tmp_path)
+    assert torch.equal(further.heads.gate_up, first.heads.gate_up.bfloat16().float())
+    assert further.step == 0
+    further.advance()
+    assert not torch.equal(further.heads.gate_up, first.heads.gate_up.bfloat16().float())
+
+
 def test_what_follows_a_token_ends_with_its_answer() -> None:
     ids = torch.tensor([[0, 1, 2, 3, 4, 5, 6, 7]])
     is_target = torch.tensor([[False, True, True, True, False, True, True, False]])  # tokens 2 to 4, and 6 to 7

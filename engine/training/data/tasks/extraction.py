@@ -47,7 +47,9 @@ LIST_INSTRUCTION = Frames(
 def make(rng: random.Random, split: Split, difficulty: Difficulty) -> Example:
     """Fields of one text, or of several people, as JSON."""
     if difficulty == "hard" and rng.random() < 0.5:
-        text, answer = _people(rng, split)
+        text, answer = _people(rng, split, rng.randint(3, 4))
+    elif difficulty == "medium" and rng.random() < 0.2:
+        text, answer = _people(rng, split, rng.randint(1, 2))
     else:
         text, answer = _record(rng, split, difficulty)
     return Example(messages=(user(text),), answer=json.dumps(answer), task="extraction", difficulty=difficulty)
@@ -63,7 +65,8 @@ def _record(rng: random.Random, split: Split, difficulty: Difficulty) -> tuple[s
         other_kind = rng.choice(tuple(TEXTS))
         other = _order(rng, split) if other_kind == "order" else _booking(rng, split)
         text = f"{text} Not this one: {TEXTS[other_kind].pick(rng, split).format(**other)}"
-    listed = fields[0] if count == 1 else f"{', '.join(fields[:-1])} and {fields[-1]}"
+    named = [f"the {field}" for field in fields] if rng.random() < 0.2 else fields
+    listed = named[0] if count == 1 else f"{', '.join(named[:-1])} and {named[-1]}"
     return INSTRUCTION.pick(rng, split).format(f=listed, t=text), {field: record[field] for field in fields}
 
 
@@ -85,10 +88,14 @@ def _booking(rng: random.Random, split: Split) -> dict[str, str | int]:
     }  # fmt: skip
 
 
-def _people(rng: random.Random, split: Split) -> tuple[str, object]:
+def _amount(rng: random.Random) -> int:
+    """An amount of one, two or three digits."""
+    return rng.randint(2, rng.choice((9, 99, 99, 999)))
+
+
+def _people(rng: random.Random, split: Split, count: int) -> tuple[str, object]:
     records = [
-        {"name": first_name(rng, split), "town": rng.choice(TOWNS), "amount": rng.randint(10, 99)}
-        for _ in range(rng.randint(3, 4))
+        {"name": first_name(rng, split), "town": rng.choice(TOWNS), "amount": _amount(rng)} for _ in range(count)
     ]
     text = " ".join(PEOPLE_LINE.pick(rng, split).format(**record) for record in records)
     return LIST_INSTRUCTION.pick(rng, split).format(t=text), records

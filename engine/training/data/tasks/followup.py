@@ -86,8 +86,7 @@ def _cheapest(rng: random.Random, split: Split) -> tuple[list[Message], str]:
 def _sum(rng: random.Random, split: Split) -> tuple[list[Message], str]:
     first = arithmetic.make(rng, split, "easy")
     frame = CHANGE.pick(rng, split)
-    value, change = int(first.answer), rng.randint(1, 9)
+    value, change = int(first.answer), rng.randint(1, rng.choice((9, 9, 20)))
     is_minus = any(word in frame for word in SUBTRACTS)
-    change = min(change, value) if is_minus else change
     answer = str(value - change if is_minus else value + change)
     return [*first.messages, assistant(first.answer), user(frame.format(b=change))], answer

@@ -139,7 +139,7 @@ def statements(rng: random.Random, split: Split, num_facts: int, num_names: int)
 def _passage(rng: random.Random, split: Split, difficulty: Difficulty) -> tuple[list[Fact], list[str], dict[str, str]]:
     match difficulty:
         case "easy":
-            num_facts, num_filler, num_names = rng.randint(2, 6), rng.randint(0, 2), rng.randint(2, 5)
+            num_facts, num_filler, num_names = rng.randint(1, 6), rng.randint(0, 2), rng.randint(2, 5)
         case "medium":
             num_facts, num_filler, num_names = rng.randint(7, 18), rng.randint(2, 8), rng.randint(4, 10)
         case "hard":
@@ -172,7 +172,7 @@ def _question(rng: random.Random, split: Split, facts: Sequence[Fact], chains: d
 
 
 def _table(rng: random.Random, split: Split) -> Example:
-    keys = people(rng, split, rng.randint(2, 10)) if rng.random() < 0.5 else rng.sample(WORDS, rng.randint(2, 10))
+    keys = people(rng, split, rng.randint(1, 10)) if rng.random() < 0.5 else rng.sample(WORDS, rng.randint(1, 10))
     values = {key: rng.choice((rng.choice(WORDS), str(rng.randint(10, 99)))) for key in keys}
     rows = "\n".join(f"{key}: {value}" for key, value in values.items())
     turns = 1 if split == "test" else rng.randint(1, 7)

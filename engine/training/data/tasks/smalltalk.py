@@ -3,6 +3,7 @@
 import random
 
 from engine.training.data.example import Difficulty, Example, Frames, Split, user
+from engine.training.data.forms import in_a_case, unmarked
 
 TOPICS: tuple[tuple[str, Frames], ...] = (
     ("Hello! How can I help you?", Frames(
@@ -51,4 +52,6 @@ TOPICS: tuple[tuple[str, Frames], ...] = (
 def make(rng: random.Random, split: Split, difficulty: Difficulty) -> Example:
     """A line of small talk with its fixed reply."""
     answer, frames = rng.choice(TOPICS)
-    return Example(messages=(user(frames.pick(rng, split)),), answer=answer, task="smalltalk", difficulty=difficulty)
+    text = in_a_case(rng, frames.pick(rng, split))
+    text = unmarked(text) if rng.random() < 0.15 else text
+    return Example(messages=(user(text),), answer=answer, task="smalltalk", difficulty=difficulty)

@@ -1,6 +1,7 @@
 """Questions about the shop: one fact, a rarer fact, or two facts at once."""
 
 import random
+from collections.abc import Mapping
 
 from engine.training.data.example import Difficulty, Example, Frames, Split, is_held_out, user
 from engine.training.data.facts import POLICIES, Relation, relations
@@ -43,6 +44,21 @@ PAIRS: tuple[tuple[str, str, Frames], ...] = (
          "Tell me both return windows for {x}."),
         ("What are both return periods for {x}?", "Until when can I return {x}, unopened and opened?"))),
 )  # fmt: skip
+NAMES: Mapping[str, str] = {
+    "shipping": "the shipping price", "days": "the delivery time", "express": "the express price",
+    "opens": "the opening time", "closes": "the closing time", "saturday": "the closing time on Saturdays",
+    "address": "the address", "extension": "the extension", "price": "the price", "material": "the material",
+    "warranty": "the warranty", "origin": "the origin",
+}  # fmt: skip
+"""How two facts are asked for in any order."""
+TWO: Mapping[str, Frames] = {
+    kind: Frames(
+        (f"Tell me {{r}} and {{s}} {place}.", f"What are {{r}} and {{s}} {place}?", f"{{r}} and {{s}} {place}",
+         f"I need {{r}} and {{s}} {place}.", f"First {{r}}, then {{s}} {place}, please.",
+         f"Please say {{r}} and {{s}} {place}."),
+        (f"Give me {{r}} and {{s}} {place}.", f"I would like to know {{r}} and {{s}} {place}."))
+    for kind, place in (("country", "for {x}"), ("branch", "of the {x} branch"), ("product", "of the {x}"))
+}  # fmt: skip
 COMPARE: tuple[tuple[str, str, Frames], ...] = (
     ("price", "The {x} is the cheapest.", Frames(
         ("Which is the cheapest: {x}?", "What costs the least: {x}?", "Which of these is the cheapest: {x}?",
@@ -62,7 +78,7 @@ def make(rng: random.Random, split: Split, difficulty: Difficulty) -> Example:
     if difficulty == "hard":
         text, answer = _cheapest(rng, split)
     elif difficulty == "medium" and rng.random() < 0.5:
-        text, answer = _pair(rng, split)
+        text, answer = _pair(rng, split) if rng.random() < 0.6 else _any_two(rng, split)
     else:
         text, answer = _single(rng, split, difficulty)
     return Example(messages=(user(dress(rng, split, text)),), answer=answer, task="support", difficulty=difficulty)
@@ -88,6 +104,15 @@ def _pair(rng: random.Random, split: Split) -> tuple[str, str]:
     entity = rng.choice(list(RELATIONS[first].values))
     answer = f"{RELATIONS[first].sentence(entity)} {RELATIONS[second].sentence(entity)}"
     return frames.pick(rng, split).format(x=entity), answer
+
+
+def _any_two(rng: random.Random, split: Split) -> tuple[str, str]:
+    """Two facts of one entity, in the order in which they are asked for."""
+    first = RELATIONS[rng.choice(tuple(NAMES))]
+    second = rng.choice([r for r in RELATIONS.values() if r.kind == first.kind and r.name != first.name])
+    entity = rng.choice(list(first.values))
+    text = TWO[first.kind].pick(rng, split).format(r=NAMES[first.name], s=NAMES[second.name], x=entity)
+    return text, f"{first.sentence(entity)} {second.sentence(entity)}"
 
 
 def _cheapest(rng: random.Random, split: Split) -> tuple[str, str]:

@@ -1,81 +1,195 @@
 """Unit conversion, from whole factors of ten to mixed units."""
 
 import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from engine.training.data.example import Difficulty, Example, Frames, Split, is_held_out, user
+from engine.training.data.forms import in_a_manner, pick
 
 FRAMES = Frames(
     ("Convert {x} to {u}.", "How many {u} are {x}?", "What is {x} in {u}?", "{x} in {u}", "Express {x} in {u}.",
-     "Change {x} into {u}.", "I have {x}. How many {u} is that?", "Write {x} in {u}.", "Tell me how many {u} {x} are."),
-    ("Please convert {x} to {u}.", "How much is {x} in {u}?", "How many {u} is {x}?"))  # fmt: skip
-# from, to, factor, short answer unit
-TENS = (
-    ("kilometres", "metres", 1000, "m"), ("metres", "centimetres", 100, "cm"), ("kilograms", "grams", 1000, "g"),
-    ("litres", "millilitres", 1000, "ml"), ("centimetres", "millimetres", 10, "mm"), ("euros", "cents", 100, "cents"),
+     "Change {x} into {u}.", "I have {x}. How many {u} is that?", "Write {x} in {u}.", "Tell me how many {u} {x} are.",
+     "How many {u} are in {x}?", "{x} to {u}", "How many {u} does {x} have?", "{x} = how many {u}?",
+     "Turn {x} into {u}.", "How many {u} make {x}?"),
+    ("Please convert {x} to {u}.", "How much is {x} in {u}?", "How many {u} is {x}?",
+     "How many {u} are there in {x}?"))  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A unit's names: of one, of many, the short one, and the American one of many, where there are such."""
+
+    one: str
+    many: str
+    short: str = ""
+    american: str = ""
+
+    def name(self, number: str, notation: str) -> str:
+        """The name after a number, in the notation."""
+        match notation:
+            case "short" if self.short:
+                return self.short
+            case "american" if self.american:
+                return self.american.removesuffix("s") if number == "1" else self.american
+        return self.one if number == "1" else self.many
+
+
+NAMED = (
+    Unit("kilometre", "kilometres", "km", "kilometers"), Unit("metre", "metres", "m", "meters"),
+    Unit("centimetre", "centimetres", "cm", "centimeters"), Unit("millimetre", "millimetres", "mm", "millimeters"),
+    Unit("kilogram", "kilograms", "kg"), Unit("gram", "grams", "g"),
+    Unit("litre", "litres", "l", "liters"), Unit("millilitre", "millilitres", "ml", "milliliters"),
+    Unit("euro", "euros"), Unit("cent", "cents"), Unit("week", "weeks"), Unit("day", "days"),
+    Unit("hour", "hours", "h"), Unit("minute", "minutes", "min"),
+    Unit("second", "seconds", "s"), Unit("dozen", "dozen"), Unit("piece", "pieces"), Unit("foot", "feet"),
+    Unit("inch", "inches"),
 )  # fmt: skip
-TABLES = (
-    ("weeks", "days", 7, "days"), ("hours", "minutes", 60, "minutes"), ("days", "hours", 24, "hours"),
-    ("dozen", "pieces", 12, "pieces"), ("feet", "inches", 12, "inches"), ("minutes", "seconds", 60, "seconds"),
+UNITS: Mapping[str, Unit] = {unit.many: unit for unit in NAMED}
+NOTATIONS = ("full", "full", "full", "short", "american")
+# from, to, factor
+Row = tuple[str, str, int]
+TENS: tuple[Row, ...] = (
+    ("kilometres", "metres", 1000), ("metres", "centimetres", 100), ("kilograms", "grams", 1000),
+    ("litres", "millilitres", 1000), ("centimetres", "millimetres", 10), ("euros", "cents", 100),
 )  # fmt: skip
-SHORT = {"kilometres": "km", "metres": "m", "kilograms": "kg", "litres": "l", "centimetres": "cm", "euros": "euros"}
+TABLES: tuple[Row, ...] = (
+    ("weeks", "days", 7), ("hours", "minutes", 60), ("days", "hours", 24), ("dozen", "pieces", 12),
+    ("feet", "inches", 12), ("minutes", "seconds", 60),
+)  # fmt: skip
+MIXED: tuple[Row, ...] = (TABLES[1], TABLES[0], TABLES[4])
+HALVES: tuple[Row, ...] = (TABLES[1], TABLES[2], TABLES[5])
+METRIC = frozenset(unit for row in TENS for unit in row[:2])
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """What is converted and what comes out, both as written."""
+
+    quantity: str
+    unit: str
+    answer: str
+
+
+Draw = Callable[[random.Random, Split], Conversion]
 
 
 def make(rng: random.Random, split: Split, difficulty: Difficulty) -> Example:
     """A conversion with its result and unit."""
-    if difficulty == "easy":
-        quantity, unit, answer = _easy(rng, split)
-    elif difficulty == "medium":
-        quantity, unit, answer = _medium(rng, split)
-    else:
-        quantity, unit, answer = rng.choice((_decimal, _mixed, _to_mixed))(rng, split)
-    text = FRAMES.pick(rng, split).format(x=quantity, u=unit)
-    return Example(messages=(user(text),), answer=answer, task="units", difficulty=difficulty)
+    form, draw = pick(rng, FORMS[difficulty])
+    conversion = draw(rng, split)
+    frame = in_a_manner(rng, split, FRAMES.pick(rng, split))
+    text = frame.format(x=conversion.quantity, u=conversion.unit)
+    return Example(messages=(user(text),), answer=conversion.answer, task="units", difficulty=difficulty, form=form)
 
 
 def _number(rng: random.Random, split: Split, low: int, high: int, *key: object) -> int:
-    """A number of the split; ranges of up to twenty are too small to hold numbers out."""
+    """A number of the split."""
     while True:
         number = rng.randint(low, high)
-        if high <= 20 or is_held_out(*key, number) == (split == "test"):
+        if is_held_out(*key, number) == (split == "test"):
             return number
 
 
-def _easy(rng: random.Random, split: Split) -> tuple[str, str, str]:
-    if rng.random() < 0.5:
-        unit, to, factor, short = rng.choice(TENS)
-        number = _number(rng, split, 2, 99, unit)
-    else:
-        unit, to, factor, short = rng.choice(TABLES)
-        number = _number(rng, split, 2, 10, unit)
-    return f"{number} {unit}", to, f"{number * factor} {short}"
+def answered(number: str, unit: str) -> str:
+    """The result: metric units are short, others are words in the number's form."""
+    return f"{number} {UNITS[unit].name(number, 'short' if unit in METRIC else 'full')}"
 
 
-def _medium(rng: random.Random, split: Split) -> tuple[str, str, str]:
-    unit, to, factor, short = rng.choice(TENS)
-    if rng.random() < 0.5:
-        number = _number(rng, split, 100, 999, unit)
-        return f"{number} {unit}", to, f"{number * factor} {short}"
-    number = _number(rng, split, 2, 99, to)
-    return f"{number * factor} {to}", unit, f"{number} {SHORT[unit]}"
+def _conversion(rng: random.Random, number: str, unit: str, result: str, to: str) -> Conversion:
+    """Both units in one notation, sometimes another one than the full names."""
+    notation = rng.choice(NOTATIONS)
+    name = UNITS[unit].name(number, notation)
+    article = "an" if name == "hour" else "a"
+    written = rng.choice((article, "one")) if number == "1" and notation == "full" and rng.random() < 0.5 else number
+    return Conversion(f"{written} {name}", UNITS[to].name("2", notation), answered(result, to))
 
 
-def _decimal(rng: random.Random, split: Split) -> tuple[str, str, str]:
-    unit, to, factor, short = rng.choice(TENS)
-    places = 1 if factor == 10 else 2
-    number = _number(rng, split, 11 * 10 ** (places - 1), 10 ** (places + 1) - 1, "decimal", unit)
-    whole, rest = divmod(number, 10**places)
-    return f"{whole}.{rest:0{places}d} {unit}", to, f"{number * factor // 10**places} {short}"
+def _forward(rng: random.Random, split: Split, rows: tuple[Row, ...], low: int, high: int) -> Conversion:
+    unit, to, factor, number = _row(rng, split, rows, low, high, side=0)
+    return _conversion(rng, str(number), unit, str(number * factor), to)
 
 
-def _mixed(rng: random.Random, split: Split) -> tuple[str, str, str]:
-    unit, to, factor, short = rng.choice((TABLES[1], TABLES[0], TABLES[4]))
-    number = _number(rng, split, factor + 1, factor * 12 - 1, "mixed", unit)
+def _backward(rng: random.Random, split: Split, rows: tuple[Row, ...], high: int) -> Conversion:
+    unit, to, factor, number = _row(rng, split, rows, 1, high, side=1)
+    return _conversion(rng, str(number * factor), to, str(number), unit)
+
+
+def _row(
+    rng: random.Random, split: Split, rows: tuple[Row, ...], low: int, high: int, *, side: int
+) -> tuple[str, str, int, int]:
+    """A row with a number of the split, which the unit on the side decides too.
+
+    Ranges of up to twenty are too small to hold numbers out.
+    """
+    while True:
+        row = rng.choice(rows)
+        number = rng.randint(low, high)
+        if high <= 20 or is_held_out(row[side], number) == (split == "test"):
+            return *row, number
+
+
+def _decimal(rng: random.Random, split: Split) -> Conversion:
+    number, row = _decimal_number(rng, split, "decimal")
+    return _conversion(rng, f"{number / 100:.2f}".rstrip("0"), row[0], str(number * row[2] // 100), row[1])
+
+
+def _decimal_backward(rng: random.Random, split: Split) -> Conversion:
+    number, row = _decimal_number(rng, split, "decimal backward")
+    return _conversion(rng, str(number * row[2] // 100), row[1], f"{number / 100:.2f}".rstrip("0"), row[0])
+
+
+def _decimal_number(rng: random.Random, split: Split, key: str) -> tuple[int, Row]:
+    """Hundredths that are no whole number, with no more places than the unit has; half of them tenths."""
+    unit, to, factor = rng.choice(TENS)
+    while True:
+        if factor == 10 or rng.random() < 0.5:
+            hundredths = 10 * _number(rng, split, 11, 99, key, unit, "tenths")
+        else:
+            hundredths = _number(rng, split, 110, 999, key, unit)
+        if hundredths % 100:
+            return hundredths, (unit, to, factor)
+
+
+def _and_a_half(rng: random.Random, _split: Split) -> Conversion:
+    unit, to, factor = rng.choice(HALVES)
+    number = rng.randint(1, 9)
+    return _conversion(rng, f"{number}.5", unit, str(number * factor + factor // 2), to)
+
+
+def _mixed_quantity(rng: random.Random, split: Split, key: str) -> tuple[int, str, Row]:
+    """A number of the smaller unit, and how it is said in both, in words that fit each number."""
+    unit, to, factor = rng.choice(MIXED)
+    number = _number(rng, split, factor + 1, factor * 12 - 1, key, unit)
     whole, rest = divmod(number, factor)
-    return f"{whole} {unit} and {rest} {to}", to, f"{number} {short}"
+    return number, f"{answered(str(whole), unit)} and {answered(str(rest), to)}", (unit, to, factor)
 
 
-def _to_mixed(rng: random.Random, split: Split) -> tuple[str, str, str]:
-    unit, to, factor, _ = rng.choice((TABLES[1], TABLES[0], TABLES[4]))
-    number = _number(rng, split, factor + 1, factor * 12 - 1, "to mixed", unit)
-    whole, rest = divmod(number, factor)
-    return f"{number} {to}", f"{unit} and {to}", f"{whole} {unit} and {rest} {to}"
+def _mixed(rng: random.Random, split: Split) -> Conversion:
+    number, quantity, row = _mixed_quantity(rng, split, "mixed")
+    return Conversion(quantity, row[1], answered(str(number), row[1]))
+
+
+def _to_mixed(rng: random.Random, split: Split) -> Conversion:
+    number, quantity, row = _mixed_quantity(rng, split, "to mixed")
+    return Conversion(f"{number} {row[1]}", f"{row[0]} and {row[1]}", quantity)
+
+
+FORMS: Mapping[Difficulty, Mapping[str, Draw]] = {
+    "easy": {
+        "tens": lambda rng, split: _forward(rng, split, TENS, 1, 99),
+        "one of tens": lambda rng, split: _forward(rng, split, TENS, 1, 1),
+        "tables": lambda rng, split: _forward(rng, split, TABLES, 1, 12),
+        "one of tables": lambda rng, split: _forward(rng, split, TABLES, 1, 1),
+    },
+    "medium": {
+        "hundreds": lambda rng, split: _forward(rng, split, TENS, 100, 999),
+        "tens backward": lambda rng, split: _backward(rng, split, TENS, 99),
+        "tables backward": lambda rng, split: _backward(rng, split, TABLES, 12),
+    },
+    "hard": {
+        "decimal": _decimal, "decimal backward": _decimal_backward, "and a half": _and_a_half, "mixed": _mixed,
+        "to mixed": _to_mixed,
+        "beyond the tables": lambda rng, split: _forward(rng, split, TABLES, 13, 40),
+    },
+}  # fmt: skip

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from engine.bundled import forms
 from engine.training.data.example import DIFFICULTIES, Example, Frames, is_held_out
 from engine.training.data.facts import COUNTRIES, num_facts
 from engine.training.data.generator import MIXES, draw, stream, test_set
@@ -18,10 +19,11 @@ from engine.training.data.tasks import (
     passage,
     smalltalk,
     strings,
+    units,
     unknown,
 )
 from engine.training.data.tasks.passage import UNKNOWN
-from engine.training.data.tasks.support import COMPARE, PAIRS
+from engine.training.data.tasks.support import COMPARE, PAIRS, TWO
 from engine.training.data.wordings import AND_ENTITY, AND_RELATION, ASK
 
 test_set.__test__ = False  # type: ignore[attr-defined]  # a function of ours, not a test
@@ -31,12 +33,17 @@ def all_frames() -> Iterator[Frames]:
     yield from (*ASK.values(), *AND_ENTITY.values(), *AND_RELATION.values())
     yield from (*arithmetic.FRAMES.values(), *extraction.TEXTS.values())
     yield from (extraction.INSTRUCTION, extraction.LIST_INSTRUCTION)
-    yield from (pair[2] for pair in PAIRS)
+    yield from (*(pair[2] for pair in PAIRS), *TWO.values())
     yield from (row[2] for row in COMPARE)
     yield from (theme.ask for theme in passage.THEMES)
     yield from (frames for _, frames in smalltalk.TOPICS)
     yield from (strings.REPEAT, strings.PICK, strings.JOIN, strings.COUNT, strings.REVERSE, strings.SORT, strings.TALLY)
+    yield from (strings.COUNT_TO, strings.COUNT_DOWN, units.FRAMES, forms.POLITE, forms.THANKS)
     yield from (passage.LAYOUT, passage.TABLE_LAYOUT, unknown.OFF_TOPIC, followup.CHANGE, followup.CHEAPEST)
+
+
+def plain(wording: str) -> str:
+    return forms.unmarked(wording).casefold()
 
 
 def test_the_same_seed_gives_the_same_stream() -> None:
@@ -53,7 +60,7 @@ def test_no_wording_is_in_both_splits() -> None:
     for frames in all_frames():
         assert frames.train
         assert frames.test
-        assert not {wording.casefold() for wording in frames.train} & {wording.casefold() for wording in frames.test}
+        assert not set(map(plain, frames.train)) & set(map(plain, frames.test))
 
 
 def test_no_test_prompt_comes_up_in_training() -> None:
@@ -67,9 +74,16 @@ def test_no_test_prompt_comes_up_in_training() -> None:
 
 def test_held_out_operands_are_never_trained_on() -> None:
     rng = random.Random(0)
-    for _ in range(3000):
-        sign, a, b = arithmetic._operands(rng, "train", "hard")
-        assert not is_held_out(sign, *((a, b) if sign == "-" else sorted((a, b))))
+    for difficulty in DIFFICULTIES:
+        for _ in range(2000):
+            _, sign, a, b = arithmetic.operands(rng, "train", difficulty)
+            is_shared = arithmetic.is_shared(sign, a, b)
+            assert is_shared or not is_held_out(*arithmetic.held_out_key(sign, a, b))
+
+
+@pytest.mark.parametrize(("sign", "a", "b"), [("+", 7, 11), ("*", 6, 17), ("difference", 3, 28)])
+def test_both_orders_of_two_numbers_belong_to_the_same_split(sign: str, a: int, b: int) -> None:
+    assert arithmetic.held_out_key(sign, a, b) == arithmetic.held_out_key(sign, b, a)
 
 
 @pytest.mark.parametrize("task", MAKERS)

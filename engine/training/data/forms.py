@@ -1,0 +1,63 @@
+"""Forms in which a request comes: how its wording is written, and numbers in words.
+
+A table of forms in the file of a task says what prompts it makes. The generator draws from a table uniformly, so that
+each form comes up about as often as any other.
+"""
+
+import random
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from engine.training.data.example import Frames, Split
+
+Form = TypeVar("Form")
+NUMBER_WORDS = (
+    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
+    "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty",
+)  # fmt: skip
+POLITE = Frames(
+    ("Please tell me: ", "Hi, ", "Hello, ", "Could you help me? ", "Quick question: ", "One question: ", "Hey, "),
+    ("Good evening. ", "A short question: "))  # fmt: skip
+THANKS = Frames((" Thanks.", " Thank you!", " Please."), (" Thank you very much.", " Many thanks."))
+
+
+def unmarked(frame: str) -> str:
+    """The wording without the mark at its end."""
+    return frame.rstrip("?.! ")
+
+
+def _polite(rng: random.Random, split: Split, frame: str) -> str:
+    return POLITE.pick(rng, split) + frame
+
+
+def _thankful(rng: random.Random, split: Split, frame: str) -> str:
+    return frame + ("" if frame.endswith(("?", ".", "!", "=")) else ".") + THANKS.pick(rng, split)
+
+
+Manner = Callable[[random.Random, Split, str], str]
+MANNERS: Mapping[str, Manner] = {
+    "as written": lambda rng, split, frame: frame,
+    "lower case": lambda rng, split, frame: frame.lower(),
+    "no mark": lambda rng, split, frame: unmarked(frame),
+    "lower case, no mark": lambda rng, split, frame: unmarked(frame).lower(),
+    "polite": _polite,
+    "thankful": _thankful,
+}
+
+
+def in_a_manner(rng: random.Random, split: Split, frame: str) -> str:
+    """The wording in one of the manners, half of the time as it is written; its slots stay open."""
+    if rng.random() < 0.4:
+        return frame
+    return rng.choice(tuple(MANNERS.values()))(rng, split, frame)
+
+
+def in_a_case(rng: random.Random, frame: str) -> str:
+    """The wording, now and then in lower case, for prompts whose end is content."""
+    return frame.lower() if rng.random() < 0.12 else frame
+
+
+def pick(rng: random.Random, table: Mapping[str, Form]) -> tuple[str, Form]:
+    """One row of a table of forms with its name, all alike likely."""
+    name = rng.choice(tuple(table))
+    return name, table[name]
