@@ -1,6 +1,6 @@
 """Every prompt of the small ranges: sums, differences and products with a digit, and counting to a number.
 
-`python -m engine.training.evaluation.evaluate --exhaustive` asks for all of them in wordings that no training prompt has.
+`python -m engine.training.evaluation.evaluate --exhaustive` asks for all, in wordings that no training prompt has.
 """
 
 import random

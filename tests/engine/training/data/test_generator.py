@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from engine.bundled import forms
+from engine.training.data import forms
 from engine.training.data.example import DIFFICULTIES, Example, Frames, is_held_out
 from engine.training.data.facts import COUNTRIES, num_facts
 from engine.training.data.generator import MIXES, draw, stream, test_set
