@@ -15,7 +15,7 @@ _REGION_BYTES = 16 << 20
 _LINE_BYTES = 64
 
 
-class WidePages:
+class HugePages:
     """Room for tensors side by side, as long as one of them lives. Where the system has no wide pages or none is left,
     it is like any other."""
 

@@ -9,18 +9,18 @@ from typing import Final
 from gateway.access.api_keys import Caller
 from gateway.admission.admitter import Admitter, draining
 from gateway.admission.context_check import may_be_hopeless, refuse_hopeless
-from gateway.admission.gate import Admitted, Gate
-from gateway.admission.guard import Guard
+from gateway.admission.gate import AdmissionDecision, AdmissionGate
+from gateway.admission.guard import OverloadGuard
 from gateway.admission.ladder import Shortened, TooLongToTrim
 from gateway.admission.quotas.quotas import Quotas
 from gateway.admission.quotas.tenant_quota import TenantQuota
 from gateway.background.quality_learner import Learner
 from gateway.background.shadowing import Shadower
 from gateway.background.task_group import BackgroundTasks
-from gateway.cache.cache_stage import CacheStep
-from gateway.cache.exact.answers import AnswerCache
+from gateway.cache.cache_stage import CacheStage
+from gateway.cache.exact.answers import ResponseStore
 from gateway.cache.exact.fingerprint import outline_of
-from gateway.cache.similar_stage import SimilarAnswers
+from gateway.cache.semantic_stage import SemanticStage
 from gateway.chat.headers import ChatHead
 from gateway.chat.request import ChatRequest, ChatRequestParser, require_json
 from gateway.chat.strict_json import LONG_BYTES, is_long
@@ -39,11 +39,11 @@ from gateway.http.asgi import BodyTooLarge, ClientGone, Receive, Scope, Send, re
 from gateway.http.disconnect import until_gone
 from gateway.ids import RequestIds
 from gateway.limits.body_budget import BodyBudget
-from gateway.prompt_embedding import Meanings
-from gateway.request_context import Turn
+from gateway.prompt_embedding import PromptEmbedding
+from gateway.request_context import RequestContext
 from gateway.routing.planned_route import PlannedRoute
-from gateway.routing.routing_request import Ask
-from gateway.routing.sampling import Sampler, note_verdict
+from gateway.routing.routing_request import RoutingRequest
+from gateway.routing.sampling import RecordingSampler, note_verdict
 from gateway.routing.snapshot import PolicySnapshot
 from gateway.routing.trial import Trial
 from gateway.telemetry.logs.log import LogWriter
@@ -70,14 +70,14 @@ class ChatPipeline:
         policy: Callable[[], PolicySnapshot],
         parser: ChatRequestParser,
         admitter: Admitter,
-        guard: Guard,
+        guard: OverloadGuard,
         trimmer: Trimmer,
         images: ImageShrinker,
-        cache: AnswerCache,
-        similar: SimilarAnswers,
+        cache: ResponseStore,
+        similar: SemanticStage,
         pricer: Pricer,
-        meanings: Meanings,
-        gate: Gate,
+        meanings: PromptEmbedding,
+        gate: AdmissionGate,
         forwarder: Forwarder,
         learner: Learner,
         shadower: Shadower,
@@ -89,7 +89,7 @@ class ChatPipeline:
         workers: Workers,
         bodies: BodyBudget,
         max_body_bytes: int = MAX_BODY_BYTES,
-        sampler: Sampler | None = None,
+        sampler: RecordingSampler | None = None,
         tracing: Tracing | None = None,
     ) -> None:
         """`sampler` remembers requests for replay; None: nothing is recorded. `workers` read, trim and digest what is
@@ -100,7 +100,7 @@ class ChatPipeline:
         self._guard = guard
         self._trimmer = trimmer
         self._images = images
-        self._kept = CacheStep(cache, similar, BackgroundTasks(log.failure))
+        self._kept = CacheStage(cache, similar, BackgroundTasks(log.failure))
         self._similar = similar
         self._pricer = pricer
         self._meanings = meanings
@@ -123,66 +123,66 @@ class ChatPipeline:
         """Serve one request."""
         record = RequestRecord(self._ids.next(), self._clock())
         snapshot = self._policy()
-        turn = Turn(scope, send, record, snapshot, self._clock)
+        ctx = RequestContext(scope, send, record, snapshot, self._clock)
         record.policy = snapshot.revision
         try:
             async with until_gone(scope, receive) as client:
-                client.on_gone(turn.note_gone)
-                client.stays = turn.stays_for_others
-                await self._answer(turn, scope, client.receive)
-            if client.is_gone and turn.was_left:
+                client.on_gone(ctx.note_gone)
+                client.stays = ctx.stays_for_others
+                await self._answer(ctx, scope, client.receive)
+            if client.is_gone and ctx.was_left:
                 raise ClientGone("The client left; its answer was finished for others.")
         except ClientGone:
             record.outcome = Outcome.CANCELLED
             record.status = CLIENT_CLOSED_REQUEST
             record.code = "client_closed_request"
-            record.place = turn.place
-            record.gone_at = turn.gone_at
+            record.place = ctx.place
+            record.gone_at = ctx.gone_at
         except asyncio.CancelledError:
             # The drain ran out of time: say so, in the stream if it has begun, and let the cancellation go on.
-            await self._fail(turn, draining(record.lane))
+            await self._fail(ctx, draining(record.lane))
             raise
         finally:
-            if turn.lookup is not None:
-                turn.lookup.drop()
-            turn.end_lookups()
-            if turn.held is not None:
-                turn.held.release()
+            if ctx.lookup is not None:
+                ctx.lookup.drop()
+            ctx.end_lookups()
+            if ctx.held is not None:
+                ctx.held.release()
             record.outcome = record.outcome or Outcome.FAILED
             record.timeline.mark(Stage.RELAY, self._clock())
-            if turn.reservation is not None:
-                self._quotas.settle(turn.reservation, record, turn.price)
+            if ctx.reservation is not None:
+                self._quotas.settle(ctx.reservation, record, ctx.price)
             self._recorder.record(record)
 
     async def aclose(self) -> None:
         """Call off what requests left behind."""
         await self._kept.aclose()
 
-    async def _answer(self, turn: Turn, scope: Scope, receive: Receive) -> None:
+    async def _answer(self, ctx: RequestContext, scope: Scope, receive: Receive) -> None:
         try:
-            await self._serve(turn, scope, receive)
+            await self._serve(ctx, scope, receive)
         except GatewayError as error:
-            await self._fail(turn, error)
+            await self._fail(ctx, error)
         except ClientGone:
             raise
         except Exception as error:  # our own fault, whatever it is: the client gets an id, the log the cause
-            self._log.failure("request_failed", error, request_id=turn.record.request_id)
-            await self._fail(turn, InternalError(turn.record.request_id))
+            self._log.failure("request_failed", error, request_id=ctx.record.request_id)
+            await self._fail(ctx, InternalError(ctx.record.request_id))
 
-    async def _serve(self, turn: Turn, scope: Scope, receive: Receive) -> None:
-        record, snapshot = turn.record, turn.snapshot
+    async def _serve(self, ctx: RequestContext, scope: Scope, receive: Receive) -> None:
+        record, snapshot = ctx.record, ctx.snapshot
         head = ChatHead(scope["headers"])
-        caller = self._recognise(turn, head, scope)
-        request = await self._read(turn, head, receive)
+        caller = self._recognise(ctx, head, scope)
+        request = await self._read(ctx, head, receive)
         if snapshot.trial is not None and snapshot.trial.takes(caller.tenant, request):
-            snapshot, caller = _enter(snapshot.trial, turn, caller)
-        turn.mark(Stage.READ)
+            snapshot, caller = _enter(snapshot.trial, ctx, caller)
+        ctx.mark(Stage.READ)
 
         admission = self._admitter.admit(
             snapshot, head, caller, received_at=record.timeline.started_at, is_draining=_is_draining(scope)
         )
         record.lane = admission.lane.id
-        turn.mark(Stage.ADMIT)
+        ctx.mark(Stage.ADMIT)
 
         router = snapshot.router
         planned = router.match(
@@ -192,83 +192,83 @@ class ChatPipeline:
         if self._sampler is not None:
             await self._outline(request)
             record.sample = self._sampler.sample(request, head, router.header_names)
-        turn.mark(Stage.ROUTE)
+        ctx.mark(Stage.ROUTE)
 
         if planned.route.trim.strategies:
-            request = await self._trim(turn, request, planned)
+            request = await self._trim(ctx, request, planned)
         if may_be_hopeless(request, planned.context_tokens):
             await self._refuse_hopeless(request, planned)
-        turn.mark(Stage.TRIM)
+        ctx.mark(Stage.TRIM)
 
         if (quota := self._quotas.of(caller.tenant)) is not None:
-            await self._reserve(turn, quota, request, planned)
-            turn.mark(Stage.ADMIT)
+            await self._reserve(ctx, quota, request, planned)
+            ctx.mark(Stage.ADMIT)
 
         if planned.route.cache.mode == "off":  # as a record begins: passed by, for the policy wants it so
-            turn.mark(Stage.CACHE)
+            ctx.mark(Stage.CACHE)
         else:
             await self._outline(request)
-            if await self._kept.answer(turn, request, head, planned):
+            if await self._kept.answer(ctx, request, head, planned):
                 return
 
-        price = turn.price or self._pricer.price(request, tenant=caller.tenant, route=record.route)
+        price = ctx.price or self._pricer.price(request, tenant=caller.tenant, route=record.route)
         claim, tpot_slo_s = self._admitter.claim(snapshot, head, admission, price)
         record.lane = claim.lane.id
-        vector = await self._meanings.of(turn, planned, request) if planned.judges and planned.encoders else None
-        ask = planned.weighed(Ask(price, claim, tpot_slo_s=tpot_slo_s), request, caller.tenant, vector)
+        vector = await self._meanings.of(ctx, planned, request) if planned.judges and planned.encoders else None
+        ask = planned.weighed(RoutingRequest(price, claim, tpot_slo_s=tpot_slo_s), request, caller.tenant, vector)
         if record.sample is not None and ask.verdict is not None:
             note_verdict(record.sample, ask.verdict)
         ask = router.with_history(ask, request)
         record.ignored_headers = head.ignored
-        admitted = await self._admit(turn, request, planned, ask)
-        turn.mark(Stage.ADMIT)
+        admitted = await self._admit(ctx, request, planned, ask)
+        ctx.mark(Stage.ADMIT)
         if admitted.answer is not None and admitted.answer.answer is not None:
-            await self._kept.give(turn, admitted.request, admitted.answer)
+            await self._kept.give(ctx, admitted.request, admitted.answer)
             return
 
         if planned.route.select.shadow is not None:
-            self._shadower.draw(turn, planned)
-        forward = self._forwarder.forward(turn, admitted.request, head, admitted, planned)
-        if turn.quest is None and turn.seek is None:
+            self._shadower.draw(ctx, planned)
+        forward = self._forwarder.forward(ctx, admitted.request, head, admitted, planned)
+        if ctx.quest is None and ctx.seek is None:
             await forward
-        elif (found := await self._similar.race(turn, request, planned, forward)) is not None:
-            await self._kept.give_similar(turn, request, found)
+        elif (found := await self._similar.race(ctx, request, planned, forward)) is not None:
+            await self._kept.give_similar(ctx, request, found)
             return
-        self._conclude(turn, request, admitted, planned)
+        self._conclude(ctx, request, admitted, planned)
 
-    def _recognise(self, turn: Turn, head: ChatHead, scope: Scope) -> Caller:
+    def _recognise(self, ctx: RequestContext, head: ChatHead, scope: Scope) -> Caller:
         """Who asks; raises InvalidApiKey, and Shed where the gateway itself has too much to do for this lane."""
-        record, snapshot = turn.record, turn.snapshot
+        record, snapshot = ctx.record, ctx.snapshot
         record.client_request_id = head.client_request_id
         record.is_retry = head.is_retry
-        turn.wants_timing = head.wants_timing
+        ctx.wants_timing = head.wants_timing
         if self._tracing is not None:
             record.trace = self._tracing.begin(head)
         client = scope.get("client")
-        caller = turn.caller = self._admitter.identify(snapshot, head, client[0] if client else None)
+        caller = ctx.caller = self._admitter.identify(snapshot, head, client[0] if client else None)
         record.tenant = caller.tenant
-        turn.cache_salt = caller.cache_salt
+        ctx.cache_salt = caller.cache_salt
         if self._guard.strain:
             lane, lanes = self._admitter.lane(snapshot, head, caller), snapshot.lanes.values()
             record.lane = lane.id
             self._guard.check(lane, max(other.rules.weight for other in lanes), is_retry=head.is_retry)
         return caller
 
-    async def _read(self, turn: Turn, head: ChatHead, receive: Receive) -> ChatRequest:
+    async def _read(self, ctx: RequestContext, head: ChatHead, receive: Receive) -> ChatRequest:
         """The body, understood; raises RejectedRequest, or Shed where there is no memory for it."""
-        record = turn.record
+        record = ctx.record
         require_json(head.content_type, head.content_encoding)
-        held = turn.held = self._bodies.open(record.tenant)
+        held = ctx.held = self._bodies.open(record.tenant)
         try:
             if head.content_length > LONG_BYTES:
                 await held.cover(READ_RATIO * head.content_length)
-            body = await read_body(receive, self._max_body_bytes, turn.channel, held)
+            body = await read_body(receive, self._max_body_bytes, ctx.channel, held)
             if not held.try_cover(num_bytes := parsed_bytes(body)):
                 await held.cover(num_bytes)
         except BodyTooLarge as error:
             raise RequestTooLarge(f"{error} Send a smaller one.") from None
         except (RequestTooLarge, Shed):
-            turn.close_after()  # nobody reads the rest of what the client sends
+            ctx.close_after()  # nobody reads the rest of what the client sends
             raise
         record.bytes_in = len(body)
         if is_long(body):
@@ -279,18 +279,20 @@ class ChatPipeline:
         record.stream = request.stream
         return request
 
-    def _conclude(self, turn: Turn, request: ChatRequest, admitted: Admitted, planned: PlannedRoute) -> None:
+    def _conclude(
+        self, ctx: RequestContext, request: ChatRequest, admitted: AdmissionDecision, planned: PlannedRoute
+    ) -> None:
         """A deployment's answer was passed on: what is learned from it, kept of it, and compared with it."""
-        record = turn.record
+        record = ctx.record
         if record.usage is not None:
             self._pricer.settle(admitted.request, record.usage, tenant=record.tenant, route=record.route)
         record.outcome = _outcome_of_status(record.status, is_incomplete=record.is_incomplete)
-        if turn.lookup is not None:
-            self._kept.keep(turn, turn.lookup, is_as_asked=admitted.request is request)
+        if ctx.lookup is not None:
+            self._kept.keep(ctx, ctx.lookup, is_as_asked=admitted.request is request)
         if planned.judges:
-            self._learner.remember(turn)
-        if turn.is_shadowed:
-            self._shadower.cast(turn, admitted.request, planned)
+            self._learner.remember(ctx)
+        if ctx.is_shadowed:
+            self._shadower.cast(ctx, admitted.request, planned)
 
     async def _refuse_hopeless(self, request: ChatRequest, planned: PlannedRoute) -> None:
         """Raises InvalidRequest for a prompt that fits none of the route's deployments."""
@@ -304,20 +306,22 @@ class ChatPipeline:
         if len(request.raw) > LONG_BYTES:
             await self._workers.run(outline_of, request)
 
-    async def _admit(self, turn: Turn, request: ChatRequest, planned: PlannedRoute, ask: Ask) -> Admitted:
+    async def _admit(
+        self, ctx: RequestContext, request: ChatRequest, planned: PlannedRoute, ask: RoutingRequest
+    ) -> AdmissionDecision:
         """What the gate decides; where it asks for a shorter form of a long request, that is made on a thread."""
         try:
-            return self._gate.decide(turn, request, planned, ask)
+            return self._gate.decide(ctx, request, planned, ask)
         except TooLongToTrim as wanted:
             shorter = await self._workers.run(self._trimmer.trim_more, wanted.request, wanted.rule)
             if shorter is not None:
                 await self._outline(shorter)
-            return self._gate.decide(turn, request, planned, ask, Shortened(shorter))
+            return self._gate.decide(ctx, request, planned, ask, Shortened(shorter))
 
-    async def _trim(self, turn: Turn, request: ChatRequest, planned: PlannedRoute) -> ChatRequest:
+    async def _trim(self, ctx: RequestContext, request: ChatRequest, planned: PlannedRoute) -> ChatRequest:
         """Shorter, where the route wants it; what was cut is recorded in tokens."""
         rule = planned.route.trim
-        bytes_per_token = self._pricer.bytes_per_token(request, tenant=turn.record.tenant)
+        bytes_per_token = self._pricer.bytes_per_token(request, tenant=ctx.record.tenant)
         if request.text_bytes > MAX_TRIMMED_HERE_BYTES:
             trimmed = await self._workers.run(self._trimmer.trim, request, rule, bytes_per_token)
         else:
@@ -328,33 +332,35 @@ class ChatPipeline:
             request, cut_tokens = await self._images.shrink(request, rule.max_image_side_px)
             if cut_tokens:
                 cuts.append(("downscale_images", cut_tokens))
-        turn.record.trimmed = tuple(cuts)
+        ctx.record.trimmed = tuple(cuts)
         return request
 
-    async def _reserve(self, turn: Turn, quota: TenantQuota, request: ChatRequest, planned: PlannedRoute) -> None:
+    async def _reserve(
+        self, ctx: RequestContext, quota: TenantQuota, request: ChatRequest, planned: PlannedRoute
+    ) -> None:
         """Take what the request is expected to use out of its tenant's quota; raises QuotaExceeded."""
-        turn.quota = quota
-        price = turn.price = self._pricer.price(request, tenant=turn.record.tenant, route=planned.route.id)
+        ctx.quota = quota
+        price = ctx.price = self._pricer.price(request, tenant=ctx.record.tenant, route=planned.route.id)
         nano = self._quotas.price_of(price, planned.deployment_ids)
         tokens, nano = quota.bounded(price.prompt_tokens, price.output_tokens, nano)
         now = self._clock()
-        turn.reservation = quota.try_reserve(tokens, nano, now) or await quota.reserve(tokens, nano, now)
+        ctx.reservation = quota.try_reserve(tokens, nano, now) or await quota.reserve(tokens, nano, now)
 
-    async def _fail(self, turn: Turn, error: GatewayError) -> None:
-        record = turn.record
+    async def _fail(self, ctx: RequestContext, error: GatewayError) -> None:
+        record = ctx.record
         if isinstance(error, QuotaExceeded):
             self._quotas.count_refusal(record.tenant, error.limit)
         record.outcome = _outcome_of_error(error)
         if isinstance(error, Shed):
             record.shed_reason = error.reason
-        await turn.fail(error)
+        await ctx.fail(error)
 
 
-def _enter(trial: Trial, turn: Turn, caller: Caller) -> tuple[PolicySnapshot, Caller]:
+def _enter(trial: Trial, ctx: RequestContext, caller: Caller) -> tuple[PolicySnapshot, Caller]:
     """From here on the request is the canary's."""
-    snapshot = turn.snapshot = trial.snapshot
-    turn.record.policy = snapshot.revision
-    caller = turn.caller = snapshot.keys.caller_of(caller.tenant) or caller
+    snapshot = ctx.snapshot = trial.snapshot
+    ctx.record.policy = snapshot.revision
+    caller = ctx.caller = snapshot.keys.caller_of(caller.tenant) or caller
     return snapshot, caller
 
 

@@ -1,14 +1,14 @@
-"""Meanings: the embedding of a prompt, one for the cache and for its route's predictors, if it comes in time."""
+"""PromptEmbedding: the embedding of a prompt, one for the cache and for its route's predictors, if it comes in time."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import Final, Protocol
 
-from gateway.cache.semantic.semantic import Embeds, Vector
+from gateway.cache.semantic.semantic_tier import Embeds, Vector
 from gateway.chat.request import ChatRequest
 from gateway.embedding.encoder import have_same_weights
-from gateway.request_context import Turn
+from gateway.request_context import RequestContext
 from gateway.routing.planned_route import PlannedRoute
 from gateway.routing.prompt_of import asked_text
 from gateway.timeline import Stage
@@ -21,7 +21,7 @@ MAX_WAITING: Final = 2
 """Texts that wait for the encoder; one behind more of them would be late."""
 
 
-class Encodes(Embeds, Protocol):
+class PromptEncoder(Embeds, Protocol):
     """What is used of the Embedder."""
 
     @property
@@ -36,16 +36,16 @@ class Encodes(Embeds, Protocol):
         """Begin to load; returns at once."""
 
 
-class Meanings:
+class PromptEmbedding:
     """Asked only for routes with a predictor that has weights for an embedding."""
 
     __slots__ = ("_embedder", "_wait_s")
 
-    def __init__(self, embedder: Encodes, *, wait_s: float = WAIT_S) -> None:
+    def __init__(self, embedder: PromptEncoder, *, wait_s: float = WAIT_S) -> None:
         self._embedder = embedder
         self._wait_s = wait_s
 
-    async def of(self, turn: Turn, planned: PlannedRoute, request: ChatRequest) -> Vector | None:
+    async def of(self, ctx: RequestContext, planned: PlannedRoute, request: ChatRequest) -> Vector | None:
         """The vector of what was asked last; None when it is not there within the bound, or of another encoder than
         the predictors learned from."""
         embedder = self._embedder
@@ -55,19 +55,19 @@ class Meanings:
             return None
         if not all(have_same_weights(wanted, encoder_id) for wanted in planned.encoders):
             return None
-        if turn.vector_task is None:
+        if ctx.vector_task is None:
             text = asked_text(request)
             if not 0 < len(text) <= MAX_CHARS or embedder.num_waiting > MAX_WAITING:
                 return None
-            turn.vector(embedder, text)
-        return await self._wait(turn)
+            ctx.vector(embedder, text)
+        return await self._wait(ctx)
 
-    async def _wait(self, turn: Turn) -> Vector | None:
-        task = turn.vector_task
+    async def _wait(self, ctx: RequestContext) -> Vector | None:
+        task = ctx.vector_task
         assert task is not None, "somebody has asked for it"
         if not task.done():
             await asyncio.wait((task,), timeout=self._wait_s)
-            turn.mark(Stage.EMBED)
-        if turn.quest is None and not task.done():  # nobody else wants it
+            ctx.mark(Stage.EMBED)
+        if ctx.quest is None and not task.done():  # nobody else wants it
             task.cancel()
-        return turn.known_vector
+        return ctx.known_vector

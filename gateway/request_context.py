@@ -1,4 +1,4 @@
-"""Turn: one chat request on its way through the pipeline, and the response it is building."""
+"""RequestContext: one chat request on its way through the pipeline, and the response it is building."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from gateway.access.api_keys import Caller
 from gateway.admission.quotas.quota_headers import rate_limit_headers
 from gateway.admission.quotas.reservation import Reservation
 from gateway.admission.quotas.tenant_quota import TenantQuota
-from gateway.cache.exact.answers import Lookup
+from gateway.cache.exact.answers import CacheLookup
 from gateway.cache.exact.capture import Capture
-from gateway.cache.semantic.quest import Quest
-from gateway.cache.semantic.semantic import Embeds, Vector
-from gateway.deployments.flight import Flight
+from gateway.cache.semantic.semantic_lookup import SemanticLookup
+from gateway.cache.semantic.semantic_tier import Embeds, Vector
+from gateway.deployments.flight import InFlightRequest
 from gateway.errors import GatewayError, error_body, error_event, error_headers
 from gateway.http.asgi import EdgeChannel, Header, Scope, Send, edge_channel, respond
 from gateway.limits.body_budget import BodyReservation
-from gateway.routing.routing_request import Ask
+from gateway.routing.routing_request import RoutingRequest
 from gateway.routing.snapshot import PolicySnapshot
-from gateway.telemetry.records.record import Place, RequestRecord
+from gateway.telemetry.records.record import RequestPhase, RequestRecord
 from gateway.timeline import Clock, Stage
 from routing_policies.price import Price
 
 _TIMING: Final = b"admit;dur=%.3f, trim;dur=%.3f, cache;dur=%.3f, route;dur=%.3f, queue;dur=%.3f"
 
 
-class Turn:
+class RequestContext:
     """The state of one request. `place` says where a client that leaves now would have left."""
 
     __slots__ = (
@@ -66,7 +66,7 @@ class Turn:
         self._timeline = record.timeline
         self.snapshot = snapshot
         self.clock = clock
-        self.place = Place.QUEUED
+        self.place = RequestPhase.QUEUED
         self.has_started = False
         """The status line is out: from here on only an error event can report a failure."""
         self.wants_timing = False
@@ -79,11 +79,11 @@ class Turn:
         self.gone_at: float | None = None
         self.capture: Capture | None = None
         """Copies the answer for the cache, when it wants it."""
-        self.lookup: Lookup | None = None
+        self.lookup: CacheLookup | None = None
         """What is to be done with that copy."""
-        self.quest: Quest | None = None
+        self.quest: SemanticLookup | None = None
         """The lookup of similar answers, where the route wants one and it has begun."""
-        self.seek: Callable[[], Quest | None] | None = None
+        self.seek: Callable[[], SemanticLookup | None] | None = None
         """Begins it, in the shadow of the dispatch; None: it has begun, or nobody wants one."""
         self.vector_task: asyncio.Task[Vector | None] | None = None
         """Computes what the last user text means; None: nobody has wanted to know."""
@@ -91,9 +91,9 @@ class Turn:
         """The client has gone, and others wait for its answer."""
         self.caller: Caller | None = None
         """Who asks; None until that is known."""
-        self.ask: Ask | None = None
+        self.ask: RoutingRequest | None = None
         """What routing knows of the request; set once it is priced."""
-        self.flight: Flight | None = None
+        self.flight: InFlightRequest | None = None
         """The exchange whose answer is being passed on."""
         self.price: Price | None = None
         """What it was expected to cost; None where nobody asked."""
@@ -135,7 +135,7 @@ class Turn:
 
     def note_sent(self) -> None:
         """The request is on its way to the upstream."""
-        self.place = Place.PREFILL
+        self.place = RequestPhase.PREFILL
 
     def mark(self, stage: Stage) -> None:
         """Charge the time since the last mark to `stage`."""

@@ -22,16 +22,16 @@ from pathlib import Path
 from typing import cast
 
 from gateway.admission.admitter import Admitter
-from gateway.admission.gate import Gate
+from gateway.admission.gate import AdmissionGate
 from gateway.admission.ladder import Ladder
 from gateway.admission.quotas.quotas import Quotas
 from gateway.chat.headers import ChatHead
 from gateway.chat.request import ChatRequest, ChatRequestParser
-from gateway.deployments.flight import Flight
+from gateway.deployments.flight import InFlightRequest
 from gateway.deployments.price import Pricer
 from gateway.limits.permit import Permit
-from gateway.request_context import Turn
-from gateway.routing.routing_request import Ask
+from gateway.request_context import RequestContext
+from gateway.routing.routing_request import RoutingRequest
 from gateway.routing.snapshot import PolicySnapshot, SnapshotBuilder
 from gateway.store.address import parse_store
 from gateway.store.opening import open_store
@@ -40,7 +40,7 @@ from gateway.timeline import Outcome
 from gateway.upstreams.client import UpstreamClient
 from gateway.upstreams.http1.target import Target
 from gateway.upstreams.pool import PoolLimits
-from gateway.upstreams.reach import Reach
+from gateway.upstreams.reach import UpstreamReach
 from loadtests.card import Card
 from routing_policies.loading import load_policy
 
@@ -114,7 +114,9 @@ class _UnderWay:
 
     __slots__ = ("flight", "permit", "request", "sent_at", "turn")
 
-    def __init__(self, turn: Turn, request: ChatRequest, permit: Permit, flight: Flight, sent_at: float) -> None:
+    def __init__(
+        self, turn: RequestContext, request: ChatRequest, permit: Permit, flight: InFlightRequest, sent_at: float
+    ) -> None:
         self.turn = turn
         self.request = request
         self.permit = permit
@@ -140,7 +142,7 @@ class _Bench:
         self._quotas.configure(document)
         self._admitter = Admitter(self.clock)
         self._pricer = Pricer()
-        self._gate = Gate(ladder=cast(Ladder, _NoLadder()), clock=self.clock)
+        self._gate = AdmissionGate(ladder=cast(Ladder, _NoLadder()), clock=self.clock)
         self.reading: deque[_UnderWay] = deque()
         """Without a first token."""
         self.under_way: deque[_UnderWay] = deque()
@@ -165,11 +167,11 @@ class _Bench:
         for quota in self._quotas:
             await quota.flush(self.now)
 
-    def turn(self) -> Turn:
+    def turn(self) -> RequestContext:
         """One request's state, as the pipeline makes it."""
-        return Turn({}, _no_send, RequestRecord("bench", self.now), self.snapshot, self.clock)
+        return RequestContext({}, _no_send, RequestRecord("bench", self.now), self.snapshot, self.clock)
 
-    def admit(self, turn: Turn, head: ChatHead, request: ChatRequest) -> bool:
+    def admit(self, turn: RequestContext, head: ChatHead, request: ChatRequest) -> bool:
         """From the key to the request's being sent; False when it would have had to wait, or for the store."""
         snapshot, router, record = self.snapshot, self.snapshot.router, turn.record
         caller = turn.caller = self._admitter.identify(snapshot, head, "127.0.0.1")
@@ -186,7 +188,7 @@ class _Bench:
                 self.dry.add(caller.tenant)
                 return False
         claim, tpot_slo_s = self._admitter.claim(snapshot, head, admission, price)
-        ask = router.with_history(Ask(price, claim, tpot_slo_s=tpot_slo_s), request)
+        ask = router.with_history(RoutingRequest(price, claim, tpot_slo_s=tpot_slo_s), request)
         admitted = self._gate.decide(turn, request, planned, ask)
         sent = turn.ask
         assert sent is not None, "the gate says what was asked"
@@ -355,7 +357,7 @@ async def _no_send(message: object) -> None:
     """Nobody listens."""
 
 
-def _connect_nowhere(name: str, reach: Reach) -> UpstreamClient:
+def _connect_nowhere(name: str, reach: UpstreamReach) -> UpstreamClient:
     """Nothing is sent."""
     return UpstreamClient(Target.parse("http://nobody.invalid"), limits=PoolLimits())
 

@@ -23,16 +23,16 @@ from gateway.cache.audit.audit_book import AuditBook
 from gateway.cache.audit.audit_choice import AuditChoice
 from gateway.cache.audit.audit_record import AuditRecord
 from gateway.cache.audit.error_budget import CLOSED
-from gateway.cache.audit.judges import LEARN_S, MIN_NEWS, Judges
-from gateway.cache.audit.route_book import RouteBook, RouteBooks, Whose
+from gateway.cache.audit.match_models import LEARN_S, MIN_NEWS, MatchModels
+from gateway.cache.audit.route_stats import RouteStats, RouteStatsTable, TenantRoute
 from gateway.cache.exact.entry import CacheEntry
 from gateway.cache.exact.exact_tier import ExactTier
 from gateway.cache.exact.fingerprint import DIGEST_BYTES, Fingerprint
-from gateway.cache.exact.wanted import Wanted
+from gateway.cache.exact.wanted import CacheIdentity
 from gateway.cache.fitting.neighbours import Neighbours
 from gateway.cache.fitting.questions import Questions
 from gateway.cache.fitting.stream import Played
-from gateway.cache.semantic.semantic import NUM_NEIGHBOURS, Finding, Near, SemanticTier
+from gateway.cache.semantic.semantic_tier import NUM_NEIGHBOURS, SemanticResult, SemanticTier, StoredNeighbour
 from routing_policies.policy.document import Cache
 
 Vectors = NDArray[np.float32]
@@ -41,7 +41,7 @@ REQUESTS_PER_S: Final = 10.0
 EXPONENTS: Final = (0.8, 1.0)
 ZIPF_REQUESTS: Final = 60_000
 EACH_DOMAIN: Final = 20_000
-_WHOSE: Final = Whose("tenant", "route")
+_WHOSE: Final = TenantRoute("tenant", "route")
 _CONTEXT: Final = b"context"
 _BEGIN: Final = 1_000_000.0
 _FOR_EVER: Final = 1e12
@@ -156,7 +156,7 @@ def neighbours_among(vectors: Vectors, places: NDArray[np.int64], count: int) ->
     return Neighbours(places=found, similarities=similarities)
 
 
-def play_audited(stream: Stream, judges: Judges, max_error_ratio: float, audits: Audits) -> Audited:
+def play_audited(stream: Stream, judges: MatchModels, max_error_ratio: float, audits: Audits) -> Audited:
     """Ask everything."""
     cache = _AuditedCache(stream, judges, Cache(mode="exact_then_semantic", max_error_ratio=max_error_ratio), audits)
     asked = [cache.ask(place, number) for number, place in enumerate(stream.order.tolist())]
@@ -183,16 +183,16 @@ class _Neighbour(NamedTuple):
 class _AuditedCache:
     """One tenant on one route."""
 
-    def __init__(self, stream: Stream, judges: Judges, rule: Cache, audits: Audits) -> None:
+    def __init__(self, stream: Stream, judges: MatchModels, rule: Cache, audits: Audits) -> None:
         self._stream = stream
         self._judges = judges
         self._audits = audits
-        self._wanted = Wanted(rule, _WHOSE.route, _WHOSE.tenant, b"")
+        self._wanted = CacheIdentity(rule, _WHOSE.route, _WHOSE.tenant, b"")
         self._now = _BEGIN
         self._learnt_at = _BEGIN
         self._rng = Random(audits.seed)
         self._choice = AuditChoice()
-        books = RouteBooks(judges.first)
+        books = RouteStatsTable(judges.first)
         self._audit_book = AuditBook(books, bound_of=lambda route: rule.max_error_ratio)
         self._tier = ExactTier(max_bytes=2**40)
         self._semantic = SemanticTier(
@@ -200,7 +200,7 @@ class _AuditedCache:
         )
         self._kept: dict[int, bytes] = {}
         self._place_of: dict[bytes, int] = {}
-        self.book: RouteBook = books.of(_WHOSE)
+        self.book: RouteStats = books.of(_WHOSE)
         self.num_audits = self.num_compared = 0
         self.levels = [0] * (CLOSED + 1)
 
@@ -224,10 +224,10 @@ class _AuditedCache:
             self._compared(finding, entry, number, is_wrong=is_wrong)
         return "new"
 
-    def _near(self, place: int) -> list[Near]:
+    def _near(self, place: int) -> list[StoredNeighbour]:
         """As the index would say it."""
         table = self._stream.neighbours
-        found: list[Near] = []
+        found: list[StoredNeighbour] = []
         for other, similarity in zip(table.places[place].tolist(), table.similarities[place].tolist(), strict=True):
             exact = self._kept.get(other)
             if exact is not None:
@@ -249,7 +249,7 @@ class _AuditedCache:
         meanings = self._stream.questions.meanings
         return bool(meanings[self._place_of[kept]] != meanings[place])
 
-    def _served(self, exact: bytes, finding: Finding, entry: CacheEntry, number: int, *, is_wrong: bool) -> None:
+    def _served(self, exact: bytes, finding: SemanticResult, entry: CacheEntry, number: int, *, is_wrong: bool) -> None:
         ratio = self._audits.audit_ratio
         probability = self._choice.of_served(exact, entry.exact, finding.chance, ratio, self.book)
         if probability > 0.0 and self._rng.random() < probability:
@@ -257,7 +257,7 @@ class _AuditedCache:
             self.num_audits += 1
             self._settle(finding, entry, number, 1.0 / probability, is_wrong=is_wrong, was_served=True)
 
-    def _compared(self, finding: Finding, entry: CacheEntry, number: int, *, is_wrong: bool) -> None:
+    def _compared(self, finding: SemanticResult, entry: CacheEntry, number: int, *, is_wrong: bool) -> None:
         lowest = self.book.lowest(self._wanted.rule.max_error_ratio)
         probability = self._choice.of_other(finding.chance, self._audits.audit_ratio, lowest)
         if probability > 0.0 and self._rng.random() < probability:
@@ -265,7 +265,14 @@ class _AuditedCache:
             self._settle(finding, entry, number, 1.0 / probability, is_wrong=is_wrong, was_served=False)
 
     def _settle(
-        self, finding: Finding, entry: CacheEntry, number: int, weight: float, *, is_wrong: bool, was_served: bool
+        self,
+        finding: SemanticResult,
+        entry: CacheEntry,
+        number: int,
+        weight: float,
+        *,
+        is_wrong: bool,
+        was_served: bool,
     ) -> None:
         is_called_wrong = is_wrong != (self._rng.random() < self._audits.noise)
         record = AuditRecord(

@@ -17,10 +17,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.cache.audit.judges import Judges
+from gateway.cache.audit.match_models import MatchModels
 from gateway.cache.fitting.questions import Questions, read_intents, read_questions
 from gateway.cache.fitting.stream import best_threshold_hits, play
-from gateway.cache.similarity.decision import Judge
+from gateway.cache.similarity.decision import MatchModel
 from gateway.embedding.encoder import TextEncoder
 from gateway.embedding.graph import build_graph
 from gateway.embedding.make import encoder_id, graph_file
@@ -83,7 +83,7 @@ def measure(options: argparse.Namespace) -> Card:
     questions = made_questions(options.seed) if options.data is None else read_questions(options.data)
     vectors = _vectors(encoder, questions, options, "questions")
     questions, vectors = _first(questions, options.questions), vectors[: options.questions]
-    judge = Judge.shipped()
+    judge = MatchModel.shipped()
     bounds = options.max_error_ratio or [0.01]
     results: dict[str, Value] = {"questions": len(questions)}
     notes: list[str] = []
@@ -110,7 +110,7 @@ def measure(options: argparse.Namespace) -> Card:
 
 
 def _played(
-    questions: Questions, vectors: Vectors, judge: Judge, bound: float, seed: int
+    questions: Questions, vectors: Vectors, judge: MatchModel, bound: float, seed: int
 ) -> tuple[dict[str, Value], str]:
     """One bound, without audits."""
     played = play(questions, vectors, judge, judge.floor(bound))
@@ -132,7 +132,7 @@ def _audited(
     """Streams with repeats, and with a change of domain in either direction, with the gateway's audits."""
     intents = read_intents(options.data)
     intent_vectors = _vectors(encoder, intents, options, "intents")
-    judges = Judges.shipped()
+    judges = MatchModels.shipped()
     found: dict[str, Value] = {}
     notes = []
     for stream in streams_of(asked, (intents, intent_vectors), options.seed):
@@ -147,7 +147,7 @@ def _audited(
     return found, notes
 
 
-def _crafted(encoder: TextEncoder, judge: Judge, floor: float, options: argparse.Namespace) -> Measured:
+def _crafted(encoder: TextEncoder, judge: MatchModel, floor: float, options: argparse.Namespace) -> Measured:
     found: dict[str, Value] = {}
     notes = []
     for family in FAMILIES:
@@ -157,7 +157,7 @@ def _crafted(encoder: TextEncoder, judge: Judge, floor: float, options: argparse
     return found, notes
 
 
-def _elsewhere(encoder: TextEncoder, judge: Judge, floor: float, options: argparse.Namespace) -> Measured:
+def _elsewhere(encoder: TextEncoder, judge: MatchModel, floor: float, options: argparse.Namespace) -> Measured:
     """What questions that stand alone get from other conversations, where the policy allows that."""
     asked = read_conversations(options.data)
     alone = asked.standing_alone
@@ -178,7 +178,7 @@ def _elsewhere(encoder: TextEncoder, judge: Judge, floor: float, options: argpar
     ]
 
 
-def changed_meaning(encoder: TextEncoder, judge: Judge, floor: float, options: argparse.Namespace) -> Measured:
+def changed_meaning(encoder: TextEncoder, judge: MatchModel, floor: float, options: argparse.Namespace) -> Measured:
     """Shares of the pairs of changed meaning that would be served: with words of our lists, and with others."""
     shares: dict[str, Value] = {}
     notes = []
@@ -209,7 +209,7 @@ def close_pairs(encoder: TextEncoder, kind: Kind, is_listed: bool, seed: int, co
     return found[:count]
 
 
-def _is_given(judge: Judge, pair: Pair, cosine: float, floor: float) -> bool:
+def _is_given(judge: MatchModel, pair: Pair, cosine: float, floor: float) -> bool:
     return judge.chance_right(pair.asked, pair.kept, similarity=cosine, runner_up=None, track=None) >= floor
 
 

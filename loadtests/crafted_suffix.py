@@ -13,7 +13,7 @@ from random import Random
 from typing import Final, Literal
 
 from gateway.cache.semantic.guards import text_guard
-from gateway.cache.similarity.decision import Judge
+from gateway.cache.similarity.decision import MatchModel
 from gateway.embedding.encoder import TextEncoder
 from loadtests.similar import questions
 
@@ -56,7 +56,7 @@ def crafted(encoder: TextEncoder, family: Family, count: int, seed: int) -> Iter
 
 
 def served_ratio(
-    encoder: TextEncoder, judge: Judge, floor: float, family: Family, count: int, seed: int
+    encoder: TextEncoder, judge: MatchModel, floor: float, family: Family, count: int, seed: int
 ) -> tuple[float, float]:
     """Shares of attempts that the gateway falls for, and that a threshold of 0.9 would."""
     served = near = 0
@@ -68,7 +68,7 @@ def served_ratio(
     return served / count, near / count
 
 
-def _is_served(judge: Judge, one: Crafted, cosine: float, floor: float) -> bool:
+def _is_served(judge: MatchModel, one: Crafted, cosine: float, floor: float) -> bool:
     """Whichever of the two was there first."""
     if text_guard(one.text) is not None:
         return False

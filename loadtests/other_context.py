@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from gateway.cache.fitting.questions import Questions
 from gateway.cache.fitting.stream import Played, play
-from gateway.cache.similarity.decision import Judge
+from gateway.cache.similarity.decision import MatchModel
 from gateway.cache.similarity.standalone import is_standalone
 
 CONTEXTS: Final = "cache/context_canard_dev.jsonl.gz"
@@ -69,7 +69,7 @@ def read_conversations(data: Path) -> Asked:
     )
 
 
-def play_alone(found: Asked, vectors: NDArray[np.float32], judge: Judge, floor: float) -> Played:
+def play_alone(found: Asked, vectors: NDArray[np.float32], judge: MatchModel, floor: float) -> Played:
     """Those that stand alone, one after another into one context; the others meet nothing of other conversations."""
     places = np.flatnonzero(found.standing_alone)
     alone = Questions(

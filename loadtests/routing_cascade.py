@@ -14,7 +14,7 @@ from gateway.cli.quality_training import Line
 from loadtests.card import Value
 from loadtests.routing_curve import Scores
 from routing_policies.quality.cascade import GIVE_UP_RATIO, SURE_RATIO, Inquiry
-from routing_policies.quality.confidence import Checkpoint, TokenOdds
+from routing_policies.quality.confidence import CascadeCheckpoint, TokenOdds
 from routing_policies.quality.model import PairModel, Prediction
 
 Rows = NDArray[np.int64]
@@ -63,7 +63,7 @@ def cases_of(lines: Sequence[Line], predictions: Sequence[Prediction], small: st
     return found
 
 
-def played(cases: Sequence[Case], checkpoints: tuple[Checkpoint, ...], ratios: Ratios) -> Played:
+def played(cases: Sequence[Case], checkpoints: tuple[CascadeCheckpoint, ...], ratios: Ratios) -> Played:
     """Token by token, as the gateway would."""
     is_large, waited, num_left = [], [], 0
     for case in cases:
@@ -74,7 +74,7 @@ def played(cases: Sequence[Case], checkpoints: tuple[Checkpoint, ...], ratios: R
     return Played(np.array(is_large), np.array(waited), num_left)
 
 
-def chosen(cases: Sequence[Case], checkpoints: tuple[Checkpoint, ...], scores: Scores) -> Ratios:
+def chosen(cases: Sequence[Case], checkpoints: tuple[CascadeCheckpoint, ...], scores: Scores) -> Ratios:
     """Those with the fewest large calls among all that keep what is wanted; the most accurate if none does."""
     tried = [Ratios(*point) for point in product(*_GRID)]
     shares, kept = [], []
@@ -108,7 +108,7 @@ def cascade_results(model: PairModel, cases: Sequence[Case], scores: Scores) -> 
     return results, f"cascade: chosen on {len(first)} prompts, judged on the {len(second)} others: {told}"
 
 
-def inquire(case: Case, checkpoints: tuple[Checkpoint, ...], ratios: Ratios) -> tuple[int, bool]:
+def inquire(case: Case, checkpoints: tuple[CascadeCheckpoint, ...], ratios: Ratios) -> tuple[int, bool]:
     """How many tokens were read, and whether the small model's answer goes on. That it has ended is told after its last
     token."""
     if case.found.chance < ratios.skip_below:

@@ -16,11 +16,11 @@ from gateway.cli.quality_training import embedded
 from loadtests.routing_curve import Floats, Scores
 from routing_policies.quality.features import Features, features_of
 from routing_policies.quality.model import PairModel
-from routing_policies.quality.outcome import Outcome
+from routing_policies.quality.outcome import PairOutcome
 from routing_policies.quality.preamble import opening_of
 from routing_policies.quality.prompt import Prompt
 from routing_policies.quality.training.logistic import fit_logistic
-from routing_policies.quality.training.training import Trainer
+from routing_policies.quality.training.training import PairTrainer
 
 Rows = NDArray[np.int64]
 
@@ -48,11 +48,11 @@ class DataSet:
         """In characters."""
         return np.array([len(text) for text in self.texts], dtype=np.float64)
 
-    def outcomes(self, rows: Rows, *, with_categories: bool = True) -> list[Outcome]:
+    def outcomes(self, rows: Rows, *, with_categories: bool = True) -> list[PairOutcome]:
         """For training."""
         lost = self.scores.large - self.scores.small
         return [
-            Outcome(
+            PairOutcome(
                 features=self.features[row],
                 lost=float(lost[row]),
                 opening=opening_of(self.texts[row][:200].split()),
@@ -106,7 +106,7 @@ def needs(data: DataSet, train: Rows, test: Rows) -> dict[str, Floats]:
 
 def trained_on(data: DataSet, rows: Rows) -> PairModel:
     """With embeddings and categories."""
-    trainer = Trainer(data.outcomes(rows), vectors=data.vectors[rows])
+    trainer = PairTrainer(data.outcomes(rows), vectors=data.vectors[rows])
     return trainer.fit(weak="s", strong="l", trained_on=data.name, encoder="e")
 
 

@@ -15,7 +15,7 @@ from gateway.upstreams.http1.pulse import Pulse
 from gateway.upstreams.http1.request import UpstreamRequest
 from gateway.upstreams.http1.response import UpstreamResponse
 from gateway.upstreams.http1.target import Target
-from gateway.upstreams.http1.timeouts import Timeouts
+from gateway.upstreams.http1.timeouts import ExchangeTimeouts
 from gateway.upstreams.pool import PoolLimits
 from loadtests.engine_model import USUAL_OUTPUT_TOKENS, EngineShape, lane_work
 from loadtests.fast_engine import FastEngine, FastJob
@@ -82,7 +82,10 @@ class SimulatedClient(UpstreamClient):
         self.pulse = _EnginePulse(engine)
 
     async def send(
-        self, request: UpstreamRequest, timeouts: Timeouts, on_sent: Callable[[UpstreamResponse], None] | None = None
+        self,
+        request: UpstreamRequest,
+        timeouts: ExchangeTimeouts,
+        on_sent: Callable[[UpstreamResponse], None] | None = None,
     ) -> UpstreamResponse:
         """The response, at the instant of its first token."""
         source = _Source(self.engine)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from routing_policies.matching import AUTO, IMPLIED_AUTO, IMPLIED_DIRECT
-from routing_policies.policy.diff import Change
+from routing_policies.policy.diff import PolicyChange
 from routing_policies.policy.document import Policy, Route
 
 
@@ -28,7 +28,7 @@ class BlastRadius(msgspec.Struct, frozen=True, kw_only=True):
         return self.is_everything or tenant in self.changed_tenants or route in self.routes
 
 
-def blast_radius(changes: Iterable[Change], old: Policy, new: Policy) -> BlastRadius:
+def blast_radius(changes: Iterable[PolicyChange], old: Policy, new: Policy) -> BlastRadius:
     """The radius of `changes`, which lead from `old` to `new`. Tests of the policy change nothing for anybody."""
     changes = [change for change in changes if change.what != "test"]
     routes: dict[str, None] = {}
@@ -53,7 +53,7 @@ def blast_radius(changes: Iterable[Change], old: Policy, new: Policy) -> BlastRa
     )
 
 
-def _routes_touched(change: Change, old: Policy, new: Policy) -> list[str]:
+def _routes_touched(change: PolicyChange, old: Policy, new: Policy) -> list[str]:
     """The route itself and, when it takes other requests than before, those that lose or get them."""
     route = str(change.id)
     if change.kind == "changed" and not change.path.startswith(f"routes.{route}.match"):

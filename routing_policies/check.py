@@ -22,10 +22,10 @@ from routing_policies.policy.document import (
     TestRequest,
 )
 from routing_policies.policy.nodes import Document
-from routing_policies.policy.problems import Finding, Path, Problem
+from routing_policies.policy.problems import Path, PathProblem, Problem
 from routing_policies.price import Price, cost_of
 from routing_policies.profile import profile_of
-from routing_policies.quality.pairs import Verdict, judges_of, verdict_of
+from routing_policies.quality.pairs import QualityPrediction, judges_of, verdict_of
 from routing_policies.quality.predictor import Predictor, Predictors
 from routing_policies.quality.prompt import Prompt
 from routing_policies.share import stable_key
@@ -58,7 +58,7 @@ def run_tests(policy: Policy, document: Document, predictors: Predictors | None 
 
 def _failures(
     policy: Policy, table: RouteTable, test: PolicyTest, path: Path, predictors: Predictors
-) -> Iterator[Finding]:
+) -> Iterator[PathProblem]:
     expect = test.expect
     request = _request_view(test.request)
     try:
@@ -98,7 +98,7 @@ class _TestFacts:
         return value[:MAX_TEXT_CHARS] if isinstance(value, str) else value
 
 
-def _choice_failures(test: PolicyTest, route: Route, decision: Decision, path: Path) -> Iterator[Finding]:
+def _choice_failures(test: PolicyTest, route: Route, decision: Decision, path: Path) -> Iterator[PathProblem]:
     expect = test.expect
     if expect.candidates is not None and expect.candidates != decision.candidates:
         told = f"expected candidates {_listed(expect.candidates)}, got {_listed(decision.candidates)}"
@@ -131,7 +131,7 @@ def _lane_of(policy: Policy, request: TestRequest) -> Lane:
     return next((lane for lane in policy.lanes if lane.id == wanted), policy.lanes[0] if policy.lanes else _NO_LANE)
 
 
-def _foretold(policy: Policy, route: Route, request: TestRequest, predictors: Predictors) -> Verdict | None:
+def _foretold(policy: Policy, route: Route, request: TestRequest, predictors: Predictors) -> QualityPrediction | None:
     """What is predicted of the request's text; None where there is none, or nothing was learned of the candidates."""
     ids = {item.id for item in route.select.resolved()}
     judges = judges_of([item for item in policy.deployments if item.id in ids], predictors)
@@ -142,7 +142,7 @@ def _foretold(policy: Policy, route: Route, request: TestRequest, predictors: Pr
     return verdict_of(fresh, prompt)
 
 
-def _views(policy: Policy, route: Route, test: PolicyTest, verdict: Verdict | None) -> list[DeploymentView]:
+def _views(policy: Policy, route: Route, test: PolicyTest, verdict: QualityPrediction | None) -> list[DeploymentView]:
     deployments = {deployment.id: deployment for deployment in policy.deployments}
     return [
         _view(deployments[item.id], item.weight, test.given.get(item.id, GivenDeployment()), test.request, verdict)
@@ -151,7 +151,11 @@ def _views(policy: Policy, route: Route, test: PolicyTest, verdict: Verdict | No
 
 
 def _view(
-    deployment: Deployment, weight: float, state: GivenDeployment, request: TestRequest, verdict: Verdict | None
+    deployment: Deployment,
+    weight: float,
+    state: GivenDeployment,
+    request: TestRequest,
+    verdict: QualityPrediction | None,
 ) -> DeploymentView:
     predicted = deployment.quality if verdict is None else verdict.quality.get(deployment.id, deployment.quality)
     price = Price(request.prompt_tokens, request.prompt_tokens, request.output_tokens)
@@ -178,8 +182,8 @@ def _seconds(milliseconds: int | None) -> float | None:
     return None if milliseconds is None else milliseconds / 1000
 
 
-def _failure(test: PolicyTest, path: Path, key: str, message: str) -> Finding:
-    return Finding(path=(*path, key), message=f'test "{test.name}" failed: {message}')
+def _failure(test: PolicyTest, path: Path, key: str, message: str) -> PathProblem:
+    return PathProblem(path=(*path, key), message=f'test "{test.name}" failed: {message}')
 
 
 def _listed(names: tuple[str, ...]) -> str:

@@ -24,11 +24,11 @@ from routing_policies.scorers.canary import CanaryShare
 from routing_policies.scorers.headroom import Headroom
 from routing_policies.scorers.latency import Latency
 from routing_policies.scorers.order import Order
-from routing_policies.scorers.pace import Pace
+from routing_policies.scorers.pace import OutputSpeed
 from routing_policies.scorers.quality_and_cost.cost import Cost
 from routing_policies.scorers.quality_and_cost.cost_cap import CostCap
 from routing_policies.scorers.quality_and_cost.cost_within_slo import CostWithinSlo
-from routing_policies.scorers.quality_and_cost.quality import Quality
+from routing_policies.scorers.quality_and_cost.quality import QualityScore
 from routing_policies.scorers.quality_and_cost.quality_within_slo import QualityWithinSlo
 from routing_policies.scorers.quality_and_cost.worth_trying import WorthTrying
 from routing_policies.scorers.rendezvous import Rendezvous
@@ -46,12 +46,12 @@ class WeightedScorer:
     weight: float = 1.0
 
 
-_AHEAD: Final = (Latency, Pace, Cost, CostWithinSlo, CostCap, QualityWithinSlo)
+_AHEAD: Final = (Latency, OutputSpeed, Cost, CostWithinSlo, CostCap, QualityWithinSlo)
 _BY_COST: Final = (Cost, CostWithinSlo, CostCap, QualityWithinSlo)
 _BY_TARGETS: Final = (CostWithinSlo, QualityWithinSlo)
 _BACK: Final = (Latency, Affinity, Session, CostWithinSlo, QualityWithinSlo)
 _BY_KEY: Final = (Rendezvous, CanaryShare)
-_BY_QUALITY: Final = (Quality, CostCap, QualityWithinSlo, WorthTrying)
+_BY_QUALITY: Final = (QualityScore, CostCap, QualityWithinSlo, WorthTrying)
 
 
 _NONE_DROPPED: Final[Mapping[str, DropReason]] = {}
@@ -193,8 +193,8 @@ _SCORERS: Final[dict[ScorerName, Scorer]] = {
     "headroom": Headroom(),
     "latency": Latency(),
     "order": Order(),
-    "pace": Pace(),
-    "quality": Quality(),
+    "pace": OutputSpeed(),
+    "quality": QualityScore(),
     "session": Session(),
     "zone": Zone(),
 }
@@ -216,7 +216,12 @@ _PROFILES: Final[dict[SelectPolicy, Profile]] = {
         name="latency_first",
         filters=_FIT,
         scorers=_weighted(
-            (Latency(), 16.0), (Pace(), 4.0), (Affinity(), 1.0), (Zone(), 1.0), (Session(), 0.5), (Headroom(), 0.5)
+            (Latency(), 16.0),
+            (OutputSpeed(), 4.0),
+            (Affinity(), 1.0),
+            (Zone(), 1.0),
+            (Session(), 0.5),
+            (Headroom(), 0.5),
         ),
         picker=Best(),
     ),

@@ -91,7 +91,7 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     errors: dict[str, int]
 
 
-class Outcome(msgspec.Struct, frozen=True, gc=False):
+class ReplayOutcome(msgspec.Struct, frozen=True, gc=False):
     """What a policy does with one request."""
 
     route: str
@@ -150,26 +150,26 @@ class Replay:
         self._rng = random.Random(seed)
         self._kept: dict[tuple[str, str, str], float] = {}
 
-    def send(self, request: RecordedRequest) -> Outcome:
+    def send(self, request: RecordedRequest) -> ReplayOutcome:
         """What becomes of it."""
         view = RequestView(model=request.model, tenant=request.tenant, headers=request.headers, facts=request)
         try:
             route = self._table.match(view)
         except NoRoute as error:
-            return Outcome("", "", False, "failed", None, None, error.code)
+            return ReplayOutcome("", "", False, "failed", None, None, error.code)
         if self._hits(route, request):
-            return Outcome(route.id, "cache", True, "answered", self._measured.hit_ms, 0.0)
+            return ReplayOutcome(route.id, "cache", True, "answered", self._measured.hit_ms, 0.0)
         deployment = self._deployment(route, request)
         is_same = deployment == request.deployment
         if request.ended != "answered" and (is_same or not request.deployment):
-            return Outcome(route.id, deployment, False, request.ended, None, None)
+            return ReplayOutcome(route.id, deployment, False, request.ended, None, None)
         price = Price(request.prompt_tokens, request.prompt_tokens, request.output_tokens)
         ttft_ms = request.ttft_ms if is_same else None
         if ttft_ms is None:
             ttft_ms = self._measured.draw_ms(deployment, request.prompt_tokens, self._rng)
         self._keep(route, request)
         cost = cost_of(self._rules[deployment].cost_per_mtok, price) if deployment in self._rules else None
-        return Outcome(route.id, deployment, False, "answered", ttft_ms, cost)
+        return ReplayOutcome(route.id, deployment, False, "answered", ttft_ms, cost)
 
     def _hits(self, route: Route, request: RecordedRequest) -> bool:
         key = _cache_key(route, request)
@@ -241,7 +241,7 @@ def pair_key(weak: str, strong: str) -> str:
     return f"{weak} > {strong}"
 
 
-def summarize(outcomes: Sequence[Outcome]) -> Side:
+def summarize(outcomes: Sequence[ReplayOutcome]) -> Side:
     """Shares, ratios and quantiles of one side."""
     routed = [outcome for outcome in outcomes if not outcome.error]
     answered = [outcome for outcome in routed if outcome.ended == "answered"]
@@ -274,7 +274,7 @@ def unchanged_routes(old: Policy, new: Policy) -> frozenset[str]:
 
 
 def moves(
-    old: Sequence[Outcome], new: Sequence[Outcome], field: Literal["route", "deployment"]
+    old: Sequence[ReplayOutcome], new: Sequence[ReplayOutcome], field: Literal["route", "deployment"]
 ) -> dict[tuple[str, str], int]:
     """How many requests go from one to another, most first."""
     found: dict[tuple[str, str], int] = {}

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from routing_policies.estimation.confidence import ratio_bounds
-from routing_policies.policy.diff import Change
+from routing_policies.policy.diff import PolicyChange
 
 Measure = Literal["error", "slow", "shed", "wrong", "audit"]
 MEASURES: Final[tuple[Measure, ...]] = ("error", "slow", "shed", "wrong", "audit")
@@ -28,7 +28,7 @@ _SEPARATE_IN_DEPLOYMENTS: Final = ("url", "tls", "model", "cost_per_mtok", "qual
 _SEPARATE_IN_TENANTS: Final = ("models", "lanes", "flags")
 
 
-class Guard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TrialGuard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How much worse the new policy may be; a ratio rises by at most this much."""
 
     max_error_rise: Rise = 0.01
@@ -45,14 +45,14 @@ class Guard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return limits.get(measure, self.max_wrong_rise)
 
 
-class Tally(msgspec.Struct):
+class EventCount(msgspec.Struct):
     """Events among countable requests of one side; grows."""
 
     events: int = 0
     count: int = 0
 
 
-Side = dict[Measure, Tally]
+Side = dict[Measure, EventCount]
 
 
 class Arm(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,7 +65,7 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True):
     high: float
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class TrialFinding(msgspec.Struct, frozen=True, kw_only=True):
     """One ratio on both sides."""
 
     name: Measure
@@ -77,21 +77,21 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 def new_side() -> Side:
     """Nothing counted yet."""
-    return {measure: Tally() for measure in MEASURES}
+    return {measure: EventCount() for measure in MEASURES}
 
 
-def judge(old: Side, new: Side, guard: Guard) -> tuple[Finding, ...]:
+def judge(old: Side, new: Side, guard: TrialGuard) -> tuple[TrialFinding, ...]:
     """What can be said of every ratio now."""
     alpha = guard.alpha / (2 * len(MEASURES))
     return tuple(_finding(measure, old[measure], new[measure], guard, alpha) for measure in MEASURES)
 
 
-def is_worse(findings: tuple[Finding, ...]) -> bool:
+def is_worse(findings: tuple[TrialFinding, ...]) -> bool:
     """Whether any ratio is surely above what the guard allows."""
     return any(finding.verdict == "worse" for finding in findings)
 
 
-def shared_changes(changes: tuple[Change, ...]) -> tuple[Change, ...]:
+def shared_changes(changes: tuple[PolicyChange, ...]) -> tuple[PolicyChange, ...]:
     """Those that two policies cannot differ in while both are in force: queues, permits and quotas are everybody's."""
     return tuple(change for change in changes if not _is_separate(change))
 
@@ -101,23 +101,23 @@ def share_of(percent: int, tenant_limit: int | None) -> int:
     return percent if tenant_limit is None else min(percent, tenant_limit)
 
 
-def _finding(measure: Measure, old: Tally, new: Tally, guard: Guard, alpha: float) -> Finding:
+def _finding(measure: Measure, old: EventCount, new: EventCount, guard: TrialGuard, alpha: float) -> TrialFinding:
     before, after, limit = _arm(old, alpha), _arm(new, alpha), guard.limit(measure)
     verdict: Verdict = "no worse so far"
     if new.count < guard.min_requests or old.count == 0:
         verdict = "too few"
     elif after.low > before.high + limit:
         verdict = "worse"
-    return Finding(name=measure, old=before, new=after, limit=limit, verdict=verdict)
+    return TrialFinding(name=measure, old=before, new=after, limit=limit, verdict=verdict)
 
 
-def _arm(tally: Tally, alpha: float) -> Arm:
+def _arm(tally: EventCount, alpha: float) -> Arm:
     bounds = ratio_bounds(tally.events, tally.count, alpha)
     ratio = tally.events / tally.count if tally.count else None
     return Arm(count=tally.count, events=tally.events, ratio=ratio, low=bounds.low, high=bounds.high)
 
 
-def _is_separate(change: Change) -> bool:
+def _is_separate(change: PolicyChange) -> bool:
     if change.what in ("route", "test"):
         return True
     inner: Mapping[str, tuple[str, ...]] = {"deployment": _SEPARATE_IN_DEPLOYMENTS, "tenant": _SEPARATE_IN_TENANTS}

@@ -12,9 +12,9 @@ import torch
 from engine.attention.base import AttentionSpec, ForwardContext
 from engine.attention.buckets import buckets_of
 from engine.attention.decoded import Decoded
-from engine.attention.kept_layout import Layout
-from engine.attention.kept_prompt import KeptPrompt
-from engine.attention.kept_rows import Fill, KeptPlan, Span
+from engine.attention.gathered_layout import Layout
+from engine.attention.gathered_prompt import GatheredPrompt
+from engine.attention.gathered_rows import Fill, GatheredPlan, Span
 
 _MIN_VIEW_LENGTH = 768
 """From here on a call of its own, over a view, costs a row less than the copy that a shared call needs."""
@@ -35,7 +35,7 @@ class RowPlan:
     """Additive float32 [queries, num_keys], once for each query head of a key head; None when nothing is masked, or
     exactly the causal triangle is."""
     is_causal: bool
-    prompt: KeptPrompt | None = None
+    prompt: GatheredPrompt | None = None
     """Set where what it reads is kept for the next step."""
 
 
@@ -66,12 +66,12 @@ class StepPlan:
     groups: list[GroupPlan]
     decoded: Decoded | None = None
     """The rows with one token, set where the next step may hold their next ones."""
-    kept: KeptPlan | None = None
+    kept: GatheredPlan | None = None
     """Set where what was gathered for rows of this step serves that one too."""
     is_settled: bool = False
     """Whether all rows are kept that could be, should the next step hold the same."""
 
-    prompt: KeptPrompt | None = None
+    prompt: GatheredPrompt | None = None
     """The row with several tokens whose past is kept."""
 
     @property
@@ -105,12 +105,12 @@ class StepPlanner:
         rows = [replace(row, prompt=prompt) if row is longest else row for row in plan.rows]
         return replace(plan, rows=rows, prompt=prompt)
 
-    def _prompt(self, plan: RowPlan) -> KeptPrompt:
+    def _prompt(self, plan: RowPlan) -> GatheredPrompt:
         """What is kept of a row without a window once this step is done."""
         row = self._context.query_starts.index(plan.token_start)
         num_blocks = -(-plan.num_keys // self._context.block_size)
         start = plan.num_keys - (plan.token_end - plan.token_start)
-        return KeptPrompt(start, plan.num_keys, self._tables[row, :num_blocks].copy())
+        return GatheredPrompt(start, plan.num_keys, self._tables[row, :num_blocks].copy())
 
     def _plan_decoding(self, spec: AttentionSpec, last: StepPlan | None, max_kept_slots: int) -> StepPlan:
         """The plan, in which nothing is kept of prompts."""
@@ -130,7 +130,7 @@ class StepPlanner:
         spec: AttentionSpec,
         decoded: Decoded,
         predecessors: list[int | None],
-        kept: KeptPlan | None,
+        kept: GatheredPlan | None,
         max_slots: int,
     ) -> StepPlan:
         """A plan to keep the rows that go on: where they were, in the place of others, or in new ones."""
@@ -146,7 +146,7 @@ class StepPlanner:
         if layout is None:
             return self._compose(spec, decoded)
         groups, fills = self._plan_kept(layout, decoded)
-        plan = KeptPlan.of(layout, fills, spec, decoded, None if kept is None or layout.is_new else kept.state)
+        plan = GatheredPlan.of(layout, fills, spec, decoded, None if kept is None or layout.is_new else kept.state)
         return self._compose(spec, decoded, groups, plan, is_settled=wanted <= layout.rows)
 
     def _plan_kept(self, layout: Layout, decoded: Decoded) -> tuple[list[GroupPlan], list[Fill]]:
@@ -176,7 +176,7 @@ class StepPlanner:
         spec: AttentionSpec,
         decoded: Decoded | None,
         kept_groups: Sequence[GroupPlan] = (),
-        kept: KeptPlan | None = None,
+        kept: GatheredPlan | None = None,
         *,
         is_settled: bool = False,
     ) -> StepPlan:

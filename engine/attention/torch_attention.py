@@ -12,15 +12,15 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from engine.attention.base import AttentionSpec, ForwardContext, KVCache
-from engine.attention.kept_prompt import KeptPrompt
+from engine.attention.gathered_prompt import GatheredPrompt
 from engine.attention.softcap import softcapped_attention
 from engine.attention.step_plan import GroupPlan, RowPlan, StepPlan, StepPlanner
 from engine.attention.torch_kv_cache import (
+    AttentionScratch,
     HeadMajorKVCache,
-    Places,
     QuantizedKVCache,
     ReadableKVCache,
-    Scratch,
+    SlotPlaces,
     TorchKVCache,
 )
 
@@ -42,14 +42,14 @@ class TorchAttention:
         self._has_int8_kv = has_int8_kv
         self.head_major: torch.dtype | None = None
         """What pools hold that lie head by head, as compiled steps read them; None: they do not."""
-        self._places = Places()
+        self._places = SlotPlaces()
         self._slot_mapping = torch.empty(0, dtype=torch.int64, device=device)
         self._block_size = 1
         self._opened: torch.Tensor | None = None
         self._planner: StepPlanner | None = None
         self._plans: dict[_LayerKind, StepPlan] = {}
         self._last_plans: dict[_LayerKind, StepPlan] = {}
-        self._scratch = Scratch()
+        self._scratch = AttentionScratch()
 
     def allocate(self, num_blocks: int, block_size: int, spec: AttentionSpec, dtype: torch.dtype) -> ReadableKVCache:
         """An empty KV pool for one layer."""
@@ -165,7 +165,7 @@ class TorchAttention:
         return attended.squeeze(0).transpose(0, 1)
 
     def _read_prompt(
-        self, keys: torch.Tensor, values: torch.Tensor, cache: ReadableKVCache, row: RowPlan, prompt: KeptPrompt
+        self, keys: torch.Tensor, values: torch.Tensor, cache: ReadableKVCache, row: RowPlan, prompt: GatheredPrompt
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """All keys and values of a row [positions, kv_heads, head_dim], kept for the next step."""
         assert row.slots is not None

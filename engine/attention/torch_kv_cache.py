@@ -8,15 +8,15 @@ from typing import Protocol
 import torch
 
 from engine.attention.base import AttentionSpec
-from engine.attention.kept_prompt import PromptRow
-from engine.attention.kept_rows import KeptRows
-from engine.huge_pages import WidePages
+from engine.attention.gathered_prompt import PromptRow
+from engine.attention.gathered_rows import GatheredRows
+from engine.huge_pages import HugePages
 
 INT8_MAX = 127.0
 _TINY = 1e-12
 
 
-class Scratch:
+class AttentionScratch:
     """Named buffers that the next call reuses: fresh pages cost more than the copy into them."""
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Scratch:
 class ReadableKVCache(Protocol):
     """What the backend needs of a pool."""
 
-    kept: KeptRows
+    kept: GatheredRows
     """What decoding rows keep of what they gathered."""
     prompt: PromptRow
     """The same of a prompt in chunks."""
@@ -47,22 +47,22 @@ class ReadableKVCache(Protocol):
         """Store keys and values [T, kv_heads, head_dim] at the given slots."""
         ...
 
-    def span(self, start: int, count: int, scratch: Scratch) -> tuple[torch.Tensor, torch.Tensor]:
+    def span(self, start: int, count: int, scratch: AttentionScratch) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys and values [count, kv_heads, head_dim] of consecutive slots, until the next read."""
         ...
 
-    def gather(self, slots: torch.Tensor, scratch: Scratch) -> tuple[torch.Tensor, torch.Tensor]:
+    def gather(self, slots: torch.Tensor, scratch: AttentionScratch) -> tuple[torch.Tensor, torch.Tensor]:
         """The same of any slots, int64 [count]."""
         ...
 
     def gather_blocks(
-        self, blocks: torch.Tensor, block_size: int, scratch: Scratch
+        self, blocks: torch.Tensor, block_size: int, scratch: AttentionScratch
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """The same of all slots of any blocks, int64 [count]: [count * block_size, kv_heads, head_dim]."""
         ...
 
     def stored(
-        self, keys: torch.Tensor, values: torch.Tensor, slots: torch.Tensor, scratch: Scratch
+        self, keys: torch.Tensor, values: torch.Tensor, slots: torch.Tensor, scratch: AttentionScratch
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """What is read at the slots int64 [T] to which keys and values [T, kv_heads, head_dim] were written."""
         ...
@@ -78,7 +78,7 @@ class TorchKVCache:
     __slots__ = ("kept", "keys", "prompt", "values")
 
     def __init__(self, keys: torch.Tensor, values: torch.Tensor) -> None:
-        self.kept = KeptRows()
+        self.kept = GatheredRows()
         self.prompt = PromptRow()
         self.keys = keys
         self.values = values
@@ -88,16 +88,16 @@ class TorchKVCache:
         self.keys.index_copy_(0, slot_mapping, keys)
         self.values.index_copy_(0, slot_mapping, values)
 
-    def span(self, start: int, count: int, scratch: Scratch) -> tuple[torch.Tensor, torch.Tensor]:
+    def span(self, start: int, count: int, scratch: AttentionScratch) -> tuple[torch.Tensor, torch.Tensor]:
         """Views of the pool."""
         return self.keys.narrow(0, start, count), self.values.narrow(0, start, count)
 
-    def gather(self, slots: torch.Tensor, scratch: Scratch) -> tuple[torch.Tensor, torch.Tensor]:
+    def gather(self, slots: torch.Tensor, scratch: AttentionScratch) -> tuple[torch.Tensor, torch.Tensor]:
         """Copies, in memory that the next call reuses."""
         return _gather("keys", self.keys, slots, scratch), _gather("values", self.values, slots, scratch)
 
     def gather_blocks(
-        self, blocks: torch.Tensor, block_size: int, scratch: Scratch
+        self, blocks: torch.Tensor, block_size: int, scratch: AttentionScratch
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Copies, in memory that the next call reuses; fewer and longer ones than slot by slot."""
         keys = _gather("keys", _by_block(self.keys, block_size), blocks, scratch)
@@ -105,7 +105,7 @@ class TorchKVCache:
         return keys.view(-1, *self.keys.shape[1:]), values.view(-1, *self.values.shape[1:])
 
     def stored(
-        self, keys: torch.Tensor, values: torch.Tensor, slots: torch.Tensor, scratch: Scratch
+        self, keys: torch.Tensor, values: torch.Tensor, slots: torch.Tensor, scratch: AttentionScratch
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """The same numbers."""
         return keys, values
@@ -116,7 +116,7 @@ class TorchKVCache:
         _by_block(self.values, block_size).index_fill_(0, blocks, 0.0)
 
 
-class Places:
+class SlotPlaces:
     """Where slots lie in pools whose blocks lie head by head, found once for all layers of a step."""
 
     def __init__(self) -> None:
@@ -151,15 +151,15 @@ class HeadMajorKVCache:
     __slots__ = ("_block_size", "_in_pairs", "_places", "kept", "keys", "prompt", "values")
 
     def __init__(
-        self, num_blocks: int, block_size: int, spec: AttentionSpec, dtype: torch.dtype, places: Places
+        self, num_blocks: int, block_size: int, spec: AttentionSpec, dtype: torch.dtype, places: SlotPlaces
     ) -> None:
-        self.kept = KeptRows()
+        self.kept = GatheredRows()
         self.prompt = PromptRow()
         self._block_size = block_size
         self._places = places
         self._in_pairs = dtype == torch.bfloat16
         together = 2 if self._in_pairs else 1
-        of_head, pages = (num_blocks, spec.num_kv_heads), WidePages()
+        of_head, pages = (num_blocks, spec.num_kv_heads), HugePages()
         # Zeros, not garbage: slots never written have weight 0, and 0 * NaN is NaN.
         self.keys = pages.zeros(*of_head, spec.head_dim // together, block_size, together, dtype=dtype)
         self.values = pages.zeros(*of_head, block_size // together, spec.head_dim, together, dtype=dtype)
@@ -170,7 +170,7 @@ class HeadMajorKVCache:
         key_pool.index_put_(key_places, keys.to(key_pool.dtype).view(-1, *key_pool.shape[2:]))
         value_pool.index_put_(value_places, values.to(value_pool.dtype))
 
-    def span(self, start: int, count: int, scratch: Scratch) -> tuple[torch.Tensor, torch.Tensor]:
+    def span(self, start: int, count: int, scratch: AttentionScratch) -> tuple[torch.Tensor, torch.Tensor]:
         """Copies, in memory that the next call reuses."""
         first, place = divmod(start, self._block_size)
         num_blocks = -(-(place + count) // self._block_size)
@@ -178,20 +178,20 @@ class HeadMajorKVCache:
         keys, values = self._read(*blocks, scratch)
         return keys.narrow(0, place, count), values.narrow(0, place, count)
 
-    def gather(self, slots: torch.Tensor, scratch: Scratch) -> tuple[torch.Tensor, torch.Tensor]:
+    def gather(self, slots: torch.Tensor, scratch: AttentionScratch) -> tuple[torch.Tensor, torch.Tensor]:
         """Copies."""
         key_pool, value_pool, key_places, value_places = self._find(slots)
         keys, values = key_pool[key_places].float(), value_pool[value_places].float()
         return keys.reshape(values.shape), values
 
     def gather_blocks(
-        self, blocks: torch.Tensor, block_size: int, scratch: Scratch
+        self, blocks: torch.Tensor, block_size: int, scratch: AttentionScratch
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Copies, in memory that the next call reuses."""
         return self._read(self.keys.index_select(0, blocks), self.values.index_select(0, blocks), scratch)
 
     def stored(
-        self, keys: torch.Tensor, values: torch.Tensor, slots: torch.Tensor, scratch: Scratch
+        self, keys: torch.Tensor, values: torch.Tensor, slots: torch.Tensor, scratch: AttentionScratch
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """As they came out of their rounding."""
         dtype = self.keys.dtype
@@ -212,7 +212,9 @@ class HeadMajorKVCache:
             return keys, values, (block, place), (block, pair, which)
         return keys, values.squeeze(2), (block, place), (block, place)
 
-    def _read(self, keys: torch.Tensor, values: torch.Tensor, scratch: Scratch) -> tuple[torch.Tensor, torch.Tensor]:
+    def _read(
+        self, keys: torch.Tensor, values: torch.Tensor, scratch: AttentionScratch
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Blocks of the pool as [positions, kv_heads, head_dim]."""
         found = []
         for name, blocks in (("keys", keys.permute(0, 3, 1, 2, 4)), ("values", values.permute(0, 2, 4, 1, 3))):
@@ -232,7 +234,7 @@ class QuantizedKVCache:
     def __init__(self, shape: tuple[int, int, int], dtype: torch.dtype, device: torch.device) -> None:
         """`shape`: slots, kv_heads, head_dim; `dtype`: of what is read."""
         self._dtype = dtype
-        self.kept = KeptRows()
+        self.kept = GatheredRows()
         self.prompt = PromptRow()
         self.keys = torch.zeros(shape, dtype=torch.int8, device=device)
         self.values = torch.zeros_like(self.keys)
@@ -247,7 +249,7 @@ class QuantizedKVCache:
             codes.index_copy_(0, slot_mapping, source.div(source_scales.unsqueeze(2)).round_().to(torch.int8))
             scales.index_copy_(0, slot_mapping, source_scales)
 
-    def span(self, start: int, count: int, scratch: Scratch) -> tuple[torch.Tensor, torch.Tensor]:
+    def span(self, start: int, count: int, scratch: AttentionScratch) -> tuple[torch.Tensor, torch.Tensor]:
         """Written out as floating-point numbers, in memory that the next call reuses."""
         return (
             self._read("keys", self.keys.narrow(0, start, count), self.key_scales.narrow(0, start, count), scratch),
@@ -256,7 +258,7 @@ class QuantizedKVCache:
             ),
         )
 
-    def gather(self, slots: torch.Tensor, scratch: Scratch) -> tuple[torch.Tensor, torch.Tensor]:
+    def gather(self, slots: torch.Tensor, scratch: AttentionScratch) -> tuple[torch.Tensor, torch.Tensor]:
         """Written out as floating-point numbers, in memory that the next call reuses."""
         keys = _gather("key_codes", self.keys, slots, scratch)
         values = _gather("value_codes", self.values, slots, scratch)
@@ -264,7 +266,7 @@ class QuantizedKVCache:
         return self._read("keys", keys, key_scales, scratch), self._read("values", values, value_scales, scratch)
 
     def gather_blocks(
-        self, blocks: torch.Tensor, block_size: int, scratch: Scratch
+        self, blocks: torch.Tensor, block_size: int, scratch: AttentionScratch
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Written out as floating-point numbers, in memory that the next call reuses."""
         found = []
@@ -279,7 +281,7 @@ class QuantizedKVCache:
         return found[0], found[1]
 
     def stored(
-        self, keys: torch.Tensor, values: torch.Tensor, slots: torch.Tensor, scratch: Scratch
+        self, keys: torch.Tensor, values: torch.Tensor, slots: torch.Tensor, scratch: AttentionScratch
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """As they came out of their rounding."""
         return self.gather(slots, scratch)
@@ -289,7 +291,7 @@ class QuantizedKVCache:
         _by_block(self.key_scales, block_size).index_fill_(0, blocks, 0.0)
         _by_block(self.value_scales, block_size).index_fill_(0, blocks, 0.0)
 
-    def _read(self, name: str, codes: torch.Tensor, scales: torch.Tensor, scratch: Scratch) -> torch.Tensor:
+    def _read(self, name: str, codes: torch.Tensor, scales: torch.Tensor, scratch: AttentionScratch) -> torch.Tensor:
         out = scratch.take(name, tuple(codes.shape), self._dtype, codes.device)
         return out.copy_(codes).mul_(scales.unsqueeze(2))
 
@@ -299,6 +301,6 @@ def _by_block(pool: torch.Tensor, block_size: int) -> torch.Tensor:
     return pool.view(pool.shape[0] // block_size, -1)
 
 
-def _gather(name: str, pool: torch.Tensor, slots: torch.Tensor, scratch: Scratch) -> torch.Tensor:
+def _gather(name: str, pool: torch.Tensor, slots: torch.Tensor, scratch: AttentionScratch) -> torch.Tensor:
     out = scratch.take(name, (slots.numel(), *pool.shape[1:]), pool.dtype, pool.device)
     return torch.index_select(pool, 0, slots, out=out)

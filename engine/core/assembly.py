@@ -13,7 +13,7 @@ from engine.config import CoreConfig, EngineConfigError
 from engine.core.draft_assembly import load_draft_model, load_heads, make_drafter
 from engine.core.inbox import Inbox
 from engine.core.load_meter import LoadMeter
-from engine.core.next_step import Foresight
+from engine.core.next_step import NextStep
 from engine.core.outbox import Outbox
 from engine.core.overlap import OverlappedStepLoop
 from engine.core.standby import Standby
@@ -23,9 +23,9 @@ from engine.forecast.step_time import StepTimeModel
 from engine.kv_cache.block_manager import BlockManager
 from engine.kv_cache.kv_pool import block_bytes, pool_blocks, reachable_model_len, useful_blocks
 from engine.models.decoder import Decoder, Model
-from engine.models.further_rounds import HasRounds
 from engine.models.loading.loader import load_model
 from engine.models.loading.sizes import read_checked_config
+from engine.models.multi_step import HasMultiStep
 from engine.protocol import Ready, SamplingParams, StepReport
 from engine.runner.cpu_steps import follow, kept_weights, settle_steps, typical_step, with_compiled_steps
 from engine.runner.cuda_graphs import GraphApi, graph_model
@@ -39,13 +39,13 @@ from engine.sampling.grammar_compiler import GrammarCompiler
 from engine.sampling.sampler import Sampler
 from engine.scheduler.admission import Limits
 from engine.scheduler.scheduler import Scheduler
-from engine.spec_decode.proposers.medusa import Outlook
+from engine.spec_decode.proposers.medusa import MedusaProposer
 from engine.step.batch import Runner
 from engine.step.drafting import Drafter
 from engine.step.sample_rows import SampleRows
-from engine.step.tally import Tally
+from engine.step.tally import CoreTotals
 from engine.tensor_parallel.leader import LeaderModel
-from engine.tensor_parallel.team import Team, end_core
+from engine.tensor_parallel.rank_group import RankGroup, end_core
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class _Common(TypedDict):
     send: Callable[[StepReport], None]
     meter: LoadMeter
     step_time: StepTimeModel
-    tally: Tally
+    tally: CoreTotals
     clock: Callable[[], float]
 
 
@@ -117,8 +117,8 @@ def build_core(
         is_short = standby is not None and not has_fast_memory
         limit_s = _TAKE_OVER_WARM_UP_S if is_short else _WARM_UP_S[machine.device.type]
         _warm_up(config, stepper, step_time, clock, num_blocks=num_blocks, max_model_len=max_model_len, limit_s=limit_s)
-        rounds = heads.rounds if isinstance(heads, HasRounds) else None
-        outlook = None if heads is None else Outlook(heads, runner.keep_states(rounds), clock)
+        rounds = heads.rounds if isinstance(heads, HasMultiStep) else None
+        outlook = None if heads is None else MedusaProposer(heads, runner.keep_states(rounds), clock)
         drafter = make_drafter(
             config,
             machine,
@@ -131,7 +131,7 @@ def build_core(
             max_model_len=max_model_len,
         )
     blocks = BlockManager(num_blocks, config.block_size, enable_prefix_cache=config.enable_prefix_cache)
-    tally = Tally()
+    tally = CoreTotals()
     scheduler = _scheduler(
         config, model, blocks, step_time, tally, max_model_len=max_model_len, grammars=grammars, drafter=drafter
     )
@@ -139,7 +139,7 @@ def build_core(
     common = _Common(send=outbox.send, meter=meter, step_time=step_time, tally=tally, clock=clock)
     loop: StepLoop
     if isinstance(runner, OverlapRunner):
-        loop = OverlappedStepLoop(scheduler, runner, inbox, foresight=Foresight(scheduler, blocks, runner), **common)
+        loop = OverlappedStepLoop(scheduler, runner, inbox, foresight=NextStep(scheduler, blocks, runner), **common)
     else:
         loop = StepLoop(scheduler, stepper, inbox, drafter=drafter, **common)
     ready = Ready(
@@ -159,7 +159,7 @@ def build_core(
 
 def _model(config: CoreConfig, machine: Machine) -> Model:
     """The model, alone or as the leader of a team that shares it."""
-    team = Team.start(config, machine.device) if config.tensor_parallel > 1 else None
+    team = RankGroup.start(config, machine.device) if config.tensor_parallel > 1 else None
     kept = kept_weights(config, machine, config.model_dir)
     model: Model = load_model(
         config.model_dir,
@@ -290,7 +290,7 @@ def _scheduler(
     model: Model,
     blocks: BlockManager,
     step_time: StepTimeModel,
-    tally: Tally,
+    tally: CoreTotals,
     *,
     max_model_len: int,
     grammars: GrammarCompiler,

@@ -13,17 +13,17 @@ from engine.config import CoreConfig, EngineConfigError
 from engine.forecast.step_cost import StepCosts
 from engine.models.decoder import Decoder, Model
 from engine.models.families.registry import read_model_config
-from engine.models.further_rounds import FurtherRounds
 from engine.models.loading.loader import load_model
-from engine.models.prediction_heads import LooksAhead, PredictionHeads, read_heads
+from engine.models.multi_step import MultiStep
+from engine.models.prediction_heads import MedusaHeads, PredictionHeads, read_heads
 from engine.runner.cpu_steps import CompiledSteps, kept_weights, with_compiled_steps
 from engine.runner.cuda_graphs import graph_model
 from engine.runner.machine import Machine
 from engine.runner.warm_up import PLAIN_PARAMS, Run, made_up_batch, measure_verification
 from engine.sampling.sampler import Sampler
+from engine.spec_decode.controller import SpeculationController
 from engine.spec_decode.proposers.draft_model import Behind, DraftModel
-from engine.spec_decode.proposers.medusa import Outlook
-from engine.spec_decode.speculator import Speculator
+from engine.spec_decode.proposers.medusa import MedusaProposer
 from engine.step.batch import ScheduledBatch
 from engine.step.drafting import Drafter
 from engine.step.sample_rows import SampleRows
@@ -38,7 +38,7 @@ _ROUNDS = 5
 _ROUNDS_AFTER_READING = 2
 
 
-def load_heads(config: CoreConfig, model: Model, machine: Machine) -> LooksAhead | None:
+def load_heads(config: CoreConfig, model: Model, machine: Machine) -> MedusaHeads | None:
     """The prediction heads in the model's folder; None where there are none, or nobody asks for them.
 
     Raises CheckpointError when they do not fit the model.
@@ -84,8 +84,8 @@ def make_drafter(
     config: CoreConfig,
     machine: Machine,
     draft_model: Model | None,
-    outlook: Outlook | None,
-    rounds: FurtherRounds | None,
+    outlook: MedusaProposer | None,
+    rounds: MultiStep | None,
     run: Run,
     clock: Callable[[], float],
     *,
@@ -120,7 +120,7 @@ def make_drafter(
             "a decode step of %d rows takes %.3f ms; drafts add %.2f of it, and each a row %.2f; asking heads %.3f ms",
             *(count, 1e3 * costs.plain_s(count), fixed, each, 1e3 * costs.ahead_s(count)),
         )
-    return Speculator(
+    return SpeculationController(
         costs,
         max_drafts=config.max_drafts,
         clock=clock,

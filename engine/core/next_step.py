@@ -9,7 +9,7 @@ from engine.step.batch import ScheduledBatch, ScheduledRow
 from engine.step.sequence import Sequence, SequenceState
 
 
-class Foresight:
+class NextStep:
     """Foretells the step behind one whose tokens are not known yet."""
 
     def __init__(self, scheduler: Scheduler, blocks: BlockManager, runner: LaunchingRunner) -> None:

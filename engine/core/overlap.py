@@ -15,15 +15,15 @@ import logging
 from collections.abc import Callable
 
 from engine.core.load_meter import LoadMeter
-from engine.core.next_step import Foresight
-from engine.core.step_loop import Inbox, StepLoop
+from engine.core.next_step import NextStep
+from engine.core.step_loop import MessageSource, StepLoop
 from engine.forecast.step_time import StepTimeModel
 from engine.protocol import StepReport
-from engine.runner.flight import Flight, LaunchingRunner, UndecidedError
+from engine.runner.flight import LaunchedStep, LaunchingRunner, UndecidedError
 from engine.scheduler.scheduler import Scheduler
 from engine.step.batch import RowResult, ScheduledBatch
 from engine.step.sequence import SequenceState
-from engine.step.tally import Tally
+from engine.step.tally import CoreTotals
 
 logger = logging.getLogger(__name__)
 
@@ -35,13 +35,13 @@ class OverlappedStepLoop(StepLoop):
         self,
         scheduler: Scheduler,
         runner: LaunchingRunner,
-        inbox: Inbox,
+        inbox: MessageSource,
         *,
-        foresight: Foresight,
+        foresight: NextStep,
         send: Callable[[StepReport], None],
         meter: LoadMeter,
         step_time: StepTimeModel,
-        tally: Tally,
+        tally: CoreTotals,
         clock: Callable[[], float],
     ) -> None:
         super().__init__(
@@ -49,7 +49,7 @@ class OverlappedStepLoop(StepLoop):
         )
         self._launcher = runner
         self._foresight = foresight
-        self._flight: Flight | None = None
+        self._flight: LaunchedStep | None = None
         self._device_free_at = 0.0
 
     def _step(self) -> None:
@@ -71,7 +71,7 @@ class OverlappedStepLoop(StepLoop):
             self._flight = self._launch(following, flight)
         self._land(flight.batch, self._results(flight), now)
 
-    def _launch(self, batch: ScheduledBatch, behind: Flight | None = None) -> Flight | None:
+    def _launch(self, batch: ScheduledBatch, behind: LaunchedStep | None = None) -> LaunchedStep | None:
         """A flight; None when this batch has to be run and waited for."""
         try:
             return self._launcher.launch(batch, behind) if self._launcher.can_launch(batch) else None
@@ -80,7 +80,7 @@ class OverlappedStepLoop(StepLoop):
             logger.exception("a step of %d rows could not be launched", len(batch.rows))
             return None
 
-    def _results(self, flight: Flight) -> list[RowResult]:
+    def _results(self, flight: LaunchedStep) -> list[RowResult]:
         """What came out; computed anew, row by row if need be, when it failed. A step behind it is then void."""
         try:
             results = flight.result()
@@ -102,6 +102,6 @@ class OverlappedStepLoop(StepLoop):
         self._device_free_at = ended_at
 
 
-def _is_dead(flight: Flight) -> bool:
+def _is_dead(flight: LaunchedStep) -> bool:
     """Whether nobody waits for any of its results."""
     return all(row.seq.state is not SequenceState.RUNNING for row in flight.batch.rows)

@@ -14,7 +14,7 @@ from engine.sampling.grammar_compiler import GrammarDone
 from engine.scheduler.scheduler import Scheduler
 from engine.step.batch import RowResult, Runner, ScheduledBatch
 from engine.step.drafting import Drafter
-from engine.step.tally import Tally
+from engine.step.tally import CoreTotals
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ class CoreBrokenError(RuntimeError):
     """The core cannot compute any more; only a new process can."""
 
 
-class Inbox(Protocol):
+class MessageSource(Protocol):
     """Where the front's messages come from."""
 
     def drain(self, *, wait: bool) -> list[Received]:
@@ -46,12 +46,12 @@ class StepLoop:
         self,
         scheduler: Scheduler,
         runner: Runner,
-        inbox: Inbox,
+        inbox: MessageSource,
         *,
         send: Callable[[StepReport], None],
         meter: LoadMeter,
         step_time: StepTimeModel,
-        tally: Tally,
+        tally: CoreTotals,
         clock: Callable[[], float],
         drafter: Drafter | None = None,
     ) -> None:

@@ -33,7 +33,7 @@ class Expert:
 
 
 @dataclass(frozen=True, slots=True)
-class Router:
+class ExpertRouter:
     """Picks experts for each token and says how much each counts."""
 
     weight: torch.Tensor
@@ -68,7 +68,7 @@ class SharedExpert:
 class SparseMLP:
     """The MLP branch of a layer with experts."""
 
-    router: Router
+    router: ExpertRouter
     experts: list[Expert]
     shared: SharedExpert | None
 

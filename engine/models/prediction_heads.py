@@ -25,7 +25,7 @@ MAX_HEADS = 4
 _NAMES = ("hidden_norm", "token_norm", "gate_up", "down", "skip", "norms")
 
 
-class LooksAhead(Protocol):
+class MedusaHeads(Protocol):
     """Says more than one token ahead what comes next."""
 
     num_heads: int

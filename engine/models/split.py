@@ -50,7 +50,7 @@ class Split(Protocol):
         ...
 
 
-class Whole:
+class Unsplit:
     """Nothing is split."""
 
     def config(self, config: ModelConfig) -> ModelConfig:

@@ -10,7 +10,7 @@ from typing import Generic
 
 import torch
 
-from engine.quantization.kernels import Kernel, KernelKind, Scratch, Weight
+from engine.quantization.kernels import Kernel, KernelKind, UnpackBuffer, Weight
 from engine.quantization.weights import GroupWeight
 
 logger = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class KernelChoice(Generic[Weight]):
 
 
 def working_kinds(
-    usable: dict[str, KernelKind[Weight]], weight: Weight, scratch: Scratch
+    usable: dict[str, KernelKind[Weight]], weight: Weight, scratch: UnpackBuffer
 ) -> dict[str, KernelKind[Weight]]:
     """The kinds that take a weight and multiply one row by it here; raises what the last one raised when none does."""
     inputs = torch.randn(1, weight.shape[1], device=weight.codes.device, dtype=torch.bfloat16)
@@ -66,7 +66,7 @@ class KernelTable:
 
     clock: Callable[[], float]
     preferred: tuple[str, ...] = ()
-    scratch: Scratch = field(default_factory=Scratch)
+    scratch: UnpackBuffer = field(default_factory=UnpackBuffer)
     _choices: dict[tuple[tuple[str, ...], tuple[int, int], int], tuple[str, str]] = field(default_factory=dict)
 
     def choose(self, kinds: Sequence[KernelKind[Weight]], weight: Weight) -> KernelChoice[Weight]:

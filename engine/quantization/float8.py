@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional
 
 from engine.config import EngineConfigError
-from engine.quantization.kernels import KernelKind, Scratch
+from engine.quantization.kernels import KernelKind, UnpackBuffer
 from engine.quantization.triton_kernels import TRITON_FLOAT8
 from engine.quantization.weights import ChannelWeight
 
@@ -55,7 +55,7 @@ def quantize_outputs(weight: torch.Tensor) -> ChannelWeight:
 class _Scaled:
     """A weight as torch's products of e4m3 matrices take it: by columns, padded with zeros to multiples of 16."""
 
-    def __init__(self, weight: ChannelWeight, scratch: Scratch) -> None:
+    def __init__(self, weight: ChannelWeight, scratch: UnpackBuffer) -> None:
         self._num_out = weight.shape[0]
         self._missing_in = -weight.shape[1] % _MULTIPLE
         missing_out = -weight.shape[0] % _MULTIPLE
@@ -90,7 +90,7 @@ class ScaledRows(_Scaled):
 class ScaledTensors(_Scaled):
     """The same by the product with one scale for a whole matrix: codes are multiplied, scales applied after it."""
 
-    def __init__(self, weight: ChannelWeight, scratch: Scratch) -> None:
+    def __init__(self, weight: ChannelWeight, scratch: UnpackBuffer) -> None:
         super().__init__(weight, scratch)
         self._one = torch.ones((), device=weight.codes.device)
 
@@ -104,7 +104,7 @@ class ScaledTensors(_Scaled):
 class WrittenOut:
     """Codes written out as bfloat16, which holds them exactly, for one product; scales are applied to its result."""
 
-    def __init__(self, weight: ChannelWeight, scratch: Scratch) -> None:
+    def __init__(self, weight: ChannelWeight, scratch: UnpackBuffer) -> None:
         self._codes = weight.codes
         self._scales = weight.scales
         self._scratch = scratch

@@ -40,7 +40,7 @@ class Kernel(Protocol):
         ...
 
 
-class Scratch:
+class UnpackBuffer:
     """One buffer for weights unpacked for the length of a product, shared by all projections."""
 
     def __init__(self) -> None:
@@ -64,13 +64,13 @@ class KernelKind(Generic[Weight_contra]):
 
     name: str
     can_run: Callable[[Weight_contra], bool]
-    build: Callable[[Weight_contra, Scratch], Kernel]
+    build: Callable[[Weight_contra, UnpackBuffer], Kernel]
 
 
 class PackedInt8:
     """torch's kernel for bfloat16 activations and int8 weights as they are."""
 
-    def __init__(self, weight: ChannelWeight, scratch: Scratch) -> None:
+    def __init__(self, weight: ChannelWeight, scratch: UnpackBuffer) -> None:
         self._codes = weight.codes
         self._scales = weight.scales.bfloat16()
 
@@ -82,7 +82,7 @@ class PackedInt8:
 class UnpackedInt8:
     """Codes written out as bfloat16, which holds them exactly, for one product; scales are applied to its result."""
 
-    def __init__(self, weight: ChannelWeight, scratch: Scratch) -> None:
+    def __init__(self, weight: ChannelWeight, scratch: UnpackBuffer) -> None:
         self._codes = weight.codes
         self._scales = weight.scales
         self._scratch = scratch
@@ -96,7 +96,7 @@ class UnpackedInt8:
 class PackedInt4:
     """torch's kernel for bfloat16 activations and int4 weights in an order of its own."""
 
-    def __init__(self, weight: GroupWeight, scratch: Scratch) -> None:
+    def __init__(self, weight: GroupWeight, scratch: UnpackBuffer) -> None:
         self._packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(weight.codes.int(), 1)
         # The kernel computes (code - 8) * scale + offset.
         offsets = weight.scales * (8 - weight.zeros)
@@ -112,7 +112,7 @@ class PackedInt4:
 class UnpackedGroups:
     """Weights of any number of bits and any group size written out as bfloat16 for one product."""
 
-    def __init__(self, weight: GroupWeight, scratch: Scratch) -> None:
+    def __init__(self, weight: GroupWeight, scratch: UnpackBuffer) -> None:
         self._shape = weight.shape
         self._has_nibbles = weight.bits == 4 and weight.shape[1] % 2 == 0
         self._codes = weight.codes[:, ::2] | weight.codes[:, 1::2] << 4 if self._has_nibbles else weight.codes
@@ -135,7 +135,7 @@ class UnpackedGroups:
 class FbgemmRows:
     """FBGEMM's product of quantized rows; rows are divided by their largest magnitude so that one scale fits all."""
 
-    def __init__(self, weight: ChannelWeight, scratch: Scratch) -> None:
+    def __init__(self, weight: ChannelWeight, scratch: UnpackBuffer) -> None:
         zeros = torch.zeros_like(weight.scales, dtype=torch.int64)
         with warnings.catch_warnings():
             # torch means to drop tensors that know their scale; they are the only way to hand fbgemm ready-made codes.
@@ -157,7 +157,7 @@ class OnednnRows:
     _FORM: tuple[Any, ...] = (1.0, 0, torch.float32, "none", [], "none")
     """Of the result: float32, nothing applied to it."""
 
-    def __init__(self, weight: ChannelWeight, scratch: Scratch) -> None:
+    def __init__(self, weight: ChannelWeight, scratch: UnpackBuffer) -> None:
         self._packed = torch.ops.onednn.qlinear_prepack(weight.codes, None)
         self._scales = weight.scales
         self._zeros = torch.zeros_like(weight.scales, dtype=torch.int64)
@@ -175,7 +175,7 @@ class OnednnRows:
 class IntegerRows:
     """torch's product of int8 matrices; the slowest of the three in places, and on every machine."""
 
-    def __init__(self, weight: ChannelWeight, scratch: Scratch) -> None:
+    def __init__(self, weight: ChannelWeight, scratch: UnpackBuffer) -> None:
         self._codes = weight.codes.t()
         self._scales = weight.scales / INT8_MAX
 
@@ -213,7 +213,7 @@ def _is_exact(kind: type[FbgemmRows] | type[OnednnRows]) -> bool:
     """Whether this processor's sums hold the largest codes, alone and among many rows."""
     num_outputs, num_inputs = _LARGEST_CODES
     weight = ChannelWeight(torch.full(_LARGEST_CODES, INT8_MAX, dtype=torch.int8), torch.ones(num_outputs))
-    kernel = kind(weight, Scratch())
+    kernel = kind(weight, UnpackBuffer())
     expected = torch.tensor(float(INT8_MAX * num_inputs))
     products = (kernel.multiply(torch.ones(num_rows, num_inputs))[0] for num_rows in (1, num_outputs))
     return all(torch.allclose(product, expected) for product in products)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 
 from engine.config import Quantization
-from engine.models.kept_weights import KeptWeights
 from engine.models.linear import Linear, make_linear
+from engine.models.raw_weights import RawWeights
 from engine.quantization.choice import KernelTable
 from engine.quantization.float8 import FLOAT8, check_float8, quantize_outputs
 from engine.quantization.kernels import DYNAMIC_INT8, WEIGHT_ONLY_GROUPS, WEIGHT_ONLY_INT8, KernelKind, Weight
@@ -34,7 +34,7 @@ class LinearMaker:
     in the model's dtype: looking one up costs a row, whatever its width.
     """
 
-    def __init__(self, quantization: Quantization, table: KernelTable, kept: KeptWeights | None = None) -> None:
+    def __init__(self, quantization: Quantization, table: KernelTable, kept: RawWeights | None = None) -> None:
         """`kept`: where float32 weights and int8 codes are put as they are, too."""
         self._quantization = quantization
         self._table = table

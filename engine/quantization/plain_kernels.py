@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import torch
 
-from engine.quantization.kernels import KernelKind, Scratch
+from engine.quantization.kernels import KernelKind, UnpackBuffer
 from engine.quantization.weights import PlainWeight
 
 _ROUNDING = 2.0**-24
 """Relative error of one rounding to float32."""
 
 
-class HalfRows:
+class FbgemmHalfRows:
     """FBGEMM's product of float32 rows and a weight kept as float16."""
 
-    def __init__(self, weight: PlainWeight, scratch: Scratch) -> None:
+    def __init__(self, weight: PlainWeight, scratch: UnpackBuffer) -> None:
         self._packed = torch.ops.quantized.linear_prepack_fp16(weight.codes, None)
         overload = torch.ops.quantized.linear_dynamic_fp16.default
         # An overload that takes a packed weight first searches its arguments for stand-ins of one, in Python: a sixth
@@ -34,7 +34,7 @@ class HalfRows:
 class WholeRows:
     """oneDNN's product of float32 rows and a weight in an order of its own."""
 
-    def __init__(self, weight: PlainWeight, scratch: Scratch) -> None:
+    def __init__(self, weight: PlainWeight, scratch: UnpackBuffer) -> None:
         self._packed = torch.ops.mkldnn._reorder_linear_weight.default(weight.codes, None)
         self._product = torch.ops.mkldnn._linear_pointwise.default
 
@@ -60,5 +60,5 @@ def _has_whole_rows(weight: PlainWeight) -> bool:
     return torch._C._has_mkldnn and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
 
 
-HALF_ROWS: KernelKind[PlainWeight] = KernelKind("half_rows", _has_half_rows, HalfRows)
+HALF_ROWS: KernelKind[PlainWeight] = KernelKind("half_rows", _has_half_rows, FbgemmHalfRows)
 WHOLE_ROWS: KernelKind[PlainWeight] = KernelKind("whole_rows", _has_whole_rows, WholeRows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from engine.quantization.kernels import KernelKind, Scratch
+from engine.quantization.kernels import KernelKind, UnpackBuffer
 from engine.quantization.weights import ChannelWeight, GroupWeight
 
 _INT4_GROUP = 32
@@ -15,7 +15,7 @@ _COMPUTED = (torch.bfloat16, torch.float16)
 class TritonInt4:
     """int4 weights in groups times bfloat16 or float16 rows; other rows are rounded to bfloat16."""
 
-    def __init__(self, weight: GroupWeight, scratch: Scratch) -> None:
+    def __init__(self, weight: GroupWeight, scratch: UnpackBuffer) -> None:
         from engine.kernels.weight_only import num_segments, pack_int4
 
         self._packed = pack_int4(weight.codes)
@@ -42,7 +42,7 @@ class TritonInt4:
 class TritonBytes:
     """int8 or fp8 weights with a scale for each output times bfloat16 or float16 rows."""
 
-    def __init__(self, weight: ChannelWeight, scratch: Scratch) -> None:
+    def __init__(self, weight: ChannelWeight, scratch: UnpackBuffer) -> None:
         from engine.kernels.weight_only import num_segments
 
         self._codes = weight.codes.contiguous()

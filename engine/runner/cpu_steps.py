@@ -12,9 +12,9 @@ import torch
 
 from engine.attention.base import AttentionBackend
 from engine.config import CoreConfig
-from engine.cpu.step.prompt_way import PromptWay
+from engine.cpu.step.prompt_mode import PromptWay
 from engine.models.decoder import Decoder, Model
-from engine.models.kept_weights import KeptWeights
+from engine.models.raw_weights import RawWeights
 from engine.runner.machine import Machine
 from engine.runner.runner import ModelRunner
 from engine.runner.step_threads import ThreadedRunner, max_single_rows
@@ -69,7 +69,7 @@ class CompiledSteps(Protocol):
         ...
 
 
-def kept_weights(config: CoreConfig, machine: Machine, folder: Path) -> KeptWeights | None:
+def kept_weights(config: CoreConfig, machine: Machine, folder: Path) -> RawWeights | None:
     """Where the loader puts a model's weights for compiled steps; None where no step of it will run compiled."""
     is_whole = (
         config.compiled_steps
@@ -79,10 +79,10 @@ def kept_weights(config: CoreConfig, machine: Machine, folder: Path) -> KeptWeig
     if not is_whole or machine.device.type != "cpu" or machine.dtype != torch.float32 or machine.kv_dtype is not None:
         return None
     num_bytes = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
-    return KeptWeights() if num_bytes <= _MAX_WEIGHT_BYTES else None
+    return RawWeights() if num_bytes <= _MAX_WEIGHT_BYTES else None
 
 
-def with_compiled_steps(config: CoreConfig, model: Model, backend: AttentionBackend, kept: KeptWeights | None) -> Model:
+def with_compiled_steps(config: CoreConfig, model: Model, backend: AttentionBackend, kept: RawWeights | None) -> Model:
     """The model with its compiled steps ready, though none is used yet; the model itself where it cannot have any."""
     if kept is None or not isinstance(model, Decoder):
         return model
@@ -92,7 +92,7 @@ def with_compiled_steps(config: CoreConfig, model: Model, backend: AttentionBack
 
     from engine.attention.torch_attention import TorchAttention
     from engine.cpu.execution.model import CompiledModel, NotCompilable
-    from engine.cpu.execution.team import prepare
+    from engine.cpu.execution.thread_pool import prepare
     from engine.cpu.gemm.tiles import LANES
 
     if config.block_size % LANES:

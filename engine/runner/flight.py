@@ -11,7 +11,7 @@ class UndecidedError(Exception):
     """A row's token could not be chosen on the device; running the batch and waiting for it will tell."""
 
 
-class Flight(Protocol):
+class LaunchedStep(Protocol):
     """A step that was launched."""
 
     @property
@@ -35,7 +35,7 @@ class LaunchingRunner(Protocol):
         """Whether every row's token can be chosen where the logits are."""
         ...
 
-    def launch(self, batch: ScheduledBatch, behind: Flight | None = None) -> Flight:
+    def launch(self, batch: ScheduledBatch, behind: LaunchedStep | None = None) -> LaunchedStep:
         """Start a step. `behind` is the step whose tokens are this one's input, row by row the same sequences or fewer.
 
         Raises like `run`.

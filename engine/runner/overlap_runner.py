@@ -9,7 +9,7 @@ import torch
 
 from engine.attention.base import KVCache
 from engine.models.decoder import Model
-from engine.runner.flight import Flight, UndecidedError
+from engine.runner.flight import LaunchedStep, UndecidedError
 from engine.runner.runner import ModelRunner
 from engine.sampling.device_choice import DeviceChoice, TokenChooser, choose_on_device, needs_no_host
 from engine.sampling.noise import stream_key
@@ -95,7 +95,7 @@ class OverlapRunner(ModelRunner):
         )
 
     @torch.inference_mode()
-    def launch(self, batch: ScheduledBatch, behind: Flight | None = None) -> ModelFlight:
+    def launch(self, batch: ScheduledBatch, behind: LaunchedStep | None = None) -> ModelFlight:
         """Start a step of rows that `can_launch`; `behind` is the one whose tokens are its input."""
         buffers = next(self._buffers)
         if behind is None:

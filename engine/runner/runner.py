@@ -8,7 +8,7 @@ import torch
 
 from engine.attention.base import KVCache
 from engine.models.decoder import Model
-from engine.models.further_rounds import FurtherRounds, RoundsTold
+from engine.models.multi_step import MultiStep, MultiStepReport
 from engine.protocol import TokenLogprobs
 from engine.sampling.greedy import is_greedy, largest_tokens
 from engine.sampling.sampler import Sampler
@@ -44,10 +44,10 @@ class ModelRunner:
         self._caches = caches
         self._sample_rows = sample_rows
         self._states: HiddenStates | None = None
-        self._rounds: FurtherRounds | None = None
+        self._rounds: MultiStep | None = None
         self._buffers = InputBuffers.alternating(max_tokens, max_rows, max_blocks, block_size, device)
 
-    def keep_states(self, rounds: FurtherRounds | None = None) -> HiddenStates:
+    def keep_states(self, rounds: MultiStep | None = None) -> HiddenStates:
         """Where the hidden states are kept from now on that tokens were chosen from; `rounds`: what a model may have
         follow a step in the same go."""
         self._rounds = rounds
@@ -77,7 +77,7 @@ class ModelRunner:
             results[index] = result
         return results
 
-    def _take_over(self, rows: list[ScheduledRow], told: RoundsTold, rounds: FurtherRounds) -> list[RowResult]:
+    def _take_over(self, rows: list[ScheduledRow], told: MultiStepReport, rounds: MultiStep) -> list[RowResult]:
         """One result a row of a step and the rounds that followed it."""
         common = partial(RowResult, num_rounds=told.num_rounds, later_s=told.later_s)
         found = iter(zip(told.token_ids, told.num_drafted, strict=True))

@@ -34,7 +34,7 @@ class Limits:
     twice as much."""
 
 
-class Admission:
+class SequenceAdmission:
     """Refuses what can never be served; holds back what would probably be preempted for want of blocks."""
 
     def __init__(

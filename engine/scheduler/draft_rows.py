@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from engine.kv_cache.block_manager import BlockManager
-from engine.scheduler.plan import Plan
+from engine.scheduler.plan import StepDraft
 from engine.step.batch import ScheduledRow
 from engine.step.drafting import Drafter, DraftRequest
 
 
-def add_drafts(drafter: Drafter, plan: Plan, blocks: BlockManager, *, is_more_to_come: bool = False) -> None:
+def add_drafts(drafter: Drafter, plan: StepDraft, blocks: BlockManager, *, is_more_to_come: bool = False) -> None:
     """Let the rows of a pure decode step verify drafts, in the budget and the blocks that nobody else wants.
 
     `is_more_to_come`: prompts wait that are not in this step.

@@ -17,7 +17,7 @@ class _Head:
     num_passed: int = 0
 
 
-class BlockedHeads:
+class HeadOfLineBlocking:
     """A lane's blocked head holds back its own lane and those behind it; lanes before it may pass, a bounded number
     of times: then it holds back everyone, so that blocks gather for it."""
 

@@ -6,7 +6,7 @@ from engine.step.batch import ScheduledRow
 from engine.step.sequence import Sequence
 
 
-class Plan:
+class StepDraft:
     """A step being put together: rows so far and tokens left."""
 
     def __init__(self, budget: int) -> None:

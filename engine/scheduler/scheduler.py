@@ -10,21 +10,21 @@ from engine.forecast.step_time import StepTimeModel
 from engine.kv_cache.block_manager import BlockManager
 from engine.protocol import AbortState, Add, Lane, SeqOutput
 from engine.sampling.grammar_compiler import GrammarDone, Grammars
-from engine.scheduler.admission import Admission, Limits
+from engine.scheduler.admission import Limits, SequenceAdmission
+from engine.scheduler.arrival_forecast import ArrivalForecaster
 from engine.scheduler.chunk_limit import ChunkLimit
 from engine.scheduler.draft_rows import add_drafts
-from engine.scheduler.entrance import Entrance
-from engine.scheduler.head_of_line import BlockedHeads
+from engine.scheduler.head_of_line import HeadOfLineBlocking
 from engine.scheduler.lanes import LANES, LaneShares
-from engine.scheduler.outlook import Outlook
-from engine.scheduler.plan import Plan, next_chunk
+from engine.scheduler.plan import StepDraft, next_chunk
 from engine.scheduler.prompt_budget import PromptBudget
-from engine.scheduler.sequence_table import Roster
+from engine.scheduler.sequence_table import SequenceTable
+from engine.scheduler.waiting_admission import WaitingAdmission
 from engine.step.acceptance import take_tokens
 from engine.step.batch import RowResult, ScheduledBatch, ScheduledRow
 from engine.step.drafting import Drafter
-from engine.step.sequence import Sequence, SequenceState, Stage
-from engine.step.tally import Tally
+from engine.step.sequence import Sequence, SequenceStage, SequenceState
+from engine.step.tally import CoreTotals
 
 _ORDER = attrgetter("order")
 
@@ -52,7 +52,7 @@ class Scheduler:
         *,
         forecast: OutputForecast,
         step_time: StepTimeModel,
-        tally: Tally,
+        tally: CoreTotals,
         drafter: Drafter | None = None,
         grammars: Grammars | None = None,
     ) -> None:
@@ -63,17 +63,17 @@ class Scheduler:
         self._forecast = forecast
         self._tally = tally
         self._drafter = drafter
-        self._admission = Admission(limits, blocks, forecast, step_time)
+        self._admission = SequenceAdmission(limits, blocks, forecast, step_time)
         self._prompts = PromptBudget(
             LaneShares(),
             ChunkLimit(step_time, itl_target_s=limits.itl_target_s, slack_ratio=limits.prefill_slack_ratio),
         )
-        blocked = BlockedHeads(max_passed=2 * self._max_num_rows)
-        self._roster = Roster(blocks, blocked, grammars)
-        self._entrance = Entrance(
+        blocked = HeadOfLineBlocking(max_passed=2 * self._max_num_rows)
+        self._roster = SequenceTable(blocks, blocked, grammars)
+        self._entrance = WaitingAdmission(
             self._roster, blocks, blocked, self._admission, self._prompts, tally, max_num_rows=self._max_num_rows
         )
-        self.outlook = Outlook(
+        self.outlook = ArrivalForecaster(
             self._roster,
             blocks,
             self._prompts,
@@ -112,7 +112,7 @@ class Scheduler:
         return list(self._roster.waiting)
 
     def add(self, add: Add, received_at: float) -> None:
-        """Queue a request, or end it at once when it can never be served. Raises RosterError on an id in use."""
+        """Queue a request, or end it at once when it can never be served. Raises SequenceTableError on an id in use."""
         self._roster.check_id(add.seq_id)
         refusal = self._admission.refusal(add, self.num_waiting)
         if refusal is None:
@@ -134,7 +134,7 @@ class Scheduler:
         """Choose the rows of the next step and give them their blocks; empty when nothing can run."""
         self.outlook.now = now
         self._roster.drop_expired(now)
-        plan = Plan(self._limits.step_token_budget)
+        plan = StepDraft(self._limits.step_token_budget)
         for seq in sorted(self._roster.running.values(), key=_ORDER):
             if seq.num_uncomputed_tokens == 1:
                 self._continue(seq, plan, now)
@@ -182,7 +182,7 @@ class Scheduler:
             )
             self._roster.end(seq, "abort", now, error=error)
 
-    def _continue(self, seq: Sequence, plan: Plan, now: float) -> None:
+    def _continue(self, seq: Sequence, plan: StepDraft, now: float) -> None:
         """Give a running sequence its share of the step, taking blocks from the least important when none is free."""
         if seq.state is not SequenceState.RUNNING or not plan.budget:
             return
@@ -195,13 +195,13 @@ class Scheduler:
         self._blocks.append(seq, row.end)
         plan.add(row)
 
-    def _preempt(self, seq: Sequence, plan: Plan, now: float) -> None:
+    def _preempt(self, seq: Sequence, plan: StepDraft, now: float) -> None:
         plan.drop(seq)
         plan.has_preempted = plan.is_short_of_blocks = True
         self._roster.preempt(seq, now)
         self._tally.preemptions += 1
 
-    def _share_out(self, plan: Plan, now: float) -> None:
+    def _share_out(self, plan: StepDraft, now: float) -> None:
         """Give the lanes their shares of the step's prompt tokens, then what one left over to whoever can use it."""
         running = self._roster.running
         prefilling = [seq for seq in running.values() if seq.num_uncomputed_tokens > 1]
@@ -223,7 +223,7 @@ class Scheduler:
             if not plan.budget:
                 return
 
-    def _chunk(self, seq: Sequence, plan: Plan, grants: dict[Lane, int]) -> None:
+    def _chunk(self, seq: Sequence, plan: StepDraft, grants: dict[Lane, int]) -> None:
         """Let a running sequence compute as much of its prompt as its lane may, on top of what it has in the plan."""
         planned = plan.rows.get(seq.seq_id)
         num_planned = planned.num_tokens if planned is not None else 0
@@ -238,7 +238,7 @@ class Scheduler:
         if not seq.num_output_tokens:
             seq.num_prefill_chunks += 1
             if result.token_ids:
-                seq.stages.enter(Stage.DECODE, now - result.later_s)
+                seq.stages.enter(SequenceStage.DECODE, now - result.later_s)
         token_ids, reason = take_tokens(seq, result.token_ids)
         num_drafted = len(row.draft_token_ids) + result.num_drafted
         if num_drafted:

@@ -12,25 +12,25 @@ from engine.kv_cache.pending_prefixes import PendingPrefixes
 from engine.protocol import AbortState, Add, FinishReason, SeqOutput, StageTimes, TokenLogprobs
 from engine.sampling.grammar_compiler import GrammarDone, Grammars
 from engine.scheduler.arrivals import Arrivals
-from engine.scheduler.head_of_line import BlockedHeads
+from engine.scheduler.head_of_line import HeadOfLineBlocking
 from engine.scheduler.lanes import PATIENT_LANES
 from engine.scheduler.waiting import WaitingLanes
-from engine.step.sequence import Sequence, SequenceState, Stage
+from engine.step.sequence import Sequence, SequenceStage, SequenceState
 
 _NO_TIMES = StageTimes(queue_s=0.0, prefill_s=0.0, decode_s=0.0, num_prefill_chunks=0, num_cached_tokens=0)
 
 
-class RosterError(RuntimeError):
+class SequenceTableError(RuntimeError):
     """The front broke the protocol; the core cannot trust its ids any more."""
 
 
-class Roster:
+class SequenceTable:
     """Carries every sequence from its arrival to exactly one end, and gives back what it holds on the way out.
 
     `running` and `waiting` are there to be read; only the verbs here move sequences.
     """
 
-    def __init__(self, blocks: BlockManager, blocked: BlockedHeads, grammars: Grammars | None) -> None:
+    def __init__(self, blocks: BlockManager, blocked: HeadOfLineBlocking, grammars: Grammars | None) -> None:
         self.waiting = WaitingLanes()
         self.running: dict[int, Sequence] = {}
         """By id, in the order of admission: sequences that hold blocks and a row."""
@@ -65,9 +65,9 @@ class Roster:
         return len(self._live) > len(self._compiling)
 
     def check_id(self, seq_id: int) -> None:
-        """Raises RosterError when the id belongs to a live sequence."""
+        """Raises SequenceTableError when the id belongs to a live sequence."""
         if seq_id in self._live:
-            raise RosterError(f"sequence id {seq_id} is in use")
+            raise SequenceTableError(f"sequence id {seq_id} is in use")
 
     def refuse(self, seq_id: int, reason: str) -> None:
         """Report the end of a request that never became a sequence."""
@@ -107,7 +107,7 @@ class Roster:
         self._unqueue(seq)
         self._blocked.started(seq)
         seq.state = SequenceState.RUNNING
-        seq.stages.enter(Stage.DECODE if seq.num_output_tokens else Stage.PREFILL, now)
+        seq.stages.enter(SequenceStage.DECODE if seq.num_output_tokens else SequenceStage.PREFILL, now)
         self.running[seq.seq_id] = seq
 
     def preempt(self, seq: Sequence, now: float) -> None:
@@ -115,7 +115,7 @@ class Roster:
         self._give_back(seq)
         seq.state = SequenceState.PREEMPTED
         seq.num_preemptions += 1
-        seq.stages.enter(Stage.QUEUE, now)
+        seq.stages.enter(SequenceStage.QUEUE, now)
         self._queue(seq)
 
     def output(self, seq: Sequence, token_ids: list[int], logprobs: list[TokenLogprobs] | None) -> None:
@@ -173,7 +173,7 @@ class Roster:
             self._unqueue(seq)
             self._blocked.forget(seq)
         seq.state = SequenceState.FINISHED
-        seq.stages.enter(Stage.DECODE, now)
+        seq.stages.enter(SequenceStage.DECODE, now)
         del self._live[seq.seq_id]
         self._outputs.append(
             SeqOutput(

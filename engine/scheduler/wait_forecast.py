@@ -32,7 +32,7 @@ class Backlog:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class ServiceRate:
     """How fast the core works the backlogs off."""
 
     decode_step_s: float
@@ -55,7 +55,7 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rows:
+class SequenceReleases:
     """When rows become free, counted in steps."""
 
     num_free: int
@@ -85,7 +85,11 @@ def row_ends(remaining: Sequence[int], mean_tokens: float, num_ends: int) -> tup
 
 
 def forecast_wait_s(
-    lane: Lane, backlogs: Mapping[Lane, Backlog], rates: Mapping[Lane, ArrivalRate], pace: Pace, rows: Rows
+    lane: Lane,
+    backlogs: Mapping[Lane, Backlog],
+    rates: Mapping[Lane, ArrivalRate],
+    pace: ServiceRate,
+    rows: SequenceReleases,
 ) -> float:
     """Seconds until a short request of this lane gets its first chunk.
 
@@ -111,8 +115,8 @@ def _wait_s(
     lane: Lane,
     backlogs: Mapping[Lane, Backlog],
     rates: Mapping[Lane, ArrivalRate],
-    pace: Pace,
-    rows: Rows,
+    pace: ServiceRate,
+    rows: SequenceReleases,
     meanwhile_s: float,
 ) -> float:
     """The wait when others arrive for this long meanwhile."""

@@ -35,7 +35,7 @@ class CoreFailed(RuntimeError):
 
 
 @dataclass(slots=True)
-class Answer:
+class SequenceAnswer:
     """What one sequence said."""
 
     token_ids: list[int] = field(default_factory=list)
@@ -54,14 +54,14 @@ class CoreClient:
         """The core's totals after the last answer."""
         self.ready = self._wait_until_ready()
 
-    def ask(self, prompts: Sequence[Sequence[int]], params: Sequence[SamplingParams]) -> list[Answer]:
+    def ask(self, prompts: Sequence[Sequence[int]], params: Sequence[SamplingParams]) -> list[SequenceAnswer]:
         """Answers to all prompts, computed together. Raises CoreFailed."""
         first = self._num_sequences
         self._num_sequences += len(prompts)
         for offset, (prompt, some) in enumerate(zip(prompts, params, strict=True)):
             add = Add(seq_id=first + offset, prompt_token_ids=list(prompt), params=some)
             self._sock.sendall(encode_frame(add))
-        answers = [Answer() for _ in prompts]
+        answers = [SequenceAnswer() for _ in prompts]
         num_open = len(prompts)
         for message in self._messages():
             if not isinstance(message, StepReport):

@@ -32,7 +32,7 @@ class Variant:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Quality:
+class VariantQuality:
     """Of one variant."""
 
     perplexity: float
@@ -43,7 +43,7 @@ class Quality:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loss:
+class QualityLoss:
     """What a quantized variant loses against the unquantized one; below 0 when it gains."""
 
     perplexity: float
@@ -60,16 +60,16 @@ class Loss:
         return None
 
 
-def loss(before: Quality, after: Quality) -> Loss:
+def loss(before: VariantQuality, after: VariantQuality) -> QualityLoss:
     """From one to the other; a perplexity that is not a number counts as an endless loss."""
     ratio = after.perplexity / before.perplexity - 1
     accuracy = None
     if before.accuracy is not None and after.accuracy is not None:
         accuracy = before.accuracy - after.accuracy
-    return Loss(perplexity=math.inf if math.isnan(ratio) else ratio, accuracy=accuracy)
+    return QualityLoss(perplexity=math.inf if math.isnan(ratio) else ratio, accuracy=accuracy)
 
 
-def measure(variant: Variant, texts: Sequence[ScoredText], tasks: Sequence[Example]) -> Quality:
+def measure(variant: Variant, texts: Sequence[ScoredText], tasks: Sequence[Example]) -> VariantQuality:
     """Run one variant on the CPU, in float32 where it is not quantized; greedy answers to the tasks."""
     device, dtype = torch.device("cpu"), torch.float32
     backend = TorchAttention(device, has_int8_kv=variant.kv_dtype == "int8")
@@ -81,7 +81,7 @@ def measure(variant: Variant, texts: Sequence[ScoredText], tasks: Sequence[Examp
     text_model = TextModel(model, backend, dtype, device)
     perplexity = text_model.perplexity(texts)
     if not tasks:
-        return Quality(perplexity=perplexity, accuracy=None, answers=())
+        return VariantQuality(perplexity=perplexity, accuracy=None, answers=())
     tokenizer = load(variant.model_dir)
     prompts = [encoding.ids for encoding in tokenizer.encode_batch([render(task, with_answer=False) for task in tasks])]
     end = tokenizer.token_to_id(IM_END)
@@ -89,7 +89,7 @@ def measure(variant: Variant, texts: Sequence[ScoredText], tasks: Sequence[Examp
     answers = text_model.answers(prompts, frozenset({end}), _MAX_ANSWER_TOKENS)
     num_right = sum(is_right(tokenizer.decode(ids), task.answer) for ids, task in zip(answers, tasks, strict=True))
     accuracy = 100.0 * num_right / len(tasks)
-    return Quality(perplexity=perplexity, accuracy=accuracy, answers=tuple(map(tuple, answers)))
+    return VariantQuality(perplexity=perplexity, accuracy=accuracy, answers=tuple(map(tuple, answers)))
 
 
 def task_texts(model_dir: Path, tasks: Sequence[Example]) -> list[ScoredText]:

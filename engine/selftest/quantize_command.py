@@ -18,7 +18,7 @@ from engine.config import KVDtype, Quantization
 from engine.models.config.checkpoint import CheckpointError
 from engine.models.config.config_reader import ModelConfigError
 from engine.quantization.float8 import QuantizationError
-from engine.selftest.quality import Loss, Quality, Variant, file_texts, loss, measure, task_texts
+from engine.selftest.quality import QualityLoss, Variant, VariantQuality, file_texts, loss, measure, task_texts
 from engine.training.data.example import Example
 from engine.training.data.generator import test_set
 
@@ -79,9 +79,9 @@ def _check(options: argparse.Namespace) -> int:
 def _print(
     options: argparse.Namespace,
     tasks: Sequence[Example],
-    before: Quality,
-    after: Quality,
-    found: Loss,
+    before: VariantQuality,
+    after: VariantQuality,
+    found: QualityLoss,
     excess: str | None,
     seconds: float,
 ) -> None:

@@ -15,7 +15,7 @@ import torch
 from engine.config import CoreConfig
 from engine.protocol import SamplingParams
 from engine.sampling.noise import exponential_noise, stream_key
-from engine.selftest.core_client import Answer, CoreClient, running_core
+from engine.selftest.core_client import CoreClient, SequenceAnswer, running_core
 from engine.selftest.distribution import ChiSquare, compare
 
 _SEGMENT_TOKENS = 12
@@ -61,9 +61,9 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class _Answers:
-    greedy: list[Answer]
-    seeded: list[Answer]
-    drawn: list[Answer]
+    greedy: list[SequenceAnswer]
+    seeded: list[SequenceAnswer]
+    drawn: list[SequenceAnswer]
     prompt_lengths: list[int]
     dtype: str
     drafted_tokens: int
@@ -115,9 +115,9 @@ def _params(max_tokens: int, temperature: float, seed: int, top_k: int = 0) -> S
     return SamplingParams(max_tokens=max_tokens, temperature=temperature, seed=seed, top_k=top_k, num_top_logprobs=0)
 
 
-def _ask(core: CoreClient, prompts: Sequence[list[int]], params: Sequence[SamplingParams]) -> list[Answer]:
+def _ask(core: CoreClient, prompts: Sequence[list[int]], params: Sequence[SamplingParams]) -> list[SequenceAnswer]:
     """Answers in batches of growing size, as single rows and many rows are computed by different kernels."""
-    answers: list[Answer] = []
+    answers: list[SequenceAnswer] = []
     size = 1
     while len(answers) < len(prompts):
         part = slice(len(answers), len(answers) + size)
@@ -127,7 +127,11 @@ def _ask(core: CoreClient, prompts: Sequence[list[int]], params: Sequence[Sampli
 
 
 def _agreement(
-    ours: list[Answer], theirs: list[Answer], prompt_lengths: list[int], temperature: float, tolerance: float
+    ours: list[SequenceAnswer],
+    theirs: list[SequenceAnswer],
+    prompt_lengths: list[int],
+    temperature: float,
+    tolerance: float,
 ) -> Agreement:
     """Answer n was drawn with seed n."""
     num_differences = num_ties = 0
@@ -148,7 +152,7 @@ def _agreement(
     return Agreement(sum(len(answer.token_ids) for answer in theirs), num_differences, num_ties)
 
 
-def _score(answer: Answer, position: int, key: int, temperature: float) -> float:
+def _score(answer: SequenceAnswer, position: int, key: int, temperature: float) -> float:
     """What the sampler compares tokens by, of the one that was chosen."""
     logprob = answer.logprobs[position].logprob
     if not temperature:
@@ -157,7 +161,7 @@ def _score(answer: Answer, position: int, key: int, temperature: float) -> float
     return logprob / temperature - math.log(float(noise))
 
 
-def _distance(left: Sequence[Answer], right: Sequence[Answer]) -> ChiSquare:
+def _distance(left: Sequence[SequenceAnswer], right: Sequence[SequenceAnswer]) -> ChiSquare:
     """Position by position: tokens behind the first are those that may have been drafts."""
     total = ChiSquare(0.0, 0)
     for position in range(_DRAWN_TOKENS):

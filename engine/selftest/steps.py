@@ -27,7 +27,7 @@ from engine.models.decoder import Decoder, Model
 from engine.models.loading.loader import load_model
 from engine.quantization.float8 import QuantizationError
 from engine.runner.cuda_graphs import graph_model
-from engine.runner.flight import Flight
+from engine.runner.flight import LaunchedStep
 from engine.runner.machine import Machine, find_machine
 from engine.runner.overlap_runner import OverlapRunner
 from engine.runner.warm_up import PLAIN_PARAMS, made_up_batch
@@ -152,8 +152,8 @@ def _figures(
 
 def _run(runner: OverlapRunner, batch: ScheduledBatch, num_steps: int, depth: int) -> None:
     """So many steps, each launched when at most `depth` before it are still awaited."""
-    under_way: list[Flight] = []
-    last: Flight | None = None
+    under_way: list[LaunchedStep] = []
+    last: LaunchedStep | None = None
     for _ in range(num_steps):
         last = runner.launch(batch, last)
         under_way.append(last)

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence as SequenceOf
 
-from engine.models.further_rounds import FurtherRounds, GuessTables, Round, RoundsOrder
-from engine.spec_decode.proposers.acceptance_stats import DECAY, TrackRecord
-from engine.spec_decode.proposers.guess import KINDS, NEAR_END_KINDS, first_by_heads
-from engine.spec_decode.proposers.ngram import Found, Lookup, NoGuesses
+from engine.models.multi_step import GuessTables, MultiStep, MultiStepOrder, StepTaken
+from engine.spec_decode.proposers.acceptance_stats import DECAY, AcceptanceStats
+from engine.spec_decode.proposers.draft_token import KINDS, NEAR_END_KINDS, first_by_heads
+from engine.spec_decode.proposers.ngram import NgramDrafts, NgramProposer, NoDrafts
 from engine.spec_decode.statistics.prompt_gains import PromptGains
 from engine.step.drafting import DraftRequest
 from engine.step.sequence import Sequence
@@ -27,14 +27,14 @@ Costs = tuple[float, float, float]
 """Seconds of a step: without drafts, more with some, more for each."""
 
 
-class FollowUp:
+class MultiStepPlanner:
     """Orders rounds, and learns what they take."""
 
     def __init__(
         self,
-        rounds: FurtherRounds,
-        lookup: Lookup,
-        record: TrackRecord,
+        rounds: MultiStep,
+        lookup: NgramProposer,
+        record: AcceptanceStats,
         *,
         max_drafts: int,
         few_tokens: int,
@@ -43,7 +43,7 @@ class FollowUp:
         self._rounds = rounds
         # How much of a step's time a round without drafts takes, by rows: less, for nobody is asked before it.
         self._shares: dict[int, float] = {}
-        self._no_guesses = NoGuesses(rounds.max_rows, max_drafts)
+        self._no_guesses = NoDrafts(rounds.max_rows, max_drafts)
         self._gains = PromptGains()
         self._begun: list[Sequence] = []
         """Of the step under way, whose answers begin and may go on in it."""
@@ -91,7 +91,7 @@ class FollowUp:
 
     def order(
         self,
-        found: Found,
+        found: NgramDrafts,
         requests: SequenceOf[DraftRequest],
         expected: SequenceOf[float],
         costs: Costs,
@@ -105,7 +105,7 @@ class FollowUp:
         self.is_ordered, self._guesses = True, guesses
         plain_s, drafting_s, each_s = costs
         self._rounds.order(
-            RoundsOrder(
+            MultiStepOrder(
                 *found.described,
                 found=found.arrays,
                 lengths=lengths,
@@ -118,7 +118,7 @@ class FollowUp:
             )
         )
 
-    def take(self, said: SequenceOf[tuple[Sequence, SequenceOf[int]]], costs: Costs, spent_s: float) -> list[Round]:
+    def take(self, said: SequenceOf[tuple[Sequence, SequenceOf[int]]], costs: Costs, spent_s: float) -> list[StepTaken]:
         """The last step and the rounds that followed it, once; none where it was not followed. `said`: what its rows
         said in all of it; `spent_s`: what that took beside rounds."""
         self.is_ordered = False

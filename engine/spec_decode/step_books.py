@@ -6,7 +6,7 @@ from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
 
 from engine.forecast.step_cost import StepCosts
-from engine.spec_decode.proposers.ngram import Found
+from engine.spec_decode.proposers.ngram import NgramDrafts
 from engine.spec_decode.statistics.prospects import FEW_TOKENS, Prospect, Prospects, Source, first_token
 from engine.spec_decode.walk_choice import Walked
 from engine.step.batch import ScheduledBatch
@@ -26,7 +26,7 @@ class ThoughtStep:
     prospect: Prospect
     drafting_s: float
     """What that took so far."""
-    found: Found | None = None
+    found: NgramDrafts | None = None
     """What was guessed where no draft model was asked and no grammar had a say."""
     with_heads: bool = False
     has_glanced: bool = False

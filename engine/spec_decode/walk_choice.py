@@ -8,13 +8,13 @@ from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field
 
 from engine.forecast.step_cost import StepCosts
-from engine.spec_decode.proposers.acceptance_stats import TrackRecord
-from engine.spec_decode.proposers.guess import MODEL, Guess, is_by_model
-from engine.spec_decode.proposers.medusa import Ahead
-from engine.spec_decode.proposers.model_drafting import ModelDrafting
-from engine.spec_decode.proposers.ngram import Lookup, Place
+from engine.spec_decode.proposers.acceptance_stats import AcceptanceStats
+from engine.spec_decode.proposers.draft_model_proposer import DraftModelProposer
+from engine.spec_decode.proposers.draft_token import MODEL, DraftToken, is_by_model
+from engine.spec_decode.proposers.medusa import HeadPredictions
+from engine.spec_decode.proposers.ngram import LookupPosition, NgramProposer
 from engine.spec_decode.proposers.walk import Walk
-from engine.spec_decode.statistics.allowance import Allowance
+from engine.spec_decode.statistics.allowance import TimeAllowance
 from engine.spec_decode.statistics.planner import DraftPlan, plan_drafts
 from engine.step.sequence import Sequence
 
@@ -46,9 +46,9 @@ class WalkChoice:
 
     def __init__(
         self,
-        lookup: Lookup | None,
-        model: ModelDrafting | None,
-        record: TrackRecord,
+        lookup: NgramProposer | None,
+        model: DraftModelProposer | None,
+        record: AcceptanceStats,
         costs: StepCosts,
         expected: Callable[[Sequence, float], float],
         *,
@@ -61,7 +61,7 @@ class WalkChoice:
         self._costs = costs
         self._expected = expected
         self._least_gain = least_gain
-        self._probing = Allowance(_PROBE_RATIO, math.inf)
+        self._probing = TimeAllowance(_PROBE_RATIO, math.inf)
 
     @property
     def has_model(self) -> bool:
@@ -73,7 +73,7 @@ class WalkChoice:
         if self._model is not None:
             self._probing.earn(seconds)
 
-    def asking(self, places: SequenceOf[Place]) -> list[int]:
+    def asking(self, places: SequenceOf[LookupPosition]) -> list[int]:
         """The rows that the draft model could draft for, at once or after reading that pays for most such answers."""
         model = self._model
         if model is None:
@@ -89,13 +89,13 @@ class WalkChoice:
 
     def choose(
         self,
-        places: SequenceOf[Place],
+        places: SequenceOf[LookupPosition],
         asking: SequenceOf[int],
         least_chance: float,
         *,
         may_guess: bool,
         kept: tuple[float, float],
-        ahead: Ahead | None = None,
+        ahead: HeadPredictions | None = None,
     ) -> Walked:
         """Guesses for each place, those of `asking` by the draft model where it promises more.
 
@@ -124,7 +124,7 @@ class WalkChoice:
         if walk.dropped and num_kept <= num_right:
             self._judge_chain(walk.dropped, token_ids[num_kept:])
 
-    def _judge_chain(self, guesses: SequenceOf[Guess], token_ids: SequenceOf[int]) -> int:
+    def _judge_chain(self, guesses: SequenceOf[DraftToken], token_ids: SequenceOf[int]) -> int:
         """How many of the guesses are right."""
         for count, (guess, token_id) in enumerate(zip(guesses, token_ids, strict=False)):
             was_right = guess.token_id == token_id
@@ -135,7 +135,7 @@ class WalkChoice:
                 return count
         return min(len(guesses), len(token_ids))
 
-    def _walk(self, place: Place, least_chance: float) -> Walk:
+    def _walk(self, place: LookupPosition, least_chance: float) -> Walk:
         return Walk(
             place.seq,
             place.limit,
@@ -145,7 +145,7 @@ class WalkChoice:
             is_near_end=place.is_near_end,
         )
 
-    def _go(self, walks: SequenceOf[Walk], least_next: float = 0.0, ahead: Ahead | None = None) -> None:
+    def _go(self, walks: SequenceOf[Walk], least_next: float = 0.0, ahead: HeadPredictions | None = None) -> None:
         """Look up further guesses."""
         if self._lookup is not None:
             self._lookup.go(walks, least_next, ahead)

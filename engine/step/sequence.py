@@ -24,7 +24,7 @@ class SequenceState(Enum):
     FINISHED = "finished"
 
 
-class Stage(Enum):
+class SequenceStage(Enum):
     """What a sequence's time is charged to."""
 
     QUEUE = "queue"
@@ -38,17 +38,17 @@ class StageClock:
     __slots__ = ("_seconds", "_since", "_stage")
 
     def __init__(self, now: float) -> None:
-        self._stage = Stage.QUEUE
+        self._stage = SequenceStage.QUEUE
         self._since = now
-        self._seconds = dict.fromkeys(Stage, 0.0)
+        self._seconds = dict.fromkeys(SequenceStage, 0.0)
 
-    def enter(self, stage: Stage, now: float) -> None:
+    def enter(self, stage: SequenceStage, now: float) -> None:
         """Charge the time since the last change to the stage that ends now."""
         self._seconds[self._stage] += max(0.0, now - self._since)
         self._stage = stage
         self._since = now
 
-    def seconds(self, stage: Stage) -> float:
+    def seconds(self, stage: SequenceStage) -> float:
         """Time charged to a stage so far, up to the last change."""
         return self._seconds[stage]
 
@@ -149,9 +149,9 @@ class Sequence:
     def stage_times(self) -> StageTimes:
         """The sequence's stage record; complete once the last stage was left."""
         return StageTimes(
-            queue_s=self.stages.seconds(Stage.QUEUE),
-            prefill_s=self.stages.seconds(Stage.PREFILL),
-            decode_s=self.stages.seconds(Stage.DECODE),
+            queue_s=self.stages.seconds(SequenceStage.QUEUE),
+            prefill_s=self.stages.seconds(SequenceStage.PREFILL),
+            decode_s=self.stages.seconds(SequenceStage.DECODE),
             num_prefill_chunks=self.num_prefill_chunks,
             num_cached_tokens=self.num_cached_tokens,
             num_preemptions=self.num_preemptions,

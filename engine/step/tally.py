@@ -8,7 +8,7 @@ from engine.protocol import Counters
 
 
 @dataclass(slots=True)
-class Tally:
+class CoreTotals:
     """Counts as things happen; `snapshot` is what the front sees."""
 
     prompt_tokens: int = 0

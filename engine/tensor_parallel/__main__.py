@@ -18,7 +18,7 @@ from engine.models.loading.loader import load_model
 from engine.process_end import end_without_cleanup
 from engine.runner.machine import find_machine
 from engine.tensor_parallel.commands import LeaderGoneError
-from engine.tensor_parallel.follower import Follower
+from engine.tensor_parallel.follower import FollowerRank
 from engine.tensor_parallel.group import Group
 from engine.tensor_parallel.shard import Shard
 
@@ -48,7 +48,7 @@ def main() -> int:
     return 0
 
 
-def _join(config: CoreConfig, rank: int, rendezvous: Path) -> Follower:
+def _join(config: CoreConfig, rank: int, rendezvous: Path) -> FollowerRank:
     if torch.cuda.is_available() and config.device != "cpu":
         torch.cuda.set_device(rank)
     machine = find_machine(config)
@@ -62,7 +62,7 @@ def _join(config: CoreConfig, rank: int, rendezvous: Path) -> Follower:
         split=Shard(group),
         max_model_len=config.max_model_len,
     )
-    return Follower(model, machine, group, config.block_size)
+    return FollowerRank(model, machine, group, config.block_size)
 
 
 def _watch(sock: socket.socket) -> None:

@@ -13,7 +13,7 @@ from engine.tensor_parallel.commands import Command, Forward, Logits, OpenPool, 
 from engine.tensor_parallel.group import Group
 
 
-class Follower:
+class FollowerRank:
     """Answers commands; its tensors mirror the leader's."""
 
     def __init__(self, model: Model, machine: Machine, group: Group, block_size: int) -> None:

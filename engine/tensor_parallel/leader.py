@@ -13,7 +13,7 @@ from engine.tensor_parallel.commands import Command, Forward, Logits, OpenPool, 
 from engine.tensor_parallel.group import Group
 
 
-class TeamBrokenError(RuntimeError):
+class RankGroupBrokenError(RuntimeError):
     """A process of the team failed inside a call; what the others hold no longer belongs together."""
 
 
@@ -61,10 +61,10 @@ class LeaderModel:
 
     def _tell(self, command: Command) -> None:
         if self._is_broken:
-            raise TeamBrokenError("an earlier step failed in one of the processes")
+            raise RankGroupBrokenError("an earlier step failed in one of the processes")
         try:
             for follower in self._followers:
                 send_command(follower, command)
         except OSError as error:
             self._is_broken = True
-            raise TeamBrokenError(f"a process of the team is gone: {error}") from error
+            raise RankGroupBrokenError(f"a process of the team is gone: {error}") from error

@@ -66,7 +66,7 @@ class Heads(torch.nn.Module):
         self.load_state_dict({name: value.float() for name, value in load_file(folder / FILE_NAME).items()})
 
 
-class Memory:
+class HiddenStateMemory:
     """The latest hidden states of answers, and what follows each of them."""
 
     def __init__(self, capacity: int, hidden_size: int, num_following: int) -> None:

@@ -10,7 +10,7 @@ PHASES = (("warmup", 1950), ("shared", 5000))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class TrainingPlan:
     """What decides the result of a training: same plan and same machine, same weights."""
 
     model: str

@@ -10,13 +10,13 @@ from typing import Any, Protocol
 
 import torch
 
-from engine.training.plan import Plan
+from engine.training.plan import TrainingPlan
 
 
 class Training(Protocol):
     """What goes on."""
 
-    plan: Plan
+    plan: TrainingPlan
     step: int
     elapsed_s: float
     is_stopping: bool

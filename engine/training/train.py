@@ -6,9 +6,9 @@ from pathlib import Path
 
 import torch
 
-from engine.training.plan import PHASES, Plan
+from engine.training.plan import PHASES, TrainingPlan
+from engine.training.process_group import ProcessGroup
 from engine.training.run import run, work_together
-from engine.training.team import Team
 from engine.training.trainer import Trainer
 
 
@@ -23,9 +23,9 @@ def _progress(trainer: Trainer, loss: float) -> str:
 def _work(rank: int, options: argparse.Namespace) -> None:
     """One process of the training."""
     torch.set_num_threads(options.threads)
-    team = Team(rank=rank, size=options.processes)
+    team = ProcessGroup(rank=rank, size=options.processes)
     team.meet(options.out / "meeting")
-    plan = Plan(
+    plan = TrainingPlan(
         model=options.model,
         phases=options.phases,
         seed=options.seed,

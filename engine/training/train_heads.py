@@ -14,10 +14,10 @@ from engine.training import tokenizer
 from engine.training.architecture import SHAPES, build
 from engine.training.batches import Batches, Encoder
 from engine.training.forward import hidden_states
-from engine.training.heads import Heads, Memory, following
-from engine.training.plan import Plan
+from engine.training.heads import Heads, HiddenStateMemory, following
+from engine.training.plan import TrainingPlan
+from engine.training.process_group import ProcessGroup
 from engine.training.run import run, work_together, write_state
-from engine.training.team import Team
 
 _MATRIX_LR = 0.01
 _VECTOR_LR = 2e-3
@@ -27,7 +27,9 @@ _MEMORY = 400_000
 class HeadTrainer:
     """Heads, optimizers and progress beside a model that stays as it is."""
 
-    def __init__(self, plan: Plan, model_dir: Path, *, num_heads: int, width: int, batch: int, team: Team) -> None:
+    def __init__(
+        self, plan: TrainingPlan, model_dir: Path, *, num_heads: int, width: int, batch: int, team: ProcessGroup
+    ) -> None:
         """`batch`: answers' positions that each process trains on in a step, drawn from all that it has read."""
         torch.manual_seed(plan.seed)
         self.plan = plan
@@ -44,7 +46,7 @@ class HeadTrainer:
         self.model.requires_grad_(requires_grad=False)
         self._batches = Batches(encoder, plan.mix_at, plan.seed, plan.step_tokens)
         self.heads = Heads(self.model.model.embed_tokens.weight, num_heads=num_heads, width=width)
-        self._memory = Memory(_MEMORY, self.model.config.hidden_size, num_heads + 1)
+        self._memory = HiddenStateMemory(_MEMORY, self.model.config.hidden_size, num_heads + 1)
         self._optimizers: list[torch.optim.Optimizer] = [
             torch.optim.Muon(self.heads.matrices, lr=_MATRIX_LR, momentum=0.95, weight_decay=0.01),
             torch.optim.AdamW(self.heads.vectors, lr=_VECTOR_LR, betas=(0.9, 0.98), weight_decay=0.0),
@@ -103,9 +105,9 @@ def _progress(trainer: HeadTrainer, loss: float) -> str:
 def _work(rank: int, options: argparse.Namespace) -> None:
     """One process of the training."""
     torch.set_num_threads(1)
-    team = Team(rank=rank, size=options.processes)
+    team = ProcessGroup(rank=rank, size=options.processes)
     team.meet(options.out / "meeting")
-    plan = Plan(
+    plan = TrainingPlan(
         model=options.shape,
         phases=(("ahead", options.steps),),
         seed=options.seed,

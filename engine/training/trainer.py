@@ -16,19 +16,19 @@ from engine.training.batches import Batches, Encoder, MicroBatch
 from engine.training.export import export
 from engine.training.forward import hidden_states
 from engine.training.grow import grow
-from engine.training.plan import MATRIX_LR, OTHER_LR, Plan
+from engine.training.plan import MATRIX_LR, OTHER_LR, TrainingPlan
+from engine.training.process_group import ProcessGroup
 from engine.training.run import write_state
-from engine.training.team import Team
 
 
 class Trainer:
     """Model, optimizers and progress; everything a checkpoint holds."""
 
-    def __init__(self, plan: Plan, team: Team | None = None) -> None:
+    def __init__(self, plan: TrainingPlan, team: ProcessGroup | None = None) -> None:
         torch.manual_seed(plan.seed)
         self.plan = plan
         self.is_stopping = False
-        self._team = team or Team()
+        self._team = team or ProcessGroup()
         self.step = 0
         self.num_tokens = 0
         self.elapsed_s = 0.0

@@ -36,7 +36,7 @@ class Admin(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Token(msgspec.Struct, frozen=True, kw_only=True):
+class ApiToken(msgspec.Struct, frozen=True, kw_only=True):
     """An API token; never has more rights than the admin it belongs to."""
 
     id: str
@@ -48,7 +48,7 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: float | None = None
     deleted_at: float | None = None
 
-    def deleted(self, now: float) -> Token:
+    def deleted(self, now: float) -> ApiToken:
         """The same once it is good for nothing."""
         ends_at = now if self.expires_at is None else min(now, self.expires_at)
         return msgspec.structs.replace(self, deleted_at=now, expires_at=ends_at)
@@ -60,7 +60,7 @@ class Accounts:
     def __init__(self, wall: Callable[[], float]) -> None:
         self._wall = wall
         self._admins: dict[str, Admin] = {}
-        self._tokens: dict[str, Token] = {}
+        self._tokens: dict[str, ApiToken] = {}
 
     @property
     def has_admins(self) -> bool:
@@ -75,7 +75,7 @@ class Accounts:
         """All of them, by name."""
         return [self._admins[name] for name in sorted(self._admins)]
 
-    def tokens(self) -> list[Token]:
+    def tokens(self) -> list[ApiToken]:
         """All of them, oldest first."""
         return sorted(self._tokens.values(), key=lambda token: token.created_at)
 
@@ -100,7 +100,7 @@ class Accounts:
         if admin is not None and admin.deleted_at is None:
             self._admins[name] = admin
 
-    def take_token(self, digest: str, token: Token | None) -> None:
+    def take_token(self, digest: str, token: ApiToken | None) -> None:
         """What is known of the token with this sha256 now."""
         self._tokens.pop(digest, None)
         if token is not None and token.deleted_at is None:

@@ -51,7 +51,7 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
         return sha256(msgspec.json.encode(content, order="sorted")).hexdigest()
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class ChainCheck(msgspec.Struct, frozen=True, kw_only=True):
     """What a walk along the chain found."""
 
     ok: bool
@@ -123,7 +123,7 @@ class AuditLog:
         """Number of the newest line, 0 without any."""
         return (await self._tail())[0]
 
-    async def verify(self) -> Verdict:
+    async def verify(self) -> ChainCheck:
         """Walk the whole chain."""
         seq, head = 0, FIRST
         known = self._cut or self._last
@@ -131,13 +131,13 @@ class AuditLog:
             for line in lines:
                 entry = _read(line)
                 if entry is None or entry.previous != head or not entry.is_whole or line.seq != seq + 1:
-                    return Verdict(ok=False, num_entries=seq, broken_at=line.seq, head=head)
+                    return ChainCheck(ok=False, num_entries=seq, broken_at=line.seq, head=head)
                 seq, head = line.seq, entry.hash
                 if seq == known[0] and head != known[1]:
-                    return Verdict(ok=False, num_entries=seq - 1, broken_at=seq, head=entry.previous)
+                    return ChainCheck(ok=False, num_entries=seq - 1, broken_at=seq, head=entry.previous)
         if seq < known[0]:
-            return Verdict(ok=False, num_entries=seq, broken_at=seq + 1, head=head)
-        return Verdict(ok=True, num_entries=seq, broken_at=None, head=head)
+            return ChainCheck(ok=False, num_entries=seq, broken_at=seq + 1, head=head)
+        return ChainCheck(ok=True, num_entries=seq, broken_at=None, head=head)
 
     async def _note_cut(self) -> None:
         """The store lost the end of the log, or somebody cut it. It goes on with a line about that."""

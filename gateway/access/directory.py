@@ -17,13 +17,13 @@ from typing import Final
 
 import msgspec
 
-from gateway.access.accounts import Accounts, Admin, Token
-from gateway.access.local_copy import LocalCopy, kept_of
+from gateway.access.accounts import Accounts, Admin, ApiToken
+from gateway.access.local_copy import AccessCopy, kept_of
 from gateway.access.records import Record, following, is_over, joined, name_of, read_record
 from gateway.access.restored import Restored
 from gateway.access.stored_keys import StoredKey, StoredKeys
-from gateway.store.base import Entry, Loss, Store, StoreUnavailable
-from gateway.store.follower import FOLLOW_S, Follower
+from gateway.store.base import Store, StoreEntry, StoreLoss, StoreUnavailable
+from gateway.store.follower import FOLLOW_S, ChangeFollower
 
 SPACE: Final = "access"
 ORIGIN: Final = "origin"
@@ -56,20 +56,20 @@ class Directory:
         """
         self._store = store
         self._wall = wall
-        self._copy = LocalCopy(copy)
+        self._copy = AccessCopy(copy)
         self._on_restored = on_restored
         self._on_ignored = on_ignored
         self._on_unreadable = on_unreadable
         self.keys = StoredKeys(wall)
         self.accounts = Accounts(wall)
-        self._follower = Follower(store, SPACE, self._take)
+        self._follower = ChangeFollower(store, SPACE, self._take)
         self._known: dict[str, Record] = {}
         self._owed: set[str] = set()
         """Records of which the store says less than is known."""
         self._origin: str | None = None
         self._is_copied = True
         self._restored = Restored()
-        self.turn = asyncio.Lock()
+        self.ctx = asyncio.Lock()
         """Held by whoever looks at the store."""
 
     @property
@@ -104,7 +104,7 @@ class Directory:
         """As `put_key`; a new one may have the name of one who was deleted."""
         return await self._put(admin, is_new=is_new)
 
-    async def put_token(self, token: Token) -> bool:
+    async def put_token(self, token: ApiToken) -> bool:
         """As `put_key`."""
         return await self._put(token, is_new=True)
 
@@ -112,7 +112,7 @@ class Directory:
         """Nobody logs in as it any more, whatever state the store may come back in."""
         await self._put(admin.deleted(self._wall()), is_new=False)
 
-    async def delete_token(self, token: Token) -> None:
+    async def delete_token(self, token: ApiToken) -> None:
         """As `delete_admin`."""
         await self._put(token.deleted(self._wall()), is_new=False)
 
@@ -129,10 +129,10 @@ class Directory:
                 await self._catch_up()
                 await self._save()
                 return True
-        raise StoreUnavailable(Loss.SLOW, f"{_TRIES} others wrote at the same time; try again")
+        raise StoreUnavailable(StoreLoss.SLOW, f"{_TRIES} others wrote at the same time; try again")
 
     async def _catch_up(self) -> None:
-        async with self.turn:
+        async with self.ctx:
             if not self._follower.has_read:
                 await self._compare_origins()
             await self._follower.catch_up()
@@ -183,7 +183,7 @@ class Directory:
         self._owed.discard(name)
         self._learn(name, wanted)
 
-    async def _write(self, record: Record, over: Entry | None) -> bool:
+    async def _write(self, record: Record, over: StoreEntry | None) -> bool:
         expect = 0 if over is None else over.version
         value = msgspec.json.encode(record)
         return await self._store.put(SPACE, name_of(record), value, expect=expect) is not None
@@ -221,7 +221,7 @@ class Directory:
                 self.keys.take(name, record if is_there else None)
             case Admin():
                 self.accounts.take_admin(record.name, record if is_there else None)
-            case Token():
+            case ApiToken():
                 self.accounts.take_token(record.sha256, record if is_there else None)
 
     def _forget_everything(self) -> None:

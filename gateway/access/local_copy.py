@@ -1,4 +1,4 @@
-"""LocalCopy: keys, admins and tokens on this machine's disk, by their hashes, for a store that is lost or lost them."""
+"""AccessCopy: keys, admins and tokens on disk, by their hashes, for a store that is lost or lost them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.access.accounts import Admin, Token
+from gateway.access.accounts import Admin, ApiToken
 from gateway.access.records import Record
 from gateway.access.stored_keys import StoredKey
 from gateway.util.private_files import replace_file
@@ -25,7 +25,7 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     """Which store it was: the mark that the store's first record came with."""
     keys: list[StoredKey] = msgspec.field(default_factory=list)
     admins: list[Admin] = msgspec.field(default_factory=list)
-    tokens: list[Token] = msgspec.field(default_factory=list)
+    tokens: list[ApiToken] = msgspec.field(default_factory=list)
 
     @property
     def records(self) -> list[Record]:
@@ -34,7 +34,7 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def kept_of(records: Iterable[Record], origin: str | None) -> Kept:
-    """For `LocalCopy.write`."""
+    """For `AccessCopy.write`."""
     kept = Kept(origin=origin)
     for record in records:
         match record:
@@ -42,12 +42,12 @@ def kept_of(records: Iterable[Record], origin: str | None) -> Kept:
                 kept.keys.append(record)
             case Admin():
                 kept.admins.append(record)
-            case Token():
+            case ApiToken():
                 kept.tokens.append(record)
     return kept
 
 
-class LocalCopy:
+class AccessCopy:
     """Best effort: a copy that cannot be written or read is no copy, and the store is what counts."""
 
     def __init__(self, path: Path) -> None:

@@ -12,12 +12,12 @@ from typing import Final
 
 import msgspec
 
-from gateway.access.accounts import ADMIN_PREFIX, TOKEN_PREFIX, Admin, Token
+from gateway.access.accounts import ADMIN_PREFIX, TOKEN_PREFIX, Admin, ApiToken
 from gateway.access.stored_keys import PREFIX, StoredKey
 
-Record = StoredKey | Admin | Token
+Record = StoredKey | Admin | ApiToken
 
-_TYPES: Final[dict[str, type[Record]]] = {PREFIX: StoredKey, ADMIN_PREFIX: Admin, TOKEN_PREFIX: Token}
+_TYPES: Final[dict[str, type[Record]]] = {PREFIX: StoredKey, ADMIN_PREFIX: Admin, TOKEN_PREFIX: ApiToken}
 
 
 def read_record(name: str, value: bytes) -> Record | None:
@@ -36,7 +36,7 @@ def name_of(record: Record) -> str:
             return record.name
         case Admin():
             return ADMIN_PREFIX + record.name
-        case Token():
+        case ApiToken():
             return TOKEN_PREFIX + record.sha256
 
 
@@ -52,7 +52,7 @@ def joined(mine: Record | None, theirs: Record) -> Record:
             return _joined_keys(mine, theirs)
         case Admin(), Admin():
             return _joined_admins(mine, theirs)
-        case Token(), Token():
+        case ApiToken(), ApiToken():
             return _joined_tokens(mine, theirs)
     return theirs
 
@@ -83,7 +83,7 @@ def _joined_admins(mine: Admin, theirs: Admin) -> Admin:
     return max(mine, theirs, key=lambda admin: (admin.epoch, msgspec.json.encode(admin)))
 
 
-def _joined_tokens(mine: Token, theirs: Token) -> Token:
+def _joined_tokens(mine: ApiToken, theirs: ApiToken) -> ApiToken:
     ends = [token.expires_at for token in (mine, theirs) if token.expires_at is not None]
     gone = [token.deleted_at for token in (mine, theirs) if token.deleted_at is not None]
     return msgspec.structs.replace(mine, expires_at=min(ends, default=None), deleted_at=min(gone, default=None))

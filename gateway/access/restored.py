@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gateway.access.accounts import Admin, Token
+from gateway.access.accounts import Admin, ApiToken
 from gateway.access.records import Record, is_over
 from gateway.access.stored_keys import StoredKey
 
@@ -35,6 +35,6 @@ class Restored:
         return self + Restored(
             keys=int(isinstance(record, StoredKey)),
             admins=int(isinstance(record, Admin)),
-            tokens=int(isinstance(record, Token)),
+            tokens=int(isinstance(record, ApiToken)),
             over=int(is_over(record)),
         )

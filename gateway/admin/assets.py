@@ -19,7 +19,7 @@ import msgspec
 from rcssmin import cssmin
 from rjsmin import jsmin
 
-from gateway.api.routes import Answer
+from gateway.api.routes import SmallResponse
 from gateway.errors import Header, NotFound
 from gateway.http.asgi import Scope, find_header
 
@@ -65,7 +65,7 @@ class Assets:
         """Scripts and styles of ours, as they are served uncompressed."""
         return sum(len(asset.plain) for name, asset in self.own.items() if not name.endswith(".svg"))
 
-    async def get(self, scope: Scope) -> Answer:
+    async def get(self, scope: Scope) -> SmallResponse:
         """The file; raises NotFound, also for one of another version."""
         path: str = scope["path"]
         if path == self.plotly:
@@ -97,11 +97,11 @@ def _asset(suffix: str, plain: bytes) -> Asset:
     return Asset(_TYPES[suffix], plain, gzip.compress(plain, 6, mtime=0))
 
 
-def _answer(scope: Scope, asset: Asset) -> Answer:
+def _answer(scope: Scope, asset: Asset) -> SmallResponse:
     kind = (b"content-type", asset.kind)
     if b"gzip" in (find_header(scope, b"accept-encoding") or b""):
-        return Answer(headers=(kind, *_FOREVER, (b"content-encoding", b"gzip")), body=asset.zipped)
-    return Answer(headers=(kind, *_FOREVER), body=asset.plain)
+        return SmallResponse(headers=(kind, *_FOREVER, (b"content-encoding", b"gzip")), body=asset.zipped)
+    return SmallResponse(headers=(kind, *_FOREVER), body=asset.plain)
 
 
 def _plotly_path() -> Path:

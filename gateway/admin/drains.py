@@ -13,9 +13,9 @@ import msgspec
 from msgspec import Meta
 
 from gateway.access.audit_log import AuditLog
-from gateway.admin.api.fields import Form, fill
-from gateway.admin.api.table import Call, Entry
-from gateway.api.routes import Answer
+from gateway.admin.api.fields import RequestBody, fill
+from gateway.admin.api.table import AdminEndpoint, Call
+from gateway.api.routes import SmallResponse
 from gateway.deployments.live import LiveDeployment
 from gateway.errors import NotFound
 from gateway.policies.revision import MAX_REASON_CHARS
@@ -27,7 +27,7 @@ LOOK_S: Final = 1.0
 _MAX_DRAINS: Final = 1000
 
 
-class DrainOrder(Form, frozen=True, kw_only=True):
+class DrainOrder(RequestBody, frozen=True, kw_only=True):
     """What is submitted."""
 
     drain: bool
@@ -54,11 +54,11 @@ class Drains:
         self._drained: frozenset[str] = frozenset()
         self._cursor = -1
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[AdminEndpoint]:
         """For the admin API's table."""
-        return [Entry(method="POST", path=DRAIN_PATH, action=self.order)]
+        return [AdminEndpoint(method="POST", path=DRAIN_PATH, action=self.order)]
 
-    async def order(self, call: Call) -> Answer:
+    async def order(self, call: Call) -> SmallResponse:
         """Drain it, or take it back; raises NotFound, InvalidRequest and StoreUnavailable, which changed nothing."""
         (name,) = call.params
         asked = fill(DrainOrder, call.document)
@@ -71,7 +71,7 @@ class Drains:
         self._take(self._drained | {name} if asked.drain else self._drained - {name})
         action = "deployment.drain" if asked.drain else "deployment.take_back"
         await self._audit.record(call.who, action, name, reason=asked.reason)
-        return Answer.json({"deployment": name, "drain": asked.drain})
+        return SmallResponse.json({"deployment": name, "drain": asked.drain})
 
     def apply(self) -> None:
         """A new revision may have brought deployments that do not know yet."""

@@ -7,11 +7,11 @@ from typing import Any, Final
 from gateway.access.audit_log import AuditBroken
 from gateway.access.identity import ANYBODY, Role, put_identity
 from gateway.admin.api.errors import AuditUnreadable, NotLoggedIn, StoreLost
-from gateway.admin.api.gate import Gate
-from gateway.admin.api.table import Call, Entry, Table
+from gateway.admin.api.gate import AdminGate
+from gateway.admin.api.table import AdminEndpoint, AdminTable, Call
 from gateway.admin.site import METRICS_PATH
 from gateway.api.health import PROBE_PATHS
-from gateway.api.routes import Answer
+from gateway.api.routes import SmallResponse
 from gateway.chat.request import require_json
 from gateway.chat.strict_json import JsonGuard, is_long
 from gateway.errors import GatewayError, InternalError, RequestTooLarge, error_body, error_headers
@@ -35,8 +35,8 @@ class AdminFront:
     def __init__(
         self,
         site: ASGIApp,
-        table: Table,
-        gate: Gate,
+        table: AdminTable,
+        gate: AdminGate,
         *,
         ids: RequestIds,
         log: LogWriter,
@@ -82,7 +82,7 @@ class AdminFront:
         headers = [*answer.headers, (b"x-request-id", request_id.encode("ascii"))]
         await respond(send, answer.status, headers, answer.body)
 
-    async def _answer(self, scope: Scope, receive: Receive, path: str) -> Answer | None:
+    async def _answer(self, scope: Scope, receive: Receive, path: str) -> SmallResponse | None:
         """None: the site answers."""
         self._gate.check_page(scope)
         method: str = scope["method"]
@@ -104,7 +104,9 @@ class AdminFront:
         finally:
             held.release()
 
-    async def _document(self, scope: Scope, receive: Receive, entry: Entry, held: BodyReservation) -> dict[str, Any]:
+    async def _document(
+        self, scope: Scope, receive: Receive, entry: AdminEndpoint, held: BodyReservation
+    ) -> dict[str, Any]:
         try:
             body = await read_body(receive, entry.max_bytes, room=held)
             await held.cover(parsed_bytes(body))
@@ -123,13 +125,13 @@ def _is_open(method: str, path: str) -> bool:
     return path in PROBE_PATHS or method not in ("GET", "HEAD")
 
 
-def _to_login(error: NotLoggedIn, scope: Scope, path: str) -> Answer:
+def _to_login(error: NotLoggedIn, scope: Scope, path: str) -> SmallResponse:
     """A browser that asks for a page is sent to log in; who sends a token, calls the API or changes things is told."""
     asks_for_page = scope["method"] in ("GET", "HEAD") and path.startswith(ROOT) and not path.startswith(API)
     if not asks_for_page or find_header(scope, b"authorization") is not None:
         return _refusal(error)
-    return Answer(status=303, headers=((b"location", LOGIN_PAGE.encode()), (b"cache-control", b"no-store")))
+    return SmallResponse(status=303, headers=((b"location", LOGIN_PAGE.encode()), (b"cache-control", b"no-store")))
 
 
-def _refusal(error: GatewayError) -> Answer:
-    return Answer(status=error.status, headers=tuple(error_headers(error)), body=error_body(error))
+def _refusal(error: GatewayError) -> SmallResponse:
+    return SmallResponse(status=error.status, headers=tuple(error_headers(error)), body=error_body(error))

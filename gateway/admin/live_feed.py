@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from gateway.admin.api.query import Query
-from gateway.admin.handlers.requests import Position, RequestDesk, filters
+from gateway.admin.handlers.requests import Position, RequestHandlers, filters
 from gateway.admin.views.view import DEFAULT_WINDOW_S, View
 from gateway.api.routes import encode_json
 from gateway.errors import ErrorType, GatewayError, InvalidRequest
@@ -49,7 +49,7 @@ class TooManyPages(GatewayError):
 class LiveFeed:
     """`GET /admin/api/live?topic=`; an ASGI application. A page that reads slowly misses events; it holds up nobody."""
 
-    def __init__(self, view: View, requests: RequestDesk, *, ids: RequestIds, clock: Clock) -> None:
+    def __init__(self, view: View, requests: RequestHandlers, *, ids: RequestIds, clock: Clock) -> None:
         self._view = view
         self._requests = requests
         self._ids = ids
@@ -165,7 +165,7 @@ class _Documents(_Feed):
 class _NewRequests(_Feed):
     """Requests that finished since the last event."""
 
-    def __init__(self, owner: LiveFeed, desk: RequestDesk, after: int, query: Query) -> None:
+    def __init__(self, owner: LiveFeed, desk: RequestHandlers, after: int, query: Query) -> None:
         super().__init__(owner, "requests")
         self._desk = desk
         self._after = Position(after, {})

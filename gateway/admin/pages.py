@@ -8,7 +8,7 @@ import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from gateway.admin.assets import Assets
-from gateway.api.routes import Answer, Endpoint
+from gateway.api.routes import Endpoint, SmallResponse
 from gateway.errors import Header
 from gateway.http.asgi import Scope
 
@@ -69,7 +69,7 @@ class Pages:
             lstrip_blocks=True,
         )
         self._answers = {
-            page.id: Answer(
+            page.id: SmallResponse(
                 headers=_HEADERS,
                 body=environment.get_template(f"{page.id}.html")
                 .render(page=page, pages=PAGES, static=assets.base, plotly=assets.plotly)
@@ -90,7 +90,7 @@ class Pages:
     def _endpoint(self, page: Page) -> Endpoint:
         answer = self._answers[page.id]
 
-        async def endpoint(scope: Scope) -> Answer:
+        async def endpoint(scope: Scope) -> SmallResponse:
             return answer
 
         return endpoint

@@ -7,12 +7,12 @@ from typing import Final
 
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-from gateway.admin.control_room import ControlRoom
-from gateway.admin.handlers.cache import PURGE_PATH, CacheDesk
-from gateway.admin.handlers.diagnosis import DIAGNOSIS_PATH, DiagnosisDesk
+from gateway.admin.context import AdminContext
+from gateway.admin.handlers.cache import PURGE_PATH, CacheHandlers
+from gateway.admin.handlers.diagnosis import DIAGNOSIS_PATH, DiagnosisHandlers
 from gateway.api.health import Probes
 from gateway.api.openapi import openapi_document
-from gateway.api.routes import Answer, SiteMap
+from gateway.api.routes import SiteMap, SmallResponse
 from gateway.http.asgi import Scope
 from gateway.telemetry.metrics import GatewayMetrics
 
@@ -26,19 +26,19 @@ class Operations:
     def __init__(self, metrics: GatewayMetrics, needs_key: Callable[[], bool]) -> None:
         self._metrics = metrics
         self._needs_key = needs_key
-        self._documents = {flag: Answer.json(openapi_document(needs_key=flag)) for flag in (False, True)}
+        self._documents = {flag: SmallResponse.json(openapi_document(needs_key=flag)) for flag in (False, True)}
 
-    async def metrics(self, scope: Scope) -> Answer:
+    async def metrics(self, scope: Scope) -> SmallResponse:
         """Prometheus' text format."""
-        return Answer(headers=(_METRICS_TYPE,), body=self._metrics.instruments.render())
+        return SmallResponse(headers=(_METRICS_TYPE,), body=self._metrics.instruments.render())
 
-    async def openapi(self, scope: Scope) -> Answer:
+    async def openapi(self, scope: Scope) -> SmallResponse:
         """The public API as OpenAPI 3.1, under the policy in force."""
         return self._documents[self._needs_key()]
 
 
 def admin_map(
-    operations: Operations, probes: Probes, cache: CacheDesk, room: ControlRoom, diagnosis: DiagnosisDesk
+    operations: Operations, probes: Probes, cache: CacheHandlers, room: AdminContext, diagnosis: DiagnosisHandlers
 ) -> SiteMap:
     """Where the admin listener's endpoints are."""
     own = SiteMap(

@@ -7,8 +7,8 @@ import msgspec
 from gateway.access.api_keys import Caller
 from gateway.chat.headers import ChatHead
 from gateway.errors import Shed, ShedReason
-from gateway.limits.claim import Claim
-from gateway.limits.lane import Lane
+from gateway.limits.admission_request import AdmissionRequest
+from gateway.limits.lane import LiveLane
 from gateway.routing.snapshot import PolicySnapshot
 from gateway.timeline import Clock
 from routing_policies.price import Price
@@ -24,7 +24,7 @@ class Admission(msgspec.Struct, frozen=True):
     """A request that may go on."""
 
     caller: Caller
-    lane: Lane
+    lane: LiveLane
     deadline_at: float | None
     """Monotonic instant after which the client no longer waits for a first byte."""
     received_at: float = 0.0
@@ -55,7 +55,7 @@ class Admitter:
             raise too_late(lane)
         return Admission(caller, lane, deadline_at, received_at)
 
-    def lane(self, snapshot: PolicySnapshot, head: ChatHead, caller: Caller) -> Lane:
+    def lane(self, snapshot: PolicySnapshot, head: ChatHead, caller: Caller) -> LiveLane:
         """The lane asked for as far as there is such a lane and the caller may use it, else the caller's own."""
         wanted = head.lane
         given = caller.lane(wanted if wanted in snapshot.lanes else None, snapshot.default_lane)
@@ -65,7 +65,7 @@ class Admitter:
 
     def claim(
         self, snapshot: PolicySnapshot, head: ChatHead, admission: Admission, price: Price
-    ) -> tuple[Claim, float | None]:
+    ) -> tuple[AdmissionRequest, float | None]:
         """What is claimed for the request at this price, and the seconds a token that it wants at most.
 
         A long prompt goes to its own lane. The lane's targets hold unless the client wants tighter ones.
@@ -78,7 +78,7 @@ class Admitter:
         if head.has_targets:
             ttft_s, tpot_s = _tighter(head.slo_s("ttft"), ttft_s), _tighter(head.slo_s("tpot"), tpot_s)
         received_at = admission.received_at
-        claim = Claim(
+        claim = AdmissionRequest(
             lane,
             admission.caller.tenant,
             price.work_tokens,
@@ -90,7 +90,7 @@ class Admitter:
         return claim, tpot_s
 
 
-def _lane_of_length(snapshot: PolicySnapshot, lane: Lane, prompt_tokens: int) -> Lane:
+def _lane_of_length(snapshot: PolicySnapshot, lane: LiveLane, prompt_tokens: int) -> LiveLane:
     """Where a prompt of this length stands."""
     for _ in range(_MAX_LONGER_HOPS):
         longer, most = lane.rules.longer, lane.rules.max_prompt_tokens
@@ -119,7 +119,7 @@ def draining(lane: str) -> Shed:
     )
 
 
-def too_late(lane: Lane) -> Shed:
+def too_late(lane: LiveLane) -> Shed:
     """The refusal of work whose answer nobody would wait for."""
     return Shed(
         ShedReason.DEADLINE,

@@ -1,4 +1,4 @@
-"""Gate: whether a request is let in, and in which form, decided at once from what the deployments forecast.
+"""AdmissionGate: whether a request is let in, and in which form, decided at once from what the deployments forecast.
 
 (1) Who has neither a latency target nor a deadline goes on; the queue's bound is all that can refuse it. (2) If a
 candidate is forecast to be in time, the request goes on, and those that would be late are left out; where none is ready
@@ -13,42 +13,42 @@ from typing import Final
 
 import msgspec
 
+from gateway.admission.candidate_forecast import CandidateForecast, CandidateForecaster, CandidateForecasts
 from gateway.admission.hints import lane_elsewhere, misses_deadline, refusal_of
-from gateway.admission.ladder import Form, Ladder, Shortened
-from gateway.admission.outlook import Lookout, Outlook, Outlooks
-from gateway.cache.exact.answers import Lookup
+from gateway.admission.ladder import DegradationStep, Ladder, Shortened
+from gateway.cache.exact.answers import CacheLookup
 from gateway.chat.request import ChatRequest
 from gateway.errors import Shed
 from gateway.limits import refusal
-from gateway.limits.claim import Claim
-from gateway.limits.lane import Lane
-from gateway.request_context import Turn
+from gateway.limits.admission_request import AdmissionRequest
+from gateway.limits.lane import LiveLane
+from gateway.request_context import RequestContext
 from gateway.routing.candidate import Seen
 from gateway.routing.planned_route import PlannedRoute
-from gateway.routing.routing_request import Ask
+from gateway.routing.routing_request import RoutingRequest
 from gateway.timeline import Clock
 
 _NOBODY: Final[frozenset[str]] = frozenset()
 _SHED_ONLY: Final = ("shed",)
 
 
-class Admitted(msgspec.Struct, frozen=True):
+class AdmissionDecision(msgspec.Struct, frozen=True):
     """A request that may go to a deployment."""
 
     request: ChatRequest
     """As it is to be forwarded, with what the degrade ladder took away."""
-    claim: Claim
+    claim: AdmissionRequest
     avoid: frozenset[str] = _NOBODY
     """Deployments that would be late; to be asked only when nobody else is left."""
     stand_in: PlannedRoute | None = None
     """Where to look for a deployment instead of the route itself."""
-    answer: Lookup | None = None
+    answer: CacheLookup | None = None
     """A kept answer that is given instead."""
     seen: tuple[Seen, ...] = ()
     """Of many deployments those that were looked at and would be in time: the first attempt chooses from them."""
 
     @property
-    def lane(self) -> Lane:
+    def lane(self) -> LiveLane:
         """Where it waits, if it has to."""
         return self.claim.lane
 
@@ -58,7 +58,7 @@ class Admitted(msgspec.Struct, frozen=True):
         return self.claim.deadline_at
 
 
-class Gate:
+class AdmissionGate:
     """Admits, degrades or refuses."""
 
     __slots__ = ("_clock", "_ladder", "_lookout")
@@ -66,58 +66,60 @@ class Gate:
     def __init__(self, *, ladder: Ladder, clock: Clock) -> None:
         self._ladder = ladder
         self._clock = clock
-        self._lookout = Lookout()
+        self._lookout = CandidateForecaster()
 
     def decide(
         self,
-        turn: Turn,
+        ctx: RequestContext,
         request: ChatRequest,
         planned: PlannedRoute,
-        ask: Ask,
+        ask: RoutingRequest,
         shortened: Shortened | None = None,
-    ) -> Admitted:
-        """The request as it may go on; `turn.ask` is then what it asks for. Raises Shed with the reason and a hint at
+    ) -> AdmissionDecision:
+        """The request as it may go on; `ctx.ask` is then what it asks for. Raises Shed with the reason and a hint at
         what would have been admitted, and TooLongToTrim for a long request until it comes `shortened`."""
         claim = ask.claim
         rules = claim.lane.rules
-        turn.ask = ask
+        ctx.ask = ask
         has_target = claim.ttft_by is not None or claim.deadline_at is not None or ask.tpot_slo_s is not None
         if not has_target and (not claim.lane.is_full or rules.on_overload == _SHED_ONLY):
-            return Admitted(request, claim)
+            return AdmissionDecision(request, claim)
         now = self._clock()
         looks = self._lookout.look(now, planned, ask, request.stream)
-        form, best = Form(request, ask, (planned,), shortened=shortened), looks.best
+        form, best = DegradationStep(request, ask, (planned,), shortened=shortened), looks.best
         if best is None:
             best = self._lookout.coming(now, planned, ask, request.stream)
             if best is None:  # nobody is fit: the router says so, or finds a fallback
-                return Admitted(request, claim)
-            looks = Outlooks(best, _NOBODY, planned)  # it waits for the start, if that is in time
+                return AdmissionDecision(request, claim)
+            looks = CandidateForecasts(best, _NOBODY, planned)  # it waits for the start, if that is in time
         if _may_go(form, best):
-            return self._admit(turn, form, looks)
-        return self._degrade(turn, now, form, best)
+            return self._admit(ctx, form, looks)
+        return self._degrade(ctx, now, form, best)
 
-    def _degrade(self, turn: Turn, now: float, whole: Form, best: Outlook) -> Admitted:
+    def _degrade(
+        self, ctx: RequestContext, now: float, whole: DegradationStep, best: CandidateForecast
+    ) -> AdmissionDecision:
         """In the first lesser form that would be in time; raises Shed when there is none, unless late is better. `best`
         is of the whole form."""
         form = whole
         steps = whole.ask.claim.lane.rules.on_overload
         for step in steps:
             if step == "shed":
-                raise self._refusal(turn, now, whole, best)
+                raise self._refusal(ctx, now, whole, best)
             lesser = self._ladder.take(step, form)
             if lesser is None:
                 continue
             form = lesser
             looks = self._look(now, form)
             if form.answer is not None or (looks.best is not None and _may_go(form, looks.best)):
-                return self._admit(turn, form, looks)
+                return self._admit(ctx, form, looks)
         if misses_deadline(now, whole.ask.claim, best) or not best.live.limiter.can_wait(whole.ask.claim):
-            raise self._refusal(turn, now, whole, best)
-        return self._admit_late(turn, form)
+            raise self._refusal(ctx, now, whole, best)
+        return self._admit_late(ctx, form)
 
-    def _look(self, now: float, form: Form) -> Outlooks:
+    def _look(self, now: float, form: DegradationStep) -> CandidateForecasts:
         """Over the routes of the form, in order, up to the first with somebody in time."""
-        best: Outlook | None = None
+        best: CandidateForecast | None = None
         late = _NOBODY
         for planned in form.routes:
             found = self._lookout.look(now, planned, form.ask, form.request.stream)
@@ -125,44 +127,44 @@ class Gate:
             if found.best is not None and (best is None or found.best.is_better_than(best)):
                 best = found.best
             if best is not None and best.is_in_time:
-                return Outlooks(best, late, planned, found.seen)
-        return Outlooks(best, late)
+                return CandidateForecasts(best, late, planned, found.seen)
+        return CandidateForecasts(best, late)
 
-    def _admit(self, turn: Turn, form: Form, looks: Outlooks) -> Admitted:
+    def _admit(self, ctx: RequestContext, form: DegradationStep, looks: CandidateForecasts) -> AdmissionDecision:
         claim, best = form.ask.claim, looks.best
         if best is not None:
             unread = best.price.uncached_tokens if form.request.stream else 0  # a plain answer shows no first token
             claim = claim.with_service(best.service_s, unread)
         stand_in = None if looks.planned is form.routes[0] else looks.planned
-        return self._admitted(turn, form, claim, looks.too_late, stand_in, looks.seen)
+        return self._admitted(ctx, form, claim, looks.too_late, stand_in, looks.seen)
 
-    def _admit_late(self, turn: Turn, form: Form) -> Admitted:
+    def _admit_late(self, ctx: RequestContext, form: DegradationStep) -> AdmissionDecision:
         """Its lane would rather have it served late than not at all: its target no longer counts."""
-        return self._admitted(turn, form, msgspec.structs.replace(form.ask.claim, ttft_by=None), _NOBODY, None)
+        return self._admitted(ctx, form, msgspec.structs.replace(form.ask.claim, ttft_by=None), _NOBODY, None)
 
     def _admitted(
         self,
-        turn: Turn,
-        form: Form,
-        claim: Claim,
+        ctx: RequestContext,
+        form: DegradationStep,
+        claim: AdmissionRequest,
         avoid: frozenset[str],
         stand_in: PlannedRoute | None,
         seen: tuple[Seen, ...] = (),
-    ) -> Admitted:
-        turn.ask = form.ask.with_claim(claim)
-        turn.record.degraded = form.steps
-        return Admitted(form.request, claim, avoid, stand_in, form.answer, seen)
+    ) -> AdmissionDecision:
+        ctx.ask = form.ask.with_claim(claim)
+        ctx.record.degraded = form.steps
+        return AdmissionDecision(form.request, claim, avoid, stand_in, form.answer, seen)
 
-    def _refusal(self, turn: Turn, now: float, form: Form, best: Outlook) -> Shed:
+    def _refusal(self, ctx: RequestContext, now: float, form: DegradationStep, best: CandidateForecast) -> Shed:
         ask = form.ask
         if best.is_in_time:  # it would be, but for the queue's length
             return best.live.limiter.no_room(ask.claim)
         if best.start_s:
             return refusal.still_starting(ask.claim.lane, form.routes[0].route.id, best.start_s)
-        elsewhere = lane_elsewhere(now, turn.snapshot, turn.caller, ask, best)
+        elsewhere = lane_elsewhere(now, ctx.snapshot, ctx.caller, ask, best)
         return refusal_of(now, ask, best, is_stream=form.request.stream, elsewhere=elsewhere)
 
 
-def _may_go(form: Form, best: Outlook) -> bool:
+def _may_go(form: DegradationStep, best: CandidateForecast) -> bool:
     """In time, and with room to wait where it has to."""
     return best.is_in_time and (best.wait_s == 0.0 or best.live.limiter.can_wait(form.ask.claim))

@@ -1,4 +1,4 @@
-"""Guard: refuses new work while this process itself is what is overloaded, by its event loop's lag and its memory."""
+"""OverloadGuard: refuses new work while this process is overloaded, by its event loop's lag and its memory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import IntEnum
 from typing import Final
 
 from gateway.errors import Shed, ShedReason
-from gateway.limits.lane import Lane
+from gateway.limits.lane import LiveLane
 
 STRAINED_LAG_S: Final = 0.25
 OVERLOADED_LAG_S: Final = 1.0
@@ -28,7 +28,7 @@ class Strain(IntEnum):
     OVERLOADED = 2
 
 
-class Guard:
+class OverloadGuard:
     """Told of every tick of the lag meter; asked at every request."""
 
     __slots__ = ("_lag_s", "_lag_strain", "_memory_limit", "_memory_strain", "_num_ticks", "_resident_bytes", "strain")
@@ -52,7 +52,7 @@ class Guard:
         self._num_ticks += 1
         self.strain = max(self._lag_strain, self._memory_strain)
 
-    def check(self, lane: Lane, heaviest: float, *, is_retry: bool) -> None:
+    def check(self, lane: LiveLane, heaviest: float, *, is_retry: bool) -> None:
         """Raises Shed (`overload`) when a request of this lane is among what is refused now: first retries and lanes
         that weigh less than the `heaviest`, then everything."""
         if self.strain is Strain.OVERLOADED or (self.strain and (is_retry or lane.rules.weight < heaviest)):

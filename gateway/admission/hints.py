@@ -6,18 +6,20 @@ import math
 from typing import Final
 
 from gateway.access.api_keys import Caller
-from gateway.admission.outlook import Outlook, lateness
+from gateway.admission.candidate_forecast import CandidateForecast, lateness
 from gateway.errors import Shed, ShedReason
-from gateway.limits.claim import Claim
-from gateway.limits.lane import Lane
-from gateway.routing.routing_request import Ask
+from gateway.limits.admission_request import AdmissionRequest
+from gateway.limits.lane import LiveLane
+from gateway.routing.routing_request import RoutingRequest
 from gateway.routing.snapshot import PolicySnapshot
 
 _MIN_WORTHWHILE_TOKENS: Final = 16
 _BISECTIONS: Final = 12
 
 
-def refusal_of(now: float, ask: Ask, best: Outlook, *, is_stream: bool, elsewhere: Lane | None) -> Shed:
+def refusal_of(
+    now: float, ask: RoutingRequest, best: CandidateForecast, *, is_stream: bool, elsewhere: LiveLane | None
+) -> Shed:
     """The shed of a request for which even the `best` candidate is too late; `elsewhere`: a lane that would take it."""
     claim = ask.claim
     if misses_deadline(now, claim, best):
@@ -44,12 +46,14 @@ def refusal_of(now: float, ask: Ask, best: Outlook, *, is_stream: bool, elsewher
     )
 
 
-def misses_deadline(now: float, claim: Claim, best: Outlook) -> bool:
+def misses_deadline(now: float, claim: AdmissionRequest, best: CandidateForecast) -> bool:
     """Whether the client would have left before its first byte."""
     return claim.deadline_at is not None and best.total_s > claim.deadline_at - now
 
 
-def lane_elsewhere(now: float, snapshot: PolicySnapshot, caller: Caller | None, ask: Ask, best: Outlook) -> Lane | None:
+def lane_elsewhere(
+    now: float, snapshot: PolicySnapshot, caller: Caller | None, ask: RoutingRequest, best: CandidateForecast
+) -> LiveLane | None:
     """A lane that this caller may use and whose target and queue would have taken the request, if there is one."""
     claim = ask.claim
     for lane in snapshot.lanes.values():
@@ -57,7 +61,9 @@ def lane_elsewhere(now: float, snapshot: PolicySnapshot, caller: Caller | None, 
         if lane is claim.lane or lane.rules.is_longer or not is_allowed or lane.is_full:
             continue
         slo_s = lane.rules.ttft_slo_s
-        there = Claim(lane, claim.tenant, claim.tokens, claim.deadline_at, None, claim.is_retry, claim.arrived_at)
+        there = AdmissionRequest(
+            lane, claim.tenant, claim.tokens, claim.deadline_at, None, claim.is_retry, claim.arrived_at
+        )
         needed_s = best.live.limiter.wait_s(now, there, best.service_s) + best.service_s
         within_s = math.inf if slo_s is None else claim.arrived_at + slo_s - now
         if needed_s <= min(within_s, math.inf if claim.deadline_at is None else claim.deadline_at - now):
@@ -65,7 +71,7 @@ def lane_elsewhere(now: float, snapshot: PolicySnapshot, caller: Caller | None, 
     return None
 
 
-def _deadline(now: float, ask: Ask, best: Outlook, *, is_stream: bool) -> Shed:
+def _deadline(now: float, ask: RoutingRequest, best: CandidateForecast, *, is_stream: bool) -> Shed:
     claim = ask.claim
     needed_s = math.ceil(now - claim.arrived_at + best.total_s)
     hint = f"A client timeout of {needed_s} s or more."
@@ -83,7 +89,7 @@ def _deadline(now: float, ask: Ask, best: Outlook, *, is_stream: bool) -> Shed:
     )
 
 
-def _tokens_in_time(now: float, ask: Ask, best: Outlook) -> int | None:
+def _tokens_in_time(now: float, ask: RoutingRequest, best: CandidateForecast) -> int | None:
     """The longest plain answer that would be whole before the deadline."""
     assert ask.claim.deadline_at is not None
     forecast = best.live.forecast
@@ -93,7 +99,7 @@ def _tokens_in_time(now: float, ask: Ask, best: Outlook) -> int | None:
     return num_tokens if _MIN_WORTHWHILE_TOKENS <= num_tokens < ask.price.output_tokens else None
 
 
-def _target_hint(now: float, ask: Ask, best: Outlook, elsewhere: Lane | None) -> str:
+def _target_hint(now: float, ask: RoutingRequest, best: CandidateForecast, elsewhere: LiveLane | None) -> str:
     claim, rules = ask.claim, ask.claim.lane.rules
     needed_s = now - claim.arrived_at + best.total_s
     lane_by = math.inf if rules.ttft_slo_s is None else claim.arrived_at + rules.ttft_slo_s
@@ -110,7 +116,7 @@ def _target_hint(now: float, ask: Ask, best: Outlook, elsewhere: Lane | None) ->
     return "The same request at a later time."
 
 
-def _prompt_in_time(now: float, ask: Ask, best: Outlook) -> int | None:
+def _prompt_in_time(now: float, ask: RoutingRequest, best: CandidateForecast) -> int | None:
     """The longest prompt whose first token would be in time there."""
     forecast, lane = best.live.forecast, ask.claim.lane.engine_lane
     left_s = _left_s(now, ask.claim) - best.wait_s
@@ -124,11 +130,11 @@ def _prompt_in_time(now: float, ask: Ask, best: Outlook) -> int | None:
     return fits if fits >= _MIN_WORTHWHILE_TOKENS else None
 
 
-def _would_be_in_time(now: float, claim: Claim, wait_s: float, service_s: float) -> bool:
+def _would_be_in_time(now: float, claim: AdmissionRequest, wait_s: float, service_s: float) -> bool:
     return lateness(now, claim, wait_s, wait_s + service_s, wait_s + service_s) <= 1.0
 
 
-def _left_s(now: float, claim: Claim) -> float:
+def _left_s(now: float, claim: AdmissionRequest) -> float:
     return math.inf if claim.ttft_by is None else claim.ttft_by - now
 
 
@@ -136,7 +142,9 @@ def _ms(seconds: float) -> int:
     return math.ceil(seconds * 1000)
 
 
-def _shed(reason: ShedReason, claim: Claim, best: Outlook, *, excess_s: float, message: str, hint: str) -> Shed:
+def _shed(
+    reason: ShedReason, claim: AdmissionRequest, best: CandidateForecast, *, excess_s: float, message: str, hint: str
+) -> Shed:
     return Shed(
         reason,
         lane=claim.lane.id,

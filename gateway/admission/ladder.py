@@ -6,11 +6,11 @@ from typing import Final, Literal
 
 import msgspec
 
-from gateway.cache.exact.answers import AnswerCache, Lookup
+from gateway.cache.exact.answers import CacheLookup, ResponseStore
 from gateway.chat.request import ChatRequest
 from gateway.deployments.price import Pricer
 from gateway.routing.planned_route import PlannedRoute
-from gateway.routing.routing_request import Ask
+from gateway.routing.routing_request import RoutingRequest
 from gateway.trimming.trimmer import MAX_TRIMMED_HERE_BYTES, Trimmer
 from routing_policies.policy.document import OverloadStep, Trim
 
@@ -40,14 +40,14 @@ class Shortened(msgspec.Struct, frozen=True):
     request: ChatRequest | None
 
 
-class Form(msgspec.Struct, frozen=True):
+class DegradationStep(msgspec.Struct, frozen=True):
     """A request in the form in which it might be let in."""
 
     request: ChatRequest
-    ask: Ask
+    ask: RoutingRequest
     routes: tuple[PlannedRoute, ...]
     """Where to look for a deployment: the route itself, then what stands in for it."""
-    answer: Lookup | None = None
+    answer: CacheLookup | None = None
     """What a cache still has, instead of a deployment."""
     steps: tuple[DegradedStep, ...] = ()
     shortened: Shortened | None = None
@@ -59,12 +59,12 @@ class Ladder:
 
     __slots__ = ("_cache", "_pricer", "_trimmer")
 
-    def __init__(self, *, trimmer: Trimmer, cache: AnswerCache, pricer: Pricer) -> None:
+    def __init__(self, *, trimmer: Trimmer, cache: ResponseStore, pricer: Pricer) -> None:
         self._trimmer = trimmer
         self._cache = cache
         self._pricer = pricer
 
-    def take(self, step: OverloadStep, form: Form) -> Form | None:
+    def take(self, step: OverloadStep, form: DegradationStep) -> DegradationStep | None:
         """The lesser form, None when this step cannot help. Raises TooLongToTrim."""
         if step == "trim":
             return self._trim(form)
@@ -76,7 +76,7 @@ class Ladder:
             return self._stale_cache(form)
         return None
 
-    def _trim(self, form: Form) -> Form | None:
+    def _trim(self, form: DegradationStep) -> DegradationStep | None:
         rule = form.routes[0].route.trim
         if form.shortened is not None:
             shorter = form.shortened.request
@@ -86,25 +86,25 @@ class Ladder:
             shorter = self._trimmer.trim_more(form.request, rule)
         return None if shorter is None else self._repriced(form, shorter, "trim")
 
-    def _small_model(self, form: Form) -> Form | None:
+    def _small_model(self, form: DegradationStep) -> DegradationStep | None:
         """The route's fallbacks; they are there for when its own candidates are out, and smaller ones answer sooner."""
         fallbacks = form.routes[0].fallbacks
         if not fallbacks or len(form.routes) > 1:
             return None
         return _stepped(form, "small_model", routes=(form.routes[0], *fallbacks))
 
-    def _max_tokens(self, form: Form) -> Form | None:
+    def _max_tokens(self, form: DegradationStep) -> DegradationStep | None:
         most = form.ask.claim.lane.rules.degraded_max_tokens
         asked = form.request.max_output_tokens
         if asked is not None and asked <= most:
             return None
         return self._repriced(form, form.request.with_max_tokens(most), "max_tokens")
 
-    def _stale_cache(self, form: Form) -> Form | None:
+    def _stale_cache(self, form: DegradationStep) -> DegradationStep | None:
         found = self._cache.stale(form.request, form.routes[0].wanted(form.ask.claim.tenant))
         return None if found is None or found.answer is None else _stepped(form, "stale_cache", answer=found)
 
-    def _repriced(self, form: Form, request: ChatRequest, step: OverloadStep) -> Form | None:
+    def _repriced(self, form: DegradationStep, request: ChatRequest, step: OverloadStep) -> DegradationStep | None:
         """With the other request at its own price; None when that is no less."""
         ask = form.ask
         price = self._pricer.price(request, tenant=ask.claim.tenant, route=form.routes[0].route.id)
@@ -114,5 +114,5 @@ class Ladder:
         return _stepped(form, step, request=request, ask=msgspec.structs.replace(ask, price=price, claim=claim))
 
 
-def _stepped(form: Form, step: OverloadStep, **changes: object) -> Form:
+def _stepped(form: DegradationStep, step: OverloadStep, **changes: object) -> DegradationStep:
     return msgspec.structs.replace(form, steps=(*form.steps, HEADER_NAMES[step]), **changes)

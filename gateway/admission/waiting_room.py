@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final, Literal
 
 from gateway.limits import refusal
-from gateway.limits.claim import Claim
+from gateway.limits.admission_request import AdmissionRequest
 from gateway.limits.limiter import RETRY_SHARE
 from gateway.routing.planned_route import PlannedRoute
 from gateway.timeline import Clock
@@ -40,7 +40,7 @@ class WaitingRoom:
         self._news.set()
         self._news.clear()
 
-    async def until_ready(self, planned: PlannedRoute, claim: Claim) -> bool:
+    async def until_ready(self, planned: PlannedRoute, claim: AdmissionRequest) -> bool:
         """False at once when nobody is starting; True after a wait that ended because that is so no more. Raises Shed
         when there is no room to wait, or no time."""
         lane, now = claim.lane, self._clock()

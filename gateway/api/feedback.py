@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from gateway.api.routes import Answer
+from gateway.api.routes import SmallResponse
 from gateway.cache.exact.exact_cache import ExactCache
 from gateway.chat.request import invalid_field
 from gateway.errors import NotFound
@@ -34,7 +34,7 @@ class Noted(msgspec.Struct, frozen=True):
     """False: this process does not know the answer and has passed the feedback on to those that may."""
 
 
-class FeedbackDesk:
+class FeedbackHandlers:
     """Takes feedback; what is wrong is not given again."""
 
     def __init__(
@@ -48,7 +48,7 @@ class FeedbackDesk:
         self._cache = cache
         self._note_wrong = note_wrong
 
-    async def submit(self, scope: Scope, document: Any) -> Answer:
+    async def submit(self, scope: Scope, document: Any) -> SmallResponse:
         """Quarantine the entry behind an answer. Raises InvalidRequest, InvalidApiKey, or NotFound for an answer that
         is not kept, or not this tenant's."""
         client = scope.get("client")
@@ -67,4 +67,4 @@ class FeedbackDesk:
                 "wrong; answers are known as long as they are in the cache.",
                 param="request_id",
             )
-        return Answer.json(Noted(feedback.request_id, feedback.verdict, is_known))
+        return SmallResponse.json(Noted(feedback.request_id, feedback.verdict, is_known))

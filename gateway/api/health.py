@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from gateway.api.routes import Answer
+from gateway.api.routes import SmallResponse
 from gateway.errors import ErrorType, GatewayError
 from gateway.http.address import is_loopback_host
 from gateway.http.asgi import Scope
@@ -42,24 +42,24 @@ class Probes:
             reasons.append(f"none of {len(snapshot.deployments)} deployments is ready")
         return reasons
 
-    async def livez(self, scope: Scope) -> Answer:
+    async def livez(self, scope: Scope) -> SmallResponse:
         """The event loop answers."""
-        return Answer.json({"status": "live"})
+        return SmallResponse.json({"status": "live"})
 
-    async def readyz(self, scope: Scope) -> Answer:
+    async def readyz(self, scope: Scope) -> SmallResponse:
         """Policy loaded, one deployment ready, not draining; else NotReady."""
         missing = self.missing()
         if missing:
             raise NotReady(f"Not ready: {', '.join(missing)}.")
-        return Answer.json({"status": "ready", **self._state(scope)})
+        return SmallResponse.json({"status": "ready", **self._state(scope)})
 
-    async def startupz(self, scope: Scope) -> Answer:
+    async def startupz(self, scope: Scope) -> SmallResponse:
         """Like readyz until it was ready once; after that always fine."""
         missing = self.missing()
         self._has_started = self._has_started or not missing
         if not self._has_started:
             raise NotReady(f"Still starting: {', '.join(missing)}.")
-        return Answer.json({"status": "started", **self._state(scope)})
+        return SmallResponse.json({"status": "started", **self._state(scope)})
 
     def _state(self, scope: Scope) -> dict[str, object]:
         """Say more to this machine; names of deployments are no stranger's business."""

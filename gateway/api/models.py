@@ -8,9 +8,9 @@ from typing import Final
 import msgspec
 
 from gateway.access.api_keys import Caller
-from gateway.api.feedback import FEEDBACK_PATH, FeedbackDesk
+from gateway.api.feedback import FEEDBACK_PATH, FeedbackHandlers
 from gateway.api.health import Probes
-from gateway.api.routes import Answer, SiteMap
+from gateway.api.routes import SiteMap, SmallResponse
 from gateway.errors import NotFound
 from gateway.http.asgi import ASGIApp, Scope, find_headers
 from gateway.routing.snapshot import PolicySnapshot
@@ -21,7 +21,7 @@ MODELS_PATH: Final = "/v1/models"
 _OWNER: Final = "penstock"
 
 
-class Model(msgspec.Struct, frozen=True):
+class ListedModel(msgspec.Struct, frozen=True):
     """One name that may stand in `model`."""
 
     id: str
@@ -33,7 +33,7 @@ class Model(msgspec.Struct, frozen=True):
 class ModelList(msgspec.Struct, frozen=True):
     """Every name this key may call."""
 
-    data: list[Model]
+    data: list[ListedModel]
     object: str = "list"
 
 
@@ -44,13 +44,13 @@ class Models:
         self._policy = policy
         self._started_at = started_at
 
-    async def list(self, scope: Scope) -> Answer:
+    async def list(self, scope: Scope) -> SmallResponse:
         """What the caller may use."""
         snapshot, caller = self._identify(scope)
         names = snapshot.router.models_for(caller.tenant)
-        return Answer.json(ModelList([Model(name, self._started_at) for name in names]))
+        return SmallResponse.json(ModelList([ListedModel(name, self._started_at) for name in names]))
 
-    async def one(self, scope: Scope) -> Answer:
+    async def one(self, scope: Scope) -> SmallResponse:
         """One of them; raises NotFound (`model_not_found`)."""
         snapshot, caller = self._identify(scope)
         name = scope["path"].removeprefix(f"{MODELS_PATH}/")
@@ -60,7 +60,7 @@ class Models:
                 param="model",
                 code="model_not_found",
             )
-        return Answer.json(Model(name, self._started_at))
+        return SmallResponse.json(ListedModel(name, self._started_at))
 
     def _identify(self, scope: Scope) -> tuple[PolicySnapshot, Caller]:
         snapshot = self._policy()
@@ -69,7 +69,7 @@ class Models:
         return snapshot, snapshot.keys.authenticate(find_headers(scope, b"authorization"), host)
 
 
-def public_map(chat: ASGIApp, models: Models, probes: Probes, feedback: FeedbackDesk) -> SiteMap:
+def public_map(chat: ASGIApp, models: Models, probes: Probes, feedback: FeedbackHandlers) -> SiteMap:
     """Where the public listener's endpoints are."""
     return SiteMap(
         post={CHAT_PATH: chat},

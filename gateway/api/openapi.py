@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from gateway.api.feedback import FEEDBACK_PATH, Feedback, Noted
-from gateway.api.models import CHAT_PATH, MODELS_PATH, Model, ModelList
+from gateway.api.models import CHAT_PATH, MODELS_PATH, ListedModel, ModelList
 from gateway.chat.schema import PRIVILEGED_FIELDS, ChatFields, ToolCall
 from gateway.errors import ErrorEnvelope, ShedReason
 from gateway.telemetry.records.record import CacheResult
@@ -30,7 +30,7 @@ class AnswerMessage(msgspec.Struct, frozen=True):
     tool_calls: list[ToolCall] | None = None
 
 
-class Choice(msgspec.Struct, frozen=True):
+class ChoiceSchema(msgspec.Struct, frozen=True):
     """One of the answers."""
 
     index: int
@@ -47,7 +47,7 @@ class CompletionUsage(msgspec.Struct, frozen=True):
     total_tokens: int
 
 
-class Delta(msgspec.Struct, frozen=True):
+class DeltaSchema(msgspec.Struct, frozen=True):
     """What one event adds to an answer."""
 
     role: Literal["assistant"] | None = None
@@ -60,7 +60,7 @@ class ChunkChoice(msgspec.Struct, frozen=True):
     """One of the answers, as far as an event takes it."""
 
     index: int
-    delta: Delta
+    delta: DeltaSchema
     finish_reason: FinishReason | None = None
     logprobs: dict[str, Any] | None = None
 
@@ -83,7 +83,7 @@ class ChatCompletion(msgspec.Struct, frozen=True):
     object: Literal["chat.completion"]
     created: int
     model: str
-    choices: list[Choice]
+    choices: list[ChoiceSchema]
     usage: CompletionUsage | None = None
 
 
@@ -170,7 +170,7 @@ _REQUEST_HEADERS: Final[dict[str, str]] = {
 def openapi_document(*, needs_key: bool = True) -> Json:
     """The document, as values that encode to JSON; `needs_key` as the policy has it."""
     structs = (
-        *(ChatFields, ChatCompletion, ChatCompletionChunk, ModelList, Model, ProbeState, ErrorEnvelope),
+        *(ChatFields, ChatCompletion, ChatCompletionChunk, ModelList, ListedModel, ProbeState, ErrorEnvelope),
         *(Feedback, Noted),
     )
     _, schemas = msgspec.json.schema_components(structs, ref_template=_REF)
@@ -189,7 +189,7 @@ def openapi_document(*, needs_key: bool = True) -> Json:
             CHAT_PATH: {"post": _chat()},
             MODELS_PATH: {"get": _get("listModels", "The models this key may call.", ModelList, (401,))},
             MODELS_PATH + "/{model}": {
-                "get": _get("getModel", "One model.", Model, (401, 404)),
+                "get": _get("getModel", "One model.", ListedModel, (401, 404)),
                 "parameters": [_parameter("model", "path", "Its name", schema=_MODEL_NAME, required=True)],
             },
             FEEDBACK_PATH: {"post": _feedback()},

@@ -33,7 +33,7 @@ _NO_STORE: Final[Header] = (b"cache-control", b"no-store")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class SmallResponse:
     """A whole response of a small endpoint."""
 
     status: int = 200
@@ -41,7 +41,7 @@ class Answer:
     body: bytes = b""
 
     @classmethod
-    def json(cls, value: Any, status: int = 200) -> Answer:
+    def json(cls, value: Any, status: int = 200) -> SmallResponse:
         """Return an answer with `value` as JSON."""
         return cls(status=status, body=encode_json(value))
 
@@ -62,11 +62,11 @@ def _escaped(value: Any) -> Any:
     return [_escaped(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-Endpoint = Callable[[Scope], Awaitable[Answer]]
+Endpoint = Callable[[Scope], Awaitable[SmallResponse]]
 """Answers a GET; may raise GatewayError."""
 
 
-Submission = Callable[[Scope, Any], Awaitable[Answer]]
+Submission = Callable[[Scope, Any], Awaitable[SmallResponse]]
 """Answers a POST of a small JSON document, given decoded; may raise GatewayError."""
 
 MAX_SUBMISSION_BYTES: Final = 64 * 1024
@@ -131,7 +131,7 @@ class Site:
             send, answer.status, [*answer.headers, (b"x-request-id", request_id.encode("ascii"))], answer.body
         )
 
-    async def _answer(self, scope: Scope, receive: Receive, path: str) -> Answer:
+    async def _answer(self, scope: Scope, receive: Receive, path: str) -> SmallResponse:
         submission = self._map.submit.get(path)
         if submission is None or scope["method"] != "POST":
             return await self._get(scope, path)
@@ -148,7 +148,7 @@ class Site:
             if held is not None:
                 held.release()
 
-    async def _get(self, scope: Scope, path: str) -> Answer:
+    async def _get(self, scope: Scope, path: str) -> SmallResponse:
         method: str = scope["method"]
         if path in self._map.post or path in self._map.submit:
             raise MethodNotAllowed(method, ["POST"])
@@ -174,5 +174,5 @@ def _find_below(places: Mapping[str, E], path: str) -> E | None:
     )
 
 
-def _refusal(error: GatewayError) -> Answer:
-    return Answer(status=error.status, headers=tuple(error_headers(error)), body=error_body(error))
+def _refusal(error: GatewayError) -> SmallResponse:
+    return SmallResponse(status=error.status, headers=tuple(error_headers(error)), body=error_body(error))

@@ -13,33 +13,33 @@ from concurrent.futures import Executor
 from dataclasses import replace
 from typing import Any, BinaryIO
 
-from gateway.admin.api.table import Entry
-from gateway.admin.control_room import ControlRoom
-from gateway.admin.handlers.cache import CacheDesk
-from gateway.admin.handlers.diagnosis import DiagnosisDesk
-from gateway.admin.handlers.labels import LabelsDesk
-from gateway.admin.handlers.similar import SimilarDesk
+from gateway.admin.api.table import AdminEndpoint
+from gateway.admin.context import AdminContext
+from gateway.admin.handlers.cache import CacheHandlers
+from gateway.admin.handlers.diagnosis import DiagnosisHandlers
+from gateway.admin.handlers.labels import LabelHandlers
+from gateway.admin.handlers.similar import SemanticCacheHandlers
 from gateway.admin.site import Operations, admin_map
-from gateway.admission.guard import Guard
-from gateway.api.feedback import FeedbackDesk
+from gateway.admission.guard import OverloadGuard
+from gateway.api.feedback import FeedbackHandlers
 from gateway.api.health import Probes
 from gateway.api.models import Models, public_map
 from gateway.api.routes import Site
 from gateway.app.control_plane import ControlPlane
 from gateway.app.live_gauges import read_live_gauges
-from gateway.app.observability import Records
+from gateway.app.observability import Observability
 from gateway.app.request_path import RequestPath
-from gateway.app.response_cache import KeptAnswers
-from gateway.app.shared_state import Stores
+from gateway.app.response_cache import ResponseCache
+from gateway.app.shared_state import SharedState
 from gateway.background.task_group import BackgroundTasks
-from gateway.cache.audit.judges import Judges
+from gateway.cache.audit.match_models import MatchModels
 from gateway.config import GatewayConfig
 from gateway.deployments.health.ejection import EjectionRules, FailureKind
 from gateway.deployments.live import LiveDeployment
 from gateway.deployments.liveness import LivenessWatch
 from gateway.deployments.load_feed import LoadFeeds
 from gateway.deployments.readiness import ReadinessProber
-from gateway.diagnosis.collect import Collector
+from gateway.diagnosis.collect import SampleCollector
 from gateway.embedding.embedder import Embedder
 from gateway.embedding.encoder import TextEncoder
 from gateway.embedding.installed import InstalledEncoder
@@ -47,7 +47,7 @@ from gateway.errors import GatewayError, Shed
 from gateway.http.server import Listener, Server
 from gateway.ids import RequestIds
 from gateway.limits.body_budget import BodyBudget
-from gateway.policies.canary import Canary
+from gateway.policies.canary import CanaryTrial
 from gateway.policies.policy_file import PolicyRevision, PolicyStatus
 from gateway.routing.quality_files import load_predictors
 from gateway.routing.snapshot import Connect, PolicySnapshot, SnapshotBuilder
@@ -81,7 +81,7 @@ class Gateway:
         clock: Clock = time.monotonic,
         connect: Connect | None = None,
         load_encoder: LoadEncoder | None = None,
-        judges: Judges | None = None,
+        judges: MatchModels | None = None,
     ) -> None:
         """`environment` holds the upstream keys that the policy names; a simulation brings its clock and engines."""
         chance = rng or random.Random()
@@ -92,15 +92,15 @@ class Gateway:
         self._status: PolicyStatus | None = None
         ids = self._ids = RequestIds(chance)
         memory_limit = memory_limit_bytes(config.memory_limit_mb)
-        self._guard = Guard(memory_limit_bytes=memory_limit, resident_bytes=resident_bytes)
+        self._guard = OverloadGuard(memory_limit_bytes=memory_limit, resident_bytes=resident_bytes)
         self.bodies = BodyBudget(body_budget_bytes(memory_limit))
         holder = f"{os.getpid()}-{secrets.token_hex(8)}"
         self._embedder = self._make_embedder(load_encoder)
         self._workers = Workers(name="requests")
-        self._answers = KeptAnswers(
+        self._answers = ResponseCache(
             max_bytes=config.cache_max_mb * 1024 * 1024,
             folder=config.runtime_dir,
-            judges=judges or Judges.shipped(),
+            judges=judges or MatchModels.shipped(),
             embedder=self._embedder,
             policy=lambda: self.snapshot,
             guard=self._guard,
@@ -114,7 +114,7 @@ class Gateway:
         )
         self._cache = self._answers.exact
         self._cache.on_doubt = self._note_wrong
-        self._stores = Stores(config, self.metrics, self.log, self._cache, holder=holder)
+        self._stores = SharedState(config, self.metrics, self.log, self._cache, holder=holder)
         self._quotas = self._stores.quotas
         self.recent = RecentRequests(clock=clock, wall=time.time, name=f"{platform.node()}-{holder[:-12]}")
         predictors = load_predictors(config.quality_dir)
@@ -143,7 +143,7 @@ class Gateway:
             predictors=predictors,
         )
         told = (*self.control.watchers(), self.recent.note)
-        self._records = Records(config, self.metrics, self.log, told, rng=chance, clock=clock, instance=holder)
+        self._records = Observability(config, self.metrics, self.log, told, rng=chance, clock=clock, instance=holder)
         self._tasks = BackgroundTasks(self._note_failed_task)
         self._path = RequestPath(
             config,
@@ -182,8 +182,8 @@ class Gateway:
             on_failure=lambda error: self.log.failure("encoder_failed", error),
         )
 
-    def _make_room(self, clock: Clock) -> ControlRoom:
-        return ControlRoom(
+    def _make_room(self, clock: Clock) -> AdminContext:
+        return AdminContext(
             name=self.recent.name,
             snapshot=lambda: self.snapshot,
             metrics=self.metrics,
@@ -199,17 +199,19 @@ class Gateway:
             clock=clock,
         )
 
-    def _desk_entries(self) -> list[Entry]:
+    def _desk_entries(self) -> list[AdminEndpoint]:
         """Of the admin API, beside the control plane's."""
-        similar = SimilarDesk(self._answers, self.control.audit, policy=lambda: self._current().policy, wall=time.time)
-        desks = (self.room.drains, self._path.preview, LabelsDesk(self._path.learner), similar)
+        similar = SemanticCacheHandlers(
+            self._answers, self.control.audit, policy=lambda: self._current().policy, wall=time.time
+        )
+        desks = (self.room.drains, self._path.preview, LabelHandlers(self._path.learner), similar)
         return [entry for desk in desks for entry in desk.entries()]
 
     def _make_server(self) -> Server:
         config = self.config
         probes = Probes(lambda: self.snapshot, lambda: self.server.leaving.is_set())
         models = Models(self._current, int(time.time()))
-        feedback = FeedbackDesk(self._current, self._cache, self._note_wrong)
+        feedback = FeedbackHandlers(self._current, self._cache, self._note_wrong)
         public = Site(
             public_map(self.pipeline, models, probes, feedback), ids=self._ids, log=self.log, bodies=self.bodies
         )
@@ -217,10 +219,10 @@ class Gateway:
             admin_map(
                 Operations(self.metrics, lambda: not self._current().keys.is_open),
                 probes,
-                CacheDesk(self._cache),
+                CacheHandlers(self._cache),
                 self.room,
-                DiagnosisDesk(
-                    Collector(self.metrics, self._deployments, lambda: self._lag, time.monotonic),
+                DiagnosisHandlers(
+                    SampleCollector(self.metrics, self._deployments, lambda: self._lag, time.monotonic),
                     lambda: self._current().policy,
                 ),
             ),
@@ -309,7 +311,7 @@ class Gateway:
         await self._path.aclose()
         self._workers.shutdown(wait=False, cancel_futures=True)
         await self.room.aclose()
-        await self.control.last_words()
+        await self.control.flush()
         await self._answers.aclose()
         await self._embedder.aclose()
         await self._stores.aclose()
@@ -342,7 +344,7 @@ class Gateway:
             self._path.labels.begin()
         self._replace(before)
 
-    def _take_trial(self, policy: Policy | None, canary: Canary | None) -> None:
+    def _take_trial(self, policy: Policy | None, canary: CanaryTrial | None) -> None:
         """Put a canary beside what is in force, or take it away. Raises ReachError."""
         base, before = self._current(), self._deployments()
         trial = None

@@ -23,17 +23,17 @@ from gateway.access.restored import Restored
 from gateway.access.sign_in.guesses import Guesses
 from gateway.access.sign_in.passwords import Passwords
 from gateway.access.sign_in.sessions import Sessions
-from gateway.admin.api.gate import Gate
-from gateway.admin.api.table import Entry, Table
+from gateway.admin.api.gate import AdminGate
+from gateway.admin.api.table import AdminEndpoint, AdminTable
 from gateway.admin.front import AdminFront
-from gateway.admin.handlers.accounts import AccountsDesk
-from gateway.admin.handlers.audit import AuditDesk
-from gateway.admin.handlers.canary import CanaryDesk
-from gateway.admin.handlers.keys import KeysDesk
-from gateway.admin.handlers.login import OIDC_START, LoginDesk
-from gateway.admin.handlers.plan import PlanDesk
-from gateway.admin.handlers.policy import PolicyDesk
-from gateway.admin.handlers.tenants import TenantsDesk
+from gateway.admin.handlers.accounts import AccountHandlers
+from gateway.admin.handlers.audit import AuditHandlers
+from gateway.admin.handlers.canary import CanaryHandlers
+from gateway.admin.handlers.keys import KeyHandlers
+from gateway.admin.handlers.login import OIDC_START, LoginHandlers
+from gateway.admin.handlers.plan import PlanHandlers
+from gateway.admin.handlers.policy import PolicyHandlers
+from gateway.admin.handlers.tenants import TenantHandlers
 from gateway.app.policy_acceptance import acceptance
 from gateway.app.shared_state import Spawn
 from gateway.cache.audit.audit_record import AuditRecord
@@ -41,22 +41,22 @@ from gateway.config import ConfigError, GatewayConfig
 from gateway.http.asgi import ASGIApp
 from gateway.ids import RequestIds
 from gateway.limits.body_budget import BodyBudget
-from gateway.policies.book import PolicyBook
+from gateway.policies.book import PolicySource
 from gateway.policies.canaries import Canaries, OnTrial
-from gateway.policies.canary import Canary
+from gateway.policies.canary import CanaryTrial
 from gateway.policies.last_day import LastDay
-from gateway.policies.local_copy import COPY_FILE, LocalCopy, file_copy_name
+from gateway.policies.local_copy import COPY_FILE, PolicyCopy, file_copy_name
 from gateway.policies.policy_file import PolicyFile, PolicyRevision, PolicyStatus
 from gateway.policies.reading import DocumentReader
 from gateway.policies.revision import Revision
 from gateway.policies.seed import Seed
 from gateway.policies.stored import StoredPolicy
-from gateway.routing.sampling import Sampler
+from gateway.routing.sampling import RecordingSampler
 from gateway.store.base import Store, StoreUnavailable
 from gateway.telemetry.logs.log import LogWriter
 from gateway.telemetry.records.record import RequestRecord
 from gateway.telemetry.records.tape import Tape
-from gateway.telemetry.records.traffic import Traffic
+from gateway.telemetry.records.traffic import RouteTraffic
 from gateway.util.workers import Workers
 from routing_policies.policy.document import Policy
 from routing_policies.quality.predictor import Predictors
@@ -102,7 +102,7 @@ class ControlPlane:
             on_ignored=lambda path: log.event("access_copy_ignored", level="warning", path=str(path)),
             on_unreadable=lambda name, error: log.failure("access_unreadable", error, record=name),
         )
-        self.traffic = Traffic(wall)
+        self.traffic = RouteTraffic(wall)
         self.last_day = LastDay(self.traffic, store, holder=holder, wall=wall)
         self.token = LocalToken(config.runtime_dir)
         self._admin_token = _token_file(config, "admin_token_file")
@@ -148,9 +148,9 @@ class ControlPlane:
                 new_id=lambda: f"c{secrets.token_hex(5)}",
             )
         self.tape = _tape(config, holder, wall)
-        self.sampler = None if self.tape is None else Sampler(self.tape, predictors)
+        self.sampler = None if self.tape is None else RecordingSampler(self.tape, predictors)
         """For the pipeline; None where nothing is recorded."""
-        self.book = PolicyBook(self.stored or self.file, reader=reader, in_force=in_force)
+        self.book = PolicySource(self.stored or self.file, reader=reader, in_force=in_force)
 
     async def load(self) -> None:
         """Keys, admins and the policy. Raises PolicyFileError, or OSError when a recording is wanted and cannot be."""
@@ -186,7 +186,7 @@ class ControlPlane:
         with suppress(StoreUnavailable):  # as in `watch`
             await self.stored.catch_up()
 
-    async def last_words(self) -> None:
+    async def flush(self) -> None:
         """What the others should know before this process ends."""
         self._workers.shutdown(wait=False, cancel_futures=True)
         if self.tape is not None:
@@ -195,10 +195,12 @@ class ControlPlane:
             async with asyncio.timeout(0.5):
                 await self.last_day.publish()
 
-    def front(self, site: ASGIApp, ids: RequestIds, more: Iterable[Entry] = (), *, bodies: BodyBudget) -> AdminFront:
+    def front(
+        self, site: ASGIApp, ids: RequestIds, more: Iterable[AdminEndpoint] = (), *, bodies: BodyBudget
+    ) -> AdminFront:
         """The admin listener's application around `site`, with `more` in its table; `bodies` bounds its memory."""
         directory, audit, wall = self.directory, self.audit, self._wall
-        gate = Gate(
+        gate = AdminGate(
             directory,
             self._sessions,
             self._admin_token or self.token,
@@ -207,7 +209,7 @@ class ControlPlane:
         )
         passwords = Passwords()
         is_secure = self._config.oidc_redirect_url.startswith("https://")
-        login = LoginDesk(
+        login = LoginHandlers(
             gate,
             directory.accounts,
             self._sessions,
@@ -218,27 +220,27 @@ class ControlPlane:
             oidc_start=None if self._oidc is None else OIDC_START,
             is_secure=is_secure,
         )
-        policy = PolicyDesk(self.book, audit, self.last_day, canary=self._running_canary)
-        canaries = CanaryDesk(self.book, policy, self.canaries)
-        keys = KeysDesk(directory, audit, policy=self._in_force, wall=wall)
-        accounts = AccountsDesk(directory, passwords, audit, wall=wall)
-        tenants = TenantsDesk(self.book, policy, directory, self.last_day)
+        policy = PolicyHandlers(self.book, audit, self.last_day, canary=self._running_canary)
+        canaries = CanaryHandlers(self.book, policy, self.canaries)
+        keys = KeyHandlers(directory, audit, policy=self._in_force, wall=wall)
+        accounts = AccountHandlers(directory, passwords, audit, wall=wall)
+        tenants = TenantHandlers(self.book, policy, directory, self.last_day)
         desks = (
             login,
             policy,
             canaries,
-            PlanDesk(self.book, policy, self._config, self.tape),
+            PlanHandlers(self.book, policy, self._config, self.tape),
             tenants,
             keys,
             accounts,
-            AuditDesk(audit),
+            AuditHandlers(audit),
         )
         if self._oidc is not None:
-            from gateway.admin.handlers.oidc import OidcDesk  # as in `_oidc`
+            from gateway.admin.handlers.oidc import OidcHandlers  # as in `_oidc`
 
-            oidc = OidcDesk(self._oidc, directory.accounts, login, clock=time.monotonic, is_secure=is_secure)
+            oidc = OidcHandlers(self._oidc, directory.accounts, login, clock=time.monotonic, is_secure=is_secure)
             more = (*more, *oidc.entries())
-        table = Table([*(entry for desk in desks for entry in desk.entries()), *more])
+        table = AdminTable([*(entry for desk in desks for entry in desk.entries()), *more])
         return AdminFront(site, table, gate, ids=ids, log=self._log, workers=self._workers, bodies=bodies)
 
     def watchers(self) -> tuple[Callable[[RequestRecord], None], ...]:
@@ -255,7 +257,7 @@ class ControlPlane:
         if self.canaries is not None and record.was_served and record.by not in ("feedback", "admin"):
             self.canaries.note_audit(record.id, record.tenant, record.verdict)
 
-    def _running_canary(self) -> Canary | None:
+    def _running_canary(self) -> CanaryTrial | None:
         return None if self.canaries is None else self.canaries.current
 
     def _note_change(self, seq: int, entry: AuditEntry) -> None:
@@ -264,13 +266,13 @@ class ControlPlane:
             "admin_change", seq=seq, author=entry.author, action=entry.action, target=entry.target, hash=entry.hash
         )
 
-    def _local_copy(self, name: str) -> LocalCopy:
+    def _local_copy(self, name: str) -> PolicyCopy:
         path = self._config.runtime_dir / name
 
         def report(error: OSError) -> None:
             self._log.event("policy_not_kept", level="warning", path=str(path), error=str(error))
 
-        return LocalCopy(path, wall=self._wall, on_unwritten=report)
+        return PolicyCopy(path, wall=self._wall, on_unwritten=report)
 
     def _note_restored(self, revision: Revision) -> None:
         """A store that lost the policy is somebody's business."""

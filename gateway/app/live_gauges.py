@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gateway.deployments.live import LiveDeployment
-from gateway.limits.lane import Lane
+from gateway.limits.lane import LiveLane
 from gateway.telemetry.metrics import FORECAST_ERROR_SHARES, GatewayMetrics
 
 
-def read_live_gauges(metrics: GatewayMetrics, deployments: Iterable[LiveDeployment], lanes: Iterable[Lane]) -> None:
+def read_live_gauges(metrics: GatewayMetrics, deployments: Iterable[LiveDeployment], lanes: Iterable[LiveLane]) -> None:
     """Set the gauges anew; what left the policy is no longer told."""
     for gauge in (
         *(metrics.queue_depth, metrics.concurrency_limit, metrics.in_flight),

@@ -1,4 +1,4 @@
-"""Records: what becomes of finished requests, put together beside the app: metrics, log lines, watchers, traces."""
+"""Observability: metrics, log lines, watchers and traces of finished requests, constructed for the app."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gateway.util.version import version
 Watch = Callable[[RequestRecord], None]
 
 
-class Records:
+class Observability:
     """The recorder of one process, and its tracing where the settings name a collector."""
 
     def __init__(

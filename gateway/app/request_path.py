@@ -6,16 +6,16 @@ import random
 from collections.abc import Callable
 from typing import Final
 
-from gateway.admin.handlers.preview import PreviewDesk
+from gateway.admin.handlers.preview import PreviewHandlers
 from gateway.admission.admitter import Admitter
-from gateway.admission.gate import Gate
-from gateway.admission.guard import Guard
+from gateway.admission.gate import AdmissionGate
+from gateway.admission.guard import OverloadGuard
 from gateway.admission.ladder import Ladder
 from gateway.admission.waiting_room import WaitingRoom
-from gateway.app.observability import Records
-from gateway.app.response_cache import KeptAnswers
-from gateway.app.shared_state import Stores
-from gateway.background.background_request import BackgroundAsk
+from gateway.app.observability import Observability
+from gateway.app.response_cache import ResponseCache
+from gateway.app.shared_state import SharedState
+from gateway.background.background_request import BackgroundRequester
 from gateway.background.label_store import LabelJournal
 from gateway.background.quality_learner import Learner
 from gateway.background.shadowing import Shadower
@@ -29,8 +29,8 @@ from gateway.forwarding.forward import Forwarder
 from gateway.ids import RequestIds
 from gateway.limits.body_budget import BodyBudget
 from gateway.pipeline import ChatPipeline
-from gateway.prompt_embedding import Meanings
-from gateway.routing.sampling import Sampler
+from gateway.prompt_embedding import PromptEmbedding
+from gateway.routing.sampling import RecordingSampler
 from gateway.routing.snapshot import PolicySnapshot
 from gateway.telemetry.logs.log import LogWriter
 from gateway.telemetry.metrics import GatewayMetrics
@@ -55,15 +55,15 @@ class RequestPath:
         log: LogWriter,
         *,
         policy: Callable[[], PolicySnapshot],
-        guard: Guard,
+        guard: OverloadGuard,
         bodies: BodyBudget,
-        answers: KeptAnswers,
+        answers: ResponseCache,
         embedder: Embedder,
         predictors: Predictors,
-        stores: Stores,
-        records: Records,
+        stores: SharedState,
+        records: Observability,
         workers: Workers,
-        sampler: Sampler | None,
+        sampler: RecordingSampler | None,
         ids: RequestIds,
         rng: random.Random,
         clock: Clock,
@@ -90,7 +90,7 @@ class RequestPath:
             question, ids, is_same=is_same, source="audit"
         )
         self._shadower = Shadower(
-            BackgroundAsk(rng=rng, ids=ids),
+            BackgroundRequester(rng=rng, ids=ids),
             learner=self.learner,
             metrics=metrics,
             rng=rng,
@@ -98,7 +98,7 @@ class RequestPath:
             tasks=BackgroundTasks(report),
         )
         self.room = WaitingRoom(clock, lambda route, end: metrics.start_waits.labels(route, end).inc())
-        self.preview = PreviewDesk(policy, ChatRequestParser(), trimmer, pricer, clock, workers)
+        self.preview = PreviewHandlers(policy, ChatRequestParser(), trimmer, pricer, clock, workers)
         """Shows admins what would become of a request."""
         self.pipeline = ChatPipeline(
             policy=policy,
@@ -110,8 +110,8 @@ class RequestPath:
             cache=cache,
             similar=answers.similar,
             pricer=pricer,
-            meanings=Meanings(embedder),
-            gate=Gate(ladder=Ladder(trimmer=trimmer, cache=cache, pricer=pricer), clock=clock),
+            meanings=PromptEmbedding(embedder),
+            gate=AdmissionGate(ladder=Ladder(trimmer=trimmer, cache=cache, pricer=pricer), clock=clock),
             forwarder=Forwarder(clock=clock, metrics=metrics, budget=RetryBudget(), room=self.room, workers=workers),
             learner=self.learner,
             shadower=self._shadower,
@@ -133,4 +133,4 @@ class RequestPath:
         await self.pipeline.aclose()
         await self._shadower.aclose()
         await self.learner.aclose()
-        await self.labels.last_words()
+        await self.labels.flush()

@@ -1,4 +1,4 @@
-"""KeptAnswers: everything that answers are kept in and found by in one process, put together and kept running."""
+"""ResponseCache: everything that answers are kept in and found by in one process, put together and kept running."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NoReturn
 
-from gateway.admission.guard import Guard
-from gateway.background.background_request import BackgroundAsk
+from gateway.admission.guard import OverloadGuard
+from gateway.background.background_request import BackgroundRequester
 from gateway.background.cache_auditor import Auditor
 from gateway.background.task_group import BackgroundTasks
 from gateway.cache.audit.audit_book import AuditBook
 from gateway.cache.audit.audit_journal import AuditJournal
 from gateway.cache.audit.audit_record import AuditRecord
 from gateway.cache.audit.error_budget import state_of
-from gateway.cache.audit.judges import LEARN_S, MIN_NEWS, Judges
-from gateway.cache.audit.route_book import RouteBook, RouteBooks, Whose
+from gateway.cache.audit.match_models import LEARN_S, MIN_NEWS, MatchModels
+from gateway.cache.audit.route_stats import RouteStats, RouteStatsTable, TenantRoute
 from gateway.cache.exact.entry import CacheEntry
 from gateway.cache.exact.exact_cache import ExactCache
 from gateway.cache.exact.exact_tier import ExactTier, Selection
 from gateway.cache.index.index_file import SAVE_S, IndexFile
-from gateway.cache.semantic.semantic import SemanticTier
-from gateway.cache.sharing.sharing import Sharing
-from gateway.cache.similar_stage import MODE, SimilarAnswers
+from gateway.cache.semantic.semantic_tier import SemanticTier
+from gateway.cache.semantic_stage import MODE, SemanticStage
+from gateway.cache.sharing.sharing import CacheSharing
 from gateway.embedding.embedder import Embedder
 from gateway.embedding.encoder import have_same_weights
 from gateway.ids import RequestIds
@@ -44,7 +44,7 @@ _READY_POLL_S: Final = 0.1
 _SETTLE_S: Final = 0.5
 
 
-class KeptAnswers:
+class ResponseCache:
     """The exact tier and, from the first policy that wants it, the semantic one."""
 
     def __init__(
@@ -52,10 +52,10 @@ class KeptAnswers:
         *,
         max_bytes: int,
         folder: Path,
-        judges: Judges,
+        judges: MatchModels,
         embedder: Embedder,
         policy: Callable[[], PolicySnapshot | None],
-        guard: Guard,
+        guard: OverloadGuard,
         ids: RequestIds,
         rng: random.Random,
         metrics: GatewayMetrics,
@@ -70,7 +70,7 @@ class KeptAnswers:
         self._policy = policy
         self._metrics = metrics
         self._log = log
-        self.books = RouteBooks(judges.first)
+        self.books = RouteStatsTable(judges.first)
         self.audits = AuditBook(self.books, bound_of=self._bound_of, on_level=self._note_level)
         tier = ExactTier(max_bytes=max_bytes, on_removed=self._removed, on_evicted=self._evicted)
         self.exact = ExactCache(
@@ -81,7 +81,7 @@ class KeptAnswers:
         )
         self._embedder = embedder
         self.auditor = Auditor(
-            ask=BackgroundAsk(rng=rng, ids=ids),
+            ask=BackgroundRequester(rng=rng, ids=ids),
             embedder=self._embedder,
             book=self.audits,
             guard=guard,
@@ -91,7 +91,7 @@ class KeptAnswers:
             rng=rng,
             wall=time.time,
         )
-        self.similar = SimilarAnswers(
+        self.similar = SemanticStage(
             self.semantic, self._embedder, self.books, self.auditor, clock=clock, wall=time.time, workers=workers
         )
         self._file = IndexFile(folder / INDEX_FILE, dimensions=DIMENSIONS)
@@ -111,7 +111,7 @@ class KeptAnswers:
         """Whether similar answers are looked for."""
         return self._embedder.is_ready
 
-    async def run(self, store: Store, sharing: Sharing | None) -> None:
+    async def run(self, store: Store, sharing: CacheSharing | None) -> None:
         """Keep audits in `store` and, where answers outlive this process by `sharing`, the index in its file, until
         cancelled."""
         await self._is_wanted.wait()
@@ -125,7 +125,7 @@ class KeptAnswers:
         """Call it when `run` has ended: last words, and a last snapshot."""
         await self.auditor.aclose()
         if self._journal is not None:
-            await self._journal.last_words()
+            await self._journal.flush()
         await self._save()
 
     def read_state(self) -> None:
@@ -145,7 +145,7 @@ class KeptAnswers:
         metrics.cache_entries.labels().set(self.exact.num_entries)
         metrics.cache_index_entries.labels().set(self.semantic.num_entries)
 
-    async def _keep_index(self, sharing: Sharing | None) -> None:
+    async def _keep_index(self, sharing: CacheSharing | None) -> None:
         while not self._embedder.is_ready:
             await asyncio.sleep(_READY_POLL_S)
         name = self._embedder.encoder_id
@@ -220,7 +220,7 @@ class KeptAnswers:
         if self._journal is not None:
             self._journal.record(record)
 
-    def _note_level(self, whose: Whose, book: RouteBook) -> None:
+    def _note_level(self, whose: TenantRoute, book: RouteStats) -> None:
         self._log.event(
             "cache_promise", level="warning", tenant=whose.tenant, route=whose.route, state=state_of(book.level)
         )

@@ -13,7 +13,7 @@ from gateway.app.app import Gateway, LoadEncoder
 from gateway.config import GatewayConfig
 from gateway.http.descriptors import raise_open_file_limit
 from gateway.telemetry.logs.bridge import LoggingBridge
-from gateway.util.gc_policy import Collector
+from gateway.util.gc_policy import GcPolicy
 from gateway.util.private_files import private_tree
 from gateway.util.workers import LoopThreads
 
@@ -35,7 +35,7 @@ async def serve(
     loop = asyncio.get_running_loop()
     loop.set_default_executor(LoopThreads())
     gateway = Gateway(config, log_stream=log_stream or sys.stderr.buffer, load_encoder=load_encoder)
-    collector = Collector(lambda: gateway.is_idle)
+    collector = GcPolicy(lambda: gateway.is_idle)
     bridge = LoggingBridge(gateway.log)
     logging.getLogger("penstock").addHandler(bridge)
     stopping = asyncio.Event()

@@ -1,4 +1,4 @@
-"""Stores: what one gateway process shares with others of its kind, from opening it to the last word."""
+"""SharedState: what one gateway process shares with others of its kind, from opening it to the last word."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from gateway.admission.quotas.quotas import Quotas
 from gateway.cache.exact.exact_cache import ExactCache
-from gateway.cache.sharing.sharing import Sharing
+from gateway.cache.sharing.sharing import CacheSharing
 from gateway.config import GatewayConfig
 from gateway.store.address import StoreAddress
 from gateway.store.base import StoreUnavailable
@@ -28,7 +28,7 @@ Spawn = Callable[[Any, str], None]
 """Runs a coroutine in the background, by name."""
 
 
-class Stores:
+class SharedState:
     """The store that tenants' limits live in and, where settings share the cache, the one its entries travel by."""
 
     def __init__(
@@ -49,13 +49,13 @@ class Stores:
             report=lambda error: log.failure("quota_failed", error),
             count_refusal=lambda tenant, limit: metrics.quota_refused.labels(tenant, limit).inc(),
         )
-        self.sharing: Sharing | None = None
+        self.sharing: CacheSharing | None = None
         """None where the cache stays in memory."""
         self._entries: GuardedStore | None = None
         if config.cache_shared is not False:
             # On connections and with a breaker of its own: however much of the cache travels, limits do not wait.
             self._entries = self._open(_SHARING_TIMEOUT_S, is_side=True, address=config.answers_address)
-            self.sharing = Sharing(
+            self.sharing = CacheSharing(
                 cache,
                 self._entries,
                 wall=time.time,
@@ -86,7 +86,7 @@ class Stores:
         """Give back what is held, publish what waits, close; nothing that `start` spawned runs any more."""
         await self.quotas.give_all_back()
         if self.sharing is not None:
-            await self.sharing.last_words()
+            await self.sharing.flush()
         for store in self._opened():
             await store.aclose()
 

@@ -1,4 +1,4 @@
-"""BackgroundAsk: a deployment is asked what no client waits for, and only while it has nothing better to do."""
+"""BackgroundRequester: a deployment is asked what no client waits for, and only while it has nothing better to do."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from gateway.chat.request import ChatRequest
 from gateway.completion.answer_end import end_of_plain
 from gateway.deployments.live import LiveDeployment
 from gateway.ids import RequestIds
-from gateway.limits.claim import Claim
-from gateway.limits.lane import Lane
+from gateway.limits.admission_request import AdmissionRequest
+from gateway.limits.lane import LiveLane
 from gateway.limits.permit import Permit
 from gateway.routing.planned_route import PlannedRoute
 from gateway.routing.snapshot import PolicySnapshot
@@ -27,7 +27,7 @@ MAX_ANSWER_BYTES: Final = 1024 * 1024
 _NOT_SENT: Final = frozenset({"stream", "stream_options"})
 
 
-class Question(msgspec.Struct, frozen=True):
+class BackgroundRequest(msgspec.Struct, frozen=True):
     """What is asked, and on whose behalf."""
 
     request: ChatRequest
@@ -39,7 +39,7 @@ class Question(msgspec.Struct, frozen=True):
     """Keeps the tenant's prefixes apart in an engine's KV cache."""
 
 
-class BackgroundAsk:
+class BackgroundRequester:
     """Waits for no permit, tries nobody twice, and leaves no trace in what is known of a deployment's health."""
 
     __slots__ = ("_ids", "_rng")
@@ -48,15 +48,15 @@ class BackgroundAsk:
         self._rng = rng
         self._ids = ids
 
-    def choice(self, question: Question) -> LiveDeployment | None:
+    def choice(self, question: BackgroundRequest) -> LiveDeployment | None:
         """Whom the route chooses; None when it can choose nobody."""
         decision = question.planned.decide(frozenset(), self._rng)
         return None if decision.deployment is None else question.snapshot.deployments.get(decision.deployment)
 
-    async def deployment(self, question: Question, live: LiveDeployment) -> bytes | None:
+    async def deployment(self, question: BackgroundRequest, live: LiveDeployment) -> bytes | None:
         """What this deployment answers, whole; None when it is busy or fails."""
         lane = min(question.snapshot.lanes.values(), key=lambda lane: lane.rules.weight)
-        permit = self._permit(live, Claim(lane, question.tenant))
+        permit = self._permit(live, AdmissionRequest(lane, question.tenant))
         if permit is None:
             return None
         try:
@@ -66,7 +66,7 @@ class BackgroundAsk:
         finally:
             permit.release()
 
-    def _permit(self, live: LiveDeployment, claim: Claim) -> Permit | None:
+    def _permit(self, live: LiveDeployment, claim: AdmissionRequest) -> Permit | None:
         limiter = live.limiter
         if (
             not live.is_ready
@@ -77,7 +77,7 @@ class BackgroundAsk:
             return None
         return limiter.try_acquire(claim)
 
-    async def _send(self, question: Question, live: LiveDeployment, lane: Lane) -> bytes | None:
+    async def _send(self, question: BackgroundRequest, live: LiveDeployment, lane: LiveLane) -> bytes | None:
         headers = (
             (b"x-request-id", self._ids.next().encode("ascii")),
             (b"x-penstock-cache-salt", question.cache_salt),

@@ -12,8 +12,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from gateway.admission.guard import Guard
-from gateway.background.background_request import BackgroundAsk, Question
+from gateway.admission.guard import OverloadGuard
+from gateway.background.background_request import BackgroundRequest, BackgroundRequester
 from gateway.background.task_group import BackgroundTasks
 from gateway.cache.audit.audit_book import AuditBook
 from gateway.cache.audit.audit_choice import AuditChoice
@@ -26,13 +26,13 @@ from gateway.cache.audit.comparison import (
     text_of,
     verdict_of,
 )
-from gateway.cache.audit.route_book import Whose
+from gateway.cache.audit.route_stats import TenantRoute
 from gateway.cache.exact.entry import CacheEntry
-from gateway.cache.semantic.quest import Quest
-from gateway.cache.semantic.semantic import Embeds, Finding
+from gateway.cache.semantic.semantic_lookup import SemanticLookup
+from gateway.cache.semantic.semantic_tier import Embeds, SemanticResult
 from gateway.cache.similarity.differences import Differences, differences
 from gateway.chat.request import ChatRequest
-from gateway.request_context import Turn
+from gateway.request_context import RequestContext
 from gateway.routing.planned_route import PlannedRoute
 from gateway.util.bounded_dict import Recent
 from routing_policies.policy.document import Cache
@@ -41,7 +41,7 @@ MAX_RUNNING: Final = 4
 MAX_SERVED: Final = 10_000
 """Similar answers that feedback may still be about."""
 
-OnPair = Callable[[Question, tuple[str, str], bool], Awaitable[None]]
+OnPair = Callable[[BackgroundRequest, tuple[str, str], bool], Awaitable[None]]
 """Told of two deployments that answered one question, and whether they said the same."""
 
 AuditEnd = Verdict | Literal["skipped"]
@@ -52,14 +52,14 @@ class _Case(msgspec.Struct, frozen=True):
     """A similar answer, and how it came to be one."""
 
     request_id: str
-    whose: Whose
+    whose: TenantRoute
     rule: Cache
     asked: str
-    finding: Finding
+    finding: SemanticResult
     entry: CacheEntry
     weight: float
     was_served: bool
-    question: Question | None = None
+    question: BackgroundRequest | None = None
     """To ask; None: the fresh answer is there, and no judge is to be asked."""
 
 
@@ -69,10 +69,10 @@ class Auditor:
     def __init__(
         self,
         *,
-        ask: BackgroundAsk,
+        ask: BackgroundRequester,
         embedder: Embeds,
         book: AuditBook,
-        guard: Guard,
+        guard: OverloadGuard,
         record: Callable[[AuditRecord], None],
         count: Callable[[AuditEnd], None],
         tasks: BackgroundTasks,
@@ -94,18 +94,18 @@ class Auditor:
         self._served: Recent[str, _Case] = Recent(MAX_SERVED)
         self._choice = AuditChoice()
 
-    def served(self, turn: Turn, request: ChatRequest, planned: PlannedRoute, quest: Quest) -> None:
+    def served(self, ctx: RequestContext, request: ChatRequest, planned: PlannedRoute, quest: SemanticLookup) -> None:
         """A similar answer is given: draw whether it is audited."""
         finding = quest.finding
         assert finding is not None, "what is served was found"
         assert finding.entry is not None, "and kept"
         pair = quest.key.exact, finding.entry.exact
         probability = self._choice.of_served(*pair, finding.chance, quest.wanted.rule.audit_ratio, quest.book)
-        case = _case(turn.record.request_id, quest, finding, finding.entry, was_served=True)
+        case = _case(ctx.record.request_id, quest, finding, finding.entry, was_served=True)
         self._served[case.request_id] = case
         if self._draw(probability):
             self._choice.audited(*pair)
-            question = Question(request, turn.snapshot, planned, turn.record.tenant, turn.cache_salt)
+            question = BackgroundRequest(request, ctx.snapshot, planned, ctx.record.tenant, ctx.cache_salt)
             case = msgspec.structs.replace(case, weight=1.0 / probability, question=question)
             self._begin(self._audit(case, question))
 
@@ -117,7 +117,7 @@ class Auditor:
         elif case is not None:
             self.settle(self._recorded(case, "wrong", "feedback"))
 
-    def compare(self, request_id: str, quest: Quest, finding: Finding, fresh: CacheEntry) -> None:
+    def compare(self, request_id: str, quest: SemanticLookup, finding: SemanticResult, fresh: CacheEntry) -> None:
         """A deployment has answered what a kept answer might have: compare some, where that can prove anything."""
         rule = quest.wanted.rule
         if finding.entry is None:
@@ -148,7 +148,7 @@ class Auditor:
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         self._tasks.spawn(work, "audit")
 
-    async def _audit(self, case: _Case, question: Question) -> None:
+    async def _audit(self, case: _Case, question: BackgroundRequest) -> None:
         live = self._ask.choice(question)
         fresh = None if live is None else await self._ask.deployment(question, live)
         if live is None or fresh is None:
@@ -157,7 +157,7 @@ class Auditor:
         await self._conclude(case, fresh)
         await self._ask_other(case, question, live.id, fresh)
 
-    async def _ask_other(self, case: _Case, question: Question, asked: str, answer: bytes) -> None:
+    async def _ask_other(self, case: _Case, question: BackgroundRequest, asked: str, answer: bytes) -> None:
         """Whether the other model of a predicted pair says the same: audits are drawn without regard to that, so they
         tell how good the smaller one is."""
         other, text = question.planned.counterpart(asked), text_of(answer)
@@ -224,7 +224,9 @@ class Auditor:
         return judge_said(await self._ask.deployment(msgspec.structs.replace(question, document=document), live))
 
 
-def _case(request_id: str, quest: Quest, finding: Finding, entry: CacheEntry, *, was_served: bool) -> _Case:
+def _case(
+    request_id: str, quest: SemanticLookup, finding: SemanticResult, entry: CacheEntry, *, was_served: bool
+) -> _Case:
     asked = quest.key.text or ""
     return _Case(request_id, quest.whose, quest.wanted.rule, asked, finding, entry, 1.0, was_served)
 

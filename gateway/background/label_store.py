@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from gateway.cache.exact.sealed import seal, unseal
 from gateway.store.base import Store, StoreUnavailable
-from gateway.store.follower import Follower
+from gateway.store.follower import ChangeFollower
 from gateway.util.bounded_dict import Recent
 from routing_policies.quality.training.label import Label, decode_label, encode_label
 
@@ -48,7 +48,7 @@ class LabelJournal:
         self._wall = wall
         self._num = 0
         self._waiting: Recent[str, Label | None] = Recent(MAX_WAITING)
-        self._follower = Follower(store, SPACE, self._take)
+        self._follower = ChangeFollower(store, SPACE, self._take)
         self._is_wanted = asyncio.Event()
 
     def begin(self) -> None:
@@ -71,10 +71,10 @@ class LabelJournal:
         while True:
             with suppress(StoreUnavailable):  # its observer was told
                 await self._follower.catch_up()
-                await self.flush()
+                await self.write_pending()
             await asyncio.sleep(TICK_S)
 
-    async def flush(self) -> None:
+    async def write_pending(self) -> None:
         """Write what waits. Raises StoreUnavailable."""
         while self._waiting:
             key, label = next(iter(self._waiting.items()))
@@ -87,11 +87,11 @@ class LabelJournal:
             if key in self._waiting and self._waiting[key] is label:
                 del self._waiting[key]
 
-    async def last_words(self) -> None:
+    async def flush(self) -> None:
         """Write what still waits, for a moment; call it when `run` has ended."""
         with suppress(StoreUnavailable, TimeoutError):
             async with asyncio.timeout(TICK_S):
-                await self.flush()
+                await self.write_pending()
 
     def _put(self, key: str, label: Label | None) -> None:
         self._waiting[key] = label

@@ -10,11 +10,11 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from gateway.background.background_request import Question
+from gateway.background.background_request import BackgroundRequest
 from gateway.background.task_group import BackgroundTasks
-from gateway.cache.semantic.semantic import Vector
+from gateway.cache.semantic.semantic_tier import Vector
 from gateway.embedding.embedder import Embedder
-from gateway.request_context import Turn
+from gateway.request_context import RequestContext
 from gateway.routing.prompt_of import asked_text, prompt_of
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.util.fair_bounded_dict import FairRecent
@@ -68,12 +68,12 @@ class Learner:
         self.keep: Callable[[Label], None] = lambda label: None
         """Makes a label last, and has it taken here and elsewhere."""
 
-    def remember(self, turn: Turn) -> None:
+    def remember(self, ctx: RequestContext) -> None:
         """A predicted answer was given: feedback may name it."""
-        record, verdict = turn.record, None if turn.ask is None else turn.ask.verdict
+        record, verdict = ctx.record, None if ctx.ask is None else ctx.ask.verdict
         for judge, judged in () if verdict is None else verdict.judged:
             if judge.deployment == record.deployment:
-                pair, vector = judge.predictor.pair, turn.known_vector
+                pair, vector = judge.predictor.pair, ctx.known_vector
                 given = _Given(judge.deployment, pair, judged.features, vector, judged.kind)
                 self._answers.put((record.tenant, record.request_id), given, record.tenant)
 
@@ -85,17 +85,23 @@ class Learner:
         return given is not None
 
     async def note(
-        self, question: Question, ids: tuple[str, str], *, is_same: bool, source: Source, turn: Turn | None = None
+        self,
+        question: BackgroundRequest,
+        ids: tuple[str, str],
+        *,
+        is_same: bool,
+        source: Source,
+        ctx: RequestContext | None = None,
     ) -> None:
-        """Two deployments have answered one question, and said the same or not. `turn` is that of the request, where
+        """Two deployments have answered one question, and said the same or not. `ctx` is that of the request, where
         it was routed by a prediction."""
         found = weak_and_strong([item for item in question.snapshot.policy.deployments if item.id in ids])
         if found is None:
             return
         weak, strong = found
         pair = weak.model, strong.model
-        features = self._features(question, pair, turn)
-        vector = None if turn is None else turn.known_vector
+        features = self._features(question, pair, ctx)
+        vector = None if ctx is None else ctx.known_vector
         if vector is None and self._embedder.is_ready:
             vector = await self._embedder.embed(asked_text(question.request))
         kind = question.planned.route.select.kind
@@ -127,8 +133,8 @@ class Learner:
         """Call off what is under way."""
         await self._tasks.cancel()
 
-    def _features(self, question: Question, pair: Pair, turn: Turn | None) -> Features:
-        verdict = None if turn is None or turn.ask is None else turn.ask.verdict
+    def _features(self, question: BackgroundRequest, pair: Pair, ctx: RequestContext | None) -> Features:
+        verdict = None if ctx is None or ctx.ask is None else ctx.ask.verdict
         for judge, judged in () if verdict is None else verdict.judged:
             if judge.predictor.pair == pair:
                 return judged.features

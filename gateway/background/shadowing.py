@@ -12,13 +12,13 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
-from gateway.background.background_request import BackgroundAsk, Question
+from gateway.background.background_request import BackgroundRequest, BackgroundRequester
 from gateway.background.quality_learner import Learner
 from gateway.background.task_group import BackgroundTasks
 from gateway.cache.audit.comparison import says_the_same, text_of
 from gateway.cache.exact.capture import Capture
 from gateway.chat.request import ChatRequest
-from gateway.request_context import Turn
+from gateway.request_context import RequestContext
 from gateway.routing.planned_route import PlannedRoute
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.timeline import Outcome
@@ -33,7 +33,7 @@ class Shadower:
 
     def __init__(
         self,
-        ask: BackgroundAsk,
+        ask: BackgroundRequester,
         *,
         learner: Learner,
         metrics: GatewayMetrics,
@@ -49,38 +49,38 @@ class Shadower:
         self._num_asked: Counter[str] = Counter()
         self._tasks = tasks
 
-    def draw(self, turn: Turn, planned: PlannedRoute) -> None:
+    def draw(self, ctx: RequestContext, planned: PlannedRoute) -> None:
         """Whether this one's answer will be held against another's; it is copied then."""
         shadow = planned.route.select.shadow
         if shadow is None or self._rng.random() >= shadow.ratio or self._is_strained():
             return
         if self._num_asked[planned.route.id] < shadow.max_in_flight:
-            turn.is_shadowed = True
-            turn.capture = turn.capture or Capture(None)
+            ctx.is_shadowed = True
+            ctx.capture = ctx.capture or Capture(None)
 
-    def cast(self, turn: Turn, request: ChatRequest, planned: PlannedRoute) -> None:
+    def cast(self, ctx: RequestContext, request: ChatRequest, planned: PlannedRoute) -> None:
         """The answer has ended: ask the other deployment, in the background."""
-        shadow, record = planned.route.select.shadow, turn.record
+        shadow, record = planned.route.select.shadow, ctx.record
         if shadow is None or record.outcome is not Outcome.COMPLETED:
             return
         # What the shadow itself has answered tells as much of the pair, once the other model has answered it, too.
         other = shadow.id if record.deployment != shadow.id else planned.counterpart(shadow.id)
         if other is not None:
             self._num_asked[planned.route.id] += 1
-            self._tasks.spawn(self._compare(turn, request, planned, other), "shadow")
+            self._tasks.spawn(self._compare(ctx, request, planned, other), "shadow")
 
-    async def _compare(self, turn: Turn, request: ChatRequest, planned: PlannedRoute, shadow: str) -> None:
+    async def _compare(self, ctx: RequestContext, request: ChatRequest, planned: PlannedRoute, shadow: str) -> None:
         try:
-            given = None if turn.capture is None else await turn.capture.completed()
-            question = Question(request, turn.snapshot, planned, turn.record.tenant, turn.cache_salt)
-            answer = await self._ask.deployment(question, turn.snapshot.deployments[shadow])
+            given = None if ctx.capture is None else await ctx.capture.completed()
+            question = BackgroundRequest(request, ctx.snapshot, planned, ctx.record.tenant, ctx.cache_salt)
+            answer = await self._ask.deployment(question, ctx.snapshot.deployments[shadow])
             texts = [None if one is None else text_of(one) for one in (given, answer)]
             is_same = None if texts[0] is None or texts[1] is None else says_the_same(texts[0], texts[1])
             verdict = "not_asked" if answer is None else VERDICTS[is_same]
             self._metrics.shadows.labels(planned.route.id, shadow, verdict).inc()
             if is_same is not None:
-                ids = turn.record.deployment, shadow
-                await self._learner.note(question, ids, is_same=is_same, source="shadow", turn=turn)
+                ids = ctx.record.deployment, shadow
+                await self._learner.note(question, ids, is_same=is_same, source="shadow", ctx=ctx)
         finally:
             self._num_asked[planned.route.id] -= 1
 

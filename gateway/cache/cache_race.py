@@ -1,4 +1,4 @@
-"""Race: a deployment is asked while kept answers are searched; whichever has an answer first gives it.
+"""CacheRace: a deployment is asked while kept answers are searched; whichever has an answer first gives it.
 
 async with Race(turn) as race:
     race.watch(quest)
@@ -12,18 +12,18 @@ import asyncio
 from types import TracebackType
 from typing import Self
 
-from gateway.cache.semantic.quest import Quest
-from gateway.request_context import Turn
+from gateway.cache.semantic.semantic_lookup import SemanticLookup
+from gateway.request_context import RequestContext
 
 
-class Race:
+class CacheRace:
     """Cancels its own body, as a timeout would; a cancellation from elsewhere stays one."""
 
     __slots__ = ("_cancels_before", "_quest", "_task", "_turn", "is_lost")
 
-    def __init__(self, turn: Turn) -> None:
-        self._turn = turn
-        self._quest: Quest | None = None
+    def __init__(self, ctx: RequestContext) -> None:
+        self._turn = ctx
+        self._quest: SemanticLookup | None = None
         self._task: asyncio.Task[object] | None = None
         self._cancels_before = 0
         self.is_lost = False
@@ -35,7 +35,7 @@ class Race:
         self._cancels_before = self._task.cancelling()
         return self
 
-    def watch(self, quest: Quest) -> None:
+    def watch(self, quest: SemanticLookup) -> None:
         """The search has begun."""
         self._quest = quest
         quest.on_hit = self._cancel

@@ -1,4 +1,4 @@
-"""CacheStep: where a request's way passes the cache: kept answers are given, and what was answered is kept."""
+"""CacheStage: where a request's way passes the cache: kept answers are given, and what was answered is kept."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from functools import partial
 from typing import Final
 
 from gateway.background.task_group import BackgroundTasks
-from gateway.cache.exact.answers import AnswerCache, Lookup
+from gateway.cache.exact.answers import CacheLookup, ResponseStore
 from gateway.cache.exact.capture import Capture
 from gateway.cache.exact.control import parse_cache_control
-from gateway.cache.similar_stage import MODE as SIMILAR_MODE
-from gateway.cache.similar_stage import SimilarAnswers
+from gateway.cache.semantic_stage import MODE as SIMILAR_MODE
+from gateway.cache.semantic_stage import SemanticStage
 from gateway.chat.headers import ChatHead
 from gateway.chat.request import ChatRequest
 from gateway.forwarding.relay import relay_followed, relay_kept
-from gateway.request_context import Turn
+from gateway.request_context import RequestContext
 from gateway.routing.planned_route import PlannedRoute
 from gateway.telemetry.records.record import CacheResult
 from gateway.timeline import Outcome, Stage
@@ -24,30 +24,30 @@ MAX_LEADERS: Final = 3
 """Identical requests whose failure one request waits for before it asks on its own."""
 
 
-class CacheStep:
+class CacheStage:
     """Of one pipeline; keeps nothing of its own."""
 
     __slots__ = ("_cache", "_similar", "_tasks")
 
-    def __init__(self, cache: AnswerCache, similar: SimilarAnswers, tasks: BackgroundTasks) -> None:
+    def __init__(self, cache: ResponseStore, similar: SemanticStage, tasks: BackgroundTasks) -> None:
         self._cache = cache
         self._similar = similar
         self._tasks = tasks
 
-    async def answer(self, turn: Turn, request: ChatRequest, head: ChatHead, planned: PlannedRoute) -> bool:
-        """Whether a kept answer was given, or one that was under way shared; if not, `turn` will copy its own."""
-        record = turn.record
+    async def answer(self, ctx: RequestContext, request: ChatRequest, head: ChatHead, planned: PlannedRoute) -> bool:
+        """Whether a kept answer was given, or one that was under way shared; if not, `ctx` will copy its own."""
+        record = ctx.record
         wanted = planned.wanted(record.tenant, parse_cache_control(head.cache_control))
         is_similar_wanted = wanted.rule.mode == SIMILAR_MODE
         if is_similar_wanted:
-            self._similar.note_request(turn, planned)
+            self._similar.note_request(ctx, planned)
         lookup = self._cache.lookup(request, wanted)
         for _ in range(MAX_LEADERS):
             if lookup.following is None:
                 break
             record.cache, record.cache_reason = CacheResult.HIT_EXACT, "shared"
-            turn.mark(Stage.CACHE)
-            if await relay_followed(turn, request, lookup.following):
+            ctx.mark(Stage.CACHE)
+            if await relay_followed(ctx, request, lookup.following):
                 record.outcome = Outcome.CACHED
                 record.cache_entry = lookup.following.entry_id
                 if lookup.following.entry_id is not None:
@@ -55,49 +55,49 @@ class CacheStep:
                 return True
             lookup = self._cache.lookup(request, wanted)  # its leader failed: look again, or lead
         if lookup.answer is not None:
-            await self.give(turn, request, lookup)
+            await self.give(ctx, request, lookup)
             return True
         record.cache, record.cache_reason = lookup.result, lookup.reason
-        if lookup.key is not None and not turn.wants_timing:  # the timing extension is nobody else's
-            turn.lookup = lookup
-            turn.capture = Capture(lookup.leading) if turn.held is None else Capture(lookup.leading, turn.held.try_grow)
+        if lookup.key is not None and not ctx.wants_timing:  # the timing extension is nobody else's
+            ctx.lookup = lookup
+            ctx.capture = Capture(lookup.leading) if ctx.held is None else Capture(lookup.leading, ctx.held.try_grow)
         else:
             lookup.drop()
-        turn.mark(Stage.CACHE)
+        ctx.mark(Stage.CACHE)
         if is_similar_wanted and lookup.key is not None:
-            found = await self._similar.look(turn, request, planned, lookup)
+            found = await self._similar.look(ctx, request, planned, lookup)
             if found is not None:
-                await self.give_similar(turn, request, found)
+                await self.give_similar(ctx, request, found)
                 return True
         return False
 
-    async def give_similar(self, turn: Turn, request: ChatRequest, found: Lookup) -> None:
+    async def give_similar(self, ctx: RequestContext, request: ChatRequest, found: CacheLookup) -> None:
         """Answer with what was kept for a similar request. Identical requests that wait for this one's answer find it
         by themselves: it is none of their own."""
-        if turn.lookup is not None:
-            turn.lookup.drop()
-        turn.lookup = turn.capture = None
-        await self.give(turn, request, found)
+        if ctx.lookup is not None:
+            ctx.lookup.drop()
+        ctx.lookup = ctx.capture = None
+        await self.give(ctx, request, found)
 
-    async def give(self, turn: Turn, request: ChatRequest, lookup: Lookup) -> None:
+    async def give(self, ctx: RequestContext, request: ChatRequest, lookup: CacheLookup) -> None:
         """Answer with what was kept."""
         assert lookup.answer is not None, "a hit has an answer"
-        record = turn.record
+        record = ctx.record
         record.cache, record.cache_reason = lookup.result, lookup.reason
-        turn.mark(Stage.CACHE)
+        ctx.mark(Stage.CACHE)
         record.cache_entry = lookup.entry_id
         if lookup.entry_id is not None:
             self._cache.note_hit(record.request_id, lookup.entry_id)
-        await relay_kept(turn, request, lookup.answer, lookup.age_s)
+        await relay_kept(ctx, request, lookup.answer, lookup.age_s)
         record.outcome = Outcome.CACHED
 
-    def keep(self, turn: Turn, lookup: Lookup, *, is_as_asked: bool) -> None:
+    def keep(self, ctx: RequestContext, lookup: CacheLookup, *, is_as_asked: bool) -> None:
         """Only a whole, successful answer to the very request that was asked is given again.
 
         A long one is put together beside the event loop, and kept when that is done.
         """
-        record = turn.record
-        capture = turn.capture if record.outcome is Outcome.COMPLETED else None
+        record = ctx.record
+        capture = ctx.capture if record.outcome is Outcome.COMPLETED else None
         keep = partial(
             self._cache.keep,
             lookup,
@@ -109,9 +109,9 @@ class CacheStep:
         if capture is None or not capture.is_long:
             keep(None if capture is None else capture.completion())
             return
-        if turn.quest is not None:
-            turn.quest.expect_answer()
-        turn.lookup = None  # it does not end with this request
+        if ctx.quest is not None:
+            ctx.quest.expect_answer()
+        ctx.lookup = None  # it does not end with this request
         self._tasks.spawn(_keep_later(keep, lookup, capture), "keep_answer")
 
     async def aclose(self) -> None:
@@ -119,7 +119,7 @@ class CacheStep:
         await self._tasks.cancel()
 
 
-async def _keep_later(keep: Callable[[bytes | None], None], lookup: Lookup, capture: Capture) -> None:
+async def _keep_later(keep: Callable[[bytes | None], None], lookup: CacheLookup, capture: Capture) -> None:
     try:
         keep(await capture.completed())
     finally:

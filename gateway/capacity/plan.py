@@ -71,7 +71,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     ttft_p95_s: float
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class CapacityPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What is needed."""
 
     replicas: int
@@ -103,7 +103,7 @@ class Impossible(ValueError):
 
 def plan(
     demand: Demand, targets: Targets, engine: EngineFigures, hardware: Hardware, *, headroom_ratio: float = 0.3
-) -> Plan:
+) -> CapacityPlan:
     """The least number of replicas that keeps `headroom_ratio` of each free at the peak. Raises Impossible."""
     most, bound = _most(demand, targets, engine)
     asked = demand.requests_per_s * (1.0 - demand.cache_hit_ratio)
@@ -111,7 +111,7 @@ def plan(
     at_peak = steady_state(asked / replicas, demand, engine)
     scaled = max(1, math.ceil(replicas * demand.mean_ratio))
     kv_tokens = at_peak.kv_tokens * replicas
-    return Plan(
+    return CapacityPlan(
         replicas=replicas,
         bound=bound,
         per_replica=steady_state(most, demand, engine),

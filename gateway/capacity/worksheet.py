@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gateway.capacity.engine import EngineFigures
-from gateway.capacity.plan import Demand, Plan, State, Targets
+from gateway.capacity.plan import CapacityPlan, Demand, State, Targets
 
 _BOUNDS = {
     "ttft": "the target for the first token",
@@ -17,12 +17,12 @@ _BOUNDS = {
 }
 
 
-def render_plan(found: Plan, demand: Demand, targets: Targets, engine: EngineFigures) -> str:
+def render_plan(found: CapacityPlan, demand: Demand, targets: Targets, engine: EngineFigures) -> str:
     """Every line with its unit."""
     return "\n".join(_lines(found, demand, targets, engine))
 
 
-def _lines(found: Plan, demand: Demand, targets: Targets, engine: EngineFigures) -> Iterator[str]:
+def _lines(found: CapacityPlan, demand: Demand, targets: Targets, engine: EngineFigures) -> Iterator[str]:
     yield "demand at the peak"
     yield f"  requests                      {demand.requests_per_s:>12,.1f} /s"
     yield f"  answered by the cache         {demand.cache_hit_ratio:>12.0%}"

@@ -16,9 +16,9 @@ from gateway.embedding.installed import InstalledEncoder
 from gateway.embedding.model_files import EncoderUnavailable
 from routing_policies.quality.confidence import TokenOdds
 from routing_policies.quality.model import PairModel
-from routing_policies.quality.outcome import Outcome, outcome_of
+from routing_policies.quality.outcome import PairOutcome, outcome_of
 from routing_policies.quality.prompt import Prompt
-from routing_policies.quality.training.training import Trainer
+from routing_policies.quality.training.training import PairTrainer
 
 MIN_PROMPTS = 200
 _BATCH = 16
@@ -58,7 +58,7 @@ class Line(msgspec.Struct, frozen=True):
             bool(self.messages) and self.messages[0].role == "system",
         )
 
-    def as_outcome(self, weak: str, strong: str) -> Outcome:
+    def as_outcome(self, weak: str, strong: str) -> PairOutcome:
         """Of a pair; both must have a score."""
         logprobs, margins = self.logprobs.get(weak, []), self.margins.get(weak, [])
         odds = tuple(TokenOdds(*pair) for pair in zip(logprobs, margins, strict=True))
@@ -97,7 +97,7 @@ def train(paths: Sequence[Path], weak: str, strong: str, *, encoder_folder: Path
         raise TrainingError("every prompt has the same outcome, so there is nothing to tell apart")
     vectors, encoder = (None, "") if encoder_folder is None else embedded(texts_of(lines), encoder_folder)
     name = ", ".join(path.name for path in paths)
-    return Trainer(outcomes, vectors=vectors).fit(weak=weak, strong=strong, trained_on=name, encoder=encoder)
+    return PairTrainer(outcomes, vectors=vectors).fit(weak=weak, strong=strong, trained_on=name, encoder=encoder)
 
 
 def report_of(model: PairModel, size: int) -> dict[str, Any]:

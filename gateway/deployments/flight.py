@@ -1,4 +1,4 @@
-"""Flight: one request at one deployment, from the moment it was sent to its end."""
+"""InFlightRequest: one request at one deployment, from the moment it was sent to its end."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from routing_policies.price import Price
 class FlightOwner(Protocol):
     """Who keeps the books of flights and learns from them."""
 
-    def note_first_token(self, flight: Flight, now: float) -> None:
+    def note_first_token(self, flight: InFlightRequest, now: float) -> None:
         """Text came for the first time."""
         ...
 
-    def note_end(self, flight: Flight, now: float, usage: Usage | None) -> None:
+    def note_end(self, flight: InFlightRequest, now: float, usage: Usage | None) -> None:
         """It is over."""
         ...
 
-    def unqueued_ttft_s(self, flight: Flight) -> float:
+    def unqueued_ttft_s(self, flight: InFlightRequest) -> float:
         """What its first token takes when nothing is ahead of it."""
         ...
 
 
-class Flight(msgspec.Struct, eq=False):
+class InFlightRequest(msgspec.Struct, eq=False):
     """Ends exactly once, whatever happens."""
 
     owner: FlightOwner

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from gateway.deployments.books import TINY_S, Books
-from gateway.deployments.flight import Flight
+from gateway.deployments.flight import InFlightRequest
 from gateway.deployments.load_report import LaneReport, LoadReport, parse_orca
+from gateway.deployments.outstanding import TINY_S, OutstandingRequests
 from gateway.deployments.ttft_forecast import TtftForecast
-from gateway.limits.claim import LONG_PROMPT_TOKENS
+from gateway.limits.admission_request import LONG_PROMPT_TOKENS
 from gateway.telemetry.records.record import Usage
 from gateway.upstreams.http1.pulse import Pulse
 from routing_policies.estimation.estimators import ForecastError, PeakEwma
@@ -77,7 +77,7 @@ class DeploymentForecast:
     def __init__(self, pulse: Pulse | None = None) -> None:
         """`pulse`: of the connections there; None: nothing is heard of its steps."""
         self._pulse = pulse or Pulse()
-        self._books = Books()
+        self._books = OutstandingRequests()
         own, reported = SpeedGain(), SpeedGain()
         self._by_books = {lane: TtftModel(_OWN_PRIOR, _OWN_SCALES, gain=own) for lane in ENGINE_LANES}
         self._by_report = {lane: TtftModel(_REPORTED_PRIOR, _REPORTED_SCALES, gain=reported) for lane in ENGINE_LANES}
@@ -166,7 +166,9 @@ class DeploymentForecast:
 
     # What is told.
 
-    def note_sent(self, now: float, price: Price, *, lane: str = DEFAULT_LANE, is_stream: bool = True) -> Flight:
+    def note_sent(
+        self, now: float, price: Price, *, lane: str = DEFAULT_LANE, is_stream: bool = True
+    ) -> InFlightRequest:
         """A request goes out."""
         uncached, books, made = price.uncached_tokens, self._books, self._sampled
         room = self._sample_room + (now - self._sent_at) / SAMPLE_GAP_S
@@ -180,7 +182,9 @@ class DeploymentForecast:
             made = self._sampled = self.look(now, uncached, lane)
         elif is_stream and (made.lane != lane or not made.is_like(uncached, books.num_pending)):
             made = self.look(now, uncached, lane)
-        flight = Flight(self, now, price, made.seconds, made if is_sample else None, books.rows, lane, is_stream)
+        flight = InFlightRequest(
+            self, now, price, made.seconds, made if is_sample else None, books.rows, lane, is_stream
+        )
         if is_sample or is_stream:
             books.send(flight, now)
         else:
@@ -226,7 +230,7 @@ class DeploymentForecast:
 
     # What flights tell.
 
-    def note_first_token(self, flight: Flight, now: float) -> None:
+    def note_first_token(self, flight: InFlightRequest, now: float) -> None:
         """For the flight itself: text came."""
         made = flight.sample
         if made is None and not flight.is_stream:
@@ -241,7 +245,7 @@ class DeploymentForecast:
         self._peak.observe(now, seconds / max(flight.forecast_ttft_s, TINY_S))
         self._learn_ttft(now, flight.lane, made, seconds)
 
-    def note_end(self, flight: Flight, now: float, usage: Usage | None) -> None:
+    def note_end(self, flight: InFlightRequest, now: float, usage: Usage | None) -> None:
         """For the flight itself: it is over."""
         made = flight.sample
         if made is None and not flight.is_stream:
@@ -258,7 +262,7 @@ class DeploymentForecast:
                     self._peak.observe(now, waited)
         self._last = None
 
-    def unqueued_ttft_s(self, flight: Flight) -> float:
+    def unqueued_ttft_s(self, flight: InFlightRequest) -> float:
         """For the flight itself: what its first token takes with nothing ahead of it, at the usual speed."""
         rows, uncached = float(flight.rows_before), float(flight.price.uncached_tokens)
         base_s, row_s, own_s, _, _, product_s, beside_s, _, _, step_part = self._by_books[flight.lane].terms
@@ -268,7 +272,9 @@ class DeploymentForecast:
         step_left_s = self._tpot.plain_s(rows) / 2
         return seconds + product_s * (uncached * rows) + beside_s * uncached + step_part * step_left_s
 
-    def _learn_from_usage(self, flight: Flight, made: TtftForecast, now: float, usage: Usage, rows: float) -> None:
+    def _learn_from_usage(
+        self, flight: InFlightRequest, made: TtftForecast, now: float, usage: Usage, rows: float
+    ) -> None:
         price, num_gaps = flight.price, usage.completion_tokens - 1
         believed = price.prompt_tokens - price.uncached_tokens
         if usage.cached_tokens is not None and believed > 0:
@@ -279,7 +285,7 @@ class DeploymentForecast:
         elif not flight.is_stream:
             self._learn_from_total(flight, made, now, num_gaps)
 
-    def _learn_from_total(self, flight: Flight, made: TtftForecast, now: float, num_gaps: int) -> None:
+    def _learn_from_total(self, flight: InFlightRequest, made: TtftForecast, now: float, num_gaps: int) -> None:
         """A plain answer shows only the whole: what it took is divided as it would have been forecast."""
         rows = flight.rows_before + 1.0
         decode_s = num_gaps * self._tpot.predict_s(now, rows)

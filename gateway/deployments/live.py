@@ -10,10 +10,10 @@ from gateway.deployments.health.health import DeploymentHealth
 from gateway.deployments.health.recent_delays import RecentDelays
 from gateway.deployments.health.retry_budget import RetryBudget
 from gateway.deployments.row_bound import RowBound
-from gateway.deployments.starting import Starting, StartReport
+from gateway.deployments.starting import StartProgress, StartReport
 from gateway.limits.limiter import Limiter
 from gateway.upstreams.client import UpstreamClient
-from gateway.upstreams.reach import Reach
+from gateway.upstreams.reach import UpstreamReach
 from routing_policies.estimation.estimators import PeakEwma
 from routing_policies.policy.document import Deployment, PlainAsStream
 
@@ -53,7 +53,12 @@ class LiveDeployment:
     )
 
     def __init__(
-        self, deployment: Deployment, reach: Reach, client: UpstreamClient, limiter: Limiter, health: DeploymentHealth
+        self,
+        deployment: Deployment,
+        reach: UpstreamReach,
+        client: UpstreamClient,
+        limiter: Limiter,
+        health: DeploymentHealth,
     ) -> None:
         self.id = deployment.id
         self.model = deployment.model
@@ -87,7 +92,7 @@ class LiveDeployment:
         """How many second attempts of others' requests it may be given, so that failover never floods it."""
         self.row_bound = RowBound()
         """When the limiter's bound on rows is worked out again."""
-        self.starting = Starting()
+        self.starting = StartProgress()
         """How far its start is, while it is not ready."""
         self.is_ready = False
         """As the last probe, or the last failed connect, left it; False while it is drained."""

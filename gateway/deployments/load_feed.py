@@ -14,11 +14,11 @@ from gateway.upstreams.http1.errors import UpstreamError
 from gateway.upstreams.http1.request import UpstreamRequest
 from gateway.upstreams.http1.response import UpstreamResponse
 from gateway.upstreams.http1.sse import SseDecoder, SseError
-from gateway.upstreams.http1.timeouts import Timeouts
+from gateway.upstreams.http1.timeouts import ExchangeTimeouts
 from gateway.util.header_values import is_event_stream
 
 LOOK_INTERVAL_S: Final = 1.0
-FEED_TIMEOUTS: Final = Timeouts(connect_s=1.0, first_byte_s=2.0, inter_chunk_s=2.0)
+FEED_TIMEOUTS: Final = ExchangeTimeouts(connect_s=1.0, first_byte_s=2.0, inter_chunk_s=2.0)
 RETRY_S: Final = 0.5
 MAX_RETRY_S: Final = 15.0
 SILENT_S: Final = 60.0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gateway.deployments.flight import Flight
+from gateway.deployments.flight import InFlightRequest
 from gateway.deployments.live import LiveDeployment
 
 PLAIN_FACTOR: Final = 2.0
@@ -25,7 +25,7 @@ STRANGER_MOST_S: Final = 10.0
 """Longest patience with such a deployment where the request does not say how long its answer may be."""
 
 
-def stream_bound_s(live: LiveDeployment, now: float, flight: Flight | None) -> float | None:
+def stream_bound_s(live: LiveDeployment, now: float, flight: InFlightRequest | None) -> float | None:
     """Seconds within which the first token of a stream is expected; None: nothing is known of the deployment."""
     usual_s = live.first_bytes.late_s(now)
     if usual_s is None or flight is None:
@@ -33,7 +33,7 @@ def stream_bound_s(live: LiveDeployment, now: float, flight: Flight | None) -> f
     return max(usual_s, flight.forecast_ttft_s)
 
 
-def plain_bound_s(live: LiveDeployment, now: float, flight: Flight, max_tokens: int | None) -> float:
+def plain_bound_s(live: LiveDeployment, now: float, flight: InFlightRequest, max_tokens: int | None) -> float:
     """Seconds within which a plain answer of up to `max_tokens` is whole, or the engine says that it computes."""
     report = live.forecast.report(now)
     prompt_s = PROMPT_FACTOR * flight.forecast_ttft_s
@@ -46,6 +46,6 @@ def plain_bound_s(live: LiveDeployment, now: float, flight: Flight, max_tokens: 
     return max(bound_s if max_tokens else min(bound_s, STRANGER_MOST_S), STRANGER_S)
 
 
-def hidden_stream_bound_s(flight: Flight) -> float:
+def hidden_stream_bound_s(flight: InFlightRequest) -> float:
     """Seconds within which the stream behind a plain answer begins at a deployment of which nothing is known."""
     return max(PROMPT_FACTOR * flight.forecast_ttft_s, STRANGER_S)

@@ -7,10 +7,10 @@ from typing import Final, TypeVar
 
 from gateway.chat.request import ChatRequest
 from gateway.telemetry.records.record import Usage
-from routing_policies.estimation.estimators import BytesPerToken, OutputForecast
+from routing_policies.estimation.estimators import BytesPerToken, OutputEstimate
 from routing_policies.price import Price
 
-E = TypeVar("E", BytesPerToken, OutputForecast)
+E = TypeVar("E", BytesPerToken, OutputEstimate)
 
 MAX_KEYS: Final = 4096
 """Pairs of tenant and model, or of tenant and route, that are remembered; beyond that the oldest is forgotten."""
@@ -23,8 +23,8 @@ class Pricer:
 
     def __init__(self) -> None:
         self._ratios: dict[tuple[str, str], BytesPerToken] = {}
-        self._outputs: dict[tuple[str, str], OutputForecast] = {}
-        self._known: dict[tuple[str, str, str], tuple[BytesPerToken, OutputForecast]] = {}
+        self._outputs: dict[tuple[str, str], OutputEstimate] = {}
+        self._known: dict[tuple[str, str, str], tuple[BytesPerToken, OutputEstimate]] = {}
         """Both of them by tenant, model and route: one look a request."""
 
     def price(self, request: ChatRequest, *, tenant: str, route: str) -> Price:
@@ -45,8 +45,8 @@ class Pricer:
         ratio.observe(request.text_bytes, usage.prompt_tokens)
         output.observe(usage.completion_tokens / request.num_choices)
 
-    def _learners(self, tenant: str, model: str, route: str) -> tuple[BytesPerToken, OutputForecast]:
-        ratio, output = self._ratio(tenant, model), self._kept(self._outputs, (tenant, route), OutputForecast)
+    def _learners(self, tenant: str, model: str, route: str) -> tuple[BytesPerToken, OutputEstimate]:
+        ratio, output = self._ratio(tenant, model), self._kept(self._outputs, (tenant, route), OutputEstimate)
         if len(self._known) >= MAX_KEYS:
             self._known.clear()
         found = self._known[tenant, model, route] = (ratio, output)

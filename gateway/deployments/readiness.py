@@ -13,12 +13,12 @@ from gateway.telemetry.logs.log import LogWriter
 from gateway.timeline import Clock
 from gateway.upstreams.http1.errors import ConnectTimeout, UpstreamError, UpstreamTimeout
 from gateway.upstreams.http1.request import UpstreamRequest
-from gateway.upstreams.http1.timeouts import Timeouts
+from gateway.upstreams.http1.timeouts import ExchangeTimeouts
 
 PROBE_INTERVAL_S: Final = 1.0
 LOOKS: Final = 5
 """In each interval, at deployments that are starting: somebody may wait for them."""
-PROBE_TIMEOUTS: Final = Timeouts(connect_s=1.0, first_byte_s=1.0, total_s=2.0)
+PROBE_TIMEOUTS: Final = ExchangeTimeouts(connect_s=1.0, first_byte_s=1.0, total_s=2.0)
 BUSY_S: Final = 5.0
 """Who made a token within this time is alive, however late its answer to a probe is."""
 

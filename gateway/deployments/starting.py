@@ -1,4 +1,4 @@
-"""Starting: how far the start of a deployment is, by its own word, and when it is forecast to be ready.
+"""StartProgress: how far the start of a deployment is, by its own word, and when it is forecast to be ready.
 
 A start is taken to be like the last one: what its phases took that are still to come, or the whole of it where phases
 are not told. One that is late already is forecast to need as long again as it is late.
@@ -55,7 +55,7 @@ def parse_start(body: bytes) -> StartReport:
         return _SILENT
 
 
-class Starting:
+class StartProgress:
     """Of one deployment, over all its starts. Instants are monotonic seconds and are passed in."""
 
     __slots__ = ("_began_at", "_done", "_heard_at", "_moved_at", "_phases", "_usual_s")

@@ -1,4 +1,4 @@
-"""Budget: where the time before the first token goes, on average, stage by stage."""
+"""LatencyBudget: where the time before the first token goes, on average, stage by stage."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SENT: Final = ("connect", "upstream_first_byte")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
+class LatencyBudget:
     """Mean seconds of each part, and how many requests they are of."""
 
     num_requests: float
@@ -42,12 +42,12 @@ class Budget:
         return self.read_s + self.embed_s + self.front_s
 
 
-def budget_now(window: Window) -> Budget:
+def budget_now(window: Window) -> LatencyBudget:
     """Inside the window."""
     return _budget(window.spread, window.engine_spread)
 
 
-def budget_before(window: Window) -> Budget:
+def budget_before(window: Window) -> LatencyBudget:
     """Before it."""
     return _budget(window.spread_before, window.engine_spread_before)
 
@@ -60,7 +60,7 @@ def first_tokens(spread: Spread) -> Distribution:
     return merged
 
 
-def _budget(spread: Spread, engine: Spread) -> Budget:
+def _budget(spread: Spread, engine: Spread) -> LatencyBudget:
     ttft = first_tokens(spread)
     num_read = max(1.0, spread("penstock_stage_seconds", stage="read").count)
 
@@ -75,7 +75,7 @@ def _budget(spread: Spread, engine: Spread) -> Budget:
     embed_s = min(spread("penstock_stage_seconds", stage="embed").mean, unexplained_s)
     engine_ttft, queue_s, prefill_s = (engine(f"engine_{name}_seconds").mean for name in ("ttft", "queue", "prefill"))
     upstream_s = max(0.0, ttft.mean - wait_s - deciding_s - read_s - embed_s)
-    return Budget(
+    return LatencyBudget(
         num_requests=ttft.count,
         ttft_s=ttft.mean,
         wait_s=wait_s,

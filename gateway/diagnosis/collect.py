@@ -1,4 +1,4 @@
-"""Collector: snapshots of this gateway and of the engines behind it, taken while requests are served."""
+"""SampleCollector: snapshots of this gateway and of the engines behind it, taken while requests are served."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import Final
 
 from gateway.deployments.live import LiveDeployment
 from gateway.diagnosis.samples import Samples
-from gateway.diagnosis.window import DeploymentState, Snapshot
+from gateway.diagnosis.window import ObservedDeployment, Snapshot
 from gateway.telemetry.lag import LagMeter
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.timeline import Clock
 from gateway.upstreams.http1.errors import UpstreamError
 from gateway.upstreams.http1.request import UpstreamRequest
-from gateway.upstreams.http1.timeouts import Timeouts
+from gateway.upstreams.http1.timeouts import ExchangeTimeouts
 
 SNAPSHOTS: Final = 8
 """In one window: gauges between its ends are seen so often."""
 
 _METRICS: Final = UpstreamRequest(b"GET", b"/metrics", ((b"accept", b"text/plain"),))
-_TIMEOUTS: Final = Timeouts(connect_s=1.0, first_byte_s=1.0, total_s=2.0)
+_TIMEOUTS: Final = ExchangeTimeouts(connect_s=1.0, first_byte_s=1.0, total_s=2.0)
 _MAX_BYTES: Final = 4 * 1024 * 1024
 
 
-class Collector:
+class SampleCollector:
     """Takes snapshots; `deployments` is asked anew each time, and so is whether the loop is measured."""
 
     def __init__(
@@ -62,8 +62,8 @@ class Collector:
             late_s=0.0 if lag is None else lag.late_s,
         )
 
-    def _state(self, live: LiveDeployment) -> DeploymentState:
-        return DeploymentState(
+    def _state(self, live: LiveDeployment) -> ObservedDeployment:
+        return ObservedDeployment(
             is_ready=live.is_ready,
             limit=live.limiter.limit,
             in_flight=live.limiter.in_flight,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gateway.diagnosis.finding import Evidence, Finding
-from gateway.diagnosis.place import Place
+from gateway.diagnosis.finding import Finding, FindingEvidence
+from gateway.diagnosis.policy_lines import PolicyLines
 from gateway.diagnosis.samples import Distribution
-from gateway.diagnosis.window import DeploymentState, Window
+from gateway.diagnosis.window import ObservedDeployment, Window
 
 _PREEMPTED_RATIO = 0.05
 _FEW_ACCEPTED = 0.3
@@ -16,10 +16,10 @@ _BUSY_RATIO = 0.7
 _LONGER = 1.5
 
 
-def explain_decode(window: Window, place: Place) -> Finding:
+def explain_decode(window: Window, place: PolicyLines) -> Finding:
     """The finding for slow output tokens."""
     now, before = window.spread("penstock_tpot_seconds"), window.spread_before("penstock_tpot_seconds")
-    pace = Evidence("time per output token, mean", now.mean, before.mean, "baseline")
+    pace = FindingEvidence("time per output token, mean", now.mean, before.mean, "baseline")
     engine, engine_before = (
         window.engine_spread("engine_tpot_seconds"),
         window.engine_spread_before("engine_tpot_seconds"),
@@ -34,20 +34,20 @@ def explain_decode(window: Window, place: Place) -> Finding:
     made = window.engine_counted("engine_generation_tokens_total")
     if drafted > _MANY_DRAFTS * made and accepted < _FEW_ACCEPTED * drafted:
         return _speculation(accepted / drafted, pace)
-    state = window.peak_state(place.deployment) if place.deployment in window.last.deployments else DeploymentState()
+    state = window.peak_state(place.deployment) if place.deployment in window.last.deployments else ObservedDeployment()
     if state.max_rows and state.rows >= _BUSY_RATIO * state.max_rows:
         return _rows(place, state, pace)
     return Finding(
         stage="decode",
         cause="slow_decode",
         summary="Output tokens take longer, with no more rows than before.",
-        evidence=(pace, Evidence("rows in use", state.rows, float(state.max_rows) or None, "bound", "count")),
+        evidence=(pace, FindingEvidence("rows in use", state.rows, float(state.max_rows) or None, "bound", "count")),
         lever="Look at what shares the engine's machine; else weights in int8 (--quantization int8) or a replica.",
         policy_path=place.route_path("select.candidates"),
     )
 
 
-def find_longer_answers(window: Window, place: Place) -> Finding | None:
+def find_longer_answers(window: Window, place: PolicyLines) -> Finding | None:
     """Answers that take longer because they are longer, where that is so."""
     now, before = window.spread("penstock_total_seconds"), window.spread_before("penstock_total_seconds")
     tokens, tokens_before = _per_answer(window.counted, now), _per_answer(window.counted_before, before)
@@ -58,8 +58,8 @@ def find_longer_answers(window: Window, place: Place) -> Finding | None:
         cause="output_length",
         summary="Answers take longer because they are longer; their pace is as it was.",
         evidence=(
-            Evidence("tokens of an answer", tokens, tokens_before, "baseline", "tokens"),
-            Evidence("whole answer, mean", now.mean, before.mean, "baseline"),
+            FindingEvidence("tokens of an answer", tokens, tokens_before, "baseline", "tokens"),
+            FindingEvidence("whole answer, mean", now.mean, before.mean, "baseline"),
         ),
         lever="Have clients send max_tokens; under load the ladder's step max_tokens cuts answers.",
         policy_path=place.lane_path("degraded_max_tokens"),
@@ -70,44 +70,44 @@ def _per_answer(counted: Callable[[str], float], answers: Distribution) -> float
     return counted("penstock_completion_tokens_total") / answers.count if answers.count else 0.0
 
 
-def _slow_path(place: Place, pace: Evidence, engine: Distribution, before: Distribution) -> Finding:
+def _slow_path(place: PolicyLines, pace: FindingEvidence, engine: Distribution, before: Distribution) -> Finding:
     return Finding(
         stage="network",
         cause="path",
         summary=f"Output tokens leave {place.deployment} in time and reach the gateway late.",
-        evidence=(pace, Evidence("the engine's own, mean", engine.mean, before.mean, "baseline")),
+        evidence=(pace, FindingEvidence("the engine's own, mean", engine.mean, before.mean, "baseline")),
         lever="Look at the bandwidth between the two; prefer a nearer deployment (zone).",
         policy_path=place.route_path("select.candidates"),
     )
 
 
-def _preemption(place: Place, preempted: float, pace: Evidence) -> Finding:
+def _preemption(place: PolicyLines, preempted: float, pace: FindingEvidence) -> Finding:
     return Finding(
         stage="decode",
         cause="preemption",
         summary="Sequences are thrown out of the KV memory in mid-answer and computed again.",
-        evidence=(Evidence("preemptions for each answer", preempted, 0.0, "bound", "ratio"), pace),
+        evidence=(FindingEvidence("preemptions for each answer", preempted, 0.0, "bound", "ratio"), pace),
         lever="Fewer requests there at once, or more KV memory (--kv-memory-bytes, --kv-dtype int8).",
         policy_path=place.deployment_path("limits.max_in_flight"),
     )
 
 
-def _speculation(accepted: float, pace: Evidence) -> Finding:
+def _speculation(accepted: float, pace: FindingEvidence) -> Finding:
     return Finding(
         stage="decode",
         cause="speculation",
         summary="Most drafted tokens are wrong: verifying them costs more than it gives.",
-        evidence=(Evidence("drafted tokens that were right", accepted, _FEW_ACCEPTED, "bound", "ratio"), pace),
+        evidence=(FindingEvidence("drafted tokens that were right", accepted, _FEW_ACCEPTED, "bound", "ratio"), pace),
         lever="Switch it off (penstock engine --speculation off), or draft less (--max-drafts).",
     )
 
 
-def _rows(place: Place, state: DeploymentState, pace: Evidence) -> Finding:
+def _rows(place: PolicyLines, state: ObservedDeployment, pace: FindingEvidence) -> Finding:
     return Finding(
         stage="decode",
         cause="rows",
         summary=f"{place.deployment} decodes {state.rows:.0f} rows at once; each step takes longer for all of them.",
-        evidence=(Evidence("rows in use", state.rows, _BUSY_RATIO * state.max_rows, "bound", "count"), pace),
+        evidence=(FindingEvidence("rows in use", state.rows, _BUSY_RATIO * state.max_rows, "bound", "count"), pace),
         lever="Fewer requests there at once, or a replica.",
         policy_path=place.deployment_path("limits.max_in_flight"),
     )

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from gateway.diagnosis.budget import Budget, budget_before, budget_now, first_tokens
+from gateway.diagnosis.budget import LatencyBudget, budget_before, budget_now, first_tokens
 from gateway.diagnosis.compare import compare_deployments, compare_prompts, compare_tenants
 from gateway.diagnosis.decoding import explain_decode, find_longer_answers
 from gateway.diagnosis.encoding import find_slow_encoder
-from gateway.diagnosis.finding import Diagnosis, Evidence, Finding, StageTime
+from gateway.diagnosis.finding import Diagnosis, Finding, FindingEvidence, StageTime
 from gateway.diagnosis.late import LEAST_PACE_S, LEAST_S, MIN_BASELINE, MIN_REQUESTS, is_late
-from gateway.diagnosis.place import Place, place_of
+from gateway.diagnosis.policy_lines import PolicyLines, place_of
 from gateway.diagnosis.prefilling import (
     KV_FULL_RATIO,
     explain_cold_start,
@@ -48,7 +48,7 @@ def diagnose(window: Window, policy: Policy) -> Diagnosis:
     )
 
 
-def _findings(window: Window, place: Place, now: Budget, before: Budget) -> tuple[Finding, ...]:
+def _findings(window: Window, place: PolicyLines, now: LatencyBudget, before: LatencyBudget) -> tuple[Finding, ...]:
     if window.late_ratio >= _LATE_LOOP_RATIO and _reading_ratio(window) < window.late_ratio / 2:
         return (_late_loop(window),)  # everything else waits for the loop, too
     down = _down(window, place)
@@ -78,7 +78,7 @@ def _late_loop(window: Window) -> Finding:
         stage="gateway",
         cause="loop_lag",
         summary="The gateway's event loop is held up: everything it does is late.",
-        evidence=(Evidence("time the loop was late", window.late_ratio, _LATE_LOOP_RATIO, "bound", "ratio"),),
+        evidence=(FindingEvidence("time the loop was late", window.late_ratio, _LATE_LOOP_RATIO, "bound", "ratio"),),
         lever="Give the gateway a core of its own, or run more gateway processes; see whether its machine swaps.",
     )
 
@@ -99,8 +99,8 @@ def _store(window: Window) -> Finding | None:
         cause="store",
         summary="The store cannot be used: limits are kept by each process alone, kept answers are not shared.",
         evidence=(
-            Evidence("store is up", is_up, 1.0, "bound", "count"),
-            Evidence("operations that failed", failed, 0.0, "bound", "count"),
+            FindingEvidence("store is up", is_up, 1.0, "bound", "count"),
+            FindingEvidence("operations that failed", failed, 0.0, "bound", "count"),
         ),
         lever="See to the store; on_store_loss says what limits do meanwhile.",
         policy_path=next(
@@ -113,7 +113,7 @@ def _tenants(window: Window) -> frozenset[str]:
     return window.last.gateway.values_of("penstock_prompt_tokens_total", "tenant")
 
 
-def _down(window: Window, place: Place) -> Finding | None:
+def _down(window: Window, place: PolicyLines) -> Finding | None:
     """Deployments that served before and do not now, or that nobody reaches while requests come."""
     served = window.first.gateway.values_of("penstock_ttft_seconds", "deployment")
     names = [key for key, state in window.last.deployments.items() if not state.is_ready and key in served]
@@ -123,7 +123,7 @@ def _down(window: Window, place: Place) -> Finding | None:
         stage="network",
         cause="deployment_down",
         summary=f"{', '.join(names)} served before and does not answer its probe now.",
-        evidence=(Evidence("deployments not ready", float(len(names)), 0.0, "bound", "count"),),
+        evidence=(FindingEvidence("deployments not ready", float(len(names)), 0.0, "bound", "count"),),
         lever="Its own /readyz and log say why; a fallback keeps its routes served meanwhile.",
         policy_path=place.route_path("select.fallback"),
     )
@@ -132,7 +132,7 @@ def _down(window: Window, place: Place) -> Finding | None:
 # The first token
 
 
-def _late_first_token(window: Window, place: Place, now: Budget, before: Budget) -> Finding | None:
+def _late_first_token(window: Window, place: PolicyLines, now: LatencyBudget, before: LatencyBudget) -> Finding | None:
     asked = window.counted("penstock_requests_total")
     sheds = asked >= MIN_REQUESTS and window.counted("penstock_shed_total") / asked > _SHED_RATIO
     are_late = is_late(first_tokens(window.spread), first_tokens(window.spread_before), place.ttft_target_s, LEAST_S)
@@ -153,7 +153,7 @@ def _late_first_token(window: Window, place: Place, now: Budget, before: Budget)
     return explain_path(window, place, now, before)
 
 
-def _excess(now: Budget, before: Budget, *, is_kv_short: bool) -> dict[str, float]:
+def _excess(now: LatencyBudget, before: LatencyBudget, *, is_kv_short: bool) -> dict[str, float]:
     """Seconds of each stage beyond what it used to take; whole seconds where nothing grew enough to explain it."""
     here, past = _parts(now, is_kv_short=is_kv_short), _parts(before, is_kv_short=is_kv_short)
     if before.num_requests < MIN_BASELINE:
@@ -162,7 +162,7 @@ def _excess(now: Budget, before: Budget, *, is_kv_short: bool) -> dict[str, floa
     return grown if sum(max(0.0, value) for value in grown.values()) >= _EXPLAINED * now.ttft_s else here
 
 
-def _parts(budget: Budget, *, is_kv_short: bool) -> dict[str, float]:
+def _parts(budget: LatencyBudget, *, is_kv_short: bool) -> dict[str, float]:
     queue_s, prefill_s = budget.wait_s, budget.prefill_s
     if is_kv_short:  # who waits inside an engine without blocks waits for memory, not for its turn
         prefill_s += budget.engine_queue_s
@@ -176,7 +176,7 @@ def _parts(budget: Budget, *, is_kv_short: bool) -> dict[str, float]:
     }
 
 
-def _is_slow(window: Window, place: Place) -> bool:
+def _is_slow(window: Window, place: PolicyLines) -> bool:
     name = "penstock_tpot_seconds"
     return is_late(window.spread(name), window.spread_before(name), place.tpot_target_s, LEAST_PACE_S)
 
@@ -184,13 +184,13 @@ def _is_slow(window: Window, place: Place) -> bool:
 # Beside the findings
 
 
-def _stage_times(now: Budget, before: Budget) -> dict[str, StageTime]:
+def _stage_times(now: LatencyBudget, before: LatencyBudget) -> dict[str, StageTime]:
     parts, past = _parts(now, is_kv_short=False), _parts(before, is_kv_short=False)
     times = {name: StageTime(parts[name], past[name]) for name in parts}
     return {**times, "gateway": StageTime(now.deciding_s, before.deciding_s)}
 
 
-def _notes(window: Window, now: Budget, before: Budget) -> tuple[str, ...]:
+def _notes(window: Window, now: LatencyBudget, before: LatencyBudget) -> tuple[str, ...]:
     notes = []
     if now.num_requests < MIN_REQUESTS:
         notes.append(f"{now.num_requests:.0f} first tokens in {window.seconds:.0f} s: too few to judge by.")

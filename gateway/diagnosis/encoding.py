@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Self
 
-from gateway.diagnosis.finding import Evidence, Finding
+from gateway.diagnosis.finding import Finding, FindingEvidence
 from gateway.diagnosis.late import GREW, LEAST_S, MIN_BASELINE, MIN_REQUESTS, is_late
-from gateway.diagnosis.place import Place
+from gateway.diagnosis.policy_lines import PolicyLines
 from gateway.diagnosis.window import Window
 
 _LOST: Final = ("late", "no_vector")
@@ -53,7 +53,7 @@ class Lookups:
         return self.num_lost / self.num if self.num else 0.0
 
 
-def find_slow_encoder(window: Window, place: Place) -> Finding | None:
+def find_slow_encoder(window: Window, place: PolicyLines) -> Finding | None:
     """The finding, where the encoder is what changed."""
     now, before = Lookups.of(window.counted), Lookups.of(window.counted_before)
     hits, hits_before = (
@@ -68,15 +68,15 @@ def find_slow_encoder(window: Window, place: Place) -> Finding | None:
     is_slower = embed.mean > GREW * embed_before.mean or embed.count < now.num_lost / 2
     if not (are_late or (is_slower and _are_lost(now, before))):
         return None
-    late = Evidence("first token of similar answers, mean", hits.mean, hits_before.mean, "baseline")
+    late = FindingEvidence("first token of similar answers, mean", hits.mean, hits_before.mean, "baseline")
     return Finding(
         stage="preprocessing",
         cause="encoder",
         summary="Turning prompts into vectors takes so long that similar answers come late, or not at all.",
         evidence=(
-            Evidence("encoder, mean", embed.mean, embed_before.mean, "baseline"),
-            Evidence("lookups that came too late", now.lost_ratio, before.lost_ratio, "baseline", "ratio"),
-            Evidence("lookups with a similar answer", now.hit_ratio, before.hit_ratio, "baseline", "ratio"),
+            FindingEvidence("encoder, mean", embed.mean, embed_before.mean, "baseline"),
+            FindingEvidence("lookups that came too late", now.lost_ratio, before.lost_ratio, "baseline", "ratio"),
+            FindingEvidence("lookups with a similar answer", now.hit_ratio, before.hit_ratio, "baseline", "ratio"),
             *((late,) if hits.count else ()),
         ),
         lever="Give the encoder a core, or take the semantic tier off the routes that gain least from it.",

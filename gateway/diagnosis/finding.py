@@ -33,7 +33,7 @@ Cause = Literal[
 Measure = Literal["s", "ratio", "tokens", "count"]
 
 
-class Evidence(msgspec.Struct, frozen=True):
+class FindingEvidence(msgspec.Struct, frozen=True):
     """One number beside what it should be."""
 
     name: str
@@ -50,7 +50,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     stage: StageName
     cause: Cause
     summary: str
-    evidence: tuple[Evidence, ...]
+    evidence: tuple[FindingEvidence, ...]
     lever: str
     """What to change, in words."""
     policy_path: str | None = None

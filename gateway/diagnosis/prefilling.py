@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from gateway.diagnosis.budget import Budget
+from gateway.diagnosis.budget import LatencyBudget
 from gateway.diagnosis.compare import compare_prompts
-from gateway.diagnosis.finding import Evidence, Finding
-from gateway.diagnosis.place import Place
+from gateway.diagnosis.finding import Finding, FindingEvidence
+from gateway.diagnosis.policy_lines import PolicyLines
 from gateway.diagnosis.window import Window
 
 KV_FULL_RATIO = 0.9
@@ -14,7 +14,7 @@ _LONGER = 1.5
 _LONG_BUCKETS = frozenset({"1k-4k", "4k-16k", "16k+"})
 
 
-def explain_preprocessing(place: Place, now: Budget, before: Budget) -> Finding:
+def explain_preprocessing(place: PolicyLines, now: LatencyBudget, before: LatencyBudget) -> Finding:
     """The finding for a prompt that is slow before anything of it is computed."""
     parts = {
         "prompt_size": (now.read_s, before.read_s),
@@ -23,7 +23,7 @@ def explain_preprocessing(place: Place, now: Budget, before: Budget) -> Finding:
     }
     worst = max(parts, key=lambda part: parts[part][0] - parts[part][1])
     names = {"prompt_size": "reading and trimming", "encoder": "encoder", "tokenizer": "template and tokenizer"}
-    evidence = tuple(Evidence(f"{names[part]}, mean", *parts[part], "baseline") for part in parts)
+    evidence = tuple(FindingEvidence(f"{names[part]}, mean", *parts[part], "baseline") for part in parts)
     if worst == "encoder":
         return Finding(
             stage="preprocessing",
@@ -52,9 +52,9 @@ def explain_preprocessing(place: Place, now: Budget, before: Budget) -> Finding:
     )
 
 
-def explain_prefill(window: Window, place: Place, now: Budget, before: Budget) -> Finding:
+def explain_prefill(window: Window, place: PolicyLines, now: LatencyBudget, before: LatencyBudget) -> Finding:
     """The finding for prompts whose computing takes the time, or the memory for them."""
-    prefill = Evidence("prefill, mean", now.prefill_s, before.prefill_s, "baseline")
+    prefill = FindingEvidence("prefill, mean", now.prefill_s, before.prefill_s, "baseline")
     owner, used = window.engine_peak("engine_kv_utilization")
     hits, hits_before = prefix_hits(window), prefix_hits_before(window)
     if used >= KV_FULL_RATIO:
@@ -64,26 +64,29 @@ def explain_prefill(window: Window, place: Place, now: Budget, before: Budget) -
             stage="prefill",
             cause="prefix_misses",
             summary="Prompts that used to be found in the prefix cache are computed again.",
-            evidence=(Evidence("prompt tokens found in the cache", hits, hits_before, "baseline", "ratio"), prefill),
+            evidence=(
+                FindingEvidence("prompt tokens found in the cache", hits, hits_before, "baseline", "ratio"),
+                prefill,
+            ),
             lever="Keep conversations with their replica (affinity), and the beginning of prompts the same.",
             policy_path=place.route_path("select.weights.affinity"),
         )
     tokens, tokens_before = _prompt_tokens(window), _prompt_tokens_before(window)
     if tokens >= _LONGER * tokens_before:
         return _long_prompts(
-            window, place, prefill, Evidence("tokens of a prompt", tokens, tokens_before, "baseline", "tokens")
+            window, place, prefill, FindingEvidence("tokens of a prompt", tokens, tokens_before, "baseline", "tokens")
         )
     return Finding(
         stage="prefill",
         cause="slow_prefill",
         summary="The same prompts take longer to compute.",
-        evidence=(prefill, Evidence("tokens of a prompt", tokens, tokens_before, "baseline", "tokens")),
+        evidence=(prefill, FindingEvidence("tokens of a prompt", tokens, tokens_before, "baseline", "tokens")),
         lever="Look at what shares the engine's machine; else a larger step budget (--step-token-budget) or a replica.",
         policy_path=place.route_path("select.candidates"),
     )
 
 
-def explain_cold_start(window: Window, place: Place, now: Budget, before: Budget) -> Finding:
+def explain_cold_start(window: Window, place: PolicyLines, now: LatencyBudget, before: LatencyBudget) -> Finding:
     """The finding for engines that began to serve just now."""
     names = ", ".join(window.restarted())
     return Finding(
@@ -91,15 +94,15 @@ def explain_cold_start(window: Window, place: Place, now: Budget, before: Budget
         cause="cold_start",
         summary=f"{names} started in these {window.seconds:.0f} s; its caches are empty and its first steps are slow.",
         evidence=(
-            Evidence("deployments that started", float(len(window.restarted())), 0.0, "bound", "count"),
-            Evidence("time to first token, mean", now.ttft_s, before.ttft_s, "baseline"),
+            FindingEvidence("deployments that started", float(len(window.restarted())), 0.0, "bound", "count"),
+            FindingEvidence("time to first token, mean", now.ttft_s, before.ttft_s, "baseline"),
         ),
         lever="Keep standby cores (penstock engine --warm 1) and a fallback; scale out before the peak.",
         policy_path=place.route_path("select.fallback"),
     )
 
 
-def explain_path(window: Window, place: Place, now: Budget, before: Budget) -> Finding:
+def explain_path(window: Window, place: PolicyLines, now: LatencyBudget, before: LatencyBudget) -> Finding:
     """The finding for time that neither side spent."""
     is_known = place.deployment in window.last.engines
     unknown = "" if is_known else " It gives no metrics, so its own stages are part of this."
@@ -111,8 +114,8 @@ def explain_path(window: Window, place: Place, now: Budget, before: Budget) -> F
         cause="path",
         summary=f"Time goes between the gateway and {place.deployment}.{unknown}",
         evidence=(
-            Evidence("between gateway and engine, mean", now.path_s, before.path_s, "baseline"),
-            Evidence("connecting, mean", connect, connect_before, "baseline"),
+            FindingEvidence("between gateway and engine, mean", now.path_s, before.path_s, "baseline"),
+            FindingEvidence("connecting, mean", connect, connect_before, "baseline"),
         ),
         lever="Look at the network between the two; prefer a nearer deployment (zone), or hedge late streams.",
         policy_path=place.route_path("select.hedge"),
@@ -131,23 +134,25 @@ def prefix_hits_before(window: Window) -> float | None:
     return window.engine_counted_before("engine_prefix_cache_hits_tokens_total") / asked if asked > 0 else None
 
 
-def _kv_headroom(place: Place, owner: str, used: float, now: Budget, before: Budget) -> Finding:
+def _kv_headroom(place: PolicyLines, owner: str, used: float, now: LatencyBudget, before: LatencyBudget) -> Finding:
     return Finding(
         stage="prefill",
         cause="kv_headroom",
         summary=f"The KV memory of {owner} is full: prompts wait in the engine for blocks.",
         evidence=(
-            Evidence("KV blocks in use", used, KV_FULL_RATIO, "bound", "ratio"),
-            Evidence("wait in the engine's queue, mean", now.engine_queue_s, before.engine_queue_s, "baseline"),
+            FindingEvidence("KV blocks in use", used, KV_FULL_RATIO, "bound", "ratio"),
+            FindingEvidence("wait in the engine's queue, mean", now.engine_queue_s, before.engine_queue_s, "baseline"),
         ),
         lever="More KV memory (--kv-memory-bytes, --kv-dtype int8), or fewer requests there at once.",
         policy_path=place.deployment_path("limits.max_in_flight", owner),
     )
 
 
-def _long_prompts(window: Window, place: Place, prefill: Evidence, length: Evidence) -> Finding:
+def _long_prompts(window: Window, place: PolicyLines, prefill: FindingEvidence, length: FindingEvidence) -> Finding:
     compared = [
-        Evidence(f"first token of prompts {found.key}, mean", found.ttft_s, found.baseline_ttft_s or None, "baseline")
+        FindingEvidence(
+            f"first token of prompts {found.key}, mean", found.ttft_s, found.baseline_ttft_s or None, "baseline"
+        )
         for found in compare_prompts(window)
     ]
     are_apart = {found.key for found in compare_prompts(window)} - _LONG_BUCKETS

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Final, Self
 
-from gateway.telemetry.instruments import SECONDS_BUCKETS, Counter, Family, Gauge, Instruments
+from gateway.telemetry.instruments import SECONDS_BUCKETS, Counter, Gauge, Instruments, MetricFamily
 
 Labels = Mapping[str, str]
 
@@ -66,7 +66,7 @@ class Samples:
     @classmethod
     def of_instruments(cls, instruments: Instruments) -> Self:
         """What this process counted so far."""
-        counted: list[Family[Counter] | Family[Gauge]] = [*instruments.counters, *instruments.gauges]
+        counted: list[MetricFamily[Counter] | MetricFamily[Gauge]] = [*instruments.counters, *instruments.gauges]
         numbers = {
             family.name: tuple(
                 (dict(zip(family.label_names, values, strict=True)), child.value) for values, child in family.children()

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from gateway.diagnosis.budget import Budget
+from gateway.diagnosis.budget import LatencyBudget
 from gateway.diagnosis.compare import compare_tenants
-from gateway.diagnosis.finding import Evidence, Finding
-from gateway.diagnosis.place import Place
-from gateway.diagnosis.window import DeploymentState, Window
+from gateway.diagnosis.finding import Finding, FindingEvidence
+from gateway.diagnosis.policy_lines import PolicyLines
+from gateway.diagnosis.window import ObservedDeployment, Window
 
 _GREEDY_RATIO = 0.7
 _FULL_RATIO = 0.9
 _SOME_WAIT_S = 0.02
 
 
-def explain_waiting(window: Window, place: Place, now: Budget, before: Budget) -> Finding:
+def explain_waiting(window: Window, place: PolicyLines, now: LatencyBudget, before: LatencyBudget) -> Finding:
     """The finding for a queue that grew."""
     waits = (
-        Evidence("wait for a permit, mean", now.wait_s, before.wait_s, "baseline"),
-        Evidence("wait in the engine's queue, mean", now.engine_queue_s, before.engine_queue_s, "baseline"),
-        Evidence("refused for load", _shed_ratio(window), 0.0, "bound", "ratio"),
+        FindingEvidence("wait for a permit, mean", now.wait_s, before.wait_s, "baseline"),
+        FindingEvidence("wait in the engine's queue, mean", now.engine_queue_s, before.engine_queue_s, "baseline"),
+        FindingEvidence("refused for load", _shed_ratio(window), 0.0, "bound", "ratio"),
     )
     greedy = _greedy_tenant(window)
     if greedy is not None:
         return _one_tenant(greedy, waits)
-    state = window.peak_state(place.deployment) if place.deployment in window.last.deployments else DeploymentState()
+    state = window.peak_state(place.deployment) if place.deployment in window.last.deployments else ObservedDeployment()
     if is_full(window, place.deployment, state, now):
         return _engine_full(place, state, waits)
     if state.in_flight >= _FULL_RATIO * state.limit:
@@ -38,7 +38,7 @@ def explain_waiting(window: Window, place: Place, now: Budget, before: Budget) -
     )
 
 
-def is_full(window: Window, deployment: str, state: DeploymentState, now: Budget) -> bool:
+def is_full(window: Window, deployment: str, state: ObservedDeployment, now: LatencyBudget) -> bool:
     """Whether the engine itself has no place: its rows are taken, or sequences wait inside it."""
     waiting = max(
         (
@@ -52,37 +52,37 @@ def is_full(window: Window, deployment: str, state: DeploymentState, now: Budget
     return rows_taken or waiting > 0 or now.engine_queue_s > max(now.wait_s, _SOME_WAIT_S)
 
 
-def _one_tenant(greedy: tuple[str, float, float], waits: tuple[Evidence, ...]) -> Finding:
+def _one_tenant(greedy: tuple[str, float, float], waits: tuple[FindingEvidence, ...]) -> Finding:
     name, share, before = greedy
     return Finding(
         stage="queue",
         cause="one_tenant",
         summary=f"Tenant {name} takes {share:.0%} of the tokens while others wait.",
-        evidence=(Evidence(f"tokens of tenant {name}", share, before, "baseline", "ratio"), *waits),
+        evidence=(FindingEvidence(f"tokens of tenant {name}", share, before, "baseline", "ratio"), *waits),
         lever="Bound the tenant: requests under way, or tokens a minute.",
         policy_path=f"tenants.{name}.limits.max_in_flight",
     )
 
 
-def _engine_full(place: Place, state: DeploymentState, waits: tuple[Evidence, ...]) -> Finding:
+def _engine_full(place: PolicyLines, state: ObservedDeployment, waits: tuple[FindingEvidence, ...]) -> Finding:
     return Finding(
         stage="queue",
         cause="engine_full",
         summary=f"Deployment {place.deployment} has no free row; requests wait for one.",
-        evidence=(Evidence("rows in use", state.rows, float(state.max_rows) or None, "bound", "count"), *waits),
+        evidence=(FindingEvidence("rows in use", state.rows, float(state.max_rows) or None, "bound", "count"), *waits),
         lever="Add a replica, or more rows to a step (penstock engine --max-num-rows) where its KV memory allows.",
         policy_path=place.route_path("select.candidates"),
     )
 
 
-def _limit(place: Place, state: DeploymentState, waits: tuple[Evidence, ...]) -> Finding:
+def _limit(place: PolicyLines, state: ObservedDeployment, waits: tuple[FindingEvidence, ...]) -> Finding:
     return Finding(
         stage="queue",
         cause="limit",
         summary=f"Deployment {place.deployment} has room, but its permits are all out.",
         evidence=(
-            Evidence("in flight", float(state.in_flight), state.limit, "bound", "count"),
-            Evidence("rows in use", state.rows, float(state.max_rows) or None, "bound", "count"),
+            FindingEvidence("in flight", float(state.in_flight), state.limit, "bound", "count"),
+            FindingEvidence("rows in use", state.rows, float(state.max_rows) or None, "bound", "count"),
             *waits,
         ),
         lever="Raise the deployment's permits.",

@@ -9,7 +9,7 @@ from gateway.diagnosis.samples import Distribution, Samples
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeploymentState:
+class ObservedDeployment:
     """One deployment as the gateway sees it."""
 
     is_ready: bool = True
@@ -29,7 +29,7 @@ class Snapshot:
     gateway: Samples
     engines: Mapping[str, Samples] = field(default_factory=dict)
     """By deployment; those that give no metrics are not here."""
-    deployments: Mapping[str, DeploymentState] = field(default_factory=dict)
+    deployments: Mapping[str, ObservedDeployment] = field(default_factory=dict)
     late_s: float = 0.0
     """Delays of the event loop's timers so far, summed."""
 
@@ -111,12 +111,12 @@ class Window:
                 found.append(key)
         return found
 
-    def peak_state(self, deployment: str) -> DeploymentState:
+    def peak_state(self, deployment: str) -> ObservedDeployment:
         """A deployment in the snapshot in which most was in flight."""
         states = [found[deployment] for found in self._states() if deployment in found]
         return max(states, key=lambda state: (state.in_flight, state.rows))
 
-    def _states(self) -> Iterable[Mapping[str, DeploymentState]]:
+    def _states(self) -> Iterable[Mapping[str, ObservedDeployment]]:
         return (snapshot.deployments for snapshot in self.all)
 
     def _engines(self, deployment: str | None) -> list[str]:

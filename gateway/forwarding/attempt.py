@@ -1,4 +1,4 @@
-"""Attempts: one deployment is asked, up to the moment at which the first byte for the client is there.
+"""AttemptRunner: one deployment is asked, up to the moment at which the first byte for the client is there.
 
 Until then nothing was said to the client, so whatever goes wrong may be mended by another attempt; what is open can be
 closed without a trace. After it the answer can only be passed on, or broken off with an error event.
@@ -12,13 +12,13 @@ from typing import Final
 import msgspec
 
 from gateway.admission.admitter import too_late
-from gateway.admission.gate import Admitted
+from gateway.admission.gate import AdmissionDecision
 from gateway.chat.headers import ChatHead
 from gateway.chat.request import ChatRequest
 from gateway.completion.answer_end import end_of_plain
 from gateway.completion.stated_errors import StatedError
-from gateway.deployments.flight import Flight
-from gateway.deployments.health.attempt_watch import Vigil
+from gateway.deployments.flight import InFlightRequest
+from gateway.deployments.health.attempt_watch import AttemptWatch
 from gateway.deployments.health.ejection import FailureKind
 from gateway.deployments.live import LiveDeployment
 from gateway.deployments.load_report import ORCA_HEADER
@@ -43,15 +43,15 @@ from gateway.forwarding.stream_head import StreamHead, head_of
 from gateway.http.asgi import Header
 from gateway.limits.body_budget import BodyReservation
 from gateway.limits.permit import Permit
-from gateway.request_context import Turn
+from gateway.request_context import RequestContext
 from gateway.routing.planned_route import PlannedRoute
-from gateway.routing.routing_request import Ask
-from gateway.telemetry.records.record import Place
+from gateway.routing.routing_request import RoutingRequest
+from gateway.telemetry.records.record import RequestPhase
 from gateway.timeline import Clock, Stage
 from gateway.upstreams.http1.errors import ConnectError, ConnectTimeout, Stalled, UpstreamError
 from gateway.upstreams.http1.request import UpstreamRequest
 from gateway.upstreams.http1.response import UpstreamResponse
-from gateway.upstreams.http1.timeouts import Timeouts
+from gateway.upstreams.http1.timeouts import ExchangeTimeouts
 from gateway.upstreams.retry_after import retry_after_s
 from gateway.util.header_values import media_type
 
@@ -61,13 +61,13 @@ _ROUNDING_S: Final = 0.01
 """Instants closer together than this are the same one, read twice."""
 
 
-class Work(msgspec.Struct, frozen=True, gc=False):
+class ForwardRequest(msgspec.Struct, frozen=True, gc=False):
     """What is to be answered, however many deployments it takes."""
 
-    turn: Turn
+    ctx: RequestContext
     request: ChatRequest
     head: ChatHead
-    admitted: Admitted
+    admitted: AdmissionDecision
     planned: PlannedRoute
     began_at: float
     """When the first attempt began: the route's total time counts from here."""
@@ -75,7 +75,7 @@ class Work(msgspec.Struct, frozen=True, gc=False):
     """The client wants a plain answer, and the stream that is asked for in its place becomes one."""
 
 
-class TryAnother(Exception):
+class RetryElsewhere(Exception):
     """This deployment cannot take the request, and nothing of it was answered; `error` is what to say otherwise."""
 
     def __init__(self, error: GatewayError) -> None:
@@ -83,7 +83,7 @@ class TryAnother(Exception):
         self.error = error
 
 
-class OpenAnswer:
+class UpstreamAttempt:
     """An answer whose first byte is there and was not passed on yet. `close` gives back all that it holds."""
 
     __slots__ = (
@@ -92,6 +92,7 @@ class OpenAnswer:
         "ask",
         "body",
         "can_move",
+        "ctx",
         "flight",
         "held",
         "is_assembled",
@@ -102,18 +103,17 @@ class OpenAnswer:
         "passed",
         "response",
         "sent_at",
-        "turn",
         "vigil",
     )
 
-    def __init__(self, live: LiveDeployment, permit: Permit, vigil: Vigil, clock: Clock) -> None:
+    def __init__(self, live: LiveDeployment, permit: Permit, vigil: AttemptWatch, clock: Clock) -> None:
         self.live = live
         self._clock = clock
         self._permit = permit
         self.vigil = vigil
         self.response: UpstreamResponse | None = None
         self.sent_at = 0.0
-        self.flight: Flight | None = None
+        self.flight: InFlightRequest | None = None
         """What the deployment's forecast learns from; None until the request is on the wire."""
         self.passed: list[Header] = []
         """Headers that the client sees of an answer that is passed on whole."""
@@ -121,11 +121,11 @@ class OpenAnswer:
         """A plain answer, whole; None for a stream."""
         self.can_move: Callable[[], bool] | None = None
         """Whether another deployment would take the request now; None: nobody is to be asked."""
-        self.turn: Turn | None = None
+        self.ctx: RequestContext | None = None
         """Whose place follows this attempt; None for one that runs beside it."""
-        self.on_sent: Callable[[OpenAnswer], None] | None = None
+        self.on_sent: Callable[[UpstreamAttempt], None] | None = None
         """Called when the request is on the wire."""
-        self.ask: Ask | None = None
+        self.ask: RoutingRequest | None = None
         """What the deployment's forecast is told of the request; None: nothing."""
         self.is_stream = True
         self.is_assembled = False
@@ -139,8 +139,8 @@ class OpenAnswer:
         """The request is on the wire, on the connection of this response."""
         self.response = self.vigil.response = response
         now = self.sent_at = self._clock()
-        if self.turn is not None:
-            self.turn.note_sent()
+        if self.ctx is not None:
+            self.ctx.note_sent()
         if self.on_sent is not None:
             self.on_sent(self)
         if self.flight is not None:  # sent once more, on a new connection
@@ -195,7 +195,7 @@ class OpenAnswer:
         self._permit.release()
 
 
-class Attempts:
+class AttemptRunner:
     """Asks deployments, and passes on what they answer; tells their health what came of it."""
 
     __slots__ = ("_clock",)
@@ -205,92 +205,92 @@ class Attempts:
 
     async def open(
         self,
-        work: Work,
+        work: ForwardRequest,
         live: LiveDeployment,
         *,
         can_move: Callable[[], bool] | None = None,
-        on_sent: Callable[[OpenAnswer], None] | None = None,
+        on_sent: Callable[[UpstreamAttempt], None] | None = None,
         is_leading: bool = True,
-    ) -> OpenAnswer:
-        """The answer's beginning; the caller closes it. Raises TryAnother or another GatewayError.
+    ) -> UpstreamAttempt:
+        """The answer's beginning; the caller closes it. Raises RetryElsewhere or another GatewayError.
 
         `can_move` tells whether another deployment would take the request, when this one stalls or has no capacity.
         The time line and the place belong to the attempt that is leading; a hedge leaves them alone.
         """
-        turn, claim = work.turn, work.admitted.claim
+        ctx, claim = work.ctx, work.admitted.claim
         if is_leading:
-            turn.place = Place.QUEUED
+            ctx.place = RequestPhase.QUEUED
         permit = live.limiter.try_acquire(claim) or await live.limiter.acquire(claim)
-        opened = OpenAnswer(live, permit, live.health.begin(self._clock()), self._clock)
+        opened = UpstreamAttempt(live, permit, live.health.begin(self._clock()), self._clock)
         try:
             if is_leading:
-                turn.mark(Stage.QUEUE)
-                turn.place = Place.CONNECTING
-                opened.turn = turn
+                ctx.mark(Stage.QUEUE)
+                ctx.place = RequestPhase.CONNECTING
+                opened.ctx = ctx
             opened.on_sent = on_sent
             if can_move is not None:
                 opened.can_move = can_move
                 opened.vigil.on_stalled = opened.move
-            opened.ask, opened.is_stream, opened.is_assembled = turn.ask, work.request.stream, work.is_assembled
+            opened.ask, opened.is_stream, opened.is_assembled = ctx.ask, work.request.stream, work.is_assembled
             opened.max_output_tokens = work.request.max_output_tokens
-            opened.held = None if turn.held is None else turn.held.beside()
+            opened.held = None if ctx.held is None else ctx.held.beside()
             await self._send(work, opened, is_leading=is_leading)
         except BaseException:  # cancellation too: nobody is left to close it
             opened.close()
             raise
         return opened
 
-    async def more(self, work: Work, opened: OpenAnswer) -> bool:
-        """Wait for another piece of a stream of which nothing was passed on; False at its end. Raises TryAnother."""
+    async def more(self, work: ForwardRequest, opened: UpstreamAttempt) -> bool:
+        """Wait for another piece of a stream that was not passed on yet; False at its end. Raises RetryElsewhere."""
         assert opened.response is not None, "an answer is open once its request was sent"
         try:
             return await opened.response.wait_more()
         except UpstreamError as error:
             self._note_failure(work, opened, error)
-            work.turn.record.detail = str(error)
-            raise TryAnother(from_transport(error, opened.live.id)) from None
+            work.ctx.record.detail = str(error)
+            raise RetryElsewhere(from_transport(error, opened.live.id)) from None
 
-    async def rest(self, work: Work, opened: OpenAnswer) -> bytes:
-        """Wait for all of a stream of which nothing was passed on. Raises TryAnother or another GatewayError."""
+    async def rest(self, work: ForwardRequest, opened: UpstreamAttempt) -> bytes:
+        """Wait for all of a stream of which nothing was passed on. Raises RetryElsewhere or another GatewayError."""
         assert opened.response is not None, "an answer is open once its request was sent"
         try:
             return await _whole(opened, opened.response)
         except UpstreamError as error:
             self._note_failure(work, opened, error)
-            work.turn.record.detail = str(error)
+            work.ctx.record.detail = str(error)
             failure = from_transport(error, opened.live.id)
-            raise TryAnother(failure) if is_retryable(error) else failure from None
+            raise RetryElsewhere(failure) if is_retryable(error) else failure from None
 
-    async def pass_on(self, work: Work, opened: OpenAnswer) -> None:
+    async def pass_on(self, work: ForwardRequest, opened: UpstreamAttempt) -> None:
         """Relay the answer to the client. Raises UpstreamFailed or UpstreamTimedOut; the status line may be out."""
-        turn, vigil = work.turn, opened.vigil
+        ctx, vigil = work.ctx, opened.vigil
         assert opened.response is not None, "an answer is open once its request was sent"
-        turn.flight = opened.flight
+        ctx.flight = opened.flight
         try:
             if opened.body is None:
-                await relay_stream(turn, opened.response)
+                await relay_stream(ctx, opened.response)
             else:
-                await relay_plain(turn, opened.response.status, opened.passed, opened.body)
+                await relay_plain(ctx, opened.response.status, opened.passed, opened.body)
         except UpstreamError as error:
-            turn.record.detail = str(error)
+            ctx.record.detail = str(error)
             self._note_failure(work, opened, error)
             raise from_transport(error, opened.live.id) from None
         except UpstreamFailed:
             vigil.failed(self._clock(), FailureKind.BROKEN)
             raise
-        if turn.record.is_incomplete:
+        if ctx.record.is_incomplete:
             vigil.failed(self._clock(), FailureKind.BROKEN)
         else:
             vigil.succeeded(self._clock())
 
-    async def _send(self, work: Work, opened: OpenAnswer, *, is_leading: bool) -> None:
+    async def _send(self, work: ForwardRequest, opened: UpstreamAttempt, *, is_leading: bool) -> None:
         """Send, judge the status, wait for the first piece of a stream or all of a plain answer."""
-        turn, live = work.turn, opened.live
+        ctx, live = work.ctx, opened.live
         timeouts = self._timeouts(work)
         try:
             response = await live.client.send(_message(work, live, timeouts), timeouts, opened.note_sent)
             if is_leading:
-                turn.record.timeline.charge(Stage.CONNECT, response.connect_s)
+                ctx.record.timeline.charge(Stage.CONNECT, response.connect_s)
             self._judge(work, opened, response, is_leading=is_leading)
             content_type, opened.passed = self._heed(live, response)
             if work.request.stream and response.status == OK and media_type(content_type) != _JSON:
@@ -307,43 +307,47 @@ class Attempts:
         except UpstreamError as error:
             self._note_failure(work, opened, error)
             if is_leading:
-                turn.record.detail = str(error)
+                ctx.record.detail = str(error)
             failure = from_transport(error, live.id)
             if not is_retryable(error):
                 raise failure from None
             if isinstance(error, ConnectError | ConnectTimeout):
                 live.is_ready = False  # until a probe says otherwise
-            raise TryAnother(failure) from None
+            raise RetryElsewhere(failure) from None
         finally:
             if is_leading:
-                turn.mark(Stage.UPSTREAM_FIRST_BYTE)
+                ctx.mark(Stage.UPSTREAM_FIRST_BYTE)
 
-    def _take_failed_head(self, work: Work, opened: OpenAnswer, head: StreamHead, *, is_leading: bool) -> None:
-        """A stream that begins with an error, or ends without an answer. Raises TryAnother, like `_take_error`."""
+    def _take_failed_head(
+        self, work: ForwardRequest, opened: UpstreamAttempt, head: StreamHead, *, is_leading: bool
+    ) -> None:
+        """A stream that begins with an error, or ends without an answer. Raises RetryElsewhere, like `_take_error`."""
         if head.error is not None:
             self._take_error(work, opened, head.error, is_leading=is_leading)
             return
         opened.vigil.failed(self._clock(), FailureKind.BROKEN)
-        raise TryAnother(no_completion(opened.live.id))
+        raise RetryElsewhere(no_completion(opened.live.id))
 
-    def _take_error(self, work: Work, opened: OpenAnswer, told: StatedError, *, is_leading: bool) -> None:
-        """An error in an answer whose status says 200 counts as the status that it names. Raises TryAnother unless that
-        says that the request is wrong, which the client is told."""
+    def _take_error(
+        self, work: ForwardRequest, opened: UpstreamAttempt, told: StatedError, *, is_leading: bool
+    ) -> None:
+        """Treat an error in a 200 answer as the status that it names. Raises RetryElsewhere unless that says that
+        the request is wrong, which the client is told."""
         response, status = opened.response, told.status
         assert response is not None, "an answer is open once its request was sent"
         if is_leading:
-            work.turn.record.detail = f"upstream status 200 with an error{'' if status is None else f' of {status}'}"
+            work.ctx.record.detail = f"upstream status 200 with an error{'' if status is None else f' of {status}'}"
         if status is None or (status not in OVERLOADED and status >= 500):
             opened.vigil.failed(self._clock(), FailureKind.BROKEN)
-            raise TryAnother(UpstreamFailed(f"Deployment '{opened.live.id}' answered with an error. Try again."))
+            raise RetryElsewhere(UpstreamFailed(f"Deployment '{opened.live.id}' answered with an error. Try again."))
         response.status = status
         self._judge(work, opened, response, is_leading=is_leading)
         self._take_whole(work, opened, told.body, is_leading=is_leading)
         opened.passed = [(b"content-type", _JSON), *opened.passed[1:]]
 
-    def _take_whole(self, work: Work, opened: OpenAnswer, body: bytes, *, is_leading: bool) -> None:
-        """A plain answer, or the upstream's own refusal. Raises TryAnother for a 200 that is neither what was asked for
-        nor such a refusal: a deployment that gives such answers is as good as down."""
+    def _take_whole(self, work: ForwardRequest, opened: UpstreamAttempt, body: bytes, *, is_leading: bool) -> None:
+        """Take a plain answer, or the upstream's own refusal. Raises RetryElsewhere for a 200 that is neither what was
+        asked for nor such a refusal: a deployment that gives such answers is as good as down."""
         response, live = opened.response, opened.live
         assert response is not None, "an answer is open once its request was sent"
         if response.status != OK:
@@ -356,7 +360,7 @@ class Attempts:
             self._take_error(work, opened, end.error, is_leading=is_leading)
         elif (work.request.stream and not work.is_assembled) or not end.is_complete:
             opened.vigil.failed(self._clock(), FailureKind.BROKEN)
-            raise TryAnother(no_completion(live.id))
+            raise RetryElsewhere(no_completion(live.id))
         else:
             opened.body = body
             if opened.passed[0][1] != _JSON:  # clients read nothing else, and some mind its case
@@ -380,8 +384,10 @@ class Attempts:
                 live.forecast.note_load_header(self._clock(), header[1])
         return content_type, [(b"content-type", content_type or _JSON), *passed]
 
-    def _judge(self, work: Work, opened: OpenAnswer, response: UpstreamResponse, *, is_leading: bool) -> None:
-        """Whether the status lets the answer pass. Raises TryAnother or another GatewayError when it does not."""
+    def _judge(
+        self, work: ForwardRequest, opened: UpstreamAttempt, response: UpstreamResponse, *, is_leading: bool
+    ) -> None:
+        """Whether the status lets the answer pass. Raises RetryElsewhere or another GatewayError when it does not."""
         status, headers = response.status, response.headers
         if status == OK:
             return
@@ -394,12 +400,14 @@ class Attempts:
         if kind is not None and not opened.live.forecast.is_warming:  # one that is starting has not failed
             opened.vigil.failed(self._clock(), kind)
         if is_leading:
-            work.turn.record.detail = f"upstream status {status}"
+            work.ctx.record.detail = f"upstream status {status}"
         if status in RETRYABLE or status < 400:
-            raise TryAnother(error)
+            raise RetryElsewhere(error)
         raise error
 
-    def _judge_pushback(self, work: Work, opened: OpenAnswer, headers: Sequence[Header]) -> GatewayError | None:
+    def _judge_pushback(
+        self, work: ForwardRequest, opened: UpstreamAttempt, headers: Sequence[Header]
+    ) -> GatewayError | None:
         """429: left alone for as long as it says. None: nobody else can answer, so the client gets it as it is."""
         wait_s = retry_after_s(headers)
         if wait_s is not None:
@@ -408,7 +416,7 @@ class Attempts:
             return None
         return overloaded(headers, opened.live.id, work.admitted.lane.id)
 
-    def _note_failure(self, work: Work, opened: OpenAnswer, error: UpstreamError) -> None:
+    def _note_failure(self, work: ForwardRequest, opened: UpstreamAttempt, error: UpstreamError) -> None:
         now, deadline_at = self._clock(), work.admitted.deadline_at
         kind = failure_of(error)
         if kind is FailureKind.TIMEOUT and deadline_at is not None and now >= deadline_at - _ROUNDING_S:
@@ -418,14 +426,14 @@ class Attempts:
         else:
             opened.vigil.failed(now, kind)
 
-    def _timeouts(self, work: Work) -> Timeouts:
+    def _timeouts(self, work: ForwardRequest) -> ExchangeTimeouts:
         """The route's, less what earlier attempts took, and shortened to the client's own patience.
 
         For a client that reads a stream that patience ends with the first byte.
         """
         planned, is_stream, deadline_at = work.planned, work.request.stream, work.admitted.deadline_at
         timeouts = planned.stream_timeouts if is_stream else planned.plain_timeouts
-        is_first = work.turn.record.attempts <= 1
+        is_first = work.ctx.record.attempts <= 1
         if deadline_at is None and is_first:
             return timeouts
         now = self._clock()
@@ -440,10 +448,10 @@ class Attempts:
                 raise too_late(work.admitted.lane)
             first_byte_s = min(first_byte_s, left_s)
             total_s = total_s if is_stream and not work.is_assembled else min(total_s, left_s)
-        return Timeouts(timeouts.connect_s, first_byte_s, timeouts.inter_chunk_s, total_s)
+        return ExchangeTimeouts(timeouts.connect_s, first_byte_s, timeouts.inter_chunk_s, total_s)
 
 
-async def _whole(opened: OpenAnswer, response: UpstreamResponse) -> bytes:
+async def _whole(opened: UpstreamAttempt, response: UpstreamResponse) -> bytes:
     """All of the answer, as far as there is memory for it. Raises UpstreamError, Shed or UpstreamFailed."""
     try:
         return await response.read(MAX_PLAIN_BYTES, opened.held)
@@ -464,13 +472,13 @@ def _fixed_headers(live: LiveDeployment, accept: bytes, priority: bytes) -> tupl
     return fixed
 
 
-def _message(work: Work, live: LiveDeployment, timeouts: Timeouts) -> UpstreamRequest:
-    turn, request = work.turn, work.request
+def _message(work: ForwardRequest, live: LiveDeployment, timeouts: ExchangeTimeouts) -> UpstreamRequest:
+    ctx, request = work.ctx, work.request
     kind = (EVENT_STREAM if request.stream else _JSON, work.admitted.claim.lane.upstream_priority)
     fixed = live.fixed_headers.get(kind) or _fixed_headers(live, *kind)
     headers = [
-        (b"x-request-id", turn.record.request_id.encode("ascii")),
-        (b"x-penstock-cache-salt", turn.cache_salt),
+        (b"x-request-id", ctx.record.request_id.encode("ascii")),
+        (b"x-penstock-cache-salt", ctx.cache_salt),
         *work.head.passed_on(),
     ]
     if timeouts.total_s is not None:

@@ -24,9 +24,9 @@ from gateway.completion.usage_parser import usage_of
 from gateway.deployments.health.ejection import FailureKind
 from gateway.deployments.live import LiveDeployment
 from gateway.errors import GatewayError, UpstreamFailed
-from gateway.forwarding.attempt import OK, Attempts, OpenAnswer, TryAnother, Work
+from gateway.forwarding.attempt import OK, AttemptRunner, ForwardRequest, RetryElsewhere, UpstreamAttempt
 from gateway.forwarding.error_mapping import TOO_MANY_REQUESTS
-from gateway.forwarding.logprob_filter import OddsReader, odds_of
+from gateway.forwarding.logprob_filter import LogprobReader, odds_of
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.telemetry.records.record import HandedOver, Usage
 from gateway.timeline import Stage
@@ -44,19 +44,19 @@ class Cascader:
 
     __slots__ = ("_attempts", "_metrics", "_workers")
 
-    def __init__(self, attempts: Attempts, *, metrics: GatewayMetrics, workers: Workers) -> None:
+    def __init__(self, attempts: AttemptRunner, *, metrics: GatewayMetrics, workers: Workers) -> None:
         self._attempts = attempts
         self._metrics = metrics
         self._workers = workers
 
     async def open(
         self,
-        work: Work,
+        work: ForwardRequest,
         live: LiveDeployment,
         inquiry: Inquiry,
         next_one: Callable[[], LiveDeployment | None],
         can_move: Callable[[], bool] | None = None,
-    ) -> OpenAnswer:
+    ) -> UpstreamAttempt:
         """Like Attempts.open, asking `live` first; the answer may be that of `next_one`. Raises what the first one's
         failure is."""
         asked = _asking(work)
@@ -73,20 +73,22 @@ class Cascader:
             is_to_assemble = successor is None and asked.is_assembled and opened.body is None
             if is_to_assemble and not await self._assemble(asked, opened):
                 opened.close()  # nothing may be lost of it: the same once more, as the client wants it
-                work.turn.record.attempts += 1
+                work.ctx.record.attempts += 1
                 opened = await self._attempts.open(_telling(work), live)
         except BaseException:  # cancellation too: nobody is left to close it
             opened.close()
             raise
-        work.turn.mark(Stage.UPSTREAM_FIRST_BYTE)
+        work.ctx.mark(Stage.UPSTREAM_FIRST_BYTE)
         if successor is None:
             self._count(live, "kept" if answer == "hand_over" else "confident")
-            work.turn.hides_odds = not work.request.fields.logprobs
+            work.ctx.hides_odds = not work.request.fields.logprobs
             return opened
         self._leave(work, opened)
         return await self._hand_over(work, live, successor)
 
-    async def open_assembled(self, work: Work, live: LiveDeployment, can_move: Callable[[], bool] | None) -> OpenAnswer:
+    async def open_assembled(
+        self, work: ForwardRequest, live: LiveDeployment, can_move: Callable[[], bool] | None
+    ) -> UpstreamAttempt:
         """Like Attempts.open for a plain answer, which is put together of a stream: a stall shows before its end."""
         asked = msgspec.structs.replace(work, request=work.request.as_stream(), is_assembled=True)
         opened = await self._attempts.open(asked, live, can_move=can_move)
@@ -101,23 +103,25 @@ class Cascader:
             await self._assemble(asked, opened)
             if opened.body is None:  # nothing may be lost of it: the same once more, as the client wants it
                 opened.close()
-                work.turn.record.attempts += 1
+                work.ctx.record.attempts += 1
                 opened = await self._attempts.open(work, live, can_move=can_move)
         except BaseException:  # cancellation too: nobody is left to close it
             opened.close()
             raise
-        work.turn.mark(Stage.UPSTREAM_FIRST_BYTE)
+        work.ctx.mark(Stage.UPSTREAM_FIRST_BYTE)
         return opened
 
-    async def _past_refusal(self, work: Work, live: LiveDeployment, successor: LiveDeployment | None) -> OpenAnswer:
+    async def _past_refusal(
+        self, work: ForwardRequest, live: LiveDeployment, successor: LiveDeployment | None
+    ) -> UpstreamAttempt:
         """What the first one would not answer as it was asked goes to the second, or to the first as it came."""
-        work.turn.mark(Stage.UPSTREAM_FIRST_BYTE)
+        work.ctx.mark(Stage.UPSTREAM_FIRST_BYTE)
         if successor is not None:
             return await self._hand_over(work, live, successor)
-        work.turn.record.attempts += 1
+        work.ctx.record.attempts += 1
         return await self._attempts.open(work, live)
 
-    async def _judge(self, work: Work, opened: OpenAnswer, inquiry: Inquiry) -> Answer:
+    async def _judge(self, work: ForwardRequest, opened: UpstreamAttempt, inquiry: Inquiry) -> Answer:
         if opened.response is not None and opened.response.status != 200:
             return "go_on"  # what is wrong with the request is wrong everywhere
         if opened.body is not None:
@@ -127,9 +131,11 @@ class Cascader:
         assert opened.response is not None, "an answer is open once its request was sent"
         return await self._listen(work, opened, opened.response, inquiry)
 
-    async def _listen(self, work: Work, opened: OpenAnswer, response: UpstreamResponse, inquiry: Inquiry) -> Answer:
-        """Until the tokens that have come are enough to tell. Raises TryAnother when the stream breaks."""
-        reader, num_fed = OddsReader(), 0
+    async def _listen(
+        self, work: ForwardRequest, opened: UpstreamAttempt, response: UpstreamResponse, inquiry: Inquiry
+    ) -> Answer:
+        """Until the tokens that have come are enough to tell. Raises RetryElsewhere when the stream breaks."""
+        reader, num_fed = LogprobReader(), 0
         while True:
             waiting = response.waiting()
             for piece in waiting[num_fed:]:
@@ -143,9 +149,9 @@ class Cascader:
                     self._break(work, opened)
                 return inquiry.ask(reader.odds, is_whole=True) or "hand_over"
 
-    async def _assemble(self, work: Work, opened: OpenAnswer) -> bool:
+    async def _assemble(self, work: ForwardRequest, opened: UpstreamAttempt) -> bool:
         """Of the stream that was asked for the plain answer that the client wants; False when it cannot be put together
-        without loss. Raises TryAnother or another GatewayError when it breaks."""
+        without loss. Raises RetryElsewhere or another GatewayError when it breaks."""
         stream = await self._attempts.rest(work, opened)
         is_long = len(stream) > MAX_ASSEMBLED_HERE_BYTES
         found = await self._workers.run(assembled, stream) if is_long else assembled(stream)
@@ -158,30 +164,32 @@ class Cascader:
         opened.passed = [(b"content-type", b"application/json"), *others]
         return True
 
-    def _break(self, work: Work, opened: OpenAnswer) -> NoReturn:
+    def _break(self, work: ForwardRequest, opened: UpstreamAttempt) -> NoReturn:
         """The stream ended before its answer did, and nothing of it was passed on."""
-        opened.vigil.failed(work.turn.clock(), FailureKind.BROKEN)
-        raise TryAnother(UpstreamFailed(f"The answer of deployment '{opened.live.id}' broke off. Try again."))
+        opened.vigil.failed(work.ctx.clock(), FailureKind.BROKEN)
+        raise RetryElsewhere(UpstreamFailed(f"The answer of deployment '{opened.live.id}' broke off. Try again."))
 
-    def _leave(self, work: Work, opened: OpenAnswer) -> None:
+    def _leave(self, work: ForwardRequest, opened: UpstreamAttempt) -> None:
         """Close the first answer; what it took is remembered."""
-        record, response = work.turn.record, opened.response
+        record, response = work.ctx.record, opened.response
         usage = None if opened.body is None else usage_of(opened.body)
         if usage is None:
             num_read = 0 if response is None else len(_read(response.waiting()).odds)
-            ask = work.turn.ask
+            ask = work.ctx.ask
             usage = Usage(0 if ask is None else ask.price.prompt_tokens, num_read)
         record.handed_over = HandedOver(opened.live.id, usage)
         opened.close()
 
-    async def _hand_over(self, work: Work, live: LiveDeployment, successor: LiveDeployment) -> OpenAnswer:
-        record = work.turn.record
+    async def _hand_over(
+        self, work: ForwardRequest, live: LiveDeployment, successor: LiveDeployment
+    ) -> UpstreamAttempt:
+        record = work.ctx.record
         record.deployment = successor.id
         record.attempts += 1
         self._count(successor, "handed_over")
         try:
             return await self._attempts.open(work, successor)
-        except (TryAnother, GatewayError):
+        except (RetryElsewhere, GatewayError):
             # The answer that was left is better than none: asked for once more, and passed on whatever it is like.
             record.deployment = live.id
             record.attempts += 1
@@ -192,23 +200,23 @@ class Cascader:
         self._metrics.decisions.labels("cascade", live.id, reason).inc()
 
 
-def _read(pieces: list[bytes]) -> OddsReader:
-    reader = OddsReader()
+def _read(pieces: list[bytes]) -> LogprobReader:
+    reader = LogprobReader()
     for piece in pieces:
         reader.feed(piece)
     return reader
 
 
-def _asking(work: Work) -> Work:
+def _asking(work: ForwardRequest) -> ForwardRequest:
     """As it is asked first: for a plain answer, too, as a stream, so that nobody waits for the end of an answer that
     its beginning speaks against."""
     told = _telling(work)
-    if work.request.stream or work.turn.wants_timing:  # only a plain answer tells the engine's own timing whole
+    if work.request.stream or work.ctx.wants_timing:  # only a plain answer tells the engine's own timing whole
         return told
     return msgspec.structs.replace(told, request=told.request.as_stream(), is_assembled=True)
 
 
-def _telling(work: Work) -> Work:
+def _telling(work: ForwardRequest) -> ForwardRequest:
     """The same work, asked so that the answer tells how likely its tokens were."""
     return msgspec.structs.replace(work, request=telling(work.request))
 

@@ -12,7 +12,6 @@ from gateway.completion.stated_errors import document_of
 from gateway.deployments.health.ejection import FailureKind
 from gateway.errors import GatewayError, Shed, ShedReason, UpstreamFailed, UpstreamTimedOut
 from gateway.upstreams.http1.errors import (
-    BodyTooLarge,
     CodingError,
     ConnectError,
     ConnectTimeout,
@@ -22,6 +21,7 @@ from gateway.upstreams.http1.errors import (
     ResponseClosed,
     Stalled,
     TotalTimeout,
+    UpstreamBodyTooLarge,
     UpstreamError,
     UpstreamTimeout,
 )
@@ -134,14 +134,14 @@ def is_retryable(error: UpstreamError) -> bool:
     """
     if isinstance(error, Stalled):
         return True
-    return not isinstance(error, TotalTimeout | BodyTooLarge | ResponseClosed)
+    return not isinstance(error, TotalTimeout | UpstreamBodyTooLarge | ResponseClosed)
 
 
 def failure_of(error: UpstreamError) -> FailureKind | None:
     """What a failure on the wire says about the deployment's health; None: nothing."""
     if isinstance(error, ConnectError | ConnectTimeout):
         return FailureKind.CONNECT
-    if isinstance(error, TotalTimeout | PoolFull | BodyTooLarge | ResponseClosed):
+    if isinstance(error, TotalTimeout | PoolFull | UpstreamBodyTooLarge | ResponseClosed):
         return None  # a long answer, our own bounds, our own doing
     return FailureKind.TIMEOUT if isinstance(error, UpstreamTimeout) else FailureKind.BROKEN
 

@@ -5,21 +5,21 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from gateway.admission.gate import Admitted
+from gateway.admission.gate import AdmissionDecision
 from gateway.admission.waiting_room import WaitingRoom
 from gateway.chat.headers import ChatHead
 from gateway.chat.request import ChatRequest
 from gateway.deployments.health.retry_budget import RetryBudget
 from gateway.deployments.live import LiveDeployment
 from gateway.errors import GatewayError, Shed
-from gateway.forwarding.attempt import Attempts, OpenAnswer, TryAnother, Work
+from gateway.forwarding.attempt import AttemptRunner, ForwardRequest, RetryElsewhere, UpstreamAttempt
 from gateway.forwarding.cascade import Cascader
 from gateway.forwarding.hedging import Hedger
 from gateway.forwarding.plain_streams import wants_stream
-from gateway.request_context import Turn
+from gateway.request_context import RequestContext
 from gateway.routing.planned_route import PlannedRoute
 from gateway.telemetry.metrics import GatewayMetrics
-from gateway.telemetry.records.record import Place
+from gateway.telemetry.records.record import RequestPhase
 from gateway.timeline import Clock, Stage
 from gateway.util.workers import Workers
 from routing_policies.decision import Decision
@@ -39,23 +39,28 @@ class Forwarder:
         self._room = room
         self._metrics = metrics
         self._budget = budget
-        self._attempts = Attempts(clock)
+        self._attempts = AttemptRunner(clock)
         self._cascader = Cascader(self._attempts, metrics=metrics, workers=workers)
         self._hedger = Hedger(self._attempts, clock=clock, metrics=metrics)
 
     async def forward(
-        self, turn: Turn, request: ChatRequest, head: ChatHead, admission: Admitted, planned: PlannedRoute
+        self,
+        ctx: RequestContext,
+        request: ChatRequest,
+        head: ChatHead,
+        admission: AdmissionDecision,
+        planned: PlannedRoute,
     ) -> None:
         """Raises Shed, UpstreamFailed or UpstreamTimedOut; after the status line went out, these end the stream."""
         self._budget.earn()
-        work = Work(turn, request, head, admission, planned, self._clock())
+        work = ForwardRequest(ctx, request, head, admission, planned, self._clock())
         opened = await self._open(work)
         try:
             await self._attempts.pass_on(work, opened)
         finally:
             opened.close()
 
-    async def _open(self, work: Work) -> OpenAnswer:
+    async def _open(self, work: ForwardRequest) -> UpstreamAttempt:
         """The beginning of an answer, from the first deployment or, once, from another."""
         tried, rule = _NO_ONE, work.planned.route.select.hedge
         failure: GatewayError | None = None
@@ -73,7 +78,7 @@ class Forwarder:
             move = _Move(self, work, tried | {live.id}) if work.planned.has_others else None
             can_move = None if move is None else move.decide
             try:
-                inquiry = None if tried else work.planned.inquiry(live, work.turn.ask)
+                inquiry = None if tried else work.planned.inquiry(live, work.ctx.ask)
                 if inquiry is not None:
                     successor = partial(self._successor, work, live.id)
                     return await self._cascader.open(work, live, inquiry, successor, can_move)
@@ -82,35 +87,35 @@ class Forwarder:
                 if tried or rule is None or not work.request.stream:
                     return await self._attempts.open(work, live, can_move=can_move)
                 return await self._hedger.open(work, live, rule, can_move)
-            except TryAnother as another:
+            except RetryElsewhere as another:
                 failure = another.error
                 is_paid = move is not None and move.is_paid
                 tried = tried | {live.id}
                 if len(tried) >= MAX_ATTEMPTS:
                     raise failure from None
 
-    def _wants_stream(self, work: Work, live: LiveDeployment) -> bool:
-        return wants_stream(work.turn, work.request, work.planned, live, self._clock())
+    def _wants_stream(self, work: ForwardRequest, live: LiveDeployment) -> bool:
+        return wants_stream(work.ctx, work.request, work.planned, live, self._clock())
 
-    async def _started(self, work: Work) -> bool:
+    async def _started(self, work: ForwardRequest) -> bool:
         """Whether it was worth waiting for a deployment to start; raises Shed where that takes too long."""
-        turn = work.turn
-        turn.place = Place.QUEUED
+        ctx = work.ctx
+        ctx.place = RequestPhase.QUEUED
         since = self._clock()
         try:
             has_waited = await self._room.until_ready(work.planned, work.admitted.claim)
         finally:
-            turn.mark(Stage.QUEUE)
+            ctx.mark(Stage.QUEUE)
         if has_waited:
-            turn.record.detail = f"waited {self._clock() - since:.1f} s for a deployment to start"
+            ctx.record.detail = f"waited {self._clock() - since:.1f} s for a deployment to start"
         return has_waited
 
     def _next(
-        self, work: Work, tried: frozenset[str], failure: GatewayError | None, *, is_paid: bool
+        self, work: ForwardRequest, tried: frozenset[str], failure: GatewayError | None, *, is_paid: bool
     ) -> LiveDeployment:
         """The deployment for the next attempt. Raises `failure` when there is none, or no budget to ask it; `is_paid`:
         the gateway's part of the budget was spent when the move was decided."""
-        turn = work.turn
+        ctx = work.ctx
         try:
             live, decision = self._pick(work, tried)
         except GatewayError:
@@ -122,18 +127,18 @@ class Forwarder:
         elif not (live.retries.spend() if is_paid else self._budget.spend_with(live.retries)):
             raise failure
         else:
-            self._metrics.retries.labels(turn.record.deployment).inc()
+            self._metrics.retries.labels(ctx.record.deployment).inc()
         if work.planned.is_panicking:
             self._metrics.panics.labels(work.planned.route.id).inc()
         choice = "retry" if tried else ("wait" if decision.deployment is None else decision.cause)
         self._metrics.decisions.labels(decision.policy, live.id, choice).value += 1.0
-        turn.record.deployment = live.id
-        turn.record.attempts += 1
-        turn.record.decisions += (decision,)
-        turn.mark(Stage.ROUTE)
+        ctx.record.deployment = live.id
+        ctx.record.attempts += 1
+        ctx.record.decisions += (decision,)
+        ctx.mark(Stage.ROUTE)
         return live
 
-    def _successor(self, work: Work, first: str) -> LiveDeployment | None:
+    def _successor(self, work: ForwardRequest, first: str) -> LiveDeployment | None:
         """Who takes over from the first of a cascade; None when nobody can at once."""
         try:
             live, decision = self._pick(work, frozenset({first}))
@@ -141,9 +146,9 @@ class Forwarder:
             return None
         return live if decision.deployment is not None else None
 
-    def _pick(self, work: Work, tried: frozenset[str]) -> tuple[LiveDeployment, Decision]:
+    def _pick(self, work: ForwardRequest, tried: frozenset[str]) -> tuple[LiveDeployment, Decision]:
         """Somebody who is in time, else anybody; raises Shed when none is fit."""
-        router, admitted, ask = work.turn.snapshot.router, work.admitted, work.turn.ask
+        router, admitted, ask = work.ctx.snapshot.router, work.admitted, work.ctx.ask
         lane, seen = admitted.claim.lane.id, () if tried else admitted.seen
         if admitted.stand_in is not None:
             try:
@@ -152,12 +157,12 @@ class Forwarder:
                 return router.pick(work.planned, tried, lane, ask)
         return router.pick(work.planned, tried, lane, ask, admitted.avoid, seen)
 
-    def may_move(self, work: Work, tried: frozenset[str]) -> bool:
+    def may_move(self, work: ForwardRequest, tried: frozenset[str]) -> bool:
         """Whether another attempt could be made now; it is paid when True."""
         return (
             len(tried) < MAX_ATTEMPTS
             and self._budget.can_spend
-            and work.turn.snapshot.router.has_another(work.planned, tried)
+            and work.ctx.snapshot.router.has_another(work.planned, tried)
             and self._budget.spend()
         )
 
@@ -168,7 +173,7 @@ class _Move:
 
     __slots__ = ("_forwarder", "_tried", "_work", "is_paid")
 
-    def __init__(self, forwarder: Forwarder, work: Work, tried: frozenset[str]) -> None:
+    def __init__(self, forwarder: Forwarder, work: ForwardRequest, tried: frozenset[str]) -> None:
         self._forwarder = forwarder
         self._work = work
         self._tried = tried

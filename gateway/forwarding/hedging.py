@@ -16,9 +16,9 @@ from enum import StrEnum
 
 from gateway.deployments.live import LiveDeployment
 from gateway.errors import GatewayError
-from gateway.forwarding.attempt import Attempts, OpenAnswer, TryAnother, Work
+from gateway.forwarding.attempt import AttemptRunner, ForwardRequest, RetryElsewhere, UpstreamAttempt
 from gateway.telemetry.metrics import GatewayMetrics
-from gateway.telemetry.records.record import Place
+from gateway.telemetry.records.record import RequestPhase
 from gateway.timeline import Clock
 from gateway.upstreams.http1.errors import Overtaken
 from routing_policies.policy.document import Hedge
@@ -37,19 +37,19 @@ class Hedger:
 
     __slots__ = ("_attempts", "_clock", "_metrics")
 
-    def __init__(self, attempts: Attempts, *, clock: Clock, metrics: GatewayMetrics) -> None:
+    def __init__(self, attempts: AttemptRunner, *, clock: Clock, metrics: GatewayMetrics) -> None:
         self._attempts = attempts
         self._clock = clock
         self._metrics = metrics
 
     async def open(
-        self, work: Work, live: LiveDeployment, rule: Hedge, can_move: Callable[[], bool] | None
-    ) -> OpenAnswer:
+        self, work: ForwardRequest, live: LiveDeployment, rule: Hedge, can_move: Callable[[], bool] | None
+    ) -> UpstreamAttempt:
         """Like Attempts.open; the answer may be another deployment's. Raises what the first deployment's failure is."""
         race = _Race(self._attempts, work, live, rule, self._clock, self._metrics)
         try:
             opened = await self._attempts.open(work, live, can_move=can_move, on_sent=race.begin)
-        except (TryAnother, GatewayError):
+        except (RetryElsewhere, GatewayError):
             second = await race.second()
             if second is None:
                 raise
@@ -66,8 +66,8 @@ class _Race:
 
     def __init__(
         self,
-        attempts: Attempts,
-        work: Work,
+        attempts: AttemptRunner,
+        work: ForwardRequest,
         live: LiveDeployment,
         rule: Hedge,
         clock: Clock,
@@ -79,13 +79,13 @@ class _Race:
         self._rule = rule
         self._clock = clock
         self._metrics = metrics
-        self._first: OpenAnswer | None = None
+        self._first: UpstreamAttempt | None = None
         self._other: LiveDeployment | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._task: asyncio.Task[OpenAnswer | None] | None = None
+        self._task: asyncio.Task[UpstreamAttempt | None] | None = None
         self._began_at = clock()
 
-    def begin(self, first: OpenAnswer) -> None:
+    def begin(self, first: UpstreamAttempt) -> None:
         """The first request is on the wire."""
         if self._first is not None:
             return  # sent once more on a new connection: the time counts from the first
@@ -95,7 +95,7 @@ class _Race:
         if late_s is not None and not self._work.admitted.claim.is_retry:
             self._timer = asyncio.get_running_loop().call_later(late_s, self._ask_another)
 
-    async def second(self) -> OpenAnswer | None:
+    async def second(self) -> UpstreamAttempt | None:
         """The second answer, now that there is no first; None when there is none either."""
         self._stop_timer()
         task, self._task = self._task, None
@@ -110,8 +110,8 @@ class _Race:
             now = self._clock()
             self._live.first_bytes.add(now, now - self._began_at)  # at least that; leaving it out would hide the tail
             self._count(HedgeEnd.WON, loser=self._live)
-            self._work.turn.record.deployment = second.live.id
-            self._work.turn.place = Place.PREFILL
+            self._work.ctx.record.deployment = second.live.id
+            self._work.ctx.place = RequestPhase.PREFILL
         return second
 
     def cancel(self) -> None:
@@ -131,7 +131,7 @@ class _Race:
         if purse is None or not purse.can_spend or self._is_loaded(self._live) or not self._has_time():
             return
         try:
-            other, decision = work.turn.snapshot.router.pick(
+            other, decision = work.ctx.snapshot.router.pick(
                 work.planned, frozenset({self._live.id}), work.admitted.lane.id
             )
         except GatewayError:
@@ -142,11 +142,11 @@ class _Race:
         self._other = other
         self._task = asyncio.get_running_loop().create_task(self._run(other), name="hedge")
 
-    async def _run(self, other: LiveDeployment) -> OpenAnswer | None:
+    async def _run(self, other: LiveDeployment) -> UpstreamAttempt | None:
         """The other's answer; it ends the first attempt. None when it failed, and the first goes on."""
         try:
             second = await self._attempts.open(self._work, other, can_move=_always, is_leading=False)
-        except (TryAnother, GatewayError):
+        except (RetryElsewhere, GatewayError):
             self._other = None
             self._count(HedgeEnd.FAILED, loser=other)
             return None
@@ -174,18 +174,18 @@ class _Race:
         asked = self._other if end is not HedgeEnd.FAILED else loser
         if asked is not None:
             self._metrics.hedges.labels(asked.id, end).inc()
-        ask = self._work.turn.ask
+        ask = self._work.ctx.ask
         if ask is not None:
             self._metrics.hedged_tokens.labels(loser.id).inc(ask.price.prompt_tokens)
 
 
-def _abandon(task: asyncio.Task[OpenAnswer | None]) -> None:
+def _abandon(task: asyncio.Task[UpstreamAttempt | None]) -> None:
     """Cancel the second attempt; what it has opened by then is closed."""
     task.cancel()
     task.add_done_callback(_close_answer)
 
 
-def _close_answer(task: asyncio.Task[OpenAnswer | None]) -> None:
+def _close_answer(task: asyncio.Task[UpstreamAttempt | None]) -> None:
     if not task.cancelled() and task.exception() is None and (second := task.result()) is not None:
         second.close()
 

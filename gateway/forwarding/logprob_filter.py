@@ -58,7 +58,7 @@ def odds_of(answer: bytes) -> tuple[list[TokenOdds], bool]:
     return [_odds(token) for token in tokens], reason is not None and not is_failed_reason(reason)
 
 
-class OddsReader:
+class LogprobReader:
     """Feed the stream's pieces in order; `odds` grows."""
 
     __slots__ = ("_decoder", "is_whole", "odds")

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from gateway.chat.request import ChatRequest
 from gateway.deployments.live import LiveDeployment
-from gateway.request_context import Turn
+from gateway.request_context import RequestContext
 from gateway.routing.planned_route import PlannedRoute
 
 
-def wants_stream(turn: Turn, request: ChatRequest, planned: PlannedRoute, live: LiveDeployment, now: float) -> bool:
+def wants_stream(
+    ctx: RequestContext, request: ChatRequest, planned: PlannedRoute, live: LiveDeployment, now: float
+) -> bool:
     """Whether this deployment is to be asked for a stream although the client wants a plain answer."""
-    if live.plain_as_stream == "never" or live.refuses_streams or turn.wants_timing or not can_be_assembled(request):
+    if live.plain_as_stream == "never" or live.refuses_streams or ctx.wants_timing or not can_be_assembled(request):
         return False
     if live.plain_as_stream == "always":
         return True

@@ -20,8 +20,8 @@ from gateway.forwarding.event_framing import EVENT_ENDS, WholeEvents
 from gateway.forwarding.logprob_filter import events_without_odds, without_odds
 from gateway.forwarding.timing_events import TimingEvents
 from gateway.http.asgi import EdgeChannel, Header
-from gateway.request_context import Turn
-from gateway.telemetry.records.record import Place
+from gateway.request_context import RequestContext
+from gateway.telemetry.records.record import RequestPhase
 from gateway.timeline import Stage
 from gateway.upstreams.http1.response import UpstreamResponse
 
@@ -47,59 +47,59 @@ _STREAM_HEADERS: Final[list[Header]] = [
 ]
 
 
-async def relay_plain(turn: Turn, status: int, headers: list[Header], body: bytes) -> None:
+async def relay_plain(ctx: RequestContext, status: int, headers: list[Header], body: bytes) -> None:
     """Send a whole answer as it came."""
-    record = turn.record
+    record = ctx.record
     if 200 <= status < 300:
-        record.timeline.first_token_at = now = turn.clock()
+        record.timeline.first_token_at = now = ctx.clock()
         record.usage = usage_of(body)
-        if turn.hides_odds:
+        if ctx.hides_odds:
             body = without_odds(body)
-        if turn.flight is not None:
-            turn.flight.ended(now, record.usage)
-        if turn.capture is not None:
-            turn.capture.take(body)
-        if turn.wants_timing:
-            turn.mark(Stage.RELAY)
+        if ctx.flight is not None:
+            ctx.flight.ended(now, record.usage)
+        if ctx.capture is not None:
+            ctx.capture.take(body)
+        if ctx.wants_timing:
+            ctx.mark(Stage.RELAY)
             body = merge_timing(body, record.timeline.stages_ms())
-    await turn.answer(status, [*headers, *turn.answer_headers()], body)
-    turn.mark(Stage.RELAY)
+    await ctx.answer(status, [*headers, *ctx.answer_headers()], body)
+    ctx.mark(Stage.RELAY)
 
 
-async def relay_kept(turn: Turn, request: ChatRequest, answer: bytes, age_s: float) -> None:
+async def relay_kept(ctx: RequestContext, request: ChatRequest, answer: bytes, age_s: float) -> None:
     """Send an answer that was given before, a whole JSON completion, in the form this request asked for."""
-    record = turn.record
+    record = ctx.record
     record.deployment = FROM_CACHE
     record.usage = usage_of(answer)
-    record.timeline.first_token_at = turn.clock()
+    record.timeline.first_token_at = ctx.clock()
     headers = [(b"content-type", b"application/json")]
     if request.stream:
         options = request.fields.stream_options
         answer = as_event_stream(answer, include_usage=options is not None and options.include_usage is True)
         headers = _STREAM_HEADERS
-    if turn.wants_timing:
-        turn.mark(Stage.RELAY)
+    if ctx.wants_timing:
+        ctx.mark(Stage.RELAY)
         answer = _with_timing(answer, record.timeline.stages_ms(), is_stream=request.stream)
-    if turn.held is not None and len(answer) > _COUNTED_BYTES:  # a slow client leaves it waiting here
-        await turn.held.cover(turn.held.num_bytes + len(answer))
-    headers = [*headers, *turn.answer_headers(), (b"age", b"%d" % max(age_s, 0.0))]
-    await turn.answer(200, headers, answer)
-    turn.mark(Stage.RELAY)
+    if ctx.held is not None and len(answer) > _COUNTED_BYTES:  # a slow client leaves it waiting here
+        await ctx.held.cover(ctx.held.num_bytes + len(answer))
+    headers = [*headers, *ctx.answer_headers(), (b"age", b"%d" % max(age_s, 0.0))]
+    await ctx.answer(200, headers, answer)
+    ctx.mark(Stage.RELAY)
 
 
-async def relay_followed(turn: Turn, request: ChatRequest, shared: SharedAnswer) -> bool:
+async def relay_followed(ctx: RequestContext, request: ChatRequest, shared: SharedAnswer) -> bool:
     """Share the answer of an identical request that is under way, live where it travels in the same form.
 
     False when the leader failed before anything was said here, or its answer lacks what this request asks for: the
     request is then on its own again. Raises UpstreamFailed when it fails later.
     """
-    record, channel = turn.record, turn.channel
-    turn.place = Place.QUEUED
-    if not request.stream or channel is None or turn.wants_timing or shared.shape != stream_shape(request):
+    record, channel = ctx.record, ctx.channel
+    ctx.place = RequestPhase.QUEUED
+    if not request.stream or channel is None or ctx.wants_timing or shared.shape != stream_shape(request):
         answer = await shared.follow().whole()
         if answer is None or not needs_of(request).are_met_by(answer):
             return False
-        await relay_kept(turn, request, answer, 0.0)
+        await relay_kept(ctx, request, answer, 0.0)
         return True
     follower = shared.follow()
     try:
@@ -107,13 +107,13 @@ async def relay_followed(turn: Turn, request: ChatRequest, shared: SharedAnswer)
         if not shared.pieces:
             return False
         record.deployment = FROM_CACHE
-        await turn.begin(200, [*_STREAM_HEADERS, *turn.answer_headers(), (b"age", b"0")])
-        record.timeline.first_token_at = turn.clock()
-        turn.place = Place.DECODE
+        await ctx.begin(200, [*_STREAM_HEADERS, *ctx.answer_headers(), (b"age", b"0")])
+        record.timeline.first_token_at = ctx.clock()
+        ctx.place = RequestPhase.DECODE
 
         def sink(piece: bytes) -> None:
             """A slow follower holds up nobody: what it has not read waits here, as far as there is memory for it."""
-            if not channel.write(piece) and turn.held is not None and not turn.held.try_grow(len(piece)):
+            if not channel.write(piece) and ctx.held is not None and not ctx.held.try_grow(len(piece)):
                 follower.cut()
 
         sink(b"".join(shared.pieces))
@@ -126,8 +126,8 @@ async def relay_followed(turn: Turn, request: ChatRequest, shared: SharedAnswer)
         why = "was read too slowly" if follower.is_cut else "broke off"
         raise UpstreamFailed(f"The answer that this request shared {why}. Try again.")
     record.usage = usage_of(answer)
-    await turn.end()
-    turn.mark(Stage.RELAY)
+    await ctx.end()
+    ctx.mark(Stage.RELAY)
     return True
 
 
@@ -138,35 +138,35 @@ def _with_timing(answer: bytes, timing: dict[str, float], *, is_stream: bool) ->
     return events.feed(answer) + events.finish(timing)
 
 
-async def relay_stream(turn: Turn, response: UpstreamResponse) -> None:
+async def relay_stream(ctx: RequestContext, response: UpstreamResponse) -> None:
     """Pass a stream on as it comes; raises UpstreamFailed when it ends without saying that it is whole.
 
     The first piece is awaited before the status line goes out, so that an upstream that dies before it can still be
     answered with a status, or replaced by another.
     """
-    relay = _StreamRelay(turn, response)
+    relay = _StreamRelay(ctx, response)
     told = [header for header in response.headers if header[0] == SCHEMA_IGNORED]
-    await turn.begin(response.status, [*_STREAM_HEADERS, *told, *turn.answer_headers()])
-    turn.place = Place.DECODE
-    if turn.channel is not None:
-        await relay.through(turn.channel)
+    await ctx.begin(response.status, [*_STREAM_HEADERS, *told, *ctx.answer_headers()])
+    ctx.place = RequestPhase.DECODE
+    if ctx.channel is not None:
+        await relay.through(ctx.channel)
     else:
         await relay.through_asgi()
     end = relay.end()
-    turn.record.usage = end.usage
-    if turn.flight is not None:
-        turn.flight.ended(turn.clock(), end.usage if end.is_complete else None)
+    ctx.record.usage = end.usage
+    if ctx.flight is not None:
+        ctx.flight.ended(ctx.clock(), end.usage if end.is_complete else None)
     if not end.is_complete:
-        turn.record.is_incomplete = True
+        ctx.record.is_incomplete = True
         if end.error is not None:
-            turn.record.detail = "the upstream stated an error inside its stream"
+            ctx.record.detail = "the upstream stated an error inside its stream"
         if end.error is None or not end.error.is_standard:  # clients would take what they got for all there is
             raise UpstreamFailed(
-                f"Deployment '{turn.record.deployment}' ended its answer without finishing it. Try again."
+                f"Deployment '{ctx.record.deployment}' ended its answer without finishing it. Try again."
             )
-        turn.close_after()
-    await turn.end(relay.rest(is_complete=end.is_complete))
-    turn.mark(Stage.RELAY)
+        ctx.close_after()
+    await ctx.end(relay.rest(is_complete=end.is_complete))
+    ctx.mark(Stage.RELAY)
 
 
 def _without_done(events: bytes) -> bytes:
@@ -179,15 +179,15 @@ class _StreamRelay:
 
     __slots__ = ("_capture", "_events", "_has_done", "_outcome", "_response", "_resume", "_turn", "_whole")
 
-    def __init__(self, turn: Turn, response: UpstreamResponse) -> None:
+    def __init__(self, ctx: RequestContext, response: UpstreamResponse) -> None:
         self._outcome = StreamOutcome()
         self._has_done = False
         """`[DONE]` was passed on."""
-        self._turn = turn
-        self._capture = turn.capture
+        self._turn = ctx
+        self._capture = ctx.capture
         self._response = response
         self._whole = WholeEvents()
-        self._events = TimingEvents() if turn.wants_timing else None
+        self._events = TimingEvents() if ctx.wants_timing else None
         self._resume: asyncio.Task[None] | None = None
 
     async def through(self, channel: EdgeChannel) -> None:

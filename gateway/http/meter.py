@@ -13,7 +13,7 @@ _BODY_LOOK_S = 1.0
 _FRAMING_PER_BODY_BYTE = 8
 
 
-class Reading(Enum):
+class MeterState(Enum):
     """What the next byte from the client belongs to."""
 
     IDLE = auto()
@@ -43,7 +43,7 @@ class InputMeter:
     )
 
     def __init__(self, limits: EdgeLimits, now: float) -> None:
-        self.reading = Reading.IDLE
+        self.reading = MeterState.IDLE
         self._since = now  # when the part being read, or the wait for the next request, began
         self._has_served = False
         self._limits = limits
@@ -58,24 +58,24 @@ class InputMeter:
         """Bytes arrived and are about to be parsed."""
         self._read_bytes = num_bytes
         self._part_before = self._part
-        self._was_idle = self.reading is Reading.IDLE
+        self._was_idle = self.reading is MeterState.IDLE
 
     def begin_head(self) -> None:
         """A request line begins."""
-        self.reading = Reading.HEAD
+        self.reading = MeterState.HEAD
         self._part += 1
         self._wire_bytes = 0
 
     def begin_body(self) -> None:
         """A head is complete and passed."""
-        self.reading = Reading.BODY
+        self.reading = MeterState.BODY
         self._part += 1
         self._wire_bytes = self._body_bytes = self._num_trailers = 0
 
     @property
     def head_bytes(self) -> int:
         """About how many bytes of an unfinished head are here; 0 when none is being read."""
-        if self.reading is not Reading.HEAD:
+        if self.reading is not MeterState.HEAD:
             return 0
         return self._read_bytes if self._wire_bytes is None else self._wire_bytes
 
@@ -91,7 +91,7 @@ class InputMeter:
 
     def begin_linger(self, now: float) -> None:
         """Our side of the connection is closed; the client's is dropped for a while."""
-        self.reading = Reading.DEAF
+        self.reading = MeterState.DEAF
         self._since = now
 
     def may_exceed_head(self) -> bool:
@@ -121,7 +121,7 @@ class InputMeter:
             is_whole_read = self._was_idle and self._part == self._part_before + 1
             self._wire_bytes = self._read_bytes if is_whole_read else None
         wire_bytes = self._wire_bytes or 0
-        if self.reading is Reading.HEAD:
+        if self.reading is MeterState.HEAD:
             too_large = wire_bytes - target_bytes > self._limits.max_header_bytes
             return HeadersTooLarge(f"{self._limits.max_header_bytes} bytes") if too_large else None
         if wire_bytes > self._limits.max_header_bytes + _FRAMING_PER_BODY_BYTE * self._body_bytes:
@@ -130,14 +130,14 @@ class InputMeter:
 
     def next_look(self, now: float) -> float:
         """When `overdue` is worth asking again, while a part is being read."""
-        if self.reading is Reading.HEAD:
+        if self.reading is MeterState.HEAD:
             return self._since + self._limits.header_timeout_s
         return now + _BODY_LOOK_S
 
     def overdue(self, now: float, *, is_held_up: bool) -> GatewayError | None:
         """The verdict on a part that is being read; `is_held_up`: it is the server that keeps the client waiting."""
         limits = self._limits
-        if self.reading is Reading.HEAD:
+        if self.reading is MeterState.HEAD:
             if now < self._since + limits.header_timeout_s:
                 return None
             return RequestTimeout(f"The headers were not complete within {limits.header_timeout_s:g} s.")
@@ -154,6 +154,6 @@ class InputMeter:
         """When a connection on which nothing is read or answered is closed: the first request must come sooner than
         the next one, and a client that was refused is listened to only for a moment."""
         limits = self._limits
-        if self.reading is Reading.DEAF:
+        if self.reading is MeterState.DEAF:
             return self._since + limits.linger_s
         return self._since + (limits.idle_keep_alive_s if self._has_served else limits.header_timeout_s)

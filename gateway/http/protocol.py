@@ -1,6 +1,6 @@
 """One client connection: uvicorn's httptools protocol with the limits, deadlines and strictness it does not have.
 
-Reading is a small machine (`Reading`), answering a queue of exchanges of which the first runs. Two rules: while a whole
+Reading is a small state machine (`MeterState`), answering a queue of exchanges of which the first runs. While a whole
 request is being answered, later bytes are held back unparsed (a FIN behind them is still seen); and a fault found
 behind unanswered requests is answered after them.
 
@@ -21,7 +21,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from gateway.errors import GatewayError
 from gateway.http.exchange import Exchange, Outflow
 from gateway.http.head import http_scope, read_head
-from gateway.http.meter import InputMeter, Reading
+from gateway.http.meter import InputMeter, MeterState
 from gateway.http.refusal import (
     HeadersTooLarge,
     MalformedRequest,
@@ -70,7 +70,7 @@ class EdgeProtocol(HttpToolsProtocol):
         self._ip = self.client[0] if self.client else None
         self._is_admitted = self.edge.admit(self, self._ip)
         if not self._is_admitted:
-            self._meter.reading = Reading.DEAF
+            self._meter.reading = MeterState.DEAF
             self.flow.write(self.edge.refuse_connection())
             transport.close()
             return
@@ -80,21 +80,21 @@ class EdgeProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the requests under way that nobody waits for them."""
         self._release()
-        self._meter.reading = Reading.DEAF
+        self._meter.reading = MeterState.DEAF
         self._lose_exchanges()
         super().connection_lost(exc)
 
     def eof_received(self) -> None:
         """A half-close counts as gone (see above); returning None closes the transport."""
-        self._meter.reading = Reading.DEAF
+        self._meter.reading = MeterState.DEAF
         self._lose_exchanges()
 
     def data_received(self, data: bytes) -> None:
         """Feed the parser, unless these bytes must wait or are no longer of interest."""
         reading = self._meter.reading
-        if reading is Reading.IDLE and self._is_answering:
+        if reading is MeterState.IDLE and self._is_answering:
             self._hold(data)
-        elif reading is not Reading.DEAF:
+        elif reading is not MeterState.DEAF:
             self._feed(data)
 
     def begin_leave(self) -> None:
@@ -105,14 +105,14 @@ class EdgeProtocol(HttpToolsProtocol):
     def begin_drain(self) -> None:
         """Close when idle; otherwise let the request under way finish."""
         self.begin_leave()
-        if not self._is_answering and self._meter.reading is Reading.IDLE:
-            self._meter.reading = Reading.DEAF
+        if not self._is_answering and self._meter.reading is MeterState.IDLE:
+            self._meter.reading = MeterState.DEAF
             self.transport.close()
 
     def stop(self) -> None:
         """The drain ran out of time: requests not started are dropped, the one that runs is cancelled."""
         self.pipeline.clear()
-        self._meter.reading = Reading.DEAF
+        self._meter.reading = MeterState.DEAF
         if self._is_answering and self.running is not None:
             self.running.stop()
         else:
@@ -122,13 +122,13 @@ class EdgeProtocol(HttpToolsProtocol):
         """Make room for another connection; only for one that is idle."""
         assert not self._is_answering, "a request is under way"
         self._release()
-        self._meter.reading = Reading.DEAF
+        self._meter.reading = MeterState.DEAF
         self.transport.close()
 
     @property
     def may_be_asking(self) -> bool:
         """Whether a request is being read or, on a new connection, on its way."""
-        return self.exchange is None or self._meter.reading in (Reading.HEAD, Reading.BODY)
+        return self.exchange is None or self._meter.reading in (MeterState.HEAD, MeterState.BODY)
 
     @property
     def idle_since(self) -> float:
@@ -174,7 +174,7 @@ class EdgeProtocol(HttpToolsProtocol):
             # Nobody has promised to read it: the connection ends behind the answer, and the client asks again.
             self._held, self._held_bytes = [], 0
             self._count_unread(0)
-            self._meter.reading = Reading.DEAF
+            self._meter.reading = MeterState.DEAF
             self.begin_leave()
         elif self._held_bytes > _HELD_LIMIT:
             self.flow.pause_reading()
@@ -197,7 +197,7 @@ class EdgeProtocol(HttpToolsProtocol):
         except httptools.HttpParserError as error:
             self._refuse(self._fault or explain(str(error), data))
             return
-        if meter.reading is not Reading.IDLE:
+        if meter.reading is not MeterState.IDLE:
             now = self.edge.clock()
             fault = meter.end_read(now, target_bytes=len(self.url))
             if fault is None and not self._count_unread(meter.head_bytes):
@@ -212,7 +212,7 @@ class EdgeProtocol(HttpToolsProtocol):
         head = head_without_upgrade(self.parser.get_method(), self.url, self.headers)
         self.parser = httptools.HttpRequestParser(self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
-        self._meter.reading = Reading.IDLE
+        self._meter.reading = MeterState.IDLE
         self._feed(head + rest)
 
     # Parser callbacks; what they raise ends in `_feed`
@@ -234,7 +234,7 @@ class EdgeProtocol(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A complete header; those behind a chunked body (trailers) are counted and dropped."""
-        if self._meter.reading is Reading.HEAD:
+        if self._meter.reading is MeterState.HEAD:
             self.headers.append((name.lower(), value.rstrip(b" \t")))
             return
         fault = self._meter.count_trailer()
@@ -306,9 +306,9 @@ class EdgeProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """The request is read to its end."""
-        if self._meter.reading is Reading.HEAD:  # an upgrade offer, about to be replayed
+        if self._meter.reading is MeterState.HEAD:  # an upgrade offer, about to be replayed
             return
-        self._meter.reading = Reading.IDLE
+        self._meter.reading = MeterState.IDLE
         exchange = self.exchange
         assert exchange is not None, "a message has a head"
         exchange.more_body = False
@@ -338,7 +338,9 @@ class EdgeProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         if not done.keep_alive:
-            self._close(is_input_pending=self._meter.reading is not Reading.IDLE or bool(self.pipeline or self._held))
+            self._close(
+                is_input_pending=self._meter.reading is not MeterState.IDLE or bool(self.pipeline or self._held)
+            )
             return
         self.flow.resume_reading()
         if self.pipeline:
@@ -347,7 +349,7 @@ class EdgeProtocol(HttpToolsProtocol):
             self._start(exchange)
         elif self._deferred is not None:
             self._send_refusal(self._deferred)
-        elif self._meter.reading is Reading.IDLE:
+        elif self._meter.reading is MeterState.IDLE:
             self._begin_wait()
             if self._held:
                 held, self._held, self._held_bytes = b"".join(self._held), [], 0
@@ -356,8 +358,8 @@ class EdgeProtocol(HttpToolsProtocol):
 
     def _refuse(self, error: GatewayError) -> None:
         """Answer a fault in what is being read: at once, after earlier answers, or by closing when it is too late."""
-        was_body = self._meter.reading is Reading.BODY
-        self._meter.reading = Reading.DEAF
+        was_body = self._meter.reading is MeterState.BODY
+        self._meter.reading = MeterState.DEAF
         self.headers = []
         self._count_unread(0)
         faulty = self.exchange if was_body else None
@@ -385,7 +387,7 @@ class EdgeProtocol(HttpToolsProtocol):
     def _close(self, *, is_input_pending: bool) -> None:
         """Close after what is queued was sent. Unread input would make the kernel reset the connection and the
         client lose the answer, so with input pending only our side is closed and theirs is read for a while."""
-        self._meter.reading = Reading.DEAF
+        self._meter.reading = MeterState.DEAF
         self.pipeline.clear()
         if not is_input_pending or not self.transport.can_write_eof():
             self.transport.close()
@@ -406,7 +408,7 @@ class EdgeProtocol(HttpToolsProtocol):
         stall_look = now + self.limits.write_stall_timeout_s / _STALL_LOOKS
         if self.transport.is_closing():
             return stall_look
-        if self._meter.reading in (Reading.HEAD, Reading.BODY):
+        if self._meter.reading in (MeterState.HEAD, MeterState.BODY):
             fault = self._meter.overdue(now, is_held_up=self._is_held_up)
             if fault is not None:
                 self._refuse(fault)
@@ -417,10 +419,10 @@ class EdgeProtocol(HttpToolsProtocol):
         deadline = self._meter.quiet_deadline()
         if now < deadline:
             return min(stall_look, deadline)
-        if self._meter.reading is Reading.DEAF:
+        if self._meter.reading is MeterState.DEAF:
             self.transport.abort()
             return None
-        self._meter.reading = Reading.DEAF
+        self._meter.reading = MeterState.DEAF
         self.transport.close()
         return stall_look
 

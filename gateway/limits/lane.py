@@ -1,4 +1,4 @@
-"""Lane: one class of traffic, how much of it waits and how fast it leaves."""
+"""LiveLane: one class of traffic, how much of it waits and how fast it leaves."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def lane_rules(entry: LaneEntry, *, is_longer: bool) -> LaneRules:
     )
 
 
-class Lane:
+class LiveLane:
     """Queue bounds and the live counts of one lane, over all deployments."""
 
     __slots__ = ("drained", "engine_lane", "id", "max_queue", "num_waiting", "rules", "stride", "upstream_priority")

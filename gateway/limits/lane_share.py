@@ -6,10 +6,10 @@ import math
 from typing import Final
 
 from gateway.limits.adaptive_limit import AdaptiveLimit
-from gateway.limits.claim import Claim
+from gateway.limits.admission_request import AdmissionRequest
 from gateway.limits.fair_queue import FairQueue
-from gateway.limits.lane import Lane
-from gateway.limits.pace import Pace
+from gateway.limits.lane import LiveLane
+from gateway.limits.prefill_window import PrefillWindow
 from gateway.limits.reserve import Reserve
 
 MISSES: Final = 0.01
@@ -81,7 +81,7 @@ class Overrun:
         self._noted_at = 0.0
         self._raised_at = -math.inf
 
-    def note(self, now: float, claim: Claim) -> None:
+    def note(self, now: float, claim: AdmissionRequest) -> None:
         """The first token of this claim came now."""
         if claim.ttft_by is None:
             return
@@ -119,7 +119,7 @@ class LaneShare:
         "tokens",
     )
 
-    def __init__(self, lane: Lane, limit: AdaptiveLimit | None) -> None:
+    def __init__(self, lane: LiveLane, limit: AdaptiveLimit | None) -> None:
         self.lane = lane
         self.limit = limit
         """None: only the deployment's own limit holds."""
@@ -140,7 +140,7 @@ class LaneShare:
         """By how much more than it seems a queue is taken to delay, as experience has it."""
         self._cautioned_at = 0.0
         self.overrun = Overrun()
-        self.paces = (Pace(), Pace())
+        self.paces = (PrefillWindow(), PrefillWindow())
         """Of short prompts and of long ones: in the deployment they do not wait for each other."""
         self.opened_at = -math.inf
         """When the last permit went out."""
@@ -151,7 +151,7 @@ class LaneShare:
         self._trickle = 0.0
         """What has come back while too much was out, as far as it goes out again."""
 
-    def open(self, claim: Claim, is_long: bool, now: float) -> int:
+    def open(self, claim: AdmissionRequest, is_long: bool, now: float) -> int:
         """One more is out; what its prompt counts while it is unread."""
         tenant, by_tenant = claim.tenant, self.by_tenant
         self.in_flight += 1
@@ -166,7 +166,7 @@ class LaneShare:
         self._load = _SHARED_LOAD if now < self.shared_until else 1.0
         return self.paces[is_long].send(now, claim.prompt_tokens)
 
-    def close(self, claim: Claim, tokens: int) -> None:
+    def close(self, claim: AdmissionRequest, tokens: int) -> None:
         """One came back."""
         in_flight = self.in_flight = self.in_flight - 1
         tokens_out = self.tokens = self.tokens - tokens
@@ -217,7 +217,7 @@ class LaneShare:
         short, long = self.paces
         return not (short.is_open(now, is_crowding=True) and long.is_open(now, is_crowding=True))
 
-    def note_ttft(self, now: float, claim: Claim, measured_s: float, expected_s: float) -> None:
+    def note_ttft(self, now: float, claim: AdmissionRequest, measured_s: float, expected_s: float) -> None:
         """A first token came: learn whether forecasts hold, and whether those that ask rarely notice the others."""
         self.overrun.note(now, claim)
         if self.limit is not None and now < self.shared_until and self.is_sparse(claim.tenant):

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Final
 
 from gateway.limits.adaptive_limit import SLACK_S, AdaptiveLimit
-from gateway.limits.claim import Claim
+from gateway.limits.admission_request import AdmissionRequest
 from gateway.limits.fair_queue import MayGo
-from gateway.limits.lane import Lane
+from gateway.limits.lane import LiveLane
 from gateway.limits.lane_share import LaneShare
 from gateway.limits.limit import Limit
 from gateway.limits.waiter import Waiter
@@ -50,8 +50,8 @@ class Ledger:
     )
 
     def __init__(self, limit: Limit, *, start: int | None, is_adaptive: bool) -> None:
-        self.shares: dict[Lane, LaneShare] = {}
-        self.waiting: dict[Lane, LaneShare] = {}
+        self.shares: dict[LiveLane, LaneShare] = {}
+        self.waiting: dict[LiveLane, LaneShare] = {}
         """Only those in which somebody waits."""
         self._kept = 0
         """At least as many permits as all reserves together keep free."""
@@ -99,7 +99,7 @@ class Ledger:
         for pace in share.paces:
             pace.room = None if share.lane.rules.ttft_slo_s is None else self._room
 
-    def share_of(self, lane: Lane) -> LaneShare:
+    def share_of(self, lane: LiveLane) -> LaneShare:
         """The books of one lane, opened when there are none."""
         return self.shares.get(lane) or self._adopt(lane)
 
@@ -144,12 +144,12 @@ class Ledger:
                 return share, waiter
         return None
 
-    def open(self, share: LaneShare, claim: Claim, is_long: bool, now: float) -> int:
+    def open(self, share: LaneShare, claim: AdmissionRequest, is_long: bool, now: float) -> int:
         """One more permit is out; what its prompt counts while it is unread."""
         self.in_flight += 1
         return share.open(claim, is_long, now)
 
-    def close(self, share: LaneShare, claim: Claim, tokens: int) -> None:
+    def close(self, share: LaneShare, claim: AdmissionRequest, tokens: int) -> None:
         """A permit that counted `tokens` is out no more."""
         self.in_flight -= 1
         share.close(claim, tokens)
@@ -180,7 +180,9 @@ class Ledger:
             return
         self._kept = sum([other.reserve.most + other.sparse.most for other in self.shares.values()])
 
-    def note_ttft(self, share: LaneShare, claim: Claim, now: float, measured_s: float, expected_s: float) -> None:
+    def note_ttft(
+        self, share: LaneShare, claim: AdmissionRequest, now: float, measured_s: float, expected_s: float
+    ) -> None:
         """A claim's first token came. While a lane of less weight is at work, that one gives way when it was late."""
         share.note_ttft(now, claim, measured_s, expected_s)
         own = share.limit
@@ -202,7 +204,7 @@ class Ledger:
     def wait_s(
         self,
         now: float,
-        claim: Claim,
+        claim: AdmissionRequest,
         hold_s: float | None = None,
         *,
         is_newcomer: bool = False,
@@ -281,7 +283,7 @@ class Ledger:
         own = share.lane.rules.weight
         return own / (own + sum([other.lane.rules.weight for other in rivals]))
 
-    def _adopt(self, lane: Lane) -> LaneShare:
+    def _adopt(self, lane: LiveLane) -> LaneShare:
         if len(self.shares) >= _MAX_SHARES:  # most are of lanes that left the policy
             self.shares = {
                 kept: share for kept, share in self.shares.items() if share.in_flight or kept in self.waiting
@@ -291,7 +293,7 @@ class Ledger:
         self.refresh_limit()
         return share
 
-    def _adaptive(self, lane: Lane, kept: AdaptiveLimit | None) -> AdaptiveLimit | None:
+    def _adaptive(self, lane: LiveLane, kept: AdaptiveLimit | None) -> AdaptiveLimit | None:
         if not self._is_adaptive:
             return None
         limit = kept or AdaptiveLimit()

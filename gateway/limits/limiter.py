@@ -12,8 +12,8 @@ from typing import Final
 
 from gateway.errors import Shed
 from gateway.limits import refusal
-from gateway.limits.claim import NEVER, Claim
-from gateway.limits.lane import Lane
+from gateway.limits.admission_request import NEVER, AdmissionRequest
+from gateway.limits.lane import LiveLane
 from gateway.limits.lane_share import LaneShare
 from gateway.limits.ledger import Ledger
 from gateway.limits.limit import Limit
@@ -84,7 +84,7 @@ class Limiter:
     def wait_s(
         self,
         now: float,
-        claim: Claim,
+        claim: AdmissionRequest,
         hold_s: float | None = None,
         *,
         is_newcomer: bool = False,
@@ -97,7 +97,7 @@ class Limiter:
         """
         return self._ledger.wait_s(now, claim, hold_s, is_newcomer=is_newcomer, is_long=is_long) or 0.0
 
-    def prospect(self, now: float, claim: Claim, hold_s: float, is_long: bool) -> tuple[float, float]:
+    def prospect(self, now: float, claim: AdmissionRequest, hold_s: float, is_long: bool) -> tuple[float, float]:
         """`wait_s`, and by what factor forecasts for this lane are taken to be exceeded; `is_long` whatever the claim
         says of its prompt."""
         ledger = self._ledger
@@ -106,19 +106,19 @@ class Limiter:
             return ledger.wait_s(now, claim, hold_s, is_long=is_long) or 0.0, share.overrun.ratio
         return 0.0, share.overrun.ratio
 
-    def part_of_time(self, now: float, claim: Claim) -> float:
+    def part_of_time(self, now: float, claim: AdmissionRequest) -> float:
         """Of the time to a target, what the tenant may expect to use; the rest is kept for those below a fair part."""
         return self._ledger.share_of(claim.lane).part_of_time(claim.tenant, now)
 
-    def is_crowding(self, now: float, claim: Claim) -> bool:
+    def is_crowding(self, now: float, claim: AdmissionRequest) -> bool:
         """Whether the tenant holds more than a fair part of a lane that others use as well."""
         return self.part_of_time(now, claim) < 1.0
 
-    def idle_s(self, now: float, lane: Lane) -> float:
+    def idle_s(self, now: float, lane: LiveLane) -> float:
         """Seconds since the lane's last permit went out, infinite when none ever did."""
         return now - self._ledger.share_of(lane).opened_at
 
-    def try_acquire(self, claim: Claim) -> Permit | None:
+    def try_acquire(self, claim: AdmissionRequest) -> Permit | None:
         """A permit when one is free for this claim and nobody waits who should have it, else None."""
         ledger, now, is_long = self._ledger, self._clock(), claim.is_long
         share = ledger.shares.get(claim.lane) or ledger.share_of(claim.lane)
@@ -130,7 +130,7 @@ class Limiter:
             return None
         return Permit(self, claim, claim.tokens, now, ledger.open(share, claim, is_long, now))
 
-    async def acquire(self, claim: Claim) -> Permit:
+    async def acquire(self, claim: AdmissionRequest) -> Permit:
         """A permit, after waiting if need be; raises Shed when there is no room to wait or time runs out."""
         permit = self.try_acquire(claim)
         if permit is not None:
@@ -142,14 +142,14 @@ class Limiter:
             self._push_out(share, claim)
         return await self._wait(share, claim, self._clock())
 
-    def can_wait(self, claim: Claim) -> bool:
+    def can_wait(self, claim: AdmissionRequest) -> bool:
         """Whether there is room to wait, or somebody with more waiting who would have to make room."""
         lane = claim.lane
         if claim.is_retry:
             return lane.num_waiting < RETRY_SHARE * lane.max_queue
         return not lane.is_full or self._ledger.share_of(lane).queue.can_push_out(claim.tenant, claim.tokens)
 
-    def no_room(self, claim: Claim) -> Shed:
+    def no_room(self, claim: AdmissionRequest) -> Shed:
         """The refusal of who cannot even wait."""
         queue = self._ledger.share_of(claim.lane).queue
         if queue.num_tenants > 1 and queue.num_waiting_of(claim.tenant) and not claim.is_retry:
@@ -158,7 +158,7 @@ class Limiter:
 
     # Waiting
 
-    async def _wait(self, share: LaneShare, claim: Claim, now: float) -> Permit:
+    async def _wait(self, share: LaneShare, claim: AdmissionRequest, now: float) -> Permit:
         loop = asyncio.get_running_loop()
         waiter = Waiter(claim, now, loop.create_future())
         if waiter.due_at <= now:
@@ -201,7 +201,7 @@ class Limiter:
         if not share.queue.num_waiting:
             del self._ledger.waiting[share.lane]
 
-    def _push_out(self, share: LaneShare, claim: Claim) -> None:
+    def _push_out(self, share: LaneShare, claim: AdmissionRequest) -> None:
         """The newest of the tenant with the longest backlog makes room."""
         loser = share.queue.push_out(claim.tenant, claim.tokens)
         assert loser is not None, "there is room to wait, or somebody who makes it"
@@ -241,7 +241,7 @@ class Limiter:
             waiter.unread = ledger.open(share, waiter.claim, waiter.is_long, now)
             waiter.granted.set_result(None)
 
-    def _close(self, share: LaneShare, claim: Claim, tokens: int, unread: int) -> None:
+    def _close(self, share: LaneShare, claim: AdmissionRequest, tokens: int, unread: int) -> None:
         if unread:
             share.paces[claim.is_long].drop(unread)
         self._ledger.close(share, claim, tokens)

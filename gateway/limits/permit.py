@@ -7,7 +7,7 @@ from typing import Protocol
 
 import msgspec
 
-from gateway.limits.claim import Claim
+from gateway.limits.admission_request import AdmissionRequest
 
 
 class PermitOwner(Protocol):
@@ -30,7 +30,7 @@ class Permit(msgspec.Struct, eq=False):
     """Leave the `with` block, or call `release`, and the unit is free again; a second release does nothing."""
 
     _owner: PermitOwner | None
-    claim: Claim
+    claim: AdmissionRequest
     tokens: int
     """What is counted for it now."""
     granted_at: float = 0.0

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 
 from gateway.errors import Shed, ShedReason
-from gateway.limits.claim import Claim
-from gateway.limits.lane import Lane
+from gateway.limits.admission_request import AdmissionRequest
+from gateway.limits.lane import LiveLane
 
 
-def queue_full(lane: Lane, now: float) -> Shed:
+def queue_full(lane: LiveLane, now: float) -> Shed:
     """No room to wait."""
     return _refused(
         ShedReason.QUEUE_FULL,
@@ -20,7 +20,7 @@ def queue_full(lane: Lane, now: float) -> Shed:
     )
 
 
-def tenant_share(lane: Lane, now: float) -> Shed:
+def tenant_share(lane: LiveLane, now: float) -> Shed:
     """Room only for tenants that have less waiting."""
     return _refused(
         ShedReason.TENANT_SHARE,
@@ -31,7 +31,7 @@ def tenant_share(lane: Lane, now: float) -> Shed:
     )
 
 
-def out_of_time(claim: Claim, now: float) -> Shed:
+def out_of_time(claim: AdmissionRequest, now: float) -> Shed:
     """It waited, and now an answer would come too late."""
     lane = claim.lane
     if claim.ttft_by is None or (claim.deadline_at is not None and claim.deadline_at <= claim.ttft_by):
@@ -51,7 +51,7 @@ def out_of_time(claim: Claim, now: float) -> Shed:
     )
 
 
-def still_starting(lane: Lane, route: str, start_s: float) -> Shed:
+def still_starting(lane: LiveLane, route: str, start_s: float) -> Shed:
     """Who could answer is not ready yet, and will be when it is too late for this request."""
     message = f"No deployment of route '{route}' is ready; one is starting, for about {start_s:.1f} s more."
     return Shed(
@@ -65,7 +65,7 @@ def still_starting(lane: Lane, route: str, start_s: float) -> Shed:
     )
 
 
-def _refused(reason: ShedReason, lane: Lane, now: float, *, message: str, hint: str) -> Shed:
+def _refused(reason: ShedReason, lane: LiveLane, now: float, *, message: str, hint: str) -> Shed:
     wait_s = lane.predicted_wait_s(now)
     return Shed(
         reason,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from gateway.errors import Shed
-from gateway.limits.claim import Claim
+from gateway.limits.admission_request import AdmissionRequest
 
 
 class Waiter:
@@ -24,7 +24,7 @@ class Waiter:
         "unread",
     )
 
-    def __init__(self, claim: Claim, since: float, granted: asyncio.Future[Shed | None]) -> None:
+    def __init__(self, claim: AdmissionRequest, since: float, granted: asyncio.Future[Shed | None]) -> None:
         self.claim = claim
         self.tokens = claim.tokens
         self.is_long = claim.is_long

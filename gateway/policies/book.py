@@ -1,4 +1,4 @@
-"""PolicyBook: the policy as its editors see it, wherever it is kept."""
+"""PolicySource: the policy as its editors see it, wherever it is kept."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gateway.policies.stored import StoredPolicy
 from routing_policies.policy.document import Policy
 
 
-class PolicyBook:
+class PolicySource:
     """Either a file, which is its own editor, or the store, which anybody with the right may write to."""
 
     def __init__(

@@ -11,7 +11,7 @@ import msgspec
 
 from gateway.access.audit_log import AuditBroken, AuditLog
 from gateway.access.identity import SYSTEM, Identity
-from gateway.policies.canary import Canary, CanaryState
+from gateway.policies.canary import CanaryState, CanaryTrial
 from gateway.policies.canary_counts import CanaryCounts, Published, add_up, slow_above_ms
 from gateway.policies.errors import CanaryRunning, InvalidPolicy, NotSeparable, RevisionConflict
 from gateway.policies.history import SPACE
@@ -22,7 +22,7 @@ from gateway.store.base import Store, StoreUnavailable
 from gateway.telemetry.records.record import RequestRecord
 from routing_policies.policy.diff import diff
 from routing_policies.policy.document import Policy
-from routing_policies.trial import Finding, Guard, is_worse, judge, shared_changes
+from routing_policies.trial import TrialFinding, TrialGuard, is_worse, judge, shared_changes
 
 KEY: Final = "canary"
 COUNTS: Final = "canary"
@@ -31,7 +31,7 @@ WATCH_S: Final = 0.5
 MAX_PAST: Final = 20
 _COUNTS_TTL_S: Final = 7 * 86_400.0
 
-OnTrial = Callable[[Policy | None, Canary | None], None]
+OnTrial = Callable[[Policy | None, CanaryTrial | None], None]
 """Given what is to be in force beside the head from now on."""
 
 
@@ -61,7 +61,7 @@ class Canaries:
         self._new_id = new_id
         self._version = 0
         self._counts: CanaryCounts | None = None
-        self.current: Canary | None = None
+        self.current: CanaryTrial | None = None
         """The one that runs."""
         stored.others[KEY] = self.take
 
@@ -89,8 +89,8 @@ class Canaries:
         percent: int,
         tenants: tuple[str, ...] | None,
         promote_after_s: float | None,
-        guard: Guard,
-    ) -> Canary:
+        guard: TrialGuard,
+    ) -> CanaryTrial:
         """Raises InvalidPolicy, RevisionConflict, CanaryRunning, NotSeparable or StoreUnavailable."""
         await self._stored.catch_up()
         base = self._stored.newest
@@ -99,7 +99,7 @@ class Canaries:
         if self.current is not None:
             raise CanaryRunning
         await asyncio.to_thread(self._require_separable, base, document)
-        canary = Canary(
+        canary = CanaryTrial(
             id=self._new_id(),
             state="running",
             base=base.as_line(),
@@ -121,7 +121,7 @@ class Canaries:
         await self._stored.catch_up()
         return canary
 
-    async def stop(self, who: Identity, reason: str) -> Canary | None:
+    async def stop(self, who: Identity, reason: str) -> CanaryTrial | None:
         """The one that was stopped, None when none runs. Raises StoreUnavailable."""
         findings = await self._findings()
         return await self._end("stopped", who, reason, findings)
@@ -147,13 +147,13 @@ class Canaries:
         await self._end("promoted", who, reason, findings)
         return revision
 
-    async def past(self) -> list[Canary]:
+    async def past(self) -> list[CanaryTrial]:
         """Those that have ended, newest first."""
         keys = [key for key in await self._store.keys(SPACE, after=PAST) if key.startswith(PAST)]
         found = [await self._store.get(SPACE, key) for key in keys[::-1][:MAX_PAST]]
-        return [msgspec.json.decode(entry.value, type=Canary) for entry in found if entry is not None]
+        return [msgspec.json.decode(entry.value, type=CanaryTrial) for entry in found if entry is not None]
 
-    async def shown(self) -> Canary | None:
+    async def shown(self) -> CanaryTrial | None:
         """The one that runs, with what is known of it by now."""
         canary = self.current
         if canary is None:
@@ -164,7 +164,7 @@ class Canaries:
         """What the store says now."""
         entry = await self._store.get(SPACE, KEY)
         self._version = 0 if entry is None else entry.version
-        canary = None if entry is None else msgspec.json.decode(entry.value, type=Canary)
+        canary = None if entry is None else msgspec.json.decode(entry.value, type=CanaryTrial)
         if canary is None or not canary.is_running:
             self._put(None, None)
             return
@@ -207,7 +207,7 @@ class Canaries:
         else:
             await self._decide(canary, _judged(canary, total))
 
-    async def _decide(self, canary: Canary, findings: tuple[Finding, ...]) -> None:
+    async def _decide(self, canary: CanaryTrial, findings: tuple[TrialFinding, ...]) -> None:
         if is_worse(findings):
             said = "; ".join(_said(finding) for finding in findings if finding.verdict == "worse")
             await self._end("rolled_back", SYSTEM, said, findings)
@@ -217,7 +217,9 @@ class Canaries:
                 with suppress(RevisionConflict):  # another replica was faster
                     await self.promote(SYSTEM, f"no worse after {canary.promote_after_s:g} s and {seen} requests")
 
-    async def _end(self, state: CanaryState, who: Identity, why: str, findings: tuple[Finding, ...]) -> Canary | None:
+    async def _end(
+        self, state: CanaryState, who: Identity, why: str, findings: tuple[TrialFinding, ...]
+    ) -> CanaryTrial | None:
         canary = self.current
         if canary is None:
             return None
@@ -239,13 +241,13 @@ class Canaries:
             await self._audit.record(who, actions[state], ended.id, reason=why, detail=detail)
         return ended
 
-    async def _write(self, canary: Canary) -> bool:
+    async def _write(self, canary: CanaryTrial) -> bool:
         """Whether nobody else has changed it since it was read."""
         written = await self._store.put(SPACE, KEY, msgspec.json.encode(canary), expect=self._version)
         await self._stored.catch_up()
         return written is not None
 
-    def _put(self, policy: Policy | None, canary: Canary | None) -> None:
+    def _put(self, policy: Policy | None, canary: CanaryTrial | None) -> None:
         self._on_trial(policy, canary)
         self.current = canary
         self._counts = None if canary is None else CanaryCounts(canary)
@@ -259,11 +261,11 @@ class Canaries:
         if not changes:
             raise NotSeparable("nothing changes in meaning")
 
-    async def _findings(self) -> tuple[Finding, ...]:
+    async def _findings(self) -> tuple[TrialFinding, ...]:
         canary = self.current
         return () if canary is None else _judged(canary, await self._total(canary))
 
-    async def _total(self, canary: Canary) -> Published:
+    async def _total(self, canary: CanaryTrial) -> Published:
         mine = self._counts.published if self._counts is not None else None
         found = [] if mine is None else [mine]
         prefix = f"{canary.id}/"
@@ -278,11 +280,11 @@ def _by(name: str) -> Identity:
     return msgspec.structs.replace(SYSTEM, name=name)
 
 
-def _judged(canary: Canary, total: Published) -> tuple[Finding, ...]:
+def _judged(canary: CanaryTrial, total: Published) -> tuple[TrialFinding, ...]:
     return judge(total.old, total.new, canary.guard)
 
 
-def _evidence(canary: Canary, findings: tuple[Finding, ...]) -> dict[str, Any]:
+def _evidence(canary: CanaryTrial, findings: tuple[TrialFinding, ...]) -> dict[str, Any]:
     return {
         "canary": canary.id,
         "slow_above_ms": canary.slow_above_ms,
@@ -290,7 +292,7 @@ def _evidence(canary: Canary, findings: tuple[Finding, ...]) -> dict[str, Any]:
     }
 
 
-def _said(finding: Finding) -> str:
+def _said(finding: TrialFinding) -> str:
     new, old = finding.new, finding.old
     return (
         f"{finding.name}: {new.events} of {new.count} (at least {new.low:.1%}) against "

@@ -1,4 +1,4 @@
-"""Canary: a policy in force for some of the traffic, beside the revision that it may replace."""
+"""CanaryTrial: a policy in force for some of the traffic, beside the revision that it may replace."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Any, Literal
 
 import msgspec
 
-from routing_policies.trial import Guard
+from routing_policies.trial import TrialGuard
 
 CanaryState = Literal["running", "rolled_back", "promoted", "stopped"]
 
 
-class Canary(msgspec.Struct, frozen=True, kw_only=True):
+class CanaryTrial(msgspec.Struct, frozen=True, kw_only=True):
     """One trial, from its start to its end; what it measured stays in it."""
 
     id: str
@@ -28,7 +28,7 @@ class Canary(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     at: float
     promote_after_s: float | None = None
-    guard: Guard = Guard()
+    guard: TrialGuard = TrialGuard()
     slow_above_ms: float | None = None
     """The old policy's 95th percentile of the time to the first token, once enough was seen of it."""
     evidence: dict[str, Any] = {}

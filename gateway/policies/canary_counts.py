@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from gateway.policies.canary import Canary
+from gateway.policies.canary import CanaryTrial
 from gateway.telemetry.records.record import CacheResult, RequestRecord
 from gateway.timeline import Outcome
-from routing_policies.trial import Side, Tally, new_side
+from routing_policies.trial import EventCount, Side, new_side
 
 MAX_SAMPLES = 200
 """Of the old revision's times to the first token, from which its 95th percentile is told."""
@@ -31,7 +31,7 @@ class Published(msgspec.Struct):
 class CanaryCounts:
     """Told of every request while a canary runs; costs two comparisons for those that are neither's."""
 
-    def __init__(self, canary: Canary) -> None:
+    def __init__(self, canary: CanaryTrial) -> None:
         self.canary = canary
         self.published = Published(new_side(), new_side(), [])
         self._base: str = canary.base["revision"]
@@ -113,6 +113,6 @@ def slow_above_ms(samples: list[float]) -> float | None:
     return sorted(samples)[int(0.95 * len(samples))] if len(samples) >= MIN_SAMPLES else None
 
 
-def _count(tally: Tally, is_event: bool) -> None:
+def _count(tally: EventCount, is_event: bool) -> None:
     tally.count += 1
     tally.events += is_event

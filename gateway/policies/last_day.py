@@ -15,7 +15,7 @@ from gateway.telemetry.records.traffic import (
     HOURS,
     Count,
     Pair,
-    Traffic,
+    RouteTraffic,
     decode_counts,
     encode_counts,
     last_day,
@@ -28,7 +28,7 @@ PUBLISH_S: Final = 30.0
 _TTL_S: Final = (HOURS + 1) * HOUR_S
 
 
-class Reach(msgspec.Struct, frozen=True, kw_only=True):
+class TrafficReach(msgspec.Struct, frozen=True, kw_only=True):
     """How much of the last day's traffic a change touches."""
 
     share_of_last_day: float | None
@@ -41,7 +41,7 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True):
 class LastDay:
     """Counts are this process' own, and what the others have published; those of a process that ended count on."""
 
-    def __init__(self, traffic: Traffic, store: Store, *, holder: str, wall: Callable[[], float]) -> None:
+    def __init__(self, traffic: RouteTraffic, store: Store, *, holder: str, wall: Callable[[], float]) -> None:
         """`holder` names this process among all that share the store."""
         self._traffic = traffic
         self._store = store
@@ -53,7 +53,7 @@ class LastDay:
         """Count by the hour, and publish; ends by cancellation."""
         while True:
             for _ in range(int(PUBLISH_S / TURN_S)):
-                self._traffic.turn()
+                self._traffic.ctx()
                 await asyncio.sleep(TURN_S)
             with suppress(StoreUnavailable):  # the store's observer was told; the next time says it all again
                 await self.publish()
@@ -69,13 +69,13 @@ class LastDay:
         """Requests of each tenant and route."""
         return last_day(await self._counts(), self._wall())
 
-    async def reach(self, radius: BlastRadius) -> Reach:
+    async def reach(self, radius: BlastRadius) -> TrafficReach:
         """How much of it a change would have touched."""
         counts = await self._counts()
         sums = last_day(counts, self._wall())
         total = sum(sums.values())
         touched = sum(requests for (tenant, route), requests in sums.items() if radius.touches(tenant, route))
-        return Reach(
+        return TrafficReach(
             share_of_last_day=touched / total if total else None,
             requests_last_day=total,
             hours_known=len({count.hour for count in counts}),

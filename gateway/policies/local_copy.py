@@ -1,4 +1,4 @@
-"""LocalCopy: the revision in force, on this machine's disk, for a start without the store or with a bad file."""
+"""PolicyCopy: the revision in force, on this machine's disk, for a start without the store or with a bad file."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class _Written(msgspec.Struct, frozen=True, kw_only=True):
     read_at: float = 0.0
 
 
-class LocalCopy:
+class PolicyCopy:
     """Best effort: a copy that is damaged is no copy, and one that cannot be written is reported."""
 
     def __init__(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
-from gateway.policies.local_copy import LocalCopy
+from gateway.policies.local_copy import PolicyCopy
 from gateway.policies.revision import FILE_AUTHOR, Revision
 from routing_policies.check import run_tests
 from routing_policies.loading import MAX_DOCUMENT_BYTES, load_document
@@ -76,7 +76,7 @@ def read_policy(
 
 
 def read_kept_policy(
-    copy: LocalCopy,
+    copy: PolicyCopy,
     path: Path,
     variables: Mapping[str, str],
     accept: Callable[[Policy], None],
@@ -110,7 +110,7 @@ class PolicyFile:
         poll_s: float = 0.25,
         wall_clock: Callable[[], float] = time.time,
         predictors: Predictors | None = None,
-        copy: LocalCopy | None = None,
+        copy: PolicyCopy | None = None,
     ) -> None:
         """`on_revision` gets each new good policy and may refuse it with a ValueError; `on_status` follows it;
         `predictors` are for the tests inside; `copy` keeps the last good policy for the next start."""

@@ -16,7 +16,7 @@ SOURCE = "policy"
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class PolicyReading:
     """What a document turned out to be; `policy` is None when it cannot even be loaded."""
 
     policy: Policy | None
@@ -46,16 +46,16 @@ class DocumentReader:
         """The policy without its tests and without `accept`; raises PolicyError."""
         return load_document(text, source=SOURCE, variables=self._variables)[0]
 
-    def examine(self, text: str) -> Reading:
+    def examine(self, text: str) -> PolicyReading:
         """Everything that is wrong with it."""
         try:
             policy, document = load_document(text, source=SOURCE, variables=self._variables)
         except PolicyError as error:
-            return Reading(None, error.problems, 0)
+            return PolicyReading(None, error.problems, 0)
         result = run_tests(policy, document, self._predictors)
         problems = list(result.failures)
         try:
             self._accept(policy)
         except ValueError as error:
             problems.append(Problem(line=1, column=1, path="", message=str(error)))
-        return Reading(policy, tuple(problems), result.num_tests)
+        return PolicyReading(policy, tuple(problems), result.num_tests)

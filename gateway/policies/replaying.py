@@ -25,7 +25,7 @@ TIMEOUT_S: Final = 90.0
 _MAX_MOVES: Final = 50
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
+class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What is compared."""
 
     old: str
@@ -38,7 +38,7 @@ class ReplayFailed(Exception):
     """There is no answer; the message says why."""
 
 
-async def replay(question: Question) -> dict[str, Any]:
+async def replay(question: ReplayRequest) -> dict[str, Any]:
     """Ask a process of our own. Raises ReplayFailed."""
     process = await asyncio.create_subprocess_exec(
         *module_argv(sys.executable, "gateway.policies.replaying"),
@@ -109,7 +109,7 @@ def _notes(new: Policy, *, has_text: bool, has_chances: bool) -> list[str]:
 def main() -> int:
     """The process."""
     started_at = time.perf_counter()
-    question = msgspec.json.decode(sys.stdin.buffer.read(), type=Question)
+    question = msgspec.json.decode(sys.stdin.buffer.read(), type=ReplayRequest)
     sides = [load_policy(text, source="policy", variables=question.variables) for text in (question.old, question.new)]
     answer = compare(sides[0], sides[1], Path(question.folder))
     sys.stdout.buffer.write(msgspec.json.encode({**answer, "took_s": time.perf_counter() - started_at}))

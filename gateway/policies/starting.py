@@ -11,11 +11,11 @@ import msgspec
 
 from gateway.config import GatewayConfig
 from gateway.policies.history import RevisionHistory
-from gateway.policies.local_copy import COPY_FILE, LocalCopy, file_copy_name, is_lost
+from gateway.policies.local_copy import COPY_FILE, PolicyCopy, file_copy_name, is_lost
 from gateway.policies.policy_file import PolicyFileError, read_kept_policy, read_policy
 from gateway.policies.revision import Revision
 from gateway.policies.seed import Seed
-from gateway.store.base import Loss, StoreUnavailable
+from gateway.store.base import StoreLoss, StoreUnavailable
 from gateway.store.opening import open_store
 from routing_policies.loading import load_policy
 from routing_policies.policy.document import Policy
@@ -25,7 +25,7 @@ from routing_policies.quality.predictor import Predictors
 _TIMEOUT_S: Final = 2.0
 
 
-class Starting(NamedTuple):
+class StartPolicy(NamedTuple):
     """A policy, and why it is not that of the file."""
 
     policy: Policy
@@ -34,7 +34,7 @@ class Starting(NamedTuple):
 
 def starting_policy(
     config: GatewayConfig, accept: Callable[[Policy], None] = lambda policy: None, predictors: Predictors | None = None
-) -> Starting:
+) -> StartPolicy:
     """Return the policy that a gateway with these settings serves when it starts now.
 
     It is the newest revision of the store where the policy is kept there, or the last one that was seen on this
@@ -43,16 +43,16 @@ def starting_policy(
     if config.keeps_policy_in_store:
         found = _stored_policy(config)
         if found is not None and found.policy is not None:
-            return Starting(found.policy, found.note)
+            return StartPolicy(found.policy, found.note)
         in_file = read_policy(config.policy, config.policy_variables, accept, predictors).policy
         note = None if found is None else f"engines are those of {config.policy}: {found.note}"
-        return Starting(in_file, note)
+        return StartPolicy(in_file, note)
     try:
-        return Starting(read_policy(config.policy, config.policy_variables, accept, predictors).policy, None)
+        return StartPolicy(read_policy(config.policy, config.policy_variables, accept, predictors).policy, None)
     except PolicyFileError as error:
-        copy = LocalCopy(config.runtime_dir / file_copy_name(config.policy))
+        copy = PolicyCopy(config.runtime_dir / file_copy_name(config.policy))
         kept = read_kept_policy(copy, config.policy, config.policy_variables, accept, predictors, error)
-        return Starting(kept.policy, f"{error}\nstarting on the last good policy, revision {kept.revision}")
+        return StartPolicy(kept.policy, f"{error}\nstarting on the last good policy, revision {kept.revision}")
 
 
 class _Stored(NamedTuple):
@@ -63,7 +63,7 @@ class _Stored(NamedTuple):
 def _stored_policy(config: GatewayConfig) -> _Stored | None:
     """Return the policy of the store, None where the file decides; without a policy when no revision can be read."""
     lost = ""
-    kept = LocalCopy(config.runtime_dir / COPY_FILE).read()
+    kept = PolicyCopy(config.runtime_dir / COPY_FILE).read()
     try:
         newest = asyncio.run(_newest(config))
         if is_lost(kept, newest):
@@ -109,6 +109,6 @@ async def _newest(config: GatewayConfig) -> Revision | None:
             history = RevisionHistory(store)
             return await history.get(await history.newest_number())
     except TimeoutError:
-        raise StoreUnavailable(Loss.SLOW, f"no answer within {_TIMEOUT_S:g} s") from None
+        raise StoreUnavailable(StoreLoss.SLOW, f"no answer within {_TIMEOUT_S:g} s") from None
     finally:
         await store.aclose()

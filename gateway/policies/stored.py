@@ -11,13 +11,13 @@ import msgspec
 
 from gateway.policies.errors import InvalidPolicy, NoSuchRevision, RevisionConflict
 from gateway.policies.history import SPACE, RevisionHistory, number_of
-from gateway.policies.local_copy import LocalCopy, is_lost
+from gateway.policies.local_copy import PolicyCopy, is_lost
 from gateway.policies.policy_file import PolicyFileError, PolicyRevision, PolicyStatus, revision_of
 from gateway.policies.reading import DocumentReader
 from gateway.policies.revision import Revision, RevisionKind
 from gateway.policies.seed import Seed
 from gateway.store.base import Store, StoreUnavailable
-from gateway.store.follower import FOLLOW_S, Follower
+from gateway.store.follower import FOLLOW_S, ChangeFollower
 from routing_policies.policy.document import Policy
 
 SYSTEM: Final = "system"
@@ -40,7 +40,7 @@ class StoredPolicy:
         *,
         reader: DocumentReader,
         seed: Seed,
-        copy: LocalCopy,
+        copy: PolicyCopy,
         on_revision: Callable[[PolicyRevision], None],
         on_status: Callable[[PolicyStatus], None],
         wall: Callable[[], float],
@@ -58,7 +58,7 @@ class StoredPolicy:
         self._on_revision = on_revision
         self._on_status = on_status
         self._wall = wall
-        self._follower = Follower(store, SPACE, self._take_key, wants=self._wants)
+        self._follower = ChangeFollower(store, SPACE, self._take_key, wants=self._wants)
         self._newest: Revision | None = None
         self._head: Revision | None = None
         self._status: PolicyStatus | None = None

@@ -1,16 +1,16 @@
-"""Candidate: one deployment as one route may choose it, and how it looks to a request now."""
+"""LiveCandidate: one deployment as one route may choose it, and how it looks to a request now."""
 
 from __future__ import annotations
 
 from gateway.deployments.live import LiveDeployment
 from gateway.deployments.ttft_forecast import TtftForecast
-from gateway.routing.routing_request import Ask
+from gateway.routing.routing_request import RoutingRequest
 from routing_policies.policy.document import Deployment
 from routing_policies.price import Price, cost_of
 from routing_policies.views import DeploymentView
 
 
-class Candidate:
+class LiveCandidate:
     """What the policy says of it, beside its live state."""
 
     __slots__ = ("_rates", "_rule", "live", "weight")
@@ -37,7 +37,7 @@ class Candidate:
             zone=rule.zone,
         )
 
-    def view(self, now: float, ask: Ask, *, is_ejected: bool = False) -> DeploymentView:
+    def view(self, now: float, ask: RoutingRequest, *, is_ejected: bool = False) -> DeploymentView:
         """With what it would take and cost to answer this request here."""
         live = self.live
         price = ask.price_at(live.id)
@@ -46,7 +46,7 @@ class Candidate:
         return self.view_of(ask, price, wait_s, made, is_ejected=is_ejected)
 
     def view_of(
-        self, ask: Ask, price: Price, wait_s: float, made: TtftForecast, *, is_ejected: bool = False
+        self, ask: RoutingRequest, price: Price, wait_s: float, made: TtftForecast, *, is_ejected: bool = False
     ) -> DeploymentView:
         """The same, where the wait for a permit and what follows it were forecast just now."""
         live, rule, rates, verdict = self.live, self._rule, self._rates, ask.verdict
@@ -74,5 +74,5 @@ class Candidate:
         )
 
 
-Seen = tuple[Candidate, DeploymentView]
+Seen = tuple[LiveCandidate, DeploymentView]
 """A candidate that was looked at for a request just now, and what it looked like."""

@@ -9,19 +9,19 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gateway.cache.exact.control import NO_WISHES, CacheControl
-from gateway.cache.exact.wanted import Wanted
+from gateway.cache.exact.wanted import CacheIdentity
 from gateway.chat.request import ChatRequest
 from gateway.deployments.health.retry_budget import RetryBudget
 from gateway.deployments.live import LiveDeployment
-from gateway.deployments.rotation import NOBODY, KeptOut, kept_out
+from gateway.deployments.rotation import NOBODY, EjectedCandidates, kept_out
 from gateway.embedding.encoder import Vector
-from gateway.routing.candidate import Candidate, Seen
+from gateway.routing.candidate import LiveCandidate, Seen
 from gateway.routing.identity import key_of
 from gateway.routing.prompt_of import prompt_of
-from gateway.routing.routing_request import Ask
+from gateway.routing.routing_request import RoutingRequest
 from gateway.routing.shortlist import MANY, Shortlist
 from gateway.timeline import Clock
-from gateway.upstreams.http1.timeouts import Timeouts
+from gateway.upstreams.http1.timeouts import ExchangeTimeouts
 from routing_policies.decision import Decision
 from routing_policies.policy.document import Cascade, Deployment, Route
 from routing_policies.profile import Profile, profile_of
@@ -36,7 +36,7 @@ _NOBODY: Final[frozenset[str]] = frozenset()
 class NextStart(NamedTuple):
     """A deployment that is starting."""
 
-    option: Candidate
+    option: LiveCandidate
     left_s: float
     """Until it is forecast to be ready."""
 
@@ -100,7 +100,7 @@ class PlannedRoute:
         self._members = tuple(live for live, _ in self.candidates)
         is_priced = self.profile.looks_at_cost
         self.options = tuple(
-            Candidate(rules[live.id], live, weight, is_priced=is_priced) for live, weight in self.candidates
+            LiveCandidate(rules[live.id], live, weight, is_priced=is_priced) for live, weight in self.candidates
         )
         is_sampled = len(self.options) > MANY and self.profile.looks_ahead
         self._shortlist = Shortlist(self.options) if is_sampled else None
@@ -114,21 +114,23 @@ class PlannedRoute:
         """The largest context among the candidates; None when that of any one is unknown."""
         limits = route.timeouts
         connect_s, total_s, gap_s = limits.connect_ms / 1000, limits.total_ms / 1000, limits.inter_token_ms / 1000
-        self.stream_timeouts = Timeouts(
+        self.stream_timeouts = ExchangeTimeouts(
             connect_s=connect_s, first_byte_s=limits.first_token_ms / 1000, inter_chunk_s=gap_s, total_s=total_s
         )
         # A plain answer is one piece that comes when all of it was generated: only the total can be late.
-        self.plain_timeouts = Timeouts(connect_s=connect_s, first_byte_s=total_s, inter_chunk_s=gap_s, total_s=total_s)
+        self.plain_timeouts = ExchangeTimeouts(
+            connect_s=connect_s, first_byte_s=total_s, inter_chunk_s=gap_s, total_s=total_s
+        )
 
-    def wanted(self, tenant: str, control: CacheControl = NO_WISHES) -> Wanted:
+    def wanted(self, tenant: str, control: CacheControl = NO_WISHES) -> CacheIdentity:
         """What the cache has to know of a request of this route."""
-        return Wanted(self.route.cache, self.route.id, tenant, self.cache_candidates, control)
+        return CacheIdentity(self.route.cache, self.route.id, tenant, self.cache_candidates, control)
 
     def decide(
         self,
         already_tried: frozenset[str],
         rng: random.Random,
-        ask: Ask | None = None,
+        ask: RoutingRequest | None = None,
         avoid: frozenset[str] = _NOBODY,
         seen: Sequence[Seen] = (),
     ) -> Decision:
@@ -158,23 +160,27 @@ class PlannedRoute:
             return self.decide(already_tried, rng, ask)
         return decision
 
-    def few(self, now: float, ask: Ask) -> list[Candidate] | None:
+    def few(self, now: float, ask: RoutingRequest) -> list[LiveCandidate] | None:
         """Of many candidates those that a decision would look at; None where it looks at all."""
         return None if self._shortlist is None else self._shortlist.draw(ask, FIRST_ATTEMPT, now, self._rng)
 
-    def views(self, now: float, ask: Ask) -> list[DeploymentView]:
+    def views(self, now: float, ask: RoutingRequest) -> list[DeploymentView]:
         """Every candidate as it looks to this request, in the route's order."""
         out = kept_out(self._members, now)
         return [option.view(now, ask, is_ejected=option.live.id in out.ids) for option in self.options]
 
-    def _views(self, options: Sequence[Candidate], now: float, ask: Ask | None, out: KeptOut) -> list[DeploymentView]:
+    def _views(
+        self, options: Sequence[LiveCandidate], now: float, ask: RoutingRequest | None, out: EjectedCandidates
+    ) -> list[DeploymentView]:
         """With forecasts where the profile looks at them."""
         ids = out.ids
         if ask is None or not self.profile.needs_ask:
             return [option.plain_view(is_ejected=option.live.id in ids) for option in options]
         return [option.view(now, ask, is_ejected=option.live.id in ids) for option in options]
 
-    def _attempt(self, now: float, already_tried: frozenset[str], avoid: frozenset[str], ask: Ask | None) -> Attempt:
+    def _attempt(
+        self, now: float, already_tried: frozenset[str], avoid: frozenset[str], ask: RoutingRequest | None
+    ) -> Attempt:
         if ask is None or not self.profile.looks_at_targets:
             key = None if ask is None else ask.key
             if not already_tried and not avoid and key is None:
@@ -184,7 +190,7 @@ class PlannedRoute:
         ttft_slo_s = None if ttft_by is None else ttft_by - now
         return Attempt(already_tried, avoid, ttft_slo_s, ask.tpot_slo_s, self._zone, ask.key)
 
-    def inquiry(self, live: LiveDeployment, ask: Ask | None) -> Inquiry | None:
+    def inquiry(self, live: LiveDeployment, ask: RoutingRequest | None) -> Inquiry | None:
         """What the beginning of this deployment's answer is to be asked; None: it is passed on whatever it is like."""
         select = self.route.select
         if select.policy != "cascade" or select.min_quality is None or live is not self._members[0]:
@@ -208,7 +214,9 @@ class PlannedRoute:
         """Whose embedding of the prompt the predictions use; empty where they use none."""
         return tuple(judge.predictor.encoder for judge in self.judges if judge.predictor.encoder)
 
-    def weighed(self, ask: Ask, request: ChatRequest, tenant: str, vector: Vector | None = None) -> Ask:
+    def weighed(
+        self, ask: RoutingRequest, request: ChatRequest, tenant: str, vector: Vector | None = None
+    ) -> RoutingRequest:
         """The same, with what is predicted of the prompt and what tells the conversation apart, where the choice
         depends on it; `vector` is the prompt's, of `encoders`."""
         if self.judges:

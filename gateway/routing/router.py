@@ -13,7 +13,7 @@ from gateway.errors import ModelNotAllowed, NotFound, Shed, ShedReason, Upstream
 from gateway.routing.candidate import Seen
 from gateway.routing.facts import RequestFacts
 from gateway.routing.planned_route import PlannedRoute
-from gateway.routing.routing_request import Ask
+from gateway.routing.routing_request import RoutingRequest
 from gateway.timeline import Clock
 from routing_policies.decision import Decision
 from routing_policies.matching import NoRoute, RequestView, RouteTable
@@ -104,7 +104,7 @@ class Router:
                 code="model_not_found",
             ) from None
 
-    def with_history(self, ask: Ask, request: ChatRequest) -> Ask:
+    def with_history(self, ask: RoutingRequest, request: ChatRequest) -> RoutingRequest:
         """The same, with who holds how much of the conversation, where that matters to anybody."""
         if not self._tracks_prefixes:
             return ask
@@ -118,14 +118,14 @@ class Router:
                 if live is not None:
                     held[name] = int(num_chars * per_char * live.forecast.cache_trust)
         last = None if session is None else affinity.last_of(session)
-        return Ask(price, ask.claim, held, prefix, session, last, ask.tpot_slo_s, ask.key, ask.verdict)
+        return RoutingRequest(price, ask.claim, held, prefix, session, last, ask.tpot_slo_s, ask.key, ask.verdict)
 
     def pick(
         self,
         planned: PlannedRoute,
         already_tried: frozenset[str],
         lane: str,
-        ask: Ask | None = None,
+        ask: RoutingRequest | None = None,
         avoid: frozenset[str] = _NOBODY,
         seen: Sequence[Seen] = (),
     ) -> tuple[LiveDeployment, Decision]:
@@ -148,7 +148,7 @@ class Router:
         decision: Decision,
         already_tried: frozenset[str],
         lane: str,
-        ask: Ask | None,
+        ask: RoutingRequest | None,
     ) -> tuple[LiveDeployment, Decision]:
         """A fallback's deployment where the route's own cannot, else one of its own to wait for."""
         if planned.fallbacks and (planned.is_panicking or not decision.is_possible):

@@ -1,4 +1,4 @@
-"""Ask: what the router is told about one request."""
+"""RoutingRequest: what the router is told about one request."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Mapping
 import msgspec
 
 from gateway.deployments.affinity import Prefix
-from gateway.limits.claim import Claim
+from gateway.limits.admission_request import AdmissionRequest
 from routing_policies.price import Price
-from routing_policies.quality.pairs import Verdict
+from routing_policies.quality.pairs import QualityPrediction
 
 
-class Ask(msgspec.Struct, frozen=True):
+class RoutingRequest(msgspec.Struct, frozen=True):
     """One request, as far as a choice among deployments depends on it; see `Router.with_history`."""
 
     price: Price
     """With nothing taken for cached."""
-    claim: Claim
+    claim: AdmissionRequest
     held_tokens: Mapping[str, int] = {}
     """By deployment, how much of the prompt it probably has in its KV cache; only those that have any."""
     prefix: Prefix = ()
@@ -28,12 +28,12 @@ class Ask(msgspec.Struct, frozen=True):
     """Seconds a token that the request wants at most."""
     key: int | None = None
     """Tells the conversation or the tenant apart, for the policies that keep one in its place."""
-    verdict: Verdict | None = None
+    verdict: QualityPrediction | None = None
     """How good the candidates' answers would be, where that is predicted."""
 
-    def with_claim(self, claim: Claim) -> Ask:
+    def with_claim(self, claim: AdmissionRequest) -> RoutingRequest:
         """The same with another claim."""
-        return Ask(
+        return RoutingRequest(
             self.price,
             claim,
             self.held_tokens,

@@ -11,14 +11,14 @@ from gateway.routing.facts import RequestFacts
 from gateway.routing.prompt_of import prompt_of
 from gateway.telemetry.records.tape import Tape
 from routing_policies.quality.model import Prediction
-from routing_policies.quality.pairs import Verdict
+from routing_policies.quality.pairs import QualityPrediction
 from routing_policies.quality.predictor import Predictors
 from routing_policies.replay import pair_key
 
 _FACTS = ("turns", "prompt_bytes", "has_tools", "has_images")
 
 
-class Sampler:
+class RecordingSampler:
     """Beside the pipeline, where the settings ask for a recording."""
 
     def __init__(self, tape: Tape, predictors: Predictors) -> None:
@@ -48,7 +48,7 @@ class Sampler:
         return sample
 
 
-def note_verdict(sample: dict[str, Any], verdict: Verdict) -> None:
+def note_verdict(sample: dict[str, Any], verdict: QualityPrediction) -> None:
     """What was predicted for the request's own route, by its embedding and what trimming left of it, counts more."""
     for judge, judged in verdict.judged:
         sample["chances"][pair_key(*judge.predictor.pair)] = _chance(judged.prediction)

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from gateway.deployments.live import LiveDeployment
-from gateway.routing.candidate import Candidate
-from gateway.routing.routing_request import Ask
+from gateway.routing.candidate import LiveCandidate
+from gateway.routing.routing_request import RoutingRequest
 from routing_policies.views import FIRST_ATTEMPT, Attempt
 
 MANY: Final = 4
@@ -26,14 +26,14 @@ class Shortlist:
 
     __slots__ = ("_by_id", "_options")
 
-    def __init__(self, options: Sequence[Candidate]) -> None:
+    def __init__(self, options: Sequence[LiveCandidate]) -> None:
         self._options = options
         self._by_id = {option.live.id: option for option in options}
 
-    def draw(self, ask: Ask, attempt: Attempt, now: float, rng: random.Random) -> list[Candidate] | None:
+    def draw(self, ask: RoutingRequest, attempt: Attempt, now: float, rng: random.Random) -> list[LiveCandidate] | None:
         """Fit ones only: those that are preferred for what they hold, then the drawn; None when so few are fit that all
         should be looked at."""
-        found: list[Candidate] = []
+        found: list[LiveCandidate] = []
         options, num, is_first = self._options, len(self._options), attempt is FIRST_ATTEMPT
         for _ in range(_MAX_DRAWS):
             option = options[int(rng.random() * num)]
@@ -51,7 +51,7 @@ class Shortlist:
                 found.insert(0, favourite)
         return found
 
-    def _favourites(self, ask: Ask) -> list[str]:
+    def _favourites(self, ask: RoutingRequest) -> list[str]:
         """Whoever answered last, and whoever holds most."""
         held = ask.held_tokens
         if not held:

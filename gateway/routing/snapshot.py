@@ -14,7 +14,7 @@ from gateway.deployments.affinity import AffinityIndex
 from gateway.deployments.health.ejection import EjectionRules, EjectionTally, FailureKind
 from gateway.deployments.health.health import DeploymentHealth
 from gateway.deployments.live import LiveDeployment
-from gateway.limits.lane import Lane, LaneRules, lane_rules
+from gateway.limits.lane import LaneRules, LiveLane, lane_rules
 from gateway.limits.limit import StaticLimit
 from gateway.limits.limiter import Limiter
 from gateway.routing.router import Router
@@ -22,7 +22,7 @@ from gateway.routing.trial import Trial
 from gateway.timeline import Clock
 from gateway.upstreams.client import UpstreamClient
 from gateway.upstreams.pool import PoolLimits
-from gateway.upstreams.reach import Reach, authorization_of, reach_of
+from gateway.upstreams.reach import UpstreamReach, authorization_of, reach_of
 from routing_policies.policy.document import DEFAULT_LANES, Deployment, Policy
 from routing_policies.quality.predictor import Predictors
 
@@ -40,7 +40,7 @@ def _ignore(deployment: str, kind: FailureKind, backoff_s: float) -> None:
     """The report of a builder whose owner does not count ejections."""
 
 
-Connect = Callable[[str, Reach], UpstreamClient]
+Connect = Callable[[str, UpstreamReach], UpstreamClient]
 """Makes the client of a deployment, by its id."""
 
 
@@ -51,7 +51,7 @@ class PolicySnapshot:
     revision: str
     policy: Policy
     keys: KeyRing
-    lanes: Mapping[str, Lane]
+    lanes: Mapping[str, LiveLane]
     default_lane: str
     deployments: Mapping[str, LiveDeployment]
     router: Router
@@ -179,9 +179,9 @@ class SnapshotBuilder:
             limits={tenant.id: tenant.flags["canary"] for tenant in base.policy.tenants if tenant.flags},
         )
 
-    def _lane(self, lane_id: str, rules: LaneRules, kept: Lane | None) -> Lane:
+    def _lane(self, lane_id: str, rules: LaneRules, kept: LiveLane | None) -> LiveLane:
         if kept is None:
-            return Lane(lane_id, rules=rules)
+            return LiveLane(lane_id, rules=rules)
         kept.configure(rules)
         return kept
 
@@ -196,7 +196,7 @@ class SnapshotBuilder:
         )
         return LiveDeployment(item, reach, client, limiter, health)
 
-    def _connect_for_real(self, deployment: str, reach: Reach) -> UpstreamClient:
+    def _connect_for_real(self, deployment: str, reach: UpstreamReach) -> UpstreamClient:
         limits = _LOCAL_POOL_LIMITS if reach.target.socket_path is not None else _POOL_LIMITS
         return UpstreamClient(reach.target, limits=limits, clock=self._clock, ssl=reach.tls)
 

@@ -22,7 +22,7 @@ MAX_CHANGES = 10_000
 remembers fewer, so that its feed does not outweigh it."""
 
 
-class Loss(StrEnum):
+class StoreLoss(StrEnum):
     """Why the store cannot be used; the label of `penstock_store_failures_total`."""
 
     DOWN = "down"
@@ -38,21 +38,21 @@ class Loss(StrEnum):
 class StoreUnavailable(Exception):
     """The store did not say that it did it. `reason` says why in one word."""
 
-    def __init__(self, reason: Loss, detail: str, *, was_sent: bool = True) -> None:
+    def __init__(self, reason: StoreLoss, detail: str, *, was_sent: bool = True) -> None:
         super().__init__(f"{reason}: {detail}")
         self.reason = reason
         self.was_sent = was_sent
         """False: it was surely not done."""
 
 
-class Entry(msgspec.Struct, frozen=True):
+class StoreEntry(msgspec.Struct, frozen=True):
     """A value and the version that wrote it, from 1."""
 
     value: bytes
     version: int
 
 
-class Change(msgspec.Struct, frozen=True):
+class StoreChange(msgspec.Struct, frozen=True):
     """A key that was written or deleted; read it to learn its value."""
 
     version: int
@@ -64,7 +64,7 @@ class Changes(msgspec.Struct, frozen=True):
 
     cursor: int
     """Pass it as `after` next time."""
-    changes: tuple[Change, ...]
+    changes: tuple[StoreChange, ...]
     is_gap: bool = False
     """Changes between `after` and this stretch are not known any more: list the space and go on from `cursor`."""
 
@@ -118,7 +118,7 @@ class Store(Protocol):
     ValueError says so.
     """
 
-    async def get(self, space: str, key: str) -> Entry | None:
+    async def get(self, space: str, key: str) -> StoreEntry | None:
         """The value, or None when it is absent or past its time."""
         ...
 

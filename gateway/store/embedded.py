@@ -19,12 +19,12 @@ from typing import Any, Final, TypeVar
 
 from gateway.store.base import (
     Changes,
-    Entry,
     Exchanged,
     Hold,
     LogEntry,
-    Loss,
     Room,
+    StoreEntry,
+    StoreLoss,
     StoreUnavailable,
     check_key,
     check_value,
@@ -65,7 +65,7 @@ class EmbeddedStore:
         self._file: SqliteFile | None = None
         self._is_closed = False
 
-    async def get(self, space: str, key: str) -> Entry | None:
+    async def get(self, space: str, key: str) -> StoreEntry | None:
         """As Store."""
         return await self._do(lambda file: file.get(space, key))
 
@@ -120,7 +120,7 @@ class EmbeddedStore:
 
     async def _do(self, work: Callable[[SqliteFile], R]) -> R:
         if self._is_closed:
-            raise StoreUnavailable(Loss.DOWN, f"{self._path}: closed", was_sent=False)
+            raise StoreUnavailable(StoreLoss.DOWN, f"{self._path}: closed", was_sent=False)
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="penstock-store", daemon=True)
             self._thread.start()
@@ -184,7 +184,7 @@ class EmbeddedStore:
             with suppress(sqlite3.Error):  # closing undoes what is open, too
                 file.roll_back()
             file.close()
-        if isinstance(error, StoreUnavailable) and error.reason is Loss.CORRUPT:
+        if isinstance(error, StoreUnavailable) and error.reason is StoreLoss.CORRUPT:
             self._put_aside(inode, str(error))
 
     def _put_aside(self, inode: int | None, reason: str) -> None:

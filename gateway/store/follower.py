@@ -1,4 +1,4 @@
-"""Follower: hands on what changes in one space of the store, within a moment of its change, whoever wrote it."""
+"""ChangeFollower: hands on what changes in one space of the store, within a moment of its change, whoever wrote it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
-from gateway.store.base import Change, Store, StoreUnavailable
+from gateway.store.base import Store, StoreChange, StoreUnavailable
 
 FOLLOW_S: Final = 0.2
 """Between two looks at the feed."""
@@ -17,7 +17,7 @@ Take = Callable[[str, bytes | None], Awaitable[None]]
 """Given a key and its value now, None when it is gone."""
 
 
-class Follower:
+class ChangeFollower:
     """`take` gets every key once at first, then each key that changed. A store that is lost is asked again later."""
 
     def __init__(
@@ -81,7 +81,7 @@ class Follower:
         self._cursor = cursor
         self._anchor = last[0].key if last and last[0].version == cursor else None
 
-    async def _look(self, cursor: int) -> list[Change] | None:
+    async def _look(self, cursor: int) -> list[StoreChange] | None:
         """The changes behind the cursor, None when some may be missing."""
         if self._anchor is None:
             found = await self._store.changes(self._space, after=cursor)

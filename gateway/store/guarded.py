@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, Final, Protocol, TypeVar
 
-from gateway.store.base import Changes, Entry, Exchanged, Hold, LogEntry, Loss, Room, Store, StoreUnavailable
+from gateway.store.base import Changes, Exchanged, Hold, LogEntry, Room, Store, StoreEntry, StoreLoss, StoreUnavailable
 from gateway.store.breaker import FIRST_PAUSE_S, Breaker
 from gateway.store.meter import Draw
 from gateway.timeline import Clock
@@ -21,7 +21,9 @@ LAG_S: Final = 0.002
 CHECK_S: Final = 2.0
 """How often the store is asked whether it still works."""
 
-_SURE: Final = frozenset({Loss.DOWN, Loss.READ_ONLY, Loss.REFUSED, Loss.EVICTING, Loss.CORRUPT})
+_SURE: Final = frozenset(
+    {StoreLoss.DOWN, StoreLoss.READ_ONLY, StoreLoss.REFUSED, StoreLoss.EVICTING, StoreLoss.CORRUPT}
+)
 
 
 class StoreObserver(Protocol):
@@ -31,7 +33,7 @@ class StoreObserver(Protocol):
         """An operation was answered."""
         ...
 
-    def failed(self, operation: str, reason: Loss) -> None:
+    def failed(self, operation: str, reason: StoreLoss) -> None:
         """An operation was not; while the breaker is open nothing is tried, and nothing told."""
         ...
 
@@ -57,7 +59,7 @@ class GuardedStore:
         """Whether the last operation worked."""
         return self._is_up is True
 
-    async def get(self, space: str, key: str) -> Entry | None:
+    async def get(self, space: str, key: str) -> StoreEntry | None:
         """As Store."""
         return await self._within("get", lambda: self._store.get(space, key))
 
@@ -126,7 +128,7 @@ class GuardedStore:
 
     async def _within(self, operation: str, work: Callable[[], Coroutine[Any, Any, R]]) -> R:
         if not self._breaker.is_closed:
-            raise StoreUnavailable(Loss.DOWN, "not tried: it failed a moment ago", was_sent=False)
+            raise StoreUnavailable(StoreLoss.DOWN, "not tried: it failed a moment ago", was_sent=False)
         return await self._run(operation, work, timeout_s=self._timeout_s, closes=True)
 
     async def _run(
@@ -153,11 +155,11 @@ class GuardedStore:
         except asyncio.CancelledError:
             if not patience.has_ended_it():
                 raise
-            error = StoreUnavailable(Loss.SLOW, f"{operation}: no answer within {timeout_s * 1000:.0f} ms")
+            error = StoreUnavailable(StoreLoss.SLOW, f"{operation}: no answer within {timeout_s * 1000:.0f} ms")
             self._note_failure(operation, error)
             raise error from None
         except StoreUnavailable as error:
-            if error.reason is Loss.FULL:
+            if error.reason is StoreLoss.FULL:
                 self._note_full(operation)
             else:
                 self._note_failure(operation, error)
@@ -174,7 +176,7 @@ class GuardedStore:
 
     def _note_full(self, operation: str) -> None:
         """It answered, in time: it is there, can be read and may take the next write. Only this one was not done."""
-        self._observer.failed(operation, Loss.FULL)
+        self._observer.failed(operation, StoreLoss.FULL)
         self._note_answer()
 
     def _note_answer(self) -> None:

@@ -20,7 +20,7 @@ from redis.asyncio.sentinel import SentinelConnectionPool
 from redis.backoff import NoBackoff
 
 from gateway.store.address import StoreAddress
-from gateway.store.base import Loss, StoreUnavailable
+from gateway.store.base import StoreLoss, StoreUnavailable
 
 MAX_CONNECTIONS: Final = 32
 MAX_UNQUEUED: Final = 1024
@@ -33,18 +33,18 @@ MIN_SOCKET_TIMEOUT_S: Final = 1.0
 RedisClient = Redis | RedisCluster
 
 _LOSSES: Final = (
-    ("READONLY", Loss.READ_ONLY),
-    ("NOREPLICAS", Loss.READ_ONLY),
-    ("MISCONF", Loss.READ_ONLY),
-    ("OOM", Loss.FULL),
-    ("NOPERM", Loss.REFUSED),
-    ("NOAUTH", Loss.REFUSED),
-    ("WRONGPASS", Loss.REFUSED),
-    ("BUSY", Loss.SLOW),
-    ("LOADING", Loss.DOWN),
-    ("MASTERDOWN", Loss.DOWN),
-    ("CLUSTERDOWN", Loss.DOWN),
-    ("TRYAGAIN", Loss.DOWN),
+    ("READONLY", StoreLoss.READ_ONLY),
+    ("NOREPLICAS", StoreLoss.READ_ONLY),
+    ("MISCONF", StoreLoss.READ_ONLY),
+    ("OOM", StoreLoss.FULL),
+    ("NOPERM", StoreLoss.REFUSED),
+    ("NOAUTH", StoreLoss.REFUSED),
+    ("WRONGPASS", StoreLoss.REFUSED),
+    ("BUSY", StoreLoss.SLOW),
+    ("LOADING", StoreLoss.DOWN),
+    ("MASTERDOWN", StoreLoss.DOWN),
+    ("CLUSTERDOWN", StoreLoss.DOWN),
+    ("TRYAGAIN", StoreLoss.DOWN),
 )
 """What the first word of an error means; inside a script's error it stands further on."""
 
@@ -119,30 +119,30 @@ def translated() -> Iterator[None]:
         raise  # a fault of ours, not of Redis
     except exceptions.ResponseError as error:
         loss = _loss_of(str(error), error)
-        raise StoreUnavailable(loss, str(error), was_sent=loss is not Loss.FULL) from error
+        raise StoreUnavailable(loss, str(error), was_sent=loss is not StoreLoss.FULL) from error
     except (exceptions.AuthenticationError, exceptions.AuthorizationError) as error:
-        raise StoreUnavailable(Loss.REFUSED, str(error), was_sent=False) from error
+        raise StoreUnavailable(StoreLoss.REFUSED, str(error), was_sent=False) from error
     except exceptions.ConnectionError as error:
         was_sent = not isinstance(error.__cause__ or error.__context__, ConnectionRefusedError | FileNotFoundError)
         raise StoreUnavailable(_loss_of(str(error), error), str(error), was_sent=was_sent) from error
     except (TimeoutError, exceptions.TimeoutError) as error:
-        raise StoreUnavailable(Loss.SLOW, str(error) or "no answer") from error
+        raise StoreUnavailable(StoreLoss.SLOW, str(error) or "no answer") from error
     except (exceptions.RedisError, exceptions.RedisClusterException, OSError) as error:
-        raise StoreUnavailable(Loss.DOWN, str(error) or type(error).__name__) from error
+        raise StoreUnavailable(StoreLoss.DOWN, str(error) or type(error).__name__) from error
 
 
-def _loss_of(said: str, error: Exception) -> Loss:
+def _loss_of(said: str, error: Exception) -> StoreLoss:
     if isinstance(error, exceptions.ReadOnlyError):
-        return Loss.READ_ONLY
+        return StoreLoss.READ_ONLY
     if isinstance(error, exceptions.OutOfMemoryError):
-        return Loss.FULL
+        return StoreLoss.FULL
     for word, loss in _LOSSES:
         if said.startswith(word) or f"-{word} " in said:
             return loss
     if isinstance(error, exceptions.NoPermissionError):
-        return Loss.REFUSED
+        return StoreLoss.REFUSED
     if "read only replica" in said:
-        return Loss.READ_ONLY  # the library leaves out the first word
+        return StoreLoss.READ_ONLY  # the library leaves out the first word
     if isinstance(error, exceptions.ConnectionError | exceptions.ClusterError):
-        return Loss.DOWN
-    return Loss.REFUSED
+        return StoreLoss.DOWN
+    return StoreLoss.REFUSED

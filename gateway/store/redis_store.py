@@ -14,14 +14,14 @@ from redis.exceptions import NoScriptError
 from gateway.store import redis_scripts
 from gateway.store.address import StoreAddress
 from gateway.store.base import (
-    Change,
     Changes,
-    Entry,
     Exchanged,
     Hold,
     LogEntry,
-    Loss,
     Room,
+    StoreChange,
+    StoreEntry,
+    StoreLoss,
     StoreUnavailable,
     check_key,
     check_value,
@@ -69,12 +69,12 @@ class RedisStore:
         self._num_evicted: int | None = None
         self._evicted_at = _NEVER_EVICTED
 
-    async def get(self, space: str, key: str) -> Entry | None:
+    async def get(self, space: str, key: str) -> StoreEntry | None:
         """As Store."""
         self._require_memory()
         with translated():
             value, version = await self._client.hmget(self._name(space, "e", key), ["v", "n"])
-        return None if version is None else Entry(value, int(version))
+        return None if version is None else StoreEntry(value, int(version))
 
     async def put(
         self, space: str, key: str, value: bytes, *, ttl_s: float | None = None, expect: int | None = None
@@ -107,7 +107,9 @@ class RedisStore:
         for member in members:
             version, _, key = member.partition(b":")
             latest[key.decode()] = int(version)
-        changes = sorted((Change(version, key) for key, version in latest.items()), key=lambda change: change.version)
+        changes = sorted(
+            (StoreChange(version, key) for key, version in latest.items()), key=lambda change: change.version
+        )
         return Changes(changes[-1].version, tuple(changes))
 
     async def append(self, space: str, log: str, payload: bytes, *, after: int | None = None) -> int | None:
@@ -185,7 +187,7 @@ class RedisStore:
                     return list(answers.values())
                 return [await ask(argument)]
         except StoreUnavailable as error:
-            if error.reason is Loss.REFUSED:
+            if error.reason is StoreLoss.REFUSED:
                 return [{}]
             raise
 
@@ -193,7 +195,7 @@ class RedisStore:
         """What Redis throws out to make room may be any of our counts: they mean nothing then."""
         if self._clock() - self._evicted_at < SAME_AGAIN_S:
             said = "Redis evicts keys to make room; raise maxmemory, or set maxmemory-policy noeviction"
-            raise StoreUnavailable(Loss.EVICTING, said, was_sent=False)
+            raise StoreUnavailable(StoreLoss.EVICTING, said, was_sent=False)
 
     def _entry_names(self, space: str, key: str) -> tuple[str, ...]:
         return (self._name(space, "e", key), *(self._name(space, part) for part in ("v", "c", "i", "x")))

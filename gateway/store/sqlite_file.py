@@ -7,7 +7,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from gateway.store.base import MAX_CHANGES, Change, Changes, Entry, Exchanged, Hold, LogEntry, Loss, StoreUnavailable
+from gateway.store.base import (
+    MAX_CHANGES,
+    Changes,
+    Exchanged,
+    Hold,
+    LogEntry,
+    StoreChange,
+    StoreEntry,
+    StoreLoss,
+    StoreUnavailable,
+)
 from gateway.store.meter import Draw, Grant, draw, share_of
 from gateway.util.private_files import private_database
 
@@ -38,19 +48,19 @@ CREATE TABLE holds (
 """
 
 _LOSSES: Final = {
-    sqlite3.SQLITE_FULL: Loss.FULL,
-    sqlite3.SQLITE_READONLY: Loss.READ_ONLY,
-    sqlite3.SQLITE_BUSY: Loss.SLOW,
-    sqlite3.SQLITE_LOCKED: Loss.SLOW,
-    sqlite3.SQLITE_CORRUPT: Loss.CORRUPT,
-    sqlite3.SQLITE_NOTADB: Loss.CORRUPT,
+    sqlite3.SQLITE_FULL: StoreLoss.FULL,
+    sqlite3.SQLITE_READONLY: StoreLoss.READ_ONLY,
+    sqlite3.SQLITE_BUSY: StoreLoss.SLOW,
+    sqlite3.SQLITE_LOCKED: StoreLoss.SLOW,
+    sqlite3.SQLITE_CORRUPT: StoreLoss.CORRUPT,
+    sqlite3.SQLITE_NOTADB: StoreLoss.CORRUPT,
 }
 
 
-def loss_of(error: sqlite3.Error) -> Loss:
+def loss_of(error: sqlite3.Error) -> StoreLoss:
     """What an error of SQLite means to whoever uses the store."""
     code = getattr(error, "sqlite_errorcode", None)
-    return Loss.DOWN if code is None else _LOSSES.get(code & 0xFF, Loss.DOWN)
+    return StoreLoss.DOWN if code is None else _LOSSES.get(code & 0xFF, StoreLoss.DOWN)
 
 
 class SqliteFile:
@@ -64,7 +74,7 @@ class SqliteFile:
             private_database(path)
             self._db = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
         except OSError as error:
-            raise StoreUnavailable(Loss.DOWN, f"{path}: {error.strerror}", was_sent=False) from error
+            raise StoreUnavailable(StoreLoss.DOWN, f"{path}: {error.strerror}", was_sent=False) from error
         except sqlite3.Error as error:
             raise StoreUnavailable(loss_of(error), f"{path}: {error}", was_sent=False) from error
         try:
@@ -82,7 +92,7 @@ class SqliteFile:
             if self.path.stat().st_size <= MAX_CHECKED_BYTES:
                 (verdict,) = self._db.execute("PRAGMA quick_check(1)").fetchone()
                 if verdict != "ok":
-                    raise StoreUnavailable(Loss.CORRUPT, f"{self.path}: {verdict}", was_sent=False)
+                    raise StoreUnavailable(StoreLoss.CORRUPT, f"{self.path}: {verdict}", was_sent=False)
             self._db.execute("BEGIN IMMEDIATE")
             (version,) = self._db.execute("PRAGMA user_version").fetchone()
             if version == 0:
@@ -94,7 +104,7 @@ class SqliteFile:
             raise StoreUnavailable(loss_of(error), f"{self.path}: {error}", was_sent=False) from error
         if version not in (0, SCHEMA_VERSION):
             said = f"{self.path}: written by another version of this program (schema {version}); use another file"
-            raise StoreUnavailable(Loss.REFUSED, said, was_sent=False)
+            raise StoreUnavailable(StoreLoss.REFUSED, said, was_sent=False)
 
     def close(self) -> None:
         """The file is whole on disk afterwards."""
@@ -115,12 +125,12 @@ class SqliteFile:
 
     # Operations, as in Store
 
-    def get(self, space: str, key: str) -> Entry | None:
+    def get(self, space: str, key: str) -> StoreEntry | None:
         row = self._db.execute(
             "SELECT value, version FROM entries WHERE space = ? AND key = ? AND (expires_at IS NULL OR expires_at > ?)",
             (space, key, self._wall()),
         ).fetchone()
-        return None if row is None else Entry(row[0], row[1])
+        return None if row is None else StoreEntry(row[0], row[1])
 
     def put(self, space: str, key: str, value: bytes, ttl_s: float | None, expect: int | None) -> int | None:
         if expect is not None and self._version_of(space, key) != expect:
@@ -165,7 +175,7 @@ class SqliteFile:
             (space, after, limit),
         )
         latest = {key: version for version, key in rows}
-        return Changes(max(latest.values()), tuple(Change(version, key) for key, version in _by_version(latest)))
+        return Changes(max(latest.values()), tuple(StoreChange(version, key) for key, version in _by_version(latest)))
 
     def append(self, space: str, log: str, payload: bytes, after: int | None) -> int | None:
         (last,) = self._db.execute(

@@ -71,7 +71,7 @@ class _Child(Protocol):
 C = TypeVar("C", bound=_Child)
 
 
-class Family(Generic[C]):
+class MetricFamily(Generic[C]):
     """All children of one metric name; `labels` values come in the order of the label names."""
 
     __slots__ = ("_children", "_make", "help", "label_names", "name")
@@ -106,24 +106,24 @@ class Instruments(Collector):
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
-        self.counters: list[Family[Counter]] = []
-        self.gauges: list[Family[Gauge]] = []
-        self.histograms: list[Family[Histogram]] = []
+        self.counters: list[MetricFamily[Counter]] = []
+        self.gauges: list[MetricFamily[Gauge]] = []
+        self.histograms: list[MetricFamily[Histogram]] = []
         self._before_scrape: list[Callable[[], None]] = []
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
 
-    def counter(self, name: str, help_text: str, labels: Sequence[str] = ()) -> Family[Counter]:
+    def counter(self, name: str, help_text: str, labels: Sequence[str] = ()) -> MetricFamily[Counter]:
         """A counter family; `name` without prefix, ending `_total`."""
-        return _keep(self.counters, Family(Counter, self._prefix + name, help_text, labels))
+        return _keep(self.counters, MetricFamily(Counter, self._prefix + name, help_text, labels))
 
-    def gauge(self, name: str, help_text: str, labels: Sequence[str] = ()) -> Family[Gauge]:
+    def gauge(self, name: str, help_text: str, labels: Sequence[str] = ()) -> MetricFamily[Gauge]:
         """A gauge family."""
-        return _keep(self.gauges, Family(Gauge, self._prefix + name, help_text, labels))
+        return _keep(self.gauges, MetricFamily(Gauge, self._prefix + name, help_text, labels))
 
-    def histogram(self, name: str, help_text: str, labels: Sequence[str] = ()) -> Family[Histogram]:
+    def histogram(self, name: str, help_text: str, labels: Sequence[str] = ()) -> MetricFamily[Histogram]:
         """A histogram family in seconds."""
-        return _keep(self.histograms, Family(Histogram, self._prefix + name, help_text, labels))
+        return _keep(self.histograms, MetricFamily(Histogram, self._prefix + name, help_text, labels))
 
     def before_scrape(self, hook: Callable[[], None]) -> None:
         """Run `hook` at the start of every read-out."""

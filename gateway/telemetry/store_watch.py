@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.store.base import Loss
+from gateway.store.base import StoreLoss
 from gateway.telemetry.logs.log import LogWriter
 from gateway.telemetry.metrics import GatewayMetrics
 
@@ -26,7 +26,7 @@ class StoreWatch:
         """As StoreObserver."""
         self._metrics.store_seconds.labels(operation).observe(seconds)
 
-    def failed(self, operation: str, reason: Loss) -> None:
+    def failed(self, operation: str, reason: StoreLoss) -> None:
         """As StoreObserver."""
         self._metrics.store_failures.labels(operation, reason).inc()
 

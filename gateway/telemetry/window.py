@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.telemetry.instruments import SECONDS_BUCKETS, Counter, Family, Histogram
+from gateway.telemetry.instruments import SECONDS_BUCKETS, Counter, Histogram, MetricFamily
 from gateway.timeline import Clock
 
 STEP_S: Final = 5.0
@@ -78,8 +78,8 @@ class History:
 
     def __init__(
         self,
-        counters: Iterable[Family[Counter]],
-        histograms: Iterable[Family[Histogram]],
+        counters: Iterable[MetricFamily[Counter]],
+        histograms: Iterable[MetricFamily[Histogram]],
         *,
         prefix: str,
         wall: Clock,
@@ -155,7 +155,7 @@ class History:
         )
 
 
-def _observations(family: Family[Histogram], before: Mapping[Labels, Observed]) -> dict[Labels, Observed]:
+def _observations(family: MetricFamily[Histogram], before: Mapping[Labels, Observed]) -> dict[Labels, Observed]:
     """As they are; what did not change since the last reading is kept once."""
     found: dict[Labels, Observed] = {}
     for labels, histogram in family.children():

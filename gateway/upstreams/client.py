@@ -10,18 +10,18 @@ from collections.abc import Callable
 
 from gateway.upstreams.connector import Connector
 from gateway.upstreams.http1.connection import Clock, Connection
-from gateway.upstreams.http1.errors import ClosedEarly, ConnectError, Phase, ResponseClosed, UpstreamError
+from gateway.upstreams.http1.errors import ClosedEarly, ConnectError, ExchangePhase, ResponseClosed, UpstreamError
 from gateway.upstreams.http1.pulse import Pulse
 from gateway.upstreams.http1.reader import WireLimits
 from gateway.upstreams.http1.request import RequestEncoder, UpstreamRequest
 from gateway.upstreams.http1.response import UpstreamResponse
 from gateway.upstreams.http1.target import Target
-from gateway.upstreams.http1.timeouts import Timeouts
+from gateway.upstreams.http1.timeouts import ExchangeTimeouts
 from gateway.upstreams.pool import ConnectionPool, PoolLimits, PoolSnapshot
 from gateway.upstreams.resolver import Resolver
 
 _MAX_BUFFER_BYTES = 64 * 1024
-_SPARE_TIMEOUTS = Timeouts(connect_s=1.0)
+_SPARE_TIMEOUTS = ExchangeTimeouts(connect_s=1.0)
 
 
 class UpstreamClient:
@@ -56,7 +56,10 @@ class UpstreamClient:
         return f"<UpstreamClient {self._pool!r}>"
 
     async def send(
-        self, request: UpstreamRequest, timeouts: Timeouts, on_sent: Callable[[UpstreamResponse], None] | None = None
+        self,
+        request: UpstreamRequest,
+        timeouts: ExchangeTimeouts,
+        on_sent: Callable[[UpstreamResponse], None] | None = None,
     ) -> UpstreamResponse:
         """The response, as soon as its head arrived. Raises UpstreamError; ValueError for a malformed request.
 
@@ -92,7 +95,7 @@ class UpstreamClient:
         """Open connections ahead of need until `count` are idle or the pool is full. Raises UpstreamError."""
         self._refuse_if_closed()
         missing = min(count - self._pool.snapshot().num_idle, self._pool.num_free)
-        tasks = [asyncio.ensure_future(self._connect(Timeouts(), idle=True)) for _ in range(missing)]
+        tasks = [asyncio.ensure_future(self._connect(ExchangeTimeouts(), idle=True)) for _ in range(missing)]
         try:
             for task in tasks:
                 await task
@@ -127,7 +130,7 @@ class UpstreamClient:
         for task in tuple(self._spares):
             task.cancel()
         await asyncio.gather(*self._spares, return_exceptions=True)
-        await self._pool.aclose(ResponseClosed(f"{self._name}: the client was closed", phase=Phase.BODY))
+        await self._pool.aclose(ResponseClosed(f"{self._name}: the client was closed", phase=ExchangePhase.BODY))
         if self._owns_resolver:
             self._resolver.close()
 
@@ -136,7 +139,7 @@ class UpstreamClient:
         connection: Connection,
         head: bytes,
         request: UpstreamRequest,
-        timeouts: Timeouts,
+        timeouts: ExchangeTimeouts,
         started_at: float,
         connect_s: float | None,
     ) -> UpstreamResponse:
@@ -144,7 +147,7 @@ class UpstreamClient:
             head, request.body, method=request.method, timeouts=timeouts, started_at=started_at, connect_s=connect_s
         )
 
-    async def _connect(self, timeouts: Timeouts, *, idle: bool = False) -> Connection:
+    async def _connect(self, timeouts: ExchangeTimeouts, *, idle: bool = False) -> Connection:
         self._pool.begin_connect()
         connection = Connection(
             self._pool,
@@ -170,4 +173,4 @@ class UpstreamClient:
 
     def _refuse_if_closed(self) -> None:
         if self._is_closed:
-            raise ResponseClosed(f"{self._name}: the client was closed", phase=Phase.CONNECT)
+            raise ResponseClosed(f"{self._name}: the client was closed", phase=ExchangePhase.CONNECT)

@@ -7,9 +7,9 @@ import socket
 import ssl
 
 from gateway.upstreams.http1.connection import Connection
-from gateway.upstreams.http1.errors import ConnectError, ConnectTimeout, Phase, TlsError, TotalTimeout
+from gateway.upstreams.http1.errors import ConnectError, ConnectTimeout, ExchangePhase, TlsError, TotalTimeout
 from gateway.upstreams.http1.target import Target
-from gateway.upstreams.http1.timeouts import Timeouts
+from gateway.upstreams.http1.timeouts import ExchangeTimeouts
 from gateway.upstreams.resolver import Resolver
 from gateway.upstreams.tls import client_context, require_verification
 
@@ -24,7 +24,7 @@ class Connector:
         self._resolver = resolver
         self._context = require_verification(context or client_context()) if target.is_tls else None
 
-    async def connect(self, protocol: Connection, timeouts: Timeouts) -> None:
+    async def connect(self, protocol: Connection, timeouts: ExchangeTimeouts) -> None:
         """Returns with `protocol` connected. Raises ConnectError, ConnectTimeout or TotalTimeout."""
         limits = [limit for limit in (timeouts.connect_s, timeouts.total_s) if limit is not None]
         limit_s = min(limits, default=None)
@@ -34,7 +34,7 @@ class Connector:
         except TimeoutError as error:
             kind = TotalTimeout if limit_s is not None and limit_s != timeouts.connect_s else ConnectTimeout
             within = "in time" if limit_s is None else f"within {limit_s:g} s"
-            raise kind(f"{self._target}: no connection {within}", phase=Phase.CONNECT) from error
+            raise kind(f"{self._target}: no connection {within}", phase=ExchangePhase.CONNECT) from error
         except (ssl.SSLError, ssl.CertificateError) as error:
             raise TlsError(f"{self._target}: TLS failed: {error}") from error
         except OSError as error:

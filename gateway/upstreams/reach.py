@@ -1,4 +1,4 @@
-"""Reach: how to get to a deployment — its address, the TLS that verifies it, and what the gateway presents there."""
+"""UpstreamReach: how to reach a deployment: its address, the TLS that verifies it, and the gateway's credentials."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ReachError(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reach:
+class UpstreamReach:
     """Everything a connection to one deployment needs."""
 
     target: Target
@@ -31,7 +31,7 @@ class Reach:
     """The value of the `authorization` header; a secret."""
 
 
-def reach_of(deployment: Deployment, environment: Mapping[str, str]) -> Reach:
+def reach_of(deployment: Deployment, environment: Mapping[str, str]) -> UpstreamReach:
     """The deployment's reach; reads its CA file. Raises ReachError."""
     authorization = authorization_of(deployment, environment)
     try:
@@ -43,7 +43,7 @@ def reach_of(deployment: Deployment, environment: Mapping[str, str]) -> Reach:
         context = client_context(ca_file) if target.is_tls else None
     except TlsConfigError as error:
         raise ReachError(f"deployments.{deployment.id}.tls.ca_file: {error}") from error
-    return Reach(target=target, tls=context, authorization=authorization)
+    return UpstreamReach(target=target, tls=context, authorization=authorization)
 
 
 def authorization_of(deployment: Deployment, environment: Mapping[str, str]) -> bytes | None:

@@ -1,4 +1,4 @@
-"""Collector: a look for garbage among all that lives stops everything for milliseconds, so nobody should wait then."""
+"""GcPolicy: a look for garbage among all that lives stops everything for milliseconds, so nobody should wait then."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _YOUNG: Final = (20_000, 20)
 _NEVER_BY_ITSELF: Final = 1 << 30
 
 
-class Collector:
+class GcPolicy:
     """Has the interpreter look through the young by itself, and through everything when `is_idle`."""
 
     def __init__(self, is_idle: Callable[[], bool], *, collect: Callable[[], int] = gc.collect) -> None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from typing import Final, Literal
 
-from routing_policies.conditions.tokens import ConditionError, Kind, Token, tokens
+from routing_policies.conditions.tokens import ConditionError, ConditionToken, Kind, tokens
 from routing_policies.policy.problems import did_you_mean
 
 Type = Literal["bool", "int", "double", "string", "list of int", "list of double", "list of string", "empty list"]
@@ -152,7 +152,7 @@ class Checker:
             found = self._call(name, found)
         return found
 
-    def _call(self, name: Token, on: Type) -> Type:
+    def _call(self, name: ConditionToken, on: Type) -> Type:
         self._expect("(")
         if name.text == "size":
             self._expect(")")
@@ -166,7 +166,7 @@ class Checker:
         self._expect(")")
         return "bool"
 
-    def _check_pattern(self, argument: Token) -> None:
+    def _check_pattern(self, argument: ConditionToken) -> None:
         if argument.kind != "string" or self._tokens[self._next - 1] is not argument:
             raise ConditionError("a pattern is one text in quotes", argument.at)
         if len(argument.text) > MAX_PATTERN_CHARS or _COUNTED.search(argument.text):
@@ -174,7 +174,7 @@ class Checker:
             raise ConditionError(said, argument.at)
         self.patterns.append(argument.text)
 
-    def _size_of(self, on: Type, name: Token) -> Type:
+    def _size_of(self, on: Type, name: ConditionToken) -> Type:
         if on in ("bool", "int", "double"):
             raise ConditionError(f"{_a(on)} has no size", name.at)
         return "int"
@@ -197,7 +197,7 @@ class Checker:
         self._next -= 1
         raise self._unexpected()
 
-    def _variable(self, token: Token) -> Type:
+    def _variable(self, token: ConditionToken) -> Type:
         if token.text in ("true", "false"):
             return "bool"
         if token.text == "size":
@@ -247,7 +247,7 @@ class Checker:
         (kind,) = kinds
         return f"list of {kind}"  # type: ignore[return-value]
 
-    def _peek(self) -> Token:
+    def _peek(self) -> ConditionToken:
         return self._tokens[self._next]
 
     def _take(self, text: str) -> bool:
@@ -261,14 +261,14 @@ class Checker:
         if not self._take(text):
             raise self._unexpected(text)
 
-    def _expect_kind(self, kind: Kind) -> Token:
+    def _expect_kind(self, kind: Kind) -> ConditionToken:
         token = self._peek()
         if token.kind != kind:
             raise self._unexpected(f"a {kind}")
         self._next += 1
         return token
 
-    def _require(self, found: Type, wanted: Type, at: Token, what: str) -> None:
+    def _require(self, found: Type, wanted: Type, at: ConditionToken, what: str) -> None:
         if found != wanted:
             raise ConditionError(f"{what} must be {_a(wanted)}, this is {_a(found)}", at.at)
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from routing_policies.conditions.condition import Condition
 from routing_policies.conditions.tokens import ConditionError
 from routing_policies.policy.document import Policy
-from routing_policies.policy.problems import Finding
+from routing_policies.policy.problems import PathProblem
 
 
-def condition_problems(policy: Policy) -> Iterator[Finding]:
+def condition_problems(policy: Policy) -> Iterator[PathProblem]:
     """One finding for each condition that is no good."""
     for index, route in enumerate(policy.routes):
         if route.match.when is None:
@@ -18,4 +18,4 @@ def condition_problems(policy: Policy) -> Iterator[Finding]:
         try:
             Condition(route.match.when)
         except ConditionError as error:
-            yield Finding(path=("routes", index, "match", "when"), message=str(error))
+            yield PathProblem(path=("routes", index, "match", "when"), message=str(error))

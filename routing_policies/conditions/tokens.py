@@ -26,7 +26,7 @@ class ConditionError(ValueError):
         self.at = at
 
 
-class Token(NamedTuple):
+class ConditionToken(NamedTuple):
     """One word."""
 
     kind: Kind
@@ -35,7 +35,7 @@ class Token(NamedTuple):
     """Its first character, from 1."""
 
 
-def tokens(source: str) -> Iterator[Token]:
+def tokens(source: str) -> Iterator[ConditionToken]:
     """Every word, then the end. Raises ConditionError."""
     position = 0
     while position < len(source):
@@ -44,6 +44,6 @@ def tokens(source: str) -> Iterator[Token]:
             raise ConditionError(f"{source[position]!r} has no meaning here", position + 1)
         kind = found.lastgroup
         if kind in ("number", "string", "name", "sign"):
-            yield Token(kind, found.group(), position + 1)  # type: ignore[arg-type]
+            yield ConditionToken(kind, found.group(), position + 1)  # type: ignore[arg-type]
         position = found.end()
-    yield Token("end", "", len(source) + 1)
+    yield ConditionToken("end", "", len(source) + 1)

@@ -66,7 +66,7 @@ class BytesPerToken:
         return tokens if tokens > 1 else 1
 
 
-class OutputForecast:
+class OutputEstimate:
     """How long answers get, as a fading histogram with bounds a quarter of an octave apart."""
 
     __slots__ = ("_counts", "_filled", "_means", "_num_new", "_total")

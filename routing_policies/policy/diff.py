@@ -26,7 +26,7 @@ _MAX_SHOWN_CHARS: Final = 60
 Json = dict[str, Any]
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
+class PolicyChange(msgspec.Struct, frozen=True, kw_only=True):
     """One difference; `path` names items by id, as `routes.faq.cache.ttl_s`."""
 
     kind: ChangeKind
@@ -53,10 +53,10 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
         return {**msgspec.to_builtins(self), "text": self.text}
 
 
-def diff(old: Policy, new: Policy) -> tuple[Change, ...]:
+def diff(old: Policy, new: Policy) -> tuple[PolicyChange, ...]:
     """Every difference, in the order of the document; empty when both mean the same."""
     before, after = msgspec.to_builtins(old), msgspec.to_builtins(new)
-    found: list[Change] = []
+    found: list[PolicyChange] = []
     for key in after:
         if key not in _LISTS:
             found += _scalars("policy", None, key, before[key], after[key])
@@ -65,29 +65,29 @@ def diff(old: Policy, new: Policy) -> tuple[Change, ...]:
     return tuple(found)
 
 
-def _items(key: str, before: Sequence[Json], after: Sequence[Json]) -> Iterator[Change]:
+def _items(key: str, before: Sequence[Json], after: Sequence[Json]) -> Iterator[PolicyChange]:
     what, name = _LISTS[key]
     old = {str(item[name]): item for item in before}
     new = {str(item[name]): item for item in after}
     for id, item in old.items():
         if id not in new:
-            yield Change(kind="removed", what=what, id=id, path=f"{key}.{id}", old=item)
+            yield PolicyChange(kind="removed", what=what, id=id, path=f"{key}.{id}", old=item)
     for id, item in new.items():
         if id not in old:
-            yield Change(kind="added", what=what, id=id, path=f"{key}.{id}", new=item)
+            yield PolicyChange(kind="added", what=what, id=id, path=f"{key}.{id}", new=item)
         else:
             yield from _scalars(what, id, f"{key}.{id}", old[id], item)
     if key in _ORDERED:
         yield from _moves(key, what, [id for id in old if id in new], [id for id in new if id in old])
 
 
-def _moves(key: str, what: Noun, old: Sequence[str], new: Sequence[str]) -> Iterator[Change]:
+def _moves(key: str, what: Noun, old: Sequence[str], new: Sequence[str]) -> Iterator[PolicyChange]:
     """Items that stand elsewhere among those that stayed: the fewest that explain the new order."""
     kept = _longest_common(old, new)
     for id in new:
         if id not in kept:
             places = old.index(id) + 1, new.index(id) + 1
-            yield Change(kind="moved", what=what, id=id, path=f"{key}.{id}", old=places[0], new=places[1])
+            yield PolicyChange(kind="moved", what=what, id=id, path=f"{key}.{id}", old=places[0], new=places[1])
 
 
 def _longest_common(old: Sequence[str], new: Sequence[str]) -> frozenset[str]:
@@ -104,7 +104,7 @@ def _length(run: tuple[int, tuple[str, ...]]) -> int:
     return len(run[1])
 
 
-def _scalars(what: Noun, id: str | None, path: str, old: Any, new: Any) -> Iterator[Change]:
+def _scalars(what: Noun, id: str | None, path: str, old: Any, new: Any) -> Iterator[PolicyChange]:
     if old == new:
         return
     if isinstance(old, Mapping) and isinstance(new, Mapping):
@@ -116,7 +116,7 @@ def _scalars(what: Noun, id: str | None, path: str, old: Any, new: Any) -> Itera
         for key in dict.fromkeys((*before, *after)):
             yield from _scalars(what, id, f"{path}.{key}", before.get(key), after.get(key))
         return
-    yield Change(kind="changed", what=what, id=id, path=path, old=old, new=new)
+    yield PolicyChange(kind="changed", what=what, id=id, path=path, old=old, new=new)
 
 
 def _are_named(value: Any) -> bool:
@@ -124,7 +124,7 @@ def _are_named(value: Any) -> bool:
     return isinstance(value, (list, tuple)) and all(isinstance(item, Mapping) and "id" in item for item in value)
 
 
-def _inner(change: Change) -> str:
+def _inner(change: PolicyChange) -> str:
     """The path inside the item; an id may have dots of its own."""
     return change.path.partition(".")[2].removeprefix(f"{change.id}.")
 

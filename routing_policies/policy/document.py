@@ -199,7 +199,7 @@ class TenantKey(_Strict, frozen=True, kw_only=True):
     sha256: Sha256Hex
 
 
-class Budget(_Strict, frozen=True, kw_only=True):
+class TenantBudget(_Strict, frozen=True, kw_only=True):
     """What a tenant may use in a calendar day or month (UTC); None is no limit."""
 
     tokens_per_day: TokenBudget | None = None
@@ -220,7 +220,7 @@ class TenantLimits(_Strict, frozen=True, kw_only=True):
     """Prompt and answer together: an estimate is held when the request comes, what was used is counted at its end."""
     max_in_flight: Concurrency | None = None
     """Requests under way at once."""
-    budget: Budget = Budget()
+    budget: TenantBudget = TenantBudget()
     on_store_loss: OnStoreLoss = "allow"
     """Without the store: `allow` goes on within this process' even share of each limit, `refuse` answers 429."""
 

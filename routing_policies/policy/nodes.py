@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from routing_policies.policy.problems import Finding, PolicyError, Problem, dotted
+from routing_policies.policy.problems import PathProblem, PolicyError, Problem, dotted
 
 MAX_DEPTH = 32
 """Deeper than any document of the schema; keeps the recursive composer far from Python's own limit."""
@@ -60,7 +60,7 @@ class Document:
     root: yaml.Node
     source: str
 
-    def locate(self, finding: Finding) -> Problem:
+    def locate(self, finding: PathProblem) -> Problem:
         """The finding with the line and column of the deepest node on its path that exists."""
         node = self.root
         for part in finding.path:
@@ -90,7 +90,7 @@ def compose(text: str, source: str) -> Document:
     return Document(root, source)
 
 
-def problem_at(node: yaml.Node, finding: Finding) -> Problem:
+def problem_at(node: yaml.Node, finding: PathProblem) -> Problem:
     """The finding placed at the node's first character."""
     mark = node.start_mark
     return Problem(line=mark.line + 1, column=mark.column + 1, path=dotted(finding.path), message=finding.message)

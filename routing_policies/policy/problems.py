@@ -18,7 +18,7 @@ _MAX_LISTED = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class PathProblem:
     """A problem known by its path only."""
 
     path: Path

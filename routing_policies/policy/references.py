@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from routing_policies.policy.document import Deployment, Lane, Policy, Route
-from routing_policies.policy.problems import Finding, Path, did_you_mean
+from routing_policies.policy.problems import Path, PathProblem, did_you_mean
 
 RESERVED_ROUTE_IDS = frozenset({"implied-auto", "implied-direct"})
 """Ids of the routes that exist without being written; see `matching`."""
@@ -39,7 +39,7 @@ class _Names:
         """Routes and deployments."""
 
 
-def reference_problems(policy: Policy) -> Iterator[Finding]:
+def reference_problems(policy: Policy) -> Iterator[PathProblem]:
     """Every broken reference, duplicate and malformed URL, in document order of the sections."""
     yield from _duplicates(policy.deployments, ("deployments",), "deployment")
     yield from _duplicates(policy.lanes, ("lanes",), "lane")
@@ -48,7 +48,7 @@ def reference_problems(policy: Policy) -> Iterator[Finding]:
     for index, deployment in enumerate(policy.deployments):
         yield from _url_problems(deployment, ("deployments", index, "url"))
         if deployment.tls is not None and not deployment.url.startswith("https://"):
-            yield Finding(path=("deployments", index, "tls"), message="has an effect only with an https:// URL")
+            yield PathProblem(path=("deployments", index, "tls"), message="has an effect only with an https:// URL")
     yield from _lane_problems(policy.lanes)
     yield from _tenant_problems(policy)
     yield from _budget_problems(policy)
@@ -66,19 +66,19 @@ def known_models(policy: Policy) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def _duplicates(items: Sequence[_HasId], path: Path, noun: str) -> Iterator[Finding]:
+def _duplicates(items: Sequence[_HasId], path: Path, noun: str) -> Iterator[PathProblem]:
     seen: dict[str, int] = {}
     for index, item in enumerate(items):
         if item.id in seen:
             message = f'a second {noun} named "{item.id}"; the first is {path[-1]}[{seen[item.id]}]'
-            yield Finding(path=(*path, index, "id"), message=message)
+            yield PathProblem(path=(*path, index, "id"), message=message)
         seen.setdefault(item.id, index)
 
 
-def _url_problems(deployment: Deployment, path: Path) -> Iterator[Finding]:
+def _url_problems(deployment: Deployment, path: Path) -> Iterator[PathProblem]:
     problem = url_problem(deployment.url)
     if problem is not None:
-        yield Finding(path=path, message=problem)
+        yield PathProblem(path=path, message=problem)
 
 
 def url_problem(url: str) -> str | None:
@@ -115,7 +115,7 @@ def _unix_problem(path: str) -> str | None:
     return None
 
 
-def _lane_problems(lanes: Sequence[Lane]) -> Iterator[Finding]:
+def _lane_problems(lanes: Sequence[Lane]) -> Iterator[PathProblem]:
     known = {lane.id: lane for lane in lanes}
     for index, lane in enumerate(lanes):
         path: Path = ("lanes", index)
@@ -124,16 +124,16 @@ def _lane_problems(lanes: Sequence[Lane]) -> Iterator[Finding]:
         most, next_most = lane.max_prompt_tokens, None if longer is None else longer.max_prompt_tokens
         if most is not None and next_most is not None and next_most <= most:  # so no chain of them has a circle
             message = f'lane "{lane.longer}" takes no longer prompts than this one, by its own max_prompt_tokens'
-            yield Finding(path=(*path, "longer"), message=message)
+            yield PathProblem(path=(*path, "longer"), message=message)
         for position, step in enumerate(lane.on_overload):
             where = (*path, "on_overload", position)
             if step in lane.on_overload[:position]:
-                yield Finding(path=where, message=f'"{step}" is listed twice')
+                yield PathProblem(path=where, message=f'"{step}" is listed twice')
             elif "shed" in lane.on_overload[:position]:
-                yield Finding(path=where, message="comes after shed, which is the end")
+                yield PathProblem(path=where, message="comes after shed, which is the end")
 
 
-def _tenant_problems(policy: Policy) -> Iterator[Finding]:
+def _tenant_problems(policy: Policy) -> Iterator[PathProblem]:
     lanes = dict.fromkeys(lane.id for lane in policy.lanes)
     models = dict.fromkeys(known_models(policy))
     owners: dict[str, str] = {}
@@ -143,30 +143,30 @@ def _tenant_problems(policy: Policy) -> Iterator[Finding]:
         yield from _unknown(tenant.models or (), models, (*path, "models"), "model")
         yield from _duplicates(tenant.keys, (*path, "keys"), "key")
         if tenant.lanes == ():
-            yield Finding(path=(*path, "lanes"), message="allows no lane; leave it out to allow every lane")
+            yield PathProblem(path=(*path, "lanes"), message="allows no lane; leave it out to allow every lane")
         for position, key in enumerate(tenant.keys):
             if key.sha256 in owners:
                 message = f'the same key already belongs to tenant "{owners[key.sha256]}"'
-                yield Finding(path=(*path, "keys", position, "sha256"), message=message)
+                yield PathProblem(path=(*path, "keys", position, "sha256"), message=message)
             owners.setdefault(key.sha256, tenant.id)
 
 
-def _budget_problems(policy: Policy) -> Iterator[Finding]:
+def _budget_problems(policy: Policy) -> Iterator[PathProblem]:
     unpriced = [deployment.id for deployment in policy.deployments if deployment.cost_per_mtok is None]
     for index, tenant in enumerate(policy.tenants):
         for name in ("cost_per_day", "cost_per_month"):
             if unpriced and getattr(tenant.limits.budget, name) is not None:
                 message = f"cannot be counted: no cost_per_mtok is given for {', '.join(unpriced)}"
-                yield Finding(path=("tenants", index, "limits", "budget", name), message=message)
+                yield PathProblem(path=("tenants", index, "limits", "budget", name), message=message)
 
 
-def _route_problems(names: _Names, route: Route, path: Path) -> Iterator[Finding]:
+def _route_problems(names: _Names, route: Route, path: Path) -> Iterator[PathProblem]:
     if route.id in RESERVED_ROUTE_IDS:
-        yield Finding(path=(*path, "id"), message=f'"{route.id}" is the name of a built-in route; choose another')
+        yield PathProblem(path=(*path, "id"), message=f'"{route.id}" is the name of a built-in route; choose another')
     yield from _unknown(route.match.tenants or (), names.tenants, (*path, "match", "tenants"), "tenant")
     for name in route.match.headers:
         if name in SECRET_HEADERS:
-            yield Finding(path=(*path, "match", "headers", name), message="a route cannot depend on a credential")
+            yield PathProblem(path=(*path, "match", "headers", name), message="a route cannot depend on a credential")
     deployments = names.deployments
     where = (*path, "select", "candidates")
     candidates = route.select.resolved()
@@ -176,9 +176,9 @@ def _route_problems(names: _Names, route: Route, path: Path) -> Iterator[Finding
         yield from _price_problems(names, ids, where, route.select.policy)
     if route.select.policy == "cascade" and len(ids) != 2:
         message = f"a cascade goes from one deployment to another, so it has two candidates; this one has {len(ids)}"
-        yield Finding(path=where, message=message)
+        yield PathProblem(path=where, message=message)
     if route.select.hedge is not None and route.select.policy == "cascade":
-        yield Finding(path=(*path, "select", "hedge"), message="has no effect with policy cascade; remove it")
+        yield PathProblem(path=(*path, "select", "hedge"), message="has no effect with policy cascade; remove it")
     if route.select.shadow is not None:
         yield from _unknown_one(route.select.shadow.id, deployments, (*path, "select", "shadow", "id"), "deployment")
     if route.select.canary is not None:
@@ -189,43 +189,43 @@ def _route_problems(names: _Names, route: Route, path: Path) -> Iterator[Finding
             message = (
                 f"a weight has no effect with policy {route.select.policy}; use weighted or sticky, or leave it out"
             )
-            yield Finding(path=(*where, index), message=message)
+            yield PathProblem(path=(*where, index), message=message)
     yield from _fallback_problems(names, route, (*path, "select", "fallback"))
     if route.cache.judge is not None:
         where = (*path, "cache", "judge")
         yield from _unknown_one(route.cache.judge, deployments, where, "deployment")
         if route.cache.mode != "exact_then_semantic":
-            yield Finding(path=where, message="has an effect only with mode exact_then_semantic")
+            yield PathProblem(path=where, message="has an effect only with mode exact_then_semantic")
     if route.cache.history != "exact" and route.cache.mode != "exact_then_semantic":
-        yield Finding(path=(*path, "cache", "history"), message="has an effect only with mode exact_then_semantic")
+        yield PathProblem(path=(*path, "cache", "history"), message="has an effect only with mode exact_then_semantic")
     if route.select.hedge is not None and len(ids) == 1:
-        yield Finding(path=(*path, "select", "hedge"), message="has no effect with a single candidate; remove it")
+        yield PathProblem(path=(*path, "select", "hedge"), message="has no effect with a single candidate; remove it")
 
 
-def _fallback_problems(names: _Names, route: Route, path: Path) -> Iterator[Finding]:
+def _fallback_problems(names: _Names, route: Route, path: Path) -> Iterator[PathProblem]:
     routes, deployments, seen = names.routes, names.deployments, set[str]()
     candidates = {candidate.id for candidate in route.select.resolved()}
     yield from _unknown(route.select.fallback, names.either, path, "route or deployment")
     for index, name in enumerate(route.select.fallback):
         if name in seen:
-            yield Finding(path=(*path, index), message=f'"{name}" is listed twice')
+            yield PathProblem(path=(*path, index), message=f'"{name}" is listed twice')
         elif name in routes and name in deployments:
-            yield Finding(path=(*path, index), message=f'"{name}" is both a route and a deployment; rename one')
+            yield PathProblem(path=(*path, index), message=f'"{name}" is both a route and a deployment; rename one')
         elif name == route.id:
-            yield Finding(path=(*path, index), message="a route cannot fall back on itself")
+            yield PathProblem(path=(*path, index), message="a route cannot fall back on itself")
         elif name in candidates and name not in routes:
-            yield Finding(path=(*path, index), message=f'"{name}" is a candidate of this route already')
+            yield PathProblem(path=(*path, index), message=f'"{name}" is a candidate of this route already')
         seen.add(name)
 
 
-def _price_problems(names: _Names, ids: Sequence[str], path: Path, chooses_by: str) -> Iterator[Finding]:
+def _price_problems(names: _Names, ids: Sequence[str], path: Path, chooses_by: str) -> Iterator[PathProblem]:
     for index, name in enumerate(ids):
         if name in names.unpriced:
             message = f'"{name}" has no cost_per_mtok, so {chooses_by} cannot compare it'
-            yield Finding(path=(*path, index), message=message)
+            yield PathProblem(path=(*path, index), message=message)
 
 
-def _test_problems(policy: Policy) -> Iterator[Finding]:
+def _test_problems(policy: Policy) -> Iterator[PathProblem]:
     names = _Names(policy)
     tenants, deployments = names.tenants, names.deployments
     lanes = [lane.id for lane in policy.lanes]
@@ -234,7 +234,7 @@ def _test_problems(policy: Policy) -> Iterator[Finding]:
     for index, test in enumerate(policy.tests):
         path: Path = ("tests", index)
         if test.name in seen:
-            yield Finding(path=(*path, "name"), message="a second test with this name")
+            yield PathProblem(path=(*path, "name"), message="a second test with this name")
         seen.add(test.name)
         yield from _unknown_one(test.request.tenant, tenants, (*path, "request", "tenant"), "tenant")
         yield from _unknown_one(test.request.lane, lanes, (*path, "request", "lane"), "lane")
@@ -245,19 +245,19 @@ def _test_problems(policy: Policy) -> Iterator[Finding]:
             yield from _unknown_one(name, deployments, (*path, "given", name), "deployment")
 
 
-def _unknown(names: Iterable[str], known: Collection[str], path: Path, noun: str) -> Iterator[Finding]:
+def _unknown(names: Iterable[str], known: Collection[str], path: Path, noun: str) -> Iterator[PathProblem]:
     for index, name in enumerate(names):
         yield from _unknown_one(name, known, (*path, index), noun)
 
 
-def _unknown_one(name: str | None, known: Collection[str], path: Path, noun: str) -> Iterator[Finding]:
+def _unknown_one(name: str | None, known: Collection[str], path: Path, noun: str) -> Iterator[PathProblem]:
     if name is not None and name not in known:
-        yield Finding(path=path, message=f'no {noun} named "{name}"{did_you_mean(name, known)}')
+        yield PathProblem(path=path, message=f'no {noun} named "{name}"{did_you_mean(name, known)}')
 
 
-def _repeated(names: Iterable[str], path: Path) -> Iterator[Finding]:
+def _repeated(names: Iterable[str], path: Path) -> Iterator[PathProblem]:
     seen: set[str] = set()
     for index, name in enumerate(names):
         if name in seen:
-            yield Finding(path=(*path, index), message=f'"{name}" is listed twice')
+            yield PathProblem(path=(*path, index), message=f'"{name}" is listed twice')
         seen.add(name)

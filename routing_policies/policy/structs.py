@@ -12,7 +12,7 @@ import yaml
 from msgspec.structs import FieldInfo
 
 from routing_policies.policy.nodes import problem_at, scalar_value
-from routing_policies.policy.problems import Finding, Path, Problem, did_you_mean
+from routing_policies.policy.problems import Path, PathProblem, Problem, did_you_mean
 
 MAX_NODES = 200_000
 """Nodes read from one document, aliases counted each time they are used: bounds what nested aliases can cost."""
@@ -167,7 +167,7 @@ class StructReader:
         return self._report(node, path, f"expected {_KINDS[wanted]}, got {_KINDS[type(node)]}")
 
     def _report(self, node: yaml.Node, path: Path, message: str) -> _Absent:
-        self.problems.append(problem_at(node, Finding(path=path, message=message)))
+        self.problems.append(problem_at(node, PathProblem(path=path, message=message)))
         return _ABSENT
 
 

@@ -17,7 +17,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from routing_policies.quality.confidence import Checkpoint, TokenOdds
+from routing_policies.quality.confidence import CascadeCheckpoint, TokenOdds
 
 Answer = Literal["go_on", "hand_over"]
 
@@ -33,7 +33,7 @@ class Inquiry(msgspec.Struct, frozen=True):
     """Tokens after which there must be an answer."""
     prior: float = 0.0
     """Logit of the chance by the prompt alone."""
-    checkpoints: tuple[Checkpoint, ...] = ()
+    checkpoints: tuple[CascadeCheckpoint, ...] = ()
     """Learned; without any the least likely token speaks for all."""
     sure: float = SURE_RATIO
     give_up: float = GIVE_UP_RATIO

@@ -23,7 +23,7 @@ class TokenOdds(msgspec.Struct, frozen=True, gc=False):
     """Its log-probability above that of the likeliest other token; 0 where none was told."""
 
 
-class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
+class CascadeCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
     """The question asked after so many tokens."""
 
     num_tokens: int
@@ -42,7 +42,7 @@ def signs_of(prior: float, odds: Sequence[TokenOdds], *, is_whole: bool) -> list
     return [prior, min(logprobs), sum(logprobs) / len(logprobs), min(margins), logprobs[0], float(is_whole)]
 
 
-def checkpoint_for(checkpoints: Sequence[Checkpoint], num_tokens: int) -> Checkpoint | None:
+def checkpoint_for(checkpoints: Sequence[CascadeCheckpoint], num_tokens: int) -> CascadeCheckpoint | None:
     """The last one that so many tokens have reached."""
     reached = [checkpoint for checkpoint in checkpoints if checkpoint.num_tokens <= num_tokens]
     return reached[-1] if reached else None

@@ -1,4 +1,4 @@
-"""Guard: whether a prompt is like those that a prediction was learned from, so that it may be relied on.
+"""NoveltyGuard: whether a prompt is like those that a prediction was learned from, so that it may be relied on.
 
 The words at the end of the text are looked at, for that is where the question is; what stands ahead of them may be
 anything. A figure beyond all that was seen counts too.
@@ -16,7 +16,7 @@ END_WORDS: Final = 12
 """As many of the last words are looked at."""
 
 
-class Guard(msgspec.Struct, frozen=True, kw_only=True):
+class NoveltyGuard(msgspec.Struct, frozen=True, kw_only=True):
     """What was seen in training."""
 
     words: frozenset[str]

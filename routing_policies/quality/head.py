@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from routing_policies.quality.features import LENGTH, Features
-from routing_policies.quality.trees import Tree, grown_logit
+from routing_policies.quality.trees import PromptTree, grown_logit
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,7 +31,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     words: dict[str, float]
     vector: tuple[float, ...] = ()
     """Empty: it does not look at the embedding."""
-    trees: tuple[Tree, ...] = ()
+    trees: tuple[PromptTree, ...] = ()
 
     def logit(self, features: Features, vector: NDArray[np.float32] | None = None) -> float:
         """Of the features, and of the embedding where the head has weights for it (then it must be given)."""

@@ -1,4 +1,4 @@
-"""Memory: what became of the prompts nearest to one, by their embeddings."""
+"""NeighbourMemory: what became of the prompts nearest to one, by their embeddings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class Memory(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+class NeighbourMemory(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Embeddings on the few axes along which they differ most. All numbers in half precision, row after row."""
 
     axes: bytes

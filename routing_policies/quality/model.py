@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from routing_policies.quality.confidence import Checkpoint
+from routing_policies.quality.confidence import CascadeCheckpoint
 from routing_policies.quality.features import LENGTH, Features
-from routing_policies.quality.guard import Guard
+from routing_policies.quality.guard import NoveltyGuard
 from routing_policies.quality.head import Head, chance_of
-from routing_policies.quality.memory import Memory
+from routing_policies.quality.memory import NeighbourMemory
 
 if TYPE_CHECKING:
     import numpy as np
@@ -58,7 +58,7 @@ class PairModel(msgspec.Struct, frozen=True, kw_only=True):
     """Of kinds of work what is added to that where the kind is told."""
     embedded: Head | None = None
     """From the features and the embedding."""
-    memory: Memory | None = None
+    memory: NeighbourMemory | None = None
     """Its values are a part of that."""
     kinds: dict[str, Kind] = {}
     told: Head | None = None
@@ -67,12 +67,12 @@ class PairModel(msgspec.Struct, frozen=True, kw_only=True):
     """For a kind of work that was told and never seen: what holds within every known one."""
     encoder: str = ""
     """Whose embedding."""
-    guard: Guard
+    guard: NoveltyGuard
     hashes_words: bool = False
     """Its words are hashes, and it is asked about features with hashes for words; see `hashing`."""
     openings: tuple[str, ...] = ()
     """How prompts begin that were learned from; see `preamble`."""
-    checkpoints: tuple[Checkpoint, ...] = ()
+    checkpoints: tuple[CascadeCheckpoint, ...] = ()
     """What the weaker model's first tokens add, for cascades; fewest tokens first."""
 
     def predict(self, features: Features, vector: NDArray[np.float32] | None = None, *, kind: str = "") -> Prediction:

@@ -1,4 +1,4 @@
-"""Outcome: one prompt, as far as it is kept, and what two models made of it."""
+"""PairOutcome: one prompt, as far as it is kept, and what two models made of it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from routing_policies.quality.preamble import opening_of
 from routing_policies.quality.prompt import Prompt
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class PairOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """One prompt, as far as it is kept, and what the two models made of it."""
 
     features: Features
@@ -40,9 +40,9 @@ def outcome_of(
     category: str = "",
     odds: tuple[TokenOdds, ...] = (),
     num_tokens: int = 0,
-) -> Outcome:
+) -> PairOutcome:
     """From the scores in [0, 1] of the two models' answers."""
-    return Outcome(
+    return PairOutcome(
         features=features_of(prompt),
         lost=strong - weak,
         opening=opening_of(prompt.text[:200].split()),

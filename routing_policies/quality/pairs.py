@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class Judge(msgspec.Struct, frozen=True):
+class PairPredictor(msgspec.Struct, frozen=True):
     """A candidate whose quality is predicted."""
 
     deployment: str
@@ -25,24 +25,26 @@ class Judge(msgspec.Struct, frozen=True):
     """Of the one it is compared with, by the policy."""
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class QualityPrediction(msgspec.Struct, frozen=True):
     """What is predicted of one prompt."""
 
     quality: dict[str, float]
     """By deployment; of those that nothing is predicted of the policy's constant holds."""
     is_known: bool
     """False: some prediction was not to be relied on, and counts as 0."""
-    judged: tuple[tuple[Judge, Judged], ...] = ()
+    judged: tuple[tuple[PairPredictor, Judged], ...] = ()
 
 
-def judges_of(candidates: Sequence[Deployment], predictors: Predictors) -> tuple[Judge, ...]:
+def judges_of(candidates: Sequence[Deployment], predictors: Predictors) -> tuple[PairPredictor, ...]:
     """One for each candidate that has learned coefficients against the strongest: the one the policy calls best, of
     equals the dearest, then the last one written."""
     if len(candidates) < 2 or not len(predictors):
         return ()
     strongest = strongest_of(candidates)
     found = [(candidate, predictors.find(candidate.model, strongest.model)) for candidate in candidates]
-    return tuple(Judge(one.id, predictor, strongest.quality) for one, predictor in found if predictor is not None)
+    return tuple(
+        PairPredictor(one.id, predictor, strongest.quality) for one, predictor in found if predictor is not None
+    )
 
 
 def strongest_of(candidates: Sequence[Deployment]) -> Deployment:
@@ -58,10 +60,12 @@ def weak_and_strong(both: Sequence[Deployment]) -> tuple[Deployment, Deployment]
     return weak, strong
 
 
-def verdict_of(judges: Sequence[Judge], prompt: Prompt, vector: NDArray[np.float32] | None = None) -> Verdict:
+def verdict_of(
+    judges: Sequence[PairPredictor], prompt: Prompt, vector: NDArray[np.float32] | None = None
+) -> QualityPrediction:
     """All of them on one prompt; `vector` is that of the encoder whose embeddings they learned from."""
     judged = tuple((judge, judge.predictor.judge(prompt, vector)) for judge in judges)
-    return Verdict(
+    return QualityPrediction(
         quality={judge.deployment: found.prediction.chance * judge.strong_quality for judge, found in judged},
         is_known=all(found.prediction.is_known for _, found in judged),
         judged=judged,

@@ -11,7 +11,7 @@ DEPTH: Final = 5
 """Questions of one tree."""
 
 
-class Tree(msgspec.Struct, frozen=True, array_like=True):
+class PromptTree(msgspec.Struct, frozen=True, array_like=True):
     """Asks the same questions of every prompt (Prokhorenkova et al., 2018): is this number above that?"""
 
     numbers: tuple[int, int, int, int, int]
@@ -20,7 +20,7 @@ class Tree(msgspec.Struct, frozen=True, array_like=True):
     """A term for every way to answer; the first question counts most."""
 
 
-def grown_logit(trees: Iterable[Tree], numbers: Sequence[float]) -> float:
+def grown_logit(trees: Iterable[PromptTree], numbers: Sequence[float]) -> float:
     """The sum of all trees' terms."""
     total = 0.0
     for tree in trees:
@@ -31,7 +31,7 @@ def grown_logit(trees: Iterable[Tree], numbers: Sequence[float]) -> float:
     return total
 
 
-def scaled(trees: Iterable[Tree], scale: float) -> tuple[Tree, ...]:
+def scaled(trees: Iterable[PromptTree], scale: float) -> tuple[PromptTree, ...]:
     """The same with every term so many times as large; none where that is nothing."""
     if not scale:
         return ()

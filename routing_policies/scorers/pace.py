@@ -13,7 +13,7 @@ _FLOOR_S: Final = 1e-5
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class OutputSpeed:
     """Seconds per output token beside the rows that run now, relative to the fastest."""
 
     name: str = "pace"

@@ -10,7 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from engine.frontend.core_client.metrics import EngineMetrics
-from gateway.telemetry.instruments import Family
+from gateway.telemetry.instruments import MetricFamily
 from gateway.telemetry.metrics import GatewayMetrics
 from tests.deploy.promql import all_queries, keeps, reads, rule_queries
 from tests.e2e.conftest import Stack
@@ -41,7 +41,7 @@ def live(stack: Stack) -> dict[str, set[str]]:
 def declared() -> Mapping[str, set[str]]:
     """Labels of the families that nothing was counted in yet."""
     instruments = GatewayMetrics().instruments
-    families: list[Family[Any]] = [*instruments.counters, *instruments.gauges, *instruments.histograms]
+    families: list[MetricFamily[Any]] = [*instruments.counters, *instruments.gauges, *instruments.histograms]
     ours = {family.name.removesuffix("_total"): set(family.label_names) for family in families}
     registry = EngineMetrics().registry
     engines = {

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.huge_pages import WidePages
+from engine.huge_pages import HugePages
 
 _MAPS = Path("/proc/self/smaps")
 _WIDE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
 def test_tensors_are_zeros_of_the_shape_and_kind_that_were_asked_for() -> None:
-    found = WidePages().zeros(3, 5, 2, dtype=torch.bfloat16)
+    found = HugePages().zeros(3, 5, 2, dtype=torch.bfloat16)
 
     assert found.shape == (3, 5, 2)
     assert found.dtype == torch.bfloat16
@@ -22,7 +22,7 @@ def test_tensors_are_zeros_of_the_shape_and_kind_that_were_asked_for() -> None:
 
 
 def test_tensors_share_no_memory_and_begin_with_a_line_each() -> None:
-    pages = WidePages()
+    pages = HugePages()
 
     found = [pages.zeros(size, dtype=torch.float32) for size in (1, 17, 1000, 3)]
     for number, tensor in enumerate(found, 1):
@@ -33,7 +33,7 @@ def test_tensors_share_no_memory_and_begin_with_a_line_each() -> None:
 
 
 def test_a_tensor_may_be_larger_than_what_is_asked_of_the_system_at_once() -> None:
-    pages = WidePages()
+    pages = HugePages()
     small = pages.copy(torch.arange(5))
 
     large = pages.zeros((20 << 20) // 4 + 1, dtype=torch.float32)
@@ -46,19 +46,19 @@ def test_a_tensor_may_be_larger_than_what_is_asked_of_the_system_at_once() -> No
 def test_a_copy_has_the_same_numbers_side_by_side() -> None:
     original = torch.arange(24).view(4, 6).t()
 
-    copy = WidePages().copy(original)
+    copy = HugePages().copy(original)
 
     assert copy.is_contiguous()
     assert torch.equal(copy, original)
 
 
 def test_a_tensor_of_nothing_has_its_shape() -> None:
-    assert WidePages().zeros(0, 4, dtype=torch.int64).shape == (0, 4)
+    assert HugePages().zeros(0, 4, dtype=torch.int64).shape == (0, 4)
 
 
 @pytest.mark.skipif(not (_MAPS.exists() and _WIDE_PAGES.exists()), reason="this system does not tell of its pages")
 def test_the_system_is_asked_for_wide_pages() -> None:
-    tensor = WidePages().zeros(1 << 20, dtype=torch.float32)
+    tensor = HugePages().zeros(1 << 20, dtype=torch.float32)
     address = tensor.data_ptr()
 
     flags: list[str] = []

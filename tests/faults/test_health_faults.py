@@ -10,7 +10,7 @@ import pytest
 
 from gateway.deployments.health.ejection import EjectionRules
 from gateway.deployments.health.recent_delays import MIN_SAMPLES
-from gateway.upstreams.http1.timeouts import Timeouts
+from gateway.upstreams.http1.timeouts import ExchangeTimeouts
 from tests.faults.stack import FaultStack, failing, faulty, frozen, streaming
 from tests.gateway.scripted import Script, Wire, chunk, complete, hang
 from tests.gateway.stack import NO_EJECTION, chat, encode
@@ -52,7 +52,9 @@ async def test_a_late_answer_to_a_probe_is_no_death_while_tokens_come(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Fault row 22: a busy deployment stays in use; one that is silent as well does not."""
-    monkeypatch.setattr("gateway.deployments.readiness.PROBE_TIMEOUTS", Timeouts(connect_s=1.0, first_byte_s=0.01))
+    monkeypatch.setattr(
+        "gateway.deployments.readiness.PROBE_TIMEOUTS", ExchangeTimeouts(connect_s=1.0, first_byte_s=0.01)
+    )
     async with faulty(tmp_path, num=1) as stack:
         stack.live(0).is_ready = True
         stack.proxies[0].toxics.latency_s = 0.1

@@ -16,7 +16,7 @@ from gateway.upstreams.client import UpstreamClient
 from gateway.upstreams.http1.errors import ConnectTimeout
 from gateway.upstreams.http1.request import UpstreamRequest
 from gateway.upstreams.http1.target import Target
-from gateway.upstreams.http1.timeouts import Timeouts
+from gateway.upstreams.http1.timeouts import ExchangeTimeouts
 from gateway.upstreams.pool import PoolLimits
 from gateway.upstreams.resolver import Resolver
 from tests.gateway.authority import make_authority
@@ -54,7 +54,7 @@ async def test_a_name_that_fails_keeps_its_last_address_and_one_that_changes_is_
 
         async def answered() -> int:
             clock.now += 0.01
-            async with await client.send(REQUEST, Timeouts(connect_s=2.0)) as response:
+            async with await client.send(REQUEST, ExchangeTimeouts(connect_s=2.0)) as response:
                 await response.read(100_000)
             return response.status
 
@@ -87,7 +87,7 @@ async def test_a_hanging_name_server_takes_two_threads_and_no_more() -> None:
     ]
     try:
         results = await asyncio.gather(
-            *(client.send(REQUEST, Timeouts(connect_s=0.1)) for client in clients), return_exceptions=True
+            *(client.send(REQUEST, ExchangeTimeouts(connect_s=0.1)) for client in clients), return_exceptions=True
         )
         assert {type(result) for result in results} == {ConnectTimeout}
         assert len(names) == 2

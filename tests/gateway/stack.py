@@ -13,7 +13,7 @@ from typing import Any
 
 from gateway.access.local_token import read_token
 from gateway.app.app import Gateway
-from gateway.cache.audit.judges import Judges
+from gateway.cache.audit.match_models import MatchModels
 from gateway.config import GatewayConfig
 from gateway.deployments.health.ejection import EjectionRules
 from gateway.embedding.encoder import TextEncoder
@@ -180,7 +180,7 @@ async def running(
     ejection: EjectionRules | None = None,
     settings: Mapping[str, Any] | None = None,
     load_encoder: Callable[[Executor], Awaitable[TextEncoder]] | None = None,
-    judges: Judges | None = None,
+    judges: MatchModels | None = None,
     **values: Any,
 ) -> AsyncIterator[Stack]:
     """A gateway with both upstreams up; checks on the way out that nothing leaked."""

@@ -23,7 +23,7 @@ from gateway.completion.usage_parser import has_first_token
 from gateway.deployments.affinity import prefix_of
 from gateway.errors import InvalidRequest
 from gateway.forwarding.event_framing import WholeEvents
-from gateway.forwarding.logprob_filter import OddsReader, events_without_odds
+from gateway.forwarding.logprob_filter import LogprobReader, events_without_odds
 from gateway.forwarding.timing_events import TimingEvents
 from gateway.routing.facts import RequestFacts
 from gateway.routing.identity import key_of
@@ -301,7 +301,7 @@ READERS: Final[dict[str, Callable[[], Callable[[bytes], object]]]] = {
     "whole events": lambda: WholeEvents().feed,
     "timing events": lambda: TimingEvents().feed,
     "stream outcome": lambda: StreamOutcome().feed,
-    "odds": lambda: OddsReader().feed,
+    "odds": lambda: LogprobReader().feed,
     "decoder": lambda: SseDecoder(64 * 1024 * 1024).feed,
     "progress": SseProgress,
     "first token": lambda: has_first_token,

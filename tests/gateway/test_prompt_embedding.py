@@ -12,11 +12,11 @@ from zlib import crc32
 import msgspec
 import pytest
 
-from gateway.cache.audit.judges import Judges
+from gateway.cache.audit.match_models import MatchModels
 from gateway.embedding.encoder import have_same_weights
-from gateway.prompt_embedding import MAX_CHARS, Meanings
+from gateway.prompt_embedding import MAX_CHARS, PromptEmbedding
 from routing_policies.quality.model import PairModel
-from routing_policies.quality.training.training import Trainer
+from routing_policies.quality.training.training import PairTrainer
 from tests.gateway.cache.similar_stack import question, until
 from tests.gateway.cache.word_encoder import DIMENSIONS, NearJudge, WordEncoder
 from tests.gateway.stack import PRICED_PAIR, Stack, running
@@ -40,7 +40,7 @@ PLENTY_S = 30.0
 @cache
 def learned() -> PairModel:
     pair = {"weak": "penstock-small", "strong": "penstock-large"}
-    return Trainer([outcome for _, outcome in outcomes(1, 600)]).fit(**pair, trained_on="test")
+    return PairTrainer([outcome for _, outcome in outcomes(1, 600)]).fit(**pair, trained_on="test")
 
 
 def embedded_model(encoder: str = "words") -> PairModel:
@@ -65,9 +65,9 @@ async def routed(
         policy=POLICY.format(folder=folder, cache=cache),
         settings={"quality_dir": models},
         load_encoder=encoder.load,
-        judges=Judges(first=NearJudge(), encoder_id=None, learn=lambda samples: NearJudge()),
+        judges=MatchModels(first=NearJudge(), encoder_id=None, learn=lambda samples: NearJudge()),
     ) as stack:
-        stack.gateway.pipeline._meanings = Meanings(stack.gateway._embedder, wait_s=wait_s)
+        stack.gateway.pipeline._meanings = PromptEmbedding(stack.gateway._embedder, wait_s=wait_s)
         yield stack, encoder
 
 

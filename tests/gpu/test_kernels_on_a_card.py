@@ -16,7 +16,7 @@ from engine.models.fused_layers import FusedRMSNorm, gate_fused
 from engine.models.loading.loader import load_model
 from engine.models.mlp import gate_in_place
 from engine.quantization.float8 import FLOAT8, quantize_outputs
-from engine.quantization.kernels import Scratch
+from engine.quantization.kernels import UnpackBuffer
 from engine.quantization.triton_kernels import TritonBytes, TritonInt4
 from engine.quantization.weights import GroupWeight, quantize_channels, quantize_groups
 from engine.runner.cuda_graphs import CudaGraphApi, GraphedModel
@@ -87,8 +87,8 @@ def test_weight_only_products(device: torch.device, num_rows: int, shape: tuple[
     inputs = torch.randn(num_rows, shape[1], device=device, dtype=torch.bfloat16)
     groups, channels = quantize_groups(weight, 32), quantize_channels(weight)
     found = {
-        "int4": (TritonInt4(groups, Scratch()).multiply(inputs)[0], groups.dequantize()),
-        "int8": (TritonBytes(channels, Scratch()).multiply(inputs)[0], channels.dequantize()),
+        "int4": (TritonInt4(groups, UnpackBuffer()).multiply(inputs)[0], groups.dequantize()),
+        "int8": (TritonBytes(channels, UnpackBuffer()).multiply(inputs)[0], channels.dequantize()),
     }
     for name, (result, read) in found.items():
         expected = inputs.float() @ read.t()
@@ -100,7 +100,7 @@ def test_groups_of_a_published_size(device: torch.device) -> None:
     weight = GroupWeight(codes, torch.rand(512, 8, device=device), torch.full((512, 8), 8.0, device=device), 4)
     inputs = torch.randn(3, 1024, device=device, dtype=torch.float16)
     expected = inputs.float() @ weight.dequantize().t()
-    assert (TritonInt4(weight, Scratch()).multiply(inputs)[0] - expected).norm() < 2e-3 * expected.norm()
+    assert (TritonInt4(weight, UnpackBuffer()).multiply(inputs)[0] - expected).norm() < 2e-3 * expected.norm()
 
 
 @pytest.mark.parametrize("num_rows", [1, 16, 200])
@@ -111,7 +111,7 @@ def test_fp8_products(device: torch.device, num_rows: int) -> None:
     expected = inputs.float() @ weight.dequantize().t()
     usable = [kind for kind in FLOAT8 if kind.can_run(weight)]
     for kind in usable:
-        values, scales = kind.build(weight, Scratch()).multiply(inputs)
+        values, scales = kind.build(weight, UnpackBuffer()).multiply(inputs)
         result = values.float() if scales is None else values.float() * scales
         assert (result - expected).norm() < 0.05 * expected.norm(), kind.name
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from gateway.cache.audit.error_budget import CLOSED
-from gateway.cache.audit.judges import Judges
+from gateway.cache.audit.match_models import MatchModels
 from gateway.cache.fitting.questions import Questions
 from loadtests.audited_stream import Audits, Stream, Vectors, changed_stream, play_audited, zipf_stream
 from tests.gateway.cache.word_encoder import NearJudge
 
-JUDGES = Judges(first=NearJudge(), encoder_id=None, learn=lambda samples: NearJudge())
+JUDGES = MatchModels(first=NearJudge(), encoder_id=None, learn=lambda samples: NearJudge())
 BOUND = 0.01
 
 

@@ -12,10 +12,10 @@ from routing_policies.profile import profile_for
 from routing_policies.scorers.affinity import Affinity
 from routing_policies.scorers.base import Scorer
 from routing_policies.scorers.latency import Latency
-from routing_policies.scorers.pace import Pace
+from routing_policies.scorers.pace import OutputSpeed
 from routing_policies.scorers.quality_and_cost.cost import Cost
 from routing_policies.scorers.quality_and_cost.cost_within_slo import CostWithinSlo
-from routing_policies.scorers.quality_and_cost.quality import Quality
+from routing_policies.scorers.quality_and_cost.quality import QualityScore
 from routing_policies.scorers.session import Session
 from routing_policies.scorers.zone import Zone
 from routing_policies.views import Attempt, DeploymentView
@@ -34,11 +34,11 @@ def live(name: str, **state: Any) -> DeploymentView:
         ("relative to the fastest", Latency(), [live("a", forecast_ttft_s=0.2), live("b", forecast_ttft_s=0.8)], Attempt(), [1.0, 0.25]),
         ("who is not known comes last", Latency(), [live("a"), live("b", forecast_ttft_s=0.8)], Attempt(), [0.0, 1.0]),
         ("below a millisecond all are equal", Latency(), [live("a", forecast_ttft_s=0.0), live("b", forecast_ttft_s=0.001)], Attempt(), [1.0, 1.0]),
-        ("pace", Pace(), [live("a", tpot_s=0.02), live("b", tpot_s=0.04), live("c")], Attempt(), [1.0, 0.5, 0.0]),
+        ("pace", OutputSpeed(), [live("a", tpot_s=0.02), live("b", tpot_s=0.04), live("c")], Attempt(), [1.0, 0.5, 0.0]),
         ("cost", Cost(), [live("a", cost=2.0), live("b", cost=1.0), live("c")], Attempt(), [0.5, 1.0, 0.0]),
         ("free beats everything", Cost(), [live("a", cost=0.0), live("b", cost=1.0)], Attempt(), [1.0, 0.0]),
         ("neutral: no prices", Cost(), [live("a"), live("b")], Attempt(), [1.0, 1.0]),
-        ("quality is absolute", Quality(), [live("a", quality=0.9), live("b", quality=0.3)], Attempt(), [0.9, 0.3]),
+        ("quality is absolute", QualityScore(), [live("a", quality=0.9), live("b", quality=0.3)], Attempt(), [0.9, 0.3]),
         ("share of the prompt held", Affinity(), [live("a", affinity_tokens=750), live("b")], Attempt(), [0.75, 0.0]),
         ("no prompt, no affinity", Affinity(), [live("a", affinity_tokens=5, prompt_tokens=0)], Attempt(), [0.0]),
         ("session", Session(), [live("a"), live("b", is_same_session=True)], Attempt(), [0.0, 1.0]),

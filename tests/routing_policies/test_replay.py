@@ -9,7 +9,7 @@ import pytest
 
 from routing_policies.loading import load_policy
 from routing_policies.policy.document import Policy
-from routing_policies.replay import Measured, Outcome, RecordedRequest, Replay, moves, summarize, unchanged_routes
+from routing_policies.replay import Measured, RecordedRequest, Replay, ReplayOutcome, moves, summarize, unchanged_routes
 
 BASE = """
 schema_version: 1
@@ -46,7 +46,9 @@ def recorded(num: int, rng: random.Random) -> list[RecordedRequest]:
     ]
 
 
-def outcomes(policy: Policy, requests: list[RecordedRequest], trusts: frozenset[str] = frozenset()) -> list[Outcome]:
+def outcomes(
+    policy: Policy, requests: list[RecordedRequest], trusts: frozenset[str] = frozenset()
+) -> list[ReplayOutcome]:
     replay = Replay(policy, Measured(requests), trusts=trusts)
     return [replay.send(request) for request in requests]
 

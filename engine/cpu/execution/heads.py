@@ -12,13 +12,13 @@ import numpy.typing as npt
 import torch
 
 from engine.cpu.execution.model import MAX_TOKENS, CompiledModel
-from engine.cpu.gemm.records import Memory
+from engine.cpu.gemm.records import RecordMemory
 from engine.cpu.gemm.tiles import LANES
 from engine.cpu.jit.layout import AHEAD_WORK
-from engine.cpu.jit.tickets import CHUNK
-from engine.cpu.multi_step.rounds import Rounds
-from engine.models.kept_weights import KeptWeight
+from engine.cpu.jit.work_queue import CHUNK
+from engine.cpu.multi_step.step_record import MultiStepRecord
 from engine.models.prediction_heads import PredictionHeads, Seen
+from engine.models.raw_weights import RawWeight
 from engine.quantization.weights import quantize_channels
 
 _MOST_GLANCED = 8
@@ -35,7 +35,7 @@ class CompiledHeads:
         self.num_heads = heads.num_heads
         self._heads = heads
         self._model = model
-        self._memory = Memory()
+        self._memory = RecordMemory()
         weights, hidden_size = heads.weights, model.config.hidden_size
         width = weights.gate_up.shape[0] // 2
         is_possible = model.has_head and hidden_size % CHUNK == 0 and width % LANES == 0
@@ -64,7 +64,7 @@ class CompiledHeads:
         self._num_glanced = 0
         self._asks_heads = True
         self._taken = np.zeros(_MOST_GLANCED, dtype=np.int64)
-        self.rounds = Rounds(
+        self.rounds = MultiStepRecord(
             model.rounds, model.decoder, max_rows=_MOST_GLANCED, max_tokens=MAX_TOKENS, states=self._looking
         )
         """That may follow a step within which the heads look ahead."""
@@ -146,6 +146,6 @@ class CompiledHeads:
         return Seen(self._chosen[:num_rows].tolist(), said[0], said[1])
 
 
-def _in_int8(weight: torch.Tensor) -> KeptWeight:
+def _in_int8(weight: torch.Tensor) -> RawWeight:
     found = quantize_channels(weight)
-    return KeptWeight(found.codes, found.scales, None)
+    return RawWeight(found.codes, found.scales, None)

@@ -16,9 +16,9 @@ from engine.cpu.jit.layout import (
     PROMPTS_WORK,
     SEMAPHORE,
 )
-from engine.cpu.jit.tickets import PHASE_BYTES
-from engine.cpu.multi_step.ahead import look_along, run_ahead
-from engine.cpu.multi_step.another_round import another_round
+from engine.cpu.jit.work_queue import PHASE_BYTES
+from engine.cpu.multi_step.further_step import another_round
+from engine.cpu.multi_step.medusa import look_along, run_ahead
 from engine.cpu.step.decoding import PHASES_PER_LAYER, logits_phase, run_layers
 from engine.cpu.step.prompts import run_prompts
 

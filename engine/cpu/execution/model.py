@@ -12,10 +12,10 @@ from engine.attention.base import ForwardContext, KVCache
 from engine.attention.torch_attention import TorchAttention
 from engine.attention.torch_kv_cache import HeadMajorKVCache
 from engine.cpu.execution.prompt_rows import PanelRoom, cut_evenly, has_prompts, panels_of, split_rows
-from engine.cpu.execution.team import StepTeam, aligned_integers
+from engine.cpu.execution.thread_pool import ThreadPool, aligned_integers
 from engine.cpu.execution.token_groups import TokenGroups
 from engine.cpu.gemm.matrix_unit import is_permitted
-from engine.cpu.gemm.records import Memory
+from engine.cpu.gemm.records import RecordMemory
 from engine.cpu.gemm.rounded_tiles import HEADER_BYTES
 from engine.cpu.gemm.tiles import LANES
 from engine.cpu.jit.layout import (
@@ -29,15 +29,15 @@ from engine.cpu.jit.layout import (
     ROUNDS,
     STEP,
 )
-from engine.cpu.jit.tickets import CHUNK, PHASE_BYTES
-from engine.cpu.multi_step.ahead import AHEAD_PHASES
-from engine.cpu.multi_step.another_round import EVEN_SHARES, MOST_TOGETHER
+from engine.cpu.jit.work_queue import CHUNK, PHASE_BYTES
+from engine.cpu.multi_step.further_step import EVEN_SHARES, MOST_TOGETHER
+from engine.cpu.multi_step.medusa import AHEAD_PHASES
 from engine.cpu.step.decoding import PHASES_PER_LAYER
-from engine.cpu.step.prompt_way import PromptWay
+from engine.cpu.step.prompt_mode import PromptWay
 from engine.models.decoder import Decoder, DecoderLayer
-from engine.models.kept_weights import KeptWeights
 from engine.models.layers import RMSNorm
 from engine.models.mlp import DenseMLP
+from engine.models.raw_weights import RawWeights
 
 MAX_TOKENS = 64
 """Of steps for which it is decided apart whether they run compiled."""
@@ -52,7 +52,7 @@ class NotCompilable(ValueError):
     """A model that has something which compiled steps do not know; the message says what."""
 
 
-class Glance(Protocol):
+class HeadGlance(Protocol):
     """Looks ahead in the same go as a step."""
 
     def open(
@@ -70,7 +70,7 @@ class CompiledModel:
         self,
         decoder: Decoder,
         backend: TorchAttention,
-        weights: KeptWeights,
+        weights: RawWeights,
         kv_dtype: torch.dtype = torch.float32,
     ) -> None:
         """Has the backend's pools lie head by head, in `kv_dtype`: float32 or bfloat16. Raises NotCompilable."""
@@ -78,7 +78,7 @@ class CompiledModel:
         self.attention_specs = decoder.attention_specs
         self.decoder = decoder
         self._backend = backend
-        self._memory = Memory()
+        self._memory = RecordMemory()
         layers = [self._layer(layer, weights) for layer in decoder.layers]
         self._layers = np.array(layers, dtype=LAYER)
         self.shape = np.array([self._shape(decoder, weights)], dtype=MODEL)
@@ -89,7 +89,7 @@ class CompiledModel:
         self._fields = self.step.view(np.int64)
         num_tickets = PHASE_BYTES // 8 * (PHASES_PER_LAYER * len(layers) + 1 + AHEAD_PHASES)
         self.rounds = np.zeros(1, dtype=ROUNDS)
-        self.team = StepTeam(self.shape, self._layers, self.step, self.rounds, aligned_integers(num_tickets))
+        self.team = ThreadPool(self.shape, self._layers, self.step, self.rounds, aligned_integers(num_tickets))
         self._buffers = self._make_buffers()
         self._scratch = torch.empty(0)
         self._normed = torch.empty(0)
@@ -112,7 +112,7 @@ class CompiledModel:
         self._suits = False
         # Hidden states of the last step, and the logits that were computed with them.
         self._told: tuple[torch.Tensor, torch.Tensor] | None = None
-        self.glance: Glance | None = None
+        self.glance: HeadGlance | None = None
         """Who is to look ahead in the same go as a step whose tokens are all sampled."""
         backend.head_major = kv_dtype
 
@@ -343,7 +343,7 @@ class CompiledModel:
         )
         return tuple(torch.empty(_TOGETHER, width) for width in widths)
 
-    def _shape(self, decoder: Decoder, weights: KeptWeights) -> tuple[Any, ...]:
+    def _shape(self, decoder: Decoder, weights: RawWeights) -> tuple[Any, ...]:
         config = decoder.config
         for name, size in (
             ("hidden_size", config.hidden_size),
@@ -367,7 +367,7 @@ class CompiledModel:
             decoder.attention_specs[0].scale,
         )
 
-    def _layer(self, layer: DecoderLayer, weights: KeptWeights) -> tuple[Any, ...]:
+    def _layer(self, layer: DecoderLayer, weights: RawWeights) -> tuple[Any, ...]:
         mlp = layer.mlp
         _check(type(layer) is DecoderLayer, "its layers are fused")
         _check(layer.attended_norm is None and layer.mlp_output_norm is None, "it norms what branches add")
@@ -389,13 +389,13 @@ class CompiledModel:
             np.iinfo(np.int64).max // 2 if window is None else window,
         )
 
-    def _projection(self, linear: object, weights: KeptWeights) -> tuple[int, ...]:
+    def _projection(self, linear: object, weights: RawWeights) -> tuple[int, ...]:
         kept = weights.of(linear)
         _check(kept is not None, "its weights are quantized to groups, shared or no float32")
         assert kept is not None
         return self._memory.projection(kept)
 
-    def _head(self, decoder: Decoder, weights: KeptWeights) -> tuple[int, ...]:
+    def _head(self, decoder: Decoder, weights: RawWeights) -> tuple[int, ...]:
         """Zeros: logits are computed as before."""
         try:
             return self._projection(decoder.head, weights)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 import torch
 
 from engine.attention.base import ForwardContext
-from engine.cpu.multi_step.another_round import MOST_TOGETHER
+from engine.cpu.multi_step.further_step import MOST_TOGETHER
 
 Stretch = tuple[int, int, int]
 """Of neighbouring tokens of one row: the first one, the end, the row."""

@@ -8,16 +8,16 @@ from torch.nn import functional
 from engine.cpu.gemm import rounded_tiles
 from engine.cpu.gemm.matrix_unit import is_permitted
 from engine.cpu.gemm.tiles import LANES
-from engine.huge_pages import WidePages
-from engine.models.kept_weights import KeptWeight
+from engine.huge_pages import HugePages
+from engine.models.raw_weights import RawWeight
 
 
-class Memory:
+class RecordMemory:
     """Keeps all memory that records tell the address of."""
 
     def __init__(self) -> None:
         self._kept: list[torch.Tensor] = []
-        self._pages = WidePages()
+        self._pages = HugePages()
 
     def address(self, tensor: torch.Tensor) -> int:
         """Where a tensor lies, which stays there."""
@@ -25,7 +25,7 @@ class Memory:
         self._kept.append(tensor)
         return tensor.data_ptr()
 
-    def projection(self, kept: KeptWeight) -> tuple[int, ...]:
+    def projection(self, kept: RawWeight) -> tuple[int, ...]:
         """A PROJECTION record of weights, in bfloat16 where that loses nothing."""
         num_outputs, num_inputs = kept.weight.shape
         if kept.rounds_inputs and rounded_tiles.IS_THERE:
@@ -37,7 +37,7 @@ class Memory:
         at = self.address(self._pages.copy(packed(weight)))
         return at, plain, weight.itemsize, scales, bias, int(kept.rounds_inputs), 0, num_inputs, num_outputs
 
-    def _of_codes(self, kept: KeptWeight) -> tuple[int, ...]:
+    def _of_codes(self, kept: RawWeight) -> tuple[int, ...]:
         """The record of weights that are multiplied as whole numbers."""
         num_outputs, num_inputs = kept.weight.shape
         assert kept.scales is not None
@@ -52,7 +52,7 @@ class Memory:
     def clear(self) -> None:
         """Give it back."""
         self._kept.clear()
-        self._pages = WidePages()
+        self._pages = HugePages()
 
 
 def packed(weight: torch.Tensor) -> torch.Tensor:

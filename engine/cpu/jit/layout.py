@@ -224,10 +224,10 @@ ROUNDS = np.dtype(
 
 `num_left`: rounds that are still to be taken over, the step itself being the first; 0: there are no further ones. None
 is begun when `longest_ns` have passed since the step itself was over. Without `guesses` each says one token of each
-row. Of each row: `rows` [rows, 7] as `engine.cpu.multi_step.lookup.look_ahead` reads them, `numbers` [rows, 3], and
+row. Of each row: `rows` [rows, 7] as `engine.cpu.multi_step.ngram.look_ahead` reads them, `numbers` [rows, 3], and
 `limits` [rows, 4]: which one of the step's rows it is, how long its text may get, how long it is expected to get, and
 drafts that were verified behind the step itself. `stops` are the tokens that end each row's text, row after row.
-`costs` float64 [4] as `engine.cpu.multi_step.lookup.choose` reads them. `texts` [rows, capacity] become the texts with
+`costs` float64 [4] as `engine.cpu.multi_step.ngram.choose` reads them. `texts` [rows, capacity] become the texts with
 all that was said. `found_tokens`, `found_kinds` [rows, most_drafts], `ends` [rows, 2] and `counts` [rows] hold the
 guesses of the round under way. `log` [rounds, 2]: nanoseconds, and drafts that were verified. What stands behind
 `turns`, the rotations of every position, serves all rounds: memory and kinds as lookup knows them, what heads say first

@@ -11,7 +11,7 @@ from engine.cpu.attention.head_tiles import store_key, store_value, turn, turn_n
 from engine.cpu.gemm.arithmetic import add, copy, gate, integers, normalise, put, wipe
 from engine.cpu.gemm.projections import prepared, prepared_bytes, project
 from engine.cpu.jit.compiler import compiled
-from engine.cpu.jit.tickets import CHUNK, PHASE_BYTES, chunks, finish, take, wait
+from engine.cpu.jit.work_queue import CHUNK, PHASE_BYTES, chunks, finish, take, wait
 
 PHASES_PER_LAYER = 5
 

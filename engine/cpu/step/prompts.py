@@ -26,7 +26,7 @@ from engine.cpu.gemm.panels import (
     widened,
 )
 from engine.cpu.jit.compiler import compiled
-from engine.cpu.jit.tickets import PHASE_BYTES, finish, take, wait
+from engine.cpu.jit.work_queue import PHASE_BYTES, finish, take, wait
 
 KEYS = 64
 """Of a row, whose scores are looked at together; blocks may be larger."""

@@ -24,7 +24,7 @@ SETTLE_S = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prompt:
+class EnginePrompt:
     """What a request asks the core to continue, and how it may be treated there."""
 
     token_ids: list[int]
@@ -56,7 +56,7 @@ class Generation:
     def __init__(
         self,
         link: CoreLink,
-        prompt: Prompt,
+        prompt: EnginePrompt,
         params: Sequence[SamplingParams],
         choices: Sequence[Choice],
         metrics: RequestMetrics,

@@ -11,7 +11,7 @@ from concurrent.futures import Executor
 from typing import Literal, TypeVar
 
 from engine.config import FrontConfig
-from engine.frontend.core_client.generation import Generation, Prompt
+from engine.frontend.core_client.generation import EnginePrompt, Generation
 from engine.frontend.core_client.link import CoreLink, CoreState
 from engine.frontend.core_client.metrics import EngineMetrics
 from engine.frontend.request.errors import (
@@ -22,7 +22,7 @@ from engine.frontend.request.errors import (
     unsupported,
 )
 from engine.frontend.request.headers import RequestOptions
-from engine.frontend.request.requests import ChatRequest, CompletionRequest
+from engine.frontend.request.requests import ChatBody, CompletionRequest
 from engine.frontend.request.tools import ToolUse
 from engine.frontend.text.chat_template import ChatTemplate, Segment
 from engine.frontend.text.choice import Choice
@@ -98,7 +98,7 @@ class EngineService:
         self.link.fail_all(overloaded("The engine shut down before the answer was complete.", reason="draining"))
         self.link.wake_watchers()
 
-    async def chat(self, request: ChatRequest, options: RequestOptions, received_at: float) -> Generation:
+    async def chat(self, request: ChatBody, options: RequestOptions, received_at: float) -> Generation:
         """A generation, not started yet, that answers a conversation. Raises ApiError."""
         ready = self._ready()
         if request.tool_use is not None and self._tool_format is None:
@@ -144,7 +144,7 @@ class EngineService:
         if most is not None and num_chars > ready.max_model_len * most:
             raise context_length_exceeded(-(-num_chars // most), ready.max_model_len, None, param, is_at_least=True)
 
-    def _encode_chat(self, request: ChatRequest) -> list[int]:
+    def _encode_chat(self, request: ChatBody) -> list[int]:
         if self._template is None:
             message = "This model has no chat template; use /v1/completions."
             raise ApiError(400, message, param="messages", code="unsupported_parameter")
@@ -160,7 +160,7 @@ class EngineService:
 
     def _generation(
         self,
-        request: ChatRequest | CompletionRequest,
+        request: ChatBody | CompletionRequest,
         token_ids: list[int],
         options: RequestOptions,
         received_at: float,
@@ -168,7 +168,7 @@ class EngineService:
         grammar: Grammar | None = None,
     ) -> Generation:
         ready = self._ready()
-        param = "messages" if isinstance(request, ChatRequest) else "prompt"
+        param = "messages" if isinstance(request, ChatBody) else "prompt"
         max_tokens = choose_max_tokens(len(token_ids), request.output_limit, ready.max_model_len, param)
         params = sampling_params(
             request,
@@ -178,7 +178,7 @@ class EngineService:
             stop_token_ids=self.tokenizer.stop_token_ids,
             draw_seed=self._draw_seed,
         )
-        prompt = Prompt(
+        prompt = EnginePrompt(
             token_ids=token_ids,
             lane=options.lane(len(token_ids)),
             cache_salt=options.cache_salt,
@@ -190,7 +190,7 @@ class EngineService:
             is_patient=not request.stream and not request.stops,
         )
         stop_token_ids = frozenset() if request.ignore_eos else self.tokenizer.stop_token_ids
-        use = request.tool_use if isinstance(request, ChatRequest) else None
+        use = request.tool_use if isinstance(request, ChatBody) else None
         choices = [self._choice(index, request.stops, stop_token_ids, use) for index in range(request.num_choices)]
         metrics = self.metrics.for_request(len(token_ids), prompt.lane)
         return Generation(self.link, prompt, params, choices, metrics, self.clock)

@@ -10,7 +10,7 @@ from typing import Literal
 
 from engine.frontend.core_client.mailbox import ClientGone
 from engine.frontend.http.completions import Completions
-from engine.frontend.http.health import Probes
+from engine.frontend.http.health import EngineProbes
 from engine.frontend.http.streaming import StreamCutError
 from engine.frontend.request.asgi import (
     CONNECTION_EXTENSION,
@@ -38,7 +38,7 @@ _LOAD = "/engine/load"
 class EngineApp:
     """Pure ASGI; one instance serves all connections."""
 
-    def __init__(self, completions: Completions, probes: Probes) -> None:
+    def __init__(self, completions: Completions, probes: EngineProbes) -> None:
         self._probes = probes
         self._routes: dict[str, tuple[str, Handler]] = {
             "/v1/chat/completions": ("POST", completions.chat),

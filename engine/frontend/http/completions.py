@@ -14,10 +14,10 @@ from engine.frontend.http import orca
 from engine.frontend.http.streaming import Relay
 from engine.frontend.http.timing import timing_report
 from engine.frontend.http.tracing import Tracer
-from engine.frontend.http.wire import ChatWire, CompletionWire, Identity, Wire
+from engine.frontend.http.wire import AnswerIdentity, ChatWire, CompletionWire, Wire
 from engine.frontend.request.asgi import Client, Headers, Receive, Send, read_json_body, watched_client
 from engine.frontend.request.headers import RequestOptions, read_options
-from engine.frontend.request.requests import ChatRequest, CompletionRequest, parse_chat, parse_completion
+from engine.frontend.request.requests import ChatBody, CompletionRequest, parse_chat, parse_completion
 
 SCHEMA_IGNORED = "x-penstock-schema-ignored"
 """Header that names the keywords of a schema, not strict, that the answer need not follow."""
@@ -68,7 +68,7 @@ class Completions:
         client: Client,
         generation: Generation,
         wire: Wire,
-        request: ChatRequest | CompletionRequest,
+        request: ChatBody | CompletionRequest,
         options: RequestOptions,
         send: Send,
         echo: dict[str, str],
@@ -101,8 +101,8 @@ class Completions:
             return nullcontext()
         return self._tracer.watch(options.traceparent, generation)
 
-    def _identity(self, prefix: str, request: ChatRequest | CompletionRequest) -> Identity:
-        return Identity(
+    def _identity(self, prefix: str, request: ChatBody | CompletionRequest) -> AnswerIdentity:
+        return AnswerIdentity(
             id=prefix + secrets.token_hex(16),
             created=int(self._unix_time()),
             model=self._service.config.model_name,

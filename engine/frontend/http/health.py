@@ -26,7 +26,7 @@ from engine.protocol import Ready
 LOAD_PERIOD_S = 0.1
 
 
-class Probes:
+class EngineProbes:
     """Serves everything but completions."""
 
     def __init__(self, service: EngineService, unix_time: Callable[[], float]) -> None:

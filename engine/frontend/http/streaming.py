@@ -8,7 +8,7 @@ from typing import Any
 
 from engine.frontend.core_client.generation import Generation
 from engine.frontend.core_client.mailbox import ClientGone
-from engine.frontend.http.wire import DONE, Answer, Usage, Wire
+from engine.frontend.http.wire import DONE, CollectedChoice, TokenUsage, Wire
 from engine.frontend.request.asgi import EVENT_STREAM, Send, send_answer, start_answer
 from engine.frontend.request.errors import ApiError
 from engine.frontend.text.choice import Choice, Delta
@@ -44,7 +44,7 @@ class Relay:
 
     async def plain(self) -> None:
         """Collect everything, send one body. Raises ApiError, ClientGone."""
-        answers = [Answer(choice, [], []) for choice in self._generation.choices]
+        answers = [CollectedChoice(choice, [], []) for choice in self._generation.choices]
         while not self._generation.is_done:
             for choice, delta in await self._generation.next():
                 if delta.has_content:
@@ -117,8 +117,8 @@ class Relay:
     async def _write_events(self, parts: list[bytes], *, more: bool) -> None:
         await self._write(self._send({"type": "http.response.body", "body": b"".join(parts), "more_body": more}))
 
-    def _usage(self) -> Usage:
-        return Usage(
+    def _usage(self) -> TokenUsage:
+        return TokenUsage(
             prompt_tokens=len(self._generation.prompt.token_ids),
             completion_tokens=sum(choice.num_tokens for choice in self._generation.choices),
             cached_tokens=self._generation.num_cached_tokens,

@@ -21,7 +21,7 @@ TokenBytes = Callable[[int], bytes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
+class AnswerIdentity:
     """What all events of one answer have in common."""
 
     id: str
@@ -34,7 +34,7 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
+class TokenUsage:
     """Tokens of one request."""
 
     prompt_tokens: int
@@ -63,15 +63,15 @@ class Wire(Protocol):
     def finish(self, index: int, finish: Finish, extra: dict[str, Any] | None) -> bytes:
         """A choice's last event."""
 
-    def usage(self, usage: Usage, extra: dict[str, Any] | None) -> bytes:
+    def usage(self, usage: TokenUsage, extra: dict[str, Any] | None) -> bytes:
         """The event with the usage."""
 
-    def body(self, answers: Sequence[Answer], usage: Usage, extra: dict[str, Any] | None) -> bytes:
+    def body(self, answers: Sequence[CollectedChoice], usage: TokenUsage, extra: dict[str, Any] | None) -> bytes:
         """The plain answer."""
 
 
 @dataclass(slots=True)
-class Answer:
+class CollectedChoice:
     """A choice collected for a plain body."""
 
     choice: Choice
@@ -89,7 +89,7 @@ class Answer:
 class _EventWire:
     """What the two endpoints' shapes share."""
 
-    def __init__(self, identity: Identity, event_kind: str, body_kind: str) -> None:
+    def __init__(self, identity: AnswerIdentity, event_kind: str, body_kind: str) -> None:
         self._token_bytes = identity.token_bytes
         self._members = {
             "id": identity.id,
@@ -100,7 +100,7 @@ class _EventWire:
         self._head = b"data: " + _encode(self._members | {"object": event_kind})[:-1] + b',"choices":'
         self._tail = b',"usage":null}\n\n' if identity.include_usage else b"}\n\n"
 
-    def usage(self, usage: Usage, extra: dict[str, Any] | None) -> bytes:
+    def usage(self, usage: TokenUsage, extra: dict[str, Any] | None) -> bytes:
         """The event without choices that has the usage."""
         return _with_members(b"".join((self._head, b'[],"usage":', _encode(usage.as_json()), b"}\n\n")), extra)
 
@@ -116,14 +116,14 @@ class _EventWire:
             tail,
         )
 
-    def _body(self, choices: list[dict[str, Any]], usage: Usage, extra: dict[str, Any] | None) -> bytes:
+    def _body(self, choices: list[dict[str, Any]], usage: TokenUsage, extra: dict[str, Any] | None) -> bytes:
         return _encode({**self._members, "choices": choices, "usage": usage.as_json(), **(extra or {})})
 
 
 class ChatWire(_EventWire):
     """`chat.completion.chunk` events and `chat.completion` bodies."""
 
-    def __init__(self, identity: Identity) -> None:
+    def __init__(self, identity: AnswerIdentity) -> None:
         super().__init__(identity, "chat.completion.chunk", "chat.completion")
 
     def opening(self, index: int) -> bytes:
@@ -146,7 +146,7 @@ class ChatWire(_EventWire):
         """The empty delta with the finish reason."""
         return _with_members(self._event(index, b'"delta":{}', b"null", _encode(finish)), extra)
 
-    def body(self, answers: Sequence[Answer], usage: Usage, extra: dict[str, Any] | None) -> bytes:
+    def body(self, answers: Sequence[CollectedChoice], usage: TokenUsage, extra: dict[str, Any] | None) -> bytes:
         """The plain `chat.completion`."""
         choices = [
             {
@@ -174,7 +174,7 @@ class ChatWire(_EventWire):
 class CompletionWire(_EventWire):
     """`text_completion` events and bodies."""
 
-    def __init__(self, identity: Identity) -> None:
+    def __init__(self, identity: AnswerIdentity) -> None:
         super().__init__(identity, "text_completion", "text_completion")
 
     def opening(self, index: int) -> bytes:
@@ -190,7 +190,7 @@ class CompletionWire(_EventWire):
         """The event with no text and the finish reason."""
         return _with_members(self._event(index, b'"text":""', b"null", _encode(finish)), extra)
 
-    def body(self, answers: Sequence[Answer], usage: Usage, extra: dict[str, Any] | None) -> bytes:
+    def body(self, answers: Sequence[CollectedChoice], usage: TokenUsage, extra: dict[str, Any] | None) -> bytes:
         """The plain `text_completion`."""
         choices = [
             {

@@ -24,7 +24,7 @@ _HINTS: Mapping[ShedReason, str] = MappingProxyType(
 )
 
 
-class Degraded(msgspec.Struct, frozen=True, kw_only=True):
+class ShedAdvice(msgspec.Struct, frozen=True, kw_only=True):
     """Why a request was shed and what would have been admitted, for products that show it."""
 
     reason: ShedReason
@@ -47,7 +47,7 @@ class ApiError(Exception):
         param: str | None = None,
         code: str,
         headers: Mapping[str, str] | None = None,
-        degraded: Degraded | None = None,
+        degraded: ShedAdvice | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -112,7 +112,7 @@ def overloaded(
     predicted_wait_s: float = 0.0,
 ) -> ApiError:
     """503: shed; `retry_after_s` None says that a retry cannot help. Lane and queue are told where they are known."""
-    degraded = Degraded(
+    degraded = ShedAdvice(
         reason=reason,
         lane=lane,
         queue_depth=queue_depth,

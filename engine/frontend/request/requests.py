@@ -128,7 +128,7 @@ class SamplingFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         return self.stream_options is not None and self.stream_options.include_usage
 
 
-class ChatRequest(SamplingFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ChatBody(SamplingFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Body of `POST /v1/chat/completions`."""
 
     messages: list[Message]
@@ -176,9 +176,9 @@ class CompletionRequest(SamplingFields, frozen=True, kw_only=True, forbid_unknow
         return self.logprobs
 
 
-def parse_chat(body: bytes, config: FrontConfig) -> ChatRequest:
+def parse_chat(body: bytes, config: FrontConfig) -> ChatBody:
     """A valid chat request. Raises ApiError (400, 404) that names the field."""
-    request = _convert(parse_object(body), ChatRequest)
+    request = _convert(parse_object(body), ChatBody)
     _check_common(request, config)
     check_response_format(request.response_format)
     check_tools(request.tools)

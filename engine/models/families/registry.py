@@ -30,7 +30,7 @@ from engine.models.families import (
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class ModelFamily:
     """One architecture."""
 
     architecture: str
@@ -38,17 +38,17 @@ class Family:
 
 
 FAMILIES = {
-    "llama": Family(llama.ARCHITECTURE, llama.read_traits),
-    "mistral": Family(mistral.ARCHITECTURE, mistral.read_traits),
-    "qwen2": Family(qwen2.ARCHITECTURE, qwen2.read_traits),
-    "qwen3": Family(qwen3.ARCHITECTURE, qwen3.read_traits),
-    "olmo2": Family(olmo2.ARCHITECTURE, olmo2.read_traits),
-    "phi3": Family(phi3.ARCHITECTURE, phi3.read_traits),
-    "gemma2": Family(gemma2.ARCHITECTURE, gemma2.read_traits),
-    "gemma3_text": Family(gemma3.ARCHITECTURE, gemma3.read_traits),
-    "mixtral": Family(mixtral.ARCHITECTURE, mixtral.read_traits),
-    "qwen2_moe": Family(qwen2_moe.ARCHITECTURE, qwen2_moe.read_traits),
-    "qwen3_moe": Family(qwen3_moe.ARCHITECTURE, qwen3_moe.read_traits),
+    "llama": ModelFamily(llama.ARCHITECTURE, llama.read_traits),
+    "mistral": ModelFamily(mistral.ARCHITECTURE, mistral.read_traits),
+    "qwen2": ModelFamily(qwen2.ARCHITECTURE, qwen2.read_traits),
+    "qwen3": ModelFamily(qwen3.ARCHITECTURE, qwen3.read_traits),
+    "olmo2": ModelFamily(olmo2.ARCHITECTURE, olmo2.read_traits),
+    "phi3": ModelFamily(phi3.ARCHITECTURE, phi3.read_traits),
+    "gemma2": ModelFamily(gemma2.ARCHITECTURE, gemma2.read_traits),
+    "gemma3_text": ModelFamily(gemma3.ARCHITECTURE, gemma3.read_traits),
+    "mixtral": ModelFamily(mixtral.ARCHITECTURE, mixtral.read_traits),
+    "qwen2_moe": ModelFamily(qwen2_moe.ARCHITECTURE, qwen2_moe.read_traits),
+    "qwen3_moe": ModelFamily(qwen3_moe.ARCHITECTURE, qwen3_moe.read_traits),
 }
 """By `model_type`."""
 

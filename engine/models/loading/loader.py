@@ -13,14 +13,14 @@ from engine.config import Quantization
 from engine.models.config.checkpoint import Checkpoint, CheckpointError
 from engine.models.config.config import ExpertTraits, ModelConfig
 from engine.models.decoder import Decoder, DecoderLayer
-from engine.models.experts import Expert, Router, SharedExpert, SparseMLP
+from engine.models.experts import Expert, ExpertRouter, SharedExpert, SparseMLP
 from engine.models.families.registry import read_model_config
-from engine.models.kept_weights import KeptWeights
 from engine.models.layer_ops import LayerOps, layer_ops
 from engine.models.layers import HeadGroupNorm, RMSNorm
 from engine.models.linear import Linear
 from engine.models.mlp import MLP, DenseMLP
-from engine.models.split import Split, Whole
+from engine.models.raw_weights import RawWeights
+from engine.models.split import Split, Unsplit
 from engine.quantization.choice import KernelTable
 from engine.quantization.maker import LinearMaker
 from engine.quantization.packed_tensors import discard_empty_bias, is_packed, take_packed
@@ -51,7 +51,7 @@ def load_model(
     ops: LayerOps | None = None,
     split: Split | None = None,
     max_model_len: int = 0,
-    kept: KeptWeights | None = None,
+    kept: RawWeights | None = None,
 ) -> Decoder:
     """The model of a Hugging Face directory (config.json, safetensors), ready to run.
 
@@ -64,7 +64,7 @@ def load_model(
     Raises ModelConfigError for a config that cannot be served, CheckpointError for weights that do not fit it and
     QuantizationError for a device that cannot do what is asked.
     """
-    split = split or Whole()
+    split = split or Unsplit()
     whole = read_model_config(model_dir)
     whole = replace(whole, rope=whole.rope.reaching(max_model_len))
     config, checkpoint = split.config(whole), split.checkpoint(model_dir, whole)
@@ -164,7 +164,7 @@ class _Assembler:
             self._expert(f"{prefix}.experts.{index}", traits.projections, traits.size)
             for index in range(traits.num_experts)
         ]
-        return SparseMLP(Router(router, traits.num_chosen, traits.is_normalized), experts, shared)
+        return SparseMLP(ExpertRouter(router, traits.num_chosen, traits.is_normalized), experts, shared)
 
     def _expert(self, prefix: str, projections: tuple[str, str, str], size: int) -> Expert:
         gate, up, down = (f"{prefix}.{name}" for name in projections)

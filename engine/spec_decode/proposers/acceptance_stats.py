@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.spec_decode.proposers.guess import NUM_KINDS, Kind, prior
+from engine.spec_decode.proposers.draft_token import NUM_KINDS, Kind, prior
 
 _TRIALS = 4.0
 DECAY = 0.98
 """What remains of older evidence after each trial."""
 
 
-class TrackRecord:
+class AcceptanceStats:
     """Judges guesses by what was said, whether they were verified as drafts or only kept in mind.
 
     So lookups go on being judged while they are not used, which costs next to nothing. A prior weighs as much as a few

@@ -11,14 +11,14 @@ import numpy.typing as npt
 import torch
 
 from engine.cpu.multi_step import argmax as likely
-from engine.models.prediction_heads import Glances, LooksAhead
+from engine.models.prediction_heads import Glances, MedusaHeads
 from engine.sampling.greedy import is_greedy
-from engine.spec_decode.proposers.guess import first_by_heads
+from engine.spec_decode.proposers.draft_token import first_by_heads
 from engine.step.hidden_states import Chosen, HiddenStates
 from engine.step.sequence import Sequence
 
 
-class Ahead(NamedTuple):
+class HeadPredictions(NamedTuple):
     """What heads say of each row, int64 [rows, heads]."""
 
     tokens: npt.NDArray[Any]
@@ -26,11 +26,11 @@ class Ahead(NamedTuple):
     kinds: npt.NDArray[Any]
 
 
-class Outlook:
+class MedusaProposer:
     """Asks the heads: at the end of a step whose next one will want drafts as far as can be told, while weights and
     threads are warm, and otherwise when drafts are wanted."""
 
-    def __init__(self, heads: LooksAhead, states: HiddenStates, clock: Callable[[], float]) -> None:
+    def __init__(self, heads: MedusaHeads, states: HiddenStates, clock: Callable[[], float]) -> None:
         likely.prepare()
         self._heads = heads
         self._glances = heads if isinstance(heads, Glances) else None
@@ -44,7 +44,7 @@ class Outlook:
         self.is_asleep = False
         """Whether nobody wants to know what comes behind the next step."""
         # Of all sequences of the last step: tokens, and kinds as if each were of the first one.
-        self._found: Ahead | None = None
+        self._found: HeadPredictions | None = None
         self._spent_s = 0.0
 
     def take_spent_s(self) -> float:
@@ -56,7 +56,7 @@ class Outlook:
         """Look ahead of so many rows, of which nothing comes."""
         self._read(torch.ones(num_rows, hidden_size, dtype=dtype, device=device), [0] * num_rows)
 
-    def say(self, seqs: SequenceOf[Sequence], are_near_end: SequenceOf[bool]) -> Ahead | None:
+    def say(self, seqs: SequenceOf[Sequence], are_near_end: SequenceOf[bool]) -> HeadPredictions | None:
         """What comes behind the newest token of each sequence; None where that is known of none.
 
         `are_near_end`: of which only a few tokens are expected yet.
@@ -69,13 +69,13 @@ class Outlook:
             self._found = self._read(self._states.of_chosen(), _newest(self._states.chosen()))
         first_kinds = [_first_kind(seq, is_near_end) for seq, is_near_end in zip(seqs, are_near_end, strict=True)]
         if are_all:
-            return Ahead(self._found.tokens, self._found.kinds + np.array(first_kinds)[:, None])
+            return HeadPredictions(self._found.tokens, self._found.kinds + np.array(first_kinds)[:, None])
         indexes, order = zip(*rows, strict=True)
         tokens = np.full((len(seqs), self._heads.num_heads), -1)
         kinds = np.zeros_like(tokens)
         tokens[list(indexes)] = self._found.tokens[list(order)]
         kinds[list(indexes)] = self._found.kinds[list(order)]
-        return Ahead(tokens, kinds + np.array(first_kinds)[:, None])
+        return HeadPredictions(tokens, kinds + np.array(first_kinds)[:, None])
 
     def says_end(
         self, seqs: SequenceOf[Sequence], are_near_end: SequenceOf[bool], chance: Callable[[int], float]
@@ -115,15 +115,15 @@ class Outlook:
         if self.is_asleep:
             return
         if seen is not None and seen.chosen == _newest(chosen):
-            self._found = Ahead(seen.tokens, seen.kinds)
+            self._found = HeadPredictions(seen.tokens, seen.kinds)
         elif self.is_promising is not None and self.is_promising(chosen):
             started_at = self._clock()
             self._found = self._read(self._states.of_chosen(), _newest(chosen))
             self._spent_s = self._clock() - started_at
 
-    def _read(self, hidden: torch.Tensor, newest: list[int]) -> Ahead:
+    def _read(self, hidden: torch.Tensor, newest: list[int]) -> HeadPredictions:
         logits = self._heads.look_ahead(hidden, torch.tensor(newest, device=hidden.device)).cpu().numpy()
-        found = Ahead(*np.empty((2, *logits.shape[:2]), dtype=np.int64))
+        found = HeadPredictions(*np.empty((2, *logits.shape[:2]), dtype=np.int64))
         likely.likeliest(logits, *found)
         return found
 

@@ -15,20 +15,20 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from engine.cpu.multi_step import lookup as compiled
-from engine.cpu.multi_step import weighing
-from engine.cpu.multi_step.lookup import NUM_LISTED
-from engine.spec_decode.proposers.acceptance_stats import DECAY, TrackRecord
-from engine.spec_decode.proposers.guess import KINDS, Guess
-from engine.spec_decode.proposers.medusa import Ahead
+from engine.cpu.multi_step import draft_budget as weighing
+from engine.cpu.multi_step import ngram as compiled
+from engine.cpu.multi_step.ngram import NUM_LISTED
+from engine.spec_decode.proposers.acceptance_stats import DECAY, AcceptanceStats
+from engine.spec_decode.proposers.draft_token import KINDS, DraftToken
+from engine.spec_decode.proposers.medusa import HeadPredictions
 from engine.spec_decode.proposers.walk import Walk
 from engine.step.sequence import Sequence
 
-_SILENT = Ahead(*np.empty((2, 0, 0), dtype=np.int64))
+_SILENT = HeadPredictions(*np.empty((2, 0, 0), dtype=np.int64))
 """Where no heads are asked."""
 
 
-class Place(NamedTuple):
+class LookupPosition(NamedTuple):
     """A sequence whose continuation is looked up."""
 
     seq: Sequence
@@ -39,7 +39,7 @@ class Place(NamedTuple):
 
 
 @dataclass(slots=True)
-class Found:
+class NgramDrafts:
     """Guesses at what a step's rows say next."""
 
     arrays: tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]
@@ -58,20 +58,20 @@ class Found:
         return [tuple(of_row[:count]) for of_row, count in zip(self.arrays[0].tolist(), self.counts, strict=True)]
 
 
-class Lookup:
+class NgramProposer:
     """What texts and earlier answers say next; the memory is bounded, what was not said for longest is forgotten first.
 
     A salt shares nothing with another one, so nobody's answers speed up a stranger's. What is remembered are hashes of
     runs: a collision makes a wrong draft at worst.
     """
 
-    def __init__(self, record: TrackRecord, capacity: int = 1 << 17) -> None:
+    def __init__(self, record: AcceptanceStats, capacity: int = 1 << 17) -> None:
         """`capacity`: most runs that are remembered, 16 bytes each; a power of two from 4 on."""
         compiled.prepare()
         weighing.prepare()
         self._record = record
         self.memory = np.zeros(capacity, dtype=np.int64), np.zeros(capacity, dtype=np.int64)
-        """Runs and what was said behind them, as `engine.cpu.multi_step.lookup` keeps them."""
+        """Runs and what was said behind them, as `engine.cpu.multi_step.ngram` keeps them."""
 
     @property
     def num_remembered(self) -> int:
@@ -84,12 +84,12 @@ class Lookup:
 
     def choose(
         self,
-        places: SequenceOf[Place],
+        places: SequenceOf[LookupPosition],
         least_chance: float,
         costs: tuple[float, float, float],
         least_gain: float,
-        ahead: Ahead | None = None,
-    ) -> Found:
+        ahead: HeadPredictions | None = None,
+    ) -> NgramDrafts:
         """Guesses for each place, none behind some that are all right more rarely than `least_chance`, and how many of
         them to verify in a step that costs so much: plain, more with drafts, more for each.
 
@@ -103,9 +103,9 @@ class Lookup:
             rows, numbers, lists, *self.memory, self._record.chances, KINDS, *(ahead or _SILENT), *arrays,
             np.array((*costs, least_gain)), counts,
         )  # fmt: skip
-        return Found(arrays, counts.tolist(), gain, (rows, numbers, lists))
+        return NgramDrafts(arrays, counts.tolist(), gain, (rows, numbers, lists))
 
-    def judge(self, found: Found, said: Iterable[SequenceOf[int]]) -> None:
+    def judge(self, found: NgramDrafts, said: Iterable[SequenceOf[int]]) -> None:
         """Guesses up to the first wrong one were put to the test by what the rows said, verified or not."""
         counts: list[int] = []
         tokens: list[int] = []
@@ -117,7 +117,7 @@ class Lookup:
             *found.arrays, np.array(tokens, dtype=np.int64), np.array(counts), DECAY, record.trials, record.chances
         )
 
-    def go(self, walks: SequenceOf[Walk], least_next: float = 0.0, ahead: Ahead | None = None) -> None:
+    def go(self, walks: SequenceOf[Walk], least_next: float = 0.0, ahead: HeadPredictions | None = None) -> None:
         """Let each walk take further guesses, as long as each is at least so likely.
 
         `ahead`: what prediction heads say behind each walk's newest token; it is taken where it is likelier.
@@ -126,7 +126,7 @@ class Lookup:
         if not going:
             return
         walks = [walks[index] for index in going]
-        said = _SILENT if ahead is None else Ahead(ahead.tokens[going], ahead.kinds[going])
+        said = _SILENT if ahead is None else HeadPredictions(ahead.tokens[going], ahead.kinds[going])
         rows, lists = _described((walk.seq, walk.token_ids, walk.limit, walk.is_near_end) for walk in walks)
         numbers = np.array([(walk.chance, walk.least_chance, least_next) for walk in walks])
         arrays = _room(len(walks), max(walk.limit for walk in walks))
@@ -135,13 +135,13 @@ class Lookup:
             walks, *(array.tolist() for array in arrays), strict=True
         ):
             guesses = [
-                Guess(token_id, kind, self._record.chance(kind))
+                DraftToken(token_id, kind, self._record.chance(kind))
                 for token_id, kind in zip(token_ids[:count], kinds[:count], strict=True)
             ]
             walk.follow(guesses, has_ended=bool(has_ended))
 
 
-class NoGuesses:
+class NoDrafts:
     """What rounds are told that follow a step without guesses; the same arrays every time."""
 
     def __init__(self, max_rows: int, most: int) -> None:
@@ -152,7 +152,7 @@ class NoGuesses:
         self._stops = np.zeros(0, dtype=np.int64)
         self._told: list[tuple[int, ...]] = []
 
-    def of(self, seqs: SequenceOf[Sequence], least_chance: float) -> Found:
+    def of(self, seqs: SequenceOf[Sequence], least_chance: float) -> NgramDrafts:
         """Of these sequences; none is guessed behind some that are all right more rarely than `least_chance`."""
         stops = [seq.params.stop_token_ids for seq in seqs]
         self._rows[: len(seqs)] = [
@@ -164,7 +164,7 @@ class NoGuesses:
             self._stops = np.array([token_id for of_seq in stops for token_id in of_seq], dtype=np.int64)
         self._numbers[:, 1] = least_chance
         self._arrays[2].fill(0)
-        return Found(self._arrays, [0] * len(seqs), 1.0, (self._rows, self._numbers, self._stops))
+        return NgramDrafts(self._arrays, [0] * len(seqs), 1.0, (self._rows, self._numbers, self._stops))
 
 
 def _described(

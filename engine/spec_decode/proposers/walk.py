@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence as SequenceOf
 from math import prod
 
-from engine.spec_decode.proposers.acceptance_stats import TrackRecord
-from engine.spec_decode.proposers.guess import FORCED, Guess, Kind, near_end
+from engine.spec_decode.proposers.acceptance_stats import AcceptanceStats
+from engine.spec_decode.proposers.draft_token import FORCED, DraftToken, Kind, near_end
 from engine.step.sequence import Sequence
 
 
@@ -17,7 +17,7 @@ class Walk:
         self,
         seq: Sequence,
         limit: int,
-        record: TrackRecord,
+        record: AcceptanceStats,
         *,
         looks_up: bool = True,
         least_chance: float = 0.0,
@@ -28,10 +28,10 @@ class Walk:
         `looks_up`: whether guesses may be looked up; `is_near_end`: only a few tokens are expected yet.
         """
         self.seq = seq
-        self.guesses: list[Guess] = []
+        self.guesses: list[DraftToken] = []
         self.chance = 1.0
         """Probability that all guesses are right."""
-        self.dropped: list[Guess] = []
+        self.dropped: list[DraftToken] = []
         """Guesses that were given up last."""
         self.num_kept = 0
         """How many guesses they stood behind."""
@@ -61,7 +61,7 @@ class Walk:
         """Whether a guess that is looked up may be taken."""
         return self._looks_up and not self._is_over and self.chance >= self.least_chance
 
-    def follow(self, guesses: SequenceOf[Guess], *, has_ended: bool) -> None:
+    def follow(self, guesses: SequenceOf[DraftToken], *, has_ended: bool) -> None:
         """Take guesses that were looked up, as far as the grammar allows; `has_ended`: behind them an answer ends."""
         self.guesses += guesses
         self.chance *= prod(guess.chance for guess in guesses)
@@ -82,7 +82,7 @@ class Walk:
             return
         if self.is_near_end:
             kind = near_end(kind)
-        self.guesses.append(Guess(token_id, kind, self._record.chance(kind)))
+        self.guesses.append(DraftToken(token_id, kind, self._record.chance(kind)))
         self.chance *= self.guesses[-1].chance
         self._is_over = len(self.guesses) >= self.limit
 

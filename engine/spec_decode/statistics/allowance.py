@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Allowance:
+class TimeAllowance:
     """Seconds that may still be spent."""
 
     __slots__ = ("_limit_s", "_most_owed_s", "_ratio", "left_s")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.spec_decode.statistics.guard import Guard
+from engine.spec_decode.statistics.guard import SpeculationGuard
 
 _CAPACITY = 1024
 _FIRST_PAUSE = 16
@@ -15,7 +15,7 @@ class AnswerKinds:
     pay in company. Steps in which nothing was found count as well."""
 
     def __init__(self) -> None:
-        self._guards: dict[tuple[int, int], Guard] = {}
+        self._guards: dict[tuple[int, int], SpeculationGuard] = {}
 
     def is_open(self, first_token_id: int, num_rows: int) -> bool:
         """Whether the next step of such an answer may be thought about."""
@@ -45,7 +45,7 @@ class AnswerKinds:
         if guard is None:
             if len(self._guards) >= _CAPACITY:
                 self._guards.clear()
-            guard = self._guards[key] = Guard(first_pause=_FIRST_PAUSE, longest_pause=_LONGEST_PAUSE)
+            guard = self._guards[key] = SpeculationGuard(first_pause=_FIRST_PAUSE, longest_pause=_LONGEST_PAUSE)
         guard.observe(worth_s, spent_s)
 
 

@@ -11,7 +11,7 @@ _HICCUP_RATIO = 1.5
 """A step that took longer than so many times what it was worth is not told from one that took as long."""
 
 
-class Guard:
+class SpeculationGuard:
     """Gain of recent speculative steps over plain ones; pauses double as long as trying again does not pay."""
 
     def __init__(self, *, first_pause: int = _FIRST_PAUSE, longest_pause: int = _LONGEST_PAUSE) -> None:

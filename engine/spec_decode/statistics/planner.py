@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from engine.cpu.multi_step.weighing import plan
+from engine.cpu.multi_step.draft_budget import plan
 
 
 class StepCost(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.cpu.multi_step import weighing
+from engine.cpu.multi_step import draft_budget as weighing
 from engine.step.sequence import Sequence
 
 _SIZE = 1 << 12

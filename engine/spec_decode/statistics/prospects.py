@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from engine.forecast.step_cost import StepCosts
-from engine.spec_decode.statistics.allowance import Allowance
+from engine.spec_decode.statistics.allowance import TimeAllowance
 from engine.spec_decode.statistics.answer_kinds import AnswerKinds
 from engine.spec_decode.statistics.answer_lengths import AnswerLengths
 from engine.spec_decode.statistics.answer_trials import AnswerTrials
 from engine.spec_decode.statistics.foreseen_looks import ForeseenLooks, SortOfStep
-from engine.spec_decode.statistics.guard import Guard
+from engine.spec_decode.statistics.guard import SpeculationGuard
 from engine.spec_decode.statistics.planner import StepCost, plan_drafts
 from engine.step.hidden_states import Chosen
 from engine.step.sequence import Sequence
@@ -76,7 +76,7 @@ class Prospects:
         has_model: Callable[[], bool],
     ) -> None:
         """`has_model`: whether there is a draft model that works."""
-        self.thinking = Allowance(_THINKING_RATIO, _MOST_SAVED_S, _MOST_OWED_S)
+        self.thinking = TimeAllowance(_THINKING_RATIO, _MOST_SAVED_S, _MOST_OWED_S)
         self.kinds = AnswerKinds()
         self.trials = AnswerTrials(clock)
         self.looks = ForeseenLooks()
@@ -86,7 +86,7 @@ class Prospects:
         self._has_heads = has_heads
         self._has_model = has_model
         self._lengths = AnswerLengths()
-        self._guards: dict[tuple[Source, int, bool], Guard] = {}
+        self._guards: dict[tuple[Source, int, bool], SpeculationGuard] = {}
         cost = _WithThinking(costs)
         self._hopes: dict[Source, _Hopes] = {
             "lookup": _Hopes(_HOPED_OF_LOOKUP, cost),
@@ -166,12 +166,12 @@ class Prospects:
         """Heads were asked about the next step of these rows, which has no drafts."""
         self._in_vain = seqs[0].seq_id, len(seqs)
 
-    def guard(self, num_rows: int, source: Source, *, is_short: bool = False) -> Guard:
+    def guard(self, num_rows: int, source: Source, *, is_short: bool = False) -> SpeculationGuard:
         """Of steps of about so many rows; `is_short`: whose answers are all nearly over."""
         key = source, num_rows.bit_length(), is_short
         guard = self._guards.get(key)
         if guard is None:
-            guard = self._guards[key] = Guard()
+            guard = self._guards[key] = SpeculationGuard()
         return guard
 
     def num_expected(self, seq: Sequence, quantile: float = 0.5) -> float:

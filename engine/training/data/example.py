@@ -11,7 +11,7 @@ Difficulty = Literal["easy", "medium", "hard"]
 DIFFICULTIES: tuple[Difficulty, ...] = ("easy", "medium", "hard")
 
 
-class Message(TypedDict):
+class ExampleMessage(TypedDict):
     """One chat message, as the OpenAI wire has it."""
 
     role: str
@@ -22,7 +22,7 @@ class Message(TypedDict):
 class Example:
     """A conversation that ends with a user turn, and the one right answer to it."""
 
-    messages: tuple[Message, ...]
+    messages: tuple[ExampleMessage, ...]
     answer: str
     task: str
     difficulty: Difficulty
@@ -47,12 +47,12 @@ class Frames:
         return rng.choice(self.train if split == "train" else self.test)
 
 
-def user(content: str) -> Message:
+def user(content: str) -> ExampleMessage:
     """A user message."""
     return {"role": "user", "content": content}
 
 
-def assistant(content: str) -> Message:
+def assistant(content: str) -> ExampleMessage:
     """An assistant message."""
     return {"role": "assistant", "content": content}
 

@@ -4,7 +4,7 @@ import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from engine.training.data.example import DIFFICULTIES, Difficulty, Example, Message, Split, assistant
+from engine.training.data.example import DIFFICULTIES, Difficulty, Example, ExampleMessage, Split, assistant
 from engine.training.data.tasks import EASY_ONLY, MAKERS, TRAINING_ONLY
 
 SYSTEM_PROMPTS: Mapping[Split, tuple[str, ...]] = {
@@ -139,7 +139,7 @@ def draw(rng: random.Random, split: Split, mix: Mix) -> Example:
 
 def join(before: list[Example], last: Example) -> Example:
     """One conversation: the earlier examples with their answers, then the last one; long ones are left out."""
-    messages: list[Message] = []
+    messages: list[ExampleMessage] = []
     for example in before:
         if sum(len(message["content"]) for message in example.messages) < 600:
             messages += [*example.messages, assistant(example.answer)]
@@ -148,7 +148,7 @@ def join(before: list[Example], last: Example) -> Example:
 
 def with_system(rng: random.Random, split: Split, example: Example) -> Example:
     """The example with a system prompt in front."""
-    system: Message = {"role": "system", "content": rng.choice(SYSTEM_PROMPTS[split])}
+    system: ExampleMessage = {"role": "system", "content": rng.choice(SYSTEM_PROMPTS[split])}
     return replace(example, messages=(system, *example.messages))
 
 
@@ -162,7 +162,7 @@ def stream(seed: int | str, split: Split, mix: Mix) -> Iterator[Example]:
 def test_set(seed: int, samples: int) -> list[Example]:
     """Held-out prompts: so many of every task and difficulty, a quarter of them with a system prompt."""
     rng = random.Random(f"test:{seed}")
-    examples: dict[tuple[Message, ...] | str, Example] = {}
+    examples: dict[tuple[ExampleMessage, ...] | str, Example] = {}
     for task, make in MAKERS.items():
         for difficulty in DIFFICULTIES[:1] if task in EASY_ONLY else DIFFICULTIES:
             for _ in range(samples):

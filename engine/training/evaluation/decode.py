@@ -28,7 +28,7 @@ class Reply(NamedTuple):
     """Log-probability above that of the second choice."""
 
 
-class Decoder:
+class GreedyDecoder:
     """A checkpoint run by transformers in fp32, as the engine runs it on a CPU."""
 
     def __init__(self, folder: Path) -> None:

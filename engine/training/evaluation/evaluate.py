@@ -118,10 +118,10 @@ def _options() -> argparse.Namespace:
 def _answerers(options: argparse.Namespace) -> dict[str, Answerer]:
     if options.url:
         return {name: HttpAnswerer(options.url, name, options.api_key, options.concurrency) for name in options.names}
-    from engine.training.evaluation.decode import Decoder
+    from engine.training.evaluation.decode import GreedyDecoder
 
     folders = options.model or [model_dir("large"), model_dir("small")]
-    return {folder.name: Decoder(folder) for folder in folders}
+    return {folder.name: GreedyDecoder(folder) for folder in folders}
 
 
 def main() -> None:

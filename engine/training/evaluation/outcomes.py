@@ -17,7 +17,7 @@ from engine.training.data.example import DIFFICULTIES, Example, Split
 from engine.training.data.generator import join, test_set, with_system
 from engine.training.data.grade import is_right
 from engine.training.data.tasks import EASY_ONLY, MAKERS
-from engine.training.evaluation.decode import Decoder, Reply
+from engine.training.evaluation.decode import GreedyDecoder, Reply
 
 CHUNK = 250
 FIRST_TOKENS = 24
@@ -53,7 +53,7 @@ def _first_question(example: Example) -> Example:
     return replace(example, messages=(asked,), answer=answered["content"])
 
 
-def outcomes(examples: Sequence[Example], decoders: dict[str, Decoder]) -> Iterator[dict[str, object]]:
+def outcomes(examples: Sequence[Example], decoders: dict[str, GreedyDecoder]) -> Iterator[dict[str, object]]:
     """One outcome for each example, in the order given."""
     for start in range(0, len(examples), CHUNK):
         chunk = examples[start : start + CHUNK]
@@ -98,7 +98,7 @@ def main() -> None:
     num_done = len(options.out.read_bytes().splitlines()) if options.out.exists() else 0
     order = random.Random(options.seed)
     order.shuffle(examples)
-    decoders = {f"penstock-{name}": Decoder(model_dir(name)) for name in ("small", "large")}
+    decoders = {f"penstock-{name}": GreedyDecoder(model_dir(name)) for name in ("small", "large")}
     with options.out.open("a", encoding="utf-8") as out:
         for number, outcome in enumerate(outcomes(examples[num_done:], decoders), num_done + 1):
             out.write(json.dumps(outcome, ensure_ascii=False) + "\n")

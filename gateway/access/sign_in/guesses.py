@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.store.base import Loss, Store, StoreUnavailable
+from gateway.store.base import Store, StoreLoss, StoreUnavailable
 
 SPACE: Final = "logins"
 MAX_GUESSES: Final = 5
@@ -93,7 +93,7 @@ class Guesses:
             expect = 0 if entry is None else entry.version
             if await self._store.put(SPACE, key, value, ttl_s=QUIET_S, expect=expect) is not None:
                 return before
-        raise StoreUnavailable(Loss.REFUSED, f"{_TRIES} others counted guesses at the same time")
+        raise StoreUnavailable(StoreLoss.REFUSED, f"{_TRIES} others counted guesses at the same time")
 
     def _decoded(self, value: bytes) -> _Count:
         try:

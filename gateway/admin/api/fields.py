@@ -27,7 +27,7 @@ _LENGTH: Final = re.compile(r"`str` of length (>=|<=) (\d+)")
 _BOUNDS: Final = {">=": "at least", "<=": "at most"}
 
 
-class Form(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RequestBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Base of what is submitted."""
 
 

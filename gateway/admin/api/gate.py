@@ -1,4 +1,4 @@
-"""Gate: who makes a request to the admin listener, and whether that is enough.
+"""AdminGate: who makes a request to the admin listener, and whether that is enough.
 
 Without any admin the pages and the API are open for reading, to programs on this machine only (`LocalPeers`); writing
 takes the token in the gateway's runtime directory. From the first admin on, reading takes a login, too. A gateway that
@@ -27,7 +27,7 @@ _READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _MAX_COOKIE_BYTES: Final = 4096
 
 
-class Gate:
+class AdminGate:
     """One for the admin listener."""
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Table: which endpoint of the admin API answers a path and a method, and who may call it."""
+"""AdminTable: which endpoint of the admin API answers a path and a method, and who may call it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from gateway.access.identity import Identity, Role, identity_of
-from gateway.api.routes import MAX_SUBMISSION_BYTES, Answer
+from gateway.api.routes import MAX_SUBMISSION_BYTES, SmallResponse
 from gateway.errors import MethodNotAllowed
 from gateway.http.asgi import Scope
 
@@ -30,11 +30,11 @@ class Call(msgspec.Struct, frozen=True):
         return identity_of(self.scope)
 
 
-Action = Callable[[Call], Awaitable[Answer]]
+Action = Callable[[Call], Awaitable[SmallResponse]]
 """May raise GatewayError."""
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class AdminEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     """One method of one path; `{}` in the path takes one segment."""
 
     method: str
@@ -52,18 +52,18 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
         return self.role or (Role.VIEWER if self.method == "GET" else Role.EDITOR)
 
 
-class Table:
+class AdminTable:
     """Looked up once a request, by exact path first."""
 
-    def __init__(self, entries: Iterable[Entry]) -> None:
-        self._by_path: dict[str, dict[str, Entry]] = {}
+    def __init__(self, entries: Iterable[AdminEndpoint]) -> None:
+        self._by_path: dict[str, dict[str, AdminEndpoint]] = {}
         for entry in entries:
             methods = self._by_path.setdefault(entry.path, {})
             assert entry.method not in methods, f"{entry.method} {entry.path} is there twice"
             methods[entry.method] = entry
         self._patterns = [path.split("/") for path in self._by_path if "{}" in path]
 
-    def find(self, method: str, path: str) -> tuple[Entry, tuple[str, ...]] | None:
+    def find(self, method: str, path: str) -> tuple[AdminEndpoint, tuple[str, ...]] | None:
         """The entry and its parameters, None when the path is not in the table. Raises MethodNotAllowed."""
         params: tuple[str, ...] = ()
         methods = self._by_path.get(path)

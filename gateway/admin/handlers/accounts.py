@@ -10,15 +10,15 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta
 
-from gateway.access.accounts import Admin, Token
+from gateway.access.accounts import Admin, ApiToken
 from gateway.access.audit_log import AuditLog
 from gateway.access.directory import Directory
 from gateway.access.identity import Role, RoleName
 from gateway.access.sign_in.passwords import MAX_PASSWORD_CHARS, MIN_PASSWORD_CHARS, Passwords
 from gateway.admin.api.errors import Conflict, RoleTooLow
-from gateway.admin.api.fields import Form, Name, Seconds, fill
-from gateway.admin.api.table import Call, Entry
-from gateway.api.routes import Answer
+from gateway.admin.api.fields import Name, RequestBody, Seconds, fill
+from gateway.admin.api.table import AdminEndpoint, Call
+from gateway.api.routes import SmallResponse
 from gateway.errors import InvalidRequest, NotFound
 
 ADMINS: Final = "/admin/api/admins"
@@ -29,25 +29,25 @@ Password = Annotated[str, Meta(min_length=MIN_PASSWORD_CHARS, max_length=MAX_PAS
 Subject = Annotated[str, Meta(min_length=1, max_length=512)]
 
 
-class _NewAdmin(Form, frozen=True, kw_only=True):
+class _NewAdmin(RequestBody, frozen=True, kw_only=True):
     name: Name
     role: RoleName = "viewer"
     password: Password | None = None
     oidc_subject: Subject | None = None
 
 
-class _ChangedAdmin(Form, frozen=True, kw_only=True):
+class _ChangedAdmin(RequestBody, frozen=True, kw_only=True):
     role: RoleName | None = None
     password: Password | None = None
 
 
-class _NewToken(Form, frozen=True, kw_only=True):
+class _NewToken(RequestBody, frozen=True, kw_only=True):
     name: Name
     role: RoleName | None = None
     expires_in_s: Seconds | None = None
 
 
-class AccountsDesk:
+class AccountHandlers:
     """`/admin/api/admins` and `/admin/api/tokens`."""
 
     def __init__(
@@ -59,23 +59,23 @@ class AccountsDesk:
         self._audit = audit
         self._wall = wall
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[AdminEndpoint]:
         """For the table."""
         return [
-            Entry(method="GET", path=ADMINS, action=self.list, role=Role.ADMIN),
-            Entry(method="POST", path=ADMINS, action=self.create, role=Role.ADMIN),
-            Entry(method="POST", path=f"{ADMINS}/{{}}", action=self.change, role=Role.VIEWER),
-            Entry(method="DELETE", path=f"{ADMINS}/{{}}", action=self.delete, role=Role.ADMIN),
-            Entry(method="GET", path=TOKENS, action=self.tokens),
-            Entry(method="POST", path=TOKENS, action=self.create_token, role=Role.VIEWER),
-            Entry(method="DELETE", path=f"{TOKENS}/{{}}", action=self.delete_token, role=Role.VIEWER),
+            AdminEndpoint(method="GET", path=ADMINS, action=self.list, role=Role.ADMIN),
+            AdminEndpoint(method="POST", path=ADMINS, action=self.create, role=Role.ADMIN),
+            AdminEndpoint(method="POST", path=f"{ADMINS}/{{}}", action=self.change, role=Role.VIEWER),
+            AdminEndpoint(method="DELETE", path=f"{ADMINS}/{{}}", action=self.delete, role=Role.ADMIN),
+            AdminEndpoint(method="GET", path=TOKENS, action=self.tokens),
+            AdminEndpoint(method="POST", path=TOKENS, action=self.create_token, role=Role.VIEWER),
+            AdminEndpoint(method="DELETE", path=f"{TOKENS}/{{}}", action=self.delete_token, role=Role.VIEWER),
         ]
 
-    async def list(self, call: Call) -> Answer:
+    async def list(self, call: Call) -> SmallResponse:
         """Everybody who may log in."""
-        return Answer.json({"admins": [_shown(admin) for admin in self._accounts.admins()]})
+        return SmallResponse.json({"admins": [_shown(admin) for admin in self._accounts.admins()]})
 
-    async def create(self, call: Call) -> Answer:
+    async def create(self, call: Call) -> SmallResponse:
         """Somebody new."""
         form = fill(_NewAdmin, call.document)
         if form.password is None and form.oidc_subject is None:
@@ -98,9 +98,9 @@ class AccountsDesk:
         if not await self._directory.put_admin(admin, is_new=True):
             await self._audit.withdraw(call.who, line, "admin.create", form.name)
             raise _taken(form.name)
-        return Answer.json(_shown(admin), 201)
+        return SmallResponse.json(_shown(admin), 201)
 
-    async def change(self, call: Call) -> Answer:
+    async def change(self, call: Call) -> SmallResponse:
         """Another role, or another password; one's own password anybody may change."""
         form = fill(_ChangedAdmin, call.document)
         admin = self._admin(call.params[0])
@@ -115,9 +115,9 @@ class AccountsDesk:
             admin, role=form.role or admin.role, password_hash=hashed, epoch=admin.epoch + 1
         )
         await self._directory.put_admin(changed, is_new=False)
-        return Answer.json(_shown(changed))
+        return SmallResponse.json(_shown(changed))
 
-    async def delete(self, call: Call) -> Answer:
+    async def delete(self, call: Call) -> SmallResponse:
         """Nobody's session, and none of that admin's tokens, outlives it."""
         admin = self._admin(call.params[0])
         self._require_another(admin)
@@ -126,14 +126,14 @@ class AccountsDesk:
             if token.admin == admin.name:
                 await self._directory.delete_token(token)
         await self._directory.delete_admin(admin)
-        return Answer.json({})
+        return SmallResponse.json({})
 
-    async def tokens(self, call: Call) -> Answer:
+    async def tokens(self, call: Call) -> SmallResponse:
         """One's own; all of them for the role admin."""
         listed = [token for token in self._accounts.tokens() if _may(call, token.admin)]
-        return Answer.json({"tokens": [_shown_token(token) for token in listed]})
+        return SmallResponse.json({"tokens": [_shown_token(token) for token in listed]})
 
-    async def create_token(self, call: Call) -> Answer:
+    async def create_token(self, call: Call) -> SmallResponse:
         """A token of the caller, shown this once; it can do what the caller can, or less."""
         form = fill(_NewToken, call.document)
         owner = self._accounts.admin(call.who.name)
@@ -142,7 +142,7 @@ class AccountsDesk:
             raise Conflict(said, code="no_admin")
         role = min(Role.of(form.role), call.who.role) if form.role else call.who.role
         secret, now = TOKEN_PREFIX + secrets.token_urlsafe(32), self._wall()
-        token = Token(
+        token = ApiToken(
             id=f"{form.name}-{secrets.token_hex(3)}",
             admin=owner.name,
             role=role.label,
@@ -153,9 +153,9 @@ class AccountsDesk:
         )
         await self._audit.record(call.who, "token.create", token.id, detail={"role": token.role})
         await self._directory.put_token(token)
-        return Answer.json({"token": secret, **_shown_token(token)}, 201)
+        return SmallResponse.json({"token": secret, **_shown_token(token)}, 201)
 
-    async def delete_token(self, call: Call) -> Answer:
+    async def delete_token(self, call: Call) -> SmallResponse:
         """It is good for nothing any more."""
         (id,) = call.params
         found = next((token for token in self._accounts.tokens() if token.id == id and _may(call, token.admin)), None)
@@ -163,7 +163,7 @@ class AccountsDesk:
             raise NotFound("There is no such token of yours.")
         await self._audit.record(call.who, "token.delete", id)
         await self._directory.delete_token(found)
-        return Answer.json({})
+        return SmallResponse.json({})
 
     def _admin(self, name: str) -> Admin:
         found = self._accounts.admin(name)
@@ -197,7 +197,7 @@ def _shown(admin: Admin) -> dict[str, Any]:
     }
 
 
-def _shown_token(token: Token) -> dict[str, Any]:
+def _shown_token(token: ApiToken) -> dict[str, Any]:
     fields: dict[str, Any] = msgspec.to_builtins(token)
     del fields["sha256"]
     return fields

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from gateway.api.routes import Answer
+from gateway.api.routes import SmallResponse
 from gateway.cache.exact.entry import CacheEntry
 from gateway.cache.exact.exact_cache import ExactCache
 from gateway.cache.exact.exact_tier import Selection
@@ -30,13 +30,13 @@ class Purge(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dry_run: bool = True
 
 
-class CacheDesk:
+class CacheHandlers:
     """`POST /admin/api/cache/purge`."""
 
     def __init__(self, cache: ExactCache) -> None:
         self._cache = cache
 
-    async def purge(self, scope: Scope, document: Any) -> Answer:
+    async def purge(self, scope: Scope, document: Any) -> SmallResponse:
         """What the conditions cover, and its removal when `dry_run` is false. Raises InvalidRequest."""
         try:
             asked = msgspec.convert(document, Purge)
@@ -47,7 +47,7 @@ class CacheDesk:
             raise InvalidRequest("Name at least one of id, tenant, route, text; nothing was removed.")
         covered = self._cache.purge(selection, dry_run=asked.dry_run)
         listed = [_shown(entry) for entry in covered[:_MAX_LISTED]]
-        return Answer.json({"dry_run": asked.dry_run, "covered": len(covered), "entries": listed})
+        return SmallResponse.json({"dry_run": asked.dry_run, "covered": len(covered), "entries": listed})
 
 
 def _shown(entry: CacheEntry) -> dict[str, Any]:

@@ -7,58 +7,58 @@ from typing import Annotated, Final
 from msgspec import Meta
 
 from gateway.admin.api.errors import BadPolicy, Conflict
-from gateway.admin.api.fields import Form, Reason, Seconds, fill
-from gateway.admin.api.table import MAX_DOCUMENT_SUBMISSION_BYTES, Call, Entry
-from gateway.admin.handlers.policy import PATH, PolicyDesk, Text, wanted_match
-from gateway.api.routes import Answer
+from gateway.admin.api.fields import Reason, RequestBody, Seconds, fill
+from gateway.admin.api.table import MAX_DOCUMENT_SUBMISSION_BYTES, AdminEndpoint, Call
+from gateway.admin.handlers.policy import PATH, PolicyHandlers, Text, wanted_match
+from gateway.api.routes import SmallResponse
 from gateway.errors import InvalidRequest
-from gateway.policies.book import PolicyBook
+from gateway.policies.book import PolicySource
 from gateway.policies.canaries import Canaries
 from gateway.policies.errors import CanaryRunning, InvalidPolicy, NotSeparable, RevisionConflict
 from routing_policies.policy.document import Id
-from routing_policies.trial import Guard
+from routing_policies.trial import TrialGuard
 
 CANARY: Final = f"{PATH}/canary"
 
 
-class _Start(Form, frozen=True, kw_only=True):
+class _Start(RequestBody, frozen=True, kw_only=True):
     document: Text
     reason: Reason
     percent: Annotated[int, Meta(ge=1, le=100)]
     tenants: Annotated[tuple[Id, ...], Meta(min_length=1)] | None = None
     promote_after_s: Seconds | None = None
-    guard: Guard = Guard()
+    guard: TrialGuard = TrialGuard()
 
 
-class _End(Form, frozen=True, kw_only=True):
+class _End(RequestBody, frozen=True, kw_only=True):
     reason: Reason
 
 
-class CanaryDesk:
+class CanaryHandlers:
     """`/admin/api/policy/canary`. A policy that is a file has none: two files cannot be in force."""
 
-    def __init__(self, book: PolicyBook, policies: PolicyDesk, canaries: Canaries | None) -> None:
+    def __init__(self, book: PolicySource, policies: PolicyHandlers, canaries: Canaries | None) -> None:
         self._book = book
         self._policies = policies
         self._canaries = canaries
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[AdminEndpoint]:
         """For the table."""
         return [
-            Entry(method="GET", path=CANARY, action=self.show),
-            Entry(method="POST", path=CANARY, action=self.start, max_bytes=MAX_DOCUMENT_SUBMISSION_BYTES),
-            Entry(method="POST", path=f"{CANARY}/promote", action=self.promote),
-            Entry(method="POST", path=f"{CANARY}/stop", action=self.stop),
+            AdminEndpoint(method="GET", path=CANARY, action=self.show),
+            AdminEndpoint(method="POST", path=CANARY, action=self.start, max_bytes=MAX_DOCUMENT_SUBMISSION_BYTES),
+            AdminEndpoint(method="POST", path=f"{CANARY}/promote", action=self.promote),
+            AdminEndpoint(method="POST", path=f"{CANARY}/stop", action=self.stop),
         ]
 
-    async def show(self, call: Call) -> Answer:
+    async def show(self, call: Call) -> SmallResponse:
         """The one that runs, and those that have ended."""
         if self._canaries is None:
-            return Answer.json({"canary": None, "past": []})
+            return SmallResponse.json({"canary": None, "past": []})
         canary = await self._canaries.shown()
-        return Answer.json({"canary": canary, "past": await self._canaries.past()})
+        return SmallResponse.json({"canary": canary, "past": await self._canaries.past()})
 
-    async def start(self, call: Call) -> Answer:
+    async def start(self, call: Call) -> SmallResponse:
         """Put a document in force for some of the traffic."""
         form, canaries = fill(_Start, call.document), self._required()
         known = {tenant.id for tenant in self._book.policy.tenants}
@@ -85,9 +85,9 @@ class CanaryDesk:
             raise InvalidRequest(f"No canary was started: {error}.", param="document", code="not_separable") from None
         except CanaryRunning:
             raise _running() from None
-        return Answer.json({"canary": canary}, 201)
+        return SmallResponse.json({"canary": canary}, 201)
 
-    async def promote(self, call: Call) -> Answer:
+    async def promote(self, call: Call) -> SmallResponse:
         """The canary's document becomes the newest revision."""
         form, canaries = fill(_End, call.document), self._required()
         before = self._book.head
@@ -101,13 +101,13 @@ class CanaryDesk:
             raise _none_runs()
         return await self._policies.applied(before, revision)
 
-    async def stop(self, call: Call) -> Answer:
+    async def stop(self, call: Call) -> SmallResponse:
         """Everybody is back at the revision in force."""
         form = fill(_End, call.document)
         canary = await self._required().stop(call.who, form.reason)
         if canary is None:
             raise _none_runs()
-        return Answer.json({"canary": canary})
+        return SmallResponse.json({"canary": canary})
 
     def _required(self) -> Canaries:
         self._policies.require_writable()

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Final
 from urllib.parse import parse_qsl
 
-from gateway.api.routes import Answer
-from gateway.diagnosis.collect import Collector
+from gateway.api.routes import SmallResponse
+from gateway.diagnosis.collect import SampleCollector
 from gateway.diagnosis.diagnose import diagnose
 from gateway.diagnosis.window import Window
 from gateway.errors import InvalidRequest
@@ -21,15 +21,15 @@ MAX_SECONDS: Final = 60.0
 _LEAST_SECONDS: Final = 0.2
 
 
-class DiagnosisDesk:
+class DiagnosisHandlers:
     """Answers with a Diagnosis; those who ask at the same time share one window of the same length."""
 
-    def __init__(self, collector: Collector, policy: Callable[[], Policy]) -> None:
+    def __init__(self, collector: SampleCollector, policy: Callable[[], Policy]) -> None:
         self._collector = collector
         self._policy = policy
-        self._running: dict[float, asyncio.Task[Answer]] = {}
+        self._running: dict[float, asyncio.Task[SmallResponse]] = {}
 
-    async def show(self, scope: Scope) -> Answer:
+    async def show(self, scope: Scope) -> SmallResponse:
         """After `seconds` (10 unless said). Raises InvalidRequest."""
         seconds = _seconds(scope)
         task = self._running.get(seconds)
@@ -38,9 +38,9 @@ class DiagnosisDesk:
             task.add_done_callback(lambda _: self._running.pop(seconds))
         return await asyncio.shield(task)
 
-    async def _look(self, seconds: float) -> Answer:
+    async def _look(self, seconds: float) -> SmallResponse:
         window = Window(await self._collector.watch(seconds))
-        return Answer.json(diagnose(window, self._policy()))
+        return SmallResponse.json(diagnose(window, self._policy()))
 
 
 def _seconds(scope: Scope) -> float:

@@ -16,9 +16,9 @@ from gateway.access.audit_log import AuditLog
 from gateway.access.directory import Directory
 from gateway.access.stored_keys import StoredKey
 from gateway.admin.api.errors import Conflict
-from gateway.admin.api.fields import Form, fill
-from gateway.admin.api.table import Call, Entry
-from gateway.api.routes import Answer
+from gateway.admin.api.fields import RequestBody, fill
+from gateway.admin.api.table import AdminEndpoint, Call
+from gateway.api.routes import SmallResponse
 from gateway.errors import InvalidRequest, NotFound
 from routing_policies.policy.document import Id, Policy
 
@@ -30,21 +30,21 @@ Lifetime = Annotated[float, Meta(gt=0.0, le=_MAX_S)]
 Overlap = Annotated[float, Meta(ge=0.0, le=_MAX_S)]
 
 
-class _New(Form, frozen=True, kw_only=True):
+class _New(RequestBody, frozen=True, kw_only=True):
     tenant: Id
     id: Id | None = None
     expires_in_s: Lifetime | None = None
 
 
-class _Rotate(Form, frozen=True, kw_only=True):
+class _Rotate(RequestBody, frozen=True, kw_only=True):
     overlap_s: Overlap = 86_400.0
 
 
-class _Revoke(Form, frozen=True, kw_only=True):
+class _Revoke(RequestBody, frozen=True, kw_only=True):
     reason: Annotated[str, Meta(max_length=500)] = ""
 
 
-class KeysDesk:
+class KeyHandlers:
     """`/admin/api/keys`. A key itself is in one answer and nowhere else; the store has its hash."""
 
     def __init__(
@@ -56,16 +56,16 @@ class KeysDesk:
         self._policy = policy
         self._wall = wall
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[AdminEndpoint]:
         """For the table."""
         return [
-            Entry(method="GET", path=PATH, action=self.list),
-            Entry(method="POST", path=PATH, action=self.create),
-            Entry(method="POST", path=f"{PATH}/{{}}/{{}}/rotate", action=self.rotate),
-            Entry(method="POST", path=f"{PATH}/{{}}/{{}}/revoke", action=self.revoke),
+            AdminEndpoint(method="GET", path=PATH, action=self.list),
+            AdminEndpoint(method="POST", path=PATH, action=self.create),
+            AdminEndpoint(method="POST", path=f"{PATH}/{{}}/{{}}/rotate", action=self.rotate),
+            AdminEndpoint(method="POST", path=f"{PATH}/{{}}/{{}}/revoke", action=self.revoke),
         ]
 
-    async def list(self, call: Call) -> Answer:
+    async def list(self, call: Call) -> SmallResponse:
         """Every key, those in the document included."""
         query = parse_qs(call.scope.get("query_string", b"").decode("latin-1"))
         tenant = query.get("tenant", [None])[0]
@@ -76,9 +76,9 @@ class KeysDesk:
             for key in item.keys
             if tenant in (None, item.id)
         ]
-        return Answer.json({"keys": [*written, *(_shown(key, now) for key in self._directory.keys.all(tenant))]})
+        return SmallResponse.json({"keys": [*written, *(_shown(key, now) for key in self._directory.keys.all(tenant))]})
 
-    async def create(self, call: Call) -> Answer:
+    async def create(self, call: Call) -> SmallResponse:
         """A new key, shown this once."""
         form = fill(_New, call.document)
         self._require_tenant(form.tenant)
@@ -87,7 +87,7 @@ class KeysDesk:
             raise Conflict(f"{form.tenant} already has a key {id}; choose another id.", code="key_exists")
         return await self._make(call, "key.create", form.tenant, id, form.expires_in_s)
 
-    async def rotate(self, call: Call) -> Answer:
+    async def rotate(self, call: Call) -> SmallResponse:
         """A new key of the same tenant; the old one is good for a while yet."""
         old = self._stored(call)
         form = fill(_Rotate, call.document)
@@ -101,7 +101,7 @@ class KeysDesk:
         await self._directory.put_key(msgspec.structs.replace(old, expires_at=ends_at), is_new=False)
         return answer
 
-    async def revoke(self, call: Call) -> Answer:
+    async def revoke(self, call: Call) -> SmallResponse:
         """No replica takes the key any more, within a second."""
         old = self._stored(call)
         form = fill(_Revoke, call.document)
@@ -109,11 +109,11 @@ class KeysDesk:
             await self._audit.record(call.who, "key.revoke", f"{old.tenant}/{old.id}", reason=form.reason)
             revoked = msgspec.structs.replace(old, revoked_at=self._wall(), revoked_by=call.who.name)
             await self._directory.put_key(revoked, is_new=False)
-        return Answer.json({"tenant": old.tenant, "id": old.id, "state": "revoked"})
+        return SmallResponse.json({"tenant": old.tenant, "id": old.id, "state": "revoked"})
 
     async def _make(
         self, call: Call, action: str, tenant: str, id: str, lifetime_s: float | None, *, replaces: str | None = None
-    ) -> Answer:
+    ) -> SmallResponse:
         secret, now = KEY_PREFIX + secrets.token_urlsafe(32), self._wall()
         key = StoredKey(
             tenant=tenant,
@@ -131,7 +131,7 @@ class KeysDesk:
             raise Conflict(f"{tenant} already has a key {id}; choose another id.", code="key_exists")
         note = "From now on every request needs a key; until now none did on this machine." if is_first else None
         shown = {"key": secret, "tenant": tenant, "id": id, "expires_at": key.expires_at, "note": note}
-        return Answer.json(shown, 201)
+        return SmallResponse.json(shown, 201)
 
     def _stored(self, call: Call) -> StoredKey:
         tenant, id = call.params

@@ -9,8 +9,8 @@ import msgspec
 
 from gateway.access.identity import Role
 from gateway.admin.api.query import Query
-from gateway.admin.api.table import Call, Entry
-from gateway.api.routes import Answer
+from gateway.admin.api.table import AdminEndpoint, Call
+from gateway.api.routes import SmallResponse
 from gateway.background.quality_learner import Learner
 from routing_policies.quality.training.label import Label, Pair
 
@@ -18,25 +18,25 @@ PATH: Final = "/admin/api/routing/labels"
 PAGE: Final = 200
 
 
-class LabelsDesk:
+class LabelHandlers:
     """`GET /admin/api/routing/labels` and, for editors, `/admin/api/routing/labels/export`."""
 
     def __init__(self, learner: Learner) -> None:
         self._learner = learner
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[AdminEndpoint]:
         """For the table."""
         return [
-            Entry(method="GET", path=PATH, action=self.count),
-            Entry(method="GET", path=f"{PATH}/export", action=self.export, role=Role.EDITOR),
+            AdminEndpoint(method="GET", path=PATH, action=self.count),
+            AdminEndpoint(method="GET", path=f"{PATH}/export", action=self.export, role=Role.EDITOR),
         ]
 
-    async def count(self, call: Call) -> Answer:
+    async def count(self, call: Call) -> SmallResponse:
         """How many there are of each pair, and whether something was learned from them."""
         pairs = [self._described(pair, [label for _, label in found]) for pair, found in self._learner.labels().items()]
-        return Answer.json({"pairs": pairs})
+        return SmallResponse.json({"pairs": pairs})
 
-    async def export(self, call: Call) -> Answer:
+    async def export(self, call: Call) -> SmallResponse:
         """A page of one pair's labels, oldest first: figures, hashes and vectors; `next` is the `after` of the page
         that follows."""
         query = Query(call.scope)
@@ -44,7 +44,7 @@ class LabelsDesk:
         rest = [(key, label) for key, label in self._learner.labels().get(pair, []) if key > after]
         page = rest[:PAGE]
         following = page[-1][0] if len(rest) > PAGE else None
-        return Answer.json({"labels": [msgspec.to_builtins(label) for _, label in page], "next": following})
+        return SmallResponse.json({"labels": [msgspec.to_builtins(label) for _, label in page], "next": following})
 
     def _described(self, pair: Pair, labels: list[Label]) -> dict[str, Any]:
         predictor = self._learner.predictor(pair)

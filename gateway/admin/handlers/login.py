@@ -18,10 +18,10 @@ from gateway.access.sign_in.passwords import MAX_PASSWORD_CHARS, Passwords, Pass
 from gateway.access.sign_in.sessions import COOKIE, SESSION_S, Sessions
 from gateway.access.sign_in.source_rate import SourceRate, source_of
 from gateway.admin.api.errors import BadLogin, TooManyLogins
-from gateway.admin.api.fields import Form, Name, fill
-from gateway.admin.api.gate import Gate, cookie_of, session_cookie
-from gateway.admin.api.table import Call, Entry
-from gateway.api.routes import JSON, Answer
+from gateway.admin.api.fields import Name, RequestBody, fill
+from gateway.admin.api.gate import AdminGate, cookie_of, session_cookie
+from gateway.admin.api.table import AdminEndpoint, Call
+from gateway.api.routes import JSON, SmallResponse
 from gateway.http.asgi import Header
 
 API: Final = "/admin/api"
@@ -37,17 +37,17 @@ FAILED_LINES_PER_S: Final = 0.1
 _NOBODY: Final = Identity(name="nobody", role=Role.VIEWER, mode="open")
 
 
-class _Login(Form, frozen=True, kw_only=True):
+class _Login(RequestBody, frozen=True, kw_only=True):
     name: Name
     password: Annotated[str, Meta(min_length=1, max_length=MAX_PASSWORD_CHARS)]
 
 
-class LoginDesk:
+class LoginHandlers:
     """`/admin/api/session`, `/login` and `/logout`."""
 
     def __init__(
         self,
-        gate: Gate,
+        gate: AdminGate,
         accounts: Accounts,
         sessions: Sessions,
         passwords: Passwords,
@@ -71,19 +71,19 @@ class LoginDesk:
         self._oidc_start = oidc_start
         self._is_secure = is_secure
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[AdminEndpoint]:
         """For the table."""
         return [
-            Entry(method="GET", path=f"{API}/session", action=self.session, is_public=True),
-            Entry(method="POST", path=f"{API}/login", action=self.log_in, is_public=True),
-            Entry(method="POST", path=f"{API}/logout", action=self.log_out, role=Role.VIEWER),
+            AdminEndpoint(method="GET", path=f"{API}/session", action=self.session, is_public=True),
+            AdminEndpoint(method="POST", path=f"{API}/login", action=self.log_in, is_public=True),
+            AdminEndpoint(method="POST", path=f"{API}/logout", action=self.log_out, role=Role.VIEWER),
         ]
 
-    async def session(self, call: Call) -> Answer:
+    async def session(self, call: Call) -> SmallResponse:
         """Who the caller is, and how to log in."""
-        return Answer.json(self._described(await self._gate.known(call.scope)))
+        return SmallResponse.json(self._described(await self._gate.known(call.scope)))
 
-    async def log_in(self, call: Call) -> Answer:
+    async def log_in(self, call: Call) -> SmallResponse:
         """A session for the right password. Raises BadLogin or TooManyLogins."""
         form = fill(_Login, call.document)
         admin, source = self._accounts.admin(form.name), source_of(call.scope)
@@ -111,19 +111,19 @@ class LoginDesk:
         admitted = await self.admit(admin)
         return admitted if device is not None else self._with_device(admitted, admin)
 
-    async def admit(self, admin: Admin) -> Answer:
+    async def admit(self, admin: Admin) -> SmallResponse:
         """Begin a session."""
         cookie, identity = await self._sessions.begin(admin)
         await self._audit.record(identity, "login", admin.name)
         headers = (JSON, _NO_STORE, self._cookie(cookie, int(SESSION_S)))
-        return Answer(headers=headers, body=Answer.json(self._described(identity)).body)
+        return SmallResponse(headers=headers, body=SmallResponse.json(self._described(identity)).body)
 
-    async def log_out(self, call: Call) -> Answer:
+    async def log_out(self, call: Call) -> SmallResponse:
         """The session is over at every replica."""
         cookie = session_cookie(call.scope)
         if cookie is not None:
             await self._sessions.end(cookie)
-        return Answer(headers=(JSON, _NO_STORE, self._cookie("", 0)), body=b"{}")
+        return SmallResponse(headers=(JSON, _NO_STORE, self._cookie("", 0)), body=b"{}")
 
     async def _record_failure(self, admin: Admin | None) -> None:
         if self._failed_lines.take("") > 0.0:
@@ -133,7 +133,7 @@ class LoginDesk:
         self._num_unrecorded = 0
         await self._audit.record(_NOBODY, "login.failed", _UNKNOWN if admin is None else admin.name, detail=detail)
 
-    def _with_device(self, answer: Answer, admin: Admin) -> Answer:
+    def _with_device(self, answer: SmallResponse, admin: Admin) -> SmallResponse:
         value = device_cookie(admin, self._wall())
         if value is None:
             return answer

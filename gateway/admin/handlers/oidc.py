@@ -12,9 +12,9 @@ from gateway.access.sign_in.oidc import LOGIN_S, Oidc, OidcFailed
 from gateway.access.sign_in.source_rate import SourceRate, source_of
 from gateway.admin.api.errors import NotLoggedIn, RoleTooLow, TooManyLogins
 from gateway.admin.api.gate import cookie_of
-from gateway.admin.api.table import Call, Entry
-from gateway.admin.handlers.login import API, OIDC_START, LoginDesk
-from gateway.api.routes import Answer
+from gateway.admin.api.table import AdminEndpoint, Call
+from gateway.admin.handlers.login import API, OIDC_START, LoginHandlers
+from gateway.api.routes import SmallResponse
 
 CALLBACK: Final = f"{API}/oidc/callback"
 COOKIE: Final = "penstock_oidc"
@@ -27,11 +27,11 @@ _HTML: Final = (b"content-type", b"text/html; charset=utf-8")
 _ONWARD: Final = b'<!doctype html><meta http-equiv="refresh" content="0;url=/admin/"><a href="/admin/">Go on</a>'
 
 
-class OidcDesk:
+class OidcHandlers:
     """`/admin/api/oidc/start` and `/callback`."""
 
     def __init__(
-        self, oidc: Oidc, accounts: Accounts, login: LoginDesk, *, clock: Callable[[], float], is_secure: bool
+        self, oidc: Oidc, accounts: Accounts, login: LoginHandlers, *, clock: Callable[[], float], is_secure: bool
     ) -> None:
         self._oidc = oidc
         self._accounts = accounts
@@ -39,14 +39,14 @@ class OidcDesk:
         self._is_secure = is_secure
         self._starts = SourceRate(burst=STARTS, per_s=STARTS_PER_S, clock=clock)
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[AdminEndpoint]:
         """For the table."""
         return [
-            Entry(method="GET", path=OIDC_START, action=self.start, is_public=True),
-            Entry(method="GET", path=CALLBACK, action=self.callback, is_public=True),
+            AdminEndpoint(method="GET", path=OIDC_START, action=self.start, is_public=True),
+            AdminEndpoint(method="GET", path=CALLBACK, action=self.callback, is_public=True),
         ]
 
-    async def start(self, call: Call) -> Answer:
+    async def start(self, call: Call) -> SmallResponse:
         """To the provider. Raises TooManyLogins, NotLoggedIn."""
         wait_s = self._starts.take(source_of(call.scope))
         if wait_s > 0.0:
@@ -55,9 +55,11 @@ class OidcDesk:
             url, state = await self._oidc.begin()
         except OidcFailed as error:
             raise NotLoggedIn(f"The identity provider cannot be used: {error}.") from None
-        return Answer(status=303, headers=((b"location", url.encode()), _NO_STORE, self._cookie(state, int(LOGIN_S))))
+        return SmallResponse(
+            status=303, headers=((b"location", url.encode()), _NO_STORE, self._cookie(state, int(LOGIN_S)))
+        )
 
-    async def callback(self, call: Call) -> Answer:
+    async def callback(self, call: Call) -> SmallResponse:
         """Back from the provider: a session for an admin that it knows."""
         query = parse_qs(call.scope.get("query_string", b"").decode("latin-1"))
         state, code = query.get("state", [""])[0], query.get("code", [""])[0]
@@ -73,7 +75,7 @@ class OidcDesk:
             raise RoleTooLow(f"No admin belongs to this login; make one with --oidc-subject '{subject}'.")
         begun = await self._login.admit(admin)
         cookies = [header for header in begun.headers if header[0] == b"set-cookie"]
-        return Answer(headers=(_HTML, _NO_STORE, *cookies, self._cookie("", 0)), body=_ONWARD)
+        return SmallResponse(headers=(_HTML, _NO_STORE, *cookies, self._cookie("", 0)), body=_ONWARD)
 
     def _cookie(self, value: str, max_age_s: int) -> tuple[bytes, bytes]:
         """Lax: it has to come along when the provider sends the browser back."""

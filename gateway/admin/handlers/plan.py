@@ -9,14 +9,14 @@ from msgspec import Meta
 
 from gateway.access.identity import Role
 from gateway.admin.api.errors import BadPolicy
-from gateway.admin.api.fields import Form, fill
-from gateway.admin.api.table import MAX_DOCUMENT_SUBMISSION_BYTES, Call, Entry
-from gateway.admin.handlers.policy import PATH, PolicyDesk, Text
-from gateway.api.routes import Answer
+from gateway.admin.api.fields import RequestBody, fill
+from gateway.admin.api.table import MAX_DOCUMENT_SUBMISSION_BYTES, AdminEndpoint, Call
+from gateway.admin.handlers.policy import PATH, PolicyHandlers, Text
+from gateway.api.routes import SmallResponse
 from gateway.config import GatewayConfig
 from gateway.errors import InvalidRequest
-from gateway.policies.book import PolicyBook
-from gateway.policies.replaying import Question, ReplayFailed, replay
+from gateway.policies.book import PolicySource
+from gateway.policies.replaying import ReplayFailed, ReplayRequest, replay
 from gateway.telemetry.records.tape import Tape, has_recording
 from routing_policies.policy.diff import diff
 from routing_policies.policy.document import Policy
@@ -27,25 +27,25 @@ _MAX_EDITS: Final = 100
 _NOTHING_RECORDED: Final = 'nothing is recorded (recorder = "features" in the settings begins it)'
 
 
-class _Plan(Form, frozen=True, kw_only=True):
+class _Plan(RequestBody, frozen=True, kw_only=True):
     document: Text
     replay: bool = True
 
 
-class _Value(Form, frozen=True, kw_only=True):
+class _Value(RequestBody, frozen=True, kw_only=True):
     path: Annotated[str, Meta(min_length=1, max_length=256)]
     value: str | int | float | bool | None
 
 
-class _Edit(Form, frozen=True, kw_only=True):
+class _Edit(RequestBody, frozen=True, kw_only=True):
     document: Text | None = None
     set: Annotated[tuple[_Value, ...], Meta(min_length=1, max_length=_MAX_EDITS)]
 
 
-class PlanDesk:
+class PlanHandlers:
     """`POST /admin/api/policy/plan` and `/edit`."""
 
-    def __init__(self, book: PolicyBook, policies: PolicyDesk, config: GatewayConfig, tape: Tape | None) -> None:
+    def __init__(self, book: PolicySource, policies: PolicyHandlers, config: GatewayConfig, tape: Tape | None) -> None:
         """`tape` is what this process records."""
         self._tape = tape
         self._config = config
@@ -53,15 +53,15 @@ class PlanDesk:
         self._book = book
         self._policies = policies
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[AdminEndpoint]:
         """For the table."""
         large = MAX_DOCUMENT_SUBMISSION_BYTES
         return [
-            Entry(method="POST", path=f"{PATH}/plan", action=self.plan, role=Role.VIEWER, max_bytes=large),
-            Entry(method="POST", path=f"{PATH}/edit", action=self.edit, role=Role.VIEWER, max_bytes=large),
+            AdminEndpoint(method="POST", path=f"{PATH}/plan", action=self.plan, role=Role.VIEWER, max_bytes=large),
+            AdminEndpoint(method="POST", path=f"{PATH}/edit", action=self.edit, role=Role.VIEWER, max_bytes=large),
         ]
 
-    async def plan(self, call: Call) -> Answer:
+    async def plan(self, call: Call) -> SmallResponse:
         """Changes, blast radius, replay."""
         form = fill(_Plan, call.document)
         found = await asyncio.to_thread(self._book.reader.examine, form.document)
@@ -75,9 +75,9 @@ class PlanDesk:
         }
         if found.policy is not None and not found.problems:
             body |= await self._outlook(form.document, found.policy, replay=form.replay)
-        return Answer.json(body)
+        return SmallResponse.json(body)
 
-    async def edit(self, call: Call) -> Answer:
+    async def edit(self, call: Call) -> SmallResponse:
         """The text with some values changed; nothing is applied."""
         form = fill(_Edit, call.document)
         before = document = form.document or self._book.head.document
@@ -89,7 +89,7 @@ class PlanDesk:
         except PolicyError as error:
             raise BadPolicy(error.problems) from None
         changes = await self._policies.changes(before, document)
-        return Answer.json({"document": document, "changes": [change.as_json() for change in changes]})
+        return SmallResponse.json({"document": document, "changes": [change.as_json() for change in changes]})
 
     async def _outlook(self, document: str, new: Policy, *, replay: bool) -> dict[str, Any]:
         old = self._book.policy
@@ -107,7 +107,7 @@ class PlanDesk:
             await asyncio.to_thread(self._tape.flush)
         if not await asyncio.to_thread(has_recording, folder):
             return {"replay_why_not": _NOTHING_RECORDED}
-        question = Question(
+        question = ReplayRequest(
             old=self._book.head.document,
             new=document,
             variables=self._config.policy_variables,

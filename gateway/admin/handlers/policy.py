@@ -14,13 +14,13 @@ from msgspec import Meta
 from gateway.access.audit_log import AuditLog
 from gateway.access.identity import Role
 from gateway.admin.api.errors import BadPolicy, Conflict, IfMatchRequired, Outdated
-from gateway.admin.api.fields import Form, Reason, fill
-from gateway.admin.api.table import MAX_DOCUMENT_SUBMISSION_BYTES, Call, Entry
-from gateway.api.routes import JSON, Answer, encode_json
+from gateway.admin.api.fields import Reason, RequestBody, fill
+from gateway.admin.api.table import MAX_DOCUMENT_SUBMISSION_BYTES, AdminEndpoint, Call
+from gateway.api.routes import JSON, SmallResponse, encode_json
 from gateway.errors import NotFound
 from gateway.http.asgi import find_header
-from gateway.policies.book import PolicyBook
-from gateway.policies.canary import Canary
+from gateway.policies.book import PolicySource
+from gateway.policies.canary import CanaryTrial
 from gateway.policies.errors import (
     InvalidPolicy,
     NoSuchRevision,
@@ -32,7 +32,7 @@ from gateway.policies.revision import Revision, RevisionKind
 from gateway.policies.stored import ANY
 from routing_policies.blast import blast_radius
 from routing_policies.loading import MAX_DOCUMENT_BYTES
-from routing_policies.policy.diff import Change, diff
+from routing_policies.policy.diff import PolicyChange, diff
 from routing_policies.policy.document import Policy
 from routing_policies.policy.problems import PolicyError
 
@@ -46,30 +46,30 @@ _NO_NEWLINE: Final = "\n\\ No newline at end of file\n"
 Text = Annotated[str, Meta(min_length=1, max_length=MAX_DOCUMENT_BYTES)]
 
 
-class _Document(Form, frozen=True, kw_only=True):
+class _Document(RequestBody, frozen=True, kw_only=True):
     document: Text
 
 
-class _Comparison(Form, frozen=True, kw_only=True):
+class _Comparison(RequestBody, frozen=True, kw_only=True):
     document: Text
     against: int | None = None
 
 
-class _Apply(Form, frozen=True, kw_only=True):
+class _Apply(RequestBody, frozen=True, kw_only=True):
     document: Text
     reason: Reason
 
 
-class _Rollback(Form, frozen=True, kw_only=True):
+class _Rollback(RequestBody, frozen=True, kw_only=True):
     revision: Annotated[int, Meta(ge=1)]
     reason: Reason
 
 
-class PolicyDesk:
+class PolicyHandlers:
     """`/admin/api/policy` and what is below it, canaries excepted."""
 
     def __init__(
-        self, book: PolicyBook, audit: AuditLog, last_day: LastDay, *, canary: Callable[[], Canary | None]
+        self, book: PolicySource, audit: AuditLog, last_day: LastDay, *, canary: Callable[[], CanaryTrial | None]
     ) -> None:
         """`canary` shows the one that runs."""
         self._book = book
@@ -77,22 +77,22 @@ class PolicyDesk:
         self._last_day = last_day
         self._canary = canary
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[AdminEndpoint]:
         """For the table."""
         large = MAX_DOCUMENT_SUBMISSION_BYTES
         return [
-            Entry(method="GET", path=PATH, action=self.show),
-            Entry(method="PUT", path=PATH, action=self.apply, max_bytes=large),
-            Entry(method="POST", path=f"{PATH}/check", action=self.check, role=Role.VIEWER, max_bytes=large),
-            Entry(method="POST", path=f"{PATH}/diff", action=self.compare, role=Role.VIEWER, max_bytes=large),
-            Entry(method="POST", path=f"{PATH}/patch", action=self.patch, role=Role.VIEWER, max_bytes=large),
-            Entry(method="POST", path=f"{PATH}/rollback", action=self.roll_back),
-            Entry(method="GET", path=f"{PATH}/revisions", action=self.history),
-            Entry(method="GET", path=f"{PATH}/revisions/{{}}", action=self.revision),
-            Entry(method="GET", path=f"{PATH}/schema", action=self.schema),
+            AdminEndpoint(method="GET", path=PATH, action=self.show),
+            AdminEndpoint(method="PUT", path=PATH, action=self.apply, max_bytes=large),
+            AdminEndpoint(method="POST", path=f"{PATH}/check", action=self.check, role=Role.VIEWER, max_bytes=large),
+            AdminEndpoint(method="POST", path=f"{PATH}/diff", action=self.compare, role=Role.VIEWER, max_bytes=large),
+            AdminEndpoint(method="POST", path=f"{PATH}/patch", action=self.patch, role=Role.VIEWER, max_bytes=large),
+            AdminEndpoint(method="POST", path=f"{PATH}/rollback", action=self.roll_back),
+            AdminEndpoint(method="GET", path=f"{PATH}/revisions", action=self.history),
+            AdminEndpoint(method="GET", path=f"{PATH}/revisions/{{}}", action=self.revision),
+            AdminEndpoint(method="GET", path=f"{PATH}/schema", action=self.schema),
         ]
 
-    async def show(self, call: Call) -> Answer:
+    async def show(self, call: Call) -> SmallResponse:
         """What is in force, and what an editor has to send back as `if-match`."""
         book, head = self._book, self._book.head
         body = {
@@ -108,23 +108,23 @@ class PolicyDesk:
             "canary": self._canary(),
         }
         etag = (b"etag", head.etag.encode("ascii"))
-        return Answer(headers=(JSON, _NO_STORE, etag), body=encode_json(body))
+        return SmallResponse(headers=(JSON, _NO_STORE, etag), body=encode_json(body))
 
-    async def check(self, call: Call) -> Answer:
+    async def check(self, call: Call) -> SmallResponse:
         """Everything that is wrong with a document."""
         form = fill(_Document, call.document)
         found = await asyncio.to_thread(self._book.reader.examine, form.document)
-        return Answer.json({"ok": not found.problems, "num_tests": found.num_tests, "problems": found.problems})
+        return SmallResponse.json({"ok": not found.problems, "num_tests": found.num_tests, "problems": found.problems})
 
-    async def compare(self, call: Call) -> Answer:
+    async def compare(self, call: Call) -> SmallResponse:
         """What differs, by meaning and by line."""
         form = fill(_Comparison, call.document)
         against = self._book.head if form.against is None else await self._revision(form.against)
         changes = await self.changes(against.document, form.document)
         unified = await asyncio.to_thread(_unified, against.document, form.document, _label(against), "yours")
-        return Answer.json({"changes": [change.as_json() for change in changes], "unified": unified})
+        return SmallResponse.json({"changes": [change.as_json() for change in changes], "unified": unified})
 
-    async def patch(self, call: Call) -> Answer:
+    async def patch(self, call: Call) -> SmallResponse:
         """For `patch`, beside the file that the policy is."""
         form = fill(_Document, call.document)
         await asyncio.to_thread(_read, self._book, form.document)
@@ -135,33 +135,33 @@ class PolicyDesk:
             (b"content-disposition", b'attachment; filename="policy.patch"'),
             _NO_STORE,
         )
-        return Answer(headers=headers, body=text.encode(errors="surrogateescape"))
+        return SmallResponse(headers=headers, body=text.encode(errors="surrogateescape"))
 
-    async def apply(self, call: Call) -> Answer:
+    async def apply(self, call: Call) -> SmallResponse:
         """Make a document the newest revision."""
         form = fill(_Apply, call.document)
         return await self.change(call, form.document, form.reason)
 
-    async def roll_back(self, call: Call) -> Answer:
+    async def roll_back(self, call: Call) -> SmallResponse:
         """Make an older revision's document the newest revision."""
         form = fill(_Rollback, call.document)
         self.require_writable()
         older = await self._revision(form.revision)
         return await self.change(call, older.document, form.reason, kind="rollback", of=older.number)
 
-    async def history(self, call: Call) -> Answer:
+    async def history(self, call: Call) -> SmallResponse:
         """Revisions, newest first."""
         limit, before = _query_number(call, "limit", 50), _query_number(call, "before", None)
         newest = self._book.head
         if self._book.path is not None:
-            return Answer.json({"revisions": [newest.as_line()], "source": "file"})
+            return SmallResponse.json({"revisions": [newest.as_line()], "source": "file"})
         limit = min(max(limit or 1, 1), 500)
         found = [newest] if before is None or before > newest.number else []
         below = newest.number if before is None else min(before, newest.number)
         found += await self._book.stored.history.before(below, limit - len(found))
-        return Answer.json({"revisions": [revision.as_line() for revision in found], "source": "store"})
+        return SmallResponse.json({"revisions": [revision.as_line() for revision in found], "source": "store"})
 
-    async def revision(self, call: Call) -> Answer:
+    async def revision(self, call: Call) -> SmallResponse:
         """One revision, and what it changed."""
         (digits,) = call.params
         if not (digits.isascii() and digits.isdigit() and len(digits) < 9):
@@ -171,7 +171,7 @@ class PolicyDesk:
         changes = [] if parent is None else await self.changes(parent.document, found.document)
         before = "" if parent is None else parent.document
         unified = await asyncio.to_thread(_unified, before, found.document, "parent", _label(found))
-        return Answer.json(
+        return SmallResponse.json(
             {
                 "revision": found.as_line(),
                 "document": found.document,
@@ -180,11 +180,11 @@ class PolicyDesk:
             }
         )
 
-    async def schema(self, call: Call) -> Answer:
+    async def schema(self, call: Call) -> SmallResponse:
         """The JSON Schema of documents."""
         from routing_policies.policy.schema import policy_schema
 
-        return Answer.json(policy_schema())
+        return SmallResponse.json(policy_schema())
 
     # Shared with the other desks that change the document.
 
@@ -198,7 +198,7 @@ class PolicyDesk:
         of: int | None = None,
         action: str | None = None,
         target: str | None = None,
-    ) -> Answer:
+    ) -> SmallResponse:
         """Apply `document` for the caller, who names in `if-match` what was seen. Raises GatewayError."""
         self.require_writable()
         stored, if_match = self._book.stored, wanted_match(call)
@@ -227,11 +227,11 @@ class PolicyDesk:
             raise await self.outdated(error) from None
         return await self.applied(before, revision)
 
-    async def changes(self, old: str, new: str) -> tuple[Change, ...]:
+    async def changes(self, old: str, new: str) -> tuple[PolicyChange, ...]:
         """By meaning; raises BadPolicy."""
         return await asyncio.to_thread(_changes, self._book, old, new)
 
-    async def blast(self, changes: tuple[Change, ...], old: Policy, new: Policy) -> dict[str, Any]:
+    async def blast(self, changes: tuple[PolicyChange, ...], old: Policy, new: Policy) -> dict[str, Any]:
         """Whom the changes reach, and how much of the last day's traffic."""
         radius = blast_radius(changes, old, new)
         reach = await self._last_day.reach(radius)
@@ -244,7 +244,7 @@ class PolicyDesk:
         if why is not None:
             raise Conflict(f"Nothing was changed: {why}.", code="policy_read_only")
 
-    async def applied(self, before: Revision, revision: Revision) -> Answer:
+    async def applied(self, before: Revision, revision: Revision) -> SmallResponse:
         """What an apply answers."""
         old, new = await asyncio.to_thread(_both, self._book, before.document, revision.document)
         changes = diff(old, new)
@@ -255,7 +255,7 @@ class PolicyDesk:
             "blast_radius": await self.blast(changes, old, new),
         }
         etag = (b"etag", revision.etag.encode("ascii"))
-        return Answer(headers=(JSON, _NO_STORE, etag), body=encode_json(body))
+        return SmallResponse(headers=(JSON, _NO_STORE, etag), body=encode_json(body))
 
     async def outdated(self, error: RevisionConflict) -> Outdated:
         """Both sides by name, and what the other one changed, as far as the caller's own revision is still known."""
@@ -328,23 +328,23 @@ def _unified(old: str, new: str, before: str, after: str) -> str:
     return "".join(line if line.endswith("\n") else f"{line}{_NO_NEWLINE}" for line in found)
 
 
-def _read(book: PolicyBook, document: str) -> Policy:
+def _read(book: PolicySource, document: str) -> Policy:
     try:
         return book.reader.read(document)
     except InvalidPolicy as error:
         raise BadPolicy(error.problems) from None
 
 
-def _load(book: PolicyBook, document: str) -> Policy:
+def _load(book: PolicySource, document: str) -> Policy:
     try:
         return book.reader.load(document)
     except PolicyError as error:
         raise BadPolicy(error.problems) from None
 
 
-def _both(book: PolicyBook, old: str, new: str) -> tuple[Policy, Policy]:
+def _both(book: PolicySource, old: str, new: str) -> tuple[Policy, Policy]:
     return _load(book, old), _load(book, new)
 
 
-def _changes(book: PolicyBook, old: str, new: str) -> tuple[Change, ...]:
+def _changes(book: PolicySource, old: str, new: str) -> tuple[PolicyChange, ...]:
     return diff(*_both(book, old, new))

@@ -9,9 +9,9 @@ import msgspec
 
 from gateway.access.api_keys import DEV_TENANT
 from gateway.access.identity import Role
-from gateway.admin.api.fields import Form, fill
-from gateway.admin.api.table import Call, Entry
-from gateway.api.routes import Answer
+from gateway.admin.api.fields import RequestBody, fill
+from gateway.admin.api.table import AdminEndpoint, Call
+from gateway.api.routes import SmallResponse
 from gateway.chat.request import ChatRequest, ChatRequestParser
 from gateway.deployments.price import Pricer
 from gateway.errors import InvalidRequest
@@ -25,7 +25,7 @@ EXPLAIN_PATH: Final = "/admin/api/explain"
 _MAX_BYTES: Final = 1024 * 1024
 
 
-class Preview(Form, frozen=True, kw_only=True):
+class Preview(RequestBody, frozen=True, kw_only=True):
     """What is submitted: a chat request's body, and who would send it."""
 
     request: dict[str, Any]
@@ -34,7 +34,7 @@ class Preview(Form, frozen=True, kw_only=True):
     headers: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class PreviewDesk:
+class PreviewHandlers:
     """Reads only: nothing is counted, sent, kept or held."""
 
     def __init__(
@@ -53,11 +53,13 @@ class PreviewDesk:
         self._clock = clock
         self._workers = workers
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[AdminEndpoint]:
         """For the admin API's table."""
-        return [Entry(method="POST", path=EXPLAIN_PATH, action=self.explain, role=Role.VIEWER, max_bytes=_MAX_BYTES)]
+        return [
+            AdminEndpoint(method="POST", path=EXPLAIN_PATH, action=self.explain, role=Role.VIEWER, max_bytes=_MAX_BYTES)
+        ]
 
-    async def explain(self, call: Call) -> Answer:
+    async def explain(self, call: Call) -> SmallResponse:
         """The preview; raises what the request itself would get."""
         asked = fill(Preview, call.document)
         snapshot = self._policy()
@@ -69,7 +71,7 @@ class PreviewDesk:
         planned = snapshot.router.match(request.model, tenant, headers, request)
         # A long prompt takes milliseconds to trim, and requests that are being served must not wait for a preview.
         trim = await self._workers.run(self._trimmed, request, planned, tenant)
-        return Answer.json(
+        return SmallResponse.json(
             {
                 "tenant": tenant,
                 "model": request.model,

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple, get_args
 
 from gateway.admin.api.query import Query
 from gateway.admin.views.shared_requests import SharedRequests
-from gateway.api.routes import Answer
+from gateway.api.routes import SmallResponse
 from gateway.errors import NotFound
 from gateway.http.asgi import Scope
 from gateway.telemetry.records.recent import MAX_LISTED, Filter, RecentRequests, ShownRequest
@@ -24,7 +24,7 @@ class Position(NamedTuple):
     """By the process's name."""
 
 
-class RequestDesk:
+class RequestHandlers:
     """`GET /admin/api/requests` and `/admin/api/requests/{id}`."""
 
     def __init__(self, recent: RecentRequests, shared: SharedRequests, replicas: Callable[[], dict[str, Any]]) -> None:
@@ -33,7 +33,7 @@ class RequestDesk:
         self._shared = shared
         self._replicas = replicas
 
-    async def list(self, scope: Scope) -> Answer:
+    async def list(self, scope: Scope) -> SmallResponse:
         """The newest first; raises InvalidRequest."""
         query = Query(scope)
         document, _ = self.listed(
@@ -41,9 +41,9 @@ class RequestDesk:
             limit=query.integer("limit", _DEFAULT_LIMIT, least=1, most=MAX_LISTED),
             where=filters(query),
         )
-        return Answer.json(document)
+        return SmallResponse.json(document)
 
-    async def one(self, scope: Scope) -> Answer:
+    async def one(self, scope: Scope) -> SmallResponse:
         """Everything that is known of it, by whichever process served it; raises NotFound."""
         found = await self._shared.find(scope["path"].removeprefix(f"{REQUESTS_PATH}/"))
         if found is None:
@@ -51,7 +51,7 @@ class RequestDesk:
                 "No process that can be asked knows the request: it is none of the last few thousand that finished "
                 "in each. The log has it by its id."
             )
-        return Answer.json({"request": found})
+        return SmallResponse.json({"request": found})
 
     def listed(self, *, after: Position, limit: int, where: dict[Filter, str]) -> tuple[dict[str, Any], Position]:
         """The document, and where to go on; `last` is this process's own part of that."""

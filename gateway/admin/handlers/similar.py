@@ -9,18 +9,18 @@ from urllib.parse import parse_qs
 import msgspec
 
 from gateway.access.audit_log import AuditLog
-from gateway.admin.api.fields import Form, fill
-from gateway.admin.api.table import Call, Entry
+from gateway.admin.api.fields import RequestBody, fill
+from gateway.admin.api.table import AdminEndpoint, Call
 from gateway.admin.handlers.cache import CACHE_PATH
-from gateway.api.routes import Answer
+from gateway.api.routes import SmallResponse
 from gateway.background.cache_auditor import Auditor
 from gateway.cache.audit.audit_book import AuditBook
 from gateway.cache.audit.audit_record import AuditRecord
 from gateway.cache.audit.error_budget import state_of, tightening_of
-from gateway.cache.audit.route_book import RouteBook, RouteBooks, Whose
+from gateway.cache.audit.route_stats import RouteStats, RouteStatsTable, TenantRoute
 from gateway.cache.exact.exact_cache import ExactCache
-from gateway.cache.semantic.semantic import SemanticTier
-from gateway.cache.similar_stage import MODE
+from gateway.cache.semantic.semantic_tier import SemanticTier
+from gateway.cache.semantic_stage import MODE
 from gateway.errors import InvalidRequest, NotFound
 from routing_policies.policy.document import Cache, Policy
 
@@ -31,14 +31,14 @@ _MAX_SHOWN: Final = 500
 _FILTERS: Final = ("tenant", "route", "verdict")
 
 
-class _Review(Form, frozen=True, kw_only=True):
+class _Review(RequestBody, frozen=True, kw_only=True):
     verdict: Literal["right", "wrong", "unknown"]
 
 
 class AuditedCache(Protocol):
     """The response cache as its administrators see it: both tiers, and what audits know of the semantic one."""
 
-    books: RouteBooks
+    books: RouteStatsTable
     audits: AuditBook
     exact: ExactCache
     semantic: SemanticTier
@@ -49,7 +49,7 @@ class AuditedCache(Protocol):
         """Whether texts are encoded, so that similar questions can be found."""
 
 
-class SimilarDesk:
+class SemanticCacheHandlers:
     """`/admin/api/cache` and `/admin/api/cache/audits`."""
 
     def __init__(
@@ -61,18 +61,18 @@ class SimilarDesk:
         self._policy = policy
         self._wall = wall
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[AdminEndpoint]:
         """For the table."""
         return [
-            Entry(method="GET", path=CACHE_PATH, action=self.show),
-            Entry(method="GET", path=AUDITS_PATH, action=self.audits),
-            Entry(method="POST", path=AUDITS_PATH + "/{}", action=self.review),
+            AdminEndpoint(method="GET", path=CACHE_PATH, action=self.show),
+            AdminEndpoint(method="GET", path=AUDITS_PATH, action=self.audits),
+            AdminEndpoint(method="POST", path=AUDITS_PATH + "/{}", action=self.review),
         ]
 
-    async def show(self, call: Call) -> Answer:
+    async def show(self, call: Call) -> SmallResponse:
         """How much is kept, and for each tenant's route what is dared and what came of it."""
         answers, rules = self._answers, {route.id: route.cache for route in self._policy().routes}
-        return Answer.json(
+        return SmallResponse.json(
             {
                 "entries": answers.exact.num_entries,
                 "bytes": answers.exact.num_bytes,
@@ -87,14 +87,14 @@ class SimilarDesk:
             }
         )
 
-    async def audits(self, call: Call) -> Answer:
+    async def audits(self, call: Call) -> SmallResponse:
         """Audits, newest first, of a tenant, a route or a verdict. Raises InvalidRequest."""
         asked = parse_qs(call.scope.get("query_string", b"").decode("latin-1"))
         wanted = {name: asked[name][0] for name in _FILTERS if name in asked}
         found = self._found(wanted)
-        return Answer.json({"audits": [record for record, _ in zip(found, range(_limit(asked)), strict=False)]})
+        return SmallResponse.json({"audits": [record for record, _ in zip(found, range(_limit(asked)), strict=False)]})
 
-    async def review(self, call: Call) -> Answer:
+    async def review(self, call: Call) -> SmallResponse:
         """A person's verdict in place of the audit's. Raises InvalidRequest or NotFound."""
         verdict = fill(_Review, call.document).verdict
         known = self._answers.audits.get(call.params[0])
@@ -108,7 +108,7 @@ class SimilarDesk:
         )
         reviewed = msgspec.structs.replace(known, verdict=verdict, by="admin", reviewed_by=call.who.name)
         self._answers.auditor.settle(reviewed)
-        return Answer.json({"audit": _shown(reviewed)})
+        return SmallResponse.json({"audit": _shown(reviewed)})
 
     def _found(self, wanted: dict[str, str]) -> Iterator[dict[str, Any]]:
         for record in self._answers.audits:
@@ -123,7 +123,7 @@ def _limit(asked: dict[str, list[str]]) -> int:
     return int(text)
 
 
-def _shown_book(whose: Whose, book: RouteBook, rule: Cache) -> dict[str, Any]:
+def _shown_book(whose: TenantRoute, book: RouteStats, rule: Cache) -> dict[str, Any]:
     evidence = book.evidence
     found = evidence.served()
     return {
@@ -153,7 +153,7 @@ def _shown_book(whose: Whose, book: RouteBook, rule: Cache) -> dict[str, Any]:
     }
 
 
-def _shown_bound(book: RouteBook, bound: float) -> dict[str, Any]:
+def _shown_bound(book: RouteStats, bound: float) -> dict[str, Any]:
     """What the evidence says of another bound; a floor above 1 serves nothing."""
     floor = book.judge.floor(bound)
     found = book.evidence.above(floor)

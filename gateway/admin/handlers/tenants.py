@@ -9,12 +9,12 @@ from msgspec import Meta
 
 from gateway.access.directory import Directory
 from gateway.admin.api.errors import BadPolicy, Conflict
-from gateway.admin.api.fields import Form, Reason, fill
-from gateway.admin.api.table import Call, Entry
-from gateway.admin.handlers.policy import PolicyDesk
-from gateway.api.routes import Answer
+from gateway.admin.api.fields import Reason, RequestBody, fill
+from gateway.admin.api.table import AdminEndpoint, Call
+from gateway.admin.handlers.policy import PolicyHandlers
+from gateway.api.routes import SmallResponse
 from gateway.errors import InvalidRequest
-from gateway.policies.book import PolicyBook
+from gateway.policies.book import PolicySource
 from gateway.policies.last_day import LastDay
 from routing_policies.policy.document import Id, ModelName
 from routing_policies.policy.editing import EditError, add_item
@@ -23,30 +23,30 @@ from routing_policies.policy.problems import PolicyError
 PATH: Final = "/admin/api/tenants"
 
 
-class _New(Form, frozen=True, kw_only=True):
+class _New(RequestBody, frozen=True, kw_only=True):
     id: Id
     models: Annotated[tuple[ModelName, ...], Meta(min_length=1)] | None = None
     lanes: Annotated[tuple[Id, ...], Meta(min_length=1)] | None = None
     reason: Reason
 
 
-class TenantsDesk:
+class TenantHandlers:
     """`/admin/api/tenants`."""
 
-    def __init__(self, book: PolicyBook, policies: PolicyDesk, directory: Directory, last_day: LastDay) -> None:
+    def __init__(self, book: PolicySource, policies: PolicyHandlers, directory: Directory, last_day: LastDay) -> None:
         self._book = book
         self._policies = policies
         self._directory = directory
         self._last_day = last_day
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[AdminEndpoint]:
         """For the table."""
         return [
-            Entry(method="GET", path=PATH, action=self.list),
-            Entry(method="POST", path=PATH, action=self.create),
+            AdminEndpoint(method="GET", path=PATH, action=self.list),
+            AdminEndpoint(method="POST", path=PATH, action=self.create),
         ]
 
-    async def list(self, call: Call) -> Answer:
+    async def list(self, call: Call) -> SmallResponse:
         """Every tenant of the policy in force."""
         requests: dict[str, int] = {}
         for (tenant, _), count in (await self._last_day.sums()).items():
@@ -62,9 +62,9 @@ class TenantsDesk:
             }
             for tenant in self._book.policy.tenants
         ]
-        return Answer.json({"tenants": shown})
+        return SmallResponse.json({"tenants": shown})
 
-    async def create(self, call: Call) -> Answer:
+    async def create(self, call: Call) -> SmallResponse:
         """One more, as a revision of its own."""
         form = fill(_New, call.document)
         self._policies.require_writable()

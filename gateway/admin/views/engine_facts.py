@@ -12,10 +12,10 @@ from gateway.deployments.live import LiveDeployment
 from gateway.timeline import Clock
 from gateway.upstreams.http1.errors import UpstreamError
 from gateway.upstreams.http1.request import UpstreamRequest
-from gateway.upstreams.http1.timeouts import Timeouts
+from gateway.upstreams.http1.timeouts import ExchangeTimeouts
 
 _MIN_AGE_S: Final = 2.0
-_TIMEOUTS: Final = Timeouts(connect_s=0.5, first_byte_s=1.0, total_s=1.5)
+_TIMEOUTS: Final = ExchangeTimeouts(connect_s=0.5, first_byte_s=1.0, total_s=1.5)
 _METRICS: Final = UpstreamRequest(b"GET", b"/metrics", ((b"accept", b"text/plain"),))
 _MAX_BYTES: Final = 512 * 1024
 _WANTED: Final = {

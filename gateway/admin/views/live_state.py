@@ -8,7 +8,7 @@ from typing import TypeVar
 import msgspec
 
 from gateway.deployments.live import LiveDeployment
-from gateway.limits.lane import Lane
+from gateway.limits.lane import LiveLane
 from gateway.routing.snapshot import PolicySnapshot
 from gateway.telemetry.logs.log import clean
 from routing_policies.policy.document import CostPerMtok, Deployment
@@ -104,7 +104,7 @@ def added(states: Sequence[LiveState]) -> LiveState:
     )
 
 
-def _lane(lane: Lane, now: float) -> LaneState:
+def _lane(lane: LiveLane, now: float) -> LaneState:
     rules = lane.rules
     return LaneState(
         id=lane.id,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from gateway.cache.audit.route_book import RouteBook, Whose
+from gateway.cache.audit.route_stats import RouteStats, TenantRoute
 
 
-def worst_error(books: Iterable[tuple[Whose, RouteBook]]) -> dict[str, Any] | None:
+def worst_error(books: Iterable[tuple[TenantRoute, RouteStats]]) -> dict[str, Any] | None:
     """None where nothing was audited yet."""
     found = [(whose, book.evidence.served()) for whose, book in books]
     audited = [(whose, estimate) for whose, estimate in found if estimate.num_audited]

@@ -10,7 +10,7 @@ from gateway.admin.views.engine_facts import EngineFacts
 from gateway.admin.views.live_state import DeploymentState, LiveState, added
 from gateway.admin.views.overview import SERIES_NAMES, Charts, deployment_row, overview, spread_by
 from gateway.admin.views.replicas import ReplicaReport, Replicas, windows_of
-from gateway.api.routes import Answer
+from gateway.api.routes import SmallResponse
 from gateway.http.asgi import Scope
 from gateway.telemetry.window import WINDOWS_S, History, Totals, merged, step_of
 from gateway.timeline import Clock
@@ -61,18 +61,18 @@ class View:
             series={window: self._history.series(window, SERIES_NAMES) for window in WINDOWS_S},
         )
 
-    async def show_overview(self, scope: Scope) -> Answer:
+    async def show_overview(self, scope: Scope) -> SmallResponse:
         """Everything for the first look."""
-        return Answer.json(self.overview(_window(scope)))
+        return SmallResponse.json(self.overview(_window(scope)))
 
-    async def show_deployments(self, scope: Scope) -> Answer:
+    async def show_deployments(self, scope: Scope) -> SmallResponse:
         """Each deployment: its state, its traffic, what it said of itself."""
         await self._engines.refresh()
-        return Answer.json(self.deployments(_window(scope)))
+        return SmallResponse.json(self.deployments(_window(scope)))
 
-    async def show_load(self, scope: Scope) -> Answer:
+    async def show_load(self, scope: Scope) -> SmallResponse:
         """Queues and lanes."""
-        return Answer.json(self.load(_window(scope)))
+        return SmallResponse.json(self.load(_window(scope)))
 
     def overview(self, window_s: int, *, with_series: bool = True) -> dict[str, Any]:
         """Totals over the window; without the charts where they have not changed."""

@@ -1,4 +1,4 @@
-"""Slice: units of one meter that this process drew from the store and may use without asking again."""
+"""QuotaLease: units of one meter that this process drew from the store and may use without asking again."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ Needs = tuple[int, int, int]
 """Units that a request takes, by Unit."""
 
 
-class Slice:
+class QuotaLease:
     """Counts down. Every instant is monotonic; a slice that was never drawn has nothing."""
 
     __slots__ = (

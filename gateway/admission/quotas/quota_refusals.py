@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.admission.quotas.lease import NANO, Slice, Unit
+from gateway.admission.quotas.lease import NANO, QuotaLease, Unit
 from gateway.errors import MIN_RETRY_AFTER_S, BudgetSpent, QuotaExceeded, RateLimited
 from gateway.store.meter import Period
 
@@ -10,7 +10,7 @@ IN_FLIGHT = "max_in_flight"
 """The limit on requests under way, as the policy names it."""
 
 
-def nothing_left(tenant: str, part: Slice, need: int, now: float) -> QuotaExceeded:
+def nothing_left(tenant: str, part: QuotaLease, need: int, now: float) -> QuotaExceeded:
     """One limit has no room for `need` units, as the store said lately."""
     meter, who = part.meter, f"Tenant '{tenant}'"
     limit = f"{_shown(meter.limit, part.unit)} a {meter.period}"

@@ -14,7 +14,7 @@ from routing_policies.policy.document import Deployment, TenantLimits
 _NANO_PER_MTOK: Final = NANO / 1e6
 
 
-class Allowance(msgspec.Struct, frozen=True):
+class QuotaLimit(msgspec.Struct, frozen=True):
     """One limit of a tenant."""
 
     meter: Meter
@@ -30,7 +30,7 @@ class Allowance(msgspec.Struct, frozen=True):
 class QuotaRules(msgspec.Struct, frozen=True):
     """Everything a tenant is held to."""
 
-    allowances: tuple[Allowance, ...] = ()
+    allowances: tuple[QuotaLimit, ...] = ()
     max_in_flight: int | None = None
     on_loss: OnLoss = "allow"
     """For `max_in_flight`."""
@@ -43,7 +43,7 @@ def rules_of(limits: TenantLimits) -> QuotaRules | None:
     def limit(name: str, period: Period, unit: Unit, value: float | None, scale: int = 1, *, is_budget: bool) -> None:
         if value is not None:
             on_loss = (limits.budget.on_store_loss if is_budget else None) or limits.on_store_loss
-            allowances.append(Allowance(Meter(name, period, max(round(value * scale), 1)), unit, on_loss))
+            allowances.append(QuotaLimit(Meter(name, period, max(round(value * scale), 1)), unit, on_loss))
 
     budget = limits.budget
     limit("requests_per_min", Period.MINUTE, Unit.REQUEST, limits.requests_per_min, is_budget=False)

@@ -6,7 +6,7 @@ from typing import Protocol
 
 import msgspec
 
-from gateway.admission.quotas.lease import Needs, Slice
+from gateway.admission.quotas.lease import Needs, QuotaLease
 
 
 class Held(Protocol):
@@ -21,7 +21,7 @@ class Reservation(msgspec.Struct, eq=False):
     """Ends with `settle` or `cancel`, whichever comes first; a second end does nothing."""
 
     _quota: Held | None
-    _taken: list[tuple[Slice, int]]
+    _taken: list[tuple[QuotaLease, int]]
     """From where the units are: each slice, and which of its buckets."""
     _needs: Needs
 

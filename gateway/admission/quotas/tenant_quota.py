@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from gateway.admission.quotas.in_flight import InFlight
-from gateway.admission.quotas.lease import ASK_AGAIN_S, Needs, Slice, Unit
+from gateway.admission.quotas.lease import ASK_AGAIN_S, Needs, QuotaLease, Unit
 from gateway.admission.quotas.quota_refusals import (
     IN_FLIGHT,
     nothing_left,
@@ -92,7 +92,7 @@ class TenantQuota:
         self._clock = clock
         self._wall = wall
         self._report = report
-        self._slices: tuple[Slice, ...] = ()
+        self._slices: tuple[QuotaLease, ...] = ()
         self._in_flight = InFlight()
         self._waiting: dict[object, Needs] = {}
         self._asked_at = 0.0
@@ -113,7 +113,7 @@ class TenantQuota:
         for item in rules.allowances:
             part = known.get(item.meter.name)
             if part is None:
-                part = Slice(item.meter, item.unit, item.on_loss)
+                part = QuotaLease(item.meter, item.unit, item.on_loss)
             else:
                 part.configure(item.meter, item.on_loss)
             slices.append(part)
@@ -136,7 +136,7 @@ class TenantQuota:
         return prompt_tokens + output_tokens, nano
 
     @property
-    def slices(self) -> tuple[Slice, ...]:
+    def slices(self) -> tuple[QuotaLease, ...]:
         """Where each limit stands in this process."""
         return self._slices
 
@@ -280,7 +280,7 @@ class TenantQuota:
         return Hold(IN_FLIGHT, in_flight.limit, in_flight.now + num_waiting, HOLD_TTL_S, spare)
 
     def _take_over(
-        self, slices: Sequence[Slice], draws: Sequence[Draw], hold: Hold, got: Exchanged, asked_at: float
+        self, slices: Sequence[QuotaLease], draws: Sequence[Draw], hold: Hold, got: Exchanged, asked_at: float
     ) -> None:
         now = self._clock()
         self._is_lost = False
@@ -293,7 +293,7 @@ class TenantQuota:
         in_flight.held, in_flight.until = got.held, asked_at + HOLD_TTL_S
         in_flight.is_tight = got.held < hold.units + hold.spare
 
-    def _go_alone(self, slices: Sequence[Slice], draws: Sequence[Draw], *, was_sent: bool) -> None:
+    def _go_alone(self, slices: Sequence[QuotaLease], draws: Sequence[Draw], *, was_sent: bool) -> None:
         now, store_now = self._clock(), self._wall() + self._skew_s
         self._is_lost = True
         self._renew_at = now + RENEW_S

@@ -9,8 +9,8 @@ from typing import Final
 import msgspec
 
 from gateway.cache.audit.audit_record import AuditRecord
-from gateway.cache.audit.route_book import RouteBook, RouteBooks, Whose
-from gateway.cache.similarity.decision import Track
+from gateway.cache.audit.route_stats import RouteStats, RouteStatsTable, TenantRoute
+from gateway.cache.similarity.decision import EntryAudits
 
 MAX_RECORDS: Final = 20_000
 MAX_LISTED: Final = 1000
@@ -24,10 +24,10 @@ class AuditBook:
 
     def __init__(
         self,
-        books: RouteBooks,
+        books: RouteStatsTable,
         *,
         bound_of: Callable[[str], float | None],
-        on_level: Callable[[Whose, RouteBook], None] = lambda whose, book: None,
+        on_level: Callable[[TenantRoute, RouteStats], None] = lambda whose, book: None,
     ) -> None:
         """`bound_of` tells a route's `max_error_ratio`, None for one without similar answers; `on_level` hears of
         every route that dares more or less than before."""
@@ -55,7 +55,7 @@ class AuditBook:
         self._by_exact.setdefault(record.exact, {})[record.id] = record
         if len(self._records) > MAX_RECORDS:
             self._forget(next(iter(self._records)))
-        whose, sample = Whose(record.tenant, record.route), record.sample
+        whose, sample = TenantRoute(record.tenant, record.route), record.sample
         if sample is None:
             return
         book = self._books.of(whose)
@@ -63,7 +63,7 @@ class AuditBook:
         if is_news:
             self.reconsider(whose, now)
 
-    def reconsider(self, whose: Whose, now: float) -> None:
+    def reconsider(self, whose: TenantRoute, now: float) -> None:
         """Look at the evidence as it is now."""
         book, bound = self._books.of(whose), self._bound_of(whose.route)
         book.evidence.expire(now)
@@ -71,13 +71,13 @@ class AuditBook:
             book.since = now
             self._on_level(whose, book)
 
-    def track_of(self, exact: bytes) -> Track | None:
+    def track_of(self, exact: bytes) -> EntryAudits | None:
         """The entry's own record; None where it was never audited."""
         records = self._by_exact.get(exact)
         if not records:
             return None
         samples = [sample for record in records.values() if (sample := record.sample) is not None]
-        return Track(
+        return EntryAudits(
             num_right=sum(sample.weight for sample in samples if not sample.is_wrong),
             num_wrong=sum(sample.weight for sample in samples if sample.is_wrong),
         )

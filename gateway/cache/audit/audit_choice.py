@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from gateway.cache.audit.error_budget import audit_probability
-from gateway.cache.audit.route_book import RouteBook
+from gateway.cache.audit.route_stats import RouteStats
 from gateway.util.bounded_dict import Recent
 
 MAX_EXPOSURES: Final = 3
@@ -27,7 +27,7 @@ class AuditChoice:
         self._exposures: Recent[tuple[bytes, bytes], int] = Recent(MAX_PAIRS)
         """How often a question was given the same similar answer since it was last audited."""
 
-    def of_served(self, asked: bytes, kept: bytes, chance: float, audit_ratio: float, book: RouteBook) -> float:
+    def of_served(self, asked: bytes, kept: bytes, chance: float, audit_ratio: float, book: RouteStats) -> float:
         """The answer of `kept` is given to `asked`: the probability with which it is to be audited."""
         doubt = 1.0 - chance
         probability = audit_probability(audit_ratio, doubt, book.usual_doubt(doubt))

@@ -17,10 +17,10 @@ import msgspec
 from gateway.cache.audit.audit_book import AuditBook
 from gateway.cache.audit.audit_record import AuditRecord, decode_record, encode_record
 from gateway.cache.audit.error_budget import CLOSED
-from gateway.cache.audit.evidence import BUCKET_S, WINDOW_S, Traffic
-from gateway.cache.audit.route_book import RouteBook, RouteBooks, Whose
+from gateway.cache.audit.evidence import BUCKET_S, WINDOW_S, LookupTraffic
+from gateway.cache.audit.route_stats import RouteStats, RouteStatsTable, TenantRoute
 from gateway.cache.exact.sealed import seal, unseal
-from gateway.store.base import Entry, Store, StoreUnavailable
+from gateway.store.base import Store, StoreEntry, StoreUnavailable
 from gateway.util.bounded_dict import Recent
 
 SPACE: Final = "cache.audits"
@@ -49,7 +49,7 @@ class AuditJournal:
     """Methods that are not coroutines never wait and never fail; without the store everything goes on in memory."""
 
     def __init__(
-        self, store: Store, book: AuditBook, books: RouteBooks, *, holder: str, wall: Callable[[], float]
+        self, store: Store, book: AuditBook, books: RouteStatsTable, *, holder: str, wall: Callable[[], float]
     ) -> None:
         """`holder` names this process among all that share the store; the caller closes `store`."""
         self._store = store
@@ -66,7 +66,7 @@ class AuditJournal:
         """Have it kept."""
         self._put(_AUDIT + record.id, encode_record(record), RECORD_S)
 
-    def note_level(self, whose: Whose, book: RouteBook) -> None:
+    def note_level(self, whose: TenantRoute, book: RouteStats) -> None:
         """Have it kept how much is dared there."""
         value = msgspec.json.encode(Level(book.level, book.since))
         self._put(f"{_LEVEL}{whose.tenant}/{whose.route}", seal(value), RECORD_S)
@@ -77,13 +77,13 @@ class AuditJournal:
             with suppress(StoreUnavailable):  # its observer was told
                 await self.follow()
                 self.count_traffic()
-                await self.flush()
+                await self.write_pending()
             self._has_news.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(TICK_S):
                     await self._has_news.wait()
 
-    async def flush(self) -> None:
+    async def write_pending(self) -> None:
         """Write what waits. Raises StoreUnavailable."""
         while self._waiting:
             key, (value, ttl_s) = next(iter(self._waiting.items()))
@@ -91,12 +91,12 @@ class AuditJournal:
             if self._waiting.get(key) == (value, ttl_s):
                 del self._waiting[key]
 
-    async def last_words(self) -> None:
+    async def flush(self) -> None:
         """Write what still waits, for a moment; call it when `run` has ended."""
         self.count_traffic()
         with suppress(StoreUnavailable, TimeoutError):
             async with asyncio.timeout(TICK_S):
-                await self.flush()
+                await self.write_pending()
 
     async def follow(self) -> None:
         """Take what others wrote; the first time, everything. Raises StoreUnavailable."""
@@ -153,7 +153,7 @@ class AuditJournal:
         if not is_good:  # damaged, or of another version of this program
             await self._store.delete(SPACE, key, expect=stored.version)
 
-    def _use(self, key: str, stored: Entry) -> bool:
+    def _use(self, key: str, stored: StoreEntry) -> bool:
         if key.startswith(_AUDIT):
             record = decode_record(stored.value)
             if record is not None and record != self._book.get(record.id):
@@ -164,11 +164,13 @@ class AuditJournal:
             return False
         if key.startswith(_LEVEL):
             tenant, _, route = key.removeprefix(_LEVEL).rpartition("/")
-            told, book = _levels.decode(value), self._books.of(Whose(tenant, route))
+            told, book = _levels.decode(value), self._books.of(TenantRoute(tenant, route))
             book.level, book.since = min(max(told.level, 0), CLOSED), told.since
         elif key.startswith(_TRAFFIC):
             holder, _, bucket = key.removeprefix(_TRAFFIC).rpartition(".")
             for name, counts in _counts.decode(value).items():
                 tenant, _, route = name.rpartition("/")
-                self._books.of(Whose(tenant, route)).evidence.set_traffic(holder, int(bucket), Traffic(*counts))
+                self._books.of(TenantRoute(tenant, route)).evidence.set_traffic(
+                    holder, int(bucket), LookupTraffic(*counts)
+                )
         return True

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.cache.similarity.decision import Calibration, Floor
+from gateway.cache.similarity.decision import Calibration, Threshold
 from gateway.cache.similarity.trees import logistic, logit
 
 PRIOR_VERDICTS: Final = 50.0
@@ -22,7 +22,7 @@ _NONE_SEEN: Final = 3.689
 """-ln(0.025): the upper 95 % limit of how many there are when none was seen."""
 
 
-class Verdict(msgspec.Struct, frozen=True, gc=False):
+class CalibrationSample(msgspec.Struct, frozen=True, gc=False):
     """One audited answer: the chance it was given, whether it was right, and how many it stands for."""
 
     chance: float
@@ -30,7 +30,7 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     weight: float = 1.0
 
 
-def recalibrate(shipped: Calibration, verdicts: Iterable[Verdict]) -> Calibration:
+def recalibrate(shipped: Calibration, verdicts: Iterable[CalibrationSample]) -> Calibration:
     """The calibration most likely after these verdicts, whose chances are those of the `shipped` one.
 
     Platt's fit (1999) of a line on the log odds, with a normal prior at the line that changes nothing: few verdicts
@@ -111,7 +111,7 @@ def floors_of(
     margin: float,
     num_resamples: int,
     rng: np.random.Generator,
-) -> tuple[Floor, ...]:
+) -> tuple[Threshold, ...]:
     """For each bound the least chance from which on the error's upper 95 % limit stays below `margin` × bound.
 
     One chance for each request of a stream (0: nothing to give), whether the answer is wrong, and its group: groups are
@@ -125,7 +125,7 @@ def floors_of(
         within = np.flatnonzero(highs > margin * bound)
         last = int(within[0]) if len(within) else len(order)
         if last > 0:
-            floors.append(Floor(bound, float(math.ceil(chances[order[last - 1]] * 1e5) / 1e5)))
+            floors.append(Threshold(bound, float(math.ceil(chances[order[last - 1]] * 1e5) / 1e5)))
     return tuple(floors)
 
 

@@ -1,4 +1,4 @@
-"""Evidence: what audits found about similar answers of one tenant and route, and the share of wrong ones that follows.
+"""AuditEvidence: what audits found about one tenant's route, and the share of wrong answers that follows from it.
 
 A served hit is audited with a probability of its own and stands for 1/probability of them (Horvitz and Thompson, 1952).
 Audits that were skipped leave gaps, so the weights are scaled up to the hits that there were, which is Hájek's ratio.
@@ -52,21 +52,21 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     num_hits: int
 
 
-class Traffic(msgspec.Struct, gc=False):
+class LookupTraffic(msgspec.Struct, gc=False):
     """Requests of one span that wanted a similar answer, and those that got one."""
 
     num_requests: int = 0
     num_hits: int = 0
 
 
-class Evidence:
+class AuditEvidence:
     """Bounded; time is passed in. Spans of several processes are kept apart by `source`."""
 
     __slots__ = ("_samples", "_traffic")
 
     def __init__(self) -> None:
         self._samples: Recent[str, Sample] = Recent(MAX_SAMPLES)
-        self._traffic: dict[tuple[str, int], Traffic] = {}
+        self._traffic: dict[tuple[str, int], LookupTraffic] = {}
 
     def note_request(self, now: float, *, source: str = "") -> None:
         """Somebody asked who would have taken a similar answer."""
@@ -76,15 +76,15 @@ class Evidence:
         """And got one."""
         self.traffic(now, source).num_hits += 1
 
-    def traffic(self, now: float, source: str = "") -> Traffic:
+    def traffic(self, now: float, source: str = "") -> LookupTraffic:
         """The counts of the span that holds `now`."""
         key = source, int(now // BUCKET_S)
         found = self._traffic.get(key)
         if found is None:
-            found = self._traffic[key] = Traffic()
+            found = self._traffic[key] = LookupTraffic()
         return found
 
-    def set_traffic(self, source: str, bucket: int, traffic: Traffic) -> None:
+    def set_traffic(self, source: str, bucket: int, traffic: LookupTraffic) -> None:
         """What another process counted."""
         self._traffic[source, bucket] = traffic
 

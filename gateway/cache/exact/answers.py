@@ -8,7 +8,7 @@ from typing import Final, Protocol
 from gateway.cache.exact.entry import CacheEntry
 from gateway.cache.exact.fingerprint import Fingerprint
 from gateway.cache.exact.shared_answer import SharedAnswer
-from gateway.cache.exact.wanted import Wanted
+from gateway.cache.exact.wanted import CacheIdentity
 from gateway.chat.request import ChatRequest
 from gateway.telemetry.records.cache_reasons import CacheReason
 from gateway.telemetry.records.record import CacheResult, Usage
@@ -21,7 +21,7 @@ OnKept = Callable[[CacheEntry, Callable[[CacheEntry], None]], None]
 """Gets an entry and the means to share it."""
 
 
-class Lookup:
+class CacheLookup:
     """What the cache knows about one request, and what it wants to learn from it."""
 
     __slots__ = (
@@ -35,7 +35,7 @@ class Lookup:
         reason: CacheReason,
         *,
         key: Fingerprint | None = None,
-        wanted: Wanted | None = None,
+        wanted: CacheIdentity | None = None,
         answer: bytes | None = None,
         age_s: float = 0.0,
         entry_id: str | None = None,
@@ -64,20 +64,20 @@ class Lookup:
             self.leading = None
 
 
-class AnswerCache(Protocol):
+class ResponseStore(Protocol):
     """Finds answers and keeps them. Never raises and never waits."""
 
-    def lookup(self, request: ChatRequest, wanted: Wanted) -> Lookup:
+    def lookup(self, request: ChatRequest, wanted: CacheIdentity) -> CacheLookup:
         """What is known now."""
         ...
 
-    def stale(self, request: ChatRequest, wanted: Wanted) -> Lookup | None:
+    def stale(self, request: ChatRequest, wanted: CacheIdentity) -> CacheLookup | None:
         """An answer that is too old to be given otherwise, for a moment in which a new one would come too late."""
         ...
 
     def keep(
         self,
-        lookup: Lookup,
+        lookup: CacheLookup,
         answer: bytes | None,
         *,
         is_lasting: bool,

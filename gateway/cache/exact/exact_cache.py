@@ -8,14 +8,14 @@ from typing import Final, Protocol
 
 import msgspec
 
-from gateway.cache.exact.answers import Lookup
+from gateway.cache.exact.answers import CacheLookup
 from gateway.cache.exact.entry import CacheEntry
 from gateway.cache.exact.exact_tier import ExactTier, Selection
 from gateway.cache.exact.fingerprint import Fingerprint, fingerprint, scope_of, stream_shape
 from gateway.cache.exact.needs import needs_of
 from gateway.cache.exact.quarantine import QUARANTINE_S, Quarantines, digest_of
 from gateway.cache.exact.shared_answer import SharedAnswers
-from gateway.cache.exact.wanted import Wanted
+from gateway.cache.exact.wanted import CacheIdentity
 from gateway.chat.request import ChatRequest
 from gateway.telemetry.records.cache_reasons import ExactReason
 from gateway.telemetry.records.record import CacheResult, Usage
@@ -33,7 +33,7 @@ def is_current(entry: CacheEntry, ttl_s: float, now: float) -> bool:
 _MAX_HITS_KNOWN: Final = 10_000
 """Hits whose request ids feedback may name."""
 
-_OFF: Final = Lookup(CacheResult.BYPASS, "policy")
+_OFF: Final = CacheLookup(CacheResult.BYPASS, "policy")
 
 
 class Others(Protocol):
@@ -106,17 +106,17 @@ class ExactCache:
         """From now on tell them what happens here."""
         self._others = others
 
-    def lookup(self, request: ChatRequest, wanted: Wanted) -> Lookup:
+    def lookup(self, request: ChatRequest, wanted: CacheIdentity) -> CacheLookup:
         """A kept answer, an answer under way, or what has to be known to keep the one that comes."""
         if wanted.rule.mode == "off":
             return _OFF
         if wanted.control.no_store:
-            return Lookup(CacheResult.BYPASS, "no_store")
+            return CacheLookup(CacheResult.BYPASS, "no_store")
         key = self._key(request, wanted)
         if key is None:
-            return Lookup(CacheResult.BYPASS, "no_scope")
+            return CacheLookup(CacheResult.BYPASS, "no_scope")
         if wanted.control.no_cache:
-            return Lookup(CacheResult.BYPASS, "no_cache", key=key, wanted=wanted)
+            return CacheLookup(CacheResult.BYPASS, "no_cache", key=key, wanted=wanted)
         now = self._wall()
         found, needs = self._tier.find(key.exact, now, max_age_s=wanted.control.max_age_s), needs_of(request)
         reason: ExactReason = "new" if found is None else "stale"
@@ -124,7 +124,7 @@ class ExactCache:
             if needs.are_met_by(found.answer):
                 return self._hit(found, now)
             reason = "lacking"
-        lookup = Lookup(CacheResult.MISS, reason, key=key, wanted=wanted)
+        lookup = CacheLookup(CacheResult.MISS, reason, key=key, wanted=wanted)
         under_way = self._shared.find(key.exact)
         if under_way is None:
             lookup.leading = self._shared.lead(key.exact, stream_shape(request))
@@ -132,7 +132,7 @@ class ExactCache:
             lookup.following = under_way
         return lookup
 
-    def stale(self, request: ChatRequest, wanted: Wanted) -> Lookup | None:
+    def stale(self, request: ChatRequest, wanted: CacheIdentity) -> CacheLookup | None:
         """A kept answer past its time by up to a day."""
         if wanted.rule.mode == "off" or wanted.control.no_store or wanted.control.no_cache:
             return None
@@ -143,7 +143,7 @@ class ExactCache:
 
     def keep(
         self,
-        lookup: Lookup,
+        lookup: CacheLookup,
         answer: bytes | None,
         *,
         is_lasting: bool,
@@ -261,12 +261,12 @@ class ExactCache:
         if self._others is not None:
             self._others.kept(entry, fresh_until)
 
-    def _key(self, request: ChatRequest, wanted: Wanted) -> Fingerprint | None:
+    def _key(self, request: ChatRequest, wanted: CacheIdentity) -> Fingerprint | None:
         scope = scope_of(wanted.rule.scope, tenant=wanted.tenant, user=request.fields.user)
         if scope is None:
             return None
         return fingerprint(request, scope=scope, candidates=wanted.candidates, history=wanted.rule.history)
 
-    def _hit(self, entry: CacheEntry, now: float) -> Lookup:
+    def _hit(self, entry: CacheEntry, now: float) -> CacheLookup:
         age_s = max(0.0, now - entry.created_at)
-        return Lookup(CacheResult.HIT_EXACT, "exact", answer=entry.answer, age_s=age_s, entry_id=entry.id)
+        return CacheLookup(CacheResult.HIT_EXACT, "exact", answer=entry.answer, age_s=age_s, entry_id=entry.id)

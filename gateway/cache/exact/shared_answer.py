@@ -19,7 +19,7 @@ Sink = Callable[[bytes], object]
 """Takes a piece; what it returns is not looked at."""
 
 
-class Follower:
+class SharedAnswerFollower:
     """One request that waits for somebody else's answer."""
 
     __slots__ = ("_cut", "_shared", "sink")
@@ -73,7 +73,7 @@ class SharedAnswer:
         """Done with the first piece, or with the end."""
         self.done: asyncio.Future[bytes | None] = loop.create_future()
         self._num_bytes = 0
-        self._followers: dict[Follower, None] = {}
+        self._followers: dict[SharedAnswerFollower, None] = {}
         self._call_off: Callable[[], None] | None = None
         self._on_end = on_end
 
@@ -122,13 +122,13 @@ class SharedAnswer:
 
     # The followers.
 
-    def follow(self, sink: Sink | None = None) -> Follower:
+    def follow(self, sink: Sink | None = None) -> SharedAnswerFollower:
         """Wait for it too; `sink` gets every piece from here on, the caller has written `pieces` itself."""
-        follower = Follower(self, sink)
+        follower = SharedAnswerFollower(self, sink)
         self._followers[follower] = None
         return follower
 
-    def unfollow(self, follower: Follower) -> None:
+    def unfollow(self, follower: SharedAnswerFollower) -> None:
         """It got its answer, or left. Idempotent."""
         if follower not in self._followers:
             return

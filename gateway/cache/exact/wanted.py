@@ -1,4 +1,4 @@
-"""Wanted: whose request it is and what may answer it, as far as the cache cares."""
+"""CacheIdentity: whose request it is and what may answer it, as far as the cache cares."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gateway.cache.exact.control import NO_WISHES, CacheControl
 from routing_policies.policy.document import Cache
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class CacheIdentity(msgspec.Struct, frozen=True):
     """Whose request it is and what may answer it, as far as the cache cares."""
 
     rule: Cache

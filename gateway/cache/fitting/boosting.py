@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.cache.similarity.trees import Tree, logit
+from gateway.cache.similarity.trees import MatchTree, logit
 
 Rows = NDArray[np.float64]
 _MAX_BINS: Final = 64
@@ -27,7 +27,7 @@ class Boosting:
     """Added to a leaf's curvature: draws small leaves to zero."""
     rising: tuple[int, ...] = (0,)
 
-    def fit(self, rows: Rows, right: NDArray[np.bool_]) -> tuple[list[Tree], float]:
+    def fit(self, rows: Rows, right: NDArray[np.bool_]) -> tuple[list[MatchTree], float]:
         """Trees and bias of the log odds that a row is right."""
         edges = [_edges(column) for column in rows.T]
         bins = np.column_stack([np.searchsorted(edge, column) for edge, column in zip(edges, rows.T, strict=True)])
@@ -41,7 +41,7 @@ class Boosting:
             trees.append(tree)
         return trees, bias
 
-    def _tree(self, bins: NDArray[np.int64], edges: list[Rows], slope: Rows, curve: Rows) -> tuple[Tree, Rows]:
+    def _tree(self, bins: NDArray[np.int64], edges: list[Rows], slope: Rows, curve: Rows) -> tuple[MatchTree, Rows]:
         """One tree level by level, and what it adds to each row."""
         num_inner = 2**self.depth - 1
         features, thresholds = [0] * num_inner, [_NEVER] * num_inner
@@ -64,7 +64,7 @@ class Boosting:
             self.learning_rate * float(np.clip(self._best(slope[node == leaf], curve[node == leaf]), *limits[leaf]))
             for leaf in range(num_inner, 2 * num_inner + 1)
         ]
-        return Tree(tuple(features), tuple(thresholds), tuple(leaves)), np.asarray(leaves)[node - num_inner]
+        return MatchTree(tuple(features), tuple(thresholds), tuple(leaves)), np.asarray(leaves)[node - num_inner]
 
     def _best(self, slope: Rows, curve: Rows) -> float:
         """The step that lowers the loss of these rows most."""

@@ -12,7 +12,7 @@ from gateway.cache.fitting.fit import Fit
 from gateway.cache.fitting.neighbours import Vectors
 from gateway.cache.fitting.questions import Questions
 from gateway.cache.fitting.stream import best_threshold_hits, play
-from gateway.cache.similarity.decision import Judge
+from gateway.cache.similarity.decision import MatchModel
 
 BOUNDS: Final = (0.005, 0.01, 0.02, 0.05)
 _SHARE: Final = 0.4
@@ -26,7 +26,7 @@ def check(questions: Questions, vectors: Vectors, seeds: Sequence[int], note: Ca
     for seed in seeds:
         is_out = held_out(questions, seed)
         fit = Fit(encoder="", seed=seed, note=lambda text: None)
-        judge = Judge(fit.run(_part(questions, ~is_out), vectors[~is_out]))
+        judge = MatchModel(fit.run(_part(questions, ~is_out), vectors[~is_out]))
         unseen, unseen_vectors = _part(questions, is_out), vectors[is_out]
         for bound in BOUNDS:
             played = play(unseen, unseen_vectors, judge, judge.floor(bound))
@@ -45,7 +45,7 @@ def growth(questions: Questions, vectors: Vectors, seed: int, note: Callable[[st
     """Fit on a quarter and play ever longer streams of the rest, at the same floors; how often a bound was broken."""
     is_out = held_out(questions, seed, _REST)
     fit = Fit(encoder="", seed=seed, note=lambda text: None)
-    judge = Judge(fit.run(_part(questions, ~is_out), vectors[~is_out]))
+    judge = MatchModel(fit.run(_part(questions, ~is_out), vectors[~is_out]))
     num_broken = 0
     for share in _SHARES:
         mask = is_out & held_out(questions, seed + 1, share)

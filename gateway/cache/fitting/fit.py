@@ -13,9 +13,9 @@ from gateway.cache.audit.calibration import floors_of
 from gateway.cache.fitting.boosting import Boosting
 from gateway.cache.fitting.neighbours import Neighbours, Vectors, earlier_neighbours
 from gateway.cache.fitting.questions import Questions
-from gateway.cache.similarity.decision import FEATURES, Calibration, Coefficients, Floor, row_of
+from gateway.cache.similarity.decision import FEATURES, Calibration, Coefficients, Threshold, row_of
 from gateway.cache.similarity.differences import compare
-from gateway.cache.similarity.trees import Tree
+from gateway.cache.similarity.trees import MatchTree
 from gateway.cache.similarity.wording import Wording
 
 MIN_SIMILARITY: Final = 0.72
@@ -87,7 +87,7 @@ class Fit:
         near: Neighbours,
         chances: NDArray[np.float64],
         wrong: NDArray[np.bool_],
-        floors: tuple[Floor, ...],
+        floors: tuple[Threshold, ...],
     ) -> None:
         """What each floor gives on held-out components, beside one threshold on the cosine with the same error."""
         places, cosines = near.places[:, 0], near.similarities[:, 0]
@@ -134,7 +134,7 @@ def candidates_of(questions: Questions, neighbours: Neighbours) -> Candidates:
     return Candidates(np.array(asked), np.array(kept), np.array(rows), right)
 
 
-def log_odds_of(trees: list[Tree], bias: float, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+def log_odds_of(trees: list[MatchTree], bias: float, rows: NDArray[np.float64]) -> NDArray[np.float64]:
     """As trees.log_odds, for many rows at once."""
     total = np.full(len(rows), bias)
     for tree in trees:
@@ -175,9 +175,9 @@ def _likelihood(strength: float, chances: NDArray[np.float64], found: Candidates
     return total
 
 
-def rounded(tree: Tree) -> Tree:
+def rounded(tree: MatchTree) -> MatchTree:
     """With as many digits as matter, for a small file."""
-    return Tree(
+    return MatchTree(
         tree.features,
         tuple(round(value, 6) for value in tree.thresholds),
         tuple(round(leaf, 6) for leaf in tree.leaves),

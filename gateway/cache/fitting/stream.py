@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from gateway.cache.fitting.neighbours import earlier_neighbours
 from gateway.cache.fitting.questions import Questions
 from gateway.cache.index.vector_index import VectorIndex
-from gateway.cache.similarity.decision import Judge
+from gateway.cache.similarity.decision import MatchModel
 from gateway.cache.similarity.wording import Wording
 
 _CONTEXT: Final = b"one"
@@ -54,7 +54,7 @@ class Played:
 
 
 def play(
-    questions: Questions, vectors: NDArray[np.float32], judge: Judge, floor: float, encoder_id: str = ""
+    questions: Questions, vectors: NDArray[np.float32], judge: MatchModel, floor: float, encoder_id: str = ""
 ) -> Played:
     """Insert on a miss; give the nearest answer whose chance reaches the floor."""
     index = VectorIndex(vectors.shape[1], encoder_id)

@@ -1,4 +1,4 @@
-"""Shelf: the vectors of one context, in a matrix while they are few, in cells once they are many.
+"""Partition: the vectors of one context, in a matrix while they are few, in cells once they are many.
 
     add ──▶ flat ──a handful at a time──▶ cells ──when a quarter is dead, or they are too few──▶ next cells
 
@@ -28,7 +28,7 @@ _FEW_DEAD: Final = 100
 _SAMPLED_AT_ONCE: Final = 64
 
 
-class Shelf:
+class Partition:
     """Thread-safe. `moving` keeps rows from changing places, for a snapshot; it may be held for long."""
 
     def __init__(self, dimensions: int, *, cells_from: int = CELLS_FROM, tail_rows: int = TAIL_ROWS) -> None:

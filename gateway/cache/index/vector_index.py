@@ -12,7 +12,7 @@ from time import sleep
 from typing import Final, NamedTuple
 
 from gateway.cache.index.id_map import IdMap
-from gateway.cache.index.partition import CELLS_FROM, TAIL_ROWS, Shelf
+from gateway.cache.index.partition import CELLS_FROM, TAIL_ROWS, Partition
 from gateway.embedding.encoder import Vector
 
 _IDS_AT_ONCE: Final = 500
@@ -45,10 +45,10 @@ class VectorIndex:
         self._lock = Lock()
         self._contexts = IdMap[bytes]()
         """Of each id."""
-        self._shelves: dict[bytes, Shelf] = {}
-        self._unsettled: dict[bytes, Shelf] = {}
+        self._shelves: dict[bytes, Partition] = {}
+        self._unsettled: dict[bytes, Partition] = {}
         """Those that may need moving."""
-        self._emptied: list[Shelf] = []
+        self._emptied: list[Partition] = []
         """Those with cells that hold memory for nobody."""
         self._num_changes = 0
 
@@ -134,16 +134,16 @@ class VectorIndex:
                 if self._unsettled.get(context) is shelf and not shelf.needs_moving:
                     del self._unsettled[context]
 
-    def shelves(self) -> list[tuple[bytes, Shelf]]:
+    def shelves(self) -> list[tuple[bytes, Partition]]:
         """Every context with its shelf, as of now."""
         with self._lock:
             return list(self._shelves.items())
 
-    def new_shelf(self) -> Shelf:
+    def new_shelf(self) -> Partition:
         """An empty one, as all of this index are."""
-        return Shelf(self.dimensions, cells_from=self._cells_from, tail_rows=self._tail_rows)
+        return Partition(self.dimensions, cells_from=self._cells_from, tail_rows=self._tail_rows)
 
-    def put_shelf(self, context: bytes, shelf: Shelf) -> None:
+    def put_shelf(self, context: bytes, shelf: Partition) -> None:
         """Take a shelf of a context that is not here yet, as a snapshot has it; ids that are here already leave it."""
         with self._lock:
             for rows in shelf.places:
@@ -175,7 +175,7 @@ class VectorIndex:
         else:
             self._note_change(context, shelf)
 
-    def _note_change(self, context: bytes, shelf: Shelf) -> None:
+    def _note_change(self, context: bytes, shelf: Partition) -> None:
         self._num_changes += 1
         if shelf.needs_moving:
             self._unsettled[context] = shelf

@@ -22,7 +22,7 @@ import numpy as np
 
 from gateway.cache.index.cell_rows import CellRows
 from gateway.cache.index.id_rows import IdRows
-from gateway.cache.index.partition import Shelf
+from gateway.cache.index.partition import Partition
 from gateway.cache.index.vector_index import VectorIndex
 from gateway.util.private_files import open_private, private_folder
 
@@ -88,7 +88,7 @@ def load(path: Path, encoder_id: str, dimensions: int) -> VectorIndex:
         raise SnapshotUnusable(f"{path}: {error}") from error
 
 
-def _write_shelf(writer: _Writer, context: bytes, shelf: Shelf) -> None:
+def _write_shelf(writer: _Writer, context: bytes, shelf: Partition) -> None:
     with shelf.moving:
         exacts, pieces = _flat_rows(shelf)
         with shelf.lock:
@@ -103,7 +103,7 @@ def _write_shelf(writer: _Writer, context: bytes, shelf: Shelf) -> None:
             each.write(writer.write)
 
 
-def _flat_rows(shelf: Shelf) -> tuple[list[bytes], list[bytes]]:
+def _flat_rows(shelf: Partition) -> tuple[list[bytes], list[bytes]]:
     """Ids and the bytes of their vectors. Copied a few at a time, so that nobody waits for it: of what is removed or
     added meanwhile some may be missing."""
     seen: dict[bytes, None] = {}

@@ -34,20 +34,20 @@ class Quarantine(msgspec.Struct, frozen=True):
     until: float
 
 
-class Doubt(msgspec.Struct, frozen=True):
+class WrongReport(msgspec.Struct, frozen=True):
     """A tenant called the answer to this request wrong; who gave it from the cache knows which entry that was."""
 
     request_id: str
     tenant: str
 
 
-Notice = Selection | Quarantine | Doubt
+Notice = Selection | Quarantine | WrongReport
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _KINDS: Final[dict[str, msgspec.msgpack.Decoder[Notice]]] = {
     PURGE: msgspec.msgpack.Decoder(Selection),
     QUARANTINE: msgspec.msgpack.Decoder(Quarantine),
-    DOUBT: msgspec.msgpack.Decoder(Doubt),
+    DOUBT: msgspec.msgpack.Decoder(WrongReport),
 }
 
 

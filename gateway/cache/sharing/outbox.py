@@ -1,4 +1,4 @@
-"""Outbox: what the cache wants written to the store, in bounded memory, off every request's path."""
+"""StoreWriteQueue: what the cache wants written to the store, in bounded memory, off every request's path."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gateway.cache.exact.entry import CacheEntry, encode_entry
 from gateway.cache.sharing.notices import SPACE, entry_key
 from gateway.cache.sharing.store_shares import StoreShares
 from gateway.cache.sharing.waiting_entries import WaitingEntries
-from gateway.store.base import Loss, Store, StoreUnavailable
+from gateway.store.base import Store, StoreLoss, StoreUnavailable
 from gateway.util.bounded_dict import Recent
 
 SharingEvent = Literal["written", "taken", "purged", "quarantined", "dropped", "corrupt"]
@@ -46,7 +46,7 @@ class _Letter:
         self.num_tries = 0
 
 
-class Outbox:
+class StoreWriteQueue:
     """Entries and removals may be dropped, oldest first; notices wait for as long as it takes."""
 
     def __init__(
@@ -143,10 +143,10 @@ class Outbox:
                     self._count("dropped")
                     return True
         except StoreUnavailable as error:
-            if error.reason is Loss.FULL and letter.entry is not None:
+            if error.reason is StoreLoss.FULL and letter.entry is not None:
                 self._count("dropped")  # it will not be less full for asking again
                 return True
-            letter.num_tries += error.was_sent and error.reason is not Loss.DOWN
+            letter.num_tries += error.was_sent and error.reason is not StoreLoss.DOWN
             self._return(letter)
             return False
         except asyncio.CancelledError:  # the process goes: it is written with the last words, perhaps once more

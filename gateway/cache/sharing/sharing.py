@@ -1,4 +1,4 @@
-"""Sharing: the exact cache of one process kept in step with the others', through the store.
+"""CacheSharing: the exact cache of one process kept in step with the others', through the store.
 
 Nothing here is on a request's path. What is kept is written in the background; what others wrote is read within a
 moment, by following the change feed. While the store is lost every process goes on with what it has.
@@ -18,10 +18,10 @@ from gateway.cache.exact.entry import CacheEntry, decode_entry
 from gateway.cache.exact.exact_cache import STALE_S
 from gateway.cache.exact.exact_tier import Selection
 from gateway.cache.sharing import notices
-from gateway.cache.sharing.notices import SPACE, Doubt, Notice, Quarantine
-from gateway.cache.sharing.outbox import Outbox, SharingEvent
+from gateway.cache.sharing.notices import SPACE, Notice, Quarantine, WrongReport
+from gateway.cache.sharing.outbox import SharingEvent, StoreWriteQueue
 from gateway.cache.sharing.store_shares import StoreShares
-from gateway.store.base import Change, Entry, Store, StoreUnavailable
+from gateway.store.base import Store, StoreChange, StoreEntry, StoreUnavailable
 
 FOLLOW_S: Final = 0.2
 """Between two looks at the feed."""
@@ -72,7 +72,7 @@ class Local(Protocol):
         ...
 
 
-class Sharing:
+class CacheSharing:
     """One process' end. Methods that are not coroutines never wait and never fail."""
 
     def __init__(
@@ -100,7 +100,7 @@ class Sharing:
         self._shares = None
         if max_bytes is not None:
             self._shares = StoreShares(max_bytes, room=lambda: store.room(), num_hits=local.num_hits, wall=wall)
-        self._outbox = Outbox(store, wall=wall, count=count, shares=self._shares)
+        self._outbox = StoreWriteQueue(store, wall=wall, count=count, shares=self._shares)
         self._cursor: int | None = None
         self._purges: deque[Selection] = deque(maxlen=_MAX_PURGES)
         self._unswept: deque[Selection] = deque()
@@ -141,7 +141,7 @@ class Sharing:
         """Feedback on an answer that this process does not know; False: there is nobody to tell."""
         if self._is_alone:
             return False
-        key, doubt = notices.DOUBT + self._new_name(), Doubt(request_id, tenant)
+        key, doubt = notices.DOUBT + self._new_name(), WrongReport(request_id, tenant)
         self._outbox.put_notice(key, notices.encode_notice(doubt), self._wall() + notices.DOUBT_S)
         return True
 
@@ -154,7 +154,7 @@ class Sharing:
             tasks.create_task(self._follow(), name="cache_feed")
             tasks.create_task(self._sweep_all(), name="cache_sweeps")
 
-    async def last_words(self) -> None:
+    async def flush(self) -> None:
         """Write what still waits, for a moment; call it when `run` has ended."""
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST_WORDS_S):
@@ -247,7 +247,7 @@ class Sharing:
         exact = notices.exact_of(key)
         return exact is not None and self._local.holds(exact)
 
-    def _is_own(self, change: Change) -> bool:
+    def _is_own(self, change: StoreChange) -> bool:
         return self._outbox.wrote(change.key, change.version)
 
     async def _take_keys(self, keys: Sequence[str]) -> None:
@@ -277,17 +277,17 @@ class Sharing:
                 return
         self._local.forget(exact)
 
-    def _note(self, entry: CacheEntry, stored: Entry) -> None:
+    def _note(self, entry: CacheEntry, stored: StoreEntry) -> None:
         if self._shares is not None:
             self._shares.note(entry, len(stored.value), max(entry.expires_at - STALE_S, self._wall() + FOLLOW_S))
 
-    async def _read(self, keys: Sequence[str]) -> list[Entry | None]:
-        found: list[Entry | None] = []
+    async def _read(self, keys: Sequence[str]) -> list[StoreEntry | None]:
+        found: list[StoreEntry | None] = []
         for start in range(0, len(keys), READS):
             found += await asyncio.gather(*(self._store.get(SPACE, key) for key in keys[start : start + READS]))
         return found
 
-    async def _take(self, key: str, stored: Entry) -> None:
+    async def _take(self, key: str, stored: StoreEntry) -> None:
         if not key.startswith(notices.ENTRY):
             notice = notices.decode_notice(key, stored.value)
             if notice is None:
@@ -303,7 +303,7 @@ class Sharing:
             self._local.take(entry)
             self._count("taken")
 
-    async def _throw_out(self, key: str, stored: Entry) -> None:
+    async def _throw_out(self, key: str, stored: StoreEntry) -> None:
         """Damaged, or of another version of this program."""
         self._count("corrupt")
         await self._store.delete(SPACE, key, expect=stored.version)

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from gateway.cache.similarity.differences import Differences, compare
-from gateway.cache.similarity.trees import Tree, log_odds, logistic
+from gateway.cache.similarity.trees import MatchTree, log_odds, logistic
 from gateway.cache.similarity.wording import Wording
 
 FEATURES: Final = ("similarity", "margin", *(name for name in Differences.__struct_fields__ if name != "veto"))
@@ -25,14 +25,14 @@ NEVER: Final = 1.01
 _SHIPPED: Final = "decision.json"
 
 
-class Track(msgspec.Struct, frozen=True, gc=False):
+class EntryAudits(msgspec.Struct, frozen=True, gc=False):
     """What audits found about one entry's answer when it was given to others, each weighted by what it stands for."""
 
     num_right: float = 0.0
     num_wrong: float = 0.0
 
 
-class Floor(msgspec.Struct, frozen=True, array_like=True):
+class Threshold(msgspec.Struct, frozen=True, array_like=True):
     """The least chance that keeps the error below a bound."""
 
     max_error_ratio: float
@@ -57,15 +57,15 @@ class Coefficients(msgspec.Struct, frozen=True, kw_only=True):
     min_similarity: float
     """Nothing was fitted below it, and nothing is served there."""
     bias: float
-    trees: tuple[Tree, ...]
+    trees: tuple[MatchTree, ...]
     calibration: Calibration
     strength: float
     """How many audits the pooled chance counts as beside an entry's own record."""
-    floors: tuple[Floor, ...]
+    floors: tuple[Threshold, ...]
     """By growing bound, so with falling chances."""
 
 
-class Judge:
+class MatchModel:
     """Says how likely a kept answer is right. Pure: no clock, no chance, no I/O; about 0.1 ms."""
 
     __slots__ = ("_coefficients", "calibration")
@@ -77,7 +77,7 @@ class Judge:
         self.calibration = calibration or coefficients.calibration
 
     @classmethod
-    def shipped(cls) -> Judge:
+    def shipped(cls) -> MatchModel:
         """With the coefficients of the package; reads one file."""
         data = resources.files("gateway.cache").joinpath("data", _SHIPPED).read_bytes()
         return cls(msgspec.json.decode(data, type=Coefficients))
@@ -87,12 +87,12 @@ class Judge:
         """What it judges by."""
         return self._coefficients
 
-    def with_calibration(self, calibration: Calibration) -> Judge:
+    def with_calibration(self, calibration: Calibration) -> MatchModel:
         """The same, recalibrated, such as for one tenant and route."""
-        return Judge(self._coefficients, calibration)
+        return MatchModel(self._coefficients, calibration)
 
     def chance_right(
-        self, asked: str, kept: str, *, similarity: float, runner_up: float | None, track: Track | None
+        self, asked: str, kept: str, *, similarity: float, runner_up: float | None, track: EntryAudits | None
     ) -> float:
         """Calibrated probability that the answer kept for `kept` is right for `asked`; 0 when a difference forbids it.
 
@@ -101,7 +101,12 @@ class Judge:
         return self.chance_of(Wording.of(asked), Wording.of(kept), similarity, runner_up, track)
 
     def chance_of(
-        self, asked: Wording, kept: Wording, similarity: float, runner_up: float | None, track: Track | None = None
+        self,
+        asked: Wording,
+        kept: Wording,
+        similarity: float,
+        runner_up: float | None,
+        track: EntryAudits | None = None,
     ) -> float:
         """The same for texts that are taken apart already."""
         if not similarity >= self._coefficients.min_similarity:
@@ -127,7 +132,7 @@ class Judge:
         told = log_odds(self._coefficients.trees, self._coefficients.bias, row)
         return self.calibration.slope * told + self.calibration.shift
 
-    def _with_record(self, pooled: float, track: Track | None) -> float:
+    def _with_record(self, pooled: float, track: EntryAudits | None) -> float:
         """The mean of a beta distribution: the pooled chance as prior, the record as what was seen."""
         if track is None:
             return pooled
@@ -141,7 +146,7 @@ def row_of(found: Differences, similarity: float, runner_up: float | None) -> li
     return [similarity, margin, *(float(getattr(found, name)) for name in FEATURES[2:])]
 
 
-def _between(floors: tuple[Floor, ...], max_error_ratio: float) -> float:
+def _between(floors: tuple[Threshold, ...], max_error_ratio: float) -> float:
     at = bisect.bisect_left(floors, max_error_ratio, key=lambda floor: floor.max_error_ratio)
     if at == len(floors):
         return floors[-1].chance

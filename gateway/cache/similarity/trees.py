@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 
-class Tree(msgspec.Struct, frozen=True, gc=False, array_like=True):
+class MatchTree(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A full binary tree of some depth, its inner nodes in breadth-first order: node n goes on at 2n+1 or 2n+2.
 
     A value not above a node's threshold goes left. A node that decides nothing has the largest threshold there is.
@@ -27,7 +27,7 @@ class Tree(msgspec.Struct, frozen=True, gc=False, array_like=True):
         return self.leaves[node - num_inner]
 
 
-def log_odds(trees: Sequence[Tree], bias: float, row: Sequence[float]) -> float:
+def log_odds(trees: Sequence[MatchTree], bias: float, row: Sequence[float]) -> float:
     """What the trees say together."""
     return bias + sum([tree.value(row) for tree in trees])
 

@@ -12,14 +12,14 @@ TIMEOUT_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class ProbeResult:
     """A status and the JSON that came with it; None when the body was none."""
 
     status: int
     body: Any
 
 
-async def get(address: str, path: str, *, timeout_s: float = TIMEOUT_S) -> Answer | None:
+async def get(address: str, path: str, *, timeout_s: float = TIMEOUT_S) -> ProbeResult | None:
     """GET `path` at `host:port` or `unix:/path`; None when nobody answers in time."""
     is_unix = address.startswith("unix:")
     transport = httpx.AsyncHTTPTransport(uds=address.removeprefix("unix:") if is_unix else None)
@@ -30,9 +30,9 @@ async def get(address: str, path: str, *, timeout_s: float = TIMEOUT_S) -> Answe
     except httpx.TransportError:
         return None
     try:
-        return Answer(status=response.status_code, body=msgspec.json.decode(response.content))
+        return ProbeResult(status=response.status_code, body=msgspec.json.decode(response.content))
     except msgspec.DecodeError:
-        return Answer(status=response.status_code, body=None)
+        return ProbeResult(status=response.status_code, body=None)
 
 
 def reachable(address: str) -> str:

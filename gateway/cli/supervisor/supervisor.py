@@ -12,14 +12,14 @@ from gateway.cli.supervisor.child import BackOff, Child, ChildGaveUp
 from gateway.cli.supervisor.console import Console
 from gateway.cli.supervisor.first_request import first_request
 from gateway.cli.supervisor.launch import EngineLaunch, LaunchPlan
-from gateway.cli.supervisor.probe import Answer, reachable
+from gateway.cli.supervisor.probe import ProbeResult, reachable
 
 POLL_S = 0.2
 STILL_WAITING_S = 15.0
 ASKED_AGAIN_S = 1.0
 """A wrapper such as `timeout` or `make` may deliver one request to stop twice at once."""
 
-Probe = Callable[[str, str], Awaitable[Answer | None]]
+Probe = Callable[[str, str], Awaitable[ProbeResult | None]]
 """GET of a path at an address; None when nobody answers."""
 
 
@@ -128,13 +128,13 @@ class Supervisor:
             self._console.say(f"admin page: http://{reachable(self._admin)}/admin/")
         self._console.block(first_request(self._public, needs_key=self._needs_key))
 
-    async def _probe_gateway(self) -> Answer | None:
+    async def _probe_gateway(self) -> ProbeResult | None:
         answer = await self._probe(self._public, "/readyz")
         if answer is not None:  # whatever it says of the engines, its settings were good enough to start
             self._gateway.was_healthy = True
         return answer
 
-    def _missing(self, answer: Answer | None) -> str | None:
+    def _missing(self, answer: ProbeResult | None) -> str | None:
         """What is still to come, given the gateway's `/readyz`; None when requests go to every engine started here."""
         place = f"the gateway on {self._public}"
         if answer is None:
@@ -162,7 +162,7 @@ async def supervise(supervisor: Supervisor) -> int:
     return await supervisor.run()
 
 
-def _phases(answer: Answer | None) -> str:
+def _phases(answer: ProbeResult | None) -> str:
     """` (import 2.1 s, weights 0.4 s)` and a failure, as an engine's `/startupz` has them; empty when it has none."""
     if answer is None or not isinstance(answer.body, dict):
         return ""

@@ -1,4 +1,4 @@
-"""Vigil: one exchange under way, as the health of its deployment watches it."""
+"""AttemptWatch: one exchange under way, as the health of its deployment watches it."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class VigilOwner(Protocol):
         """An exchange failed."""
         ...
 
-    def leave(self, vigil: Vigil) -> None:
+    def leave(self, vigil: AttemptWatch) -> None:
         """The exchange is over."""
         ...
 
 
-class SignsOfLife(Protocol):
+class ResponseProgress(Protocol):
     """What a vigil looks at: the response under way."""
 
     num_progress: int
@@ -54,7 +54,7 @@ class SignsOfLife(Protocol):
         ...
 
 
-class Vigil:
+class AttemptWatch:
     """One exchange under way. End it once, with `succeeded`, `failed` or `dropped`; a second end does nothing."""
 
     __slots__ = (
@@ -78,7 +78,7 @@ class Vigil:
         """It is the one request by which an ejected deployment is tried."""
         self.patience_s: float | None = None
         """Longest silence of the whole deployment that is still normal while this waits; None: any."""
-        self.response: SignsOfLife | None = None
+        self.response: ResponseProgress | None = None
         """Set when the request is on the wire."""
         self.on_stalled: Callable[[], None] | None = None
         """Called when the deployment is found stalled while this waits for its first token."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from gateway.deployments.health.attempt_watch import Vigil
+from gateway.deployments.health.attempt_watch import AttemptWatch
 from gateway.deployments.health.ejection import Ejection, EjectionRules, EjectionTally, FailureKind
 
 MAX_PUSHBACK_S = 60.0
@@ -55,7 +55,7 @@ class DeploymentHealth:
         self._tally = tally or EjectionTally()
         self._ejection = Ejection(self._rules, self._tally)
         self._on_ejected = on_ejected
-        self._vigils: dict[Vigil, None] = {}
+        self._vigils: dict[AttemptWatch, None] = {}
         self._last_progress_at = -math.inf
         self._pushback_until = 0.0
         self.is_fit = True
@@ -97,14 +97,14 @@ class DeploymentHealth:
 
     # What the forwarder tells.
 
-    def begin(self, now: float) -> Vigil:
+    def begin(self, now: float) -> AttemptWatch:
         """A request is about to be sent; the vigil must be ended. It is the probe when one is due."""
         is_probe = not self._ejection.is_in_rotation and self._ejection.begin_probe(now)
-        vigil = Vigil(self, now, is_probe=is_probe)
+        vigil = AttemptWatch(self, now, is_probe=is_probe)
         self._vigils[vigil] = None
         return vigil
 
-    def leave(self, vigil: Vigil) -> None:
+    def leave(self, vigil: AttemptWatch) -> None:
         """For the vigil itself: it is over."""
         del self._vigils[vigil]
         if vigil.is_probe:
@@ -214,10 +214,10 @@ class DeploymentHealth:
         for vigil in overdue:
             vigil.leave()  # again at the next look, where nobody else can take it now
 
-    def _is_overdue(self, vigil: Vigil, now: float) -> bool:
+    def _is_overdue(self, vigil: AttemptWatch, now: float) -> bool:
         return vigil.is_overdue(self._quiet_s(vigil, now))
 
-    def _quiet_s(self, vigil: Vigil, now: float) -> float:
+    def _quiet_s(self, vigil: AttemptWatch, now: float) -> float:
         """How long this exchange has waited without a sign of life from the deployment."""
         return now - max(vigil.began_at, self._last_progress_at)
 

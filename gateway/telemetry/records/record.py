@@ -32,7 +32,7 @@ class CacheResult(StrEnum):
 _CACHE_HEADERS: Final = {result: result.value.replace("_", "-").encode("ascii") for result in CacheResult}
 
 
-class Place(StrEnum):
+class RequestPhase(StrEnum):
     """Where a request was when its client left."""
 
     QUEUED = "queued"
@@ -108,7 +108,7 @@ class RequestLine(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     is_incomplete: bool = False
     shed_reason: str | None = None
     degraded: tuple[str, ...] = ()
-    cancelled_while: Place | None = None
+    cancelled_while: RequestPhase | None = None
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     cached_tokens: int | None = None
@@ -203,7 +203,7 @@ class RequestRecord:
         """Steps of the degrade ladder that were taken, as the header names them."""
         self.ignored_headers: tuple[str, ...] = ()
         """Headers whose value had no effect: nonsense, or beyond what the caller may use."""
-        self.place: Place | None = None
+        self.place: RequestPhase | None = None
         """Set when the client left."""
         self.gone_at: float | None = None
         """When it left, monotonic."""

@@ -1,4 +1,4 @@
-"""Traffic: how many requests of which tenant each route took, by the hour of the last day."""
+"""RouteTraffic: how many requests of which tenant each route took, by the hour of the last day."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Count(msgspec.Struct, frozen=True):
     requests: int
 
 
-class Traffic:
+class RouteTraffic:
     """The counts of one process; `wall` is seconds since 1970."""
 
     def __init__(self, wall: Callable[[], float]) -> None:
@@ -35,7 +35,7 @@ class Traffic:
         self._hour = -1
         self._now: dict[Pair, int] = {}
         self._hours: dict[int, dict[Pair, int]] = {}
-        self.turn()
+        self.ctx()
 
     def note(self, record: RequestRecord) -> None:
         """One request is over; those that reached no route are nobody's."""
@@ -48,7 +48,7 @@ class Traffic:
         except KeyError:
             counts[pair if len(counts) < _MAX_PAIRS else ("other", "other")] = 1
 
-    def turn(self) -> None:
+    def ctx(self) -> None:
         """Called every now and then: begin a new hour when it is time."""
         hour = int(self._wall() // HOUR_S)
         if hour != self._hour:

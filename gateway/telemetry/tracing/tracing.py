@@ -44,7 +44,7 @@ class Tracing:
         count: Callable[[End, int], None],
     ) -> None:
         """`collector`: where OTLP's JSON is posted, path included. `count` is called by the thread."""
-        self._collector = Collector(urlsplit(collector))
+        self._collector = SpanExporter(urlsplit(collector))
         self._sample_ratio = sample_ratio
         self._rng = rng
         self._clock = clock
@@ -111,7 +111,7 @@ class Tracing:
             self._count("exported" if is_taken else "failed", len(spans))
 
 
-class Collector:
+class SpanExporter:
     """One keep-alive connection to an OTLP/HTTP collector; blocking, of one thread."""
 
     def __init__(self, url: SplitResult) -> None:

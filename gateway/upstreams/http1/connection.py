@@ -14,11 +14,11 @@ from collections.abc import Callable
 from math import inf
 from typing import Protocol, cast
 
-from gateway.upstreams.http1.errors import ClosedEarly, HeadTooLarge, Phase, ProtocolError, UpstreamError
+from gateway.upstreams.http1.errors import ClosedEarly, ExchangePhase, HeadTooLarge, ProtocolError, UpstreamError
 from gateway.upstreams.http1.pulse import Pulse
 from gateway.upstreams.http1.reader import ResponseReader, WireError, WireHeadTooLarge, WireLimits
 from gateway.upstreams.http1.response import UpstreamResponse
-from gateway.upstreams.http1.timeouts import Deadlines, Timeouts
+from gateway.upstreams.http1.timeouts import Deadlines, ExchangeTimeouts
 
 Clock = Callable[[], float]
 
@@ -104,7 +104,14 @@ class Connection(asyncio.Protocol):
         return f"<Connection {self._name} {state}, {self.num_requests} requests>"
 
     def send(
-        self, head: bytes, body: bytes, *, method: bytes, timeouts: Timeouts, started_at: float, connect_s: float | None
+        self,
+        head: bytes,
+        body: bytes,
+        *,
+        method: bytes,
+        timeouts: ExchangeTimeouts,
+        started_at: float,
+        connect_s: float | None,
     ) -> UpstreamResponse:
         """Write one request; its response follows. `started_at` is loop time; `connect_s` None means reused."""
         assert self._response is None, "a connection carries one request at a time"
@@ -285,8 +292,8 @@ class Connection(asyncio.Protocol):
         if response is not None:
             response.on_error(error)
 
-    def _phase(self) -> Phase:
-        return Phase.BODY if self._response is not None and self._response.status else Phase.HEAD
+    def _phase(self) -> ExchangePhase:
+        return ExchangePhase.BODY if self._response is not None and self._response.status else ExchangePhase.HEAD
 
     def _lose(self) -> None:
         """Tell the owner, once, that this connection is out of use."""

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Iterable
 from typing import Final, Protocol
 
-from gateway.upstreams.http1.errors import CodingError, Phase
+from gateway.upstreams.http1.errors import CodingError, ExchangePhase
 from gateway.util.header_values import listed
 
 MAX_INFLATED_BYTES: Final = 64 * 1024 * 1024
@@ -104,4 +104,4 @@ class _Nothing:
 
 
 def _error(message: str) -> CodingError:
-    return CodingError(message, phase=Phase.BODY, response_started=True)
+    return CodingError(message, phase=ExchangePhase.BODY, response_started=True)

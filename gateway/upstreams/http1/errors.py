@@ -13,7 +13,7 @@ UpstreamError
 ├── ProtocolError           not HTTP/1.1 as RFC 9112 frames it
 │   ├── HeadTooLarge
 │   ├── CodingError         a compressed body that cannot be read
-│   └── BodyTooLarge        more than read() was allowed to keep
+│   └── UpstreamBodyTooLarge        more than read() was allowed to keep
 ├── ClosedEarly             the peer closed or reset before the response was whole
 └── ResponseClosed          our own side closed the response or the client
     ├── Stalled             the deployment has gone silent while it holds requests
@@ -25,7 +25,7 @@ from __future__ import annotations
 from enum import Enum
 
 
-class Phase(Enum):
+class ExchangePhase(Enum):
     """How far a request had come when it failed."""
 
     CONNECT = "connect"
@@ -37,7 +37,7 @@ class Phase(Enum):
 class UpstreamError(Exception):
     """One request to one upstream failed; `phase` says where, the properties what may be done about it."""
 
-    def __init__(self, message: str, *, phase: Phase, response_started: bool = False) -> None:
+    def __init__(self, message: str, *, phase: ExchangePhase, response_started: bool = False) -> None:
         super().__init__(message)
         self.phase = phase
         self.response_started = response_started
@@ -46,7 +46,7 @@ class UpstreamError(Exception):
     @property
     def request_sent(self) -> bool:
         """Whether the upstream may have begun to work on the request."""
-        return self.phase is not Phase.CONNECT
+        return self.phase is not ExchangePhase.CONNECT
 
     @property
     def is_safe_to_resend(self) -> bool:
@@ -58,7 +58,7 @@ class ConnectError(UpstreamError):
     """No connection could be made; nothing was sent."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(message, phase=Phase.CONNECT)
+        super().__init__(message, phase=ExchangePhase.CONNECT)
 
 
 class ResolveError(ConnectError):
@@ -73,7 +73,7 @@ class PoolFull(UpstreamError):
     """Every connection is busy; the deployment's permit limit should be below the pool's."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(message, phase=Phase.CONNECT)
+        super().__init__(message, phase=ExchangePhase.CONNECT)
 
 
 class UpstreamTimeout(UpstreamError):
@@ -108,7 +108,7 @@ class CodingError(ProtocolError):
     """The body is compressed in a way that is not known here, wrongly, or to far too little."""
 
 
-class BodyTooLarge(ProtocolError):
+class UpstreamBodyTooLarge(ProtocolError):
     """The body is larger than the reader accepts."""
 
 

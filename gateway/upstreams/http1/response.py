@@ -9,7 +9,13 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from gateway.upstreams.http1.content_coding import Decoder, decoder_of
-from gateway.upstreams.http1.errors import BodyTooLarge, CodingError, Phase, ResponseClosed, UpstreamError
+from gateway.upstreams.http1.errors import (
+    CodingError,
+    ExchangePhase,
+    ResponseClosed,
+    UpstreamBodyTooLarge,
+    UpstreamError,
+)
 from gateway.upstreams.http1.sse import SseProgress
 from gateway.util.header_values import is_event_stream
 
@@ -120,7 +126,7 @@ class UpstreamResponse:
             self.close()
 
     async def read(self, limit: int, room: Room | None = None) -> bytes:
-        """The whole body. Raises BodyTooLarge above `limit` bytes, or another UpstreamError.
+        """The whole body. Raises UpstreamBodyTooLarge above `limit` bytes, or another UpstreamError.
 
         With `room`, a long body is read from the socket only as far as there is room for it.
         """
@@ -128,7 +134,7 @@ class UpstreamResponse:
             await self._wait_whole(limit, room)
         if self._buffer_bytes > limit:
             self.close()
-            raise BodyTooLarge(f"body exceeds {limit} bytes", phase=Phase.BODY, response_started=True)
+            raise UpstreamBodyTooLarge(f"body exceeds {limit} bytes", phase=ExchangePhase.BODY, response_started=True)
         pieces = tuple(self._buffer)
         self._buffer.clear()
         self._buffer_bytes = 0
@@ -236,7 +242,7 @@ class UpstreamResponse:
         source = self._source
         if source is None:
             return
-        phase = Phase.BODY if self.status else Phase.HEAD
+        phase = ExchangePhase.BODY if self.status else ExchangePhase.HEAD
         started = self.first_byte_at is not None
         self.on_error(kind(message, phase=phase, response_started=started))
         source.abandon()
@@ -276,8 +282,8 @@ class UpstreamResponse:
             if name == b"content-length":
                 if int(value) > limit:
                     self.close()
-                    raise BodyTooLarge(
-                        f"body of {int(value)} bytes exceeds {limit}", phase=Phase.BODY, response_started=True
+                    raise UpstreamBodyTooLarge(
+                        f"body of {int(value)} bytes exceeds {limit}", phase=ExchangePhase.BODY, response_started=True
                     )
                 return int(value)
         return 0

@@ -9,7 +9,7 @@ import msgspec
 from gateway.upstreams.http1.errors import FirstByteTimeout, InterChunkTimeout, TotalTimeout, UpstreamTimeout
 
 
-class Timeouts(msgspec.Struct, frozen=True, gc=False):
+class ExchangeTimeouts(msgspec.Struct, frozen=True, gc=False):
     """Limits in seconds; None switches one off."""
 
     connect_s: float | None = None
@@ -41,7 +41,7 @@ class Deadlines:
 
     __slots__ = ("_has_progress", "_is_suspended", "_phase_at", "_timeouts", "_total_at")
 
-    def __init__(self, timeouts: Timeouts, *, started_at: float, written_at: float) -> None:
+    def __init__(self, timeouts: ExchangeTimeouts, *, started_at: float, written_at: float) -> None:
         self._timeouts = timeouts
         self._phase_at = inf if timeouts.first_byte_s is None else written_at + timeouts.first_byte_s
         self._total_at = inf if timeouts.total_s is None else started_at + timeouts.total_s

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from routing_policies.quality.training.logistic import Floats
 from routing_policies.quality.training.members import Fold
 from routing_policies.quality.training.table import knots_of
-from routing_policies.quality.trees import DEPTH, Tree
+from routing_policies.quality.trees import DEPTH, PromptTree
 
 NUM_TREES: Final = 64
 _RATE: Final = 0.2
@@ -26,7 +26,7 @@ class Grown(NamedTuple):
     """Trees, and what is said before the first of them."""
 
     bias: float
-    trees: tuple[Tree, ...]
+    trees: tuple[PromptTree, ...]
 
 
 class Binned(NamedTuple):
@@ -92,7 +92,7 @@ def _boosted(table: Binned, targets: Floats, weights: Floats) -> Grown:
     return Grown(bias, tuple(trees))
 
 
-def _tree(table: Binned, slopes: Floats, spread: Floats) -> tuple[Tree, Floats]:
+def _tree(table: Binned, slopes: Floats, spread: Floats) -> tuple[PromptTree, Floats]:
     """The questions that explain most of the slopes, one after the other; and what the tree says of each row."""
     place = np.zeros(len(slopes), dtype=np.int64)
     asked, above = [], []
@@ -105,7 +105,7 @@ def _tree(table: Binned, slopes: Floats, spread: Floats) -> tuple[Tree, Floats]:
     leaves = _RATE * sums / (sizes + _RIDGE)
     first, second, third, fourth, fifth = asked
     a, b, c, d, e = above
-    tree = Tree((first, second, third, fourth, fifth), (a, b, c, d, e), tuple(leaves.tolist()))
+    tree = PromptTree((first, second, third, fourth, fifth), (a, b, c, d, e), tuple(leaves.tolist()))
     return tree, leaves[place]
 
 

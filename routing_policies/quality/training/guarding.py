@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from routing_policies.quality.features import NUM_BOUNDED, Features
-from routing_policies.quality.guard import Guard
+from routing_policies.quality.guard import NoveltyGuard
 from routing_policies.quality.training.members import Fold
 from routing_policies.quality.training.table import rounded
 
@@ -18,7 +18,7 @@ MARGIN: Final = 0.1
 """Of a squashed count: a little more than twice as much as was ever seen is unlike all of it."""
 
 
-def guard_of(features: Sequence[Features], folds: Fold) -> Guard:
+def guard_of(features: Sequence[Features], folds: Fold) -> NoveltyGuard:
     """Of these prompts; how many new words are usual is told by those of a fold from those of the others."""
     unknown = np.zeros(len(features))
     for out in folds.each():
@@ -33,7 +33,7 @@ def guard_of(features: Sequence[Features], folds: Fold) -> Guard:
     )
 
 
-def _plain(features: Sequence[Features]) -> Guard:
+def _plain(features: Sequence[Features]) -> NoveltyGuard:
     counts = Counter(shape for one in features for shape in set(one.shapes))
     words = frozenset(word for word, count in counts.items() if count >= 2)
-    return Guard(words=words, max_unknown=1.0, lowest=(), highest=())
+    return NoveltyGuard(words=words, max_unknown=1.0, lowest=(), highest=())

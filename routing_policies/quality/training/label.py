@@ -12,7 +12,7 @@ from routing_policies.quality.features import Features
 from routing_policies.quality.guard import END_WORDS
 from routing_policies.quality.hashing import HASH_BYTES
 from routing_policies.quality.model import FORMAT
-from routing_policies.quality.outcome import Outcome
+from routing_policies.quality.outcome import PairOutcome
 
 Source = Literal["shadow", "audit", "feedback"]
 """Where a comparison came from."""
@@ -61,9 +61,9 @@ class Label(msgspec.Struct, frozen=True, kw_only=True):
         return Features(list(self.numbers), {*end, *shapes, *_unpacked(self.words)}, shapes + end)
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> PairOutcome:
         """To train on."""
-        return Outcome(features=self.features, lost=self.lost, category=self.kind)
+        return PairOutcome(features=self.features, lost=self.lost, category=self.kind)
 
     @property
     def embedding(self) -> NDArray[np.float32] | None:

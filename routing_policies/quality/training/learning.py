@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from routing_policies.quality.hashing import WordHasher
 from routing_policies.quality.model import PairModel
-from routing_policies.quality.outcome import Outcome
+from routing_policies.quality.outcome import PairOutcome
 from routing_policies.quality.training.label import Label
-from routing_policies.quality.training.training import Trainer
+from routing_policies.quality.training.training import PairTrainer
 
 MAX_LABELS: Final = 2000
 MIN_LABELS: Final = 200
@@ -99,7 +99,7 @@ def learned_of(labels: Sequence[Label], base: PairModel | None) -> PairModel:
         learned = fit_labels(outcomes, vectors or [None] * len(used), WordHasher().model(base))
     else:
         weak, strong = labels[0].pair
-        trainer = Trainer(outcomes, vectors=np.stack(vectors) if vectors else None)
+        trainer = PairTrainer(outcomes, vectors=np.stack(vectors) if vectors else None)
         learned = trainer.fit(weak=weak, strong=strong, trained_on=IN_PLACE, encoder=encoder)
     return msgspec.structs.replace(learned, hashes_words=True, encoder=encoder if learned.embedded is not None else "")
 
@@ -120,13 +120,13 @@ def _has_both_kinds(labels: Sequence[Label]) -> bool:
 
 
 def fit_labels(
-    labels: tuple[Outcome, ...], vectors: Iterable[NDArray[np.float32] | None], base: PairModel
+    labels: tuple[PairOutcome, ...], vectors: Iterable[NDArray[np.float32] | None], base: PairModel
 ) -> PairModel:
     """A model of the pair from labels; with the embedding where every label has one. Keeps the base's checkpoints and
     openings, of which labels say nothing. Takes seconds, and belongs on another thread."""
     given = [vector for vector in vectors if vector is not None]
     found = np.stack(given) if len(given) == len(labels) else None
-    learned = Trainer(labels, vectors=found).fit(
+    learned = PairTrainer(labels, vectors=found).fit(
         weak=base.weak, strong=base.strong, trained_on="labels gathered in place", encoder=base.encoder
     )
     openings = tuple(sorted({*base.openings, *learned.openings}))

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from routing_policies.quality.memory import Memory
+from routing_policies.quality.memory import NeighbourMemory
 from routing_policies.quality.training.logistic import Floats, Matrix
 from routing_policies.quality.training.members import Fold
 
@@ -40,12 +40,12 @@ class Space:
                 found[chunk, :count] = kept[np.argpartition(-similar, count - 1, axis=1)[:, :count]]
         return found
 
-    def memory(self, values: Floats, rng: random.Random) -> Memory:
+    def memory(self, values: Floats, rng: random.Random) -> NeighbourMemory:
         """Two values a row; of a part of the prompts where there are very many."""
         rows = list(range(len(self.rows)))
         if len(rows) > MAX_ROWS:
             rows = sorted(rng.sample(rows, MAX_ROWS))
-        return Memory(
+        return NeighbourMemory(
             axes=_packed(self.axes),
             num_axes=len(self.axes),
             rows=_packed(self.rows[rows]),

@@ -1,4 +1,4 @@
-"""Table: features and embeddings as columns, and fitted columns as a head."""
+"""FeatureTable: features and embeddings as columns, and fitted columns as a head."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from routing_policies.quality.features import LENGTH, Features
 from routing_policies.quality.head import Head
 from routing_policies.quality.training.logistic import Floats, Matrix
-from routing_policies.quality.trees import Tree
+from routing_policies.quality.trees import PromptTree
 
 Columns = NDArray[np.int64]
 
@@ -27,7 +27,7 @@ _VECTOR_SCALE: Final = 8.0
 """A part of a unit vector of 384 is about 0.05; so scaled, steps and parts are of a size."""
 
 
-class Table:
+class FeatureTable:
     """Columns: one for the intercept, the length, steps of the numbers, words, parts of the embedding."""
 
     def __init__(
@@ -67,7 +67,7 @@ class Table:
         kinds = ((0.0, 1), (_STEP_RIDGE, 1), (_STEP_RIDGE, len(self.steps)), (_WORD_RIDGE, len(self.words)))
         return np.concatenate([np.full(count, size) for size, count in (*kinds, (_VECTOR_RIDGE, self._num_parts))])
 
-    def head(self, found: Floats, trees: tuple[Tree, ...] = ()) -> Head:
+    def head(self, found: Floats, trees: tuple[PromptTree, ...] = ()) -> Head:
         """One coefficient a column, and trees, as a head."""
         place, levels = 2, []
         for knots in self._knots:

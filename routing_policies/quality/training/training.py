@@ -10,12 +10,12 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from routing_policies.quality.confidence import Checkpoint, signs_of
+from routing_policies.quality.confidence import CascadeCheckpoint, signs_of
 from routing_policies.quality.features import Features
 from routing_policies.quality.head import Head
-from routing_policies.quality.memory import Memory
+from routing_policies.quality.memory import NeighbourMemory
 from routing_policies.quality.model import Kind, PairModel
-from routing_policies.quality.outcome import Outcome
+from routing_policies.quality.outcome import PairOutcome
 from routing_policies.quality.training.boosting import grown
 from routing_policies.quality.training.guarding import guard_of
 from routing_policies.quality.training.logistic import Floats, fit_logistic
@@ -33,8 +33,8 @@ from routing_policies.quality.training.members import (
     within_groups,
 )
 from routing_policies.quality.training.nearest import Space
-from routing_policies.quality.training.table import Columns, Table
-from routing_policies.quality.trees import Tree, scaled
+from routing_policies.quality.training.table import Columns, FeatureTable
+from routing_policies.quality.trees import PromptTree, scaled
 
 CHECKPOINTS: Final = (1, 2, 4, 8, 16, 24)
 _FEW_OPENINGS: Final = 2
@@ -64,17 +64,17 @@ class _Embedded(NamedTuple):
     """What is made with embeddings at hand."""
 
     head: Head
-    memory: Memory
+    memory: NeighbourMemory
     told: Head | None
     kinds: dict[str, Kind]
     away: Head | None
 
 
-class Trainer:
+class PairTrainer:
     """Fits one pair; `vectors` are the prompts' embeddings, a row each, where the encoder is to be used."""
 
     def __init__(
-        self, outcomes: Sequence[Outcome], *, vectors: NDArray[np.float32] | None = None, seed: int = 7
+        self, outcomes: Sequence[PairOutcome], *, vectors: NDArray[np.float32] | None = None, seed: int = 7
     ) -> None:
         self._outcomes = outcomes
         self._vectors = vectors
@@ -85,7 +85,7 @@ class Trainer:
         self._kept = np.array([1.0 - outcome.lost for outcome in outcomes])
         """Where the weaker model is the better one too: above 1 there. What matters in the end, and noisier."""
         self._weights = np.array([outcome.weight for outcome in outcomes])
-        self._table = Table(features, vectors)
+        self._table = FeatureTable(features, vectors)
         self._rows = self._table.rows(features, vectors)
         self._folds = self._wording_folds()
         self._groups = _numbered([outcome.category for outcome in outcomes])
@@ -168,7 +168,7 @@ class Trainer:
             members.append(self._fitted(columns, self._expected, _KIND_RIDGE))
         return members
 
-    def _grown(self) -> tuple[Member, tuple[Tree, ...]]:
+    def _grown(self) -> tuple[Member, tuple[PromptTree, ...]]:
         """From what comes together in the figures; no sum of columns but for what is said before the first tree."""
         numbers = np.array([features.numbers for features in self._features])
         unseen, trees = grown(numbers, self._kept, self._weights, self._folds)
@@ -250,13 +250,13 @@ class Trainer:
         targets = self._targets
         return float(-(self._weights * (targets * np.log(chances) + (1 - targets) * np.log(1 - chances))).mean())
 
-    def _checkpoints(self, priors: Floats) -> tuple[Checkpoint, ...]:
+    def _checkpoints(self, priors: Floats) -> tuple[CascadeCheckpoint, ...]:
         told = np.flatnonzero([len(outcome.odds) > 0 for outcome in self._outcomes])
         if len(told) < _FEW_TOLD:
             return ()
         return tuple(self._checkpoint(num, priors, told) for num in CHECKPOINTS)
 
-    def _checkpoint(self, num_tokens: int, priors: Floats, told: NDArray[np.int64]) -> Checkpoint:
+    def _checkpoint(self, num_tokens: int, priors: Floats, told: NDArray[np.int64]) -> CascadeCheckpoint:
         """Of answers that went on for so many tokens or ended before. One that ends with just as many looks, when it is
         asked about, like one that goes on."""
         signs = []
@@ -265,9 +265,9 @@ class Trainer:
             is_whole = outcome.num_tokens < num_tokens
             told_of = signs_of(float(priors[row]), outcome.odds[:num_tokens], is_whole=is_whole)
             signs.append(Features(told_of, set(), []))
-        table = Table(signs, max_knots=36)
+        table = FeatureTable(signs, max_knots=36)
         found = fit_logistic(table.rows(signs), self._targets[told], table.ridge(), self._weights[told])
-        return Checkpoint(num_tokens=num_tokens, head=table.head(found))
+        return CascadeCheckpoint(num_tokens=num_tokens, head=table.head(found))
 
 
 def _offset(logits: Floats, targets: Floats, weights: Floats) -> float:

@@ -9,7 +9,7 @@ from routing_policies.views import FIRST_ATTEMPT, Attempt, DeploymentView
 
 
 @dataclass(frozen=True, slots=True)
-class Quality:
+class QualityScore:
     """What the policy says of the deployment: absolute, because it is a share already."""
 
     name: str = "quality"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from engine.attention.base import AttentionSpec
 from engine.attention.torch_attention import TorchAttention
-from engine.attention.torch_kv_cache import HeadMajorKVCache, Places, Scratch
+from engine.attention.torch_kv_cache import AttentionScratch, HeadMajorKVCache, SlotPlaces
 from tests.engine.attention.reference import Batch, make_batch, reference_attention
 
 CPU = torch.device("cpu")
@@ -52,14 +52,14 @@ def test_ragged_batches_equal_the_reference(
 
 @pytest.fixture(params=[torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 def cache(request: pytest.FixtureRequest) -> HeadMajorKVCache:
-    return HeadMajorKVCache(6, 4, AttentionSpec(2, 2, head_dim=8, scale=1.0), request.param, Places())
+    return HeadMajorKVCache(6, 4, AttentionSpec(2, 2, head_dim=8, scale=1.0), request.param, SlotPlaces())
 
 
 def test_every_way_to_read_gives_what_was_stored(cache: HeadMajorKVCache) -> None:
     keys, values = torch.randn(2, 7, 2, 8, generator=torch.Generator().manual_seed(1)).unbind()
     slots = torch.tensor([21, 3, 9, 10, 11, 12, 13])
     cache.write(keys, values, slots)
-    scratch = Scratch()
+    scratch = AttentionScratch()
 
     expected = cache.stored(keys, values, slots, scratch)
 
@@ -77,7 +77,7 @@ def test_every_way_to_read_gives_what_was_stored(cache: HeadMajorKVCache) -> Non
 
 def test_what_is_stored_is_off_by_rounding_alone(cache: HeadMajorKVCache) -> None:
     keys = torch.randn(5, 2, 8, generator=torch.Generator().manual_seed(2))
-    stored, _ = cache.stored(keys, keys, torch.arange(5), Scratch())
+    stored, _ = cache.stored(keys, keys, torch.arange(5), AttentionScratch())
     assert torch.equal(stored, keys.to(cache.keys.dtype).float())
 
 
@@ -85,13 +85,13 @@ def test_blocks_are_cleared_alone(cache: HeadMajorKVCache) -> None:
     ones = torch.ones(24, 2, 8)
     cache.write(ones, ones, torch.arange(24))
     cache.clear(torch.tensor([1, 4]), 4)
-    keys, values = cache.span(0, 24, Scratch())
+    keys, values = cache.span(0, 24, AttentionScratch())
     for found in (keys, values):
         assert found.sum((1, 2)).view(6, 4)[:, 0].tolist() == [16.0, 0.0, 16.0, 16.0, 0.0, 16.0]
 
 
 def test_places_of_a_step_are_not_taken_for_those_of_other_slots() -> None:
-    places, step = Places(), torch.tensor([5, 6])
+    places, step = SlotPlaces(), torch.tensor([5, 6])
     places.begin(step)
     assert [found.tolist() for found in places.of(step, 4)] == [[1, 1], [1, 2], [0, 1], [1, 0]]
     assert [found.tolist() for found in places.of(torch.tensor([9]), 4)] == [[2], [1], [0], [1]]

@@ -7,7 +7,7 @@ import torch
 
 from engine.attention.base import AttentionSpec
 from engine.attention.torch_attention import TorchAttention
-from engine.attention.torch_kv_cache import QuantizedKVCache, Scratch
+from engine.attention.torch_kv_cache import AttentionScratch, QuantizedKVCache
 from tests.engine.attention.reference import make_batch, reference_attention
 
 CPU = torch.device("cpu")
@@ -27,7 +27,7 @@ def stored(magnitude: float = 1.0) -> tuple[QuantizedKVCache, torch.Tensor, torc
 def test_no_number_moves_by_more_than_half_its_scale(magnitude: float) -> None:
     cache, keys, values, slots = stored(magnitude)
 
-    read_keys, read_values = cache.gather(slots, Scratch())
+    read_keys, read_values = cache.gather(slots, AttentionScratch())
 
     for source, read, scales in ((keys, read_keys, cache.key_scales), (values, read_values, cache.value_scales)):
         assert ((read - source).abs() <= scales[slots].unsqueeze(2) * 0.5001).all()
@@ -39,14 +39,14 @@ def test_each_head_of_each_position_has_its_own_scale() -> None:
     keys = torch.ones(2, 2, 8) * torch.tensor([[1.0, 1e3], [1e-3, 1e6]]).unsqueeze(2)
     cache.write(keys, keys, torch.tensor([0, 1]))
 
-    assert torch.allclose(cache.span(0, 2, Scratch())[0], keys)
+    assert torch.allclose(cache.span(0, 2, AttentionScratch())[0], keys)
 
 
 def test_spans_and_gathers_read_the_same() -> None:
     cache, *_ = stored()
-    spanned = [tensor.clone() for tensor in cache.span(2, 6, Scratch())]
+    spanned = [tensor.clone() for tensor in cache.span(2, 6, AttentionScratch())]
 
-    gathered = cache.gather(torch.arange(2, 8), Scratch())
+    gathered = cache.gather(torch.arange(2, 8), AttentionScratch())
 
     assert all(torch.equal(one, other) for one, other in zip(spanned, gathered, strict=True))
 
@@ -55,7 +55,7 @@ def test_positions_of_zeros_stay_zeros() -> None:
     cache = QuantizedKVCache((3, 1, 4), torch.float32, CPU)
     cache.write(torch.zeros(1, 1, 4), torch.zeros(1, 1, 4), torch.tensor([1]))
 
-    assert not cache.span(0, 3, Scratch())[0].any()
+    assert not cache.span(0, 3, AttentionScratch())[0].any()
 
 
 @pytest.mark.parametrize("is_scattered", [False, True])
@@ -78,4 +78,4 @@ def test_bfloat16_models_read_bfloat16() -> None:
     cache = QuantizedKVCache((3, 1, 4), torch.bfloat16, CPU)
     cache.write(torch.ones(1, 1, 4).bfloat16(), torch.ones(1, 1, 4).bfloat16(), torch.tensor([1]))
 
-    assert cache.span(1, 1, Scratch())[0].dtype == torch.bfloat16
+    assert cache.span(1, 1, AttentionScratch())[0].dtype == torch.bfloat16

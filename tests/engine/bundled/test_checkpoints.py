@@ -6,7 +6,7 @@ import torch
 
 from engine.bundled import Size, model_dir
 from engine.training.data.example import Example, user
-from engine.training.evaluation.decode import Decoder
+from engine.training.evaluation.decode import GreedyDecoder
 from engine.training.evaluation.evaluate import percent, summary, table
 
 SIZES = get_args(Size)
@@ -35,7 +35,7 @@ def test_they_load_as_qwen3(size: Size, low: float, high: float) -> None:
 
 
 def test_batched_answers_are_those_of_one_at_a_time() -> None:
-    decoder = Decoder(model_dir("small"))
+    decoder = GreedyDecoder(model_dir("small"))
     examples = [
         Example(messages=(user(text),), answer="", task="support", difficulty="easy")
         for text in ("How much is shipping to Finland?", "Hello!", "What is 3 + 4?")

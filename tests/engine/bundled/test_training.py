@@ -6,10 +6,12 @@ import torch
 from engine.training import tokenizer
 from engine.training.architecture import SHAPES, build
 from engine.training.forward import hidden_states
-from engine.training.plan import Plan
+from engine.training.plan import TrainingPlan
 from engine.training.trainer import Trainer
 
-PLAN = Plan(model="tiny", seed=3, steps=8, step_tokens=512, phases=(("warmup", 4), ("shared", 99)), warmup_steps=2)
+PLAN = TrainingPlan(
+    model="tiny", seed=3, steps=8, step_tokens=512, phases=(("warmup", 4), ("shared", 99)), warmup_steps=2
+)
 
 
 def weights(trainer: Trainer) -> torch.Tensor:
@@ -72,7 +74,7 @@ def test_the_gradients_agree_with_transformers() -> None:
 
 
 def test_a_plan_can_ask_for_lower_rates() -> None:
-    plan = Plan(model="tiny", steps=100, warmup_steps=10, rate_ratio=0.3)
+    plan = TrainingPlan(model="tiny", steps=100, warmup_steps=10, rate_ratio=0.3)
     assert plan.lr_factor(50, 0.0) == pytest.approx(0.3)
 
 
@@ -81,12 +83,12 @@ def test_a_plan_can_ask_for_lower_rates() -> None:
     [(0, 0.0, 0.1), (9, 0.0, 1.0), (50, 0.0, 1.0), (85, 0.0, 0.5), (10, 3060.0, 0.5), (100, 0.0, 0.0)],
 )
 def test_the_learning_rate_warms_up_holds_and_declines(step: int, elapsed_s: float, factor: float) -> None:
-    plan = Plan(model="tiny", steps=100, hours=1.0, warmup_steps=10, decay_ratio=0.3)
+    plan = TrainingPlan(model="tiny", steps=100, hours=1.0, warmup_steps=10, decay_ratio=0.3)
     assert plan.lr_factor(step, elapsed_s) == pytest.approx(factor)
 
 
 def test_a_plan_is_done_after_its_steps_or_its_hours() -> None:
-    plan = Plan(model="tiny", steps=10, hours=0.5)
+    plan = TrainingPlan(model="tiny", steps=10, hours=0.5)
     assert not plan.is_done(9, 1799.0)
     assert plan.is_done(10, 0.0)
     assert plan.is_done(0, 1800.0)

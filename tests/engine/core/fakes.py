@@ -17,7 +17,7 @@ from engine.scheduler.scheduler import Scheduler
 from engine.spec_decode.verifier import accept
 from engine.step.batch import RowResult, ScheduledBatch, ScheduledRow
 from engine.step.drafting import Drafter, DraftRequest
-from engine.step.tally import Tally
+from engine.step.tally import CoreTotals
 
 VOCAB_SIZE = 97
 
@@ -134,7 +134,7 @@ class FakeCore:
         self.blocks = BlockManager(self.num_blocks, self.block_size, enable_prefix_cache=self.enable_prefix_cache)
         self.step_time = StepTimeModel()
         self.forecast = OutputForecast(prior_tokens=4.0)
-        self.tally = Tally()
+        self.tally = CoreTotals()
         self.model = FakeModel(self.num_blocks, self.block_size)
         self.limits = Limits(
             max_model_len=min(self.max_model_len, self.num_blocks * self.block_size),

@@ -14,7 +14,7 @@ from engine.protocol import Add, Lane, SamplingParams
 from engine.scheduler.admission import Limits
 from engine.scheduler.scheduler import Scheduler
 from engine.step.batch import RowResult, ScheduledBatch, ScheduledRow
-from engine.step.tally import Tally
+from engine.step.tally import CoreTotals
 
 _END = 1
 _WORD = 2
@@ -61,7 +61,7 @@ class ModelledEngine:
             max_waiting=100_000,
         )
         self.scheduler = Scheduler(
-            limits, self._blocks, forecast=OutputForecast(), step_time=self._step_time, tally=Tally()
+            limits, self._blocks, forecast=OutputForecast(), step_time=self._step_time, tally=CoreTotals()
         )
         self.now = 0.0
         self.num_prompt_tokens = 0

@@ -16,8 +16,8 @@ from engine.cpu.execution.model import CompiledModel
 from engine.forecast.step_cost import StepCosts
 from engine.models.prediction_heads import PredictionHeads
 from engine.protocol import Add, SamplingParams
-from engine.spec_decode.proposers.medusa import Outlook
-from engine.spec_decode.speculator import Speculator
+from engine.spec_decode.controller import SpeculationController
+from engine.spec_decode.proposers.medusa import MedusaProposer
 from engine.step.batch import RowResult, ScheduledBatch
 from engine.step.drafting import Drafter
 from tests.engine.core.checkpoints import VOCAB_SIZE
@@ -66,8 +66,8 @@ class Rounding:
         weights = made_up_heads(model.config.hidden_size)
         heads = CompiledHeads(model, PredictionHeads(weights, model.decoder))
         clock = itertools.count(0.0, 1e-6).__next__
-        outlook = Outlook(heads, core.runner.keep_states(heads.rounds), clock)
-        return Speculator(
+        outlook = MedusaProposer(heads, core.runner.keep_states(heads.rounds), clock)
+        return SpeculationController(
             self._costs_of(core), max_drafts=4, clock=clock, has_lookup=True, outlook=outlook, rounds=heads.rounds
         )
 

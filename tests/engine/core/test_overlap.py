@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from engine.core.load_meter import LoadMeter
-from engine.core.next_step import Foresight
+from engine.core.next_step import NextStep
 from engine.core.overlap import OverlappedStepLoop
 from engine.core.step_loop import StepLoop
 from engine.forecast.step_time import StepTimeModel
 from engine.protocol import Abort, Add, SamplingParams, SeqOutput, StepReport, ToCore
-from engine.runner.flight import Flight
+from engine.runner.flight import LaunchedStep
 from engine.runner.overlap_runner import ModelFlight, OverlapRunner
 from engine.sampling.device_choice import TorchChooser
 from engine.sampling.sampler import Sampler
@@ -62,7 +62,7 @@ class FakeLauncher:
         """Sampling rows only."""
         return all(row.samples for row in batch.rows)
 
-    def launch(self, batch: ScheduledBatch, behind: Flight | None = None) -> Flight:
+    def launch(self, batch: ScheduledBatch, behind: LaunchedStep | None = None) -> LaunchedStep:
         """A flight that computes when awaited."""
         self.num_launched += 1
         number = self.num_launched
@@ -98,7 +98,7 @@ class Harness:
             core_.scheduler,
             self.launcher,
             self.inbox,
-            foresight=Foresight(core_.scheduler, core_.blocks, self.launcher),
+            foresight=NextStep(core_.scheduler, core_.blocks, self.launcher),
             send=self._report,
             meter=LoadMeter(core_.scheduler, core_.blocks, core_.step_time),
             step_time=core_.step_time,
@@ -252,7 +252,7 @@ def real_loop(folder: Path, script: dict[int, list[ToCore]], *, overlaps: bool) 
         max_rows=core.rows,
         max_blocks=MAX_MODEL_LEN // BLOCK_SIZE,
     )
-    foresight = Foresight(core.scheduler, core.blocks, runner)
+    foresight = NextStep(core.scheduler, core.blocks, runner)
     OverlappedStepLoop(core.scheduler, runner, inbox, foresight=foresight, **common).run()
     return reports, runner.num_behind
 
@@ -262,7 +262,7 @@ class CountingRunner(OverlapRunner):
 
     num_behind = 0
 
-    def launch(self, batch: ScheduledBatch, behind: Flight | None = None) -> ModelFlight:
+    def launch(self, batch: ScheduledBatch, behind: LaunchedStep | None = None) -> ModelFlight:
         """Count, then launch."""
         self.num_behind += behind is not None
         return super().launch(batch, behind)

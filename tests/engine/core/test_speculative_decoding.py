@@ -19,9 +19,9 @@ from engine.models.decoder import Decoder
 from engine.models.loading.loader import load_model
 from engine.models.prediction_heads import PredictionHeads
 from engine.sampling.sampler import Sampler
+from engine.spec_decode.controller import SpeculationController
 from engine.spec_decode.proposers.draft_model import Drafted, DraftModel
-from engine.spec_decode.proposers.medusa import Outlook
-from engine.spec_decode.speculator import Speculator
+from engine.spec_decode.proposers.medusa import MedusaProposer
 from engine.step.drafting import Drafter, DraftRequest
 from engine.step.sample_rows import SampleRows
 from engine.step.sequence import Sequence
@@ -81,7 +81,7 @@ def speculator(
         model = draft_model(core, folder)
         if models is not None:
             models.append(model)
-        return Speculator(
+        return SpeculationController(
             free_drafts(core),
             max_drafts=4,
             clock=itertools.count(0.0, 1e-5).__next__,
@@ -150,8 +150,8 @@ def test_prediction_heads_change_no_answer(checkpoint: Path, name: str) -> None:
     def make(core: TinyCore) -> Drafter:
         heads.append(KnowingHeads(core, expected))
         clock = itertools.count(0.0, 1e-6).__next__
-        outlook = Outlook(heads[0], core.runner.keep_states(), clock)
-        return Speculator(free_drafts(core), max_drafts=4, clock=clock, has_lookup=True, outlook=outlook)
+        outlook = MedusaProposer(heads[0], core.runner.keep_states(), clock)
+        return SpeculationController(free_drafts(core), max_drafts=4, clock=clock, has_lookup=True, outlook=outlook)
 
     core = TinyCore(checkpoint, drafter=make)
     assert core.answers(PROMPTS, **PARAMS[name]) == expected

@@ -15,8 +15,8 @@ from engine.forecast.output_forecast import OutputForecast
 from engine.forecast.step_time import StepTimeModel
 from engine.kv_cache.block_manager import BlockManager
 from engine.models.decoder import Model
-from engine.models.kept_weights import KeptWeights
 from engine.models.loading.loader import load_model
+from engine.models.raw_weights import RawWeights
 from engine.protocol import Add, SamplingParams, SeqOutput
 from engine.runner.runner import ModelRunner
 from engine.sampling.grammar_compiler import Grammars
@@ -25,7 +25,7 @@ from engine.scheduler.admission import Limits
 from engine.scheduler.scheduler import Scheduler
 from engine.step.drafting import Drafter
 from engine.step.sample_rows import SampleRows
-from engine.step.tally import Tally
+from engine.step.tally import CoreTotals
 from tests.engine.core.checkpoints import MAX_MODEL_LEN, VOCAB_SIZE
 from tests.engine.models.paged import compile_model
 
@@ -57,7 +57,7 @@ class TinyCore:
         block_size = COMPILED_BLOCK_SIZE if compiled_threads else BLOCK_SIZE
         self.num_blocks, self.budget, self.rows = num_blocks, budget, rows
         self.backend = backend = TorchAttention(CPU)
-        kept = KeptWeights()
+        kept = RawWeights()
         self.model: Model = load_model(folder, dtype=torch.float32, device=CPU, backend=backend, kept=kept)
         if compiled_threads:
             self.model = compiled = compile_model(self.model, backend, kept)
@@ -78,7 +78,7 @@ class TinyCore:
             max_rows=rows,
             max_blocks=MAX_MODEL_LEN // block_size,
         )
-        self.tally = Tally()
+        self.tally = CoreTotals()
         self.drafter = None if drafter is None else drafter(self)
         limits = Limits(
             max_model_len=min(MAX_MODEL_LEN, num_blocks * block_size),

@@ -11,10 +11,10 @@ import torch
 from engine.cpu.execution.model import CompiledModel
 from engine.cpu.gemm import rounded_tiles
 from engine.cpu.gemm.projections import prepared, project
-from engine.cpu.gemm.records import Memory
+from engine.cpu.gemm.records import RecordMemory
 from engine.cpu.gemm.tiles import LANES
 from engine.cpu.jit.layout import PROJECTION
-from engine.models.kept_weights import KeptWeight
+from engine.models.raw_weights import RawWeight
 from engine.quantization.weights import quantize_channels
 from tests.engine.cpu.step.test_prompts import show_states
 from tests.engine.models.checkpoints import make_reference, save_checkpoint
@@ -31,8 +31,8 @@ class Rounding:
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
         found = quantize_channels(weight)
         self.codes, self.scales, self.bias = found.codes, found.scales, bias
-        self.memory = Memory()
-        record = self.memory.projection(KeptWeight(found.codes, found.scales, bias, rounds_inputs=True))
+        self.memory = RecordMemory()
+        record = self.memory.projection(RawWeight(found.codes, found.scales, bias, rounds_inputs=True))
         self.record = np.array([record], dtype=PROJECTION)
 
     def apply(self, inputs: torch.Tensor, first: int = 0) -> torch.Tensor:

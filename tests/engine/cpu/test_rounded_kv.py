@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.cpu.step.prompt_way import PromptWay
+from engine.cpu.step.prompt_mode import PromptWay
 from tests.engine.cpu.step.test_prompts import LARGE, PROMPT, WAYS, make_checkpoint, show_states
 from tests.engine.models.paged import PagedRunner, Row
 

@@ -15,15 +15,15 @@ from engine.config import Quantization
 from engine.cpu.execution.model import MAX_TOKENS, CompiledModel
 from engine.cpu.gemm.tiles import LANES
 from engine.models.decoder import Decoder, Model
-from engine.models.kept_weights import KeptWeights
 from engine.models.layer_ops import LayerOps
 from engine.models.loading.loader import load_model
+from engine.models.raw_weights import RawWeights
 
 CPU = torch.device("cpu")
 
 
 def compile_model(
-    model: Model, backend: AttentionBackend, kept: KeptWeights, kv_dtype: torch.dtype = torch.float32
+    model: Model, backend: AttentionBackend, kept: RawWeights, kv_dtype: torch.dtype = torch.float32
 ) -> CompiledModel:
     """The model with compiled steps. Raises NotCompilable."""
     assert isinstance(model, Decoder)
@@ -62,7 +62,7 @@ class PagedRunner:
         tokens run compiled; 0: none does."""
         block_size = block_size or (LANES if compiled_threads else 8)
         backend = backend or TorchAttention(CPU)
-        kept = KeptWeights()
+        kept = RawWeights()
         self.model: Model = load_model(
             model_dir,
             dtype=dtype,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from engine.models.experts import Router
+from engine.models.experts import ExpertRouter
 from tests.engine.models.checkpoints import make_reference, save_checkpoint
 from tests.engine.models.paged import PagedRunner, Row
 
@@ -16,8 +16,8 @@ def test_shares_are_those_of_all_experts_unless_normalized() -> None:
     weight = torch.tensor([[3.0, 0.0], [1.0, 2.0], [0.0, 1.0], [2.0, -1.0]])
     shares = (inputs @ weight.T).softmax(-1)
 
-    plain, chosen = Router(weight, 2, is_normalized=False).choose(inputs)
-    normalized, _ = Router(weight, 2, is_normalized=True).choose(inputs)
+    plain, chosen = ExpertRouter(weight, 2, is_normalized=False).choose(inputs)
+    normalized, _ = ExpertRouter(weight, 2, is_normalized=True).choose(inputs)
 
     assert chosen.tolist() == [[0, 3], [1, 2]]
     assert torch.allclose(plain, shares.gather(1, chosen))

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from engine.quantization.choice import KernelTable, working_kinds
-from engine.quantization.kernels import Kernel, KernelKind, Scratch
+from engine.quantization.kernels import Kernel, KernelKind, UnpackBuffer
 from engine.quantization.weights import ChannelWeight, quantize_channels
 
 
@@ -41,7 +41,7 @@ def kinds(
     clock: SteppedClock, times: Mapping[str, tuple[float, float]], wait_s: float = 0.0
 ) -> Sequence[KernelKind[ChannelWeight]]:
     def kind(name: str, few_s: float, many_s: float) -> KernelKind[ChannelWeight]:
-        def build(weight: ChannelWeight, scratch: Scratch) -> Kernel:
+        def build(weight: ChannelWeight, scratch: UnpackBuffer) -> Kernel:
             return SlowKernel(clock, few_s, many_s, wait_s)
 
         return KernelKind(name, lambda weight: True, build)
@@ -99,7 +99,7 @@ def test_a_shape_is_measured_once() -> None:
 class BrokenKernel:
     """Does not run here."""
 
-    def __init__(self, weight: ChannelWeight, scratch: Scratch) -> None:
+    def __init__(self, weight: ChannelWeight, scratch: UnpackBuffer) -> None:
         pass
 
     def multiply(self, inputs: torch.Tensor) -> tuple[torch.Tensor, None]:
@@ -110,6 +110,6 @@ def test_kernels_that_do_not_run_on_a_card_are_passed_over() -> None:
     broken = KernelKind("broken", lambda weight: True, BrokenKernel)
     (working,) = kinds(SteppedClock(), {"a": (0.1, 0.1)})
 
-    assert list(working_kinds({"broken": broken, "a": working}, WEIGHT, Scratch())) == ["a"]
+    assert list(working_kinds({"broken": broken, "a": working}, WEIGHT, UnpackBuffer())) == ["a"]
     with pytest.raises(NotImplementedError, match="no such kernel"):
-        working_kinds({"broken": broken}, WEIGHT, Scratch())
+        working_kinds({"broken": broken}, WEIGHT, UnpackBuffer())

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from engine.quantization.float8 import FLOAT8, FLOAT8_MAX, ScaledRows, quantize_outputs, quantize_rows
-from engine.quantization.kernels import KernelKind, Scratch
+from engine.quantization.kernels import KernelKind, UnpackBuffer
 from engine.quantization.linear import QuantizedLinear
 from engine.quantization.weights import ChannelWeight
 
@@ -32,7 +32,7 @@ def test_rows_of_zeros_and_of_huge_numbers_are_finite() -> None:
 
 
 def test_weights_are_padded_to_what_the_product_takes() -> None:
-    kernel = ScaledRows(quantize_outputs(torch.randn(40, 24)), Scratch())
+    kernel = ScaledRows(quantize_outputs(torch.randn(40, 24)), UnpackBuffer())
 
     assert kernel._codes.shape == (32, 48)
     assert kernel._scales.shape == (1, 48)
@@ -54,7 +54,7 @@ def test_products_are_those_of_the_codes(
     codes, scales = quantize_rows(inputs)
     read = codes.float() * scales if kind.name.startswith("scaled") else inputs.bfloat16().float()
 
-    kernel = kind.build(weight, Scratch())
+    kernel = kind.build(weight, UnpackBuffer())
     result = QuantizedLinear(kernel, kernel).apply(inputs)
 
     for row, expected in zip(result, read @ weight.dequantize().t(), strict=True):

@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 import torch
 
-from engine.quantization.kernels import DYNAMIC_INT8, WEIGHT_ONLY_GROUPS, WEIGHT_ONLY_INT8, Kernel, KernelKind, Scratch
+from engine.quantization.kernels import (
+    DYNAMIC_INT8,
+    WEIGHT_ONLY_GROUPS,
+    WEIGHT_ONLY_INT8,
+    Kernel,
+    KernelKind,
+    UnpackBuffer,
+)
 from engine.quantization.weights import ChannelWeight, GroupWeight, quantize_channels, quantize_groups
 
 _SHAPE = (48, 128)
@@ -37,7 +44,7 @@ def test_weight_only_int8_equals_the_dequantized_product(kind: KernelKind[Any], 
     torch.manual_seed(1)
     weight, inputs = quantize_channels(torch.randn(_SHAPE)), torch.randn(num_rows, _SHAPE[1])
 
-    result = product(kind.build(weight, Scratch()), inputs)
+    result = product(kind.build(weight, UnpackBuffer()), inputs)
 
     assert relative_error(result, inputs.bfloat16().float() @ weight.dequantize().t()) < 0.004
 
@@ -51,7 +58,7 @@ def test_dynamic_int8_equals_the_product_of_rounded_rows(kind: KernelKind[Any], 
         pytest.skip("not in this build of torch, or not exact on this processor")
     inputs *= torch.logspace(-3, 3, num_rows).unsqueeze(1)
 
-    result = product(kind.build(weight, Scratch()), inputs)
+    result = product(kind.build(weight, UnpackBuffer()), inputs)
 
     # Row by row: a large row must not cost a small one its accuracy.
     for row, expected in zip(result, row_codes(inputs) @ weight.dequantize().t(), strict=True):
@@ -66,7 +73,7 @@ def test_no_dynamic_kernel_that_is_used_cuts_large_codes_off(num_rows: int) -> N
 
     assert usable
     for kind in usable:
-        assert torch.allclose(product(kind.build(weight, Scratch()), inputs), torch.tensor(127.0 * _SHAPE[1]))
+        assert torch.allclose(product(kind.build(weight, UnpackBuffer()), inputs), torch.tensor(127.0 * _SHAPE[1]))
 
 
 @pytest.mark.parametrize("kind", DYNAMIC_INT8, ids=lambda kind: kind.name)
@@ -75,7 +82,7 @@ def test_a_row_among_others_gets_the_numbers_it_gets_alone(kind: KernelKind[Any]
     weight, inputs = quantize_channels(torch.randn(_SHAPE)), torch.randn(9, _SHAPE[1])
     if not kind.can_run(weight):
         pytest.skip("not in this build of torch, or not exact on this processor")
-    kernel = kind.build(weight, Scratch())
+    kernel = kind.build(weight, UnpackBuffer())
 
     together = product(kernel, inputs)
 
@@ -88,9 +95,9 @@ def test_packed_kernels_give_a_row_the_same_numbers_in_any_company(name: str) ->
     weight, inputs = torch.randn(_SHAPE), torch.randn(9, _SHAPE[1])
     kernel: Kernel
     if name == "packed_int8":
-        kernel = WEIGHT_ONLY_INT8[0].build(quantize_channels(weight), Scratch())
+        kernel = WEIGHT_ONLY_INT8[0].build(quantize_channels(weight), UnpackBuffer())
     else:
-        kernel = WEIGHT_ONLY_GROUPS[0].build(quantize_groups(weight, 32), Scratch())
+        kernel = WEIGHT_ONLY_GROUPS[0].build(quantize_groups(weight, 32), UnpackBuffer())
 
     together = product(kernel, inputs)
 
@@ -104,7 +111,7 @@ def test_int4_equals_the_dequantized_product(kind: KernelKind[Any], group_size: 
     torch.manual_seed(1)
     weight, inputs = quantize_groups(torch.randn(_SHAPE), group_size), torch.randn(num_rows, _SHAPE[1])
 
-    result = product(kind.build(weight, Scratch()), inputs)
+    result = product(kind.build(weight, UnpackBuffer()), inputs)
 
     assert relative_error(result, inputs.bfloat16().float() @ weight.dequantize().t()) < 0.006
 
@@ -121,4 +128,4 @@ def test_rows_of_zeros_give_zeros() -> None:
     weight = quantize_channels(torch.randn(_SHAPE))
     for kind in DYNAMIC_INT8:
         if kind.can_run(weight):
-            assert not product(kind.build(weight, Scratch()), torch.zeros(2, _SHAPE[1])).any()
+            assert not product(kind.build(weight, UnpackBuffer()), torch.zeros(2, _SHAPE[1])).any()

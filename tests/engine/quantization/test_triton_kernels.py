@@ -17,7 +17,7 @@ from engine.kernels.weight_only import (
     quantize_rows_fused,
 )
 from engine.quantization.float8 import quantize_rows
-from engine.quantization.kernels import Scratch
+from engine.quantization.kernels import UnpackBuffer
 from engine.quantization.triton_kernels import TRITON_GROUPS, TritonBytes, TritonInt4
 from engine.quantization.weights import GroupWeight, quantize_channels, quantize_groups
 
@@ -56,7 +56,7 @@ def test_zeros_and_codes_as_checkpoints_have_them() -> None:
     weight = GroupWeight(codes, torch.rand(20, 2) + 0.1, torch.randint(0, 17, (20, 2)).float(), 4)
     inputs = torch.randn(2, 64).half()
 
-    result, scales = TritonInt4(weight, Scratch()).multiply(inputs)
+    result, scales = TritonInt4(weight, UnpackBuffer()).multiply(inputs)
 
     assert scales is None
     assert relative_error(result, inputs.float() @ weight.dequantize().t()) < 1e-5
@@ -67,7 +67,7 @@ def test_int8_and_fp8_equal_the_dequantized_product() -> None:
     weight, inputs = quantize_channels(torch.randn(70, 130)), torch.randn(3, 130)
     expected = inputs @ weight.dequantize().t()
 
-    assert relative_error(TritonBytes(weight, Scratch()).multiply(inputs)[0], expected) < 1e-5
+    assert relative_error(TritonBytes(weight, UnpackBuffer()).multiply(inputs)[0], expected) < 1e-5
     assert relative_error(byte_product(inputs, weight.codes, weight.scales, segments=2), expected) < 1e-5
 
     codes, scales = quantize_rows(torch.randn(40, 64))

@@ -9,7 +9,7 @@ import torch
 
 from engine.config import CoreConfig
 from engine.cpu.gemm.tiles import LANES
-from engine.cpu.step.prompt_way import PromptWay
+from engine.cpu.step.prompt_mode import PromptWay
 from engine.models.loading.loader import load_model
 from engine.runner.cpu_steps import (
     choose_compiled_tokens,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.attention.torch_kv_cache import Scratch
+from engine.attention.torch_kv_cache import AttentionScratch
 from engine.protocol import Add, SamplingParams
 from engine.step.sequence import Sequence
 from tests.engine.core.checkpoints import VOCAB_SIZE, transformers_greedy
@@ -68,14 +68,14 @@ def test_prompts_that_the_pool_holds_whole_are_answered_from_it_and_leave_it_as_
     blocks = {block for tokens in prompts[:2] for block in held_blocks(core, tokens)}
     assert len(blocks) == 5
     slots = torch.tensor([block * BLOCK_SIZE + place for block in sorted(blocks) for place in range(BLOCK_SIZE)])
-    before = [cache.gather(slots, Scratch()) for cache in core.caches]
+    before = [cache.gather(slots, AttentionScratch()) for cache in core.caches]
 
     hits = core.tally.prefix_hit_tokens
     assert core.answers(prompts) == plain
 
     assert core.tally.prefix_hit_tokens - hits == 15 + 23 + 15
     for cache, (keys, values) in zip(core.caches, before, strict=True):
-        found = cache.gather(slots, Scratch())
+        found = cache.gather(slots, AttentionScratch())
         assert torch.equal(found[0], keys)
         assert torch.equal(found[1], values)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.forecast.step_time import StepShape
-from engine.scheduler.sequence_table import RosterError
+from engine.scheduler.sequence_table import SequenceTableError
 from engine.step.batch import ScheduledBatch
 from tests.engine.core.fakes import FakeCore, greedy, make_add, next_token
 
@@ -108,7 +108,7 @@ def test_a_full_queue_refuses() -> None:
 def test_an_id_in_use_is_a_broken_protocol() -> None:
     core = FakeCore()
     core.add(make_add(1, [1]))
-    with pytest.raises(RosterError, match="in use"):
+    with pytest.raises(SequenceTableError, match="in use"):
         core.add(make_add(1, [1]))
 
 

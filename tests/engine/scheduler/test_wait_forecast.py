@@ -7,11 +7,11 @@ import pytest
 from engine.protocol import Lane
 from engine.scheduler.arrivals import ArrivalRate, Arrivals
 from engine.scheduler.lanes import LANES
-from engine.scheduler.wait_forecast import Backlog, Pace, Rows, forecast_wait_s, row_ends
+from engine.scheduler.wait_forecast import Backlog, SequenceReleases, ServiceRate, forecast_wait_s, row_ends
 
 NONE = Backlog(num_running=0, num_waiting=0, num_prompt_tokens=0, num_started_tokens=0, num_output_tokens=0)
-PACE = Pace(decode_step_s=0.01, num_step_tokens=100, num_patient_tokens=50, prompt_token_s=1e-4)
-FREE = Rows(num_free=8, end_steps=(), steps_per_end=0.0)
+PACE = ServiceRate(decode_step_s=0.01, num_step_tokens=100, num_patient_tokens=50, prompt_token_s=1e-4)
+FREE = SequenceReleases(num_free=8, end_steps=(), steps_per_end=0.0)
 QUIET = dict.fromkeys(LANES, ArrivalRate(sequences_per_s=0.0, prompt_tokens_per_s=0.0))
 
 
@@ -25,7 +25,9 @@ def backlog(num_tokens: int, num_waiting: int = 1, num_started: int = 0) -> Back
     )
 
 
-def wait(lane: Lane, lanes: dict[Lane, Backlog], rows: Rows = FREE, rates: dict[Lane, ArrivalRate] = QUIET) -> float:
+def wait(
+    lane: Lane, lanes: dict[Lane, Backlog], rows: SequenceReleases = FREE, rates: dict[Lane, ArrivalRate] = QUIET
+) -> float:
     return forecast_wait_s(lane, dict.fromkeys(LANES, NONE) | lanes, rates, PACE, rows)
 
 
@@ -47,14 +49,14 @@ def test_other_lanes_count_as_far_as_their_weights_let_them_through() -> None:
 
 
 def test_short_rows_cost_the_steps_until_enough_of_them_end() -> None:
-    rows = Rows(num_free=1, end_steps=(5.0, 9.0), steps_per_end=4.0)
+    rows = SequenceReleases(num_free=1, end_steps=(5.0, 9.0), steps_per_end=4.0)
     lanes: dict[Lane, Backlog] = {"interactive": backlog(0, num_waiting=2)}
     assert [rows.steps_until_free(count) for count in range(5)] == [0.0, 5.0, 9.0, 13.0, 17.0]
     assert wait("interactive", lanes, rows) == pytest.approx(9 * 0.01)
 
 
 def test_steps_that_pass_for_want_of_a_row_are_filled_with_the_prompts_that_have_one() -> None:
-    rows = Rows(num_free=0, end_steps=(5.0,), steps_per_end=4.0)
+    rows = SequenceReleases(num_free=0, end_steps=(5.0,), steps_per_end=4.0)
     lanes: dict[Lane, Backlog] = {"interactive": backlog(0, num_waiting=0), "long": backlog(10_000, num_started=200)}
     assert wait("interactive", lanes, rows) == pytest.approx(5 * 0.01 + 200 * 1e-4)
 

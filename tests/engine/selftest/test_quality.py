@@ -13,7 +13,7 @@ import torch
 from engine.attention.torch_attention import TorchAttention
 from engine.bundled import model_dir
 from engine.models.loading.loader import load_model
-from engine.selftest.quality import Loss, Quality, Variant, file_texts, loss, measure, task_texts
+from engine.selftest.quality import QualityLoss, Variant, VariantQuality, file_texts, loss, measure, task_texts
 from engine.selftest.quantize_command import main
 from engine.selftest.text_model import ScoredText, TextModel
 from engine.training.data.example import Example
@@ -35,7 +35,7 @@ def texts(tasks: list[Example]) -> list[ScoredText]:
 
 
 @pytest.fixture(scope="module")
-def unquantized(texts: list[ScoredText], tasks: list[Example]) -> Quality:
+def unquantized(texts: list[ScoredText], tasks: list[Example]) -> VariantQuality:
     return measure(Variant(model_dir=LARGE), texts, tasks)
 
 
@@ -84,7 +84,7 @@ def test_the_bundled_model_loses_little(
     min_equal: float,
     texts: list[ScoredText],
     tasks: list[Example],
-    unquantized: Quality,
+    unquantized: VariantQuality,
 ) -> None:
     found = measure(variant, texts, tasks)
 
@@ -96,23 +96,23 @@ def test_the_bundled_model_loses_little(
 @pytest.mark.parametrize(
     ("found", "named"),
     [
-        (Loss(perplexity=0.01, accuracy=1.0), None),
-        (Loss(perplexity=-0.2, accuracy=None), None),
-        (Loss(perplexity=0.011, accuracy=0.0), "perplexity loss 1.10%"),
-        (Loss(perplexity=0.0, accuracy=1.5), "accuracy loss of 1.5 points"),
-        (Loss(perplexity=math.inf, accuracy=None), "perplexity loss"),
+        (QualityLoss(perplexity=0.01, accuracy=1.0), None),
+        (QualityLoss(perplexity=-0.2, accuracy=None), None),
+        (QualityLoss(perplexity=0.011, accuracy=0.0), "perplexity loss 1.10%"),
+        (QualityLoss(perplexity=0.0, accuracy=1.5), "accuracy loss of 1.5 points"),
+        (QualityLoss(perplexity=math.inf, accuracy=None), "perplexity loss"),
     ],
 )
-def test_what_is_above_the_stated_loss_is_named(found: Loss, named: str | None) -> None:
+def test_what_is_above_the_stated_loss_is_named(found: QualityLoss, named: str | None) -> None:
     excess = found.excess(0.01, 1.0)
 
     assert excess is None if named is None else excess is not None and named in excess
 
 
 def test_a_model_that_makes_no_sense_has_lost_everything() -> None:
-    before = Quality(perplexity=2.0, accuracy=None, answers=())
+    before = VariantQuality(perplexity=2.0, accuracy=None, answers=())
 
-    assert loss(before, Quality(perplexity=math.nan, accuracy=None, answers=())).perplexity == math.inf
+    assert loss(before, VariantQuality(perplexity=math.nan, accuracy=None, answers=())).perplexity == math.inf
 
 
 def test_the_command_passes_a_small_loss_and_ends_with_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,9 +24,9 @@ from engine.tensor_parallel.commands import (
     receive_command,
     send_command,
 )
-from engine.tensor_parallel.follower import Follower
+from engine.tensor_parallel.follower import FollowerRank
 from engine.tensor_parallel.group import Group
-from engine.tensor_parallel.leader import LeaderModel, TeamBrokenError
+from engine.tensor_parallel.leader import LeaderModel, RankGroupBrokenError
 from tests.engine.models.checkpoints import make_reference, save_checkpoint
 
 CPU = torch.device("cpu")
@@ -79,7 +79,7 @@ class Pair:
         self.models = RecordingModel(folder), RecordingModel(folder)
         self.leader = LeaderModel(self.models[0], FakeGroup(0, sent), [ours])
         machine: Machine = find_machine(CoreConfig(model_dir=folder, device="cpu", num_threads=1))
-        self.follower = Follower(self.models[1], machine, FakeGroup(1, sent), block_size=4)
+        self.follower = FollowerRank(self.models[1], machine, FakeGroup(1, sent), block_size=4)
         self.theirs = theirs
 
     def follow(self) -> None:
@@ -127,14 +127,14 @@ def test_after_a_failure_every_call_fails(folder: Path) -> None:
         with pytest.raises(RuntimeError, match="out of memory"):
             two.leader.forward(torch.tensor([3, 4, 5]), CONTEXT, [])
         two.models[0].fails = False
-        with pytest.raises(TeamBrokenError, match="an earlier step failed"):
+        with pytest.raises(RankGroupBrokenError, match="an earlier step failed"):
             two.leader.logits(torch.zeros(1, 48))
 
 
 def test_a_follower_that_is_gone_breaks_the_team(folder: Path) -> None:
     with pair(folder) as two:
         two.theirs.close()
-        with pytest.raises(TeamBrokenError, match="is gone"):
+        with pytest.raises(RankGroupBrokenError, match="is gone"):
             two.leader.logits(torch.zeros(1, 48))
 
 

@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from engine.models.prediction_heads import read_heads
-from engine.training.heads import Memory, following
-from engine.training.plan import Plan
-from engine.training.team import Team
+from engine.training.heads import HiddenStateMemory, following
+from engine.training.plan import TrainingPlan
+from engine.training.process_group import ProcessGroup
 from engine.training.train_heads import HeadTrainer
 from engine.training.trainer import Trainer
 
-PLAN = Plan(model="tiny", seed=3, steps=40, step_tokens=512, phases=(("ahead", 99),), warmup_steps=2)
+PLAN = TrainingPlan(model="tiny", seed=3, steps=40, step_tokens=512, phases=(("ahead", 99),), warmup_steps=2)
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def trainer(model_dir: Path) -> HeadTrainer:
-    return HeadTrainer(PLAN, model_dir, num_heads=2, width=32, batch=64, team=Team())
+    return HeadTrainer(PLAN, model_dir, num_heads=2, width=32, batch=64, team=ProcessGroup())
 
 
 def test_training_lowers_the_loss_and_leaves_the_model_as_it_is(model_dir: Path) -> None:
@@ -72,7 +72,7 @@ def test_what_follows_a_token_ends_with_its_answer() -> None:
 
 
 def test_the_oldest_states_are_forgotten_first() -> None:
-    memory = Memory(4, 2, 1)
+    memory = HiddenStateMemory(4, 2, 1)
     for number in range(6):
         memory.put(torch.full((1, 2), float(number)), torch.tensor([[number]]))
     hidden, tokens = memory.draw(200, torch.Generator().manual_seed(1))

@@ -7,13 +7,13 @@ import itertools
 import msgspec
 import pytest
 
-from gateway.access.accounts import Admin, Token
+from gateway.access.accounts import Admin, ApiToken
 from gateway.access.records import Record, following, is_over, joined
 from gateway.access.stored_keys import StoredKey
 
 KEY = StoredKey(tenant="shop", id="web", sha256="aa", created_at=1.0, created_by="anna")
 ADMIN = Admin(name="anna", role="editor", created_at=1.0, created_by="local", password_hash="x", epoch=7)
-TOKEN = Token(id="ci", admin="anna", role="viewer", sha256="bb", created_at=1.0, created_by="anna")
+TOKEN = ApiToken(id="ci", admin="anna", role="viewer", sha256="bb", created_at=1.0, created_by="anna")
 
 
 def changed(record: Record, **fields: object) -> Record:

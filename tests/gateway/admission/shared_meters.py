@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gateway.admission.quotas.quotas import Quotas
-from gateway.store.base import Exchanged, Hold, Loss, StoreUnavailable
+from gateway.store.base import Exchanged, Hold, StoreLoss, StoreUnavailable
 from gateway.store.meter import Draw, draw, share_of
 from routing_policies.loading import load_policy
 from routing_policies.policy.document import Policy
@@ -77,8 +77,8 @@ class SharedMeters:
         raise AssertionError(f"quotas need nothing but exchange, and asked for {name}")
 
 
-LOST = StoreUnavailable(Loss.DOWN, "not there", was_sent=False)
-LATE = StoreUnavailable(Loss.SLOW, "too late", was_sent=True)
+LOST = StoreUnavailable(StoreLoss.DOWN, "not there", was_sent=False)
+LATE = StoreUnavailable(StoreLoss.SLOW, "too late", was_sent=True)
 
 
 def limited(limits: str, *, prices: str = "") -> Policy:

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import pytest
 
-from gateway.limits.claim import Claim
+from gateway.limits.admission_request import AdmissionRequest
 from gateway.limits.limit import StaticLimit
 from loadtests.virtual_loop import run_virtual
 from tests.gateway.admission.world import Fate, Speed, Wish, World
@@ -41,7 +41,7 @@ async def saturate(world: World) -> None:
     """The one permit of the large deployment is out, as the last one was for ten seconds; it comes back in two."""
     limiter = world.snapshot.deployments["large"].limiter
     limiter.set_limit(StaticLimit(1))
-    claim = Claim(world.snapshot.lanes["interactive"])
+    claim = AdmissionRequest(world.snapshot.lanes["interactive"])
     first = limiter.try_acquire(claim)
     assert first is not None
     await asyncio.sleep(10.0)

@@ -1,4 +1,4 @@
-"""Guard: what is refused while the process itself is overloaded."""
+"""OverloadGuard: what is refused while the process itself is overloaded."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from gateway.admission.guard import MEMORY_EVERY_TICKS, Guard, Strain
+from gateway.admission.guard import MEMORY_EVERY_TICKS, OverloadGuard, Strain
 from gateway.errors import Shed
-from gateway.limits.lane import Lane
+from gateway.limits.lane import LiveLane
 from gateway.telemetry.memory import group_limit_bytes, resident_bytes
 
-HEAVY, LIGHT = Lane("interactive", weight=8), Lane("batch", weight=1)
+HEAVY, LIGHT = LiveLane("interactive", weight=8), LiveLane("batch", weight=1)
 
 
-def guard(memory: list[int] | None = None) -> Guard:
+def guard(memory: list[int] | None = None) -> OverloadGuard:
     found = memory or [0]
-    return Guard(memory_limit_bytes=None if memory is None else 1000, resident_bytes=lambda: found[0])
+    return OverloadGuard(memory_limit_bytes=None if memory is None else 1000, resident_bytes=lambda: found[0])
 
 
-def is_refused(asked: Guard, lane: Lane, *, is_retry: bool = False) -> bool:
+def is_refused(asked: OverloadGuard, lane: LiveLane, *, is_retry: bool = False) -> bool:
     try:
         asked.check(lane, HEAVY.rules.weight, is_retry=is_retry)
     except Shed as shed:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from gateway.errors import Shed
-from gateway.limits.claim import Claim
-from gateway.limits.lane import Lane, LaneRules
+from gateway.limits.admission_request import AdmissionRequest
+from gateway.limits.lane import LaneRules, LiveLane
 from gateway.limits.limit import StaticLimit
 from gateway.limits.limiter import Limiter
 from gateway.limits.permit import Permit
@@ -28,9 +28,9 @@ class LimiterMachine(RuleBasedStateMachine):
         super().__init__()
         self.loop = VirtualLoop()
         self.lanes = [
-            Lane("short", rules=LaneRules(weight=8, max_queue=MAX_QUEUE, ttft_slo_s=2.0)),
-            Lane("long", rules=LaneRules(weight=4, max_queue=MAX_QUEUE, ttft_slo_s=10.0)),
-            Lane("batch", rules=LaneRules(weight=1, max_queue=MAX_QUEUE)),
+            LiveLane("short", rules=LaneRules(weight=8, max_queue=MAX_QUEUE, ttft_slo_s=2.0)),
+            LiveLane("long", rules=LaneRules(weight=4, max_queue=MAX_QUEUE, ttft_slo_s=10.0)),
+            LiveLane("batch", rules=LaneRules(weight=1, max_queue=MAX_QUEUE)),
         ]
         self.limiter = Limiter(StaticLimit(3), clock=self.loop.time, is_adaptive=True)
         self.tasks: list[asyncio.Task[None]] = []
@@ -43,7 +43,7 @@ class LimiterMachine(RuleBasedStateMachine):
         for _ in range(5):
             self.loop.run_until_complete(asyncio.sleep(0))
 
-    async def ask(self, claim: Claim) -> None:
+    async def ask(self, claim: AdmissionRequest) -> None:
         try:
             permit = await self.limiter.acquire(claim)
         except Shed:
@@ -66,14 +66,14 @@ class LimiterMachine(RuleBasedStateMachine):
         now = self.loop.time()
         ttft_by = None if within_s is None else now + within_s
         prompt = tokens // 2  # of one token nothing is to be read
-        claim = Claim(self.lanes[lane], tenant, tokens, None, ttft_by, is_retry, now, prompt_tokens=prompt)
+        claim = AdmissionRequest(self.lanes[lane], tenant, tokens, None, ttft_by, is_retry, now, prompt_tokens=prompt)
         self.asked += 1
         self.tasks.append(self.loop.create_task(self.ask(claim)))
         self.run()
 
     @rule(lane=st.integers(0, 2), tenant=st.sampled_from("abc"))
     def try_it(self, lane: int, tenant: str) -> None:
-        claim = Claim(self.lanes[lane], tenant, 10)
+        claim = AdmissionRequest(self.lanes[lane], tenant, 10)
         wait_s = self.limiter.wait_s(self.loop.time(), claim)
         permit = self.limiter.try_acquire(claim)
         assert permit is None or wait_s == 0.0

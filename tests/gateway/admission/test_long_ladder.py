@@ -8,10 +8,10 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from gateway.admission.ladder import Form, Ladder, Shortened, TooLongToTrim
+from gateway.admission.ladder import DegradationStep, Ladder, Shortened, TooLongToTrim
 from gateway.chat.request import ChatRequest, ChatRequestParser
 from gateway.deployments.price import Pricer
-from gateway.routing.routing_request import Ask
+from gateway.routing.routing_request import RoutingRequest
 from gateway.trimming.trimmer import MAX_TRIMMED_HERE_BYTES, PolicyTrimmer
 from routing_policies.policy.document import Trim
 
@@ -34,9 +34,11 @@ def request_of(num_turns: int) -> ChatRequest:
     return ChatRequestParser().parse(json.dumps({"model": "auto", "messages": turns}).encode())
 
 
-def form_of(request: ChatRequest, shortened: Shortened | None = None) -> Form:
+def form_of(request: ChatRequest, shortened: Shortened | None = None) -> DegradationStep:
     price = Pricer().price(request, tenant="dev", route="main")
-    return Form(request, Ask(price, cast(Any, _Claim())), cast(Any, (_Route(),)), shortened=shortened)
+    return DegradationStep(
+        request, RoutingRequest(price, cast(Any, _Claim())), cast(Any, (_Route(),)), shortened=shortened
+    )
 
 
 LADDER = Ladder(trimmer=PolicyTrimmer(), cache=cast(Any, None), pricer=Pricer())

@@ -10,7 +10,7 @@ import pytest
 from gateway.admission.waiting_room import WaitingRoom
 from gateway.deployments.starting import FIRST_START_S, StartReport
 from gateway.errors import Shed
-from gateway.limits.claim import Claim
+from gateway.limits.admission_request import AdmissionRequest
 from gateway.routing.planned_route import PlannedRoute
 from loadtests.virtual_loop import run_virtual
 from tests.gateway.routing.fleet import fleet_policy, snapshot_of
@@ -51,7 +51,7 @@ class Scene:
     async def wait(self, **claim: float | bool) -> str:
         """`went` after a wait, `stayed` without one, or why it was refused."""
         try:
-            has_waited = await self.room.until_ready(self.planned, Claim(self.lane, "t", **claim))  # type: ignore[arg-type]
+            has_waited = await self.room.until_ready(self.planned, AdmissionRequest(self.lane, "t", **claim))  # type: ignore[arg-type]
         except Shed as shed:
             return f"{shed.reason} {shed.retry_after_s:.1f}"
         return "went" if has_waited else "stayed"

@@ -12,15 +12,15 @@ from typing import Any, cast
 
 from gateway.access.api_keys import Caller
 from gateway.admission.admitter import Admitter
-from gateway.admission.gate import Gate
+from gateway.admission.gate import AdmissionGate
 from gateway.admission.ladder import Ladder
 from gateway.chat.headers import ChatHead
 from gateway.chat.request import ChatRequestParser
 from gateway.deployments.load_report import LaneReport, LoadReport
 from gateway.deployments.price import Pricer
 from gateway.errors import Shed
-from gateway.request_context import Turn
-from gateway.routing.routing_request import Ask
+from gateway.request_context import RequestContext
+from gateway.routing.routing_request import RoutingRequest
 from gateway.routing.snapshot import SnapshotBuilder
 from gateway.telemetry.records.record import RequestRecord, Usage
 from routing_policies.loading import load_policy
@@ -59,9 +59,9 @@ class Engine:
         """Returns when the first token is there; from then on a row is held."""
         loop = asyncio.get_running_loop()
         if self.running >= self.speed.rows:
-            turn: asyncio.Future[None] = loop.create_future()
-            self._waiting.append(turn)
-            await turn
+            ctx: asyncio.Future[None] = loop.create_future()
+            self._waiting.append(ctx)
+            await ctx
         else:
             self.running += 1
         now, free_at = loop.time(), self._prefill_free_at
@@ -100,9 +100,9 @@ class Engine:
             self.tokens_made += output_tokens - 1
         finally:
             while self._waiting:
-                turn = self._waiting.popleft()
-                if not turn.done():
-                    turn.set_result(None)
+                ctx = self._waiting.popleft()
+                if not ctx.done():
+                    ctx.set_result(None)
                     break
             else:
                 self.running -= 1
@@ -196,7 +196,7 @@ class World:
         self.engines = {name: Engine(speed) for name, speed in speeds.items()}
         self._pricer = Pricer()
         ladder = Ladder(trimmer=cast(Any, NothingCut()), cache=cast(Any, NothingKept()), pricer=self._pricer)
-        self._gate = Gate(ladder=ladder, clock=loop.time)
+        self._gate = AdmissionGate(ladder=ladder, clock=loop.time)
         self._admitter = Admitter(loop.time)
         self._parser = ChatRequestParser()
 
@@ -237,17 +237,17 @@ class World:
             b"q" * max(wish.prompt_tokens * BYTES_PER_TOKEN - 70, 1)
         )
         request = self._parser.parse(body)
-        turn = Turn({}, _nowhere, RequestRecord("r", came_at), snapshot, self.clock)
+        ctx = RequestContext({}, _nowhere, RequestRecord("r", came_at), snapshot, self.clock)
         caller = Caller(tenant=wish.tenant)
         admission = self._admitter.admit(snapshot, head, caller, received_at=came_at, is_draining=False)
         planned = snapshot.router.match(request.model, None, {})
         price = self._pricer.price(request, tenant=wish.tenant, route=planned.route.id)
         claim, tpot_slo_s = self._admitter.claim(snapshot, head, admission, price)
-        ask = Ask(price, claim, tpot_slo_s=tpot_slo_s)
-        admitted = self._gate.decide(turn, request, planned, ask)
-        fate.lane, fate.degraded = admitted.lane.id, turn.record.degraded
+        ask = RoutingRequest(price, claim, tpot_slo_s=tpot_slo_s)
+        admitted = self._gate.decide(ctx, request, planned, ask)
+        fate.lane, fate.degraded = admitted.lane.id, ctx.record.degraded
         live, _ = snapshot.router.pick(
-            admitted.stand_in or planned, frozenset(), admitted.lane.id, turn.ask, admitted.avoid
+            admitted.stand_in or planned, frozenset(), admitted.lane.id, ctx.ask, admitted.avoid
         )
         with await live.limiter.acquire(admitted.claim) as permit:
             engine, lane = self.engines[live.id], admitted.lane.engine_lane

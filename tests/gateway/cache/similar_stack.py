@@ -9,16 +9,16 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from gateway.admission.guard import Guard
-from gateway.cache.audit.judges import Judges
-from gateway.cache.audit.route_book import RouteBook, Whose
+from gateway.admission.guard import OverloadGuard
+from gateway.cache.audit.match_models import MatchModels
+from gateway.cache.audit.route_stats import RouteStats, TenantRoute
 from tests.gateway.cache.exact.test_exact_cache import cached_policy
 from tests.gateway.cache.word_encoder import NearJudge, WordEncoder
 from tests.gateway.scripted import Wire
 from tests.gateway.stack import Reply, Stack, chat, running
 
 PATIENCE_S = 60.0
-ME = Whose("dev", "main")
+ME = TenantRoute("dev", "main")
 
 
 def similar_policy(folder: Path, cache: str = "ttl_s: 60, audit_ratio: 0.0", **values: Any) -> str:
@@ -42,10 +42,10 @@ async def similar(
         policy=policy or similar_policy(folder, cache, **values),
         settings=settings,
         load_encoder=encoder.load,
-        judges=Judges(first=NearJudge(), encoder_id=None, learn=lambda samples: NearJudge()),
+        judges=MatchModels(first=NearJudge(), encoder_id=None, learn=lambda samples: NearJudge()),
     ) as stack:
         # A machine that is busy with other tests is no reason to audit less.
-        stack.gateway._answers.auditor._guard = Guard(memory_limit_bytes=None, resident_bytes=lambda: None)
+        stack.gateway._answers.auditor._guard = OverloadGuard(memory_limit_bytes=None, resident_bytes=lambda: None)
         await until(lambda: stack.gateway._answers.semantic._index is not None)
         yield stack, encoder
 
@@ -81,7 +81,7 @@ def cache_of(reply: Reply) -> str:
     return reply.headers["x-penstock-cache"]
 
 
-def book_of(stack: Stack, whose: Whose = ME) -> RouteBook:
+def book_of(stack: Stack, whose: TenantRoute = ME) -> RouteStats:
     """What the gateway knows of one tenant's route."""
     return stack.gateway._answers.books.of(whose)
 

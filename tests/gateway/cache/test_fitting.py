@@ -12,7 +12,7 @@ from gateway.cache.fitting.boosting import Boosting
 from gateway.cache.fitting.fit import Fit, log_odds_of
 from gateway.cache.fitting.neighbours import earlier_neighbours
 from gateway.cache.fitting.questions import Questions
-from gateway.cache.similarity.decision import Judge
+from gateway.cache.similarity.decision import MatchModel
 from gateway.cache.similarity.trees import log_odds
 
 _NOUNS = [
@@ -47,9 +47,9 @@ def stream(seed: int) -> tuple[Questions, np.ndarray[tuple[int, int], np.dtype[n
 
 
 @pytest.fixture(scope="module")
-def fitted() -> Judge:
+def fitted() -> MatchModel:
     questions, vectors = stream(seed=3)
-    return Judge(
+    return MatchModel(
         Fit(
             encoder="made up",
             seed=1,
@@ -60,7 +60,7 @@ def fitted() -> Judge:
     )
 
 
-def test_the_fitted_judge_learns_what_changes_the_meaning(fitted: Judge) -> None:
+def test_the_fitted_judge_learns_what_changes_the_meaning(fitted: MatchModel) -> None:
     same = fitted.chance_right(
         "How do I mend a canoe?", "How can I mend my canoe?", similarity=0.93, runner_up=0.9, track=None
     )
@@ -75,7 +75,7 @@ def test_the_fitted_judge_learns_what_changes_the_meaning(fitted: Judge) -> None
     assert other < 0.3
 
 
-def test_its_chances_are_calibrated_on_a_new_stream(fitted: Judge) -> None:
+def test_its_chances_are_calibrated_on_a_new_stream(fitted: MatchModel) -> None:
     questions, vectors = stream(seed=4)
     near = earlier_neighbours(vectors, 2)
     chances, right = [], []

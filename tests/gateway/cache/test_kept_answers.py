@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from gateway.cache.exact.answers import Lookup
-from gateway.cache.exact.wanted import Wanted
+from gateway.cache.exact.answers import CacheLookup
+from gateway.cache.exact.wanted import CacheIdentity
 from gateway.chat.request import ChatRequest
 from gateway.completion.replay import as_event_stream
 from gateway.telemetry.records.record import CacheResult, Usage
@@ -20,15 +20,15 @@ from tests.gateway.stack import Stack, chat, policy_text, running
 class FakeCache:
     """Knows one answer."""
 
-    def lookup(self, request: ChatRequest, wanted: Wanted) -> Lookup:
-        return Lookup(CacheResult.HIT_EXACT, "exact", answer=COMPLETION, age_s=12.7)
+    def lookup(self, request: ChatRequest, wanted: CacheIdentity) -> CacheLookup:
+        return CacheLookup(CacheResult.HIT_EXACT, "exact", answer=COMPLETION, age_s=12.7)
 
-    def stale(self, request: ChatRequest, wanted: Wanted) -> Lookup | None:
+    def stale(self, request: ChatRequest, wanted: CacheIdentity) -> CacheLookup | None:
         return None
 
     def keep(
         self,
-        lookup: Lookup,
+        lookup: CacheLookup,
         answer: bytes | None,
         *,
         is_lasting: bool,

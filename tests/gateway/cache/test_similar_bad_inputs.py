@@ -16,7 +16,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from gateway.cache.audit.judges import Judges
+from gateway.cache.audit.match_models import MatchModels
 from tests.gateway.cache.similar_stack import ask, cache_of, echo, keep, question, similar, similar_policy, until
 from tests.gateway.cache.word_encoder import WordEncoder
 from tests.gateway.quota_policy import key_of
@@ -133,7 +133,7 @@ async def test_a_changed_meaning_is_a_miss_even_at_a_similarity_of_one(tmp_path:
     """Rows 47 and 48, with the judge that ships and its loosest bound."""
     encoder = AimedEncoder()
     policy = similar_policy(tmp_path, "ttl_s: 60, audit_ratio: 0.0, max_error_ratio: 0.05")
-    judges = Judges(first=Judges.shipped().first, encoder_id=None, learn=Judges.shipped().learn)
+    judges = MatchModels(first=MatchModels.shipped().first, encoder_id=None, learn=MatchModels.shipped().learn)
     async with running(tmp_path, policy=policy, load_encoder=encoder.load, judges=judges) as stack:
         await until(lambda: stack.gateway._answers.semantic._index is not None)
         await keep(stack, kept)

@@ -10,7 +10,7 @@ import pytest
 
 from gateway.cache.semantic.guards import guard_of
 from gateway.chat.request import ChatRequest
-from gateway.request_context import Turn
+from gateway.request_context import RequestContext
 from gateway.telemetry.records.cache_reasons import GuardReason
 from routing_policies.policy.document import Cache
 from tests.gateway.cache.similar_stack import ask, book_of, cache_of, echo, keep, question, similar, until
@@ -104,18 +104,18 @@ async def test_a_new_question_is_on_its_way_before_anything_is_looked_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order: list[str] = []
-    note_sent = Turn.note_sent
+    note_sent = RequestContext.note_sent
 
-    def noting_sent(turn: Turn) -> None:
+    def noting_sent(ctx: RequestContext) -> None:
         order.append("sent")
-        note_sent(turn)
+        note_sent(ctx)
 
     def noting_guard(request: ChatRequest, rule: Cache) -> GuardReason | None:
         order.append("looked")
         return guard_of(request, rule)
 
-    monkeypatch.setattr(Turn, "note_sent", noting_sent)
-    monkeypatch.setattr("gateway.cache.similar_stage.guard_of", noting_guard)
+    monkeypatch.setattr(RequestContext, "note_sent", noting_sent)
+    monkeypatch.setattr("gateway.cache.semantic_stage.guard_of", noting_guard)
     async with similar(tmp_path) as (stack, _):
         await keep(stack, KEPT)
         order.clear()

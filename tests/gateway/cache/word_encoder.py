@@ -11,7 +11,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.cache.similarity.decision import Track
+from gateway.cache.similarity.decision import EntryAudits
 from gateway.embedding.encoder import TextEncoder
 
 DIMENSIONS = 384
@@ -62,7 +62,7 @@ class NearJudge:
     on."""
 
     def chance_right(
-        self, asked: str, kept: str, *, similarity: float, runner_up: float | None, track: Track | None
+        self, asked: str, kept: str, *, similarity: float, runner_up: float | None, track: EntryAudits | None
     ) -> float:
         return similarity
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from gateway.capacity.engine import EngineFigures, FiguresMissing, StepTerms, figures_of_load, terms_of_steps
-from gateway.capacity.plan import Demand, Hardware, Impossible, Plan, Targets, plan, steady_state, work_s
+from gateway.capacity.plan import CapacityPlan, Demand, Hardware, Impossible, Targets, plan, steady_state, work_s
 from tests.gateway.capacity.step_loop import mean_tpot_s, run_steps, ttft_p95_s
 
 STEPS = StepTerms(fixed_s=0.01, row_s=0.0001, prefill_token_s=0.00002)
@@ -18,7 +18,9 @@ DEMAND = Demand(requests_per_s=20.0, prompt_tokens=1000, output_tokens=100)
 TARGETS = Targets(ttft_p95_s=1.0, tpot_s=0.05)
 
 
-def planned(demand: Demand = DEMAND, targets: Targets = TARGETS, engine: EngineFigures = ENGINE, **more: Any) -> Plan:
+def planned(
+    demand: Demand = DEMAND, targets: Targets = TARGETS, engine: EngineFigures = ENGINE, **more: Any
+) -> CapacityPlan:
     return plan(demand, targets, engine, Hardware(), **more)
 
 

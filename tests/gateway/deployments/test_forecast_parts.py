@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from gateway.deployments.flight import Flight
+from gateway.deployments.flight import InFlightRequest
 from gateway.deployments.forecast import (
     DEFAULT_LANE,
     ENGINE_LANES,
@@ -14,21 +14,21 @@ from gateway.deployments.forecast import (
     DeploymentForecast,
 )
 from gateway.deployments.load_report import LaneReport, LoadReport
-from gateway.limits.claim import LONG_PROMPT_TOKENS
+from gateway.limits.admission_request import LONG_PROMPT_TOKENS
 from gateway.telemetry.records.record import Usage
 from gateway.upstreams.http1.pulse import Pulse
 from routing_policies.estimation.latency import blended
 from routing_policies.price import Price
 
 
-def overdue(flight: Flight | None, now: float) -> float:
+def overdue(flight: InFlightRequest | None, now: float) -> float:
     """By how many times its forecast a stream without a first token is late."""
     if flight is None or not flight.is_stream:
         return 0.0
     return (now - flight.sent_at) / max(flight.forecast_ttft_s, 1e-4)
 
 
-def next_up(forecast: DeploymentForecast, lane: str) -> Flight | None:
+def next_up(forecast: DeploymentForecast, lane: str) -> InFlightRequest | None:
     """Of those in the lane without a first token, the oldest that nobody has overtaken."""
     queue = forecast._books._queues.get(lane)
     return None if queue is None else queue.next_up()
@@ -87,7 +87,7 @@ def some_report(rng: random.Random) -> LoadReport:
 def test_a_forecast_is_what_its_parts_make_of_it_in_any_state(seed: int) -> None:
     rng, pulse = random.Random(seed), Pulse()
     forecast = DeploymentForecast(pulse)
-    now, flights = 0.0, list[Flight]()
+    now, flights = 0.0, list[InFlightRequest]()
     report: LoadReport | None = None
     reported_at = 0.0
     num_late = 0

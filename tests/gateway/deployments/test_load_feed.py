@@ -17,7 +17,7 @@ from gateway.routing.snapshot import SnapshotBuilder
 from gateway.upstreams.client import UpstreamClient
 from gateway.upstreams.http1.errors import ConnectError
 from gateway.upstreams.http1.pulse import Pulse
-from gateway.upstreams.reach import Reach
+from gateway.upstreams.reach import UpstreamReach
 from loadtests.virtual_loop import run_virtual
 from routing_policies.loading import load_policy
 
@@ -64,7 +64,7 @@ class FakeClient:
 
 
 def deployment(client: FakeClient, clock: Callable[[], float], text: str = ONE) -> LiveDeployment:
-    def connect(name: str, reach: Reach) -> UpstreamClient:
+    def connect(name: str, reach: UpstreamReach) -> UpstreamClient:
         return cast(UpstreamClient, client)
 
     builder = SnapshotBuilder(clock=clock, rng=random.Random(1), environment={}, connect=connect)

@@ -1,4 +1,4 @@
-"""Starting: when a deployment that is not ready yet is forecast to be."""
+"""StartProgress: when a deployment that is not ready yet is forecast to be."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from gateway.deployments.starting import FIRST_START_S, FRESH_S, LEAST_S, Starting, StartReport, parse_start
+from gateway.deployments.starting import FIRST_START_S, FRESH_S, LEAST_S, StartProgress, StartReport, parse_start
 
 SILENT = StartReport()
 
@@ -17,14 +17,14 @@ def said(state: str = "starting", **phases: float) -> StartReport:
     return parse_start(json.dumps({"ready": False, "state": state, "phases": done, "core": {"x": 1}}).encode())
 
 
-def one_start(starting: Starting, began_at: float, seconds: float, **phases: float) -> None:
+def one_start(starting: StartProgress, began_at: float, seconds: float, **phases: float) -> None:
     starting.note_waiting(began_at, said())
     starting.note_ready(began_at + seconds, said("ready", **phases))
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"ok", b"\xff", b'{"state": 1}', b'{"phases": [{"name": "x"}]}', b"[]"])
 def test_who_says_nothing_of_a_start_is_not_starting(body: bytes) -> None:
-    starting = Starting()
+    starting = StartProgress()
     starting.note_waiting(0.0, parse_start(body))
     assert starting.left_s(0.0) is None
 
@@ -34,13 +34,13 @@ def test_who_says_nothing_of_a_start_is_not_starting(body: bytes) -> None:
     [("starting", True), ("warming", True), ("down", True), ("draining", False), ("stopped", False), ("ready", False)],
 )
 def test_only_some_states_end_in_readiness_by_themselves(state: str, is_coming: bool) -> None:
-    starting = Starting()
+    starting = StartProgress()
     starting.note_waiting(0.0, said(state))
     assert (starting.left_s(0.0) is not None) == is_coming
 
 
 def test_a_first_start_is_given_a_while_and_then_as_long_again_as_it_is_late() -> None:
-    starting = Starting()
+    starting = StartProgress()
     for second in range(31):
         starting.note_waiting(float(second), said())
     assert starting.left_s(30.0) == 30.0 - FIRST_START_S
@@ -49,13 +49,13 @@ def test_a_first_start_is_given_a_while_and_then_as_long_again_as_it_is_late() -
 
 
 def test_what_was_done_before_anybody_looked_counts() -> None:
-    starting = Starting()
+    starting = StartProgress()
     starting.note_waiting(100.0, said(imports=2.0, weights=3.0))
     assert starting.left_s(100.0) == FIRST_START_S - 5.0
 
 
 def test_the_next_start_is_like_the_last() -> None:
-    starting = Starting()
+    starting = StartProgress()
     one_start(starting, 0.0, 40.0)
     starting.note_waiting(100.0, said())
     assert starting.left_s(100.0) == 40.0
@@ -63,7 +63,7 @@ def test_the_next_start_is_like_the_last() -> None:
 
 
 def test_phases_tell_more_than_the_time_that_passed() -> None:
-    starting = Starting()
+    starting = StartProgress()
     one_start(starting, 0.0, 8.0, imports=2.0, weights=3.0, warm_up=2.0, recovery=8.0)
     starting.note_waiting(100.0, said())
     starting.note_waiting(104.0, said())
@@ -75,7 +75,7 @@ def test_phases_tell_more_than_the_time_that_passed() -> None:
 
 
 def test_nothing_is_forecast_more_exactly_than_readiness_is_asked_for() -> None:
-    starting = Starting()
+    starting = StartProgress()
     one_start(starting, 0.0, 5.0)
     starting.note_waiting(10.0, said())
     starting.note_waiting(14.9, said())
@@ -83,7 +83,7 @@ def test_nothing_is_forecast_more_exactly_than_readiness_is_asked_for() -> None:
 
 
 def test_hope_ends_with_the_process_its_word_or_silence() -> None:
-    starting = Starting()
+    starting = StartProgress()
     starting.note_waiting(0.0, said())
     starting.note_gone()
     assert starting.left_s(0.0) is None
@@ -96,7 +96,7 @@ def test_hope_ends_with_the_process_its_word_or_silence() -> None:
 
 
 def test_a_deployment_that_was_never_down_teaches_nothing() -> None:
-    starting = Starting()
+    starting = StartProgress()
     starting.note_ready(5.0, SILENT)
     starting.note_waiting(10.0, said())
     assert starting.left_s(10.0) == FIRST_START_S

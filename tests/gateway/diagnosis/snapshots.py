@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.diagnosis.samples import Distribution, Samples
-from gateway.diagnosis.window import DeploymentState, Snapshot, Window
+from gateway.diagnosis.window import ObservedDeployment, Snapshot, Window
 
 NUM = 100.0
 """Requests before the window, and as many in it."""
@@ -59,7 +59,7 @@ class Scene:
             engines={}
             if self.is_new or not self.has_engine
             else {"large": self._engine([(healthy, self.num_before)], self.before)},
-            deployments={"large": DeploymentState(**self.state_before)},
+            deployments={"large": ObservedDeployment(**self.state_before)},
         )
         grown = {name: self.before.get(name, 0.0) + amount for name, amount in self.counted.items()}
         parts = [(healthy, self.num_before), (self, self.num)]
@@ -69,7 +69,7 @@ class Scene:
             engines={"large": self._engine(parts[1:] if self.is_new else parts, {**self.before, **grown})}
             if self.has_engine
             else {},
-            deployments={"large": DeploymentState(**self.state)},
+            deployments={"large": ObservedDeployment(**self.state)},
             late_s=self.late_s,
         )
         return Window([first, last])

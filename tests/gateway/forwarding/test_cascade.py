@@ -15,7 +15,7 @@ from gateway.admission.quotas.quotas import Quotas
 from gateway.admission.quotas.reservation import Reservation
 from gateway.deployments.health.ejection import EjectionRules
 from gateway.deployments.health.recent_delays import MIN_SAMPLES
-from gateway.forwarding.logprob_filter import OddsReader, events_without_odds, odds_of, without_odds
+from gateway.forwarding.logprob_filter import LogprobReader, events_without_odds, odds_of, without_odds
 from gateway.store.base import Store
 from gateway.telemetry.records.record import HandedOver, RequestRecord, Usage
 from gateway.timeline import Outcome
@@ -307,7 +307,7 @@ def test_odds_are_read_and_hidden_in_events_of_any_line_end(end: bytes) -> None:
     for indent in (None, 1):
         lines = json.dumps({"choices": [choice]}, indent=indent).encode().split(b"\n")
         stream = b"".join(b"data:" + line + end for line in lines) + end
-        reader = OddsReader()
+        reader = LogprobReader()
         reader.feed(stream + stream)
         assert len(reader.odds) == 2
         hidden = events_without_odds(stream + stream)
@@ -435,7 +435,7 @@ def test_odds_are_read_whatever_the_seams() -> None:
     )
     stream += b": keep-alive\n\ndata: " + event({"delta": {}, "finish_reason": "stop"}) + b"\n\ndata: [DONE]\n\n"
     for size in (1, 7, 64, 10_000):
-        reader = OddsReader()
+        reader = LogprobReader()
         for start in range(0, len(stream), size):
             reader.feed(stream[start : start + size])
         assert [(token.logprob, token.margin) for token in reader.odds] == [(-0.5, 2.0)] * 3

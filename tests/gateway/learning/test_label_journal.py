@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.background.label_store import SPACE, LabelJournal
-from gateway.store.base import Loss, Store, StoreUnavailable
+from gateway.store.base import Store, StoreLoss, StoreUnavailable
 from routing_policies.quality.training.label import Label
 from routing_policies.quality.training.learning import LabelBook
 from tests.routing_policies.quality.labels import labels
@@ -39,7 +39,7 @@ async def test_what_one_process_was_told_another_one_learns_from_after_its_death
     for label in told:
         first.journal.record(label)
     assert first.known() == told, "who was told need not wait for the store"
-    await first.journal.last_words()
+    await first.journal.flush()
 
     second = Process(store, "b")
     await second.follow()
@@ -94,7 +94,7 @@ class Lost:
 
     def __getattr__(self, name: str) -> object:
         if not self.is_there:
-            raise StoreUnavailable(Loss.DOWN, "nobody answers")
+            raise StoreUnavailable(StoreLoss.DOWN, "nobody answers")
         return getattr(self._store, name)
 
 
@@ -104,7 +104,7 @@ async def test_without_the_store_labels_wait_for_it(store: Store) -> None:
     process.journal.record(label)
     with pytest.raises(StoreUnavailable):
         await process.journal.flush()
-    await process.journal.last_words()
+    await process.journal.flush()
     assert process.known() == [label]
     lost.is_there = True
     await process.journal.flush()

@@ -9,12 +9,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from gateway.limits.claim import Claim
+from gateway.limits.admission_request import AdmissionRequest
 from gateway.limits.fair_queue import FairQueue
-from gateway.limits.lane import Lane
+from gateway.limits.lane import LiveLane
 from gateway.limits.waiter import Waiter
 
-LANE = Lane("a")
+LANE = LiveLane("a")
 NO_FUTURE = cast("asyncio.Future[Any]", None)
 
 
@@ -27,7 +27,9 @@ def waiter(
     prompt: int = 0,
     since: float = 0.0,
 ) -> Waiter:
-    return Waiter(Claim(LANE, tenant, tokens, None, ttft_by, is_retry, prompt_tokens=prompt), since, NO_FUTURE)
+    return Waiter(
+        AdmissionRequest(LANE, tenant, tokens, None, ttft_by, is_retry, prompt_tokens=prompt), since, NO_FUTURE
+    )
 
 
 def filled(*waiters: Waiter) -> FairQueue:

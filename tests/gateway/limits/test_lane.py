@@ -1,10 +1,10 @@
-"""Lane: how fast it drains and what that promises."""
+"""LiveLane: how fast it drains and what that promises."""
 
 from __future__ import annotations
 
 import pytest
 
-from gateway.limits.lane import MAX_PREDICTION_S, DrainMeter, Lane
+from gateway.limits.lane import MAX_PREDICTION_S, DrainMeter, LiveLane
 
 
 @pytest.mark.parametrize("per_s", [0.5, 5.0, 200.0])
@@ -29,11 +29,11 @@ def test_the_meter_forgets() -> None:
 
 
 def test_before_anything_left_the_shortest_wait_is_promised() -> None:
-    assert Lane("a").predicted_wait_s(1.0) == 1.0
+    assert LiveLane("a").predicted_wait_s(1.0) == 1.0
 
 
 def test_the_prediction_is_the_queue_over_the_rate() -> None:
-    lane = Lane("a")
+    lane = LiveLane("a")
     for tick in range(300):
         lane.drained.add(tick / 10)
     lane.num_waiting = 49
@@ -42,7 +42,7 @@ def test_the_prediction_is_the_queue_over_the_rate() -> None:
 
 
 def test_a_lane_that_stands_still_predicts_a_bounded_wait() -> None:
-    lane = Lane("a")
+    lane = LiveLane("a")
     lane.drained.add(0.0)
 
     assert lane.predicted_wait_s(1e6) == MAX_PREDICTION_S

@@ -8,8 +8,8 @@ import random
 import pytest
 
 from gateway.errors import Shed, ShedReason
-from gateway.limits.claim import Claim
-from gateway.limits.lane import Lane
+from gateway.limits.admission_request import AdmissionRequest
+from gateway.limits.lane import LiveLane
 from gateway.limits.limit import StaticLimit
 from gateway.limits.limiter import Limiter
 from gateway.limits.permit import Permit
@@ -33,10 +33,10 @@ async def settle() -> None:
 
 
 async def test_grants_up_to_the_limit_and_queues_the_rest() -> None:
-    limited, lane = limiter(2), Lane("interactive")
-    first = await limited.acquire(Claim(lane))
-    await limited.acquire(Claim(lane))
-    third = asyncio.create_task(limited.acquire(Claim(lane)))
+    limited, lane = limiter(2), LiveLane("interactive")
+    first = await limited.acquire(AdmissionRequest(lane))
+    await limited.acquire(AdmissionRequest(lane))
+    third = asyncio.create_task(limited.acquire(AdmissionRequest(lane)))
     await settle()
 
     assert (limited.in_flight, lane.num_waiting) == (2, 1)
@@ -47,7 +47,7 @@ async def test_grants_up_to_the_limit_and_queues_the_rest() -> None:
 
 async def test_a_second_release_does_nothing() -> None:
     limited = limiter(1)
-    permit = await limited.acquire(Claim(Lane("a")))
+    permit = await limited.acquire(AdmissionRequest(LiveLane("a")))
     with permit:
         permit.release()
     permit.release()
@@ -57,11 +57,11 @@ async def test_a_second_release_does_nothing() -> None:
 
 
 async def test_one_lane_is_served_in_order() -> None:
-    limited, lane = limiter(1), Lane("a")
+    limited, lane = limiter(1), LiveLane("a")
     order: list[int] = []
 
     async def work(number: int) -> None:
-        with await limited.acquire(Claim(lane)):
+        with await limited.acquire(AdmissionRequest(lane)):
             order.append(number)
             await asyncio.sleep(0)
 
@@ -71,26 +71,26 @@ async def test_one_lane_is_served_in_order() -> None:
 
 
 async def test_nobody_overtakes_the_queue() -> None:
-    limited, lane = limiter(1), Lane("a")
-    held = await limited.acquire(Claim(lane))
-    waiting = asyncio.create_task(limited.acquire(Claim(lane)))
+    limited, lane = limiter(1), LiveLane("a")
+    held = await limited.acquire(AdmissionRequest(lane))
+    waiting = asyncio.create_task(limited.acquire(AdmissionRequest(lane)))
     await settle()
     limited.set_limit(StaticLimit(1))
 
-    assert limited.try_acquire(Claim(lane)) is None
+    assert limited.try_acquire(AdmissionRequest(lane)) is None
     held.release()
-    assert limited.try_acquire(Claim(lane)) is None
+    assert limited.try_acquire(AdmissionRequest(lane)) is None
     (await waiting).release()
-    assert limited.try_acquire(Claim(lane)) is not None
+    assert limited.try_acquire(AdmissionRequest(lane)) is not None
 
 
 async def test_lanes_share_by_weight() -> None:
-    limited, heavy, light = limiter(1), Lane("heavy", weight=3), Lane("light", weight=1)
-    held = await limited.acquire(Claim(heavy))
+    limited, heavy, light = limiter(1), LiveLane("heavy", weight=3), LiveLane("light", weight=1)
+    held = await limited.acquire(AdmissionRequest(heavy))
     order: list[str] = []
 
-    async def work(lane: Lane) -> None:
-        with await limited.acquire(Claim(lane)):
+    async def work(lane: LiveLane) -> None:
+        with await limited.acquire(AdmissionRequest(lane)):
             order.append(lane.id)
 
     tasks = [asyncio.create_task(work(lane)) for lane in [light] * 20 + [heavy] * 20]
@@ -103,16 +103,16 @@ async def test_lanes_share_by_weight() -> None:
 
 async def test_a_full_queue_sheds_at_once_with_the_wait_it_predicts() -> None:
     clock = Clock()
-    limited, lane = limiter(1, clock), Lane("a", max_queue=1)
+    limited, lane = limiter(1, clock), LiveLane("a", max_queue=1)
     for _ in range(20):  # two a second
-        (await limited.acquire(Claim(lane))).release()
+        (await limited.acquire(AdmissionRequest(lane))).release()
         clock.now += 0.5
-    held = await limited.acquire(Claim(lane))
-    waiting = asyncio.create_task(limited.acquire(Claim(lane)))
+    held = await limited.acquire(AdmissionRequest(lane))
+    waiting = asyncio.create_task(limited.acquire(AdmissionRequest(lane)))
     await settle()
 
     with pytest.raises(Shed) as caught:
-        await limited.acquire(Claim(lane))
+        await limited.acquire(AdmissionRequest(lane))
 
     assert caught.value.reason is ShedReason.QUEUE_FULL
     assert caught.value.degraded.queue_depth == 1
@@ -123,11 +123,11 @@ async def test_a_full_queue_sheds_at_once_with_the_wait_it_predicts() -> None:
 
 async def test_waiting_ends_at_the_deadline() -> None:
     clock = Clock()
-    limited, lane = limiter(1, clock), Lane("a")
-    held = await limited.acquire(Claim(lane))
+    limited, lane = limiter(1, clock), LiveLane("a")
+    held = await limited.acquire(AdmissionRequest(lane))
 
     with pytest.raises(Shed) as caught:
-        await limited.acquire(Claim(lane, deadline_at=clock.now + 0.01))
+        await limited.acquire(AdmissionRequest(lane, deadline_at=clock.now + 0.01))
 
     assert caught.value.reason is ShedReason.DEADLINE
     assert lane.num_waiting == 0
@@ -136,9 +136,9 @@ async def test_waiting_ends_at_the_deadline() -> None:
 
 
 async def test_cancelling_in_the_queue_leaves_it() -> None:
-    limited, lane = limiter(1), Lane("a")
-    held = await limited.acquire(Claim(lane))
-    waiting = asyncio.create_task(limited.acquire(Claim(lane)))
+    limited, lane = limiter(1), LiveLane("a")
+    held = await limited.acquire(AdmissionRequest(lane))
+    waiting = asyncio.create_task(limited.acquire(AdmissionRequest(lane)))
     await settle()
     waiting.cancel()
     await settle()
@@ -151,10 +151,10 @@ async def test_cancelling_in_the_queue_leaves_it() -> None:
 
 @pytest.mark.parametrize("cancel_first", [True, False])
 async def test_cancelling_in_the_turn_of_the_grant_gives_the_permit_to_the_next(cancel_first: bool) -> None:
-    limited, lane = limiter(1), Lane("a")
-    held = await limited.acquire(Claim(lane))
-    leaver = asyncio.create_task(limited.acquire(Claim(lane)))
-    next_one = asyncio.create_task(limited.acquire(Claim(lane)))
+    limited, lane = limiter(1), LiveLane("a")
+    held = await limited.acquire(AdmissionRequest(lane))
+    leaver = asyncio.create_task(limited.acquire(AdmissionRequest(lane)))
+    next_one = asyncio.create_task(limited.acquire(AdmissionRequest(lane)))
     await settle()
     if cancel_first:
         leaver.cancel()
@@ -172,30 +172,30 @@ async def test_cancelling_in_the_turn_of_the_grant_gives_the_permit_to_the_next(
 
 
 async def test_a_raised_limit_lets_waiters_in_and_a_lowered_one_waits_for_releases() -> None:
-    limited, lane = limiter(1), Lane("a")
-    held = await limited.acquire(Claim(lane))
-    waiting = asyncio.create_task(limited.acquire(Claim(lane)))
+    limited, lane = limiter(1), LiveLane("a")
+    held = await limited.acquire(AdmissionRequest(lane))
+    waiting = asyncio.create_task(limited.acquire(AdmissionRequest(lane)))
     await settle()
     limited.set_limit(StaticLimit(2))
     other = await waiting
     limited.set_limit(StaticLimit(1))
 
-    assert limited.try_acquire(Claim(lane)) is None
+    assert limited.try_acquire(AdmissionRequest(lane)) is None
     held.release()
-    assert limited.try_acquire(Claim(lane)) is None
+    assert limited.try_acquire(AdmissionRequest(lane)) is None
     other.release()
-    assert limited.try_acquire(Claim(lane)) is not None
+    assert limited.try_acquire(AdmissionRequest(lane)) is not None
 
 
 @pytest.mark.parametrize("seed", range(20))
 async def test_no_permit_is_lost_whatever_is_cancelled_when(seed: int) -> None:
     rng = random.Random(seed)
-    limited, lanes = limiter(3), [Lane("a", weight=2), Lane("b")]
+    limited, lanes = limiter(3), [LiveLane("a", weight=2), LiveLane("b")]
     peak = 0
 
     async def work() -> None:
         nonlocal peak
-        with await limited.acquire(Claim(rng.choice(lanes))):
+        with await limited.acquire(AdmissionRequest(rng.choice(lanes))):
             peak = max(peak, limited.in_flight)
             for _ in range(rng.randrange(4)):
                 await asyncio.sleep(0)
@@ -220,4 +220,4 @@ def test_a_limit_below_one_is_refused() -> None:
 
 
 def test_a_permit_tells_how_long_it_was_waited_for() -> None:
-    assert Permit(limiter(1), Claim(Lane("a")), 1, waited_s=1.5).waited_s == 1.5
+    assert Permit(limiter(1), AdmissionRequest(LiveLane("a")), 1, waited_s=1.5).waited_s == 1.5

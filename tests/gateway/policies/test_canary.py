@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gateway.policies.canaries import Canaries
-from gateway.policies.canary import Canary
+from gateway.policies.canary import CanaryTrial
 from gateway.policies.canary_counts import CanaryCounts
 from gateway.telemetry.records.record import RequestRecord
 from gateway.timeline import Outcome
@@ -188,7 +188,7 @@ async def test_what_is_shared_by_all_traffic_has_no_canary(tmp_path: Path) -> No
 
 
 def test_audits_count_for_the_side_that_gave_the_answer_and_for_nobody_elses() -> None:
-    canary = Canary(
+    canary = CanaryTrial(
         id="c1",
         state="running",
         base={"revision": "old"},

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.policies.local_copy import LocalCopy, file_copy_name
+from gateway.policies.local_copy import PolicyCopy, file_copy_name
 from gateway.policies.policy_file import (
     PolicyFile,
     PolicyFileError,
@@ -29,7 +29,7 @@ NOW_S = 1_000_000_000.0
 class Watched:
     """A policy file with a clock, and everything it reported."""
 
-    def __init__(self, path: Path, text: str = GOOD, copy: LocalCopy | None = None) -> None:
+    def __init__(self, path: Path, text: str = GOOD, copy: PolicyCopy | None = None) -> None:
         self.path = path
         self.revisions: list[PolicyRevision] = []
         self.statuses: list[PolicyStatus] = []
@@ -204,7 +204,7 @@ class Restarted:
 
     def start(self, text: str | None = GOOD) -> Watched:
         """A process that has not loaded yet; None leaves the file as it is."""
-        copy = LocalCopy(self.copy_path, wall=lambda: NOW_S)
+        copy = PolicyCopy(self.copy_path, wall=lambda: NOW_S)
         return Watched(self.path, self.path.read_text() if text is None else text, copy)
 
 
@@ -340,7 +340,7 @@ def test_a_copy_is_this_users_own_and_leaves_nothing_beside_it(tmp_path: Path) -
 
 def test_a_copy_of_what_was_read_earlier_never_replaces_a_newer_one(tmp_path: Path) -> None:
     old, new = (Watched(tmp_path / name, text).file.load().origin for name, text in (("o", GOOD), ("n", OTHER)))
-    copy = LocalCopy(tmp_path / "copy", wall=lambda: NOW_S)
+    copy = PolicyCopy(tmp_path / "copy", wall=lambda: NOW_S)
     copy.write(new, read_at=NOW_S - 1)
     copy.write(old, read_at=NOW_S - 2)
     assert copy.read() == new
@@ -350,7 +350,7 @@ def test_a_copy_of_what_was_read_earlier_never_replaces_a_newer_one(tmp_path: Pa
 
 def test_a_copy_from_a_clock_that_ran_ahead_does_not_stay_for_ever(tmp_path: Path) -> None:
     old, new = (Watched(tmp_path / name, text).file.load().origin for name, text in (("o", GOOD), ("n", OTHER)))
-    copy = LocalCopy(tmp_path / "copy", wall=lambda: NOW_S)
+    copy = PolicyCopy(tmp_path / "copy", wall=lambda: NOW_S)
     copy.write(old, read_at=NOW_S + 3600)
     copy.write(new, read_at=NOW_S)
     assert copy.read() == new
@@ -360,7 +360,7 @@ def test_a_copy_that_cannot_be_written_is_reported_and_the_policy_is_served(tmp_
     (tmp_path / "run").write_text("a file where the folder should be")
     errors: list[OSError] = []
     path = tmp_path / "policy.yaml"
-    made = Watched(path, copy=LocalCopy(tmp_path / "run" / "copy", on_unwritten=errors.append))
+    made = Watched(path, copy=PolicyCopy(tmp_path / "run" / "copy", on_unwritten=errors.append))
     made.file.load()
     assert made.ids == ["a"]
     assert len(errors) == 1

@@ -10,9 +10,9 @@ import pytest
 
 from gateway.cli.supervisor.launch import plan_launch
 from gateway.config import GatewayConfig, bundled_policy_path
-from gateway.policies.local_copy import COPY_FILE, LocalCopy, file_copy_name
+from gateway.policies.local_copy import COPY_FILE, PolicyCopy, file_copy_name
 from gateway.policies.policy_file import PolicyFile, PolicyFileError
-from gateway.policies.starting import Starting, starting_policy
+from gateway.policies.starting import StartPolicy, starting_policy
 from routing_policies.policy.document import Policy
 from tests.gateway.admin.test_policy_life import apply, in_force, stored
 
@@ -28,7 +28,7 @@ def config_of(folder: Path, **changed: object) -> GatewayConfig:
     return GatewayConfig(runtime_dir=folder, **{**given, **changed})  # type: ignore[arg-type]
 
 
-def started(config: GatewayConfig) -> Starting:
+def started(config: GatewayConfig) -> StartPolicy:
     return starting_policy(config)
 
 
@@ -93,7 +93,7 @@ async def test_a_revision_that_cannot_be_read_is_said_and_the_file_decides(tmp_p
 
 def spoil_copy(folder: Path) -> None:
     """As another version of the program would have written it."""
-    copy = LocalCopy(folder / COPY_FILE)
+    copy = PolicyCopy(folder / COPY_FILE)
     kept = copy.read()
     assert kept is not None
     copy.write(msgspec.structs.replace(kept, document=kept.document.replace("schema_version: 1", "schema_version: 99")))
@@ -123,7 +123,7 @@ def file_config(folder: Path, document: str) -> GatewayConfig:
         accept=lambda policy: None,
         on_revision=lambda revision: None,
         on_status=lambda status: None,
-        copy=LocalCopy(folder / file_copy_name(policy)),
+        copy=PolicyCopy(folder / file_copy_name(policy)),
     ).load()
     return config
 

@@ -12,16 +12,16 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
 
-from gateway.deployments.flight import Flight
+from gateway.deployments.flight import InFlightRequest
 from gateway.deployments.load_report import LaneReport, LoadReport
-from gateway.limits.claim import Claim
+from gateway.limits.admission_request import AdmissionRequest
 from gateway.limits.permit import Permit
-from gateway.routing.routing_request import Ask
+from gateway.routing.routing_request import RoutingRequest
 from gateway.routing.snapshot import PolicySnapshot, SnapshotBuilder
 from gateway.telemetry.records.record import Usage
 from gateway.upstreams.client import UpstreamClient
 from gateway.upstreams.http1.pulse import Pulse
-from gateway.upstreams.reach import Reach
+from gateway.upstreams.reach import UpstreamReach
 from loadtests.engine_model import EngineModel, EngineShape, Job, Step
 from routing_policies.loading import load_policy
 from routing_policies.price import Price
@@ -43,7 +43,7 @@ def fleet_policy(num: int, policy: str = "latency_first", *, max_in_flight: int 
 def snapshot_of(text: str, clock: Callable[[], float], seed: int = 1, zone: str | None = None) -> PolicySnapshot:
     """A snapshot whose deployments are ready and lead nowhere."""
 
-    def connect(name: str, reach: Reach) -> UpstreamClient:
+    def connect(name: str, reach: UpstreamReach) -> UpstreamClient:
         return cast(UpstreamClient, SimpleNamespace(pulse=Pulse()))
 
     builder = SnapshotBuilder(clock=clock, rng=random.Random(seed), environment={}, connect=connect, zone=zone)
@@ -99,7 +99,7 @@ class _Run:
         self.rng = random.Random(fleet.seed)
         self.engines = {name: EngineModel(fleet.shape) for name in made.deployments}
         self.stepping: set[str] = set()
-        self.flights: dict[Job, tuple[str, Flight, Permit, float]] = {}
+        self.flights: dict[Job, tuple[str, InFlightRequest, Permit, float]] = {}
         self.waiting: list[tuple[int, int]] = []
         self.events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self.order = itertools.count()
@@ -121,9 +121,9 @@ class _Run:
         now, rng = self.fleet.now, self.rng
         tokens = max(1, round(prompt * math.exp(rng.gauss(0, self.fleet.price_noise))))
         price = Price(tokens, tokens, 200)
-        claim = Claim(self.made.lanes["interactive"], "tenant", price.work_tokens, arrived_at=now)
+        claim = AdmissionRequest(self.made.lanes["interactive"], "tenant", price.work_tokens, arrived_at=now)
         planned = self.made.router.match("auto", None, {})
-        live, _ = self.made.router.pick(planned, frozenset(), "interactive", Ask(price, claim))
+        live, _ = self.made.router.pick(planned, frozenset(), "interactive", RoutingRequest(price, claim))
         permit = live.limiter.try_acquire(claim)
         if permit is None:
             self.waiting.append((prompt, output))

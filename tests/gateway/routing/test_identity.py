@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from gateway.chat.request import ChatRequest, ChatRequestParser
-from gateway.limits.claim import Claim
+from gateway.limits.admission_request import AdmissionRequest
 from gateway.routing.identity import key_of
-from gateway.routing.routing_request import Ask
+from gateway.routing.routing_request import RoutingRequest
 from gateway.routing.snapshot import PolicySnapshot
 from routing_policies.price import Price
 from tests.gateway.routing.fleet import fleet_policy, snapshot_of
@@ -49,7 +49,7 @@ def test_tenants_are_told_apart_whatever_they_say() -> None:
 def pick(made: PolicySnapshot, asked: ChatRequest, tried: frozenset[str] = NOBODY) -> tuple[str, str]:
     planned = made.router.match("auto", None, {})
     price = Price(100, 100, 10)
-    ask = planned.weighed(Ask(price, Claim(made.lanes["interactive"], "t", 100)), asked, "t")
+    ask = planned.weighed(RoutingRequest(price, AdmissionRequest(made.lanes["interactive"], "t", 100)), asked, "t")
     ask = made.router.with_history(ask, asked)
     live, decision = made.router.pick(planned, tried, "interactive", ask)
     return live.id, decision.cause

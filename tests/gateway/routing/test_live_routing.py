@@ -10,8 +10,8 @@ import pytest
 
 from gateway.chat.request import ChatRequest, ChatRequestParser
 from gateway.deployments.load_report import LaneReport, LoadReport
-from gateway.limits.claim import Claim
-from gateway.routing.routing_request import Ask
+from gateway.limits.admission_request import AdmissionRequest
+from gateway.routing.routing_request import RoutingRequest
 from gateway.routing.shortlist import MANY
 from gateway.routing.snapshot import PolicySnapshot
 from routing_policies.price import Price
@@ -28,15 +28,15 @@ class Scene:
         self.made: PolicySnapshot = snapshot_of(fleet_policy(num, policy, **policy_options), lambda: self.now)
         self.planned = self.made.router.match("auto", None, {})
 
-    def ask(self, request: ChatRequest | None = None, tokens: int = 2000) -> Ask:
-        ask = Ask(Price(tokens, tokens, 100), Claim(self.made.lanes["interactive"], "t", tokens))
+    def ask(self, request: ChatRequest | None = None, tokens: int = 2000) -> RoutingRequest:
+        ask = RoutingRequest(Price(tokens, tokens, 100), AdmissionRequest(self.made.lanes["interactive"], "t", tokens))
         return ask if request is None else self.made.router.with_history(ask, request)
 
     def queue(self, name: str, wait_s: float) -> None:
         lane = LaneReport(wait_s, 10_000.0)
         self.made.deployments[name].forecast.note_report(self.now, LoadReport(lanes={"interactive": lane}))
 
-    def pick(self, ask: Ask, tried: frozenset[str] = NOBODY, avoid: frozenset[str] = NOBODY) -> str:
+    def pick(self, ask: RoutingRequest, tried: frozenset[str] = NOBODY, avoid: frozenset[str] = NOBODY) -> str:
         return self.made.router.pick(self.planned, tried, "interactive", ask, avoid)[0].id
 
 
@@ -139,7 +139,7 @@ def test_a_gateway_prefers_its_own_zone_among_equals() -> None:
     text = fleet_policy(2).replace("limits:", "zone: far, limits:", 1)
     made = snapshot_of(text, lambda: 0.0, zone="near")
     planned = made.router.match("auto", None, {})
-    ask = Ask(Price(100, 100, 10), Claim(made.lanes["interactive"], "t", 100))
+    ask = RoutingRequest(Price(100, 100, 10), AdmissionRequest(made.lanes["interactive"], "t", 100))
     assert made.router.pick(planned, NOBODY, "interactive", ask)[0].id == "d1"
 
 

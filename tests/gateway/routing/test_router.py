@@ -9,7 +9,7 @@ import pytest
 
 from gateway.deployments.health.retry_budget import RetryBudget
 from gateway.errors import ModelNotAllowed, NotFound, Shed, ShedReason
-from gateway.limits.claim import Claim
+from gateway.limits.admission_request import AdmissionRequest
 from gateway.routing.snapshot import PolicySnapshot, SnapshotBuilder
 from routing_policies.loading import load_policy
 
@@ -58,7 +58,7 @@ def test_the_next_candidate_takes_what_the_first_cannot() -> None:
 
     assert made.router.pick(planned, frozenset(), "x")[0].id == "small"
     assert made.router.pick(planned, frozenset({"small"}), "x")[0].id == "large"
-    permits = [made.deployments["small"].limiter.try_acquire(Claim(lane)) for _ in range(2)]
+    permits = [made.deployments["small"].limiter.try_acquire(AdmissionRequest(lane)) for _ in range(2)]
     assert made.router.pick(planned, frozenset(), "x")[0].id == "large"
     assert all(permits)
 
@@ -67,7 +67,7 @@ def test_when_all_are_full_the_shortest_queue_is_waited_in() -> None:
     made = snapshot()
     lane = made.lanes["interactive"]
     for live in made.deployments.values():
-        while live.limiter.try_acquire(Claim(lane)) is not None:
+        while live.limiter.try_acquire(AdmissionRequest(lane)) is not None:
             pass
     live, decision = made.router.pick(made.router.match("auto", None, {}), frozenset(), "x")
 
@@ -136,7 +136,7 @@ def test_a_foregone_decision_is_the_one_that_looking_at_all_would_give() -> None
     small.is_ready = False
     assert planned.decide(frozenset(), random.Random(1)).dropped == {"small": "not_ready"}
     small.is_ready = True
-    permits = [small.limiter.try_acquire(Claim(lane)) for _ in range(2)]
+    permits = [small.limiter.try_acquire(AdmissionRequest(lane)) for _ in range(2)]
     assert all(permits)
     assert planned.decide(frozenset(), random.Random(1)).dropped == {"small": "full"}
     assert large.is_ready

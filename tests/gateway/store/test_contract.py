@@ -8,7 +8,7 @@ from hashlib import sha256
 
 import pytest
 
-from gateway.store.base import MAX_KEY_BYTES, MAX_VALUE_BYTES, Change, Entry, Exchanged, Hold, Store
+from gateway.store.base import MAX_KEY_BYTES, MAX_VALUE_BYTES, Exchanged, Hold, Store, StoreChange, StoreEntry
 from gateway.store.meter import MAX_AHEAD, NEVER_S, Draw, Meter, Period, draw
 
 MINUTE = Meter("requests", Period.MINUTE, 100)
@@ -25,8 +25,8 @@ class TestEntries:
         assert await store.put(space, "k", b"\x00\xff one") == 1
         assert await store.put(space, "other", b"") == 2
         assert await store.put(space, "k", b"two") == 3
-        assert await store.get(space, "k") == Entry(b"two", 3)
-        assert await store.get(space, "other") == Entry(b"", 2)
+        assert await store.get(space, "k") == StoreEntry(b"two", 3)
+        assert await store.get(space, "other") == StoreEntry(b"", 2)
 
     async def test_spaces_know_nothing_of_each_other(self, store: Store, space: str) -> None:
         await store.put(space, "k", b"mine")
@@ -36,7 +36,7 @@ class TestEntries:
     async def test_a_value_may_be_large_and_a_key_may_have_any_letters(self, store: Store, space: str) -> None:
         key, value = "schlüssel {}:*?[ \n\u2603", random.Random(1).randbytes(1 << 20)
         await store.put(space, key, value)
-        assert await store.get(space, key) == Entry(value, 1)
+        assert await store.get(space, key) == StoreEntry(value, 1)
         assert await store.keys(space) == (key,)
 
     @pytest.mark.parametrize("key", ["", "a\0b", "k" * (MAX_KEY_BYTES + 1)])
@@ -63,7 +63,7 @@ class TestEntries:
         assert await store.put(space, "k", b"a", expect=0) == 1
         assert await store.put(space, "k", b"b", expect=0) is None
         assert await store.put(space, "k", b"b", expect=1) == 2
-        assert await store.get(space, "k") == Entry(b"b", 2)
+        assert await store.get(space, "k") == StoreEntry(b"b", 2)
 
     async def test_of_many_who_write_over_one_version_one_wins(self, store: Store, space: str) -> None:
         await store.put(space, "k", b"first")
@@ -100,11 +100,11 @@ class TestChanges:
         await store.put(space, "a:b", b"2")
         await store.delete(space, "c")
         found = await store.changes(space, after=start)
-        assert found.changes == (Change(3, "a:b"), Change(4, "c"))
+        assert found.changes == (StoreChange(3, "a:b"), StoreChange(4, "c"))
         assert (found.cursor, found.is_gap) == (4, False)
         assert (await store.changes(space, after=4)).changes == ()
         await store.put(space, "d", b"")
-        assert (await store.changes(space, after=4)).changes == (Change(5, "d"),)
+        assert (await store.changes(space, after=4)).changes == (StoreChange(5, "d"),)
 
     async def test_a_long_feed_comes_in_pieces(self, store: Store, space: str) -> None:
         for i in range(7):

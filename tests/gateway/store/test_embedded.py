@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.store.base import Entry, Hold, Loss, StoreUnavailable
+from gateway.store.base import Hold, StoreEntry, StoreLoss, StoreUnavailable
 from gateway.store.embedded import EmbeddedStore
 from gateway.store.meter import Draw, Meter, Period
 
@@ -61,7 +61,7 @@ async def test_a_damaged_file_is_put_aside_and_the_store_begins_anew(tmp_path: P
     store = EmbeddedStore(path, wall=time.time, on_damage=told.append)
     with pytest.raises(StoreUnavailable) as lost:
         await store.get("s", "k")
-    assert lost.value.reason is Loss.CORRUPT
+    assert lost.value.reason is StoreLoss.CORRUPT
     assert await store.put("s", "k", b"v") == 1
     await store.aclose()
     (aside,) = damaged_in(tmp_path)
@@ -91,8 +91,8 @@ async def test_a_full_disk_loses_the_write_and_nothing_else(tmp_path: Path) -> N
     await store._do(lambda file: file._db.execute("PRAGMA max_page_count = 30"))
     with pytest.raises(StoreUnavailable) as lost:
         await store.put("s", "large", bytes(1 << 20))
-    assert lost.value.reason is Loss.FULL
-    assert await store.get("s", "small") == Entry(b"kept", 1)
+    assert lost.value.reason is StoreLoss.FULL
+    assert await store.get("s", "small") == StoreEntry(b"kept", 1)
     assert await store.get("s", "large") is None
     await store.aclose()
 
@@ -103,7 +103,7 @@ async def test_a_place_that_cannot_be_written_is_a_store_that_is_down(tmp_path: 
     for _ in range(2):
         with pytest.raises(StoreUnavailable) as lost:
             await store.ping()
-        assert (lost.value.reason, lost.value.was_sent) == (Loss.DOWN, False)
+        assert (lost.value.reason, lost.value.was_sent) == (StoreLoss.DOWN, False)
     (tmp_path / "file").unlink()
     await store.ping()
     await store.aclose()
@@ -129,7 +129,7 @@ async def test_a_file_that_another_process_keeps_locked_is_slow_not_fatal(tmp_pa
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(StoreUnavailable) as lost:
         await store.ping()
-    assert lost.value.reason is Loss.SLOW
+    assert lost.value.reason is StoreLoss.SLOW
     other.execute("ROLLBACK")
     other.close()
     await store.ping()

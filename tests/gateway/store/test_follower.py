@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.store.base import Changes, Entry, Store
-from gateway.store.follower import Follower
+from gateway.store.base import Changes, Store, StoreEntry
+from gateway.store.follower import ChangeFollower
 from tests.gateway.store.conftest import open_at
 
 SPACE = "test"
@@ -20,7 +20,7 @@ class Replaced:
     def __init__(self, store: Store) -> None:
         self.store = store
 
-    async def get(self, space: str, key: str) -> Entry | None:
+    async def get(self, space: str, key: str) -> StoreEntry | None:
         return await self.store.get(space, key)
 
     async def keys(self, space: str, *, after: str = "", limit: int = 1000) -> tuple[str, ...]:
@@ -45,7 +45,7 @@ class Taken:
         self.now: dict[str, bytes] = {}
         self.num = 0
         self.place = Replaced(store)
-        self.follower = Follower(self.place, SPACE, self.take)  # type: ignore[arg-type]
+        self.follower = ChangeFollower(self.place, SPACE, self.take)  # type: ignore[arg-type]
 
     async def take(self, key: str, value: bytes | None) -> None:
         self.num += 1

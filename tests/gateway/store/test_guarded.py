@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.store.base import Entry, Loss, StoreUnavailable
+from gateway.store.base import StoreEntry, StoreLoss, StoreUnavailable
 from gateway.store.guarded import GuardedStore
 
 
@@ -17,13 +17,13 @@ class Heard:
 
     def __init__(self) -> None:
         self.took_s: list[tuple[str, float]] = []
-        self.failures: list[tuple[str, Loss]] = []
+        self.failures: list[tuple[str, StoreLoss]] = []
         self.states: list[bool] = []
 
     def took(self, operation: str, seconds: float) -> None:
         self.took_s.append((operation, seconds))
 
-    def failed(self, operation: str, reason: Loss) -> None:
+    def failed(self, operation: str, reason: StoreLoss) -> None:
         self.failures.append((operation, reason))
 
     def is_up(self, is_up: bool, reason: str) -> None:
@@ -40,7 +40,7 @@ class Moody:
         self.num_cancelled = 0
         self.is_closed = False
 
-    async def get(self, space: str, key: str) -> Entry | None:
+    async def get(self, space: str, key: str) -> StoreEntry | None:
         self.num_calls += 1
         try:
             await asyncio.sleep(self.delay_s)
@@ -49,7 +49,7 @@ class Moody:
             raise
         if self.error is not None:
             raise self.error
-        return Entry(key.encode(), 1)
+        return StoreEntry(key.encode(), 1)
 
     async def ping(self) -> None:
         await self.get("", "ping")
@@ -66,7 +66,7 @@ def guarded(timeout_s: float = 0.03) -> tuple[GuardedStore, Any, Heard]:
 
 async def test_an_answer_passes_through_and_is_timed() -> None:
     store, _, heard = guarded()
-    assert await store.get("s", "k") == Entry(b"k", 1)
+    assert await store.get("s", "k") == StoreEntry(b"k", 1)
     assert [name for name, _ in heard.took_s] == ["get"]
     assert heard.states == [True]
     assert store.is_up
@@ -77,16 +77,16 @@ async def test_a_late_answer_is_given_up_and_its_command_broken_off() -> None:
     moody.delay_s = 5.0
     with pytest.raises(StoreUnavailable) as lost:
         await store.get("s", "k")
-    assert (lost.value.reason, lost.value.was_sent) == (Loss.SLOW, True)
+    assert (lost.value.reason, lost.value.was_sent) == (StoreLoss.SLOW, True)
     await asyncio.sleep(0)
     assert moody.num_cancelled == 1
-    assert heard.failures == [("get", Loss.SLOW)]
+    assert heard.failures == [("get", StoreLoss.SLOW)]
     assert heard.states == []  # one late answer is no loss
 
 
 async def test_an_open_breaker_tries_nothing_and_says_so_at_once() -> None:
     store, moody, heard = guarded()
-    moody.error = StoreUnavailable(Loss.DOWN, "refused")
+    moody.error = StoreUnavailable(StoreLoss.DOWN, "refused")
     with pytest.raises(StoreUnavailable):
         await store.get("s", "k")
     assert heard.states == [False]
@@ -99,7 +99,7 @@ async def test_an_open_breaker_tries_nothing_and_says_so_at_once() -> None:
 
 async def test_a_store_that_is_back_is_found_by_the_watch_alone() -> None:
     store, moody, heard = guarded()
-    moody.error = StoreUnavailable(Loss.READ_ONLY, "replica")
+    moody.error = StoreUnavailable(StoreLoss.READ_ONLY, "replica")
     with pytest.raises(StoreUnavailable):
         await store.get("s", "k")
     watch = asyncio.create_task(store.watch())

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from gateway.store.address import parse_store
-from gateway.store.base import Loss, Store, StoreUnavailable
+from gateway.store.base import Store, StoreLoss, StoreUnavailable
 from gateway.store.guarded import GuardedStore
 from gateway.store.opening import open_store
 from tests.gateway.store.conftest import open_at
@@ -71,7 +71,7 @@ async def test_nor_behind_the_timeout_that_cancels_slow_commands(redis_server: R
         redis_server.thaw()
         for tenant, result in zip(TENANTS, results, strict=True):
             if isinstance(result, StoreUnavailable):
-                assert result.reason in (Loss.SLOW, Loss.DOWN)
+                assert result.reason in (StoreLoss.SLOW, StoreLoss.DOWN)
                 continue
             assert not isinstance(result, BaseException)
             assert result is not None

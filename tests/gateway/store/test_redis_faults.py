@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gateway.store.address import parse_store
-from gateway.store.base import Entry, Loss, Store, StoreUnavailable
+from gateway.store.base import Store, StoreEntry, StoreLoss, StoreUnavailable
 from gateway.store.guarded import GuardedStore
 from gateway.store.opening import open_store
 from tests.gateway.store.conftest import open_at
@@ -44,7 +44,7 @@ async def test_a_killed_redis_is_down_and_surely_did_nothing(server: RedisServer
     server.kill()
     await lost(raw)  # the connection that it had breaks
     error = await lost(raw)
-    assert (error.reason, error.was_sent) == (Loss.DOWN, False)
+    assert (error.reason, error.was_sent) == (StoreLoss.DOWN, False)
     server.start()
     assert await raw.put("s", "k", b"v") == 1
 
@@ -59,8 +59,8 @@ async def test_a_full_redis_is_full_and_still_read(server: RedisServer, raw: Sto
     await raw.put("s", "k", b"before")
     server.admin.config_set("maxmemory", "1mb")
     error = await lost(raw)
-    assert error.reason is Loss.FULL
-    assert await raw.get("s", "k") == Entry(b"before", 1)
+    assert error.reason is StoreLoss.FULL
+    assert await raw.get("s", "k") == StoreEntry(b"before", 1)
     with pytest.raises(StoreUnavailable, match="full"):
         await raw.ping()
     server.admin.config_set("maxmemory", "0")
@@ -75,14 +75,14 @@ async def test_a_redis_that_evicts_is_not_trusted_with_counts(server: RedisServe
         await raw.put("filler", f"k{index}", bytes(100_000))
     with pytest.raises(StoreUnavailable, match="evicting"):
         await raw.ping()
-    assert (await lost(raw)).reason is Loss.EVICTING
+    assert (await lost(raw)).reason is StoreLoss.EVICTING
 
 
 async def test_a_primary_that_became_a_replica_is_read_only(tmp_path: Path, server: RedisServer, raw: Store) -> None:
     other = RedisServer(tmp_path / "other").start()
     server.admin.replicaof("127.0.0.1", other.port)
     until(lambda: server.admin.info("replication")["master_link_status"] == "up", "replication")
-    assert (await lost(raw)).reason is Loss.READ_ONLY
+    assert (await lost(raw)).reason is StoreLoss.READ_ONLY
     with pytest.raises(StoreUnavailable, match="read_only"):
         await raw.ping()
     other.kill()
@@ -93,7 +93,7 @@ async def test_a_user_without_rights_is_refused(server: RedisServer) -> None:
     for credentials in ("app:pw", "app:wrong"):
         store = open_at(server.url.replace("//", f"//{credentials}@"))
         error = await lost(store)
-        assert error.reason is Loss.REFUSED
+        assert error.reason is StoreLoss.REFUSED
         assert "pw" not in str(error).replace("WRONGPASS", "")
         await store.aclose()
 
@@ -165,7 +165,7 @@ async def test_a_failover_by_sentinels_is_followed(tmp_path: Path) -> None:
                 except StoreUnavailable:
                     await asyncio.sleep(0.02)
         assert version == 2
-        assert await store.get("s", "k") == Entry(b"after", 2)
+        assert await store.get("s", "k") == StoreEntry(b"after", 2)
         watch.cancel()
         await store.aclose()
     finally:

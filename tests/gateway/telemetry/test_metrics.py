@@ -7,7 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.telemetry.instruments import SECONDS_BUCKETS, Histogram, Instruments
 from gateway.telemetry.metrics import GatewayMetrics, prompt_bucket
-from gateway.telemetry.records.record import Place, RequestRecord, Usage
+from gateway.telemetry.records.record import RequestPhase, RequestRecord, Usage
 from gateway.timeline import Outcome, Stage
 
 CONTRACT = {
@@ -36,7 +36,7 @@ def finished(outcome: Outcome = Outcome.COMPLETED) -> RequestRecord:
     record.timeline.first_token_at = 0.005
     record.usage = Usage(300, 6)
     record.shed_reason = "queue_full"
-    record.place = Place.DECODE
+    record.place = RequestPhase.DECODE
     record.gone_at = 0.009
     return record
 

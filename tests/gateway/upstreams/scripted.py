@@ -12,10 +12,10 @@ from types import TracebackType
 from typing import Self
 
 from gateway.upstreams.http1.request import UpstreamRequest
-from gateway.upstreams.http1.timeouts import Timeouts
+from gateway.upstreams.http1.timeouts import ExchangeTimeouts
 
 POST = UpstreamRequest(b"POST", b"/v1/chat/completions", [(b"content-type", b"application/json")], b'{"a":1}')
-NO_TIMEOUTS = Timeouts()
+NO_TIMEOUTS = ExchangeTimeouts()
 
 
 class Peer:

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from gateway.upstreams.http1.errors import InterChunkTimeout
-from gateway.upstreams.http1.timeouts import Timeouts
+from gateway.upstreams.http1.timeouts import ExchangeTimeouts
 from tests.gateway.upstreams.conftest import Serve
 from tests.gateway.upstreams.scripted import CHUNKED_HEAD, LAST_CHUNK, NO_TIMEOUTS, POST, Peer, chunk
 
@@ -93,7 +93,7 @@ async def test_a_paused_relay_pauses_the_producer_and_gets_every_byte(serve: Ser
 async def test_our_own_pause_does_not_count_as_the_upstreams_silence(serve: Serve) -> None:
     producer = Producer()
     _, client = await serve(producer)
-    response = await client.send(POST, Timeouts(first_byte_s=1.0, inter_chunk_s=0.05))
+    response = await client.send(POST, ExchangeTimeouts(first_byte_s=1.0, inter_chunk_s=0.05))
     await producer.settled()
     await asyncio.sleep(0.1)
     assert len(await response.read(10_000_000)) == NUM_PIECES * len(PIECE)
@@ -106,7 +106,7 @@ async def test_silence_after_the_pause_counts_again(serve: Serve) -> None:
         await peer.gone()
 
     _, client = await serve(script)
-    response = await client.send(POST, Timeouts(inter_chunk_s=0.03))
+    response = await client.send(POST, ExchangeTimeouts(inter_chunk_s=0.03))
     relay = asyncio.ensure_future(response.relay(lambda piece: None))
     await asyncio.sleep(0.005)
     response.pause()

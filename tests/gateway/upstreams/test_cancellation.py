@@ -10,7 +10,7 @@ import pytest
 from gateway.upstreams.client import UpstreamClient
 from gateway.upstreams.http1.request import UpstreamRequest
 from gateway.upstreams.http1.target import Target
-from gateway.upstreams.http1.timeouts import Timeouts
+from gateway.upstreams.http1.timeouts import ExchangeTimeouts
 from gateway.upstreams.pool import PoolLimits
 from tests.gateway.upstreams.conftest import Serve
 from tests.gateway.upstreams.scripted import (
@@ -32,7 +32,7 @@ def assert_nothing_left(client: UpstreamClient) -> None:
     assert (snapshot.num_busy, snapshot.num_connecting) == (0, 0)
 
 
-async def exchange(client: UpstreamClient, how: str, timeouts: Timeouts = NO_TIMEOUTS) -> None:
+async def exchange(client: UpstreamClient, how: str, timeouts: ExchangeTimeouts = NO_TIMEOUTS) -> None:
     async with await client.send(POST, timeouts) as response:
         if how == "read":
             await response.read(1_000_000)
@@ -164,7 +164,7 @@ async def test_warming_up_may_be_cancelled() -> None:
 
 async def test_an_idle_timeout_of_the_server_leaves_no_timer_behind(serve: Serve) -> None:
     _, client = await serve(sending_then_waiting(CHUNKED_HEAD, chunk(b"a")))
-    task = asyncio.ensure_future(exchange(client, "read", Timeouts(first_byte_s=0.02, inter_chunk_s=0.02)))
+    task = asyncio.ensure_future(exchange(client, "read", ExchangeTimeouts(first_byte_s=0.02, inter_chunk_s=0.02)))
     await asyncio.sleep(0.005)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

@@ -6,7 +6,7 @@ import weakref
 import pytest
 
 from gateway.upstreams.client import UpstreamClient
-from gateway.upstreams.http1.errors import BodyTooLarge, ConnectError, ResponseClosed, UpstreamError
+from gateway.upstreams.http1.errors import ConnectError, ResponseClosed, UpstreamBodyTooLarge, UpstreamError
 from gateway.upstreams.http1.request import UpstreamRequest
 from gateway.upstreams.http1.target import Target
 from gateway.upstreams.pool import PoolLimits
@@ -122,7 +122,7 @@ async def test_a_closed_response_says_so_when_read(serve: Serve) -> None:
 async def test_reads_no_more_than_allowed(serve: Serve, wire: bytes) -> None:
     _, client = await serve(sending_then_waiting(wire))
     response = await client.send(POST, NO_TIMEOUTS)
-    with pytest.raises(BodyTooLarge):
+    with pytest.raises(UpstreamBodyTooLarge):
         await response.read(99)
 
 

@@ -16,16 +16,16 @@ from gateway.upstreams.http1.errors import (
     ClosedEarly,
     ConnectError,
     ConnectTimeout,
+    ExchangePhase,
     FirstByteTimeout,
     HeadTooLarge,
     InterChunkTimeout,
-    Phase,
     ProtocolError,
     TotalTimeout,
     UpstreamError,
 )
 from gateway.upstreams.http1.target import Target
-from gateway.upstreams.http1.timeouts import Timeouts
+from gateway.upstreams.http1.timeouts import ExchangeTimeouts
 from gateway.upstreams.pool import PoolLimits
 from tests.gateway.upstreams.conftest import Serve
 from tests.gateway.upstreams.scripted import (
@@ -43,12 +43,12 @@ from tests.gateway.upstreams.scripted import (
 )
 
 
-async def exchange(client: UpstreamClient, timeouts: Timeouts = NO_TIMEOUTS) -> bytes:
+async def exchange(client: UpstreamClient, timeouts: ExchangeTimeouts = NO_TIMEOUTS) -> bytes:
     async with await client.send(POST, timeouts) as response:
         return await response.read(1_000_000)
 
 
-async def failure(client: UpstreamClient, timeouts: Timeouts = NO_TIMEOUTS) -> UpstreamError:
+async def failure(client: UpstreamClient, timeouts: ExchangeTimeouts = NO_TIMEOUTS) -> UpstreamError:
     """How an exchange fails; and that it leaves no connection behind."""
     with pytest.raises(UpstreamError) as caught:
         await exchange(client, timeouts)
@@ -80,7 +80,7 @@ async def test_waits_for_a_unix_listener_whose_queue_is_full_for_a_moment(socket
         listener.listen(0)
         stack.enter_context(socket.socket(socket.AF_UNIX)).connect(str(path))
         client = UpstreamClient(Target.parse(f"unix:{path}"), limits=PoolLimits())
-        assert isinstance(await failure(client, Timeouts(connect_s=0.02)), ConnectTimeout)
+        assert isinstance(await failure(client, ExchangeTimeouts(connect_s=0.02)), ConnectTimeout)
         warming = asyncio.ensure_future(client.warm(1))
         await asyncio.sleep(0.005)
         for _ in range(2):
@@ -112,17 +112,17 @@ async def test_a_missing_socket_is_a_connect_error() -> None:
 @pytest.mark.parametrize(
     ("timeouts", "kind"),
     [
-        (Timeouts(connect_s=0.05), ConnectTimeout),
-        (Timeouts(connect_s=0.05, total_s=5.0), ConnectTimeout),
-        (Timeouts(connect_s=5.0, total_s=0.05), TotalTimeout),
+        (ExchangeTimeouts(connect_s=0.05), ConnectTimeout),
+        (ExchangeTimeouts(connect_s=0.05, total_s=5.0), ConnectTimeout),
+        (ExchangeTimeouts(connect_s=5.0, total_s=0.05), TotalTimeout),
     ],
 )
-async def test_a_black_hole_times_out(timeouts: Timeouts, kind: type[UpstreamError]) -> None:
+async def test_a_black_hole_times_out(timeouts: ExchangeTimeouts, kind: type[UpstreamError]) -> None:
     with full_backlog() as port:
         client = UpstreamClient(Target.parse(f"http://127.0.0.1:{port}"), limits=PoolLimits())
         error = await failure(client, timeouts)
         assert isinstance(error, kind)
-        assert error.phase is Phase.CONNECT
+        assert error.phase is ExchangePhase.CONNECT
         await client.aclose()
 
 
@@ -131,7 +131,7 @@ async def test_silence_before_the_first_piece_times_out_and_the_upstream_notices
     serve: Serve, beginning: bytes
 ) -> None:
     upstream, client = await serve(sending_then_waiting(beginning))
-    error = await failure(client, Timeouts(first_byte_s=0.05, inter_chunk_s=0.01))
+    error = await failure(client, ExchangeTimeouts(first_byte_s=0.05, inter_chunk_s=0.01))
     assert isinstance(error, FirstByteTimeout)
     assert error.response_started is bool(beginning)
     await upstream.until_closed()
@@ -139,7 +139,7 @@ async def test_silence_before_the_first_piece_times_out_and_the_upstream_notices
 
 async def test_a_stalled_body_times_out(serve: Serve) -> None:
     upstream, client = await serve(sending_then_waiting(CHUNKED_HEAD + chunk(b"a"), chunk(b"b"), chunk(b"c")))
-    response = await client.send(POST, Timeouts(first_byte_s=5.0, inter_chunk_s=0.05))
+    response = await client.send(POST, ExchangeTimeouts(first_byte_s=5.0, inter_chunk_s=0.05))
     pieces: list[bytes] = []
     with pytest.raises(InterChunkTimeout):
         await response.relay(pieces.append)
@@ -157,14 +157,14 @@ async def heartbeats(peer: Peer) -> None:
 
 async def test_heartbeats_do_not_keep_a_stalled_body_alive(serve: Serve) -> None:
     _, client = await serve(heartbeats)
-    response = await client.send(POST, Timeouts(inter_chunk_s=0.05))
+    response = await client.send(POST, ExchangeTimeouts(inter_chunk_s=0.05))
     with pytest.raises(InterChunkTimeout):
         await response.relay(lambda piece: None)
 
 
 async def test_the_caller_may_say_that_heartbeats_count(serve: Serve) -> None:
     _, client = await serve(heartbeats)
-    response = await client.send(POST, Timeouts(inter_chunk_s=0.05, total_s=0.15))
+    response = await client.send(POST, ExchangeTimeouts(inter_chunk_s=0.05, total_s=0.15))
     with pytest.raises(TotalTimeout):
         await response.relay(lambda piece: None, progress=lambda piece: True)
 
@@ -178,7 +178,7 @@ async def test_heartbeats_are_not_a_first_byte(serve: Serve) -> None:
             await asyncio.sleep(0.002)
 
     _, client = await serve(script)
-    response = await client.send(POST, Timeouts(first_byte_s=0.05, inter_chunk_s=5.0))
+    response = await client.send(POST, ExchangeTimeouts(first_byte_s=0.05, inter_chunk_s=5.0))
     with pytest.raises(FirstByteTimeout):
         await response.wait_body()
 
@@ -211,12 +211,12 @@ async def test_a_loop_that_was_late_itself_does_not_blame_the_upstream(serve: Se
         time.sleep(0.08)  # noqa: ASYNC251  # the answer is on its way, and the whole loop stands still
 
     _, client = await serve(script)
-    assert await exchange(client, Timeouts(first_byte_s=0.05)) == b"a"
+    assert await exchange(client, ExchangeTimeouts(first_byte_s=0.05)) == b"a"
 
 
 async def test_a_body_that_never_ends_meets_the_total_limit(serve: Serve) -> None:
     _, client = await serve(heartbeats)
-    assert isinstance(await failure(client, Timeouts(inter_chunk_s=1.0, total_s=0.05)), TotalTimeout)
+    assert isinstance(await failure(client, ExchangeTimeouts(inter_chunk_s=1.0, total_s=0.05)), TotalTimeout)
 
 
 async def test_a_deadline_of_one_request_does_not_hit_the_next(serve: Serve) -> None:
@@ -227,8 +227,8 @@ async def test_a_deadline_of_one_request_does_not_hit_the_next(serve: Serve) -> 
             await peer.send(plain(b"a"))
 
     _, client = await serve(script)
-    await exchange(client, Timeouts(first_byte_s=0.25, total_s=0.3))
-    assert await exchange(client, Timeouts(first_byte_s=5.0, total_s=5.0)) == b"a"
+    await exchange(client, ExchangeTimeouts(first_byte_s=0.25, total_s=0.3))
+    assert await exchange(client, ExchangeTimeouts(first_byte_s=5.0, total_s=5.0)) == b"a"
 
 
 @pytest.mark.parametrize(
@@ -358,6 +358,6 @@ async def test_a_failed_exchange_does_not_spoil_the_next(serve: Serve) -> None:
 
     _, client = await serve(script)
     await failure(client)
-    response = asyncio.ensure_future(exchange(client, Timeouts(first_byte_s=0.05)))
+    response = asyncio.ensure_future(exchange(client, ExchangeTimeouts(first_byte_s=0.05)))
     with pytest.raises(FirstByteTimeout):
         await response

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gateway.upstreams.http1.connection import Connection
-from gateway.upstreams.http1.errors import Phase, PoolFull, ResponseClosed
+from gateway.upstreams.http1.errors import ExchangePhase, PoolFull, ResponseClosed
 from gateway.upstreams.http1.pulse import Pulse
 from gateway.upstreams.http1.reader import WireLimits
 from gateway.upstreams.pool import ConnectionPool, PoolLimits
@@ -62,7 +62,7 @@ async def test_expiry_closes_the_longest_idle_first_and_nothing_else(clock: Fake
     pool.expire()
     assert (old.is_open, young.is_open) == (False, True)
     assert pool.take() is young
-    await pool.aclose(ResponseClosed("over", phase=Phase.BODY))
+    await pool.aclose(ResponseClosed("over", phase=ExchangePhase.BODY))
 
 
 async def test_taking_skips_what_has_been_idle_for_too_long(clock: FakeClock) -> None:
@@ -74,7 +74,7 @@ async def test_taking_skips_what_has_been_idle_for_too_long(clock: FakeClock) ->
     assert pool.snapshot().num_closing == 1
     await asyncio.sleep(0)
     assert pool.snapshot().num_closing == 0
-    await pool.aclose(ResponseClosed("over", phase=Phase.BODY))
+    await pool.aclose(ResponseClosed("over", phase=ExchangePhase.BODY))
 
 
 async def test_expired_connections_go_without_anyone_asking() -> None:
@@ -85,7 +85,7 @@ async def test_expired_connections_go_without_anyone_asking() -> None:
         while connection.is_open:
             await asyncio.sleep(0.005)
     pool.check_integrity()
-    await pool.aclose(ResponseClosed("over", phase=Phase.BODY))
+    await pool.aclose(ResponseClosed("over", phase=ExchangePhase.BODY))
 
 
 async def test_places_being_connected_count(clock: FakeClock) -> None:
@@ -105,7 +105,7 @@ async def test_a_new_connection_displaces_an_idle_one_at_the_limit(clock: FakeCl
     pool.begin_connect()
     assert not idle.is_open
     pool.end_connect(None)
-    await pool.aclose(ResponseClosed("over", phase=Phase.BODY))
+    await pool.aclose(ResponseClosed("over", phase=ExchangePhase.BODY))
     pool.check_integrity()
 
 
@@ -117,7 +117,7 @@ async def test_the_integrity_check_finds_a_connection_that_died_in_secret(clock:
     with pytest.raises(AssertionError, match="1 idle"):
         pool.check_integrity()
     connection._is_lost = False
-    await pool.aclose(ResponseClosed("over", phase=Phase.BODY))
+    await pool.aclose(ResponseClosed("over", phase=ExchangePhase.BODY))
 
 
 @pytest.mark.parametrize("limits", [{"max_connections": 0}, {"idle_s": 0.0}, {"lifetime_s": -1.0}])

@@ -8,7 +8,7 @@ import pytest
 from gateway.upstreams.client import UpstreamClient
 from gateway.upstreams.http1.errors import ConnectTimeout, ResolveError
 from gateway.upstreams.http1.target import Target
-from gateway.upstreams.http1.timeouts import Timeouts
+from gateway.upstreams.http1.timeouts import ExchangeTimeouts
 from gateway.upstreams.pool import PoolLimits
 from gateway.upstreams.resolver import Resolver, system_lookup
 from tests.gateway.upstreams.conftest import FakeClock
@@ -120,7 +120,7 @@ async def test_a_hanging_name_server_is_bounded_by_the_connect_limit(clock: Fake
     resolver = Resolver(clock=clock, lookup=lookup)
     client = UpstreamClient(Target.parse("http://engine"), limits=PoolLimits(), resolver=resolver)
     with pytest.raises(ConnectTimeout):
-        await client.send(POST, Timeouts(connect_s=0.02))
+        await client.send(POST, ExchangeTimeouts(connect_s=0.02))
     client.check_integrity()
     may_answer.set()
     await client.aclose()

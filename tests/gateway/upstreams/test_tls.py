@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from gateway.upstreams.client import UpstreamClient
-from gateway.upstreams.http1.errors import Phase, TlsError, UpstreamError
+from gateway.upstreams.http1.errors import ExchangePhase, TlsError, UpstreamError
 from gateway.upstreams.http1.target import Target
-from gateway.upstreams.http1.timeouts import Timeouts
+from gateway.upstreams.http1.timeouts import ExchangeTimeouts
 from gateway.upstreams.pool import PoolLimits
 from gateway.upstreams.resolver import Resolver
 from gateway.upstreams.tls import TlsConfigError, client_context
@@ -37,7 +37,7 @@ async def test_speaks_tls_to_a_server_it_can_verify(authority: Authority, clock:
     async with tls_upstream(authority.certificate("good")) as upstream:
         client = client_for(upstream.port, authority.ca_file, clock)
         for reused in (False, True):
-            async with await client.send(POST, Timeouts(connect_s=5.0)) as response:
+            async with await client.send(POST, ExchangeTimeouts(connect_s=5.0)) as response:
                 assert (response.reused, await response.read(100)) == (reused, b"secret")
         await client.aclose()
 
@@ -53,7 +53,7 @@ async def test_a_server_it_cannot_verify_gets_no_request(authority: Authority, c
         client = client_for(upstream.port, None if case == "unknown authority" else authority.ca_file, clock)
         with pytest.raises(TlsError) as caught:
             await client.send(POST, NO_TIMEOUTS)
-        assert caught.value.phase is Phase.CONNECT
+        assert caught.value.phase is ExchangePhase.CONNECT
         assert upstream.requests == []
         client.check_integrity()
         assert client.snapshot().num_busy == client.snapshot().num_connecting == 0
@@ -64,8 +64,8 @@ async def test_a_plain_server_is_not_spoken_to_in_plain_text(authority: Authorit
     async with ScriptedUpstream(answering(plain(b"x")), None) as upstream:
         client = client_for(upstream.port, authority.ca_file, clock)
         with pytest.raises(UpstreamError) as caught:
-            await client.send(POST, Timeouts(connect_s=0.2))
-        assert caught.value.phase is Phase.CONNECT
+            await client.send(POST, ExchangeTimeouts(connect_s=0.2))
+        assert caught.value.phase is ExchangePhase.CONNECT
         assert upstream.requests == []
         await client.aclose()
 

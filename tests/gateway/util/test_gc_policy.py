@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.util.gc_policy import AT_LATEST, WHEN_IDLE, Collector
+from gateway.util.gc_policy import AT_LATEST, WHEN_IDLE, GcPolicy
 
 
 class Counted:
@@ -16,7 +16,7 @@ class Counted:
     def __init__(self) -> None:
         self.is_idle = True
         self.num_collections = 0
-        self.collector = Collector(lambda: self.is_idle, collect=self._collect)
+        self.collector = GcPolicy(lambda: self.is_idle, collect=self._collect)
 
     def _collect(self) -> int:
         self.num_collections += 1

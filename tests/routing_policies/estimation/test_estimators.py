@@ -12,7 +12,7 @@ from routing_policies.estimation.estimators import (
     BytesPerToken,
     DrainRate,
     ForecastError,
-    OutputForecast,
+    OutputEstimate,
     PeakEwma,
 )
 
@@ -49,7 +49,7 @@ def test_whatever_was_counted_a_prompt_has_at_least_one_token(counts: list[tuple
 
 
 def test_lengths_of_answers_are_learned_and_cut_off_at_the_limit() -> None:
-    outputs = OutputForecast()
+    outputs = OutputEstimate()
     rng = random.Random(1)
     for _ in range(500):
         outputs.observe(rng.expovariate(1 / 100))
@@ -61,7 +61,7 @@ def test_lengths_of_answers_are_learned_and_cut_off_at_the_limit() -> None:
 
 
 def test_old_lengths_fade() -> None:
-    outputs = OutputForecast()
+    outputs = OutputEstimate()
     for _ in range(1000):
         outputs.observe(1000)
     for _ in range(400):
@@ -70,14 +70,14 @@ def test_old_lengths_fade() -> None:
 
 
 def test_lengths_stay_finite_for_ever() -> None:
-    outputs = OutputForecast()
+    outputs = OutputEstimate()
     for _ in range(5000):
         outputs.observe(64)
     assert outputs.mean_tokens(None) == pytest.approx(60, rel=0.1)
 
 
 def test_a_length_that_had_faded_to_nothing_counts_once_when_it_comes_back() -> None:
-    forecast = OutputForecast()
+    forecast = OutputEstimate()
     forecast.observe(10_000)
     for _ in range(80_000):
         forecast.observe(10)

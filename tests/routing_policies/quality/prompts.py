@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from routing_policies.quality.confidence import TokenOdds
-from routing_policies.quality.outcome import Outcome, outcome_of
+from routing_policies.quality.outcome import PairOutcome, outcome_of
 from routing_policies.quality.prompt import Prompt
 
 _EASY = (
@@ -31,7 +31,7 @@ def prompt(rng: random.Random, *, is_hard: bool) -> Prompt:
     return Prompt(text, num_chars=len(text))
 
 
-def outcomes(seed: int, num: int, *, noise: float = 0.05) -> list[tuple[Prompt, Outcome]]:
+def outcomes(seed: int, num: int, *, noise: float = 0.05) -> list[tuple[Prompt, PairOutcome]]:
     """Prompts and what the pair made of them; a sure first token goes with a right answer."""
     rng = random.Random(seed)
     found = []

@@ -16,21 +16,21 @@ from routing_policies.policy.document import CostPerMtok, Deployment
 from routing_policies.quality.confidence import TokenOdds, checkpoint_for
 from routing_policies.quality.hashing import WordHasher
 from routing_policies.quality.head import chance_of
-from routing_policies.quality.memory import Memory
+from routing_policies.quality.memory import NeighbourMemory
 from routing_policies.quality.model import PairModel
-from routing_policies.quality.outcome import Outcome, outcome_of
+from routing_policies.quality.outcome import PairOutcome, outcome_of
 from routing_policies.quality.pairs import judges_of, verdict_of
 from routing_policies.quality.preamble import MIN_OPENINGS, MIN_QUESTIONS, PreambleMemory
 from routing_policies.quality.predictor import BadModel, Predictor, Predictors, decode_model
 from routing_policies.quality.prompt import Prompt
 from routing_policies.quality.training.logistic import fit_logistic
-from routing_policies.quality.training.training import Trainer
+from routing_policies.quality.training.training import PairTrainer
 from tests.routing_policies.quality.prompts import outcomes, prompt
 
 
 @cache
 def trained(seed: int = 1, num: int = 600) -> PairModel:
-    return Trainer([outcome for _, outcome in outcomes(seed, num)]).fit(weak="s", strong="l", trained_on="test")
+    return PairTrainer([outcome for _, outcome in outcomes(seed, num)]).fit(weak="s", strong="l", trained_on="test")
 
 
 def chance(predictor: Predictor, text: str) -> float:
@@ -68,7 +68,7 @@ def test_what_is_unlike_all_that_was_learned_is_said_to_be_unknown(name: str, te
     assert is_known or found.chance == 0.0
 
 
-def with_vectors(num: int = 400) -> tuple[list[Outcome], NDArray[np.float32]]:
+def with_vectors(num: int = 400) -> tuple[list[PairOutcome], NDArray[np.float32]]:
     """Outcomes of eight kinds of work, and embeddings of which one axis tells what the features do not."""
     rng = np.random.default_rng(1)
     learned = [outcome for _, outcome in outcomes(1, num)]
@@ -88,7 +88,7 @@ def with_vectors(num: int = 400) -> tuple[list[Outcome], NDArray[np.float32]]:
 
 def test_the_embedding_tells_what_words_do_not_and_a_told_kind_of_work_more() -> None:
     known, vectors = with_vectors()
-    model = Trainer(known, vectors=vectors).fit(weak="s", strong="l", trained_on="test", encoder="e")
+    model = PairTrainer(known, vectors=vectors).fit(weak="s", strong="l", trained_on="test", encoder="e")
     assert sorted(model.kinds) == [f"kind {number}" for number in range(8)]
     features = known[0].features
     by_side = vectors[np.argsort(vectors[:, 1])]
@@ -112,7 +112,7 @@ def test_the_embedding_tells_what_words_do_not_and_a_told_kind_of_work_more() ->
 
 def test_what_a_hashed_model_says_of_a_kind_is_what_it_said_before() -> None:
     known, vectors = with_vectors()
-    model = Trainer(known, vectors=vectors).fit(weak="s", strong="l", trained_on="test", encoder="e")
+    model = PairTrainer(known, vectors=vectors).fit(weak="s", strong="l", trained_on="test", encoder="e")
     hasher, features = WordHasher(), known[7].features
     for kind in ("", "kind 1", "a new one"):
         plain = model.predict(features, vectors[7], kind=kind)
@@ -123,7 +123,7 @@ def test_what_a_hashed_model_says_of_a_kind_is_what_it_said_before() -> None:
 def test_a_few_labels_with_embeddings_are_enough_to_fit() -> None:
     known, vectors = with_vectors(num=40)
     untold = [msgspec.structs.replace(outcome, category="") for outcome in known]
-    model = Trainer(untold, vectors=vectors).fit(weak="s", strong="l", trained_on="test", encoder="e")
+    model = PairTrainer(untold, vectors=vectors).fit(weak="s", strong="l", trained_on="test", encoder="e")
     assert (model.kinds, model.told, model.away) == ({}, None, None)
     assert 0.0 < model.predict(known[0].features, vectors[0], kind="kind 0").chance < 1.0
 
@@ -141,7 +141,7 @@ def test_a_fixed_preamble_is_taken_off_once_it_has_stood_before_different_questi
 def test_a_beginning_that_a_few_of_very_many_prompts_have_protects_no_preamble() -> None:
     usual = [outcome for _, outcome in outcomes(1, 600)] * 9
     odd = [msgspec.structs.replace(outcome, opening="zzq wxv") for outcome in usual[:2]]
-    model = Trainer([*usual, *odd]).fit(weak="s", strong="l", trained_on="test")
+    model = PairTrainer([*usual, *odd]).fit(weak="s", strong="l", trained_on="test")
     assert "zzq wxv" not in model.openings
     assert "how much" in model.openings
 
@@ -150,7 +150,7 @@ def test_a_kind_of_work_that_is_new_is_judged_by_what_every_known_one_bore_out()
     known, vectors = with_vectors()
     rng = np.random.default_rng(5)
     luck = [msgspec.structs.replace(outcome, lost=float(rng.random() > 0.5)) for outcome in known]
-    models = [Trainer(one, vectors=vectors).fit(weak="s", strong="l", trained_on="t") for one in (known, luck)]
+    models = [PairTrainer(one, vectors=vectors).fit(weak="s", strong="l", trained_on="t") for one in (known, luck)]
     learned, guessed = (
         np.array([model.predict(known[0].features, vector, kind="a new one").logit for vector in vectors])
         for model in models
@@ -167,7 +167,7 @@ def test_which_kinds_are_harder_says_nothing_of_a_new_one() -> None:
         for outcome, is_hard in zip(known, hard, strict=True)
     ]
     vectors[hard, 1] += 0.5  # where all is hard the axis is high, though high is good among each kind's own prompts
-    model = Trainer(turned, vectors=vectors).fit(weak="s", strong="l", trained_on="t", encoder="e")
+    model = PairTrainer(turned, vectors=vectors).fit(weak="s", strong="l", trained_on="t", encoder="e")
     low, high = vectors[~hard][0].copy(), vectors[~hard][0].copy()
     low[1], high[1] = -0.3, 0.9
     features = known[0].features
@@ -181,9 +181,9 @@ def test_a_memory_that_an_earlier_version_trained_still_says_what_it_said_of_a_n
     axes, rows, values = np.eye(2), np.eye(2), np.array([[0.5, 0.25, 0.125], [0.0, 0.0, 0.0]])
     packed = [part.astype("<f2").tobytes() for part in (axes, rows, values, values[:, :2])]
     asked = np.array([1.0, 0.1], dtype=np.float32)
-    before = Memory(axes=packed[0], num_axes=2, rows=packed[1], values=packed[2], num_nearest=1)
+    before = NeighbourMemory(axes=packed[0], num_axes=2, rows=packed[1], values=packed[2], num_nearest=1)
     assert before.recall(asked) == (0.5, 0.25, 0.125)
-    now = Memory(axes=packed[0], num_axes=2, rows=packed[1], values=packed[3], num_nearest=1)
+    now = NeighbourMemory(axes=packed[0], num_axes=2, rows=packed[1], values=packed[3], num_nearest=1)
     assert now.recall(asked) == (0.5, 0.25, 0.0)
 
 

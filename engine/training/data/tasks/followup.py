@@ -6,8 +6,8 @@ from itertools import pairwise
 from engine.training.data.example import (
     Difficulty,
     Example,
+    ExampleMessage,
     Frames,
-    Message,
     Split,
     assistant,
     other_than,
@@ -42,7 +42,7 @@ def make(rng: random.Random, split: Split, difficulty: Difficulty) -> Example:
     return Example(messages=tuple(messages), answer=answer, task="followup", difficulty=difficulty)
 
 
-def _shop(rng: random.Random, split: Split, moves: str) -> tuple[list[Message], str]:
+def _shop(rng: random.Random, split: Split, moves: str) -> tuple[list[ExampleMessage], str]:
     """One letter a turn: (e)ntity changes, (r)elation changes, (d)etour."""
     relation = rng.choice(list(RELATIONS.values()))
     used: set[str] = set()
@@ -67,7 +67,7 @@ def _another(rng: random.Random, relation: Relation) -> Relation:
     return rng.choice([r for r in RELATIONS.values() if r.kind == relation.kind and r.name != relation.name])
 
 
-def _cheapest(rng: random.Random, split: Split) -> tuple[list[Message], str]:
+def _cheapest(rng: random.Random, split: Split) -> tuple[list[ExampleMessage], str]:
     """Two or three prices asked one by one, then which was the lowest."""
     relation = RELATIONS["price"]
     while True:
@@ -83,7 +83,7 @@ def _cheapest(rng: random.Random, split: Split) -> tuple[list[Message], str]:
     return messages, f"The {items[prices.index(min(prices))]} is the cheapest."
 
 
-def _sum(rng: random.Random, split: Split) -> tuple[list[Message], str]:
+def _sum(rng: random.Random, split: Split) -> tuple[list[ExampleMessage], str]:
     first = arithmetic.make(rng, split, "easy")
     frame = CHANGE.pick(rng, split)
     value, change = int(first.answer), rng.randint(1, rng.choice((9, 9, 20)))

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from engine.training.data.example import Difficulty, Example, Frames, Message, Split, assistant, user
+from engine.training.data.example import Difficulty, Example, ExampleMessage, Frames, Split, assistant, user
 from engine.training.data.words import ANIMALS, COLOURS, DAYS, FOODS, JOBS, ROOMS, TOWNS, WORDS, people
 
 UNKNOWN = "I don't know."
@@ -100,7 +100,7 @@ def make(rng: random.Random, split: Split, difficulty: Difficulty) -> Example:
         return _table(rng, split)
     facts, sentences, chains = _passage(rng, split, difficulty)
     turns = 1 if split == "test" else rng.randint(2, 9)
-    messages: list[Message] = []
+    messages: list[ExampleMessage] = []
     answer = ""
     for turn in range(turns):
         question, next_answer = _question(rng, split, facts, chains)

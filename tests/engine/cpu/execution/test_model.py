@@ -15,8 +15,8 @@ from engine.attention.base import ForwardContext, KVCache
 from engine.attention.torch_attention import TorchAttention
 from engine.cpu.execution.model import CompiledModel, NotCompilable
 from engine.cpu.gemm.tiles import LANES
-from engine.models.kept_weights import KeptWeights
 from engine.models.loading.loader import load_model
+from engine.models.raw_weights import RawWeights
 from tests.engine.models.checkpoints import VARIANTS, make_reference, save_checkpoint
 from tests.engine.models.paged import CPU, PagedRunner, Row, compile_model
 from tests.engine.models.test_parity import ONE_OF_EACH_FAMILY, PROMPT, TOLERANCE, reference_greedy, reference_logits
@@ -248,7 +248,7 @@ def test_a_number_that_is_none_is_seen_in_the_logits(open_runner: Opener) -> Non
 @pytest.mark.parametrize("variant", OTHERS)
 def test_what_compiled_steps_do_not_know_is_named(variant: str, tmp_path: Path) -> None:
     folder = save_checkpoint(make_reference(variant, **SIZES), tmp_path)
-    backend, kept = TorchAttention(CPU), KeptWeights()
+    backend, kept = TorchAttention(CPU), RawWeights()
     model = load_model(folder, dtype=torch.float32, device=CPU, backend=backend, kept=kept)
 
     with pytest.raises(NotCompilable, match=r"norm|experts|gated SiLU"):
@@ -258,7 +258,7 @@ def test_what_compiled_steps_do_not_know_is_named(variant: str, tmp_path: Path) 
 def test_sizes_that_fill_no_register_are_named(tmp_path: Path) -> None:
     size = LANES // 2
     folder = save_checkpoint(make_reference("llama3", **SIZES, head_dim=size), tmp_path)
-    backend, kept = TorchAttention(CPU), KeptWeights()
+    backend, kept = TorchAttention(CPU), RawWeights()
     model = load_model(folder, dtype=torch.float32, device=CPU, backend=backend, kept=kept)
 
     with pytest.raises(NotCompilable, match=f"head_dim is {size}, no multiple of {LANES}"):

@@ -12,7 +12,7 @@ import torch
 from engine.attention.base import ForwardContext
 from engine.cpu.execution.prompt_rows import cut_evenly, panels_of, split_rows
 from engine.cpu.gemm.matrix_unit import is_permitted
-from engine.cpu.step.prompt_way import PromptWay
+from engine.cpu.step.prompt_mode import PromptWay
 from tests.engine.cpu.execution.test_model import COMPILABLE, SIZES, set_limit, weight_bytes
 from tests.engine.models.checkpoints import make_reference, save_checkpoint
 from tests.engine.models.paged import PagedRunner, Row

@@ -9,17 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.frontend.http.wire import Answer, ChatWire, CompletionWire, Identity, Usage, Wire
+from engine.frontend.http.wire import AnswerIdentity, ChatWire, CollectedChoice, CompletionWire, TokenUsage, Wire
 from engine.frontend.text.choice import Choice, Delta, TokenEntry
 from engine.frontend.tools.tool_parser import CallDelta
 
-USAGE = Usage(prompt_tokens=3, completion_tokens=2, cached_tokens=1)
+USAGE = TokenUsage(prompt_tokens=3, completion_tokens=2, cached_tokens=1)
 ENTRY = TokenEntry(1, -0.5, ((1, -0.5), (2, -1.5)), 7)
 
 
-def identity(*, include_usage: bool = False) -> Identity:
+def identity(*, include_usage: bool = False) -> AnswerIdentity:
     vocabulary = {1: b"a", 2: b"\xff"}
-    return Identity(id='x"1', created=5, model="tiny", include_usage=include_usage, token_bytes=vocabulary.__getitem__)
+    return AnswerIdentity(
+        id='x"1', created=5, model="tiny", include_usage=include_usage, token_bytes=vocabulary.__getitem__
+    )
 
 
 def event(data: bytes) -> Any:
@@ -81,7 +83,7 @@ def test_completion_events_have_their_shapes() -> None:
 )
 def test_bodies_have_their_shapes(wire: Wire, kind: str, member: dict[str, Any]) -> None:
     choice = Choice(0, bytes, frozenset(), finish="stop")
-    body = json.loads(wire.body([Answer(choice, ["a", "b"], [])], USAGE, {"extra": 1}))
+    body = json.loads(wire.body([CollectedChoice(choice, ["a", "b"], [])], USAGE, {"extra": 1}))
     assert body == {
         "id": 'x"1',
         "object": kind,
@@ -105,7 +107,7 @@ def test_pieces_of_calls_are_events_of_their_own_and_a_body_has_whole_calls() ->
     ]
     choice = Choice(0, bytes, frozenset(), finish="tool_calls")
     rest = CallDelta(index=0, arguments=": 1}")
-    body = json.loads(wire.body([Answer(choice, [""], [], [*pieces, rest])], USAGE, None))
+    body = json.loads(wire.body([CollectedChoice(choice, [""], [], [*pieces, rest])], USAGE, None))
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
     assert body["choices"][0]["message"] == {
         "role": "assistant",

@@ -9,7 +9,7 @@ import pytest
 
 from engine.config import FrontConfig
 from engine.frontend.request.errors import ApiError
-from engine.frontend.request.requests import ChatRequest, parse_chat
+from engine.frontend.request.requests import ChatBody, parse_chat
 from engine.frontend.tools.tool_format import choose_tool_format
 from tests.engine.frontend.conftest import chat
 
@@ -17,7 +17,7 @@ CONFIG = FrontConfig(listen="unix:/nowhere", model_name="tiny")
 CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 
 
-def parsed(**fields: Any) -> ChatRequest:
+def parsed(**fields: Any) -> ChatBody:
     return parse_chat(json.dumps(chat(**fields)).encode(), CONFIG)
 
 

@@ -12,7 +12,7 @@ import torch
 
 from engine.models.prediction_heads import Seen
 from engine.protocol import Add, SamplingParams
-from engine.spec_decode.proposers.medusa import Outlook
+from engine.spec_decode.proposers.medusa import MedusaProposer
 from engine.step.batch import RowResult, ScheduledRow
 from engine.step.hidden_states import HiddenStates
 from engine.step.sequence import Sequence
@@ -41,10 +41,10 @@ def sequence(seq_id: int) -> Sequence:
     return Sequence.from_add(add, arrival_index=0, received_at=0.0)
 
 
-def looked_ahead(seqs: list[Sequence], heads: int | Heads) -> Outlook:
+def looked_ahead(seqs: list[Sequence], heads: int | Heads) -> MedusaProposer:
     """Of a step that just ended, in which each of these sequences said something."""
     states = HiddenStates()
-    outlook = Outlook(Heads(heads) if isinstance(heads, int) else heads, states, lambda: 0.0)
+    outlook = MedusaProposer(Heads(heads) if isinstance(heads, int) else heads, states, lambda: 0.0)
     outlook.is_promising = lambda chosen: True
     rows = [ScheduledRow(seq, seq.num_tokens - 1, 1, samples=True) for seq in seqs]
     states.keep(torch.zeros(len(seqs), 4), rows, [RowResult([5]) for _ in seqs])
@@ -105,7 +105,7 @@ def test_what_was_seen_in_the_same_go_counts_if_the_step_chose_what_they_looked_
 
 def test_heads_glance_only_where_all_rows_take_the_likeliest_token_and_end_alike() -> None:
     heads = GlancingHeads([5])
-    outlook = Outlook(heads, HiddenStates(), lambda: 0.0)
+    outlook = MedusaProposer(heads, HiddenStates(), lambda: 0.0)
     plain, other, drawn = sequence(1), sequence(2), sequence(3)
     assert outlook.glance([plain, other])
     assert heads.glances == [(2, (END,))]
@@ -113,4 +113,4 @@ def test_heads_glance_only_where_all_rows_take_the_likeliest_token_and_end_alike
     other.params = msgspec.structs.replace(other.params, stop_token_ids=())
     assert not outlook.glance([plain, drawn])
     assert not outlook.glance([plain, other])
-    assert not Outlook(Heads(7), HiddenStates(), lambda: 0.0).glance([plain])
+    assert not MedusaProposer(Heads(7), HiddenStates(), lambda: 0.0).glance([plain])

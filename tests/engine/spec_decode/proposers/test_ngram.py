@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.cpu.multi_step.lookup import LONGEST, LONGEST_STREAK
+from engine.cpu.multi_step.ngram import LONGEST, LONGEST_STREAK
 from engine.protocol import Add, SamplingParams
-from engine.spec_decode.proposers.acceptance_stats import TrackRecord
-from engine.spec_decode.proposers.guess import by_both, by_memory, by_text, near_end
-from engine.spec_decode.proposers.ngram import Found, Lookup, Place
+from engine.spec_decode.proposers.acceptance_stats import AcceptanceStats
+from engine.spec_decode.proposers.draft_token import by_both, by_memory, by_text, near_end
+from engine.spec_decode.proposers.ngram import LookupPosition, NgramDrafts, NgramProposer
 from engine.step.sequence import Sequence
 
 END = 99
@@ -30,13 +30,18 @@ def sequence(token_ids: SequenceOf[int], answer: SequenceOf[int] = (), *, salt: 
 
 
 def look(
-    token_ids: SequenceOf[int], lookup: Lookup | None = None, *, most: int = 8, salt: bytes = b"", near: bool = False
-) -> Found:
-    place = Place(sequence(token_ids, salt=salt), most, near)
-    return (lookup or Lookup(TrackRecord())).choose([place], 0.0, _CHEAP, 1.0)
+    token_ids: SequenceOf[int],
+    lookup: NgramProposer | None = None,
+    *,
+    most: int = 8,
+    salt: bytes = b"",
+    near: bool = False,
+) -> NgramDrafts:
+    place = LookupPosition(sequence(token_ids, salt=salt), most, near)
+    return (lookup or NgramProposer(AcceptanceStats())).choose([place], 0.0, _CHEAP, 1.0)
 
 
-def guesses(found: Found) -> list[tuple[int, int]]:
+def guesses(found: NgramDrafts) -> list[tuple[int, int]]:
     """(token, kind) of the first row's guesses, worth verifying or not."""
     tokens, kinds, ends = (array.tolist() for array in found.arrays)
     return list(zip(tokens[0], kinds[0], strict=True))[: ends[0][0]]
@@ -48,14 +53,14 @@ def continuation(*ids: int) -> int | None:
     return found[0][0] if found else None
 
 
-def remembered(lookup: Lookup, newest: SequenceOf[int], *, salt: bytes = b"") -> tuple[int, int] | None:
+def remembered(lookup: NgramProposer, newest: SequenceOf[int], *, salt: bytes = b"") -> tuple[int, int] | None:
     """(token, kind) of what earlier answers said behind these tokens, which the text alone says nothing about."""
     found = guesses(look(newest, lookup, most=1, salt=salt))
     return found[0] if found else None
 
 
-def lookup_of(*answers: SequenceOf[int], before: SequenceOf[int] = BEFORE) -> Lookup:
-    lookup = Lookup(TrackRecord())
+def lookup_of(*answers: SequenceOf[int], before: SequenceOf[int] = BEFORE) -> NgramProposer:
+    lookup = NgramProposer(AcceptanceStats())
     for answer in answers:
         lookup.learn(sequence(before, answer))
     return lookup
@@ -113,7 +118,7 @@ def test_what_text_and_answers_agree_on_is_a_kind_of_its_own() -> None:
 
 
 def test_the_last_answer_counts_and_agreement_of_several_is_told() -> None:
-    lookup = Lookup(TrackRecord())
+    lookup = NgramProposer(AcceptanceStats())
     found = []
     for token_id in (7, *[8] * (LONGEST_STREAK + 3), 7):  # the second 7 takes the place of the 8
         lookup.learn(sequence(BEFORE, [token_id]))
@@ -123,14 +128,14 @@ def test_the_last_answer_counts_and_agreement_of_several_is_told() -> None:
 
 
 def test_one_tenant_learns_nothing_from_another() -> None:
-    lookup = Lookup(TrackRecord())
+    lookup = NgramProposer(AcceptanceStats())
     lookup.learn(sequence(BEFORE, [1, 2], salt=b"mine"))
     assert remembered(lookup, BEFORE, salt=b"yours") is None
     assert remembered(lookup, BEFORE, salt=b"mine") is not None
 
 
 def test_what_is_used_stays_and_what_is_not_is_forgotten() -> None:
-    lookup = Lookup(TrackRecord(), capacity=64)
+    lookup = NgramProposer(AcceptanceStats(), capacity=64)
     lookup.learn(sequence([1, 1, 1, 1, 1], [5]))
     for number in range(1000):
         lookup.learn(sequence([100 + number] * 5, [7]))
@@ -141,8 +146,8 @@ def test_what_is_used_stays_and_what_is_not_is_forgotten() -> None:
 
 
 def test_the_likelier_of_two_sources_is_followed() -> None:
-    record = TrackRecord()
-    lookup = Lookup(record)
+    record = AcceptanceStats()
+    lookup = NgramProposer(record)
     lookup.learn(sequence([1, 2], [30]))
     for _ in range(20):
         record.observe(by_memory(2, 1), was_right=True)
@@ -166,14 +171,14 @@ def test_the_end_of_an_answer_is_never_a_guess() -> None:
 
 
 def test_rows_are_looked_up_side_by_side_and_drafted_where_it_pays() -> None:
-    record = TrackRecord()
+    record = AcceptanceStats()
     for size in (3, 4, 5, 6):
         for _ in range(300):
             record.observe(by_text(size), was_right=True)
     for _ in range(300):
         record.observe(by_text(1), was_right=False)
-    places = [Place(sequence(ids), 4, False) for ids in ([1, 2, 3, 4, 5, 6, 1, 2, 3], [7, 8, 9, 7], [50, 51])]
-    found = Lookup(record).choose(places, 0.0, (1.0, 0.1, 0.1), 1.05)
+    places = [LookupPosition(sequence(ids), 4, False) for ids in ([1, 2, 3, 4, 5, 6, 1, 2, 3], [7, 8, 9, 7], [50, 51])]
+    found = NgramProposer(record).choose(places, 0.0, (1.0, 0.1, 0.1), 1.05)
     assert found.counts[0] >= 3
     assert found.counts[1:] == [0, 0]
     assert found.drafts() == [(4, 5, 6, 1)[: found.counts[0]], (), ()]
@@ -182,8 +187,8 @@ def test_rows_are_looked_up_side_by_side_and_drafted_where_it_pays() -> None:
 
 @pytest.mark.parametrize(("said", "num_judged"), [([3, 4, 5], 3), ([3, 9], 2), ([9], 1)])
 def test_guesses_are_judged_up_to_the_first_that_was_wrong(said: list[int], num_judged: int) -> None:
-    record = TrackRecord()
-    lookup = Lookup(record)
+    record = AcceptanceStats()
+    lookup = NgramProposer(record)
     found = look([1, 2, 3, 4, 5, 6, 1, 2], lookup, most=3)
     before = record.chances.copy()
     lookup.judge(found, [said])
@@ -194,8 +199,8 @@ def test_guesses_are_judged_up_to_the_first_that_was_wrong(said: list[int], num_
 
 
 def test_guesses_of_a_kind_are_judged_together_and_compiled_as_in_python() -> None:
-    record, other = TrackRecord(), TrackRecord()
-    lookup = Lookup(record)
+    record, other = AcceptanceStats(), AcceptanceStats()
+    lookup = NgramProposer(record)
     for _ in range(200):
         lookup.judge(look([1, 2, 3, 9, 1, 2], lookup, most=1), [[3]])
         other.observe(by_text(2), was_right=True)

@@ -6,8 +6,8 @@ import numpy as np
 
 from engine.cpu.multi_step.argmax import SURENESSES
 from engine.protocol import Add, SamplingParams
-from engine.spec_decode.proposers.acceptance_stats import TrackRecord
-from engine.spec_decode.proposers.guess import (
+from engine.spec_decode.proposers.acceptance_stats import AcceptanceStats
+from engine.spec_decode.proposers.draft_token import (
     FORCED,
     MODEL,
     by_both,
@@ -19,14 +19,14 @@ from engine.spec_decode.proposers.guess import (
     near_end,
     prior,
 )
-from engine.spec_decode.proposers.medusa import Ahead
-from engine.spec_decode.proposers.ngram import Lookup
+from engine.spec_decode.proposers.medusa import HeadPredictions
+from engine.spec_decode.proposers.ngram import NgramProposer
 from engine.spec_decode.proposers.walk import Walk
 from engine.step.sequence import Sequence
 
 END = 99
 SURE = first_by_heads(is_drawn=False, is_near_end=False) + SURENESSES - 1
-RECORD = TrackRecord()
+RECORD = AcceptanceStats()
 
 
 def walk(token_ids: list[int], *, limit: int = 8) -> Walk:
@@ -36,7 +36,7 @@ def walk(token_ids: list[int], *, limit: int = 8) -> Walk:
 
 
 def go(walk: Walk, least_next: float = 0.0) -> None:
-    Lookup(RECORD).go([walk], least_next)
+    NgramProposer(RECORD).go([walk], least_next)
 
 
 def test_copies_on_from_where_the_newest_tokens_stood() -> None:
@@ -46,10 +46,10 @@ def test_copies_on_from_where_the_newest_tokens_stood() -> None:
 
 
 def test_what_heads_say_stands_behind_the_newest_token_whatever_was_guessed_since() -> None:
-    ahead = Ahead(np.array([[7, 8, -1], [11, 12, 13]]), np.full((2, 3), SURE))
+    ahead = HeadPredictions(np.array([[7, 8, -1], [11, 12, 13]]), np.full((2, 3), SURE))
     over, found = walk([1, 2, 3], limit=0), walk([4, 5, 6])
     found.take(10, FORCED)
-    Lookup(RECORD).go([over, found], ahead=ahead)
+    NgramProposer(RECORD).go([over, found], ahead=ahead)
     assert over.token_ids == []
     assert found.token_ids == [10, 12, 13]
 
@@ -103,7 +103,7 @@ def test_kinds_do_not_overlap() -> None:
     kinds += [near_end(kind) for kind in kinds]
     assert len(set(kinds)) == len(kinds)
     assert sum(map(is_by_model, kinds)) == 40
-    assert len(TrackRecord().chances) > max(kinds)
+    assert len(AcceptanceStats().chances) > max(kinds)
 
 
 def test_a_sure_model_is_believed_more() -> None:

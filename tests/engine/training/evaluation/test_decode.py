@@ -6,7 +6,7 @@ import pytest
 
 from engine.bundled import model_dir
 from engine.training.data.example import Example, user
-from engine.training.evaluation.decode import Decoder
+from engine.training.evaluation.decode import GreedyDecoder
 
 
 def example(text: str) -> Example:
@@ -15,7 +15,7 @@ def example(text: str) -> Example:
 
 def test_an_answer_is_the_same_beside_shorter_and_longer_ones() -> None:
     examples = [example(text) for text in ("What is 7 plus 5?", "Count from 3 to 14.", "Hello", "Repeat: sand cup")]
-    decoder = Decoder(model_dir("small"))
+    decoder = GreedyDecoder(model_dir("small"))
     together = decoder.replies(examples)
     assert len({len(reply.logprobs) for reply in together}) > 2  # they end one after the other
     for one, reply in zip(examples, together, strict=True):
@@ -26,7 +26,7 @@ def test_an_answer_is_the_same_beside_shorter_and_longer_ones() -> None:
 
 
 def test_a_reply_tells_of_its_tokens_and_not_of_the_one_that_ends_it() -> None:
-    decoder = Decoder(model_dir("small"))
+    decoder = GreedyDecoder(model_dir("small"))
     (reply,) = decoder.replies([example("What is 3 plus 4?")])
     assert reply.text == "7"
     assert (len(reply.logprobs), len(reply.margins)) == (1, 1)

@@ -7,11 +7,11 @@ from gateway.cache.audit.audit_journal import SPACE, AuditJournal
 from gateway.cache.audit.audit_record import AuditRecord, Texts, decode_record, encode_record
 from gateway.cache.audit.error_budget import CLOSED
 from gateway.cache.audit.evidence import BUCKET_S
-from gateway.cache.audit.route_book import RouteBooks, Whose
+from gateway.cache.audit.route_stats import RouteStatsTable, TenantRoute
 from gateway.store.base import Store
 from tests.gateway.cache.word_encoder import NearJudge
 
-MINE = Whose("acme", "faq")
+MINE = TenantRoute("acme", "faq")
 
 
 def record(number: int, *, verdict: str = "wrong", exact: bytes = b"e") -> AuditRecord:
@@ -38,7 +38,7 @@ class Process:
 
     def __init__(self, store: Store, name: str) -> None:
         self.now = 1000.0
-        self.books = RouteBooks(NearJudge())
+        self.books = RouteStatsTable(NearJudge())
         self.audits = AuditBook(
             self.books,
             bound_of=lambda route: 0.01,
@@ -144,7 +144,7 @@ def test_a_record_survives_being_stored_and_nothing_else_does() -> None:
 
 
 def test_a_purge_takes_the_texts_off_the_records_of_what_it_covers() -> None:
-    book = AuditBook(RouteBooks(NearJudge()), bound_of=lambda route: None)
+    book = AuditBook(RouteStatsTable(NearJudge()), bound_of=lambda route: None)
     texts = Texts("asked", "kept", "one", "two")
     import msgspec
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gateway.cache.audit.calibration import Verdict, floors_of, recalibrate
+from gateway.cache.audit.calibration import CalibrationSample, floors_of, recalibrate
 from gateway.cache.similarity.decision import Calibration
 from gateway.cache.similarity.trees import logistic, logit
 
 SHIPPED = Calibration(slope=0.9, shift=0.1)
 
 
-def verdicts(num_right: int, num_wrong: int, chance: float = 0.9) -> list[Verdict]:
-    return [Verdict(chance, True)] * num_right + [Verdict(chance, False)] * num_wrong
+def verdicts(num_right: int, num_wrong: int, chance: float = 0.9) -> list[CalibrationSample]:
+    return [CalibrationSample(chance, True)] * num_right + [CalibrationSample(chance, False)] * num_wrong
 
 
 def moved(calibration: Calibration, chance: float) -> float:
@@ -24,7 +24,13 @@ def moved(calibration: Calibration, chance: float) -> float:
 
 def test_without_verdicts_nothing_changes() -> None:
     assert recalibrate(SHIPPED, []) == SHIPPED
-    assert recalibrate(SHIPPED, [Verdict(0.0, False), Verdict(1.0, True), Verdict(0.5, True, weight=0.0)]) == SHIPPED
+    assert (
+        recalibrate(
+            SHIPPED,
+            [CalibrationSample(0.0, False), CalibrationSample(1.0, True), CalibrationSample(0.5, True, weight=0.0)],
+        )
+        == SHIPPED
+    )
 
 
 def test_verdicts_as_expected_change_nothing_much() -> None:
@@ -43,7 +49,7 @@ def test_good_verdicts_raise_and_bad_ones_lower() -> None:
 
 
 def test_a_verdict_counts_as_much_as_it_stands_for() -> None:
-    one = [Verdict(0.9, True, weight=1.0)] * 50 + [Verdict(0.9, False, weight=3.0)] * 50
+    one = [CalibrationSample(0.9, True, weight=1.0)] * 50 + [CalibrationSample(0.9, False, weight=3.0)] * 50
     assert moved(recalibrate(SHIPPED, one), 0.9) < moved(recalibrate(SHIPPED, verdicts(50, 50)), 0.9)
 
 

@@ -15,8 +15,8 @@ from gateway.cache.audit.error_budget import (
     state_of,
     tightening_of,
 )
-from gateway.cache.audit.evidence import MAX_SAMPLES, WINDOW_S, Evidence, Sample, Traffic, wilson
-from gateway.cache.audit.route_book import RouteBook
+from gateway.cache.audit.evidence import MAX_SAMPLES, WINDOW_S, AuditEvidence, LookupTraffic, Sample, wilson
+from gateway.cache.audit.route_stats import RouteStats
 from tests.gateway.cache.word_encoder import NearJudge
 
 
@@ -34,8 +34,8 @@ def sample(
     )
 
 
-def traffic(evidence: Evidence, num_requests: int, num_hits: int) -> Evidence:
-    evidence.set_traffic("elsewhere", 0, Traffic(num_requests, num_hits))
+def traffic(evidence: AuditEvidence, num_requests: int, num_hits: int) -> AuditEvidence:
+    evidence.set_traffic("elsewhere", 0, LookupTraffic(num_requests, num_hits))
     return evidence
 
 
@@ -48,7 +48,7 @@ def test_the_interval_is_wilsons(ratio: float, count: float, low: float, high: f
 
 
 def test_wrong_answers_are_counted_over_all_requests_by_what_each_audit_stands_for() -> None:
-    evidence = traffic(Evidence(), 1000, 100)
+    evidence = traffic(AuditEvidence(), 1000, 100)
     for number in range(10):
         evidence.add(sample(number, wrong=number == 0, weight=10.0))
     found = evidence.served()
@@ -58,7 +58,7 @@ def test_wrong_answers_are_counted_over_all_requests_by_what_each_audit_stands_f
 
 
 def test_audits_skipped_under_load_do_not_hide_what_the_others_found() -> None:
-    evidence = traffic(Evidence(), 1000, 200)
+    evidence = traffic(AuditEvidence(), 1000, 200)
     for number in range(10):
         evidence.add(sample(number, wrong=number < 2, weight=10.0))  # they stand for 100 of the 200
     assert evidence.served().ratio == pytest.approx(0.2 * 0.2)
@@ -69,7 +69,7 @@ def test_the_estimate_is_right_on_average_however_audits_are_drawn() -> None:
     rng = Random(3)
     estimates = []
     for _ in range(200):
-        evidence = traffic(Evidence(), 20_000, 2000)
+        evidence = traffic(AuditEvidence(), 20_000, 2000)
         for number in range(2000):
             chance = rng.uniform(0.9, 1.0)
             probability = audit_probability(0.1, 1.0 - chance, 0.05)
@@ -83,7 +83,7 @@ def test_the_estimate_is_right_on_average_however_audits_are_drawn() -> None:
 
 
 def test_what_is_older_than_the_window_no_longer_counts_and_memory_is_bounded() -> None:
-    evidence = traffic(Evidence(), 100, 10)
+    evidence = traffic(AuditEvidence(), 100, 10)
     for number in range(MAX_SAMPLES + 10):
         evidence.add(sample(number, wrong=True))
     assert len(list(evidence.samples)) == MAX_SAMPLES
@@ -92,14 +92,14 @@ def test_what_is_older_than_the_window_no_longer_counts_and_memory_is_bounded() 
 
 
 def test_a_reviewed_audit_counts_once_as_it_was_reviewed() -> None:
-    evidence = traffic(Evidence(), 10, 1)
+    evidence = traffic(AuditEvidence(), 10, 1)
     evidence.add(sample(1, wrong=True))
     evidence.add(sample(1, wrong=False))
     assert (evidence.served().num_audited, evidence.served().num_wrong) == (1, 0)
 
 
 def test_a_low_chance_is_not_part_of_the_estimate_above_a_higher_floor() -> None:
-    evidence = traffic(Evidence(), 100, 20)
+    evidence = traffic(AuditEvidence(), 100, 20)
     for number in range(10):
         evidence.add(sample(number, wrong=True, chance=0.8))
         evidence.add(sample(100 + number, chance=0.95))
@@ -108,7 +108,7 @@ def test_a_low_chance_is_not_part_of_the_estimate_above_a_higher_floor() -> None
 
 
 def test_one_wrong_answer_is_no_proof_and_two_above_the_bound_are() -> None:
-    evidence = traffic(Evidence(), 100, 10)
+    evidence = traffic(AuditEvidence(), 100, 10)
     evidence.add(sample(1, wrong=True))
     assert not is_over(evidence.served(), 0.01)
     evidence.add(sample(2, wrong=True))
@@ -117,7 +117,7 @@ def test_one_wrong_answer_is_no_proof_and_two_above_the_bound_are() -> None:
 
 
 def test_it_tightens_step_by_step_closes_and_opens_again_when_proof_comes() -> None:
-    book = RouteBook(NearJudge())
+    book = RouteStats(NearJudge())
     traffic(book.evidence, 400, 40)
     seen = [book.level]
     for number in range(20):
@@ -141,9 +141,9 @@ def test_it_tightens_step_by_step_closes_and_opens_again_when_proof_comes() -> N
 
 
 def test_it_opens_by_evidence_and_not_by_the_lack_of_it() -> None:
-    nothing = Evidence().above(0.0)
+    nothing = AuditEvidence().above(0.0)
     assert next_level(CLOSED, nothing, nothing, 0.01) == CLOSED
-    few = traffic(Evidence(), 10_000, 5)
+    few = traffic(AuditEvidence(), 10_000, 5)
     for number in range(MIN_PROOF - 1):
         few.add(sample(number, served=False))
     assert next_level(CLOSED, nothing, few.above(0.0), 0.5) == CLOSED

@@ -16,8 +16,8 @@ from gateway.cache.exact.exact_cache import ExactCache
 from gateway.cache.exact.exact_tier import ExactTier, Selection
 from gateway.cache.sharing import notices
 from gateway.cache.sharing.notices import SPACE, entry_key
-from gateway.cache.sharing.sharing import Sharing
-from gateway.store.base import Changes, Entry, Loss, Store, StoreUnavailable
+from gateway.cache.sharing.sharing import CacheSharing
+from gateway.store.base import Changes, Store, StoreEntry, StoreLoss, StoreUnavailable
 from gateway.store.embedded import EmbeddedStore
 
 NOW = 1_000_000.0
@@ -52,7 +52,7 @@ class Process:
         self.tier = ExactTier(max_bytes=max_bytes, on_evicted=lambda entry: self.cache.evicted(entry))
         self.cache = ExactCache(self.tier, wall=self.wall)
         self.counts: Counter[str] = Counter()
-        self.sharing = Sharing(
+        self.sharing = CacheSharing(
             self.cache,
             store,
             wall=self.wall,
@@ -210,7 +210,7 @@ class Lost:
         self._check()
         return await self._store.put(space, key, value, ttl_s=ttl_s)
 
-    async def get(self, space: str, key: str) -> Entry | None:
+    async def get(self, space: str, key: str) -> StoreEntry | None:
         self._check()
         return await self._store.get(space, key)
 
@@ -224,7 +224,7 @@ class Lost:
 
     def _check(self) -> None:
         if self.is_lost:
-            raise StoreUnavailable(Loss.DOWN, "away", was_sent=False)
+            raise StoreUnavailable(StoreLoss.DOWN, "away", was_sent=False)
 
 
 async def test_a_lost_store_loses_nothing_but_sharing(store: Store) -> None:

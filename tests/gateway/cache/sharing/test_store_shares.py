@@ -12,11 +12,11 @@ import pytest
 from gateway.cache.exact.entry import encode_entry
 from gateway.cache.sharing.notices import SPACE, entry_key
 from gateway.cache.sharing.outbox import MAX_ENTRY_BYTES
-from gateway.cache.sharing.sharing import Sharing
+from gateway.cache.sharing.sharing import CacheSharing
 from gateway.cache.sharing.store_shares import StoreShares, stored_bytes
 from gateway.cache.sharing.waiting_entries import WaitingEntries
 from gateway.store.address import parse_store
-from gateway.store.base import Loss, Room
+from gateway.store.base import Room, StoreLoss
 from gateway.store.guarded import GuardedStore
 from gateway.store.opening import open_store
 from tests.gateway.cache.sharing.test_sharing import NOW, Process, entry
@@ -29,13 +29,13 @@ class Heard:
     """What a guarded store tells its observer."""
 
     def __init__(self) -> None:
-        self.failures: Counter[Loss] = Counter()
+        self.failures: Counter[StoreLoss] = Counter()
         self.ups: list[bool] = []
 
     def took(self, operation: str, seconds: float) -> None:
         pass
 
-    def failed(self, operation: str, reason: Loss) -> None:
+    def failed(self, operation: str, reason: StoreLoss) -> None:
         self.failures[reason] += 1
 
     def is_up(self, is_up: bool, reason: str) -> None:
@@ -165,7 +165,7 @@ def gateway(server: RedisServer, heard: Heard) -> tuple[Process, GuardedStore]:
     raw = open_store(parse_store(server.url), timeout_s=1.0, clock=time.monotonic, wall=time.time)
     store = GuardedStore(raw, timeout_s=1.0, clock=time.monotonic, observer=heard)
     process = Process(store)
-    process.sharing = Sharing(
+    process.sharing = CacheSharing(
         process.cache,
         store,
         wall=process.wall,
@@ -208,7 +208,7 @@ async def test_a_flood_neither_fills_a_redis_nor_costs_others_their_entries(serv
     assert values < 0.8 * limit - server.admin.info("memory")["used_memory_startup"]
     assert await held(store, HOT) == len(HOT)
     assert all(one.has(number) for number in HOT)
-    assert heard.failures[Loss.FULL] == 0
+    assert heard.failures[StoreLoss.FULL] == 0
     assert heard.ups == [True, True]
     for each in (store, store2):
         await each.aclose()
@@ -228,7 +228,7 @@ async def test_what_others_fill_makes_the_cache_yield_and_nobody_is_told_that_th
     one.sharing._outbox._shares._looked_at = 0.0  # type: ignore[union-attr]
     one.keep(entry(5000, tenant="calm"))
     await one.tell()
-    assert heard.failures[Loss.FULL] == 0
+    assert heard.failures[StoreLoss.FULL] == 0
     assert heard.ups == [True]
     await store.aclose()
 
@@ -248,7 +248,7 @@ async def test_a_full_redis_is_read_and_not_called_down(server: RedisServer) -> 
     with pytest.raises(Exception, match="full"):
         await store.ping()
     assert heard.ups == [True]
-    assert heard.failures[Loss.FULL] == 6
+    assert heard.failures[StoreLoss.FULL] == 6
     one.keep(entry(1))
     await one.tell()
     assert one.counts["dropped"] == 1

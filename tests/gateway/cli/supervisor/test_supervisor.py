@@ -17,7 +17,7 @@ from gateway.cli.supervisor import probe
 from gateway.cli.supervisor.console import Console
 from gateway.cli.supervisor.held_address import HeldAddress
 from gateway.cli.supervisor.launch import EngineLaunch, LaunchPlan
-from gateway.cli.supervisor.probe import Answer
+from gateway.cli.supervisor.probe import ProbeResult
 from gateway.cli.supervisor.supervisor import ASKED_AGAIN_S, Probe, Supervisor
 from tests.gateway.children import notes, script, server
 from tests.gateway.cli.supervisor.test_child import until
@@ -98,8 +98,8 @@ async def test_the_first_request_waits_for_the_slowest_engine_and_says_which_it_
 async def test_the_first_request_waits_until_the_gateway_has_seen_every_engine(tmp_path: Path) -> None:
     deployments = {"small": True, "large": False, "hosted": False}
 
-    async def told(address: str, path: str) -> Answer | None:
-        return Answer(status=200, body={"status": "ready", "deployments": deployments})
+    async def told(address: str, path: str) -> ProbeResult | None:
+        return ProbeResult(status=200, body={"status": "ready", "deployments": deployments})
 
     async with running(plan(tmp_path), told) as up:
         await until(up.said("small    | ready after"))
@@ -188,9 +188,9 @@ async def test_waiting_is_explained_now_and_then(tmp_path: Path) -> None:
 async def test_an_engine_that_does_not_start_says_how_far_it_came(tmp_path: Path) -> None:
     asked: list[str] = []
 
-    async def failing(address: str, path: str) -> Answer | None:
+    async def failing(address: str, path: str) -> ProbeResult | None:
         asked.append(address)
-        return Answer(status=503, body={"phases": [{"name": "import", "seconds": 2}], "failure": "out of memory"})
+        return ProbeResult(status=503, body={"phases": [{"name": "import", "seconds": 2}], "failure": "out of memory"})
 
     a_plan = plan(tmp_path)
     async with running(a_plan, failing) as up:

@@ -24,7 +24,7 @@ from routing_policies.quality.training.learning import (
     learned_of,
     squared_error,
 )
-from routing_policies.quality.training.training import Trainer
+from routing_policies.quality.training.training import PairTrainer
 from tests.routing_policies.quality.labels import PAIR, labels
 from tests.routing_policies.quality.prompts import outcomes, prompt
 
@@ -32,7 +32,9 @@ SECRET = "Why would the Hapsburg embassy in Ouagadougou wire 4711 francs to Rump
 
 
 def trained(seed: int = 1, num: int = 600) -> PairModel:
-    return Trainer([outcome for _, outcome in outcomes(seed, num)]).fit(weak=PAIR[0], strong=PAIR[1], trained_on="test")
+    return PairTrainer([outcome for _, outcome in outcomes(seed, num)]).fit(
+        weak=PAIR[0], strong=PAIR[1], trained_on="test"
+    )
 
 
 def test_a_model_of_hashes_predicts_what_the_model_of_words_does() -> None:

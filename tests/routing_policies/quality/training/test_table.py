@@ -8,7 +8,7 @@ import pytest
 
 from routing_policies.quality.features import Features
 from routing_policies.quality.head import Head
-from routing_policies.quality.training.table import Table
+from routing_policies.quality.training.table import FeatureTable
 from tests.routing_policies.quality.prompts import outcomes
 
 FEATURES = [outcome.features for _, outcome in outcomes(1, 500)]
@@ -16,7 +16,7 @@ FEATURES = [outcome.features for _, outcome in outcomes(1, 500)]
 
 @pytest.mark.parametrize(("name", "num_digits"), [("as they are", 17), ("as labels keep them", 5)])
 def test_coefficients_say_of_every_prompt_what_they_were_fitted_to_say(name: str, num_digits: int) -> None:
-    table = Table(FEATURES)
+    table = FeatureTable(FEATURES)
     found = np.random.default_rng(2).normal(size=table.num_columns)
     head = msgspec.json.decode(msgspec.json.encode(table.head(found)), type=Head)
     for features, fitted in zip(FEATURES, table.rows(FEATURES) @ found, strict=True):

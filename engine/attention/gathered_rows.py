@@ -1,0 +1,146 @@
+"""Rows that go on decoding are gathered once: from then on a step only adds their newest tokens to what was kept.
+
+Keys are kept with a head's numbers apart and its tokens side by side, values the other way round: both products of
+attention then read memory from front to end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from engine.attention.base import AttentionSpec
+from engine.attention.decoded import Decoded
+from engine.attention.gathered_layout import Layout
+
+_ANYTHING = torch.zeros(1)
+
+
+class Span(NamedTuple):
+    """Rows kept side by side."""
+
+    start: int
+    """Slots before them."""
+    num_rows: int
+    width: int
+    """Slots of each row."""
+
+
+class Fill(NamedTuple):
+    """Rows to be gathered whole."""
+
+    span: Span
+    blocks: torch.Tensor
+    """int64 [rows * blocks of a row]."""
+
+
+@dataclass(frozen=True, slots=True)
+class GatheredPlan:
+    """What a step needs of what an earlier one gathered, in layers of one shape."""
+
+    layout: Layout
+    fills: Sequence[Fill]
+    """What is gathered, once the layout's moves are done."""
+    tokens: torch.Tensor
+    """int64, in order: the newest tokens of the rows that are kept."""
+    newest_keys: torch.Tensor
+    """int64: where their keys stand, number by number, token by token."""
+    newest_values: torch.Tensor
+    """The same of their values."""
+    state: Decoded
+    """What is kept once this step is done."""
+    before: Decoded | None
+    """What must be there for a step that does not gather everything; None: nothing."""
+
+    @classmethod
+    def of(
+        cls, layout: Layout, fills: Sequence[Fill], spec: AttentionSpec, state: Decoded, before: Decoded | None
+    ) -> GatheredPlan:
+        """A plan for this layout."""
+        num_heads, size = spec.num_kv_heads, spec.head_dim
+        places = sorted(
+            (state.tokens[row], group.slot(place), group.width, state.context_lens[row])
+            for group in layout.groups
+            for place, row in enumerate(group.rows)
+        )
+        tokens, slots, widths, lengths = (np.array(column)[:, None, None] for column in zip(*places, strict=True))
+        firsts = slots * num_heads * size
+        heads, numbers = np.arange(num_heads)[:, None], np.arange(size)
+        return cls(
+            layout=layout,
+            fills=fills,
+            tokens=torch.from_numpy(tokens.ravel()),
+            newest_keys=torch.from_numpy(firsts + (heads * size + numbers) * widths + lengths - 1),
+            newest_values=torch.from_numpy(firsts + (heads * widths + lengths - 1) * size + numbers),
+            state=state,
+            before=before,
+        )
+
+    def go_on(self, state: Decoded) -> GatheredPlan:
+        """With one token more for each row, all where they were; this plan is of no more use."""
+        layout = replace(self.layout, moves=(), joined=(), is_new=False)
+        keys, values = self.newest_keys.add_(1), self.newest_values.add_(self.newest_values.shape[-1])
+        return GatheredPlan(layout, (), self.tokens, keys, values, state, self.state)
+
+
+class GatheredRows:
+    """Keys and values of one layer's rows in float32, as some step left them."""
+
+    __slots__ = ("_keys", "_values", "state")
+
+    def __init__(self) -> None:
+        self._keys = self._values = torch.empty(0)
+        self.state: Decoded | None = None
+        """What they hold; None: nothing that is of use."""
+
+    def begin(self, plan: GatheredPlan, spec: AttentionSpec) -> None:
+        """Make room, or bring rows to their new places."""
+        layout, slot_numbers = plan.layout, spec.num_kv_heads * spec.head_dim
+        if layout.is_new:
+            self.state = None
+            count = layout.num_reserved * slot_numbers
+            if self._keys.numel() < count:
+                # Ordinary tensors, so that they can be written both in and out of inference mode.
+                with torch.inference_mode(False):
+                    self._keys, self._values = torch.empty(count), torch.empty(count)
+        assert self.state is plan.before
+        for move in layout.moves:
+            source, target, count = (number * slot_numbers for number in move)
+            for kept in (self._keys, self._values):
+                kept.narrow(0, target, count).copy_(kept.narrow(0, source, count))
+
+    def fill(self, span: Span, keys: torch.Tensor, values: torch.Tensor, spec: AttentionSpec) -> None:
+        """Put the span's keys and values [rows * width, kv_heads, head_dim] in their places."""
+        shape = (span.num_rows, span.width, spec.num_kv_heads, spec.head_dim)
+        start, count = span.start * shape[2] * shape[3], keys.numel()
+        kept_keys, kept_values = self._keys.narrow(0, start, count), self._values.narrow(0, start, count)
+        kept_keys.view(shape[0], shape[2], shape[3], shape[1]).copy_(keys.view(shape).permute(0, 2, 3, 1))
+        kept_values.view(shape[0], shape[2], shape[1], shape[3]).copy_(values.view(shape).permute(0, 2, 1, 3))
+
+    def add(self, keys: torch.Tensor, values: torch.Tensor, plan: GatheredPlan) -> None:
+        """Take in the newest tokens' keys and values [rows, kv_heads, head_dim]."""
+        self._keys.put_(plan.newest_keys, keys)
+        self._values.put_(plan.newest_values, values)
+
+    def attend(
+        self, queries: torch.Tensor, span: Span, num_seen: int, mask: torch.Tensor | None, spec: AttentionSpec
+    ) -> torch.Tensor:
+        """[rows, heads, head_dim] of queries of this shape over each row's first `num_seen` slots.
+
+        `mask` is additive float32 [rows, 1, 1, width].
+        """
+        size, width = spec.head_dim, span.width
+        num_products, start = span.num_rows * spec.num_kv_heads, span.start * spec.num_kv_heads * size
+        keys = self._keys.as_strided((num_products, size, num_seen), (size * width, width, 1), start)
+        values = self._values.as_strided((num_products, num_seen, size), (size * width, size, 1), start)
+        grouped = queries.reshape(num_products, -1, size)
+        scores = torch.baddbmm(_ANYTHING, grouped, keys, beta=0, alpha=spec.scale)
+        if spec.softcap is not None:
+            scores.div_(spec.softcap).tanh_().mul_(spec.softcap)
+        if mask is not None:
+            scores.view(span.num_rows, -1, num_seen).add_(mask.view(span.num_rows, 1, width).narrow(2, 0, num_seen))
+        return torch.bmm(scores.softmax(-1), values).view(-1, spec.num_heads, size)

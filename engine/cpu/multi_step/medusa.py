@@ -1,0 +1,124 @@
+"""Logits of the tokens that come behind the chosen ones, by a model's prediction heads; carried out together."""
+
+from __future__ import annotations
+
+from engine.cpu.gemm.arithmetic import add_scaled, copy, floats, integers, normalise
+from engine.cpu.gemm.projections import project
+from engine.cpu.jit.compiler import compiled
+from engine.cpu.jit.work_queue import CHUNK, PHASE_BYTES, chunks, finish, take, wait
+from engine.cpu.multi_step.argmax import largest, likeliest
+from engine.cpu.step.decoding import gate_phase, logits_phase
+
+AHEAD_PHASES = 3
+
+
+@compiled
+def _read(model, hidden, embedded, tokens, inputs):
+    """Hidden states and embeddings, each normed, side by side for each token."""
+    size = model.hidden_size
+    for token in range(tokens):
+        at, of_token = inputs + 8 * token * size, 4 * token * size
+        normalise(hidden + of_token, model.ahead.hidden_norm, at, 1, size, model.epsilon)
+        normalise(embedded + of_token, model.ahead.token_norm, at + 4 * size, 1, size, model.epsilon)
+
+
+@compiled
+def _states_chunk(model, step, hidden, tokens, chunk):
+    """A chunk of the heads' states of every token: projected, with a share of the hidden state added."""
+    size, down = model.hidden_size, model.ahead.down
+    first = chunk * CHUNK
+    count = min(CHUNK, down.num_outputs - first)
+    found = step.ahead_states + 4 * first
+    project(down, first, count, step.ahead_gated, tokens, found, down.num_outputs)
+    for token in range(tokens):
+        source = hidden + 4 * (token * size + first % size)
+        add_scaled(found + 4 * token * down.num_outputs, model.ahead.skip + 4 * first, source, count)
+
+
+@compiled
+def _look(model, step, hidden, tokens, logits, normed, scratch, codes, tickets):
+    """One thread's part of the logits behind so many tokens; `normed`, `scratch` and `codes` are the thread's own."""
+    ahead, size = model.ahead, model.hidden_size
+    num_states = tokens * ahead.num_heads
+    phase = tickets
+    _read(model, hidden, step.embedded, tokens, normed)
+    gate_phase(ahead.gate_up, tokens, normed, step.ahead_gated, phase, scratch, codes)
+    phase += PHASE_BYTES
+    num_chunks = chunks(ahead.down.num_outputs)
+    chunk = take(phase)
+    while chunk < num_chunks:
+        _states_chunk(model, step, hidden, tokens, chunk)
+        finish(phase)
+        chunk = take(phase)
+    wait(phase, num_chunks)
+    phase += PHASE_BYTES
+    for state in range(num_states):
+        at, norm = 4 * state * size, ahead.norms + 4 * (state % ahead.num_heads) * size
+        normalise(step.ahead_states + at, norm, normed + at, 1, size, model.epsilon)
+    logits_phase(model.head, normed, num_states, logits, phase, codes)
+
+
+@compiled
+def run_ahead(model, step, tickets, thread):
+    """One thread's part."""
+    tokens, size = step.num_tokens, model.hidden_size
+    normed = step.normed + 4 * thread * max(2 * tokens, tokens * model.ahead.num_heads) * size
+    scratch, codes = step.scratch + 4 * thread * step.scratch_size, step.codes + thread * step.codes_size
+    _look(model, step, step.hidden, tokens, step.logits, normed, scratch, codes, tickets)
+
+
+@compiled
+def is_stop(step, token):
+    """Whether a token ends the answers that are looked behind."""
+    stops = integers(step.stops, step.num_stops)
+    for stop in stops:  # noqa: SIM110 - a generator cannot be compiled
+        if stop == token:
+            return True
+    return False
+
+
+@compiled
+def _choose(model, step, normed):
+    """The likeliest token behind the right drafts of each row, and its state and embedding where heads read them;
+    whether there is something to ask them. Each thread does it: to wait for one that did would take longer."""
+    size, vocabulary = model.hidden_size, model.head.num_outputs
+    starts, chosen = integers(step.row_starts, step.num_looking + 1), integers(step.chosen, step.num_looking)
+    taken = integers(step.taken, step.num_looking)
+    token_ids, sampled = integers(step.token_ids, step.num_tokens), integers(step.sampled, step.num_sampled)
+    goes_on = False
+    for row in range(step.num_looking):
+        place = starts[row]
+        token = largest(floats(step.logits + 4 * place * vocabulary, vocabulary))
+        while token >= 0 and place + 1 < starts[row + 1] and token_ids[sampled[place + 1]] == token:
+            place += 1
+            token = largest(floats(step.logits + 4 * place * vocabulary, vocabulary))
+        if token < 0:
+            taken[row] = -1
+            return False
+        taken[row] = place - starts[row]
+        goes_on |= not is_stop(step, token)
+        chosen[row] = token
+        copy(normed + 4 * place * size, step.looking + 4 * row * size, size)
+        copy(step.embedding + 4 * token * size, step.embedded + 4 * row * size, size)
+    return goes_on
+
+
+@compiled
+def look_along(model, step, normed, tickets, thread):
+    """One thread's part of looking ahead of a step that has just been computed, whose states are `normed`."""
+    num_rows, num_heads, size = step.num_looking, model.ahead.num_heads, model.hidden_size
+    if not _choose(model, step, normed):
+        if thread == 0:
+            integers(step.said, 1)[0] = -1
+        return
+    if step.asks_heads == 0:
+        if thread == 0:
+            integers(step.said, 1)[0] = 0
+        return
+    own = step.looking_normed + 4 * thread * max(2, num_heads) * num_rows * size
+    scratch, codes = step.scratch + 4 * thread * step.scratch_size, step.codes + thread * step.codes_size
+    _look(model, step, step.looking, num_rows, step.ahead_logits, own, scratch, codes, tickets)
+    if thread == 0:
+        said = integers(step.said, 2 * num_rows * num_heads).reshape((2, num_rows, num_heads))
+        shape = num_rows, num_heads, model.head.num_outputs
+        likeliest(floats(step.ahead_logits, shape[0] * shape[1] * shape[2]).reshape(shape), said[0], said[1])

@@ -1,0 +1,245 @@
+"""Guesses at a text's next tokens, looked up: where its newest tokens stood before, and what earlier answers said then.
+
+Compiled, because a small model's step takes less than a millisecond, of which loops in Python would take a tenth.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import carray
+
+from engine.cpu.jit.compiler import compiled_exactly
+from engine.cpu.jit.intrinsics import pointer_to_integers
+from engine.cpu.multi_step.draft_budget import plan
+
+LONGEST = 16
+"""Most tokens compared to tell how long a match is."""
+SIZES = (5, 3, 2, 1)
+"""Runs of so many tokens are remembered of answers, the longest known one counts."""
+LONGEST_STREAK = 4
+STREAKS = LONGEST_STREAK + 1
+WAYS = 4
+"""Places of the memory that a run may be kept in."""
+# Where the kinds of guesses begin in the table of kinds: those by text, by memory and by both.
+BY_MEMORY = LONGEST + 1
+BY_BOTH = BY_MEMORY + (SIZES[0] + 1) * STREAKS
+NUM_LISTED = BY_BOTH + (LONGEST + 1) * STREAKS
+
+_REACH = 1 << 15
+"""So far back a text is searched."""
+_ODD = -7046029254386353131
+"""2^64 divided by the golden ratio, as a signed number: multiplied by it, neighbours lie far apart."""
+
+
+@compiled_exactly
+def look_ahead(
+    rows: Any,
+    numbers: Any,
+    lists: Any,
+    memory_keys: Any,
+    memory_values: Any,
+    chances: Any,
+    kinds: Any,
+    ahead_tokens: Any,
+    ahead_kinds: Any,
+    found_tokens: Any,
+    found_kinds: Any,
+    ends: Any,
+) -> None:
+    """Guesses for each row, each behind those before it, into `found_tokens` and `found_kinds` [rows, most].
+
+    `rows` int64 [rows, 7]: a text's address, its length, its salt, how many guesses there are already, how many tokens
+    would end it, how many guesses there may be yet, and where its part of `kinds` begins. `lists` int64: its guesses
+    and the tokens that would end it, row after row. `numbers` float64 [rows, 3]: the probability that its guesses are
+    right, below which one of all of them it stops, and below which one of the next alone. `ahead_tokens`, `ahead_kinds`
+    [rows, heads]: what prediction heads say comes next, behind the next one and so on, -1 where they say nothing.
+    `ends` [rows, 2] becomes the number of new guesses, and whether a token that ends the text would be next.
+    """
+    tail = np.empty(LONGEST + found_tokens.shape[1], np.int64)
+    start = 0
+    for index in range(len(rows)):
+        text = carray(pointer_to_integers(rows[index, 0]), rows[index, 1])
+        num_guesses, num_stops = rows[index, 3], rows[index, 4]
+        num_newest = min(len(text), LONGEST)
+        num_tail = num_newest + num_guesses
+        tail[:num_newest] = text[len(text) - num_newest :]
+        tail[num_newest:num_tail] = lists[start : start + num_guesses]
+        stops = lists[start + num_guesses : start + num_guesses + num_stops]
+        start += num_guesses + num_stops
+        chance, salt, of_row = numbers[index, 0], rows[index, 2], kinds[rows[index, 6] :]
+        place, num_matched, count = -1, 0, 0
+        ends[index, 1] = 0
+        while count < rows[index, 5] and chance >= numbers[index, 1]:
+            if place < 0:
+                place, num_matched = find(text, tail, num_tail)
+            said, size = recall(memory_keys, memory_values, salt, tail, num_tail)
+            token, kind = _likelier(text, place, num_matched, said, size, chances, of_row)
+            depth = num_guesses + count
+            if depth < ahead_tokens.shape[1] and ahead_tokens[index, depth] >= 0:
+                of_head = ahead_kinds[index, depth]
+                if token < 0 or chances[of_head] > chances[kind]:
+                    token, kind = ahead_tokens[index, depth], of_head
+            if token < 0 or chances[kind] < numbers[index, 2]:
+                break
+            if _has(stops, token):
+                ends[index, 1] = 1
+                break
+            found_tokens[index, count], found_kinds[index, count] = token, kind
+            tail[num_tail] = token
+            num_tail += 1
+            count += 1
+            chance *= chances[kind]
+            # What is being copied is copied on, as long as it is followed.
+            if place >= 0 and text[place] == token and place + 1 < len(text):
+                place, num_matched = place + 1, min(num_matched + 1, LONGEST)
+            else:
+                place = -1
+        ends[index, 0] = count
+
+
+@compiled_exactly
+def choose(
+    rows: Any,
+    numbers: Any,
+    lists: Any,
+    memory_keys: Any,
+    memory_values: Any,
+    chances: Any,
+    kinds: Any,
+    ahead_tokens: Any,
+    ahead_kinds: Any,
+    found_tokens: Any,
+    found_kinds: Any,
+    ends: Any,
+    costs: Any,
+    counts: Any,
+) -> float:
+    """`look_ahead`, then `plan` with the costs and the least gain of `costs`; the gain."""
+    look_ahead(
+        rows, numbers, lists, memory_keys, memory_values, chances, kinds, ahead_tokens, ahead_kinds,
+        found_tokens, found_kinds, ends,
+    )  # fmt: skip
+    likely = np.empty(found_kinds.shape)
+    for index in range(len(rows)):
+        for place in range(ends[index, 0]):
+            likely[index, place] = chances[found_kinds[index, place]]
+    gain: float = plan(likely, ends[:, 0], len(rows), costs[0], costs[1], costs[2], costs[3], counts)
+    return gain
+
+
+@compiled_exactly
+def learn(address: int, num_text: int, begin: int, salt: int, memory_keys: Any, memory_values: Any) -> None:
+    """Remember what a text says from `begin` on, each token behind the runs before it."""
+    text = carray(pointer_to_integers(address), num_text)
+    for place in range(begin, num_text):
+        for size in SIZES:
+            if size <= place:
+                _note(memory_keys, memory_values, _key(salt, text, place, size), text[place])
+
+
+@compiled_exactly
+def _likelier(
+    text: Any, place: int, num_matched: int, said: int, size: int, chances: Any, kinds: Any
+) -> tuple[int, int]:
+    """The token that follows in the text or that was said, whichever is likelier, and its kind; (-1, 0): neither."""
+    if said < 0:
+        return (text[place], kinds[num_matched]) if place >= 0 else (-1, 0)
+    token, streak = said // STREAKS, said % STREAKS
+    if place >= 0 and text[place] == token:
+        return token, kinds[BY_BOTH + STREAKS * num_matched + streak]
+    kind = kinds[BY_MEMORY + STREAKS * size + streak]
+    if place >= 0 and chances[kinds[num_matched]] >= chances[kind]:
+        return text[place], kinds[num_matched]
+    return token, kind
+
+
+@compiled_exactly
+def find(text: Any, tail: Any, num_tail: int) -> tuple[int, int]:
+    """Where the continuation of the longest run known among a tail's newest tokens stands, the latest of several, and
+    how long the run is; (-1, 0): nowhere."""
+    best_place, best = -1, 0
+    last = tail[num_tail - 1]
+    most = min(num_tail, LONGEST)
+    for place in range(len(text) - 1, max(0, len(text) - _REACH), -1):
+        if text[place - 1] != last:
+            continue
+        limit = min(place, most)
+        length = 1
+        while length < limit and text[place - 1 - length] == tail[num_tail - 1 - length]:
+            length += 1
+        if length > best:
+            best_place, best = place, length
+            if best == most:
+                break
+    return best_place, best
+
+
+@compiled_exactly
+def recall(memory_keys: Any, memory_values: Any, salt: int, tail: Any, num_tail: int) -> tuple[int, int]:
+    """What was said behind the longest run of newest tokens that is known, and the run's size; (-1, 0): nothing.
+
+    A token and how many times in succession it was said are one number: token * STREAKS + streak.
+    """
+    for size in SIZES:
+        if size <= num_tail:
+            key = _key(salt, tail, num_tail, size)
+            first = _first_place(memory_keys, key)
+            for place in range(first, first + WAYS):
+                if memory_keys[place] == key:
+                    return memory_values[place], size
+    return -1, 0
+
+
+@compiled_exactly
+def _note(memory_keys: Any, memory_values: Any, key: int, token: int) -> None:
+    """Put a run where it is found first; the one of its neighbours that was noted longest ago makes room."""
+    first = _first_place(memory_keys, key)
+    last = first
+    while last < first + WAYS - 1 and memory_keys[last] != key:
+        last += 1
+    value = token * STREAKS + 1
+    if memory_keys[last] == key:
+        known = memory_values[last]
+        value = token * STREAKS
+        if known // STREAKS == token:
+            value += min(known % STREAKS + 1, LONGEST_STREAK)
+    for place in range(last, first, -1):
+        memory_keys[place], memory_values[place] = memory_keys[place - 1], memory_values[place - 1]
+    memory_keys[first], memory_values[first] = key, value
+
+
+@compiled_exactly
+def _key(salt: int, tokens: Any, end: int, size: int) -> int:
+    """A hash of the salt and of so many tokens before `end`; never 0, which is an empty place."""
+    mixed = (salt + size) * _ODD
+    for place in range(end - size, end):
+        mixed = (mixed ^ (mixed >> 29) ^ tokens[place]) * _ODD
+    return mixed ^ (mixed >> 32) | 1
+
+
+@compiled_exactly
+def _first_place(memory_keys: Any, key: int) -> int:
+    return ((key >> 7) & (len(memory_keys) // WAYS - 1)) * WAYS
+
+
+@compiled_exactly
+def _has(tokens: Any, token: int) -> bool:
+    for one in tokens:  # noqa: SIM110 - a generator cannot be compiled
+        if one == token:
+            return True
+    return False
+
+
+def prepare() -> None:
+    """Have everything compiled, or read from disk; takes seconds the first time on a machine."""
+    memory = np.zeros(WAYS, np.int64), np.zeros(WAYS, np.int64)
+    chances, kinds, ends = np.zeros(1), np.zeros(1, np.int64), np.zeros((1, 2), np.int64)
+    tokens, of_kinds = np.zeros((2, 1, 1), np.int64)
+    nothing = np.zeros(0, np.int64)
+    rows, numbers, counts = np.zeros((1, 7), np.int64), np.zeros((1, 3)), np.zeros(1, np.int64)
+    arrays = tokens, of_kinds, tokens, of_kinds, ends
+    look_ahead(rows, numbers, nothing, *memory, chances, kinds, *arrays)
+    choose(rows, numbers, nothing, *memory, chances, kinds, *arrays, np.ones(4), counts)
+    learn(0, 0, 0, 0, *memory)

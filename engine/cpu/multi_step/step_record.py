@@ -1,0 +1,186 @@
+"""Rounds that follow a compiled step in the same go."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from engine.cpu.attention.attention import GROUP_FIELDS
+from engine.cpu.jit.layout import ROUNDS
+from engine.cpu.multi_step.ngram import NUM_LISTED
+from engine.models.decoder import Decoder
+from engine.models.multi_step import GuessTables, MultiStepOrder, MultiStepReport, StepTaken
+
+_MOST_ROUNDS = 8
+_INT = np.int64
+_NUM_FIELDS = (ROUNDS.names or ()).index("turns") + 1
+"""That differ from step to step; they stand first."""
+
+
+class MultiStepRecord:
+    """Says in a step's record what follows it, and reads what came of it."""
+
+    def __init__(
+        self, record: npt.NDArray[Any], decoder: Decoder, *, max_rows: int, max_tokens: int, states: torch.Tensor
+    ) -> None:
+        """`record`: a ROUNDS record; `max_rows`: of a step; `max_tokens`: of a round; `states`: where those are left
+        from which heads look ahead."""
+        self.max_rows = max_rows
+        config = decoder.config
+        self._record = record
+        self._fields = record.view(_INT)
+        self._is_open = False
+        self._decoder = decoder
+        self._max_tokens = max_tokens
+        self._states = states
+        self._kept: tuple[MultiStepOrder, torch.Tensor] | None = None
+        """What the record tells addresses of."""
+        self._tables: GuessTables | None = None
+        self._order: MultiStepOrder | None = None
+        self._known: tuple[npt.NDArray[Any], ...] = (np.empty(0),) * 7
+        self._addresses: list[int] = []
+        """Of arrays that may be the same ones next time."""
+        self._lengths: list[int] = []
+        """Of the texts before the step."""
+        self._limits, self._counts = np.zeros((max_rows, 4), dtype=_INT), np.zeros(max_rows, dtype=_INT)
+        self._costs = np.zeros(4)
+        self._log = np.zeros((_MOST_ROUNDS, 2), dtype=_INT)
+        self._texts = np.zeros((max_rows, 0), dtype=_INT)
+        self._token_ids, self._positions, self._slots = np.zeros((3, max_tokens), dtype=_INT)
+        self._groups, self._sampled = np.zeros((max_tokens, GROUP_FIELDS), dtype=_INT), np.arange(max_tokens)
+        self._rotations = torch.empty(max_tokens, config.head_dim)
+        self._hidden = torch.empty(max_tokens, config.hidden_size)
+        self._logits = torch.empty(max_tokens, config.vocab_size)
+        self._set(
+            num_listed=NUM_LISTED,
+            limits=self._limits.ctypes.data,
+            counts=self._counts.ctypes.data,
+            costs=self._costs.ctypes.data,
+            log=self._log.ctypes.data,
+            token_ids=self._token_ids.ctypes.data,
+            positions=self._positions.ctypes.data,
+            slots=self._slots.ctypes.data,
+            groups=self._groups.ctypes.data,
+            sampled=self._sampled.ctypes.data,
+            rotations=self._rotations.data_ptr(),
+            hidden=self._hidden.data_ptr(),
+            logits=self._logits.data_ptr(),
+        )
+
+    def begin(self, tables: GuessTables) -> None:
+        """Guess by these from now on."""
+        self._tables = tables
+        keys, values = tables.memory
+        self._set(
+            memory_keys=keys.ctypes.data,
+            memory_values=values.ctypes.data,
+            memory_size=keys.size,
+            trials=tables.trials.ctypes.data,
+            chances=tables.chances.ctypes.data,
+            num_kinds=tables.chances.size,
+            kinds=tables.kinds.ctypes.data,
+            head_kind=tables.head_kind,
+            near_end_kinds=tables.near_end_kinds,
+            few_tokens=tables.few_tokens,
+            decay=tables.decay,
+            length_margin=tables.length_margin,
+        )
+
+    def order(self, order: MultiStepOrder) -> None:
+        """Follow the next step by rounds if heads look ahead within it."""
+        self._order = order
+
+    def close(self) -> None:
+        """Nothing follows the next step."""
+        if self._is_open:
+            self._is_open = False
+            self._fields[:2] = 0
+
+    def open(self, table_rows: Sequence[int], max_tokens: int) -> int:
+        """Say in the record what follows a step of which these rows choose tokens, while heads look ahead;
+        `max_tokens`: of a round. How many tokens the longest text gets at most; 0: nothing follows."""
+        self.close()
+        order, self._order = self._order, None
+        num_rows = len(table_rows)
+        if order is None or len(order.ends_at) != num_rows:
+            return 0
+        self._lengths = order.lengths
+        limits = zip(table_rows, order.ends_at, order.expected, strict=True)
+        self._limits[:num_rows] = [(row, end, expected, 0) for row, end, expected in limits]
+        self._costs[:] = order.costs
+        longest = max(order.ends_at)
+        if self._texts.shape[1] < longest:
+            self._texts = np.empty((self.max_rows, 2 ** (longest - 1).bit_length()), dtype=_INT)
+        turns = self._decoder.rotary.table(longest)
+        tokens = order.found[0]
+        arrays = order.rows, order.numbers, order.stops, *order.found, self._texts
+        if any(array is not known for array, known in zip(arrays, self._known, strict=True)):
+            self._known, self._addresses = arrays, [_address(array) for array in arrays]
+        rows, numbers, stops, *found, texts = self._addresses
+        self._kept = order, turns
+        self._fields[:_NUM_FIELDS] = (
+            min(order.max_rounds, _MOST_ROUNDS),
+            0,
+            time.monotonic_ns(),
+            0,
+            int(1e9 * order.max_seconds),
+            num_rows,
+            rows,
+            numbers,
+            stops,
+            order.stops.size,
+            texts,
+            self._texts.shape[1],
+            *found,
+            tokens.shape[1],
+            min(max_tokens, self._max_tokens),
+            order.guesses,
+            turns.data_ptr(),
+        )
+        self._is_open = True
+        return longest
+
+    def told(self) -> MultiStepReport | None:
+        """What was said, the step's own tokens included; None where no further round followed the last step."""
+        num_done = self._num_done
+        if num_done < 2 or self._kept is None:
+            return None
+        ends = self._kept[0].rows[: len(self._lengths), 1].tolist()
+        token_ids = [
+            self._texts[row, start:end].tolist()
+            for row, (start, end) in enumerate(zip(self._lengths, ends, strict=True))
+        ]
+        later_s = 1e-9 * sum(self._log[1:num_done, 0].tolist())
+        return MultiStepReport(token_ids, self._limits[: len(token_ids), 3].tolist(), num_done, later_s)
+
+    def rounds(self) -> list[StepTaken]:
+        """What the last step and those that followed it took, once; none where it was not followed."""
+        num_done = self._num_done
+        self.close()
+        self._order = None  # if it was not opened, it was for another step
+        if num_done < 2:
+            return []
+        return [StepTaken(1e-9 * nanoseconds, num_drafts) for nanoseconds, num_drafts in self._log[:num_done].tolist()]
+
+    def states(self) -> torch.Tensor:
+        """The final hidden states [N, hidden] from which each row's last token was chosen."""
+        return self._states[: len(self._lengths)]
+
+    @property
+    def _num_done(self) -> int:
+        """The step itself included."""
+        return int(self._fields[1]) if self._is_open else 0
+
+    def _set(self, **fields: float) -> None:
+        for name, value in fields.items():
+            self._record[name] = value
+
+
+def _address(array: npt.NDArray[Any]) -> int:
+    found: int = array.__array_interface__["data"][0]
+    return found

@@ -1,0 +1,113 @@
+"""Where waiting sequences become running ones: whose turn it is, and whether it fits."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from engine.kv_cache.block_manager import BlockManager
+from engine.protocol import Lane
+from engine.scheduler.admission import SequenceAdmission
+from engine.scheduler.head_of_line import HeadOfLineBlocking
+from engine.scheduler.lanes import LANES
+from engine.scheduler.plan import StepDraft, next_chunk
+from engine.scheduler.prompt_budget import PromptBudget
+from engine.scheduler.sequence_table import SequenceTable
+from engine.step.sequence import Sequence, SequenceState
+from engine.step.tally import CoreTotals
+
+_KEPT_ROWS_DIVISOR = 16
+"""One row in so many is kept for interactive prompts."""
+
+
+class WaitingAdmission:
+    """Starts waiting sequences: lanes in turn, each in its own order.
+
+    The first of a lane that does not fit holds back those behind it and the lanes behind its own, so none starves.
+    """
+
+    def __init__(
+        self,
+        roster: SequenceTable,
+        blocks: BlockManager,
+        blocked: HeadOfLineBlocking,
+        admission: SequenceAdmission,
+        prompts: PromptBudget,
+        tally: CoreTotals,
+        *,
+        max_num_rows: int,
+    ) -> None:
+        self._roster = roster
+        self._blocks = blocks
+        self._blocked = blocked
+        self._admission = admission
+        self._prompts = prompts
+        self._tally = tally
+        self._max_num_rows = max_num_rows
+
+    def admit(self, plan: StepDraft, grants: dict[Lane, int], now: float) -> None:
+        """Start what has a turn, a row, blocks and a share of the step, and put its first chunk into the plan."""
+        reserved = self._admission.reserved_blocks(self._roster.running.values())
+        overdue = self._blocked.overdue()
+        lanes = LANES if overdue is None else (overdue,)
+        heads = {lane: iter(self._roster.waiting.of(lane).head(2 * self._max_num_rows)) for lane in lanes}
+        while plan.budget:
+            open_lanes = [lane for lane in heads if grants[lane] and self._has_row_for(lane)]
+            if not open_lanes:
+                return
+            lane = self._prompts.next_turn(open_lanes)
+            seq = next(heads[lane], None)
+            if seq is None:
+                del heads[lane]
+                continue
+            outcome = self._try_start(seq, reserved, now)
+            if outcome == "blocked":
+                plan.is_short_of_blocks = True
+                heads = {other: heads[other] for other in LANES[: LANES.index(lane)] if other in heads}
+            elif outcome == "started":
+                reserved += self._admission.reserved_blocks((seq,))
+                row = next_chunk(seq, min(plan.budget, grants[lane]))
+                grants[lane] -= row.num_tokens
+                plan.add(row)
+
+    def _has_row_for(self, lane: Lane) -> bool:
+        """Whether a row is free for the lane; a few are kept for the next short prompt."""
+        kept = 0 if lane == "interactive" else self._max_num_rows // _KEPT_ROWS_DIVISOR
+        return len(self._roster.running) + kept < self._max_num_rows
+
+    def _try_start(self, seq: Sequence, reserved: int, now: float) -> Literal["started", "passed", "blocked"]:
+        """Start a waiting sequence; or pass it over, because it ended or waits for a prefix; or find that it lacks
+        blocks beside the `reserved` ones."""
+        running = self._roster.running
+        if running and self._blocked.is_still_blocked(seq, self._blocks.num_frees):
+            return "blocked"
+        prefix = self._blocks.find_prefix(seq)
+        if self._admission.misses_deadline(seq, self._blocks.num_spared_tokens(seq, len(prefix)), len(running), now):
+            self._roster.expire(seq, now, 0.0, "the deadline would pass before the first token")
+            return "passed"
+        if self._waits_for_prefix(seq, len(prefix)):
+            return "passed"
+        # An empty core starts anything that can be served at all; otherwise a wrong forecast could block for ever.
+        if running and not self._admission.can_start(seq, prefix, reserved):
+            self._blocked.note(seq, self._blocks.num_frees)
+            return "blocked"
+        self._start(seq, prefix, now)
+        return "started"
+
+    def _waits_for_prefix(self, seq: Sequence, num_found: int) -> bool:
+        """Whether the first block to compute is being computed by a running sequence right now."""
+        if not len(self._roster.pending) or num_found >= self._blocks.num_shareable_blocks(seq):
+            return False
+        return self._blocks.digest(seq, num_found) in self._roster.pending
+
+    def _start(self, seq: Sequence, prefix: list[int], now: float) -> None:
+        self._blocks.allocate(seq, prefix, self._admission.room_tokens(seq))
+        if self._blocks.enable_prefix_cache:
+            shareable = range(len(prefix), self._blocks.num_shareable_blocks(seq))
+            self._roster.pending.claim(seq.seq_id, [self._blocks.digest(seq, index) for index in shareable])
+        if seq.state is SequenceState.WAITING:
+            seq.num_cached_tokens = seq.num_computed_tokens
+            self._tally.prompt_tokens += seq.num_prompt_tokens
+            if self._blocks.enable_prefix_cache:
+                self._tally.prefix_query_tokens += seq.num_prompt_tokens
+                self._tally.prefix_hit_tokens += seq.num_cached_tokens
+        self._roster.start(seq, now)

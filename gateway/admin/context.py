@@ -1,0 +1,118 @@
+"""AdminContext: everything behind the admin page, put together beside the app; it only reads what the gateway does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+from gateway.access.audit_log import AuditLog
+from gateway.admin.assets import STATIC_PATH, Assets
+from gateway.admin.drains import Drains
+from gateway.admin.handlers.requests import REQUESTS_PATH, RequestHandlers
+from gateway.admin.live_feed import LIVE_PATH, LiveFeed
+from gateway.admin.pages import Pages
+from gateway.admin.views.engine_facts import EngineFacts
+from gateway.admin.views.live_state import LiveState, live_state
+from gateway.admin.views.replicas import Replicas
+from gateway.admin.views.shared_requests import SharedRequests
+from gateway.admin.views.similar_error import worst_error
+from gateway.admin.views.view import DEPLOYMENTS_PATH, LOAD_PATH, OVERVIEW_PATH, View
+from gateway.api.routes import SiteMap
+from gateway.cache.audit.route_stats import RouteStatsTable
+from gateway.cache.exact.exact_cache import ExactCache
+from gateway.deployments.live import LiveDeployment
+from gateway.ids import RequestIds
+from gateway.routing.snapshot import PolicySnapshot
+from gateway.store.base import Store
+from gateway.telemetry.history_keeper import keep_history
+from gateway.telemetry.metrics import GatewayMetrics
+from gateway.telemetry.records.recent import RecentRequests
+from gateway.timeline import Clock
+
+Spawn = Callable[[Coroutine[Any, Any, None], str], None]
+
+
+class AdminContext:
+    """Pages, what they read, and the few things they may do."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        snapshot: Callable[[], PolicySnapshot | None],
+        metrics: GatewayMetrics,
+        recent: RecentRequests,
+        cache: ExactCache,
+        books: RouteStatsTable,
+        store: Store,
+        is_shared: bool,
+        facts: Callable[[], Mapping[str, Any]],
+        probe_soon: Callable[[], None],
+        audit: AuditLog,
+        ids: RequestIds,
+        clock: Clock,
+    ) -> None:
+        """`name`: of this process among all that share `store`; `is_shared`: whether there may be others."""
+        self._snapshot = snapshot
+        self._cache = cache
+        self._clock = clock
+        self.history = metrics.history(time.time)
+        self._engines = EngineFacts(lambda: self._deployments().values(), clock)
+        self.view = View(
+            name=name,
+            history=self.history,
+            live=self._live,
+            facts=facts,
+            engines=self._engines,
+            similar_error=lambda: worst_error(books),
+            wall=time.time,
+        )
+        self._replicas = Replicas(store if is_shared else None, name, self.view.report, clock=clock)
+        self.view.replicas = self._replicas
+        self.drains = Drains(self._deployments, store, audit, probe_soon)
+        self._shared_requests = SharedRequests(store if is_shared else None, name, recent, clock=clock)
+        self._requests = RequestHandlers(recent, self._shared_requests, self.view.who_reports)
+        self.feed = LiveFeed(self.view, self._requests, ids=ids, clock=clock)
+        self.assets = Assets()
+        self._pages = Pages(self.assets)
+
+    def site_map(self) -> SiteMap:
+        """Its part of the admin listener."""
+        view, requests = self.view, self._requests
+        return SiteMap(
+            get={
+                **self._pages.get(),
+                OVERVIEW_PATH: view.show_overview,
+                DEPLOYMENTS_PATH: view.show_deployments,
+                LOAD_PATH: view.show_load,
+                REQUESTS_PATH: requests.list,
+            },
+            below={
+                **self._pages.below(),
+                f"{STATIC_PATH}/": self.assets.get,
+                f"{REQUESTS_PATH}/": requests.one,
+            },
+            streams={LIVE_PATH: self.feed},
+        )
+
+    def start(self, spawn: Spawn) -> None:
+        """Begin what runs in the background."""
+        spawn(keep_history(self.history), "history")
+        spawn(self.drains.run(), "drains")
+        spawn(self._replicas.run(), "replicas")
+        spawn(self._shared_requests.run(), "shared_requests")
+
+    async def aclose(self) -> None:
+        """Leave no trace with the others."""
+        await self._engines.aclose()
+        await self._replicas.leave()
+        await self._shared_requests.leave()
+
+    def _deployments(self) -> Mapping[str, LiveDeployment]:
+        snapshot = self._snapshot()
+        return {} if snapshot is None else snapshot.deployments
+
+    def _live(self) -> LiveState:
+        cache = self._cache
+        return live_state(self._snapshot(), self._clock(), cache_entries=cache.num_entries, cache_bytes=cache.num_bytes)

@@ -1,0 +1,221 @@
+"""CandidateForecast: what each candidate would do with a request that came now, and which of them are in time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import msgspec
+
+from gateway.deployments.live import LiveDeployment
+from gateway.deployments.row_bound import rows_within
+from gateway.deployments.ttft_forecast import TtftForecast
+from gateway.limits.admission_request import LONG_PROMPT_TOKENS, AdmissionRequest
+from gateway.limits.lane_share import CROWDED_PART
+from gateway.routing.candidate import LiveCandidate, Seen
+from gateway.routing.planned_route import PlannedRoute
+from gateway.routing.routing_request import RoutingRequest
+from gateway.routing.shortlist import NUM_DRAWN
+from routing_policies.price import Price
+
+MAX_LOOKS: Final = 8
+"""Candidates that are looked at for one request; with more, where to begin goes round."""
+ENOUGH_LOOKS: Final = 4
+"""After so many the first that is in time ends the search."""
+RETRY_SHARE: Final = 0.5
+"""Of the time there is, what a client's retry may expect to wait."""
+UNTRIED_S: Final = 1.0
+"""A deployment that got nothing for so long is tried although its forecast is late, or the forecast would stay so."""
+TRIED_RATIO: Final = 10.0
+"""Unless it is late by more than this factor: there is no hope in that."""
+
+
+class CandidateForecast(msgspec.Struct, frozen=True, gc=False):
+    """One candidate's forecast; seconds from now."""
+
+    option: LiveCandidate
+    price: Price
+    """Of the request there."""
+    made: TtftForecast
+    """From the permit to the first token."""
+    wait_s: float
+    """For a permit."""
+    service_s: float
+    """From the permit to the first byte that the client sees: the first token of a stream, all of a plain answer."""
+    is_in_time: bool
+    start_s: float = 0.0
+    """Of the wait, what passes until it is ready: it is still starting."""
+
+    @property
+    def live(self) -> LiveDeployment:
+        """The candidate."""
+        return self.option.live
+
+    @property
+    def total_s(self) -> float:
+        """Until the first byte."""
+        return self.wait_s + self.service_s
+
+    def is_better_than(self, other: CandidateForecast) -> bool:
+        """Sooner, but first of all in time."""
+        if self.is_in_time is not other.is_in_time:
+            return self.is_in_time
+        return self.wait_s + self.service_s < other.wait_s + other.service_s
+
+
+class CandidateForecasts(msgspec.Struct, frozen=True):
+    """The candidates of one route for one request."""
+
+    best: CandidateForecast | None
+    """The soonest, of those in time if there are any; None when no candidate is fit."""
+    too_late: frozenset[str]
+    """Ids of those that would be too late."""
+    planned: PlannedRoute | None = None
+    """The route that `best` belongs to, if it is in time."""
+    seen: tuple[Seen, ...] = ()
+    """Of many candidates those that the router may choose from without looking again."""
+
+    @property
+    def is_in_time(self) -> bool:
+        """Whether somebody would be."""
+        return self.best is not None and self.best.is_in_time
+
+
+_NOBODY: Final[frozenset[str]] = frozenset()
+
+
+class CandidateForecaster:
+    """Looks at candidates; keeps nothing but where it began last."""
+
+    __slots__ = ("_turn",)
+
+    def __init__(self) -> None:
+        self._turn = 0
+
+    def look(self, now: float, planned: PlannedRoute, ask: RoutingRequest, is_stream: bool) -> CandidateForecasts:
+        """The outlooks of the route's candidates that are fit, in the route's order where the first takes all."""
+        few = planned.few(now, ask)
+        if few is not None:
+            found = self._look_at_few(now, planned, few, ask, is_stream)
+            if found.is_in_time:
+                return found
+        return self._look_around(now, planned, ask, is_stream)
+
+    def coming(
+        self, now: float, planned: PlannedRoute, ask: RoutingRequest, is_stream: bool
+    ) -> CandidateForecast | None:
+        """Where nobody is ready: the outlook of the first that will be, of the route or its fallbacks; None where
+        nobody says that it is starting."""
+        start = planned.next_start(now)
+        if start is None:
+            return None
+        found = next(_outlooks(now, (start.option,), ask, is_stream))
+        wait_s = start.left_s + found.wait_s
+        ratio = lateness(now, ask.claim, wait_s, wait_s + found.made.seconds, wait_s + found.service_s)
+        return msgspec.structs.replace(found, wait_s=wait_s, is_in_time=ratio <= 1.0, start_s=start.left_s)
+
+    def _look_at_few(
+        self, now: float, planned: PlannedRoute, few: list[LiveCandidate], ask: RoutingRequest, is_stream: bool
+    ) -> CandidateForecasts:
+        """At those of many that the router would look at: it is then spared that."""
+        best: CandidateForecast | None = None
+        late: list[str] = []
+        seen: list[Seen] = []
+        last_but_one = few[-2] if len(few) > NUM_DRAWN else None
+        for found in _outlooks(now, few, ask, is_stream):
+            option = found.option
+            if found.is_in_time:
+                seen.append((option, option.view_of(ask, found.price, found.wait_s, found.made)))
+            else:
+                late.append(option.live.id)
+            if best is None or found.is_better_than(best):
+                best = found
+            # Whoever is preferred for what it holds was better than another: the last one drawn need not be looked at.
+            if option is last_but_one and best is not found and best.is_in_time:
+                break
+        return CandidateForecasts(best, frozenset(late) if late else _NOBODY, planned, tuple(seen))
+
+    def _look_around(
+        self, now: float, planned: PlannedRoute, ask: RoutingRequest, is_stream: bool
+    ) -> CandidateForecasts:
+        """At one after the other, up to a bound; with many the router looks again."""
+        options = planned.options
+        num, takes_first = len(options), planned.profile.takes_first
+        if num > ENOUGH_LOOKS and not takes_first:
+            self._turn = first = (self._turn + 1) % num
+            options = options[first:] + options[:first]
+        options = options[:MAX_LOOKS]
+        beyond = options if takes_first else options[ENOUGH_LOOKS - 1 :]
+        best: CandidateForecast | None = None
+        late: list[str] = []
+        fit = (option for option in options if option.live.is_ready and option.live.health.is_fit)
+        for found in _outlooks(now, fit, ask, is_stream):
+            if not found.is_in_time:
+                late.append(found.option.live.id)
+            if best is None or found.is_better_than(best):
+                best = found
+            if best.is_in_time and found.option in beyond:
+                break
+        return CandidateForecasts(best, frozenset(late) if late else _NOBODY, planned)
+
+
+def _outlooks(
+    now: float, options: Iterable[LiveCandidate], ask: RoutingRequest, is_stream: bool
+) -> Iterator[CandidateForecast]:
+    """Of one candidate after the other, as far as somebody wants to know."""
+    # What is the same for all of them comes first; few helpers, for the rest runs for each that is looked at.
+    claim, held_tokens, wanted_tpot_s = ask.claim, ask.held_tokens, ask.tpot_slo_s
+    lane, num_tokens, is_long = claim.lane, ask.price.output_tokens, claim.is_long
+    engine_lane, lane_tpot_s = lane.engine_lane, lane.rules.tpot_slo_s
+    # Where the lane has a target that is as tight, it bounds the rows instead.
+    minds_pace = wanted_tpot_s is not None and (lane_tpot_s is None or wanted_tpot_s < lane_tpot_s)
+    holds_rows = not is_stream or wanted_tpot_s is not None
+    num_gaps = num_tokens - 1 if holds_rows and num_tokens > 1 else 0
+    target_s, patience_s = _time_left(now, claim)
+    if is_stream and patience_s < target_s:  # of a stream the first token is the first byte
+        target_s = patience_s
+    for option in options:
+        live = option.live
+        forecast, limiter, bound = live.forecast, live.limiter, live.row_bound
+        price = ask.price_at(live.id) if live.id in held_tokens else ask.price
+        if lane_tpot_s is not None and (now >= bound.due_at or lane_tpot_s < bound.tightest_s):
+            due_s = bound.target_due(now, lane_tpot_s)
+            if due_s is not None:
+                limiter.bound_rows(rows_within(forecast, now, due_s))
+                limiter.set_room(forecast.step_tokens(now))
+        made = forecast.look(now, price.uncached_tokens, engine_lane)
+        ttft_s = service_s = made.seconds
+        whole_s = ttft_s + num_gaps * made.tpot_s
+        reads_long = is_long or (is_stream and price.uncached_tokens > LONG_PROMPT_TOKENS)
+        wait_s, overrun = limiter.prospect(now, claim, whole_s, reads_long)
+        ratio = _ratio(wait_s + ttft_s, target_s)
+        if not is_stream:
+            service_s = whole_s
+            ratio = max(ratio, _ratio(wait_s + whole_s, patience_s))
+        if claim.is_retry and wait_s > 0.0:
+            ratio /= RETRY_SHARE
+        ratio *= overrun
+        if ratio > CROWDED_PART:  # else it would be in time for who crowds the lane as well
+            ratio /= limiter.part_of_time(now, claim)
+        is_in_time = ratio <= 1.0 or (ratio <= TRIED_RATIO and limiter.idle_s(now, lane) >= UNTRIED_S)
+        if minds_pace and wanted_tpot_s is not None and made.tpot_s > wanted_tpot_s:
+            is_in_time = False
+        yield CandidateForecast(option, price, made, wait_s, service_s, is_in_time)
+
+
+def lateness(now: float, claim: AdmissionRequest, wait_s: float, ttft_s: float, first_byte_s: float) -> float:
+    """Time needed over time there is, by whichever of the target and the deadline is tighter."""
+    target_s, patience_s = _time_left(now, claim)
+    ratio = max(_ratio(ttft_s, target_s), _ratio(first_byte_s, patience_s))
+    return ratio / RETRY_SHARE if claim.is_retry and wait_s > 0.0 else ratio
+
+
+def _time_left(now: float, claim: AdmissionRequest) -> tuple[float, float]:
+    """Seconds until the target and until the deadline; infinite where there is none."""
+    target_s = math.inf if claim.ttft_by is None else claim.ttft_by - now
+    return target_s, math.inf if claim.deadline_at is None else claim.deadline_at - now
+
+
+def _ratio(needed_s: float, left_s: float) -> float:
+    return needed_s / left_s if left_s > 0.0 else math.inf

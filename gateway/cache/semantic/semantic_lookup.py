@@ -1,0 +1,133 @@
+"""SemanticLookup: one request's lookup in the semantic tier, which runs beside the request's own way upstream."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+
+from gateway.cache.audit.route_stats import RouteStats, TenantRoute
+from gateway.cache.exact.entry import CacheEntry
+from gateway.cache.exact.fingerprint import Fingerprint
+from gateway.cache.exact.needs import NO_NEEDS, Needs
+from gateway.cache.exact.wanted import CacheIdentity
+from gateway.cache.semantic.semantic_tier import SemanticResult, SemanticTier, StoredNeighbour, Vector
+from gateway.telemetry.records.cache_reasons import SimilarReason
+from gateway.timeline import Clock
+
+
+class SemanticLookup:
+    """Once it is `done`, `finding` is there, and `on_hit` was called if it is a hit."""
+
+    __slots__ = (
+        *("_began_at", "_clock", "_has_place", "_looks", "_needs", "_tier", "_workers", "book", "done", "embed_s"),
+        "finding",
+        *("key", "on_hit", "on_other", "search_s", "vector", "wanted", "whose"),
+    )
+
+    def __init__(
+        self,
+        tier: SemanticTier,
+        vector: asyncio.Future[Vector | None],
+        *,
+        key: Fingerprint,
+        wanted: CacheIdentity,
+        whose: TenantRoute,
+        book: RouteStats,
+        clock: Clock,
+        workers: Executor,
+        looks: bool = True,
+        needs: Needs = NO_NEEDS,
+    ) -> None:
+        """Without `looks` nothing is looked up; the answer that comes is kept for similar questions all the same.
+        `workers` search what takes too long for the event loop."""
+        self._tier = tier
+        self.vector = vector
+        self.key = key
+        self.wanted = wanted
+        self.whose = whose
+        self.book = book
+        self._clock = clock
+        self._workers = workers
+        self._looks = looks
+        self._needs = needs
+        self._began_at = clock()
+        self._has_place = False
+        self.embed_s = 0.0
+        self.search_s = 0.0
+        self.finding: SemanticResult | None = None
+        self.on_hit: Callable[[], None] | None = None
+        self.on_other: Callable[[SemanticLookup, SemanticResult, CacheEntry], None] | None = None
+        """Told when a deployment has answered what a kept answer might have: the two can be compared."""
+        self.done: asyncio.Future[None] = vector.get_loop().create_future()
+        """With it the finding is there, if there is to be one."""
+        vector.add_done_callback(self._look)
+
+    @property
+    def reason(self) -> SimilarReason:
+        """As it stands: a lookup that has not ended, or hit too late, is late."""
+        return "late" if self.finding is None or self.finding.is_hit else self.finding.reason
+
+    def close(self) -> None:
+        """The request is over; what nobody waits for any more is not computed."""
+        self.on_hit = None
+        if not self._has_place:
+            self.vector.cancel()
+            self.done.cancel()
+
+    def expect_answer(self) -> None:
+        """The request is over, and its answer is kept a little later: `close` is to leave the vector alone."""
+        self._has_place = True
+
+    def kept(self, entry: CacheEntry, share: Callable[[CacheEntry], None]) -> None:
+        """A deployment's answer is kept: let similar questions find it, here and elsewhere, once there is a vector."""
+        self._has_place = True
+        if self.done.done():
+            self._place(entry, share)
+        else:
+            self.done.add_done_callback(lambda _: self._place(entry, share))
+
+    def _look(self, encoded: asyncio.Future[Vector | None]) -> None:
+        if encoded.cancelled():
+            self.done.cancel()
+            return
+        self.embed_s = self._clock() - self._began_at
+        vector = encoded.result()
+        if not self._looks:
+            self._end(None)
+        elif vector is None:
+            self._end(_NO_VECTOR)
+        elif self._tier.is_quick(self.key.context):
+            self._judge(self._tier.nearest(self.key.context, vector))
+        else:
+            search = self.done.get_loop().run_in_executor(self._workers, self._tier.nearest, self.key.context, vector)
+            search.add_done_callback(lambda found: self._judge(found.result()))
+
+    def _judge(self, near: Sequence[StoredNeighbour]) -> None:
+        if not self.done.done():
+            self._end(self._tier.find(near, self.key, self.wanted, self.book, self._needs))
+
+    def _end(self, finding: SemanticResult | None) -> None:
+        self.finding = finding
+        took_s = self._clock() - self._began_at
+        self.search_s = took_s - self.embed_s
+        if finding is not None:
+            self.book.order.note(is_hit=finding.is_hit, took_s=took_s)
+        if not self.done.done():
+            self.done.set_result(None)
+        if finding is not None and finding.is_hit and self.on_hit is not None:
+            self.on_hit()
+
+    def _place(self, entry: CacheEntry, share: Callable[[CacheEntry], None]) -> None:
+        vector = None if not self.vector.done() or self.vector.cancelled() else self.vector.result()
+        if vector is None:
+            share(entry)
+            return
+        self._tier.place(entry, vector)
+        share(self._tier.packed(entry, vector))
+        finding = self.finding
+        if finding is not None and finding.entry is not None and self.on_other is not None:
+            self.on_other(self, finding, entry)
+
+
+_NO_VECTOR = SemanticResult("no_vector")

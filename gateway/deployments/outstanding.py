@@ -1,0 +1,192 @@
+"""OutstandingRequests: our own requests at one deployment, by lane and by whether their prompt is still computed."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from typing import Final
+
+from gateway.deployments.flight import InFlightRequest
+from routing_policies.estimation.estimators import TINY_BUSY_S, DrainRate
+
+_RATE_WINDOW_S: Final = 5.0
+_MAX_OVERTAKEN: Final = 8
+_LEAST_LEFT: Final = 0.1
+"""Of what waits, the share that is surely not computed yet."""
+TINY_S: Final = 1e-4
+"""What is forecast to take less is taken to take as long."""
+
+
+class PromptQueue:
+    """Requests of one lane without a first token, oldest first: lanes do not wait for each other, their own do."""
+
+    __slots__ = ("_begun_sent_at", "_drain", "_head_since", "_is_next_known", "_next", "flights", "tokens")
+
+    def __init__(self) -> None:
+        self._drain = DrainRate(window_s=_RATE_WINDOW_S)
+        self._head_since = 0.0
+        """Since when the oldest is the oldest: how long its prompt has been computed at least."""
+        self._begun_sent_at = 0.0
+        """When the latest of those that have a first token was sent."""
+        self._next: InFlightRequest | None = None
+        self._is_next_known = True
+        """Whether `_next` is what `next_up` would find."""
+        self.flights: OrderedDict[InFlightRequest, None] = OrderedDict()
+        self.tokens = 0
+        """Of their prompts, those that are not cached."""
+
+    def add(self, flight: InFlightRequest, now: float) -> None:
+        """A request goes out."""
+        if not self.flights:
+            self._head_since = now
+            self._drain.start(now)
+        if self._next is None:
+            self._is_next_known = False
+        self.flights[flight] = None
+        self.tokens += flight.price.uncached_tokens
+
+    def remove(self, flight: InFlightRequest, now: float) -> None:
+        """It has a first token, or is over."""
+        flights, tokens = self.flights, flight.price.uncached_tokens
+        is_head = next(iter(flights)) is flight
+        del flights[flight]
+        if self._next is flight or self._next is None:
+            self._next, self._is_next_known = None, False
+        self.tokens -= tokens
+        self._drain.leave(now, tokens, is_last=not flights)
+        if is_head:
+            self._head_since = now
+
+    def note_begun(self, flight: InFlightRequest) -> None:
+        """It has a first token."""
+        if flight.sent_at > self._begun_sent_at:
+            self._begun_sent_at = flight.sent_at
+            self._next, self._is_next_known = None, False
+
+    def next_up(self) -> InFlightRequest | None:
+        """The oldest that nobody has overtaken: who was overtaken waits for a reason of its own."""
+        if not self._is_next_known:
+            self._next, self._is_next_known = self._find_next(), True
+        return self._next
+
+    def _find_next(self) -> InFlightRequest | None:
+        for looked, flight in enumerate(self.flights):
+            if flight.sent_at >= self._begun_sent_at:
+                return flight
+            if looked == _MAX_OVERTAKEN:
+                return None
+        return None
+
+    def look(self, now: float) -> tuple[float, float]:
+        """Prompt tokens that are not computed yet, and how many times its forecast `next_up` waits already; 0 for a
+        plain answer, of which nobody knows. Asked only while anybody waits."""
+        oldest, late = self._next if self._is_next_known else self.next_up(), 0.0
+        if oldest is not None and oldest.is_stream:
+            forecast_s = oldest.forecast_ttft_s
+            late = (now - oldest.sent_at) / (forecast_s if forecast_s > TINY_S else TINY_S)
+        drain, tokens = self._drain, self.tokens
+        busy_s = drain.busy_s
+        if busy_s <= TINY_BUSY_S:
+            return float(tokens), late
+        left, least = tokens - drain.units / busy_s * (now - self._head_since), _LEAST_LEFT * tokens
+        return left if left > least else least, late
+
+
+class OutstandingRequests:
+    """Kept by one DeploymentForecast. A plain answer shows no first token: it counts as there when it was forecast."""
+
+    __slots__ = ("_assumed", "_plain", "_queues", "most_rows", "num_pending", "rows")
+
+    def __init__(self) -> None:
+        self._queues: dict[str, PromptQueue] = {}
+        """By the engine's lanes."""
+        self._plain: deque[InFlightRequest] = deque()
+        """Those of the pending that will show no first token, oldest first; some may have ended."""
+        self._assumed: set[InFlightRequest] = set()
+        """Plain ones whose first token is assumed to have come."""
+        self.num_pending = 0
+        """Requests without a first token."""
+        self.rows = 0
+        """Answers that are being generated."""
+        self.most_rows = 1
+        """At any time so far: beyond it nobody knows whether there is room."""
+
+    def send(self, flight: InFlightRequest, now: float) -> None:
+        """A request goes out."""
+        queue = self._queues.get(flight.lane)
+        if queue is None:
+            queue = self._queues[flight.lane] = PromptQueue()
+        queue.add(flight, now)
+        self.num_pending += 1
+        if not flight.is_stream:
+            self._plain.append(flight)
+
+    def send_unseen(self) -> None:
+        """A request for a plain answer goes out, one of too many to follow each: an answer being generated from the
+        beginning. How long such ones wait is learned from those that are followed."""
+        self.rows += 1
+        if self.rows > self.most_rows:
+            self.most_rows = self.rows
+
+    def end_unseen(self) -> None:
+        """One of those is over."""
+        self.rows -= 1
+
+    def begin_answer(self, flight: InFlightRequest, now: float) -> None:
+        """Its first token came."""
+        queue = self._queues[flight.lane]
+        queue.remove(flight, now)
+        queue.note_begun(flight)
+        self.num_pending -= 1
+        self.rows += 1
+        if self.rows > self.most_rows:
+            self.most_rows = self.rows
+
+    def end(self, flight: InFlightRequest, now: float) -> None:
+        """It is over, wherever it was."""
+        queue = self._queues[flight.lane]
+        if flight in queue.flights:
+            queue.remove(flight, now)
+            self.num_pending -= 1
+        else:
+            self._assumed.discard(flight)
+            self.rows -= 1
+
+    def look(self, now: float, lane: str) -> tuple[float, float, float, float]:
+        """Prompt tokens that were sent and are not computed yet, in the lane and in all others; how many times its
+        forecast the next of the lane waits already, and the most of any lane."""
+        if self._plain:
+            self._assume(now)
+        own = others = late = latest = 0.0
+        if self.num_pending:
+            for name, queue in self._queues.items():
+                if not queue.flights:
+                    continue
+                left, waited = queue.look(now)
+                if name == lane:
+                    own, late = left, waited
+                else:
+                    others += left
+                if waited > latest:
+                    latest = waited
+        return own, others, late, latest
+
+    def _assume(self, now: float) -> None:
+        """Plain answers whose time has come have begun."""
+        while self._plain:
+            flight = self._plain[0]
+            is_pending = flight in self._queues[flight.lane].flights
+            if is_pending and now < flight.sent_at + flight.forecast_ttft_s:
+                return
+            self._plain.popleft()
+            if is_pending:
+                self._assumed.add(flight)
+                self.begin_answer(flight, now)
+
+    def check_integrity(self) -> None:
+        """Raises AssertionError when the books contradict each other; for tests and idle moments."""
+        assert self.rows >= len(self._assumed), "an answer ended twice"
+        pending = [flight for queue in self._queues.values() for flight in queue.flights]
+        assert self.num_pending == len(pending)
+        assert not self._assumed & set(pending)
+        for queue in self._queues.values():
+            assert queue.tokens == sum(flight.price.uncached_tokens for flight in queue.flights)
