@@ -2,7 +2,7 @@
 # For a GPU: --build-arg EXTRAS=[gpu]; torch's default wheels on Linux bring CUDA with them. For a CPU alone name the
 # index of torch's smaller wheels: --build-arg TORCH_INDEX_URL=…
 FROM python:3.11.11-slim-bookworm AS build
-ARG EXTRAS=""
+ARG EXTRAS=[engine]
 ARG TORCH_INDEX_URL=""
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 RUN python -m venv /opt/penstock
@@ -10,7 +10,7 @@ WORKDIR /src
 COPY pyproject.toml deploy/docker/requirements.py ./
 RUN python requirements.py engine pyproject.toml > requirements.txt \
  && /opt/penstock/bin/pip install ${TORCH_INDEX_URL:+--extra-index-url "$TORCH_INDEX_URL"} -r requirements.txt
-COPY README.md ./
+COPY README.md LICENSE ./
 COPY gateway gateway
 COPY routing_policies routing_policies
 COPY engine engine

