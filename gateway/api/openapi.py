@@ -217,7 +217,10 @@ def _allow_absent(schemas: Json) -> None:
         for member, allowed in schema.get("properties", {}).items():
             if member not in schema.get("required", ()):
                 schema["properties"][member] = {"anyOf": [allowed, _ABSENT]}
-    schemas["Absent"] = {"description": "As good as absent.", "enum": [None, "", [], {}]}
+    schemas["Absent"] = {
+        "description": "As good as absent: null, empty, or an object of nothing but such members.",
+        "anyOf": [{"enum": [None, "", []]}, {"type": "object", "additionalProperties": _ABSENT}],
+    }
 
 
 def _referred(schema: Any) -> list[str]:
@@ -233,12 +236,14 @@ def _add_relations(schemas: Json) -> None:
     chat = schemas["ChatFields"]
     chat["properties"]["model"]["examples"] = [AUTO]
     chat["not"] = {"anyOf": [_refused(name) for name in sorted(PRIVILEGED_FIELDS)]}
+    arguments = schemas["FunctionCall"]["properties"]["arguments"]
+    schemas["FunctionCall"]["properties"]["arguments"] = {"anyOf": [arguments, {"type": "null"}]}
     chat["allOf"] = [_only_with("top_logprobs", "logprobs"), _only_with("stream_options", "stream")]
     schemas["AssistantMessage"]["anyOf"] = [
-        _given("content", {"not": {"type": "null"}}),
+        _given("content", {"anyOf": [{"type": "string"}, {"type": "array", "minItems": 1}]}),
         _given("tool_calls", {"type": "array", "minItems": 1}),
-        _given("function_call", {"type": "object"}),
-        _given("refusal", {"type": "string"}),
+        _given("function_call", {"type": "object", "not": _ABSENT}),
+        _given("refusal", {"type": "string", "minLength": 1}),
     ]
 
 

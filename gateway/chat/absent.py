@@ -47,5 +47,5 @@ def _is_absent(value: Any) -> bool:
 def _is_subject(name: str, parent: dict[str, Any]) -> bool:
     """Whether the parent is about this member, as a turn is about its content and `type: text` about its text."""
     if "role" in parent:
-        return name == "content"
+        return name == "content" and (parent["role"] != "assistant" or isinstance(parent[name], str | None))
     return name == parent.get("type") or name in _NAMING

@@ -48,8 +48,8 @@ class UpProcess:
                 await asyncio.sleep(0.02)
 
     async def ready(self) -> None:
-        """Wait until it says so."""
-        await self.until(lambda: "| ready after" in self.text)
+        """Wait until it says so, and the gateway's first lines, which are written in batches, are there."""
+        await self.until(lambda: "| ready after" in self.text and bool(self.lines("started")))
 
     @property
     def port(self) -> int:

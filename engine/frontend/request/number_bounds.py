@@ -60,11 +60,8 @@ def _check_values(value: Any, keyword: str, param: str) -> None:
 
 
 def _is_written_exactly(value: int) -> bool:
-    """Whether the shortest digits of the nearest float are the integer itself."""
-    try:
-        return Decimal(repr(float(value))) == value
-    except OverflowError:
-        return False
+    """Whether the shortest digits of the nearest float are the integer itself, and the compiler does not cut it off."""
+    return abs(value) <= _MOST_INTEGER and Decimal(repr(float(value))) == value
 
 
 def _counted(node: Node, param: str) -> Node:

@@ -36,7 +36,7 @@ def test_a_core_of_two_processes_serves_and_leaves_none_behind(tmp_path: Path, c
     with core_process(tmp_path, **config, tensor_parallel=2, overlap="on") as (front, process):
         front.wait_until_ready()
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        (follower,) = [Path(f"/proc/{pid}") for pid in children if b"engine.parallel" in command_of(pid)]
+        (follower,) = [Path(f"/proc/{pid}") for pid in children if b"engine.tensor_parallel" in command_of(pid)]
         for seq_id in (1, 2):
             front.send(greedy_add(seq_id, _PROMPT, 12))
 
@@ -46,7 +46,7 @@ def test_a_core_of_two_processes_serves_and_leaves_none_behind(tmp_path: Path, c
         front.send(Shutdown())
         assert process.wait(_TIMEOUT_S) == 0
         deadline_at = time.monotonic() + _TIMEOUT_S
-        while b"engine.parallel" in command_of(follower.name):
+        while b"engine.tensor_parallel" in command_of(follower.name):
             assert time.monotonic() < deadline_at, "the follower outlived its leader"
             time.sleep(0.02)
 

@@ -149,7 +149,7 @@ async def test_a_stalled_body_times_out(serve: Serve) -> None:
 
 async def heartbeats(peer: Peer) -> None:
     await peer.request()
-    await peer.send(CHUNKED_HEAD + chunk(b"data: {}\n\n"))
+    await peer.send(CHUNKED_HEAD + chunk(b'data: {"choices": [{"delta": {"content": "a"}}]}\n\n'))
     while True:
         await peer.send(chunk(b": ping\n\n"))
         await asyncio.sleep(0.005)

@@ -210,5 +210,7 @@ def test_a_listed_number_that_is_kept_is_the_only_answer(value: float) -> None:
 
 
 def test_schemas_with_integers_beyond_64_bits_are_sized() -> None:
-    check_schema({"type": "integer", "enum": [10**30], "default": 10**40}, "p")
+    check_schema({"type": "integer", "default": 10**40}, "p")
+    with pytest.raises(ApiError, match="enum"):
+        check_schema({"type": "integer", "enum": [10**19]}, "p")
     assert json.dumps(compiled({"enum": ["a", 5]}).may_end) == "false"
