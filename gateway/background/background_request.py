@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
-from gateway.chat.json_members import without_members
+from gateway.chat.json_members import encoded, without_members
 from gateway.chat.request import ChatRequest
 from gateway.completion.answer_end import end_of_plain
 from gateway.deployments.live import LiveDeployment
@@ -37,6 +37,8 @@ class BackgroundRequest(msgspec.Struct, frozen=True):
     tenant: str
     cache_salt: bytes
     """Keeps the tenant's prefixes apart in an engine's KV cache."""
+    document: dict[str, Any] | None = None
+    """A request of our own, as a judge gets; None: the client's."""
 
 
 class BackgroundRequester:
@@ -88,7 +90,10 @@ class BackgroundRequester:
             (b"x-penstock-priority", lane.upstream_priority),
             *live.credentials,
         )
-        body = without_members(question.request.body_for(live.model), _NOT_SENT)
+        if question.document is None:
+            body = without_members(question.request.body_for(live.model), _NOT_SENT)
+        else:
+            body = encoded({**question.document, "model": live.model})
         request = UpstreamRequest(b"POST", live.chat_path, headers, body, fixed)
         async with await live.client.send(request, question.planned.plain_timeouts) as response:
             answer = await response.read(MAX_ANSWER_BYTES)

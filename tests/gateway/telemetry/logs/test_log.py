@@ -209,7 +209,7 @@ def test_a_text_that_is_no_unicode_is_escaped_wherever_it_is(value: object) -> N
 
 def logged_fields() -> Iterator[tuple[str, str]]:
     """Place and name of every field that the gateway's source gives to the log."""
-    root = Path(__file__).resolve().parents[3] / "gateway"
+    root = Path(__file__).resolve().parents[4] / "gateway"
     for path in sorted(root.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
