@@ -204,8 +204,8 @@ class Gateway:
         similar = SemanticCacheHandlers(
             self._answers, self.control.audit, policy=lambda: self._current().policy, wall=time.time
         )
-        desks = (self.room.drains, self._path.preview, LabelHandlers(self._path.learner), similar)
-        return [entry for desk in desks for entry in desk.entries()]
+        handlers = (self.room.drains, self._path.preview, LabelHandlers(self._path.learner), similar)
+        return [entry for each in handlers for entry in each.entries()]
 
     def _make_server(self) -> Server:
         config = self.config

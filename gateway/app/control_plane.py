@@ -225,7 +225,7 @@ class ControlPlane:
         keys = KeyHandlers(directory, audit, policy=self._in_force, wall=wall)
         accounts = AccountHandlers(directory, passwords, audit, wall=wall)
         tenants = TenantHandlers(self.book, policy, directory, self.last_day)
-        desks = (
+        handlers = (
             login,
             policy,
             canaries,
@@ -240,7 +240,7 @@ class ControlPlane:
 
             oidc = OidcHandlers(self._oidc, directory.accounts, login, clock=time.monotonic, is_secure=is_secure)
             more = (*more, *oidc.entries())
-        table = AdminTable([*(entry for desk in desks for entry in desk.entries()), *more])
+        table = AdminTable([*(entry for each in handlers for entry in each.entries()), *more])
         return AdminFront(site, table, gate, ids=ids, log=self._log, workers=self._workers, bodies=bodies)
 
     def watchers(self) -> tuple[Callable[[RequestRecord], None], ...]:

@@ -15,7 +15,7 @@ from typing import Any
 from engine.frontend.request.errors import ApiError, invalid_value
 
 MAX_LEAST_COUNT = 1_000_000
-"""Most characters, items or members that a schema may demand at least; no answer is that long."""
+"""The largest minimum count of characters, items or members that a schema may state; no answer is that long."""
 MAX_MOST_COUNT = 2**30
 """A larger limit of characters, items or members is no limit."""
 _MOST_INTEGER = float(2**63 - 1024)
@@ -60,7 +60,7 @@ def _check_values(value: Any, keyword: str, param: str) -> None:
 
 
 def _is_written_exactly(value: int) -> bool:
-    """Whether the shortest digits of the nearest float are the integer itself, and the compiler does not cut it off."""
+    """Return whether the nearest float's shortest digits are the integer, and the compiler does not cut it off."""
     return abs(value) <= _MOST_INTEGER and Decimal(repr(float(value))) == value
 
 

@@ -243,7 +243,7 @@ def _check_names(value: dict[str, Any], kind: type[SamplingFields]) -> None:
 
 
 _UNSERVED_TURNS = ("function_call", "audio")
-"""What an answer may consist of instead of text; without it the conversation would not be the same."""
+"""Members that an answer may consist of instead of text; the conversation would differ without them."""
 
 
 def _check_messages(messages: object) -> None:

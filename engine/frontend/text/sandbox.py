@@ -268,7 +268,7 @@ def _joined(values: Iterable[Any], between: Any = "") -> str:
 
 
 def _joined_by(separator: str, values: Iterable[Any]) -> str:
-    """What the method `join` of a string makes."""
+    """Return the text that the method `join` of a string makes."""
     return _joined(values, separator)
 
 

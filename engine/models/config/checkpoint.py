@@ -18,7 +18,7 @@ _SINGLE_FILE = "model.safetensors"
 _INDEX_FILE = "model.safetensors.index.json"
 _MAX_NAMES_SHOWN = 5
 _MAX_NAME_SHOWN = 128
-"""Most characters of a name that a message shows."""
+"""The longest part of a name that a message shows, in characters."""
 # Old exporters saved this derived table; it says nothing that config.json does not.
 _DERIVED = re.compile(r"rotary_emb\.inv_freq$")
 
