@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import sys
 from collections.abc import Iterator
 
@@ -16,6 +17,10 @@ if not os.path.exists("/dev/nvidia0"):
 # Two torch threads on two busy cores spin for each other; one is faster here, and the same everywhere.
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
+
+# Tests hold both ends of many connections: more than the 1,024 files that some machines allow at first.
+_, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
 
 # A busy machine is no finding.
 settings.register_profile("penstock", deadline=None)

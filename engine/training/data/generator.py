@@ -90,25 +90,27 @@ MIXES: Mapping[str, Mix] = {
         ),
         joined_ratio=0.2,
     ),
-    # Finished weights are trained further on the forms of small work, numbers above all, among some of everything.
+    # Finished weights are trained further on the forms of small work, numbers above all, among enough of the rest that
+    # nothing is forgotten.
     "forms": Mix(
         cells=_cells(
             _ADVANCED
-            | {"copying": 2.0, "counting": 5.0, "arithmetic": 30.0, "units": 12.0, "strings": 16.0, "unknown": 4.0},
-            (0.55, 0.25, 0.2),
-            easy=2.0,
-            medium=1.0,
-            hard=0.5,
+            | {"copying": 2.0, "counting": 5.0, "arithmetic": 22.0, "units": 9.0, "strings": 12.0}
+            | {"extraction": 8.0, "unknown": 4.0, "support": 5.0, "followup": 5.0},
+            (0.55, 0.2, 0.25),
+            easy=8.0,
+            medium=4.0,
+            hard=2.5,
         ),
         joined_ratio=0.2,
     ),
     # The small model learns them as the cheap model: hardly any hard ones, and nothing about the cheapest of several.
     "small_forms": Mix(
         cells=_without_cheapest(
-            _TASKS | {"counting": 4.0, "arithmetic": 26.0, "units": 7.0, "strings": 10.0},
-            (0.80, 0.18, 0.02),
-            easy=2.0,
-            medium=0.6,
+            _TASKS | {"counting": 4.0, "arithmetic": 16.0, "units": 5.0, "strings": 8.0, "support": 4.0},
+            (0.78, 0.20, 0.02),
+            easy=6.0,
+            medium=2.0,
             hard=0.0,
         ),
         joined_ratio=0.2,
