@@ -46,9 +46,9 @@ class CoreConfig:
     """Upper bound for the KV pool; 0: a share of what is free (see `memory_ratio`)."""
     memory_ratio: float = 0.25
     """Share of the memory still free after the warm-up peak that the KV pool may take (0.9 is usual on a GPU)."""
-    max_num_rows: int = 64
+    max_num_seqs: int = 64
     """Sequences that may be in one step."""
-    step_token_budget: int = 512
+    max_num_batched_tokens: int = 512
     """Most tokens (prefill and decode together) computed in one step."""
     max_waiting: int = 4096
     """Sequences that may wait; the front refuses above it."""
@@ -75,11 +75,18 @@ class CoreConfig:
     """Where drafts come from: lookup in the text itself, the draft model, or whichever pays at the moment (`auto`)."""
     draft_model_dir: Path | None = None
     """A smaller model with the same tokenizer, for `draft` and `auto`."""
-    max_drafts: int = 8
+    num_speculative_tokens: int = 8
     """Most tokens drafted for one row in one step."""
 
     def __post_init__(self) -> None:
-        for name in ("block_size", "max_num_rows", "step_token_budget", "max_waiting", "max_drafts", "tensor_parallel"):
+        for name in (
+            "block_size",
+            "max_num_seqs",
+            "max_num_batched_tokens",
+            "max_waiting",
+            "num_speculative_tokens",
+            "tensor_parallel",
+        ):
             if getattr(self, name) < 1:
                 raise EngineConfigError(f"{name}: expected a positive integer, got {getattr(self, name)}")
         for name in ("num_threads", "max_model_len", "num_blocks", "kv_memory_bytes"):
@@ -118,14 +125,14 @@ class FrontConfig:
     """Most alternatives a token (`top_logprobs`) that one request may ask for."""
     otlp_endpoint: str = ""
     """Where spans of traced requests are posted in OTLP's JSON, such as http://127.0.0.1:4318/v1/traces."""
-    warm: int = 0
+    standby_cores: int = 0
     """Standby cores that take over when the core is lost; on a CPU each holds a copy of the weights."""
 
     def __post_init__(self) -> None:
         if self.otlp_endpoint and not self.otlp_endpoint.startswith(("http://", "https://")):
             raise EngineConfigError(f"otlp_endpoint: expected an http:// or https:// URL, got {self.otlp_endpoint!r}")
-        if self.warm < 0:
-            raise EngineConfigError(f"warm: expected 0 (none) or more standby cores, got {self.warm}")
+        if self.standby_cores < 0:
+            raise EngineConfigError(f"standby_cores: expected 0 (none) or more, got {self.standby_cores}")
 
 
 def parse_config(text: str) -> CoreConfig:

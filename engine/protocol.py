@@ -167,7 +167,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     step_s: float
     """Duration of the last step."""
     num_step_tokens: int
-    max_num_rows: int = 0
+    max_num_seqs: int = 0
     """Most rows a step can have."""
     waiting_prompt_tokens: int = 0
     """Prompt tokens still to be computed, over waiting and running sequences; expected cache hits do not count."""
@@ -231,7 +231,7 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
     model_type: str
     speculates: bool = False
     """Whether steps may verify drafted tokens."""
-    step_token_budget: int = 0
+    max_num_batched_tokens: int = 0
     """Most tokens in one step."""
     load: Load | None = None
     """Before the first step: what the warm-up taught."""

@@ -84,7 +84,7 @@ class GatewayConfig:
     """Where the policy is kept: `file` is the document above, watched; `store` is the newest revision in the store,
     changed by the admin API, the document above being what an empty store begins with. None: `store` without a document
     of one's own, else `file`."""
-    revisions_kept: int = 1000
+    max_revisions: int = 1000
     """Revisions of the policy that the store remembers; of more the oldest go."""
     runtime_dir: Path = field(default_factory=lambda: Path("run").absolute())
     """Sockets and the pid file; `${runtime_dir}` in the policy."""
@@ -158,8 +158,8 @@ class GatewayConfig:
             raise ConfigError("oidc_issuer: needs oidc_client_id and oidc_redirect_url, too")
         if not 1 <= self.recorder_max_mb <= 100_000:
             raise ConfigError(f"recorder_max_mb: expected 1 to 100000, got {self.recorder_max_mb}")
-        if not 10 <= self.revisions_kept <= 1_000_000:
-            raise ConfigError(f"revisions_kept: expected 10 to 1000000, got {self.revisions_kept}")
+        if not 10 <= self.max_revisions <= 1_000_000:
+            raise ConfigError(f"max_revisions: expected 10 to 1000000, got {self.max_revisions}")
         if not 0.0 < self.label_retention_days <= 3_660.0:
             raise ConfigError(f"label_retention_days: expected more than 0, to 3660, got {self.label_retention_days:g}")
         if not 0.0 < self.recorder_retention_h <= 8_784.0:

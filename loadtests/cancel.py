@@ -97,7 +97,7 @@ async def run(options: argparse.Namespace) -> Card:
     raise_fd_limit()
     rng = random.Random(options.seed)
     async with Workbench() as bench:
-        flags = ("--max-num-rows", str(_NUM_ROWS), "--num-threads", "1", "--log-level", "warning")
+        flags = ("--max-num-seqs", str(_NUM_ROWS), "--num-threads", "1", "--log-level", "warning")
         engine = await start_engine(bench, options.model.resolve(), *flags)
         gateway = await start_gateway(bench, engine.address.url, "bench", max_in_flight=_NUM_PERMITS)
         prompts = Prompts(options.model, rng)

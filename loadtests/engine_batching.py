@@ -31,7 +31,7 @@ async def measure_batching(setting: Setting) -> Finding:
     limit, num_requests = prompts.max_model_len, _ROWS * _MAX_BATCHES
     lengths = draw_lengths(setting.data, num_requests, max_total_tokens=limit, rng=prompts.rng)
     async with Workbench() as bench:
-        flags = ("--max-num-rows", str(_ROWS), "--speculation", "off", *_NO_GAP_TARGET)
+        flags = ("--max-num-seqs", str(_ROWS), "--speculation", "off", *_NO_GAP_TARGET)
         engine = (await start_engine(bench, setting.model, *setting.flags(*flags))).address
         await _continuous(engine, prompts, lengths.pairs[:_ROWS])
         batch_s = await _together(engine, prompts, lengths.pairs[:_ROWS])

@@ -37,7 +37,7 @@ async def measure_bundled(setting: Setting) -> Finding:
     results: Results = {}
     notes = [f"decode: {_COMPARED}", "decode, streamed: while all rows stream, as a client on the same cores sees it"]
     async with Workbench() as bench:
-        engine = await start_engine(bench, setting.model, *setting.flags("--max-num-rows", str(max(_BATCHES))))
+        engine = await start_engine(bench, setting.model, *setting.flags("--max-num-seqs", str(max(_BATCHES))))
         reference = await ReferenceProcess.start(bench, setting)
         for batch in _BATCHES:
             group = prompts.batch(batch, _PROMPT_TOKENS)
@@ -68,7 +68,7 @@ async def measure_shape(setting: Setting) -> Finding:
         setting = replace(setting, model=checkpoint, quantization="none")
         prompts = Prompts(checkpoint, setting.seed)
         engines = {
-            name: (await start_engine(bench, checkpoint, *of_engine.flags("--max-num-rows", "8"), name=name)).address
+            name: (await start_engine(bench, checkpoint, *of_engine.flags("--max-num-seqs", "8"), name=name)).address
             for name, of_engine in (("fp32", setting), *((name, replace(setting, quantization=name)) for name in _INT8))
         }
         reference = await ReferenceProcess.start(bench, setting)

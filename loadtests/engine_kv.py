@@ -32,7 +32,7 @@ async def measure_kv_use(setting: Setting) -> Finding:
     """Live tokens over the pool's positions, at the moments when requests wait and hardly a block is free."""
     prompts = Prompts(setting.model, setting.seed)
     async with Workbench() as bench:
-        flags = ("--num-blocks", str(_NUM_BLOCKS), "--max-num-rows", str(_MAX_ROWS), "--speculation", "off")
+        flags = ("--num-blocks", str(_NUM_BLOCKS), "--max-num-seqs", str(_MAX_ROWS), "--speculation", "off")
         engine = (await start_engine(bench, setting.model, *setting.flags(*flags))).address
         readings = await _readings_under_load(engine, prompts, setting.seconds)
         preemptions = await metric(engine, "engine_preemptions_total")

@@ -77,7 +77,7 @@ async def measure_speculation(setting: Setting) -> Finding:
     """Engines that differ in nothing else, asked in turn."""
     async with Workbench() as bench:
         tasks = await _read_tasks(bench, setting.seed)
-        flags = setting.flags("--max-num-rows", str(max(_BATCHES)))
+        flags = setting.flags("--max-num-seqs", str(max(_BATCHES)))
         engines = {
             side: (await start_engine(bench, setting.model, *flags, *more, name=side)).address
             for side, more in _FLAGS.items()

@@ -126,8 +126,8 @@ def load_report(engine: FastEngine, shape: EngineShape) -> LoadReport:
     return LoadReport(
         num_running=engine.num_running,
         num_waiting=engine.num_waiting,
-        max_num_rows=shape.max_rows,
-        step_token_budget=shape.step_tokens,
+        max_num_seqs=shape.max_rows,
+        max_num_batched_tokens=shape.step_tokens,
         waiting_prompt_tokens=sum(unread),
         forecast_wait_s=short.forecast_wait_s,
         lanes={"interactive": short, "long": long, "batch": long},

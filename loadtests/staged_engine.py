@@ -104,8 +104,8 @@ class StagedEngine:
             "state": "ready",
             "num_running": self.num_running,
             "num_waiting": self.num_waiting,
-            "max_num_rows": self.knobs.max_rows,
-            "step_token_budget": 2048,
+            "max_num_seqs": self.knobs.max_rows,
+            "max_num_batched_tokens": 2048,
             "step_s": self.knobs.step_ms / 1e3,
         }
 

@@ -103,14 +103,14 @@ def build_core(
         stepper: Runner = runner
         if machine.device.type == "cpu" and not isinstance(runner, OverlapRunner):
             batch = typical_step(config, num_blocks, max_model_len)
-            prompt_tokens = min(_TYPICAL_PROMPT_TOKENS, config.step_token_budget, max_model_len)
+            prompt_tokens = min(_TYPICAL_PROMPT_TOKENS, config.max_num_batched_tokens, max_model_len)
             stepper = settle_steps(
                 model,
                 runner,
                 batch,
                 max_rows=_max_rows(config),
                 prompt_tokens=prompt_tokens,
-                max_drafts=config.max_drafts,
+                num_speculative_tokens=config.num_speculative_tokens,
                 clock=clock,
             )
             follow(draft_model, model)
@@ -151,7 +151,7 @@ def build_core(
         dtype=str(machine.dtype).removeprefix("torch."),
         model_type=model.config.model_type,
         speculates=drafter is not None,
-        step_token_budget=config.step_token_budget,
+        max_num_batched_tokens=config.max_num_batched_tokens,
         load=meter.load(),
     )
     return loop, ready
@@ -190,7 +190,7 @@ def _warm_up(
     """Touch every path of the runner and learn what steps take."""
     batches = typical_batches(
         max_rows=_max_rows(config),
-        max_tokens=config.step_token_budget,
+        max_tokens=config.max_num_batched_tokens,
         max_context=max_model_len,
         num_blocks=num_blocks,
         block_size=config.block_size,
@@ -217,19 +217,19 @@ def _model_len(config: CoreConfig, model: Model) -> int:
 
 
 def _max_rows(config: CoreConfig) -> int:
-    return min(config.max_num_rows, config.step_token_budget)
+    return min(config.max_num_seqs, config.max_num_batched_tokens)
 
 
 def _num_blocks(
     config: CoreConfig, machine: Machine, model: Model, draft_model: Model | None, max_model_len: int
 ) -> int:
     """Size the pool by what is free beside the largest step, which is run once over a small pool."""
-    context_len = min(max_model_len, max(config.step_token_budget, _PROBE_CONTEXT_TOKENS))
+    context_len = min(max_model_len, max(config.max_num_batched_tokens, _PROBE_CONTEXT_TOKENS))
     num_probe_blocks = min(-(-context_len // config.block_size), useful_blocks(config, max_model_len))
     runner = _runner(config, machine, model, num_probe_blocks, context_len)
     batch = partial(made_up_batch, num_blocks=num_probe_blocks, block_size=config.block_size)
     machine.memory.start()
-    runner.run(batch(1, min(config.step_token_budget, context_len), context_len))
+    runner.run(batch(1, min(config.max_num_batched_tokens, context_len), context_len))
     runner.run(batch(_max_rows(config), 1, context_len))
     transient_bytes = machine.memory.transient_bytes()
     del runner
@@ -273,7 +273,7 @@ def _runner(
         sample_rows=SampleRows(machine.device),
         device=machine.device,
         block_size=config.block_size,
-        max_tokens=config.step_token_budget,
+        max_tokens=config.max_num_batched_tokens,
         max_rows=_max_rows(config),
         max_blocks=-(-max_model_len // config.block_size),
     )
@@ -299,8 +299,8 @@ def _scheduler(
     limits = Limits(
         max_model_len=max_model_len,
         vocab_size=model.config.vocab_size,
-        max_num_rows=config.max_num_rows,
-        step_token_budget=config.step_token_budget,
+        max_num_seqs=config.max_num_seqs,
+        max_num_batched_tokens=config.max_num_batched_tokens,
         max_waiting=config.max_waiting,
         itl_target_s=config.itl_target_ms / 1000,
         prefill_slack_ratio=config.prefill_slack_ratio,

@@ -68,7 +68,9 @@ class Front:
             clock=clock,
         )
         patience = patience or Patience()
-        standbys = None if spawn_standby is None else _standbys(self._link, spawn_standby, config.warm, patience)
+        standbys = (
+            None if spawn_standby is None else _standbys(self._link, spawn_standby, config.standby_cores, patience)
+        )
         self._supervisor = CoreSupervisor(self._link, spawn, clock, patience, standbys)
         self._tracer = Tracer(config, clock, time.time, secrets.randbits) if config.otlp_endpoint else None
         completions = Completions(self._service, time.time, write_stall_s, self._tracer)

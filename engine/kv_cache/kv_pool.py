@@ -20,7 +20,7 @@ def block_bytes(
 
 def useful_blocks(config: CoreConfig, max_model_len: int) -> int:
     """Blocks that all rows of a step need at full length; more would never be read."""
-    return config.max_num_rows * -(-max_model_len // config.block_size)
+    return config.max_num_seqs * -(-max_model_len // config.block_size)
 
 
 def pool_blocks(config: CoreConfig, bytes_per_block: int, free_bytes: int, max_model_len: int) -> int:
@@ -44,7 +44,7 @@ def pool_blocks(config: CoreConfig, bytes_per_block: int, free_bytes: int, max_m
     if num_blocks < 1:
         raise EngineConfigError(
             f"memory_ratio: {allowed_bytes} bytes for the KV pool do not hold one block of {bytes_per_block} bytes; "
-            "raise memory_ratio or kv_memory_bytes, or lower step_token_budget or max_num_rows"
+            "raise memory_ratio or kv_memory_bytes, or lower max_num_batched_tokens or max_num_seqs"
         )
     return num_blocks
 

@@ -134,14 +134,14 @@ def settle_steps(
     *,
     max_rows: int,
     prompt_tokens: int,
-    max_drafts: int,
+    num_speculative_tokens: int,
     clock: Callable[[], float],
 ) -> Runner:
     """The runner, with each step compiled or not and on as many threads as is faster."""
     num_threads = torch.get_num_threads()
     threads = _Threads(num_threads, model if isinstance(model, CompiledSteps) else None)
     if isinstance(model, CompiledSteps):
-        model.max_verified = max_drafts + 1
+        model.max_verified = num_speculative_tokens + 1
         model.resize(num_threads)
         step_of = partial(_step_of, make_step, max_rows)
         choose_compiled_tokens(model, runner.run, step_of, threads.use, clock, num_threads=num_threads)

@@ -217,8 +217,8 @@ def _config(options: argparse.Namespace) -> CoreConfig:
         kv_dtype=options.kv_dtype,
         num_threads=options.threads,
         cuda_graphs=not options.no_graphs,
-        max_num_rows=rows,
-        step_token_budget=max(rows, 512),
+        max_num_seqs=rows,
+        max_num_batched_tokens=max(rows, 512),
     )
 
 

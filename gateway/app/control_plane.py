@@ -132,7 +132,7 @@ class ControlPlane:
                 on_revision=on_revision,
                 on_status=on_status,
                 wall=wall,
-                num_kept=config.revisions_kept,
+                num_kept=config.max_revisions,
                 on_restored=self._note_restored,
             )
         self.canaries: Canaries | None = None
@@ -270,7 +270,7 @@ class ControlPlane:
         path = self._config.runtime_dir / name
 
         def report(error: OSError) -> None:
-            self._log.event("policy_not_kept", level="warning", path=str(path), error=str(error))
+            self._log.event("policy_not_saved", level="warning", path=str(path), error=str(error))
 
         return PolicyCopy(path, wall=self._wall, on_unwritten=report)
 

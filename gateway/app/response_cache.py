@@ -152,7 +152,7 @@ class ResponseCache:
         assert name is not None, "an encoder that is ready has a name"
         calibrated_for = self._judges.encoder_id
         if calibrated_for is not None and not have_same_weights(name, calibrated_for):
-            self._log.event("judge_of_other_encoder", level="error", encoder=name, calibrated_for=calibrated_for)
+            self._log.event("match_model_of_other_encoder", level="error", encoder=name, calibrated_for=calibrated_for)
             return  # similarities would mean something else: exact answers only
         if sharing is None:
             self.semantic.drops_orphans = True

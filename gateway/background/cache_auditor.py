@@ -216,7 +216,7 @@ class Auditor:
 
     async def _ask_judge(self, case: _Case, kept: str, fresh: str) -> bool | None:
         """Whether both say the same; None without a judge, or when it did not say."""
-        question, name = case.question, case.rule.judge
+        question, name = case.question, case.rule.auditor
         live = None if question is None or name is None else question.snapshot.deployments.get(name)
         if question is None or live is None:
             return None

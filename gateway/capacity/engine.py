@@ -42,8 +42,8 @@ class FiguresMissing(ValueError):
 
 
 class _Load(msgspec.Struct):
-    max_num_rows: int = 0
-    step_token_budget: int = 0
+    max_num_seqs: int = 0
+    max_num_batched_tokens: int = 0
     num_blocks_total: int = 0
     block_size: int = 0
     step_time: StepTerms | None = None
@@ -62,12 +62,12 @@ def figures_of_load(document: Mapping[str, Any]) -> EngineFigures:
             "the engine has not run steps unlike enough to know what rows and prompts add to one; send it requests of "
             "several lengths, several at once"
         )
-    if not (load.max_num_rows and load.step_token_budget and load.num_blocks_total and load.block_size):
+    if not (load.max_num_seqs and load.max_num_batched_tokens and load.num_blocks_total and load.block_size):
         raise FiguresMissing("the engine is not ready: it does not say its rows, step budget and KV blocks yet")
     return EngineFigures(
         steps=load.step_time,
-        max_rows=load.max_num_rows,
-        step_tokens=load.step_token_budget,
+        max_rows=load.max_num_seqs,
+        step_tokens=load.max_num_batched_tokens,
         kv_tokens=load.num_blocks_total * load.block_size,
     )
 

@@ -10,9 +10,9 @@ from gateway.capacity.plan import CapacityPlan, Demand, State, Targets
 _BOUNDS = {
     "ttft": "the target for the first token",
     "tpot": "the target for each output token",
-    "rows": "the rows of a step (penstock engine --max-num-rows)",
+    "rows": "the rows of a step (penstock engine --max-num-seqs)",
     "kv_memory": "the KV memory (penstock engine --kv-memory-bytes, --kv-dtype int8)",
-    "step_tokens": "the step's token budget (penstock engine --step-token-budget)",
+    "step_tokens": "the step's token budget (penstock engine --max-num-batched-tokens)",
     "time": "the time its steps take",
 }
 

@@ -142,9 +142,9 @@ class DeploymentForecast:
     def step_tokens(self, now: float) -> int | None:
         """Prompt tokens that fit into one step beside the rows that run; None when the engine does not say."""
         report = self._fresh_report(now)
-        if report is None or report.step_token_budget <= 0:
+        if report is None or report.max_num_batched_tokens <= 0:
             return None
-        return max(report.step_token_budget - report.num_running, 1)
+        return max(report.max_num_batched_tokens - report.num_running, 1)
 
     @property
     def is_warming(self) -> bool:
@@ -195,9 +195,9 @@ class DeploymentForecast:
         return flight
 
     @property
-    def max_num_rows(self) -> int:
+    def max_num_seqs(self) -> int:
         """Most rows a step of the engine can have, as it last said; 0: it never did."""
-        return 0 if self._report is None else self._report.max_num_rows
+        return 0 if self._report is None else self._report.max_num_seqs
 
     def note_report(self, now: float, report: LoadReport) -> None:
         """The engine said how busy it is."""

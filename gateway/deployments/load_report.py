@@ -38,9 +38,9 @@ class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
     state: str = "ready"
     num_running: Count = 0
     num_waiting: Count = 0
-    max_num_rows: Count = 0
+    max_num_seqs: Count = 0
     """0: not said."""
-    step_token_budget: Count = 0
+    max_num_batched_tokens: Count = 0
     """Tokens of a step, prompts and rows together; 0: not said."""
     waiting_prompt_tokens: Count = 0
     drain_tokens_per_s: Figure = 0.0

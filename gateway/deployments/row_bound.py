@@ -41,7 +41,7 @@ def rows_within(forecast: DeploymentForecast, now: float, tpot_s: float) -> int 
     More than there are rows would stand in the engine's own queue, where targets do not count; and the few that it
     keeps for short prompts would, if we filled them, let none of the long ones start.
     """
-    paced, there = _rows_in_pace(forecast, now, tpot_s), forecast.max_num_rows
+    paced, there = _rows_in_pace(forecast, now, tpot_s), forecast.max_num_seqs
     if not there:
         return paced
     there -= there // KEPT_ROWS_DIVISOR

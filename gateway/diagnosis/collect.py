@@ -68,7 +68,7 @@ class SampleCollector:
             limit=live.limiter.limit,
             in_flight=live.limiter.in_flight,
             rows=live.forecast.num_rows(self._clock()),
-            max_rows=live.forecast.max_num_rows,
+            max_rows=live.forecast.max_num_seqs,
         )
 
     async def _engine(self, live: LiveDeployment) -> Samples | None:

@@ -98,7 +98,7 @@ def _speculation(accepted: float, pace: FindingEvidence) -> Finding:
         cause="speculation",
         summary="Most drafted tokens are wrong: verifying them costs more than it gives.",
         evidence=(FindingEvidence("drafted tokens that were right", accepted, _FEW_ACCEPTED, "bound", "ratio"), pace),
-        lever="Switch it off (penstock engine --speculation off), or draft less (--max-drafts).",
+        lever="Switch it off (penstock engine --speculation off), or draft less (--num-speculative-tokens).",
     )
 
 

@@ -81,7 +81,7 @@ def explain_prefill(window: Window, place: PolicyLines, now: LatencyBudget, befo
         cause="slow_prefill",
         summary="The same prompts take longer to compute.",
         evidence=(prefill, FindingEvidence("tokens of a prompt", tokens, tokens_before, "baseline", "tokens")),
-        lever="Look at what shares the engine's machine; else a larger step budget (--step-token-budget) or a replica.",
+        lever="Look at what shares the engine's machine; else a larger --max-num-batched-tokens or a replica.",
         policy_path=place.route_path("select.candidates"),
     )
 
@@ -97,7 +97,7 @@ def explain_cold_start(window: Window, place: PolicyLines, now: LatencyBudget, b
             FindingEvidence("deployments that started", float(len(window.restarted())), 0.0, "bound", "count"),
             FindingEvidence("time to first token, mean", now.ttft_s, before.ttft_s, "baseline"),
         ),
-        lever="Keep standby cores (penstock engine --warm 1) and a fallback; scale out before the peak.",
+        lever="Keep standby cores (penstock engine --standby-cores 1) and a fallback; scale out before the peak.",
         policy_path=place.route_path("select.fallback"),
     )
 

@@ -70,7 +70,7 @@ def _engine_full(place: PolicyLines, state: ObservedDeployment, waits: tuple[Fin
         cause="engine_full",
         summary=f"Deployment {place.deployment} has no free row; requests wait for one.",
         evidence=(FindingEvidence("rows in use", state.rows, float(state.max_rows) or None, "bound", "count"), *waits),
-        lever="Add a replica, or more rows to a step (penstock engine --max-num-rows) where its KV memory allows.",
+        lever="Add a replica, or more rows to a step (penstock engine --max-num-seqs) where its KV memory allows.",
         policy_path=place.route_path("select.candidates"),
     )
 

@@ -277,7 +277,7 @@ class Cache(_Strict, frozen=True, kw_only=True):
     history: CacheHistory = "exact"
     """`exact`: similar questions share answers only after equal conversations. `standalone`: also after others, where
     the question by its words depends on none."""
-    judge: Id | None = None
+    auditor: Id | None = None
     """A deployment that is asked whether two answers in other words say the same; None: the encoder decides alone."""
     review_texts: bool = False
     """Whether records of audits keep the texts of what was asked and answered, for whoever reviews them."""

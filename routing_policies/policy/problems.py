@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
@@ -58,6 +58,16 @@ def dotted(path: Path) -> str:
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
     return text
+
+
+RENAMED_KEYS: Mapping[str, str] = {"judge": "auditor"}
+"""Keys of earlier policies and what they are called today."""
+
+
+def renamed_or_near(key: str, known: Collection[str]) -> str:
+    """Return how an unknown key's message goes on: its new name where it was renamed, else the nearest known one."""
+    now = RENAMED_KEYS.get(key)
+    return f'; it is called "{now}" now' if now in known else did_you_mean(key, known)
 
 
 def did_you_mean(word: str, known: Collection[str]) -> str:

@@ -191,9 +191,9 @@ def _route_problems(names: _Names, route: Route, path: Path) -> Iterator[PathPro
             )
             yield PathProblem(path=(*where, index), message=message)
     yield from _fallback_problems(names, route, (*path, "select", "fallback"))
-    if route.cache.judge is not None:
-        where = (*path, "cache", "judge")
-        yield from _unknown_one(route.cache.judge, deployments, where, "deployment")
+    if route.cache.auditor is not None:
+        where = (*path, "cache", "auditor")
+        yield from _unknown_one(route.cache.auditor, deployments, where, "deployment")
         if route.cache.mode != "exact_then_semantic":
             yield PathProblem(path=where, message="has an effect only with mode exact_then_semantic")
     if route.cache.history != "exact" and route.cache.mode != "exact_then_semantic":

@@ -12,7 +12,7 @@ import yaml
 from msgspec.structs import FieldInfo
 
 from routing_policies.policy.nodes import problem_at, scalar_value
-from routing_policies.policy.problems import Path, PathProblem, Problem, did_you_mean
+from routing_policies.policy.problems import Path, PathProblem, Problem, did_you_mean, renamed_or_near
 
 MAX_NODES = 200_000
 """Nodes read from one document, aliases counted each time they are used: bounds what nested aliases can cost."""
@@ -88,7 +88,9 @@ class StructReader:
         values: dict[str, Any] = {}
         for key, child in self._pairs(node, path):
             if key not in fields:
-                self._report(self._key_node(node, key), (*path, key), f"unknown key{did_you_mean(key, list(fields))}")
+                self._report(
+                    self._key_node(node, key), (*path, key), f"unknown key{renamed_or_near(key, list(fields))}"
+                )
             else:
                 values[fields[key].name] = self._value(child, fields[key].type, (*path, key))
         for name, field in fields.items():

@@ -188,7 +188,7 @@ async def test_plain_requests_leave_an_engine_whose_core_was_stopped(engine: Lon
 
 
 def test_a_standby_takes_over_from_a_killed_core_without_starting_anew(tmp_path: Path) -> None:
-    with lone_engine(tmp_path, "--warm", "1") as engine:
+    with lone_engine(tmp_path, "--standby-cores", "1") as engine:
         deadline = time.monotonic() + 120
         while b"a standby is loaded" not in (tmp_path / "engine.log").read_bytes():
             assert time.monotonic() < deadline

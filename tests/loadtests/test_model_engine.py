@@ -68,5 +68,5 @@ async def test_the_load_it_publishes_has_the_fields_of_the_real_engine(served: t
     engine, address = served
     load = engine.load()
     assert load["state"] == "ready"
-    assert load["max_num_rows"] == SHAPE.max_rows
+    assert load["max_num_seqs"] == SHAPE.max_rows
     assert (await fetch(address, "/metrics"))[1].startswith("# TYPE model_requests_total counter")

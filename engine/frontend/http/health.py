@@ -91,7 +91,7 @@ class EngineProbes:
             "silent_s": round(self._service.clock() - self._service.link.last_heard_at, 3),
             "block_size": 0 if ready is None else ready.block_size,
             "max_model_len": 0 if ready is None else ready.max_model_len,
-            "step_token_budget": 0 if ready is None else ready.step_token_budget,
+            "max_num_batched_tokens": 0 if ready is None else ready.max_num_batched_tokens,
             **msgspec.structs.asdict(self._service.link.load),
         }
 

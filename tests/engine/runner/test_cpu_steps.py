@@ -268,7 +268,7 @@ def test_torch_computes_what_is_left_of_a_compiled_step_on_one_thread() -> None:
     try:
         torch.set_num_threads(2)
         make_step = typical_step(CoreConfig(model_dir=Path()), 64, 512)
-        limits = {"max_rows": 64, "prompt_tokens": 256, "max_drafts": 8}
+        limits = {"max_rows": 64, "prompt_tokens": 256, "num_speculative_tokens": 8}
         runner = settle_steps(model, Runner(), make_step, clock=clock, **limits)  # type: ignore[arg-type]
         seen.clear()
         for num_rows, num_tokens in ((1, 1), (64, 1), (1, 65), (2, 1)):

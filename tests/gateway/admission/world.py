@@ -85,7 +85,7 @@ class Engine:
         return LoadReport(
             num_running=self.running,
             num_waiting=len(self._waiting),
-            max_num_rows=speed.rows,
+            max_num_seqs=speed.rows,
             waiting_prompt_tokens=0,
             forecast_wait_s=row_wait_s,
             lanes=lanes,

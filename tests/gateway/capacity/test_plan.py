@@ -153,8 +153,8 @@ def test_a_target_that_an_idle_replica_breaks_is_said_to_be_impossible() -> None
 def test_figures_come_from_the_load_feed() -> None:
     document: dict[str, Any] = {
         "state": "ready",
-        "max_num_rows": 64,
-        "step_token_budget": 512,
+        "max_num_seqs": 64,
+        "max_num_batched_tokens": 512,
         "num_blocks_total": 1000,
         "block_size": 16,
         "step_time": {
@@ -176,7 +176,7 @@ def test_figures_come_from_the_load_feed() -> None:
     with pytest.raises(FiguresMissing, match="not ready"):
         figures_of_load({**document, "num_blocks_total": 0})
     with pytest.raises(FiguresMissing, match="/engine/load"):
-        figures_of_load({"max_num_rows": "many"})
+        figures_of_load({"max_num_seqs": "many"})
 
 
 def test_terms_are_fitted_to_measured_shapes() -> None:
