@@ -27,7 +27,7 @@ from engine.models.loading.loader import load_model
 from engine.models.loading.sizes import read_checked_config
 from engine.models.multi_step import HasMultiStep
 from engine.protocol import Ready, SamplingParams, StepReport
-from engine.runner.cpu_steps import follow, kept_weights, settle_steps, typical_step, with_compiled_steps
+from engine.runner.cpu_steps import checkpoint_bytes, follow, kept_weights, settle_steps, with_compiled_steps
 from engine.runner.cuda_graphs import GraphApi, graph_model
 from engine.runner.machine import Machine, find_machine
 from engine.runner.overlap_runner import OverlapRunner
@@ -51,7 +51,6 @@ logger = logging.getLogger(__name__)
 
 _PROBE_CONTEXT_TOKENS = 8192
 """Longest context of the step whose memory is measured; attention works in tiles above it."""
-_TYPICAL_PROMPT_TOKENS = 256
 _WARM_UP_S = {"cpu": 3.0, "cuda": 60.0}
 _TAKE_OVER_WARM_UP_S = 0.5
 """On a CPU, when clients wait for a core to come back: the rest is learned from their requests."""
@@ -102,15 +101,11 @@ def build_core(
     with outbox.phase("warm_up"):
         stepper: Runner = runner
         if machine.device.type == "cpu" and not isinstance(runner, OverlapRunner):
-            batch = typical_step(config, num_blocks, max_model_len)
-            prompt_tokens = min(_TYPICAL_PROMPT_TOKENS, config.max_num_batched_tokens, max_model_len)
             stepper = settle_steps(
                 model,
                 runner,
-                batch,
-                max_rows=_max_rows(config),
-                prompt_tokens=prompt_tokens,
                 num_speculative_tokens=config.num_speculative_tokens,
+                num_weight_bytes=checkpoint_bytes(config.model_dir),
                 clock=clock,
             )
             follow(draft_model, model)

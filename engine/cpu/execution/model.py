@@ -107,7 +107,6 @@ class CompiledModel:
         """In steps of more tokens than that, and in others whose rows are long."""
         self.max_verified = 0
         """Tokens of a row whose drafts are verified, which get the numbers that they would get one by one."""
-        self._is_released = False
         self._caches: list[KVCache] | None = None
         self._suits = False
         # Hidden states of the last step, and the logits that were computed with them.
@@ -124,14 +123,6 @@ class CompiledModel:
         """End the threads."""
         self.team.close()
 
-    def release(self) -> None:
-        """Give the weights' memory back; no step will run compiled."""
-        self.max_tokens = 0
-        self.prompt_way = "torch"
-        self.team.close()
-        self._is_released = True
-        self._memory.clear()
-
     @property
     def prompt_ways(self) -> list[PromptWay]:
         """That this machine has."""
@@ -140,7 +131,7 @@ class CompiledModel:
 
     def runs_compiled(self, num_tokens: int) -> bool:
         """Whether so many tokens run compiled together."""
-        return not self._is_released and num_tokens <= self.max_tokens
+        return num_tokens <= self.max_tokens
 
     def computes(self, num_tokens: int) -> bool:
         """Whether steps of so many tokens run compiled, all of them."""
