@@ -164,7 +164,7 @@ class Site:
 
 def _where(path: str) -> str:
     if path.startswith("/admin/"):
-        return "The admin API is under /admin/api/ of the listener that admin_listen names."
+        return "The admin API is under /admin/api/ of the listener that admin.listen names."
     return "The API is under /v1/."
 
 

@@ -77,8 +77,8 @@ class EdgeState(ServerState):
         """
         if len(self.open) >= self.max_connections and not self._close_longest_idle():
             return False
-        if ip is not None and self.limits.max_connections_per_ip:
-            if self.per_ip[ip] >= self.limits.max_connections_per_ip:
+        if ip is not None and self.limits.connections.max_per_ip:
+            if self.per_ip[ip] >= self.limits.connections.max_per_ip:
                 return False
             self.per_ip[ip] += 1
         self.open.add(connection)
@@ -89,7 +89,7 @@ class EdgeState(ServerState):
         self.open.discard(connection)
         self.idle.pop(connection, None)
         self.wheel.discard(connection)
-        if ip is not None and self.limits.max_connections_per_ip:
+        if ip is not None and self.limits.connections.max_per_ip:
             self.per_ip[ip] -= 1
             if self.per_ip[ip] <= 0:
                 del self.per_ip[ip]

@@ -102,7 +102,7 @@ def _notes(new: Policy, *, has_text: bool, has_chances: bool) -> list[str]:
     if not has_chances and any(route.select.policy in BY_QUALITY for route in new.routes):
         notes.append("routes that choose by quality keep their recorded choice where it is still a candidate")
     if not has_text and any("request.text" in (route.match.when or "") for route in new.routes):
-        notes.append('a condition reads request.text, which was not recorded (recorder = "text" does)')
+        notes.append('a condition reads request.text, which was not recorded (telemetry.recorder.mode = "text" does)')
     return notes
 
 

@@ -13,7 +13,7 @@ import pytest
 from gateway.chat.request import ChatRequestParser
 from gateway.cli.main import main
 from gateway.cli.quality_training import TrainingError, read_lines, train
-from gateway.config import ConfigError
+from gateway.config.checks import ConfigError
 from gateway.routing.prompt_of import prompt_of
 from gateway.routing.quality_files import load_predictors
 from routing_policies.quality.predictor import Predictor
@@ -56,7 +56,7 @@ async def test_what_was_trained_for_a_pair_replaces_what_came_with_the_package(t
     data = write_data(tmp_path / "data.jsonl", weak="penstock-small", strong="penstock-large")
     arguments = ["--weak", "penstock-small", "--strong", "penstock-large", "--out", str(models / "mine.json")]
     assert main(["policy", "train", "--data", str(data), *arguments]) == 0
-    settings = {"quality_dir": models}
+    settings = {"policy.quality_dir": models}
     async with running(tmp_path, policy=POLICY.format(folder=tmp_path), settings=settings) as stack:
         for text, expected in (("Please add 3 and 4.", "small"), ("Why would the cat be afraid of the lamp?", "large")):
             reply = await stack.ask(asked(text))

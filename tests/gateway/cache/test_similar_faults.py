@@ -58,7 +58,7 @@ async def redis_behind_proxy(folder: Path) -> AsyncIterator[tuple[RedisServer, F
 async def replica(folder: Path, name: str, url: str, policy: str | None = None) -> AsyncIterator[Stack]:
     own = folder / name
     own.mkdir(exist_ok=True)
-    async with similar(own, policy=policy, settings={"store": url}) as (stack, _):
+    async with similar(own, policy=policy, settings={"store.address": url}) as (stack, _):
         yield stack
 
 

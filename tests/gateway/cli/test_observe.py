@@ -34,8 +34,8 @@ routes:
 def options(stack: Stack, *arguments: str) -> argparse.Namespace:
     """A command line of a gateway that listens on a socket."""
     config = stack.gateway.config
-    file = config.runtime_dir / "penstock.toml"
-    file.write_text(f'admin_listen = "{config.admin_listen}"\nruntime_dir = "{config.runtime_dir}"\n')
+    file = config.process.runtime_dir / "penstock.toml"
+    file.write_text(f'admin.listen = "{config.admin.listen}"\nprocess.runtime_dir = "{config.process.runtime_dir}"\n')
     return build_parser().parse_args([*arguments, "--config", str(file)])
 
 
@@ -64,7 +64,7 @@ async def test_an_unknown_request_is_an_error_that_says_where_else_to_look(tmp_p
 
 async def test_the_admin_api_on_the_public_listener_is_said_to_be_elsewhere(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
-        assert "admin_listen" in (await stack.get("/admin/api/overview")).error["message"]
+        assert "admin.listen" in (await stack.get("/admin/api/overview")).error["message"]
         assert "/v1/" in (await stack.get("/nothing")).error["message"]
 
 

@@ -71,7 +71,9 @@ async def test_the_command_prints_and_its_exit_code_says_whether_all_is_well(
 ) -> None:
     async with running(tmp_path) as stack:
         settings = tmp_path / "penstock.toml"
-        settings.write_text(f'admin_listen = "{stack.gateway.config.admin_listen}"\nruntime_dir = "{tmp_path}"\n')
+        settings.write_text(
+            f'admin.listen = "{stack.gateway.config.admin.listen}"\nprocess.runtime_dir = "{tmp_path}"\n'
+        )
         asked = options("diagnose", "--config", str(settings), "--seconds", "0.3")
         code = await asyncio.to_thread(observe.diagnose, asked)
         out = capsys.readouterr().out
