@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.app.serving import serve
+from gateway.app.serving import run_gateway
 from gateway.cli import commands
 from gateway.cli.main import build_parser
 from gateway.config.settings import GatewayConfig
@@ -57,7 +57,7 @@ async def serve_slowly(config: GatewayConfig) -> int:
     async def load(thread: Executor) -> TextEncoder:
         return SlowEncoder(await installed.load(thread), config.process.runtime_dir / PAUSE_FILE)
 
-    return await serve(config, load_encoder=load)
+    return await run_gateway(config, load_encoder=load)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ CLOSE_S: Final = 4.0
 _STDERR: Final = 2
 
 
-async def serve(
+async def run_gateway(
     config: GatewayConfig, *, log_stream: BinaryIO | None = None, load_encoder: LoadEncoder | None = None
 ) -> int:
     """Run until SIGTERM or SIGINT, drain, and return the exit status. SIGHUP looks at the policy file at once.

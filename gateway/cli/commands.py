@@ -177,9 +177,9 @@ def policy_schema(options: argparse.Namespace) -> int:
     """Print the JSON Schema of policies."""
     import json
 
-    from routing_policies.policy.schema import policy_schema as schema
+    from routing_policies.policy.schema import schema_of_policies
 
-    print(json.dumps(schema(), indent=2))
+    print(json.dumps(schema_of_policies(), indent=2))
     return 0
 
 
@@ -190,7 +190,7 @@ def policy_train(options: argparse.Namespace) -> int:
     import msgspec
 
     from gateway.cli.label_training import train_from_gateway
-    from gateway.cli.quality_training import TrainingError, report_of, train
+    from gateway.cli.quality_training import TrainingError, report_of, train_from_files
 
     if options.data and not (options.weak and options.strong):
         raise UsageError("--data: needs --weak and --strong, the names that outcomes have in the files")
@@ -202,7 +202,7 @@ def policy_train(options: argparse.Namespace) -> int:
         if options.from_gateway:
             model, held = train_from_gateway(options)
         else:
-            model = train(options.data, options.weak, options.strong, encoder_folder=folder)
+            model = train_from_files(options.data, options.weak, options.strong, encoder_folder=folder)
         content = msgspec.json.format(msgspec.json.encode(model, order="deterministic"), indent=1)
         options.out.write_bytes(content + b"\n")
     except (TrainingError, OSError) as error:
@@ -237,7 +237,7 @@ def doctor(options: argparse.Namespace) -> int:
     """Check the machine; 1 when a check failed."""
     from gateway.cli import doctor as examination
 
-    return examination.run(lambda: settings(options), as_json=options.json)
+    return examination.run_doctor(lambda: settings(options), as_json=options.json)
 
 
 def settings(options: argparse.Namespace) -> GatewayConfig:

@@ -64,7 +64,7 @@ class Check:
     remedy: str | None = None
 
 
-def run(read_settings: Callable[[], GatewayConfig], *, as_json: bool) -> int:
+def run_doctor(read_settings: Callable[[], GatewayConfig], *, as_json: bool) -> int:
     """Print every check. Returns 1 when one failed; whatever `read_settings` raises passes through."""
     checks = list(examine(read_settings()))
     if as_json:

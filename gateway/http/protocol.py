@@ -27,7 +27,7 @@ from gateway.http.refusal import (
     MalformedRequest,
     UpgradeNotServed,
     UriTooLong,
-    explain,
+    explain_refusal,
     too_many_unfinished,
 )
 from gateway.http.upgrade import head_without_upgrade, is_websocket
@@ -195,7 +195,7 @@ class EdgeProtocol(HttpToolsProtocol):
             self._replay_upgrade(data[upgrade.args[0] :])
             return
         except httptools.HttpParserError as error:
-            self._refuse(self._fault or explain(str(error), data))
+            self._refuse(self._fault or explain_refusal(str(error), data))
             return
         if meter.reading is not MeterState.IDLE:
             now = self.edge.clock()

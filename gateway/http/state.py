@@ -12,7 +12,7 @@ from uvicorn.server import ServerState
 
 from gateway.errors import GatewayError
 from gateway.http.limits import EdgeLimits
-from gateway.http.refusal import render, too_many_connections
+from gateway.http.refusal import render_refusal, too_many_connections
 from gateway.http.wheel import DeadlineWheel
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class EdgeState(ServerState):
     def refuse(self, error: GatewayError) -> bytes:
         """The bytes of the edge's own answer, counted."""
         self.on_refusal(self.name, error)
-        return render(error, request_id=self.new_request_id(), date_line=self.date_line)
+        return render_refusal(error, request_id=self.new_request_id(), date_line=self.date_line)
 
     def refuse_connection(self) -> bytes:
         """The bytes for a connection that was not admitted."""

@@ -62,7 +62,7 @@ async def replay(question: ReplayRequest) -> dict[str, Any]:
     return answer
 
 
-def compare(old: Policy, new: Policy, folder: Path) -> dict[str, Any]:
+def compare_policies(old: Policy, new: Policy, folder: Path) -> dict[str, Any]:
     """Both sides of every recorded request."""
     requests = read_tape(folder, MAX_REQUESTS)
     measured, same = Measured(requests), unchanged_routes(old, new)
@@ -111,7 +111,7 @@ def main() -> int:
     started_at = time.perf_counter()
     question = msgspec.json.decode(sys.stdin.buffer.read(), type=ReplayRequest)
     sides = [load_policy(text, source="policy", variables=question.variables) for text in (question.old, question.new)]
-    answer = compare(sides[0], sides[1], Path(question.folder))
+    answer = compare_policies(sides[0], sides[1], Path(question.folder))
     sys.stdout.buffer.write(msgspec.json.encode({**answer, "took_s": time.perf_counter() - started_at}))
     return 0
 

@@ -16,7 +16,7 @@ import pytest
 
 from gateway.app.response_cache import INDEX_FILE
 from gateway.cache.index.vector_index import VectorIndex
-from gateway.cache.index.vector_snapshot import save
+from gateway.cache.index.vector_snapshot import save_vectors
 from tests.gateway.cache.similar_stack import (
     ask,
     cache_of,
@@ -196,7 +196,7 @@ async def test_a_snapshot_of_other_dimensions_means_an_empty_index(tmp_path: Pat
     (tmp_path / "a").mkdir()
     foreign = VectorIndex(16, "words")
     foreign.add(b"c", b"e", np.full(16, 0.25, np.float32))
-    save(foreign, tmp_path / "a" / INDEX_FILE)
+    save_vectors(foreign, tmp_path / "a" / INDEX_FILE)
     async with replica(tmp_path, "a", url) as one:
         assert (await one.get("/readyz")).status == 200
         assert len(one.lines("index_dropped")) == 1

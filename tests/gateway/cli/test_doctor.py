@@ -144,7 +144,7 @@ async def test_a_running_instance_is_asked_instead_of_its_ports(
 
 def report(monkeypatch: pytest.MonkeyPatch, checks: list[Check], *, as_json: bool = False) -> int:
     monkeypatch.setattr(doctor, "examine", lambda config: iter(checks))
-    return doctor.run(GatewayConfig, as_json=as_json)
+    return doctor.run_doctor(GatewayConfig, as_json=as_json)
 
 
 GOOD = Check(name="cores", level="ok", message="2 usable")
@@ -175,7 +175,7 @@ def test_settings_that_cannot_be_read_are_the_callers_to_report() -> None:
         raise ConfigError("x: y")
 
     with pytest.raises(ConfigError):
-        doctor.run(broken, as_json=False)
+        doctor.run_doctor(broken, as_json=False)
 
 
 def test_the_examination_covers_this_installation(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
