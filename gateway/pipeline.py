@@ -38,7 +38,7 @@ from gateway.forwarding.forward import Forwarder
 from gateway.http.asgi import BodyTooLarge, ClientGone, Receive, Scope, Send, read_body
 from gateway.http.disconnect import until_gone
 from gateway.ids import RequestIds
-from gateway.limits.body_budget import BodyBudget
+from gateway.limits.body_budget import READ_RATIO, BodyBudget, parsed_bytes
 from gateway.prompt_embedding import PromptEmbedding
 from gateway.request_context import RequestContext
 from gateway.routing.planned_route import PlannedRoute
@@ -53,7 +53,6 @@ from gateway.telemetry.tracing.tracing import Tracing
 from gateway.timeline import Clock, Outcome, Stage
 from gateway.trimming.images import ImageShrinker
 from gateway.trimming.trimmer import MAX_TRIMMED_HERE_BYTES, Trimmer
-from gateway.util.footprint import READ_RATIO, parsed_bytes
 from gateway.util.workers import Workers
 
 CLIENT_CLOSED_REQUEST: Final = 499

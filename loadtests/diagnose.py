@@ -136,7 +136,7 @@ async def _said_of(case: Case, options: argparse.Namespace) -> list[tuple[str, s
         gateway = await start_gateway_with(
             bench,
             _policy(case, path.url),
-            settings={} if store is None else {"store": store.url},
+            settings={} if store is None else {"store.address": store.url},
             module="loadtests.slow_encoder" if case.act == "encoder" else "gateway",
         )
         if case.asks_alike:

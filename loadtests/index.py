@@ -25,7 +25,7 @@ from typing import Final
 import numpy as np
 
 from gateway.cache.index.vector_index import VectorIndex
-from gateway.cache.index.vector_snapshot import SnapshotUnusable, load, save
+from gateway.cache.index.vector_snapshot import SnapshotUnusable, load_vectors, save_vectors
 from loadtests.card import Card
 from loadtests.index_pauses import Replaced, measured_pauses
 from loadtests.measures import percentile, resident_bytes
@@ -71,7 +71,7 @@ async def run(options: argparse.Namespace) -> Card:
         del index
         gc.collect()
         begun = time.perf_counter()
-        num_loaded = len(load(path, name, _DIMENSIONS))
+        num_loaded = len(load_vectors(path, name, _DIMENSIONS))
         load_s = time.perf_counter() - begun
         snapshot_bytes = path.stat().st_size
         grown = source.block(len(_blocks(options)), _GROWN_ROWS)
@@ -166,13 +166,13 @@ async def _filled(options: argparse.Namespace, source: Source, path: Path) -> tu
         build_s += time.process_time() - begun
         await asyncio.sleep(0)  # where a signal to stop is taken
         if options.snapshot is not None and (number + 1) % _SAVE_BLOCKS == 0:
-            save(index, path)
+            save_vectors(index, path)
             print(f"{len(index)} entries after {build_s:.0f} s of CPU", file=sys.stderr, flush=True)
     begun = time.process_time()
     while index.move(_MOVE_ROWS):  # what an earlier run left undone
         pass
     build_s += time.process_time() - begun
-    save(index, path)
+    save_vectors(index, path)
     return index, None if num_before else build_s
 
 
@@ -192,7 +192,7 @@ def _name(options: argparse.Namespace) -> str:
 def _begun(path: Path, name: str) -> VectorIndex:
     """What an earlier run left, else an empty one."""
     try:
-        return load(path, name, _DIMENSIONS)
+        return load_vectors(path, name, _DIMENSIONS)
     except SnapshotUnusable:
         return VectorIndex(_DIMENSIONS, name)
 

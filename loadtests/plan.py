@@ -48,7 +48,7 @@ async def run(options: argparse.Namespace) -> Card:
         upstream = await start_upstream(bench, Script(num_chunks=1))
         traffic = await _traffic(bench, options.seed, options.requests)
         store = f"embedded:{bench.folder / 'store.sqlite3'}"
-        settings = {"policy_source": "store", "store": store, "recorder": "features"}
+        settings = {"policy.source": "store", "store.address": store, "telemetry.recorder.mode": "features"}
         gateway = await start_gateway_with(bench, _policy(upstream, is_new=False), settings=settings)
         admin, document = GatewayAdmin(gateway, bench.folder), json.dumps(_policy(upstream, is_new=True))
         recorded = await _serve(gateway, traffic, options.connections)

@@ -37,7 +37,7 @@ async def run(options: argparse.Namespace) -> Card:
     async with Workbench() as bench:
         upstream = await start_upstream(bench, Script())
         store = options.store or f"embedded:{bench.folder / 'shared.sqlite3'}"
-        settings = {"policy_source": "store", "store": store}
+        settings = {"policy.source": "store", "store.address": store}
         policy = _policy(upstream, 0)
         replicas = [
             await start_gateway_with(bench, policy, settings=settings, name=f"replica{number}")

@@ -68,7 +68,7 @@ async def start_replica(bench: Workbench, name: str, store: str, upstream: str) 
     ]
     deployment = {"id": "only", "url": upstream, "model": "scripted", "limits": {"max_in_flight": 1000}}
     policy = {"schema_version": 1, "deployments": [deployment], "routes": routes}
-    settings = {"store": store, "policy_source": "store"}
+    settings = {"store.address": store, "policy.source": "store"}
     (bench.folder / name).mkdir()
     for graph in bench.folder.glob("*/*.onnx"):  # one makes the encoder's graph for all
         if not (bench.folder / name / graph.name).exists():

@@ -19,7 +19,7 @@ from loadtests.routing_public import DataSet, joined, need_of, random_split, tra
 from routing_policies.quality.hashing import WordHasher
 from routing_policies.quality.model import PairModel
 from routing_policies.quality.training.label import Label, label_of
-from routing_policies.quality.training.learning import LabelBook, learn
+from routing_policies.quality.training.learning import LabelBook, learn_pair
 
 REQUESTS: Final = 50_000
 AUDIT_RATIO: Final = 0.02
@@ -74,7 +74,7 @@ def learned_in_place(mix: DataSet, base: PairModel, seed: int) -> InPlace:
             book.remove(old)
         if book.is_worth_learning:
             labels = book.take()  # each time is learned anew from all there are, so that the last one is enough
-    model = learn(labels, base)
+    model = learn_pair(labels, base)
     scores = mix.scores.take(test)
     hashed = replace(mix, features=[hasher.features(one) for one in mix.features])
     return InPlace(

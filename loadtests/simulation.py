@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from gateway.app.app import Gateway
-from gateway.config import GatewayConfig
+from gateway.config.sources import config_of
 from gateway.http.asgi import Header
 from loadtests.engine_model import EngineShape
 from loadtests.fast_engine import FastEngine
@@ -181,7 +181,7 @@ class Simulation:
         self._keys = keys or {}
         self._log = io.BytesIO()
         self._gateway = Gateway(
-            GatewayConfig(policy=path, runtime_dir=folder, log_level="error"),
+            config_of({"policy.document": path, "process.runtime_dir": folder, "telemetry.log.level": "error"}),
             log_stream=self._log,
             rng=random.Random(seed),
             clock=loop.clock,

@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.app.serving import serve
+from gateway.app.serving import run_gateway
 from gateway.cli import commands
 from gateway.cli.main import build_parser
-from gateway.config import GatewayConfig
+from gateway.config.settings import GatewayConfig
 from gateway.embedding.encoder import TextEncoder
 from gateway.embedding.installed import InstalledEncoder
 
@@ -52,12 +52,12 @@ class SlowEncoder:
 
 async def serve_slowly(config: GatewayConfig) -> int:
     """As `gateway.app.serving.serve`."""
-    installed = InstalledEncoder(config.runtime_dir / "encoder", "int8")
+    installed = InstalledEncoder(config.process.runtime_dir / "encoder", "int8")
 
     async def load(thread: Executor) -> TextEncoder:
-        return SlowEncoder(await installed.load(thread), config.runtime_dir / PAUSE_FILE)
+        return SlowEncoder(await installed.load(thread), config.process.runtime_dir / PAUSE_FILE)
 
-    return await serve(config, load_encoder=load)
+    return await run_gateway(config, load_encoder=load)
 
 
 if __name__ == "__main__":

@@ -99,8 +99,8 @@ async def start_gateway_with(
     name: str = "",
     module: str = "gateway",
 ) -> Server:
-    """A gateway under the given policy document; `settings` are further keys of its penstock.toml, `name` is for one of
-    several, which has a folder of its own; `module` is what takes the command line."""
+    """A gateway under the given policy document; `settings` are further keys of its penstock.toml by path, `name` is
+    for one of several, which has a folder of its own; `module` is what takes the command line."""
     folder = bench.folder / name
     folder.mkdir(exist_ok=True)
     path = folder / "policy.yaml"
@@ -108,8 +108,8 @@ async def start_gateway_with(
     file = folder / "penstock.toml"
     further = "".join(f"{key} = {json.dumps(value)}\n" for key, value in settings.items())
     file.write_text(
-        f'policy = "{path}"\nruntime_dir = "{folder}"\nlog_level = "warning"\n'
-        f'public_listen = "127.0.0.1:0"\nadmin_listen = "127.0.0.1:0"\n{further}'
+        f'policy.document = "{path}"\nprocess.runtime_dir = "{folder}"\ntelemetry.log.level = "warning"\n'
+        f'public.listen = "127.0.0.1:0"\nadmin.listen = "127.0.0.1:0"\n{further}'
     )
     process = await bench.start(
         name or "gateway", module, ["gateway", "--config", str(file), "--log-level", "info"], cores

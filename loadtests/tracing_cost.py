@@ -44,11 +44,11 @@ async def measure_tracing(
     async with AsyncExitStack() as stack:
         benches = {name: await stack.enter_async_context(Workbench()) for name in ("quiet", "told", "all")}
         collector = await start_upstream(benches["quiet"], Script(num_chunks=1))
-        sent: dict[str, object] = {"otlp_endpoint": f"{collector.address.url}/v1/traces"}
+        sent: dict[str, object] = {"telemetry.trace.otlp_endpoint": f"{collector.address.url}/v1/traces"}
         settings: dict[str, dict[str, object]] = {
-            "quiet": {"log_sample_ratio": 0.0},
+            "quiet": {"telemetry.log.sample_ratio": 0.0},
             "told": sent,
-            "all": {**sent, "trace_sample_ratio": 1.0},
+            "all": {**sent, "telemetry.trace.sample_ratio": 1.0},
         }
         gateways = {
             name: await start_gateway_with(bench, _policy(upstream_url), settings=settings[name], cores=cores)

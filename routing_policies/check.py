@@ -25,7 +25,7 @@ from routing_policies.policy.nodes import Document
 from routing_policies.policy.problems import Path, PathProblem, Problem
 from routing_policies.price import Price, cost_of
 from routing_policies.profile import profile_of
-from routing_policies.quality.pairs import QualityPrediction, judges_of, verdict_of
+from routing_policies.quality.pairs import QualityPrediction, judges_of, predicted_quality
 from routing_policies.quality.predictor import Predictor, Predictors
 from routing_policies.quality.prompt import Prompt
 from routing_policies.share import stable_key
@@ -139,7 +139,7 @@ def _foretold(policy: Policy, route: Route, request: TestRequest, predictors: Pr
         return None
     prompt = Prompt(request.text, num_turns=request.turns, num_chars=len(request.text), has_tools=request.has_tools)
     fresh = [msgspec.structs.replace(judge, predictor=Predictor(judge.predictor.base)) for judge in judges]
-    return verdict_of(fresh, prompt)
+    return predicted_quality(fresh, prompt)
 
 
 def _views(policy: Policy, route: Route, test: PolicyTest, verdict: QualityPrediction | None) -> list[DeploymentView]:

@@ -15,7 +15,7 @@ Cause = Literal[
 DropReason = Literal["not_ready", "ejected", "full", "already_tried", "too_late"]
 
 
-class Ranked(Protocol):
+class RankedCandidates(Protocol):
     """What the candidates that passed every filter were weighed by, worked out when somebody looks."""
 
     @property
@@ -36,7 +36,7 @@ class Decision(msgspec.Struct, frozen=True):
     """None when every candidate was dropped."""
     policy: str
     dropped: Mapping[str, DropReason]
-    ranked: Ranked | None = None
+    ranked: RankedCandidates | None = None
     """None when every candidate was dropped."""
     cause: Cause = "first"
 

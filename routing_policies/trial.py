@@ -80,7 +80,7 @@ def new_side() -> Side:
     return {measure: EventCount() for measure in MEASURES}
 
 
-def judge(old: Side, new: Side, guard: TrialGuard) -> tuple[TrialFinding, ...]:
+def judge_trial(old: Side, new: Side, guard: TrialGuard) -> tuple[TrialFinding, ...]:
     """What can be said of every ratio now."""
     alpha = guard.alpha / (2 * len(MEASURES))
     return tuple(_finding(measure, old[measure], new[measure], guard, alpha) for measure in MEASURES)
@@ -96,7 +96,7 @@ def shared_changes(changes: tuple[PolicyChange, ...]) -> tuple[PolicyChange, ...
     return tuple(change for change in changes if not _is_separate(change))
 
 
-def share_of(percent: int, tenant_limit: int | None) -> int:
+def trial_share(percent: int, tenant_limit: int | None) -> int:
     """Percent of a tenant's traffic that takes part; a tenant may allow less than the trial asks for, or nothing."""
     return percent if tenant_limit is None else min(percent, tenant_limit)
 

@@ -37,7 +37,7 @@ def write_text(stream: IO[bytes], text: str) -> None:
     stream.flush()
 
 
-def serve(requests: IO[bytes], replies: IO[bytes], model_dir: Path, vocab_size: int, limit_s: float) -> None:
+def serve_checks(requests: IO[bytes], replies: IO[bytes], model_dir: Path, vocab_size: int, limit_s: float) -> None:
     """Check grammars until the end of `requests`; SIGALRM ends the process when one takes longer than `limit_s`."""
     fault = ""
     try:
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     # Ctrl-C reaches the whole process group; this process ends with the core, whose end closes stdin.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    serve(sys.stdin.buffer, sys.stdout.buffer, options.model_dir, options.vocab_size, options.limit_s)
+    serve_checks(sys.stdin.buffer, sys.stdout.buffer, options.model_dir, options.vocab_size, options.limit_s)
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ class ChiSquare:
         return ChiSquare(self.statistic + other.statistic, self.degrees_of_freedom + other.degrees_of_freedom)
 
 
-def compare(left: Iterable[int], right: Iterable[int]) -> ChiSquare:
+def compare_distributions(left: Iterable[int], right: Iterable[int]) -> ChiSquare:
     """Chi-square of two samples of token ids."""
     counts, others = Counter(left), Counter(right)
     num_left, num_right = counts.total(), others.total()

@@ -13,10 +13,10 @@ from engine.attention.torch_attention import TorchAttention
 from engine.config import KVDtype, Quantization
 from engine.models.loading.loader import load_model
 from engine.selftest.text_model import ScoredText, TextModel
-from engine.training.batches import Encoder, render
+from engine.training.batches import Encoder, render_conversation
 from engine.training.data.example import Example
 from engine.training.data.grade import is_right
-from engine.training.tokenizer import IM_END, load
+from engine.training.tokenizer import IM_END, read_tokenizer
 
 _MAX_ANSWER_TOKENS = 160
 _CHUNK_TOKENS = 512
@@ -69,7 +69,7 @@ def loss(before: VariantQuality, after: VariantQuality) -> QualityLoss:
     return QualityLoss(perplexity=math.inf if math.isnan(ratio) else ratio, accuracy=accuracy)
 
 
-def measure(variant: Variant, texts: Sequence[ScoredText], tasks: Sequence[Example]) -> VariantQuality:
+def measure_quality(variant: Variant, texts: Sequence[ScoredText], tasks: Sequence[Example]) -> VariantQuality:
     """Run one variant on the CPU, in float32 where it is not quantized; greedy answers to the tasks."""
     device, dtype = torch.device("cpu"), torch.float32
     backend = TorchAttention(device, has_int8_kv=variant.kv_dtype == "int8")
@@ -82,8 +82,11 @@ def measure(variant: Variant, texts: Sequence[ScoredText], tasks: Sequence[Examp
     perplexity = text_model.perplexity(texts)
     if not tasks:
         return VariantQuality(perplexity=perplexity, accuracy=None, answers=())
-    tokenizer = load(variant.model_dir)
-    prompts = [encoding.ids for encoding in tokenizer.encode_batch([render(task, with_answer=False) for task in tasks])]
+    tokenizer = read_tokenizer(variant.model_dir)
+    prompts = [
+        encoding.ids
+        for encoding in tokenizer.encode_batch([render_conversation(task, with_answer=False) for task in tasks])
+    ]
     end = tokenizer.token_to_id(IM_END)
     assert end is not None, "tasks are for the bundled tokenizer"
     answers = text_model.answers(prompts, frozenset({end}), _MAX_ANSWER_TOKENS)
@@ -94,11 +97,11 @@ def measure(variant: Variant, texts: Sequence[ScoredText], tasks: Sequence[Examp
 
 def task_texts(model_dir: Path, tasks: Sequence[Example]) -> list[ScoredText]:
     """Conversations whose assistant tokens count."""
-    return [ScoredText(ids, targets) for ids, targets in Encoder(load(model_dir)).encode(tasks)]
+    return [ScoredText(ids, targets) for ids, targets in Encoder(read_tokenizer(model_dir)).encode(tasks)]
 
 
 def file_texts(model_dir: Path, path: Path, max_tokens: int) -> list[ScoredText]:
     """A text file in pieces of 512 tokens, up to `max_tokens`; every token but each piece's first counts."""
-    ids = load(model_dir).encode(path.read_text(encoding="utf-8"), add_special_tokens=False).ids[:max_tokens]
+    ids = read_tokenizer(model_dir).encode(path.read_text(encoding="utf-8"), add_special_tokens=False).ids[:max_tokens]
     pieces = [ids[start : start + _CHUNK_TOKENS] for start in range(0, len(ids), _CHUNK_TOKENS)]
     return [ScoredText(piece, [True] * (len(piece) - 1) + [False]) for piece in pieces if len(piece) > 1]

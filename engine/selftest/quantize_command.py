@@ -18,7 +18,7 @@ from engine.config import KVDtype, Quantization
 from engine.models.config.checkpoint import CheckpointError
 from engine.models.config.config_reader import ModelConfigError
 from engine.quantization.float8 import QuantizationError
-from engine.selftest.quality import QualityLoss, Variant, VariantQuality, file_texts, loss, measure, task_texts
+from engine.selftest.quality import QualityLoss, Variant, VariantQuality, file_texts, loss, measure_quality, task_texts
 from engine.training.data.example import Example
 from engine.training.data.generator import test_set
 
@@ -67,9 +67,9 @@ def _check(options: argparse.Namespace) -> int:
         task_texts(baseline, tasks) if options.text is None else file_texts(baseline, options.text, options.max_tokens)
     )
     started_at = time.monotonic()
-    before = measure(Variant(model_dir=baseline), texts, tasks)
+    before = measure_quality(Variant(model_dir=baseline), texts, tasks)
     variant = Variant(model_dir=folder, quantization=options.quantization, kv_dtype=options.kv_dtype)
-    after = measure(variant, texts, tasks)
+    after = measure_quality(variant, texts, tasks)
     found = loss(before, after)
     excess = found.excess(options.max_perplexity_loss, options.max_accuracy_loss)
     _print(options, tasks, before, after, found, excess, time.monotonic() - started_at)

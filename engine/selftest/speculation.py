@@ -16,7 +16,7 @@ from engine.config import CoreConfig
 from engine.protocol import SamplingParams
 from engine.sampling.noise import exponential_noise, stream_key
 from engine.selftest.core_client import CoreClient, SequenceAnswer, running_core
-from engine.selftest.distribution import ChiSquare, compare
+from engine.selftest.distribution import ChiSquare, compare_distributions
 
 _SEGMENT_TOKENS = 12
 _GREEDY_TOKENS = 64
@@ -166,7 +166,7 @@ def _distance(left: Sequence[SequenceAnswer], right: Sequence[SequenceAnswer]) -
     total = ChiSquare(0.0, 0)
     for position in range(_DRAWN_TOKENS):
         samples = ([answer.token_ids[position] for answer in side] for side in (left, right))
-        total += compare(*samples)
+        total += compare_distributions(*samples)
     return total
 
 

@@ -59,7 +59,7 @@ def main(argv: Sequence[str]) -> int:
     """Measure and print, JSON last. Returns 0, or 2 when the model or a setting is wrong."""
     options = _parser().parse_args(argv)
     try:
-        results = measure(_config(options), options.shape or [(1, 128)], options.steps, time.perf_counter)
+        results = measure_steps(_config(options), options.shape or [(1, 128)], options.steps, time.perf_counter)
     except (EngineConfigError, ModelConfigError, CheckpointError, QuantizationError) as error:
         print(f"engine steps: {error}", file=sys.stderr)
         return 2
@@ -70,7 +70,7 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def measure(
+def measure_steps(
     config: CoreConfig, shapes: Sequence[tuple[int, int]], num_steps: int, clock: Callable[[], float]
 ) -> dict[str, Any]:
     """Figures of each (rows, context); what it ran on. Raises EngineConfigError and what loading raises."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from engine.training.data.example import Example
-from engine.training.data.generator import Mix, draw
+from engine.training.data.generator import Mix, draw_example
 from engine.training.tokenizer import END_OF_TEXT, IM_END, IM_START, token_id
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class MicroBatch:
     is_target: torch.Tensor
 
 
-def render(example: Example, *, with_answer: bool) -> str:
+def render_conversation(example: Example, *, with_answer: bool) -> str:
     """The conversation in the chat template's form."""
     turns = "".join(f"{IM_START}{m['role']}\n{m['content']}{IM_END}\n" for m in example.messages)
     return f"{turns}{IM_START}assistant\n" + (f"{example.answer}{IM_END}" if with_answer else "")
@@ -43,7 +43,9 @@ class Encoder:
 
     def encode(self, examples: Sequence[Example]) -> list[tuple[list[int], list[bool]]]:
         """Ids of every conversation, and whether the token after each position is one of the assistant's."""
-        encodings = self._tokenizer.encode_batch([render(example, with_answer=True) for example in examples])
+        encodings = self._tokenizer.encode_batch(
+            [render_conversation(example, with_answer=True) for example in examples]
+        )
         return [(encoding.ids, self._targets(encoding.ids)) for encoding in encodings]
 
     def _targets(self, ids: list[int]) -> list[bool]:
@@ -76,7 +78,7 @@ class Batches:
         num_tokens = 0
         mix = self._mix_at(step)
         while num_tokens < self._step_tokens:
-            fresh = self._encoder.encode([draw(rng, "train", mix) for _ in range(8)])
+            fresh = self._encoder.encode([draw_example(rng, "train", mix) for _ in range(8)])
             rows += fresh
             num_tokens += sum(len(ids) for ids, _ in fresh)
         rows.sort(key=lambda row: len(row[0]))

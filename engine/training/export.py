@@ -32,7 +32,7 @@ def export(model: "Qwen3ForCausalLM", tokenizer: "Tokenizer", folder: Path) -> N
             "max_new_tokens": 512,
         },
     )
-    tokenizer_module.save(tokenizer, folder)
+    tokenizer_module.save_tokenizer(tokenizer, folder)
 
 
 def _config(model: "Qwen3ForCausalLM") -> dict[str, object]:

@@ -86,7 +86,7 @@ class HiddenStateMemory:
         return self._hidden[places], self._tokens[places].long()
 
 
-def following(ids: torch.Tensor, is_target: torch.Tensor, count: int) -> torch.Tensor:
+def following_tokens(ids: torch.Tensor, is_target: torch.Tensor, count: int) -> torch.Tensor:
     """[N, count] for each target position of [rows, length]: the next tokens of its answer, -1 behind its end."""
     rows, columns = is_target.nonzero(as_tuple=True)
     padded = functional.pad(ids, (0, count + 1))

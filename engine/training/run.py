@@ -30,7 +30,7 @@ class Training(Protocol):
         ...
 
 
-def run(
+def run_training(
     training: Training,
     folder: Path,
     save_every_s: float,

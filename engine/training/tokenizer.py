@@ -69,7 +69,7 @@ To call one, answer with a JSON object within <tool_call></tool_call>:
 """
 
 
-def train(num_examples: int = 30_000, seed: int = 1) -> "Tokenizer":
+def train_tokenizer(num_examples: int = 30_000, seed: int = 1) -> "Tokenizer":
     """A tokenizer trained on generated conversations of the training split."""
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -91,7 +91,7 @@ def train(num_examples: int = 30_000, seed: int = 1) -> "Tokenizer":
     return tokenizer
 
 
-def save(tokenizer: "Tokenizer", folder: Path) -> None:
+def save_tokenizer(tokenizer: "Tokenizer", folder: Path) -> None:
     """Write tokenizer.json and tokenizer_config.json."""
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(folder / "tokenizer.json"))
@@ -116,7 +116,7 @@ def save(tokenizer: "Tokenizer", folder: Path) -> None:
     (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
-def load(folder: Path) -> "Tokenizer":
+def read_tokenizer(folder: Path) -> "Tokenizer":
     """The tokenizer of a model folder."""
     from tokenizers import Tokenizer
 
@@ -144,7 +144,7 @@ def main() -> None:
     """Train the tokenizer and write it to a folder."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
-    save(train(), parser.parse_args().folder)
+    save_tokenizer(train_tokenizer(), parser.parse_args().folder)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import torch
 
 from engine.training.plan import PHASES, TrainingPlan
 from engine.training.process_group import ProcessGroup
-from engine.training.run import run, work_together
+from engine.training.run import run_training, work_together
 from engine.training.trainer import Trainer
 
 
@@ -42,7 +42,7 @@ def _work(rank: int, options: argparse.Namespace) -> None:
         trainer.grow_from(options.grow_from)
     elif options.start_from is not None:
         trainer.start_from(options.start_from)
-    run(trainer, options.out, options.save_every_s, partial(_progress, trainer), is_first=rank == 0)
+    run_training(trainer, options.out, options.save_every_s, partial(_progress, trainer), is_first=rank == 0)
 
 
 def _phases(text: str) -> tuple[tuple[str, int], ...]:

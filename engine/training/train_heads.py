@@ -14,10 +14,10 @@ from engine.training import tokenizer
 from engine.training.architecture import SHAPES, build
 from engine.training.batches import Batches, Encoder
 from engine.training.forward import hidden_states
-from engine.training.heads import Heads, HiddenStateMemory, following
+from engine.training.heads import Heads, HiddenStateMemory, following_tokens
 from engine.training.plan import TrainingPlan
 from engine.training.process_group import ProcessGroup
-from engine.training.run import run, work_together, write_state
+from engine.training.run import run_training, work_together, write_state
 
 _MATRIX_LR = 0.01
 _VECTOR_LR = 2e-3
@@ -38,7 +38,7 @@ class HeadTrainer:
         self.is_stopping = False
         self._batch = batch
         self._team = team
-        vocabulary = tokenizer.load(model_dir)
+        vocabulary = tokenizer.read_tokenizer(model_dir)
         encoder = Encoder(vocabulary)
         self.model = build(SHAPES[plan.model], tokenizer.token_id(vocabulary, tokenizer.IM_END), encoder.pad)
         weights = {name: value.float() for name, value in load_file(model_dir / "model.safetensors").items()}
@@ -61,7 +61,7 @@ class HeadTrainer:
         with torch.no_grad():
             for batch in self._team.share(self._batches.at(self.step)):
                 hidden = hidden_states(self.model, batch.ids)[batch.is_target]
-                self._memory.put(hidden, following(batch.ids, batch.is_target, self.heads.num_heads + 1))
+                self._memory.put(hidden, following_tokens(batch.ids, batch.is_target, self.heads.num_heads + 1))
         generator = torch.Generator().manual_seed(self.plan.seed + self.step)
         loss = self.heads.loss(*self._memory.draw(self._batch, generator))
         torch.autograd.backward(loss)
@@ -124,7 +124,7 @@ def _work(rank: int, options: argparse.Namespace) -> None:
         trainer.restore(options.out)
     elif options.start_from is not None:
         trainer.heads.read(options.start_from)
-    run(trainer, options.out, options.save_every_s, partial(_progress, trainer), is_first=rank == 0)
+    run_training(trainer, options.out, options.save_every_s, partial(_progress, trainer), is_first=rank == 0)
 
 
 def _options() -> argparse.Namespace:

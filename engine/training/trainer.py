@@ -32,7 +32,7 @@ class Trainer:
         self.step = 0
         self.num_tokens = 0
         self.elapsed_s = 0.0
-        self.tokenizer = tokenizer.load(model_dir("small"))
+        self.tokenizer = tokenizer.read_tokenizer(model_dir("small"))
         encoder = Encoder(self.tokenizer)
         self.model = build(SHAPES[plan.model], tokenizer.token_id(self.tokenizer, tokenizer.IM_END), encoder.pad)
         self._batches = Batches(encoder, plan.mix_at, plan.seed, plan.step_tokens)

@@ -19,7 +19,7 @@ import msgspec
 
 from gateway.access.accounts import Accounts, Admin, ApiToken
 from gateway.access.local_copy import AccessCopy, kept_of
-from gateway.access.records import Record, following, is_over, joined, name_of, read_record
+from gateway.access.records import Record, following_record, has_expired, joined, name_of, read_record
 from gateway.access.restored import Restored
 from gateway.access.stored_keys import StoredKey, StoredKeys
 from gateway.store.base import Store, StoreEntry, StoreLoss, StoreUnavailable
@@ -122,9 +122,9 @@ class Directory:
         for _ in range(_TRIES):
             entry = await self._store.get(SPACE, name_of(record))
             before = None if entry is None else self._read(name_of(record), entry.value)
-            if is_new and entry is not None and not (isinstance(before, Admin) and is_over(before)):
+            if is_new and entry is not None and not (isinstance(before, Admin) and has_expired(before)):
                 return False
-            wanted = following(before, record) if is_new else joined(before, record)
+            wanted = following_record(before, record) if is_new else joined(before, record)
             if await self._write(wanted, entry):
                 await self._catch_up()
                 await self._save()

@@ -2,7 +2,7 @@
 
 Three things have to hold before a request counts as local: the connection comes from this machine, no proxy has passed
 it on, and it names this machine as its host. A page of a stranger that lets its name point to this machine (DNS
-rebinding) still sends its own name. Where `admin_allow_remote` is set, no request counts as local: behind a sidecar or
+rebinding) still sends its own name. Where `admin.allow_remote` is set, no request counts as local: behind a sidecar or
 a published port every caller has an address of this machine.
 """
 

@@ -40,7 +40,7 @@ def name_of(record: Record) -> str:
             return TOKEN_PREFIX + record.sha256
 
 
-def is_over(record: Record) -> bool:
+def has_expired(record: Record) -> bool:
     """Whether somebody has ended it."""
     return (record.revoked_at if isinstance(record, StoredKey) else record.deleted_at) is not None
 
@@ -57,7 +57,7 @@ def joined(mine: Record | None, theirs: Record) -> Record:
     return theirs
 
 
-def following(before: Record | None, new: Record) -> Record:
+def following_record(before: Record | None, new: Record) -> Record:
     """The new one, later than a namesake that was deleted, also when the clock says otherwise."""
     if before is None or new.created_at > before.created_at:
         return new
@@ -78,8 +78,8 @@ def _joined_keys(mine: StoredKey, theirs: StoredKey) -> StoredKey:
 def _joined_admins(mine: Admin, theirs: Admin) -> Admin:
     if mine.created_at != theirs.created_at:
         return max(mine, theirs, key=lambda admin: admin.created_at)
-    if is_over(mine) != is_over(theirs):
-        return mine if is_over(mine) else theirs
+    if has_expired(mine) != has_expired(theirs):
+        return mine if has_expired(mine) else theirs
     return max(mine, theirs, key=lambda admin: (admin.epoch, msgspec.json.encode(admin)))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gateway.access.accounts import Admin, ApiToken
-from gateway.access.records import Record, is_over
+from gateway.access.records import Record, has_expired
 from gateway.access.stored_keys import StoredKey
 
 
@@ -36,5 +36,5 @@ class Restored:
             keys=int(isinstance(record, StoredKey)),
             admins=int(isinstance(record, Admin)),
             tokens=int(isinstance(record, ApiToken)),
-            over=int(is_over(record)),
+            over=int(has_expired(record)),
         )

@@ -17,10 +17,9 @@ from gateway.chat.strict_json import JsonGuard, is_long
 from gateway.errors import GatewayError, InternalError, RequestTooLarge, error_body, error_headers
 from gateway.http.asgi import ASGIApp, BodyTooLarge, Receive, Scope, Send, find_header, read_body, respond
 from gateway.ids import RequestIds
-from gateway.limits.body_budget import OPERATORS, BodyBudget, BodyReservation
+from gateway.limits.body_budget import OPERATORS, BodyBudget, BodyReservation, parsed_bytes
 from gateway.store.base import StoreUnavailable
 from gateway.telemetry.logs.log import LogWriter
-from gateway.util.footprint import parsed_bytes
 from gateway.util.workers import Workers
 
 ROOT: Final = "/admin"

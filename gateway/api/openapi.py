@@ -8,7 +8,7 @@ import msgspec
 
 from gateway.api.feedback import FEEDBACK_PATH, Feedback, Noted
 from gateway.api.models import CHAT_PATH, MODELS_PATH, ListedModel, ModelList
-from gateway.chat.schema import PRIVILEGED_FIELDS, ChatFields, ToolCall
+from gateway.chat.schema import PRIVILEGED_FIELDS, ChatFields, ChatToolCall
 from gateway.errors import ErrorEnvelope, ShedReason
 from gateway.telemetry.records.record import CacheResult
 from routing_policies.matching import AUTO
@@ -27,7 +27,7 @@ class AnswerMessage(msgspec.Struct, frozen=True):
     role: Literal["assistant"]
     content: str | None = None
     refusal: str | None = None
-    tool_calls: list[ToolCall] | None = None
+    tool_calls: list[ChatToolCall] | None = None
 
 
 class ChoiceSchema(msgspec.Struct, frozen=True):

@@ -22,9 +22,8 @@ from gateway.errors import (
 )
 from gateway.http.asgi import ASGIApp, BodyTooLarge, Receive, Scope, Send, find_header, read_body, respond
 from gateway.ids import RequestIds
-from gateway.limits.body_budget import NOBODY, BodyBudget
+from gateway.limits.body_budget import NOBODY, BodyBudget, parsed_bytes
 from gateway.telemetry.logs.log import LogWriter
-from gateway.util.footprint import parsed_bytes
 
 E = TypeVar("E")
 
@@ -164,7 +163,7 @@ class Site:
 
 def _where(path: str) -> str:
     if path.startswith("/admin/"):
-        return "The admin API is under /admin/api/ of the listener that admin_listen names."
+        return "The admin API is under /admin/api/ of the listener that admin.listen names."
     return "The API is under /v1/."
 
 

@@ -33,7 +33,7 @@ from gateway.app.response_cache import ResponseCache
 from gateway.app.shared_state import SharedState
 from gateway.background.task_group import BackgroundTasks
 from gateway.cache.audit.match_models import MatchModels
-from gateway.config import GatewayConfig
+from gateway.config.settings import GatewayConfig
 from gateway.deployments.health.ejection import EjectionRules, FailureKind
 from gateway.deployments.live import LiveDeployment
 from gateway.deployments.liveness import LivenessWatch
@@ -87,19 +87,19 @@ class Gateway:
         chance = rng or random.Random()
         self.config = config
         self.metrics = GatewayMetrics()
-        self.log = LogWriter(log_stream, level=config.log_level)
+        self.log = LogWriter(log_stream, level=config.telemetry.log.level)
         self.snapshot: PolicySnapshot | None = None
         self._status: PolicyStatus | None = None
         ids = self._ids = RequestIds(chance)
-        memory_limit = memory_limit_bytes(config.memory_limit_mb)
+        memory_limit = memory_limit_bytes(config.process.memory_limit_mb)
         self._guard = OverloadGuard(memory_limit_bytes=memory_limit, resident_bytes=resident_bytes)
         self.bodies = BodyBudget(body_budget_bytes(memory_limit))
         holder = f"{os.getpid()}-{secrets.token_hex(8)}"
         self._embedder = self._make_embedder(load_encoder)
         self._workers = Workers(name="requests")
         self._answers = ResponseCache(
-            max_bytes=config.cache_max_mb * 1024 * 1024,
-            folder=config.runtime_dir,
+            max_bytes=config.cache.max_mb * 1024 * 1024,
+            folder=config.process.runtime_dir,
             judges=judges or MatchModels.shipped(),
             embedder=self._embedder,
             policy=lambda: self.snapshot,
@@ -117,7 +117,7 @@ class Gateway:
         self._stores = SharedState(config, self.metrics, self.log, self._cache, holder=holder)
         self._quotas = self._stores.quotas
         self.recent = RecentRequests(clock=clock, wall=time.time, name=f"{platform.node()}-{holder[:-12]}")
-        predictors = load_predictors(config.quality_dir)
+        predictors = load_predictors(config.policy.quality_dir)
         self.control = ControlPlane(
             config,
             self._stores.control,
@@ -138,7 +138,7 @@ class Gateway:
             ejection=ejection,
             on_ejected=self._count_ejection,
             connect=connect,
-            zone=config.zone or None,
+            zone=config.process.zone or None,
             stored_keys=self.control.directory.keys,
             predictors=predictors,
         )
@@ -177,7 +177,7 @@ class Gateway:
 
     def _make_embedder(self, load_encoder: LoadEncoder | None) -> Embedder:
         return Embedder(
-            load_encoder or InstalledEncoder(self.config.runtime_dir / "encoder", "int8").load,
+            load_encoder or InstalledEncoder(self.config.process.runtime_dir / "encoder", "int8").load,
             count=lambda result: self.metrics.embeddings.labels(result).inc(),
             on_failure=lambda error: self.log.failure("encoder_failed", error),
         )
@@ -231,19 +231,20 @@ class Gateway:
             bodies=self.bodies,
         )
         # Its own small part of the open files: a flood on the public listener leaves it alone.
-        admin_limits = replace(config.edge, max_connections=min(config.edge.max_connections, _MAX_ADMIN_CONNECTIONS))
+        few = min(config.edge.connections.max_total, _MAX_ADMIN_CONNECTIONS)
+        admin_limits = replace(config.edge, connections=replace(config.edge.connections, max_total=few))
         return Server(
             [
                 Listener(
                     name="public",
-                    address=config.public_listen,
+                    address=config.public.listen,
                     app=public,
                     limits=config.edge,
-                    reuse_port=config.public_shared,
+                    reuse_port=config.public.shared,
                 ),
                 Listener(
                     name="admin",
-                    address=config.admin_listen,
+                    address=config.admin.listen,
                     app=self.control.front(admin, self._ids, self._desk_entries(), bodies=self.bodies),
                     limits=admin_limits,
                 ),
@@ -282,12 +283,12 @@ class Gateway:
 
     async def leave(self) -> None:
         """Say that this process is going, serve for as long as the settings say, and accept no more."""
-        self.log.event("leaving", notice_s=self.config.drain_notice_s)
-        await self.server.leave(self.config.drain_notice_s)
+        self.log.event("leaving", notice_s=self.config.process.drain_notice_s)
+        await self.server.leave(self.config.process.drain_notice_s)
 
     async def stop(self, *, drain_timeout_s: float | None = None) -> None:
         """Drain, then close everything. What does not finish in time gets an error event."""
-        timeout_s = self.config.drain_timeout_s if drain_timeout_s is None else drain_timeout_s
+        timeout_s = self.config.process.drain_timeout_s if drain_timeout_s is None else drain_timeout_s
         self.log.event("draining", timeout_s=timeout_s)
         report = await self.server.drain(timeout_s)
         self.log.event("stopped", connections=report.num_connections, cancelled=report.num_cancelled)

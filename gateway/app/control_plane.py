@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from gateway.access.audit_log import AuditBroken, AuditEntry, AuditLog
@@ -37,7 +37,8 @@ from gateway.admin.handlers.tenants import TenantHandlers
 from gateway.app.policy_acceptance import acceptance
 from gateway.app.shared_state import Spawn
 from gateway.cache.audit.audit_record import AuditRecord
-from gateway.config import ConfigError, GatewayConfig
+from gateway.config.checks import ConfigError
+from gateway.config.settings import GatewayConfig
 from gateway.http.asgi import ASGIApp
 from gateway.ids import RequestIds
 from gateway.limits.body_budget import BodyBudget
@@ -97,42 +98,42 @@ class ControlPlane:
         self.directory = Directory(
             store,
             wall,
-            copy=config.runtime_dir / KEYS_FILE,
+            copy=config.process.runtime_dir / KEYS_FILE,
             on_restored=self._note_access_restored,
             on_ignored=lambda path: log.event("access_copy_ignored", level="warning", path=str(path)),
             on_unreadable=lambda name, error: log.failure("access_unreadable", error, record=name),
         )
         self.traffic = RouteTraffic(wall)
         self.last_day = LastDay(self.traffic, store, holder=holder, wall=wall)
-        self.token = LocalToken(config.runtime_dir)
-        self._admin_token = _token_file(config, "admin_token_file")
-        self._metrics_token = _token_file(config, "metrics_token_file")
+        self.token = LocalToken(config.process.runtime_dir)
+        self._admin_token = _token_file("token_file", config.admin.token_file)
+        self._metrics_token = _token_file("metrics_token_file", config.admin.metrics_token_file)
         self._guesses = Guesses(store, wall)
         self._sessions = Sessions(store, self.directory.accounts, wall)
         self._oidc = _oidc(config, store, environment, wall)
         accept = acceptance(config, environment, has_stored_keys=lambda: bool(self.directory.keys))
-        reader = DocumentReader(config.policy_variables, accept, predictors)
+        reader = DocumentReader(config.process.policy_variables, accept, predictors)
         self.file = PolicyFile(
-            config.policy,
-            variables=config.policy_variables,
+            config.policy.document,
+            variables=config.process.policy_variables,
             accept=accept,
             on_revision=on_revision,
             on_status=on_status,
-            poll_s=config.policy_poll_s,
+            poll_s=config.policy.poll_s,
             predictors=predictors,
-            copy=None if config.keeps_policy_in_store else self._local_copy(file_copy_name(config.policy)),
+            copy=None if config.policy.is_in_store else self._local_copy(file_copy_name(config.policy.document)),
         )
         self.stored: StoredPolicy | None = None
-        if config.keeps_policy_in_store:
+        if config.policy.is_in_store:
             self.stored = StoredPolicy(
                 store,
                 reader=reader,
-                seed=Seed(path=config.policy, is_bundled=config.has_bundled_policy),
+                seed=Seed(path=config.policy.document, is_bundled=config.policy.is_bundled),
                 copy=self._local_copy(COPY_FILE),
                 on_revision=on_revision,
                 on_status=on_status,
                 wall=wall,
-                num_kept=config.max_revisions,
+                num_kept=config.policy.max_revisions,
                 on_restored=self._note_restored,
             )
         self.canaries: Canaries | None = None
@@ -208,7 +209,7 @@ class ControlPlane:
             metrics_token=self._metrics_token,
         )
         passwords = Passwords()
-        is_secure = self._config.oidc_redirect_url.startswith("https://")
+        is_secure = self._config.admin.oidc.redirect_url.startswith("https://")
         login = LoginHandlers(
             gate,
             directory.accounts,
@@ -267,7 +268,7 @@ class ControlPlane:
         )
 
     def _local_copy(self, name: str) -> PolicyCopy:
-        path = self._config.runtime_dir / name
+        path = self._config.process.runtime_dir / name
 
         def report(error: OSError) -> None:
             self._log.event("policy_not_saved", level="warning", path=str(path), error=str(error))
@@ -296,51 +297,50 @@ class ControlPlane:
 
 def _local_peers(config: GatewayConfig) -> LocalPeers:
     return LocalPeers(
-        is_socket=config.admin_is_socket,
-        allows_remote=config.admin_allow_remote,
-        own_hosts=[urlsplit(config.oidc_redirect_url).netloc.encode("latin-1", "replace")],
+        is_socket=config.admin.is_socket,
+        allows_remote=config.admin.allow_remote,
+        own_hosts=[urlsplit(config.admin.oidc.redirect_url).netloc.encode("latin-1", "replace")],
     )
 
 
-def _token_file(config: GatewayConfig, key: Literal["admin_token_file", "metrics_token_file"]) -> FileToken | None:
-    path: Path | None = getattr(config, key)
+def _token_file(key: str, path: Path | None) -> FileToken | None:
     if path is None:
         return None
     try:
         return FileToken(path)
     except OSError as error:
-        raise ConfigError(f"{key}: {path} cannot be read ({error.strerror})") from error
+        raise ConfigError(f"admin.{key}: {path} cannot be read ({error.strerror})") from error
     except ValueError:
-        raise ConfigError(f"{key}: {path} holds no token of 32 characters or more") from None
+        raise ConfigError(f"admin.{key}: {path} holds no token of 32 characters or more") from None
 
 
 def _oidc(
     config: GatewayConfig, store: Store, environment: Mapping[str, str], wall: Callable[[], float]
 ) -> Oidc | None:
-    if not config.oidc_issuer:
+    if not config.admin.oidc.issuer:
         return None
     from gateway.access.sign_in.oidc import Oidc, OidcRules  # only who uses it pays for its imports
 
-    name = config.oidc_client_secret_env
+    name = config.admin.oidc.client_secret_env
     if name and name not in environment:
-        raise ConfigError(f"oidc_client_secret_env: there is no variable {name}")
+        raise ConfigError(f"admin.oidc.client_secret_env: there is no variable {name}")
     rules = OidcRules(
-        issuer=config.oidc_issuer,
-        client_id=config.oidc_client_id,
+        issuer=config.admin.oidc.issuer,
+        client_id=config.admin.oidc.client_id,
         client_secret=environment[name] if name else None,
-        redirect_url=config.oidc_redirect_url,
+        redirect_url=config.admin.oidc.redirect_url,
     )
     return Oidc(rules, store, wall)
 
 
 def _tape(config: GatewayConfig, holder: str, wall: Callable[[], float]) -> Tape | None:
-    if config.recorder == "off":
+    if config.telemetry.recorder.mode == "off":
         return None
     return Tape(
-        config.recording_dir,
+        config.process.recording_dir,
         holder=holder,
-        max_bytes=config.recorder_max_mb * 1024 * 1024,
-        retention_s=config.recorder_retention_h * 3600.0,
-        keeps_text=config.recorder == "text",
+        max_bytes=config.telemetry.recorder.max_mb * 1024 * 1024,
+        retention_s=config.telemetry.recorder.retention_h * 3600.0,
+        keeps_text=config.telemetry.recorder.mode == "text",
         wall=wall,
     )

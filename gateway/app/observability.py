@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import get_args
 
-from gateway.config import GatewayConfig
+from gateway.config.settings import GatewayConfig
 from gateway.telemetry.logs.log import LogWriter
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.telemetry.recorder import Recorder
@@ -36,11 +36,11 @@ class Observability:
         """`instance` names this process among all that send to the same collector."""
         self._log = log
         self.tracing: Tracing | None = None
-        if config.otlp_endpoint:
+        if config.telemetry.trace.otlp_endpoint:
             ends = {end: metrics.traces.labels(end) for end in get_args(End)}  # its thread makes no new ones
             self.tracing = Tracing(
-                config.otlp_endpoint,
-                sample_ratio=config.trace_sample_ratio,
+                config.telemetry.trace.otlp_endpoint,
+                sample_ratio=config.telemetry.trace.sample_ratio,
                 rng=rng,
                 clock=clock,
                 wall=time.time,
@@ -50,7 +50,11 @@ class Observability:
             )
             watchers = (*watchers, self.tracing.note)
         self.recorder = Recorder(
-            metrics, log, watchers, log_sample_ratio=config.log_sample_ratio, log_omitted=config.log_omitted
+            metrics,
+            log,
+            watchers,
+            log_sample_ratio=config.telemetry.log.sample_ratio,
+            log_omitted=config.telemetry.log.omitted,
         )
 
     def start(self) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from gateway.config import ConfigError, GatewayConfig, exposure_problem
+from gateway.config.checks import ConfigError
+from gateway.config.exposure import exposure_problem
+from gateway.config.settings import GatewayConfig
 from gateway.upstreams.reach import reach_of
 from routing_policies.policy.document import Policy
 

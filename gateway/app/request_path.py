@@ -21,7 +21,7 @@ from gateway.background.quality_learner import Learner
 from gateway.background.shadowing import Shadower
 from gateway.background.task_group import BackgroundTasks, Report
 from gateway.chat.request import ChatRequestParser
-from gateway.config import GatewayConfig
+from gateway.config.settings import GatewayConfig
 from gateway.deployments.health.retry_budget import RetryBudget
 from gateway.deployments.price import Pricer
 from gateway.embedding.embedder import Embedder
@@ -79,11 +79,11 @@ class RequestPath:
             embedder,
             metrics=metrics,
             tasks=BackgroundTasks(report),
-            retention_s=config.label_retention_days * DAY_S,
+            retention_s=config.policy.label_retention_days * DAY_S,
             wall=wall,
         )
         self.labels = LabelJournal(
-            stores.control, learner, holder=holder, retention_s=config.label_retention_days * DAY_S, wall=wall
+            stores.control, learner, holder=holder, retention_s=config.policy.label_retention_days * DAY_S, wall=wall
         )
         learner.keep = self.labels.record
         answers.auditor.on_pair = lambda question, ids, is_same: learner.note(
@@ -123,7 +123,7 @@ class RequestPath:
             clock=clock,
             workers=workers,
             bodies=bodies,
-            max_body_bytes=config.edge.max_body_bytes,
+            max_body_bytes=config.edge.body.max_bytes,
             sampler=sampler,
         )
 

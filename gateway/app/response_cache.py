@@ -16,7 +16,7 @@ from gateway.background.task_group import BackgroundTasks
 from gateway.cache.audit.audit_book import AuditBook
 from gateway.cache.audit.audit_journal import AuditJournal
 from gateway.cache.audit.audit_record import AuditRecord
-from gateway.cache.audit.error_budget import state_of
+from gateway.cache.audit.error_budget import budget_state
 from gateway.cache.audit.match_models import LEARN_S, MIN_NEWS, MatchModels
 from gateway.cache.audit.route_stats import RouteStats, RouteStatsTable, TenantRoute
 from gateway.cache.exact.entry import CacheEntry
@@ -222,7 +222,7 @@ class ResponseCache:
 
     def _note_level(self, whose: TenantRoute, book: RouteStats) -> None:
         self._log.event(
-            "cache_promise", level="warning", tenant=whose.tenant, route=whose.route, state=state_of(book.level)
+            "cache_promise", level="warning", tenant=whose.tenant, route=whose.route, state=budget_state(book.level)
         )
         if self._journal is not None:
             self._journal.note_level(whose, book)

@@ -11,7 +11,7 @@ from typing import Any, Final
 from gateway.admission.quotas.quotas import Quotas
 from gateway.cache.exact.exact_cache import ExactCache
 from gateway.cache.sharing.sharing import CacheSharing
-from gateway.config import GatewayConfig
+from gateway.config.settings import GatewayConfig
 from gateway.store.address import StoreAddress
 from gateway.store.base import StoreUnavailable
 from gateway.store.guarded import GuardedStore
@@ -38,7 +38,7 @@ class SharedState:
         self._config = config
         self._metrics = metrics
         self._log = log
-        self.limits = self._open(config.store_timeout_s, is_side=False)
+        self.limits = self._open(config.store.timeout_s, is_side=False)
         self.control = self._open(_CONTROL_TIMEOUT_S, is_side=True)
         """For revisions, keys and whatever else admins change."""
         self.quotas = Quotas(
@@ -52,7 +52,7 @@ class SharedState:
         self.sharing: CacheSharing | None = None
         """None where the cache stays in memory."""
         self._entries: GuardedStore | None = None
-        if config.cache_shared is not False:
+        if config.cache.shared is not False:
             # On connections and with a breaker of its own: however much of the cache travels, limits do not wait.
             self._entries = self._open(_SHARING_TIMEOUT_S, is_side=True, address=config.answers_address)
             self.sharing = CacheSharing(
@@ -64,7 +64,7 @@ class SharedState:
                 is_mirror=config.store_address.kind == "embedded",
                 is_alone=not config.shares_cache,
                 # The embedded store follows what fits into memory; a Redis is bounded for all that write to it.
-                max_bytes=None if config.store_address.kind == "embedded" else config.cache_max_mb * 1024 * 1024,
+                max_bytes=None if config.store_address.kind == "embedded" else config.cache.max_mb * 1024 * 1024,
             )
             cache.share_with(self.sharing)
 

@@ -101,7 +101,7 @@ class Impossible(ValueError):
     """No number of replicas keeps the targets; the message says which and what one replica alone would do."""
 
 
-def plan(
+def plan_capacity(
     demand: Demand, targets: Targets, engine: EngineFigures, hardware: Hardware, *, headroom_ratio: float = 0.3
 ) -> CapacityPlan:
     """The least number of replicas that keeps `headroom_ratio` of each free at the peak. Raises Impossible."""

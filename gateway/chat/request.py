@@ -16,9 +16,9 @@ from gateway.chat.schema import (
     AssistantMessage,
     AudioPart,
     ChatFields,
+    ChatStreamOptions,
     ImagePart,
     Message,
-    StreamOptions,
 )
 from gateway.chat.strict_json import JsonGuard
 from gateway.errors import InvalidRequest, UnsupportedMediaType
@@ -97,7 +97,7 @@ class ChatRequest:
     def as_stream(self) -> ChatRequest:
         """The same request, its answer to come as a stream that ends with its usage."""
         wanted = {"stream": True, "stream_options": {"include_usage": True}}
-        fields = msgspec.structs.replace(self.fields, stream=True, stream_options=StreamOptions(include_usage=True))
+        fields = msgspec.structs.replace(self.fields, stream=True, stream_options=ChatStreamOptions(include_usage=True))
         return self._changed(wanted, fields)
 
     def with_messages(self, messages: list[dict[str, Any]]) -> ChatRequest:

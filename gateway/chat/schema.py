@@ -38,7 +38,7 @@ Bias = Annotated[float, Meta(ge=-100, le=100)]
 Label = Annotated[str, Meta(max_length=512)]
 
 
-class TextPart(Struct, frozen=True, tag_field="type", tag="text"):
+class ChatTextPart(Struct, frozen=True, tag_field="type", tag="text"):
     """Text."""
 
     text: str
@@ -76,23 +76,23 @@ class AudioPart(Struct, frozen=True, tag_field="type", tag="input_audio"):
     input_audio: dict[str, Any]
 
 
-UserContent = Annotated[list[TextPart | ImagePart | AudioPart], Meta(min_length=1)]
-AssistantContent = Annotated[list[TextPart | RefusalPart], Meta(min_length=1)]
+UserContent = Annotated[list[ChatTextPart | ImagePart | AudioPart], Meta(min_length=1)]
+AssistantContent = Annotated[list[ChatTextPart | RefusalPart], Meta(min_length=1)]
 TextContent = Annotated[list[PlainTextPart], Meta(min_length=1)]
 
 
-class FunctionCall(Struct, frozen=True):
+class ChatFunctionCall(Struct, frozen=True):
     """What the model asked to be called; `arguments` is JSON as text."""
 
     name: Name
     arguments: str
 
 
-class ToolCall(Struct, frozen=True):
+class ChatToolCall(Struct, frozen=True):
     """One call the model made."""
 
     id: str
-    function: FunctionCall
+    function: ChatFunctionCall
     type: Literal["function"] = "function"
 
 
@@ -123,8 +123,8 @@ class AssistantMessage(Struct, frozen=True, tag_field="role", tag="assistant"):
     content: str | AssistantContent | None = None
     name: str | None = None
     refusal: str | None = None
-    tool_calls: Annotated[list[ToolCall], Meta(max_length=MAX_TOOLS)] | None = None
-    function_call: FunctionCall | None = None
+    tool_calls: Annotated[list[ChatToolCall], Meta(max_length=MAX_TOOLS)] | None = None
+    function_call: ChatFunctionCall | None = None
 
 
 class ToolMessage(Struct, frozen=True, tag_field="role", tag="tool"):
@@ -144,7 +144,7 @@ class FunctionMessage(Struct, frozen=True, tag_field="role", tag="function"):
 Message = SystemMessage | DeveloperMessage | UserMessage | AssistantMessage | ToolMessage | FunctionMessage
 
 
-class StreamOptions(Struct, frozen=True, forbid_unknown_fields=True):
+class ChatStreamOptions(Struct, frozen=True, forbid_unknown_fields=True):
     """What a stream carries beyond the text."""
 
     include_usage: bool | None = None
@@ -152,14 +152,14 @@ class StreamOptions(Struct, frozen=True, forbid_unknown_fields=True):
     continuous_usage_stats: bool | None = None
 
 
-class ResponseFormat(Struct, frozen=True):
+class ChatResponseFormat(Struct, frozen=True):
     """The shape the answer must have; the schema itself is the upstream's to judge."""
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: dict[str, Any] | None = None
 
 
-class FunctionDefinition(Struct, frozen=True):
+class ChatFunction(Struct, frozen=True):
     """A function the model may call; `parameters` is a JSON Schema."""
 
     name: Name
@@ -167,11 +167,11 @@ class FunctionDefinition(Struct, frozen=True):
     parameters: dict[str, Any] | None = None
 
 
-class Tool(Struct, frozen=True):
+class ChatTool(Struct, frozen=True):
     """A tool the model may use."""
 
     type: Literal["function"]
-    function: FunctionDefinition
+    function: ChatFunction
 
 
 class ChatFields(Struct, frozen=True, kw_only=True):
@@ -180,7 +180,7 @@ class ChatFields(Struct, frozen=True, kw_only=True):
     model: Annotated[str, Meta(min_length=1, max_length=256)]
     messages: Annotated[list[Message], Meta(min_length=1, max_length=MAX_MESSAGES)]
     stream: bool | None = None
-    stream_options: StreamOptions | None = None
+    stream_options: ChatStreamOptions | None = None
     max_tokens: TokenCount | None = None
     max_completion_tokens: TokenCount | None = None
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
@@ -197,8 +197,8 @@ class ChatFields(Struct, frozen=True, kw_only=True):
     logit_bias: Annotated[dict[TokenId, Bias], Meta(max_length=MAX_LOGIT_BIAS)] | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
-    response_format: ResponseFormat | None = None
-    tools: Annotated[list[Tool], Meta(max_length=MAX_TOOLS)] | None = None
+    response_format: ChatResponseFormat | None = None
+    tools: Annotated[list[ChatTool], Meta(max_length=MAX_TOOLS)] | None = None
     tool_choice: Annotated[str, Meta(max_length=64)] | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     user: Label | None = None

@@ -13,7 +13,7 @@ import msgspec
 from gateway.cli.admin_client import AdminClient, open_client
 from gateway.cli.commands import CommandError, settings
 from gateway.cli.quality_training import TrainingError
-from gateway.config import ConfigError
+from gateway.config.checks import ConfigError
 from gateway.routing.quality_files import load_predictors
 from routing_policies.quality.hashing import WordHasher
 from routing_policies.quality.model import FORMAT, PairModel
@@ -25,7 +25,7 @@ def train_from_gateway(options: argparse.Namespace) -> tuple[PairModel, dict[str
     """The coefficients, and how far off they and those before were for labels that were kept back. Raises CommandError
     or TrainingError."""
     try:
-        known = load_predictors(settings(options).quality_dir)
+        known = load_predictors(settings(options).policy.quality_dir)
     except ConfigError as error:
         raise CommandError(str(error)) from error
     with open_client(options) as client:

@@ -83,7 +83,7 @@ def read_lines(paths: Sequence[Path]) -> Iterator[Line]:
                     raise TrainingError(f"{path}:{number}: {error}") from None
 
 
-def train(paths: Sequence[Path], weak: str, strong: str, *, encoder_folder: Path | None = None) -> PairModel:
+def train_from_files(paths: Sequence[Path], weak: str, strong: str, *, encoder_folder: Path | None = None) -> PairModel:
     """The coefficients; with a folder for the encoder's graph they use the embedding too. Raises TrainingError."""
     lines = [line for line in read_lines(paths) if weak in line.outcomes and strong in line.outcomes]
     if len(lines) < MIN_PROMPTS:

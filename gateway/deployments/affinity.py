@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from gateway.chat.request import ChatRequest
-from gateway.chat.schema import ImagePart, TextPart
+from gateway.chat.schema import ChatTextPart, ImagePart
 
 MAX_CUTS: Final = 24
 """Of a longer conversation the first and the last count."""
@@ -58,7 +58,7 @@ def _pieces(content: str | Sequence[object] | None) -> list[tuple[object, int]]:
         return _slices(content)
     pieces: list[tuple[object, int]] = []
     for part in content or ():
-        if isinstance(part, TextPart):
+        if isinstance(part, ChatTextPart):
             pieces += _slices(part.text)
         elif isinstance(part, ImagePart):
             url = part.image_url.url

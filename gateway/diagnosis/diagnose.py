@@ -32,7 +32,7 @@ _SHED_RATIO: Final = 0.02
 _EXPLAINED: Final = 0.3
 
 
-def diagnose(window: Window, policy: Policy) -> Diagnosis:
+def find_cause(window: Window, policy: Policy) -> Diagnosis:
     """What is slow in the window, why, and which line to change."""
     place = place_of(window, policy)
     now, before = budget_now(window), budget_before(window)

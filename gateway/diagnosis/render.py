@@ -8,7 +8,7 @@ from typing import Any
 _BAR = 24
 
 
-def render(diagnosis: Mapping[str, Any]) -> str:
+def render_diagnosis(diagnosis: Mapping[str, Any]) -> str:
     """`diagnosis` as the API gives it, decoded."""
     return "\n".join(_lines(diagnosis))
 

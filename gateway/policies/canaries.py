@@ -22,7 +22,7 @@ from gateway.store.base import Store, StoreUnavailable
 from gateway.telemetry.records.record import RequestRecord
 from routing_policies.policy.diff import diff
 from routing_policies.policy.document import Policy
-from routing_policies.trial import TrialFinding, TrialGuard, is_worse, judge, shared_changes
+from routing_policies.trial import TrialFinding, TrialGuard, is_worse, judge_trial, shared_changes
 
 KEY: Final = "canary"
 COUNTS: Final = "canary"
@@ -281,7 +281,7 @@ def _by(name: str) -> Identity:
 
 
 def _judged(canary: CanaryTrial, total: Published) -> tuple[TrialFinding, ...]:
-    return judge(total.old, total.new, canary.guard)
+    return judge_trial(total.old, total.new, canary.guard)
 
 
 def _evidence(canary: CanaryTrial, findings: tuple[TrialFinding, ...]) -> dict[str, Any]:

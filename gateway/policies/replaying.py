@@ -62,7 +62,7 @@ async def replay(question: ReplayRequest) -> dict[str, Any]:
     return answer
 
 
-def compare(old: Policy, new: Policy, folder: Path) -> dict[str, Any]:
+def compare_policies(old: Policy, new: Policy, folder: Path) -> dict[str, Any]:
     """Both sides of every recorded request."""
     requests = read_tape(folder, MAX_REQUESTS)
     measured, same = Measured(requests), unchanged_routes(old, new)
@@ -102,7 +102,7 @@ def _notes(new: Policy, *, has_text: bool, has_chances: bool) -> list[str]:
     if not has_chances and any(route.select.policy in BY_QUALITY for route in new.routes):
         notes.append("routes that choose by quality keep their recorded choice where it is still a candidate")
     if not has_text and any("request.text" in (route.match.when or "") for route in new.routes):
-        notes.append('a condition reads request.text, which was not recorded (recorder = "text" does)')
+        notes.append('a condition reads request.text, which was not recorded (telemetry.recorder.mode = "text" does)')
     return notes
 
 
@@ -111,7 +111,7 @@ def main() -> int:
     started_at = time.perf_counter()
     question = msgspec.json.decode(sys.stdin.buffer.read(), type=ReplayRequest)
     sides = [load_policy(text, source="policy", variables=question.variables) for text in (question.old, question.new)]
-    answer = compare(sides[0], sides[1], Path(question.folder))
+    answer = compare_policies(sides[0], sides[1], Path(question.folder))
     sys.stdout.buffer.write(msgspec.json.encode({**answer, "took_s": time.perf_counter() - started_at}))
     return 0
 

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from gateway.config import GatewayConfig
+from gateway.config.settings import GatewayConfig
 from gateway.policies.history import RevisionHistory
 from gateway.policies.local_copy import COPY_FILE, PolicyCopy, file_copy_name, is_lost
 from gateway.policies.policy_file import PolicyFileError, read_kept_policy, read_policy
@@ -40,18 +40,22 @@ def starting_policy(
     It is the newest revision of the store where the policy is kept there, or the last one that was seen on this
     machine where that is newer; else that of the file, or the last good one of the file. Raises PolicyFileError.
     """
-    if config.keeps_policy_in_store:
+    if config.policy.is_in_store:
         found = _stored_policy(config)
         if found is not None and found.policy is not None:
             return StartPolicy(found.policy, found.note)
-        in_file = read_policy(config.policy, config.policy_variables, accept, predictors).policy
-        note = None if found is None else f"engines are those of {config.policy}: {found.note}"
+        in_file = read_policy(config.policy.document, config.process.policy_variables, accept, predictors).policy
+        note = None if found is None else f"engines are those of {config.policy.document}: {found.note}"
         return StartPolicy(in_file, note)
     try:
-        return StartPolicy(read_policy(config.policy, config.policy_variables, accept, predictors).policy, None)
+        return StartPolicy(
+            read_policy(config.policy.document, config.process.policy_variables, accept, predictors).policy, None
+        )
     except PolicyFileError as error:
-        copy = PolicyCopy(config.runtime_dir / file_copy_name(config.policy))
-        kept = read_kept_policy(copy, config.policy, config.policy_variables, accept, predictors, error)
+        copy = PolicyCopy(config.process.runtime_dir / file_copy_name(config.policy.document))
+        kept = read_kept_policy(
+            copy, config.policy.document, config.process.policy_variables, accept, predictors, error
+        )
         return StartPolicy(kept.policy, f"{error}\nstarting on the last good policy, revision {kept.revision}")
 
 
@@ -63,14 +67,14 @@ class _Stored(NamedTuple):
 def _stored_policy(config: GatewayConfig) -> _Stored | None:
     """Return the policy of the store, None where the file decides; without a policy when no revision can be read."""
     lost = ""
-    kept = PolicyCopy(config.runtime_dir / COPY_FILE).read()
+    kept = PolicyCopy(config.process.runtime_dir / COPY_FILE).read()
     try:
         newest = asyncio.run(_newest(config))
         if is_lost(kept, newest):
             newest, lost = kept, "; the store has lost it and gets it back"
     except (StoreUnavailable, msgspec.DecodeError) as error:
         newest, lost = kept, f"; the store cannot be used ({error})"
-    seed = Seed(path=config.policy, is_bundled=config.has_bundled_policy)
+    seed = Seed(path=config.policy.document, is_bundled=config.policy.is_bundled)
     if newest is None or seed.replaces(newest) or newest.document == _document_of(seed):
         return None
     said = ""
@@ -79,12 +83,12 @@ def _stored_policy(config: GatewayConfig) -> _Stored | None:
             continue
         name = f"revision {revision.number} ({revision.revision})"
         try:
-            policy = load_policy(revision.document, source=name, variables=config.policy_variables)
+            policy = load_policy(revision.document, source=name, variables=config.process.policy_variables)
         except PolicyError as error:
             said = said or f"{name} of the store cannot be read: {error}"
             continue
         where = "in the store" if not said else "kept here"
-        note = f"engines are those of {name} {where}, not of {config.policy}{lost}"
+        note = f"engines are those of {name} {where}, not of {config.policy.document}{lost}"
         return _Stored(policy, f"{said}\n{note}" if said else note)
     return _Stored(None, said)
 

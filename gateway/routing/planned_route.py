@@ -26,7 +26,7 @@ from routing_policies.decision import Decision
 from routing_policies.policy.document import Cascade, Deployment, Route
 from routing_policies.profile import Profile, profile_of
 from routing_policies.quality.cascade import Inquiry
-from routing_policies.quality.pairs import judges_of, strongest_of, verdict_of
+from routing_policies.quality.pairs import judges_of, predicted_quality, strongest_of
 from routing_policies.quality.predictor import Predictors
 from routing_policies.views import FIRST_ATTEMPT, Attempt, DeploymentView
 
@@ -221,7 +221,7 @@ class PlannedRoute:
         depends on it; `vector` is the prompt's, of `encoders`."""
         if self.judges:
             prompt = prompt_of(request, kind=self.route.select.kind)
-            return msgspec.structs.replace(ask, verdict=verdict_of(self.judges, prompt, vector))
+            return msgspec.structs.replace(ask, verdict=predicted_quality(self.judges, prompt, vector))
         if not self.profile.looks_at_key:
             return ask
         by = self.route.select.sticky_by or "conversation"

@@ -42,7 +42,7 @@ async def examine_store(address: StoreAddress, *, timeout_s: float) -> list[Stor
         await guarded.aclose()
     shown = f"{address.shown}, answers in {took_s * 1000:.1f} ms"
     if took_s > timeout_s * SLOW_RATIO:
-        remedy = f"raise store_timeout_s (now {timeout_s:g}), or bring the store nearer"
+        remedy = f"raise store.timeout_s (now {timeout_s:g}), or bring the store nearer"
         return [StoreFinding(level="warn", message=f"{shown}, and may take {timeout_s * 1000:.0f}", remedy=remedy)]
     version = f" (Redis {facts.version})" if facts is not None else ""
     return [StoreFinding(level="ok", message=shown + version), *_about(facts)]

@@ -9,7 +9,7 @@ import msgspec
 from routing_policies.policy.document import Policy
 
 
-def policy_schema() -> dict[str, Any]:
+def schema_of_policies() -> dict[str, Any]:
     """A JSON Schema (2020-12) that editors can check a policy with; loading checks references besides."""
     body = msgspec.json.schema(Policy)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Penstock policy", **body}

@@ -60,7 +60,7 @@ def weak_and_strong(both: Sequence[Deployment]) -> tuple[Deployment, Deployment]
     return weak, strong
 
 
-def verdict_of(
+def predicted_quality(
     judges: Sequence[PairPredictor], prompt: Prompt, vector: NDArray[np.float32] | None = None
 ) -> QualityPrediction:
     """All of them on one prompt; `vector` is that of the encoder whose embeddings they learned from."""

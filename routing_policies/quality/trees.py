@@ -31,7 +31,7 @@ def grown_logit(trees: Iterable[PromptTree], numbers: Sequence[float]) -> float:
     return total
 
 
-def scaled(trees: Iterable[PromptTree], scale: float) -> tuple[PromptTree, ...]:
+def scaled_tree(trees: Iterable[PromptTree], scale: float) -> tuple[PromptTree, ...]:
     """The same with every term so many times as large; none where that is nothing."""
     if not scale:
         return ()

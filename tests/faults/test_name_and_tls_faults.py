@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gateway.app.app import Gateway
-from gateway.config import GatewayConfig
+from gateway.config.sources import config_of
 from gateway.upstreams.client import UpstreamClient
 from gateway.upstreams.http1.errors import ConnectTimeout
 from gateway.upstreams.http1.request import UpstreamRequest
@@ -120,11 +120,13 @@ async def test_a_server_that_cannot_prove_its_name_is_a_502_and_sees_no_request(
             f'  - {{id: hosted, url: "https://localhost:{hosted.port}/v1", model: tiny, '
             f'tls: {{ca_file: "{authority.ca_file}"}}}}\n'
         )
-        config = GatewayConfig(
-            public_listen=f"unix:{tmp_path}/public.sock",
-            admin_listen=f"unix:{tmp_path}/admin.sock",
-            policy=tmp_path / "policy.yaml",
-            runtime_dir=tmp_path,
+        config = config_of(
+            {
+                "public.listen": f"unix:{tmp_path}/public.sock",
+                "admin.listen": f"unix:{tmp_path}/admin.sock",
+                "policy.document": tmp_path / "policy.yaml",
+                "process.runtime_dir": tmp_path,
+            }
         )
         log = io.BytesIO()
         gateway = Gateway(config, log_stream=log)

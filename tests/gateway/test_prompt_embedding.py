@@ -63,7 +63,7 @@ async def routed(
     async with running(
         folder,
         policy=POLICY.format(folder=folder, cache=cache),
-        settings={"quality_dir": models},
+        settings={"policy.quality_dir": models},
         load_encoder=encoder.load,
         judges=MatchModels(first=NearJudge(), encoder_id=None, learn=lambda samples: NearJudge()),
     ) as stack:

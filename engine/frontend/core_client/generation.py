@@ -12,9 +12,9 @@ from types import TracebackType
 import msgspec
 
 from engine.frontend.core_client.link import CoreLink
-from engine.frontend.core_client.mailbox import ClientGone, DeadlinePassed, Mailbox
+from engine.frontend.core_client.mailbox import DeadlinePassed, Mailbox, RequestAbandoned
 from engine.frontend.core_client.metrics import RequestMetrics
-from engine.frontend.request.errors import ApiError, core_failed, invalid_value, overloaded
+from engine.frontend.request.errors import ApiError, core_failed, invalid_value, overloaded_error
 from engine.frontend.text.choice import Choice, Delta
 from engine.frontend.tools.grammar import Grammar
 from engine.protocol import Lane, SamplingParams, SeqOutput
@@ -125,7 +125,7 @@ class Generation:
     def cancel(self) -> None:
         """The client left: free the core now, and end `next` with ClientGone."""
         self._link.abort(self._by_seq_id)
-        self._mailbox.fail(ClientGone())
+        self._mailbox.fail(RequestAbandoned())
 
     async def next(self) -> list[tuple[Choice, Delta]]:
         """What was gained since the last call, one item a choice. Raises ApiError and ClientGone."""
@@ -195,7 +195,7 @@ class Generation:
     def _late(self, reason: str) -> ApiError:
         """What a missed deadline is to the client: nothing was begun, or an answer is cut."""
         if self.first_token_at is None:
-            return overloaded(reason, reason="deadline", retry_after_s=None, lane=self.prompt.lane)
+            return overloaded_error(reason, reason="deadline", retry_after_s=None, lane=self.prompt.lane)
         message = "The deadline passed before the answer was complete."
         return ApiError(504, message, type="api_error", code="upstream_timeout")
 

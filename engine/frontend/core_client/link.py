@@ -11,7 +11,7 @@ import msgspec
 
 from engine.frontend.core_client.mailbox import Mailbox
 from engine.frontend.core_client.queue_guard import QueueGuard, QueueLimits
-from engine.frontend.request.errors import ApiError, core_failed, overloaded
+from engine.frontend.request.errors import ApiError, core_failed, overloaded_error
 from engine.protocol import (
     Abort,
     AbortState,
@@ -128,7 +128,7 @@ class CoreLink:
     ) -> list[int]:
         """Start one sequence for each of `params`; their ids. Raises ApiError (503) when the core cannot take them."""
         if self.state != "ready" or self._transport is None:
-            raise overloaded(f"The engine is not ready (core {self.state}).", reason="overload")
+            raise overloaded_error(f"The engine is not ready (core {self.state}).", reason="overload")
         self._guard.check(
             self.load, num_open=len(self._sequences), num_new=len(params), lane=lane, deadline_s=deadline_s
         )

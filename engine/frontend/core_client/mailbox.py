@@ -7,7 +7,7 @@ import asyncio
 from engine.protocol import SeqOutput
 
 
-class ClientGone(Exception):
+class RequestAbandoned(Exception):
     """Nobody waits for this request any more."""
 
 
@@ -42,7 +42,7 @@ class Mailbox:
                 await self._waiter
             finally:
                 self._waiter = None
-        if self._failure is not None and (not self._outputs or isinstance(self._failure, ClientGone)):
+        if self._failure is not None and (not self._outputs or isinstance(self._failure, RequestAbandoned)):
             raise self._failure
         outputs, self._outputs = self._outputs, []
         return outputs

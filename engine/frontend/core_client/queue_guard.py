@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from functools import partial
 
-from engine.frontend.request.errors import overloaded
+from engine.frontend.request.errors import overloaded_error
 from engine.protocol import Lane, Load
 
 MAX_RETRY_AFTER_S = 60
@@ -52,7 +52,7 @@ class QueueGuard:
         """Raises ApiError (503 with `retry-after`, or without hope) for a request that would wait too long."""
         num_waiting = num_open - load.num_running
         wait_s = self._forecast_wait_s(load, lane)
-        shed = partial(overloaded, lane=lane, queue_depth=max(0, num_waiting), predicted_wait_s=wait_s)
+        shed = partial(overloaded_error, lane=lane, queue_depth=max(0, num_waiting), predicted_wait_s=wait_s)
         num_over = num_waiting + num_new - self._limits.max_waiting
         if num_over > 0:
             raise shed(

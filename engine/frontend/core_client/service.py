@@ -18,7 +18,7 @@ from engine.frontend.request.errors import (
     ApiError,
     context_length_exceeded,
     invalid_value,
-    overloaded,
+    overloaded_error,
     unsupported,
 )
 from engine.frontend.request.headers import RequestOptions
@@ -95,7 +95,7 @@ class EngineService:
     def close(self) -> None:
         """End what still runs with an error, and the feeds."""
         self.is_closing = True
-        self.link.fail_all(overloaded("The engine shut down before the answer was complete.", reason="draining"))
+        self.link.fail_all(overloaded_error("The engine shut down before the answer was complete.", reason="draining"))
         self.link.wake_watchers()
 
     async def chat(self, request: ChatBody, options: RequestOptions, received_at: float) -> Generation:
@@ -133,9 +133,9 @@ class EngineService:
 
     def _ready(self) -> Ready:
         if self.is_draining:
-            raise overloaded("The engine is shutting down.", reason="draining")
+            raise overloaded_error("The engine is shutting down.", reason="draining")
         if self.link.ready is None:
-            raise overloaded(f"The engine is not ready (core {self.link.state}).", reason="overload")
+            raise overloaded_error(f"The engine is not ready (core {self.link.state}).", reason="overload")
         return self.link.ready
 
     def _check_chars(self, num_chars: int, ready: Ready, param: str) -> None:

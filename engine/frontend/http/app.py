@@ -8,14 +8,14 @@ import secrets
 from collections.abc import Awaitable, Callable
 from typing import Literal
 
-from engine.frontend.core_client.mailbox import ClientGone
+from engine.frontend.core_client.mailbox import RequestAbandoned
 from engine.frontend.http.completions import Completions
 from engine.frontend.http.health import EngineProbes
 from engine.frontend.http.streaming import StreamCutError
 from engine.frontend.request.asgi import (
     CONNECTION_EXTENSION,
     EVENT_STREAM,
-    Connection,
+    ClientConnection,
     Disconnected,
     Headers,
     Message,
@@ -65,7 +65,7 @@ class EngineApp:
             await send_error(answer, error, echo)
         except Disconnected:
             logger.info("client closed request %s", request_id)
-        except ClientGone:
+        except RequestAbandoned:
             logger.info("client closed request %s", request_id)
             _connection(scope).abort()
         except StreamCutError as error:
@@ -127,10 +127,10 @@ class _Answer:
             await self({"type": "http.response.body", "body": error.event()})
 
 
-def _connection(scope: Scope) -> Connection:
+def _connection(scope: Scope) -> ClientConnection:
     """The way to end the connection; other servers than ours have none, and end it their own way."""
     connection = scope.get("extensions", {}).get(CONNECTION_EXTENSION)
-    return connection if isinstance(connection, Connection) else _NO_CONNECTION
+    return connection if isinstance(connection, ClientConnection) else _NO_CONNECTION
 
 
 class _NoConnection:

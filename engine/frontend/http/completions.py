@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from engine.frontend.core_client.generation import Generation
-from engine.frontend.core_client.mailbox import ClientGone
+from engine.frontend.core_client.mailbox import RequestAbandoned
 from engine.frontend.core_client.service import EngineService
 from engine.frontend.http import orca
 from engine.frontend.http.streaming import Relay
@@ -74,7 +74,7 @@ class Completions:
         echo: dict[str, str],
     ) -> None:
         if client.is_gone:
-            raise ClientGone
+            raise RequestAbandoned
 
         def report() -> dict[str, Any] | None:
             return timing_report(generation, self._service.clock()) if options.wants_timing else None

@@ -24,7 +24,7 @@ CONNECTION_EXTENSION = "engine.connection"
 
 
 @runtime_checkable
-class Connection(Protocol):
+class ClientConnection(Protocol):
     """Ways to end a client's connection that ASGI has no message for."""
 
     def abort(self) -> None:

@@ -102,7 +102,7 @@ def context_length_exceeded(
     return ApiError(400, message, param=param, code="context_length_exceeded")
 
 
-def overloaded(
+def overloaded_error(
     message: str,
     *,
     reason: ShedReason,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from engine.frontend.request.asgi import Headers
-from engine.frontend.request.errors import invalid_value, overloaded
+from engine.frontend.request.errors import invalid_value, overloaded_error
 from engine.frontend.request.requests import SamplingFields
 from engine.protocol import Lane
 
@@ -75,7 +75,7 @@ def _deadline_s(headers: Headers) -> float | None:
             "x-penstock-deadline-ms", f"x-penstock-deadline-ms: expected milliseconds up to {MAX_DEADLINE_MS:.0f}."
         )
     if float(given) <= 0:
-        raise overloaded("The deadline has already passed.", reason="deadline", retry_after_s=None)
+        raise overloaded_error("The deadline has already passed.", reason="deadline", retry_after_s=None)
     return float(given) / 1000
 
 

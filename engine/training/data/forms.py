@@ -57,7 +57,7 @@ def in_a_case(rng: random.Random, frame: str) -> str:
     return frame.lower() if rng.random() < 0.12 else frame
 
 
-def pick(rng: random.Random, table: Mapping[str, Form]) -> tuple[str, Form]:
+def pick_form(rng: random.Random, table: Mapping[str, Form]) -> tuple[str, Form]:
     """One row of a table of forms with its name, all alike likely."""
     name = rng.choice(tuple(table))
     return name, table[name]

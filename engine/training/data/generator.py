@@ -131,7 +131,7 @@ MIXES: Mapping[str, Mix] = {
 }
 
 
-def draw(rng: random.Random, split: Split, mix: Mix) -> Example:
+def draw_example(rng: random.Random, split: Split, mix: Mix) -> Example:
     """One example of the mix; some get a system prompt, some continue an unrelated conversation."""
     example = _plain(rng, split, mix)
     if split == "train" and rng.random() < mix.joined_ratio and len(example.prompt) < 400:
@@ -158,7 +158,7 @@ def stream(seed: int | str, split: Split, mix: Mix) -> Iterator[Example]:
     """Endless examples; the same seed gives the same stream."""
     rng = random.Random(f"{split}:{seed}")
     while True:
-        yield draw(rng, split, mix)
+        yield draw_example(rng, split, mix)
 
 
 def test_set(seed: int, samples: int) -> list[Example]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from engine.training import tokenizer as tokenizer_module
-from engine.training.batches import render
+from engine.training.batches import render_conversation
 from engine.training.data.example import Example
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class GreedyDecoder:
         # Which it is called from version 5.24 on.
         is_renamed = "cache" in inspect.signature(self._model.forward).parameters
         self._cache_argument = "cache" if is_renamed else "past_key_values"
-        self._tokenizer: Tokenizer = tokenizer_module.load(folder)
+        self._tokenizer: Tokenizer = tokenizer_module.read_tokenizer(folder)
         self._end = tokenizer_module.token_id(self._tokenizer, tokenizer_module.IM_END)
         self._pad = tokenizer_module.token_id(self._tokenizer, tokenizer_module.END_OF_TEXT)
 
@@ -51,7 +51,7 @@ class GreedyDecoder:
 
     def replies(self, examples: Sequence[Example]) -> list[Reply]:
         """The same, with how sure the model was."""
-        texts = [render(example, with_answer=False) for example in examples]
+        texts = [render_conversation(example, with_answer=False) for example in examples]
         prompts = [encoding.ids for encoding in self._tokenizer.encode_batch(texts)]
         replies = [Reply("", [], [])] * len(examples)
         for batch in _batches(prompts):

@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl
 
 from gateway.api.routes import SmallResponse
 from gateway.diagnosis.collect import SampleCollector
-from gateway.diagnosis.diagnose import diagnose
+from gateway.diagnosis.diagnose import find_cause
 from gateway.diagnosis.window import Window
 from gateway.errors import InvalidRequest
 from gateway.http.asgi import Scope
@@ -40,7 +40,7 @@ class DiagnosisHandlers:
 
     async def _look(self, seconds: float) -> SmallResponse:
         window = Window(await self._collector.watch(seconds))
-        return SmallResponse.json(diagnose(window, self._policy()))
+        return SmallResponse.json(find_cause(window, self._policy()))
 
 
 def _seconds(scope: Scope) -> float:

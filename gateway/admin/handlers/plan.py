@@ -13,7 +13,7 @@ from gateway.admin.api.fields import RequestBody, fill
 from gateway.admin.api.table import MAX_DOCUMENT_SUBMISSION_BYTES, AdminEndpoint, Call
 from gateway.admin.handlers.policy import PATH, PolicyHandlers, Text
 from gateway.api.routes import SmallResponse
-from gateway.config import GatewayConfig
+from gateway.config.settings import GatewayConfig
 from gateway.errors import InvalidRequest
 from gateway.policies.book import PolicySource
 from gateway.policies.replaying import ReplayFailed, ReplayRequest, replay
@@ -24,7 +24,7 @@ from routing_policies.policy.editing import EditError, parse_path, set_value
 from routing_policies.policy.problems import PolicyError
 
 _MAX_EDITS: Final = 100
-_NOTHING_RECORDED: Final = 'nothing is recorded (recorder = "features" in the settings begins it)'
+_NOTHING_RECORDED: Final = 'nothing is recorded (telemetry.recorder.mode = "features" in the settings begins it)'
 
 
 class _Plan(RequestBody, frozen=True, kw_only=True):
@@ -102,7 +102,7 @@ class PlanHandlers:
 
     async def _replayed(self, document: str) -> dict[str, Any]:
         """One at a time: each takes a core for up to a minute."""
-        folder = self._config.recording_dir
+        folder = self._config.process.recording_dir
         if self._tape is not None:
             await asyncio.to_thread(self._tape.flush)
         if not await asyncio.to_thread(has_recording, folder):
@@ -110,7 +110,7 @@ class PlanHandlers:
         question = ReplayRequest(
             old=self._book.head.document,
             new=document,
-            variables=self._config.policy_variables,
+            variables=self._config.process.policy_variables,
             folder=str(folder),
         )
         try:

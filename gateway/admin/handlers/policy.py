@@ -182,9 +182,9 @@ class PolicyHandlers:
 
     async def schema(self, call: Call) -> SmallResponse:
         """The JSON Schema of documents."""
-        from routing_policies.policy.schema import policy_schema
+        from routing_policies.policy.schema import schema_of_policies
 
-        return SmallResponse.json(policy_schema())
+        return SmallResponse.json(schema_of_policies())
 
     # Shared with the other desks that change the document.
 

@@ -16,7 +16,7 @@ from gateway.api.routes import SmallResponse
 from gateway.background.cache_auditor import Auditor
 from gateway.cache.audit.audit_book import AuditBook
 from gateway.cache.audit.audit_record import AuditRecord
-from gateway.cache.audit.error_budget import state_of, tightening_of
+from gateway.cache.audit.error_budget import budget_state, tightening_of
 from gateway.cache.audit.route_stats import RouteStats, RouteStatsTable, TenantRoute
 from gateway.cache.exact.exact_cache import ExactCache
 from gateway.cache.semantic.semantic_tier import SemanticTier
@@ -129,7 +129,7 @@ def _shown_book(whose: TenantRoute, book: RouteStats, rule: Cache) -> dict[str, 
     return {
         "tenant": whose.tenant,
         "route": whose.route,
-        "state": state_of(book.level),
+        "state": budget_state(book.level),
         "level": book.level,
         "since": book.since or None,
         "tightening": tightening_of(book.level),

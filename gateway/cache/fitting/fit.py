@@ -14,7 +14,7 @@ from gateway.cache.fitting.boosting import Boosting
 from gateway.cache.fitting.neighbours import Neighbours, Vectors, earlier_neighbours
 from gateway.cache.fitting.questions import Questions
 from gateway.cache.similarity.decision import FEATURES, Calibration, Coefficients, Threshold, row_of
-from gateway.cache.similarity.differences import compare
+from gateway.cache.similarity.differences import compare_wordings
 from gateway.cache.similarity.trees import MatchTree
 from gateway.cache.similarity.wording import Wording
 
@@ -75,7 +75,7 @@ class Fit:
             features=FEATURES,
             min_similarity=MIN_SIMILARITY,
             bias=round(bias, 5),
-            trees=tuple(rounded(tree) for tree in trees),
+            trees=tuple(rounded_fit(tree) for tree in trees),
             calibration=calibration,
             strength=strength_of(chances[found.asked], found),
             floors=floors,
@@ -125,7 +125,7 @@ def candidates_of(questions: Questions, neighbours: Neighbours) -> Candidates:
         similarity, next_one = (float(value) for value in neighbours.similarities[number, :2])
         if place < 0 or similarity < MIN_SIMILARITY:
             continue
-        differences = compare(wordings[number], wordings[place])
+        differences = compare_wordings(wordings[number], wordings[place])
         if differences.veto is None:
             asked.append(number)
             kept.append(int(place))
@@ -175,7 +175,7 @@ def _likelihood(strength: float, chances: NDArray[np.float64], found: Candidates
     return total
 
 
-def rounded(tree: MatchTree) -> MatchTree:
+def rounded_fit(tree: MatchTree) -> MatchTree:
     """With as many digits as matter, for a small file."""
     return MatchTree(
         tree.features,

@@ -38,13 +38,13 @@ class IndexFile:
     async def load(self, encoder_id: str) -> tuple[VectorIndex, str | None]:
         """The index as it was saved, else an empty one and what was wrong; None where there was no file."""
         from gateway.cache.index.vector_index import VectorIndex
-        from gateway.cache.index.vector_snapshot import SnapshotUnusable, load
+        from gateway.cache.index.vector_snapshot import SnapshotUnusable, load_vectors
 
         problem = None
         index = VectorIndex(self._dimensions, encoder_id)
         if await asyncio.to_thread(self._path.exists):
             try:
-                index = await asyncio.to_thread(load, self._path, encoder_id, self._dimensions)
+                index = await asyncio.to_thread(load_vectors, self._path, encoder_id, self._dimensions)
             except (SnapshotUnusable, OSError) as error:
                 problem = str(error)
         self._index = index
@@ -53,12 +53,12 @@ class IndexFile:
 
     async def save(self) -> None:
         """Save what has changed. Raises OSError."""
-        from gateway.cache.index.vector_snapshot import save
+        from gateway.cache.index.vector_snapshot import save_vectors
 
         index = self._index
         if self._is_saved and index is not None and index.num_changes != self._num_saved:
             self._num_saved = index.num_changes
-            await asyncio.to_thread(save, index, self._path)
+            await asyncio.to_thread(save_vectors, index, self._path)
 
     async def settle(self) -> None:
         """Let what has grown large get cells."""

@@ -56,7 +56,7 @@ class _Cells(msgspec.Struct, frozen=True):
     living: bytes
 
 
-def save(index: VectorIndex, path: Path) -> None:
+def save_vectors(index: VectorIndex, path: Path) -> None:
     """Write the index. Blocks for seconds where it is large; serving goes on, growing cells wait. Raises OSError."""
     private_folder(path.parent)
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
@@ -76,7 +76,7 @@ def save(index: VectorIndex, path: Path) -> None:
         part.unlink(missing_ok=True)
 
 
-def load(path: Path, encoder_id: str, dimensions: int) -> VectorIndex:
+def load_vectors(path: Path, encoder_id: str, dimensions: int) -> VectorIndex:
     """The index as it was saved. Blocks for seconds where it is large. Raises SnapshotUnusable."""
     try:
         with path.open("rb") as file:

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.cache.similarity.differences import Differences, compare
+from gateway.cache.similarity.differences import Differences, compare_wordings
 from gateway.cache.similarity.trees import MatchTree, log_odds, logistic
 from gateway.cache.similarity.wording import Wording
 
@@ -111,7 +111,7 @@ class MatchModel:
         """The same for texts that are taken apart already."""
         if not similarity >= self._coefficients.min_similarity:
             return 0.0
-        found = compare(asked, kept)
+        found = compare_wordings(asked, kept)
         if found.veto is not None:
             return 0.0
         return self._with_record(logistic(self._calibrated(row_of(found, similarity, runner_up))), track)

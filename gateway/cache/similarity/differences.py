@@ -91,10 +91,10 @@ class Differences(msgspec.Struct, frozen=True, gc=False):
 
 def differences(asked: str, kept: str) -> Differences:
     """Of two texts; never raises."""
-    return compare(Wording.of(asked), Wording.of(kept))
+    return compare_wordings(Wording.of(asked), Wording.of(kept))
 
 
-def compare(asked: Wording, kept: Wording) -> Differences:
+def compare_wordings(asked: Wording, kept: Wording) -> Differences:
     """Of two texts that are taken apart already."""
     only_asked, only_kept, shared_weight, num_shared = _unmatched(asked.words, kept.words)
     num_same, num_variants = _pair_off(only_asked, only_kept)

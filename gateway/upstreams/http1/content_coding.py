@@ -22,7 +22,7 @@ _WINDOW: Final = {b"gzip": 16 + zlib.MAX_WBITS, b"zlib": zlib.MAX_WBITS, b"raw":
 _ZLIB_METHOD: Final = 8
 
 
-class Decoder(Protocol):
+class ContentDecoder(Protocol):
     """Gives a body back as it was before it was coded."""
 
     def feed(self, piece: bytes) -> bytes:
@@ -34,7 +34,7 @@ class Decoder(Protocol):
         ...
 
 
-def decoder_of(content_encoding: Iterable[bytes], status: int) -> Decoder | None:
+def decoder_of(content_encoding: Iterable[bytes], status: int) -> ContentDecoder | None:
     """What reads such a body, None where it is not coded. Raises CodingError for codings that are not known here; of an
     error's body nothing is read then, its status says enough."""
     codings = [coding for coding in listed(content_encoding) if coding != b"identity"]

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from types import TracebackType
 from typing import Protocol, Self
 
-from gateway.upstreams.http1.content_coding import Decoder, decoder_of
+from gateway.upstreams.http1.content_coding import ContentDecoder, decoder_of
 from gateway.upstreams.http1.errors import (
     CodingError,
     ExchangePhase,
@@ -17,6 +17,7 @@ from gateway.upstreams.http1.errors import (
     UpstreamError,
 )
 from gateway.upstreams.http1.sse import SseProgress
+from gateway.util.body_memory import BodyMemory
 from gateway.util.header_values import is_event_stream
 
 Sink = Callable[[bytes], None]
@@ -26,13 +27,6 @@ _UNCOUNTED_BYTES = 64 * 1024
 """A body up to this size is read whole without asking for room."""
 _HELD_RATIO = 2
 """Memory per byte of a body that is read whole: the pieces, and the whole while they are joined."""
-
-
-class Room(Protocol):
-    """The memory that a body which is read whole may take."""
-
-    async def cover(self, num_bytes: int) -> None:
-        """Wait until so many bytes in all may be held; raises when they may not."""
 
 
 class ResponseSource(Protocol):
@@ -98,7 +92,7 @@ class UpstreamResponse:
         self._error: BaseException | None = None
         self._sink: Sink | None = None
         self._progress: Progress | None = None
-        self._decoder: Decoder | None = None
+        self._decoder: ContentDecoder | None = None
         self._waiter: asyncio.Future[None] | None = None
 
     # Whoever asked for the response.
@@ -125,7 +119,7 @@ class UpstreamResponse:
         finally:
             self.close()
 
-    async def read(self, limit: int, room: Room | None = None) -> bytes:
+    async def read(self, limit: int, room: BodyMemory | None = None) -> bytes:
         """The whole body. Raises UpstreamBodyTooLarge above `limit` bytes, or another UpstreamError.
 
         With `room`, a long body is read from the socket only as far as there is room for it.
@@ -140,7 +134,7 @@ class UpstreamResponse:
         self._buffer_bytes = 0
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    async def _wait_whole(self, limit: int, room: Room | None) -> None:
+    async def _wait_whole(self, limit: int, room: BodyMemory | None) -> None:
         """Until all of the body is here, or more than `limit` bytes are."""
         declared = self._refuse_declared_length_above(limit)
         self._max_buffer_bytes = _UNCOUNTED_BYTES if room is not None else max(self._max_buffer_bytes, limit)
@@ -270,7 +264,7 @@ class UpstreamResponse:
             raise self._error
         return self._is_finished
 
-    async def _make_room(self, room: Room, num_bytes: int) -> None:
+    async def _make_room(self, room: BodyMemory, num_bytes: int) -> None:
         """Wait, with the socket left unread, until a body of so many bytes may be held."""
         self.pause()
         await room.cover(_HELD_RATIO * num_bytes)

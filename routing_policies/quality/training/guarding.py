@@ -18,7 +18,7 @@ MARGIN: Final = 0.1
 """Of a squashed count: a little more than twice as much as was ever seen is unlike all of it."""
 
 
-def guard_of(features: Sequence[Features], folds: Fold) -> NoveltyGuard:
+def fitted_guard(features: Sequence[Features], folds: Fold) -> NoveltyGuard:
     """Of these prompts; how many new words are usual is told by those of a fold from those of the others."""
     unknown = np.zeros(len(features))
     for out in folds.each():

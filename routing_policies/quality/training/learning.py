@@ -74,7 +74,7 @@ class LabelBook:
         return tuple(label for _, label in self.all())
 
 
-def learn(labels: Sequence[Label], base: PairModel) -> PairModel:
+def learn_pair(labels: Sequence[Label], base: PairModel) -> PairModel:
     """What labels teach of the pair, or `base` where that predicts those better that were kept back. Takes seconds, and
     belongs on another thread."""
     kept = [label for number, label in enumerate(labels) if number % HELD_OUT]

@@ -17,7 +17,7 @@ from routing_policies.quality.memory import NeighbourMemory
 from routing_policies.quality.model import Kind, PairModel
 from routing_policies.quality.outcome import PairOutcome
 from routing_policies.quality.training.boosting import grown
-from routing_policies.quality.training.guarding import guard_of
+from routing_policies.quality.training.guarding import fitted_guard
 from routing_policies.quality.training.logistic import Floats, fit_logistic
 from routing_policies.quality.training.members import (
     NUM_FOLDS,
@@ -34,7 +34,7 @@ from routing_policies.quality.training.members import (
 )
 from routing_policies.quality.training.nearest import Space
 from routing_policies.quality.training.table import Columns, FeatureTable
-from routing_policies.quality.trees import PromptTree, scaled
+from routing_policies.quality.trees import PromptTree, scaled_tree
 
 CHECKPOINTS: Final = (1, 2, 4, 8, 16, 24)
 _FEW_OPENINGS: Final = 2
@@ -102,7 +102,7 @@ class PairTrainer:
             strong=strong,
             trained_on=trained_on,
             num_prompts=len(self._outcomes),
-            text=self._table.head(text.found, scaled(trees, float(text.weights[-1]))),
+            text=self._table.head(text.found, scaled_tree(trees, float(text.weights[-1]))),
             offsets=self._offsets(text),
             embedded=None if embedded is None else embedded.head,
             memory=None if embedded is None else embedded.memory,
@@ -110,7 +110,7 @@ class PairTrainer:
             told=None if embedded is None else embedded.told,
             away=None if embedded is None else embedded.away,
             encoder="" if embedded is None else encoder,
-            guard=guard_of(self._features, self._folds),
+            guard=fitted_guard(self._features, self._folds),
             openings=self._openings(),
             checkpoints=self._checkpoints(text.unseen),
         )

@@ -31,7 +31,7 @@ def with_tenants(folder: Path) -> str:
 @asynccontextmanager
 async def gateway(folder: Path, store: Path | None = None) -> AsyncIterator[Stack]:
     await asyncio.to_thread(folder.mkdir, exist_ok=True)
-    settings = {"store": f"embedded:{store}"} if store else {}
+    settings = {"store.address": f"embedded:{store}"} if store else {}
     async with running(folder, policy=with_tenants(folder), settings=settings) as stack:
         yield stack
 

@@ -38,7 +38,7 @@ async def log_in(
 
 async def admins(stack: Stack) -> None:
     port = int(stack.gateway.server.addresses["admin"][0].rpartition(":")[2])
-    token = stack.gateway.config.admin_token_file
+    token = stack.gateway.config.admin.token_file
     assert token is not None
     for role in ("admin", "editor"):
         body = {"name": role, "role": role, "password": PASSWORD}

@@ -62,7 +62,7 @@ async def test_a_user_who_may_not_look_at_settings_is_no_failure(tmp_path: Path)
 async def test_a_store_that_is_too_slow_for_its_timeout_is_warned_about(redis_server: RedisServer) -> None:
     (finding,) = await found_at(redis_server.url, timeout_s=0.000001)
     assert finding.level == "warn"
-    assert "store_timeout_s" in (finding.remedy or "")
+    assert "store.timeout_s" in (finding.remedy or "")
 
 
 @pytest.mark.parametrize("kind", ["sentinel", "cluster"])

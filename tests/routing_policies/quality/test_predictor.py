@@ -19,7 +19,7 @@ from routing_policies.quality.head import chance_of
 from routing_policies.quality.memory import NeighbourMemory
 from routing_policies.quality.model import PairModel
 from routing_policies.quality.outcome import PairOutcome, outcome_of
-from routing_policies.quality.pairs import judges_of, verdict_of
+from routing_policies.quality.pairs import judges_of, predicted_quality
 from routing_policies.quality.preamble import MIN_OPENINGS, MIN_QUESTIONS, PreambleMemory
 from routing_policies.quality.predictor import BadModel, Predictor, Predictors, decode_model
 from routing_policies.quality.prompt import Prompt
@@ -263,7 +263,7 @@ def test_each_candidate_is_compared_with_the_one_the_policy_calls_best() -> None
     assert [judge.deployment for judge in judges] == ["small"]
     assert judges_of([small], predictors) == ()
     assert judges_of([small, large], Predictors()) == ()
-    verdict = verdict_of(judges, Prompt("Please add 17 and 45.", num_chars=21))
+    verdict = predicted_quality(judges, Prompt("Please add 17 and 45.", num_chars=21))
     assert verdict.is_known
     assert verdict.quality["small"] > 0.85
 

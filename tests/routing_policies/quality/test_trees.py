@@ -9,7 +9,7 @@ import pytest
 from routing_policies.quality.training.boosting import NUM_TREES, grown, said
 from routing_policies.quality.training.logistic import Floats
 from routing_policies.quality.training.members import NUM_FOLDS, Fold
-from routing_policies.quality.trees import PromptTree, grown_logit, scaled
+from routing_policies.quality.trees import PromptTree, grown_logit, scaled_tree
 
 NUM = 1200
 RNG = np.random.default_rng(8)
@@ -39,12 +39,12 @@ def test_of_chance_nothing_is_said_about_prompts_that_were_left_out() -> None:
 def test_one_prompt_is_told_what_many_at_once_are_also_from_a_file() -> None:
     targets = np.asarray(NUMBERS[:, 0] > 0.3, dtype=np.float64)
     _, found = grown(NUMBERS, targets, ONES, FOLDS)
-    read = msgspec.json.decode(msgspec.json.encode(scaled(found.trees, 0.5)), type=tuple[PromptTree, ...])
+    read = msgspec.json.decode(msgspec.json.encode(scaled_tree(found.trees, 0.5)), type=tuple[PromptTree, ...])
     together = said(found, NUMBERS[:50]) - found.bias
     for row, expected in zip(NUMBERS[:50].tolist(), together, strict=True):
         assert grown_logit(found.trees, row) == pytest.approx(expected)
         assert grown_logit(read, row) == pytest.approx(0.5 * expected, abs=NUM_TREES * 1e-4)
-    assert scaled(found.trees, 0.0) == ()
+    assert scaled_tree(found.trees, 0.0) == ()
 
 
 def test_figures_that_never_differ_grow_no_trees() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from engine.training.data.example import Difficulty, Example, Frames, Split, is_held_out, user
-from engine.training.data.forms import NUMBER_WORDS, in_a_manner, pick
+from engine.training.data.forms import NUMBER_WORDS, in_a_manner, pick_form
 
 FRAMES = {
     "+": Frames(
@@ -133,7 +133,7 @@ def evaluate(sign: str, a: int, b: int) -> int:
 
 def operands(rng: random.Random, split: Split, difficulty: Difficulty) -> tuple[str, str, int, int]:
     """A shape of operands with a sign and a pair of it that belongs to the split."""
-    form, shape = pick(rng, OPERANDS[difficulty])
+    form, shape = pick_form(rng, OPERANDS[difficulty])
     while True:
         a, b = shape.draw(rng)
         if is_shared(shape.sign, a, b) or is_held_out(*held_out_key(shape.sign, a, b)) == (split == "test"):

@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable, Mapping
 
 from engine.training.data.example import Difficulty, Example, Frames, Split, user
-from engine.training.data.forms import in_a_case, in_a_manner, pick
+from engine.training.data.forms import in_a_case, in_a_manner, pick_form
 from engine.training.data.words import LETTERS, SURNAMES, TOWNS, WORDS, made_up_name
 
 REPEAT = Frames(
@@ -79,7 +79,7 @@ Draw = Callable[[random.Random, Split], tuple[str, str]]
 
 def make(rng: random.Random, split: Split, difficulty: Difficulty) -> Example:
     """A string task with its result."""
-    form, draw = pick(rng, FORMS[difficulty])
+    form, draw = pick_form(rng, FORMS[difficulty])
     text, answer = draw(rng, split)
     return Example(messages=(user(text),), answer=answer, task="strings", difficulty=difficulty, form=form)
 
@@ -98,7 +98,7 @@ def copying(rng: random.Random, split: Split, difficulty: Difficulty) -> Example
 
 def counting(rng: random.Random, split: Split, difficulty: Difficulty) -> Example:
     """Counting alone, dense practice in stopping at the number that was named; for training only."""
-    form, draw = pick(rng, COUNTING)
+    form, draw = pick_form(rng, COUNTING)
     text, answer = draw(rng, split)
     return Example(messages=(user(text),), answer=answer, task="counting", difficulty=difficulty, form=form)
 

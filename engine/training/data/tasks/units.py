@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from engine.training.data.example import Difficulty, Example, Frames, Split, is_held_out, user
-from engine.training.data.forms import in_a_manner, pick
+from engine.training.data.forms import in_a_manner, pick_form
 
 FRAMES = Frames(
     ("Convert {x} to {u}.", "How many {u} are {x}?", "What is {x} in {u}?", "{x} in {u}", "Express {x} in {u}.",
@@ -17,7 +17,7 @@ FRAMES = Frames(
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class NamedUnit:
     """A unit's names: of one, of many, the short one, and the American one of many, where there are such."""
 
     one: str
@@ -36,16 +36,17 @@ class Unit:
 
 
 NAMED = (
-    Unit("kilometre", "kilometres", "km", "kilometers"), Unit("metre", "metres", "m", "meters"),
-    Unit("centimetre", "centimetres", "cm", "centimeters"), Unit("millimetre", "millimetres", "mm", "millimeters"),
-    Unit("kilogram", "kilograms", "kg"), Unit("gram", "grams", "g"),
-    Unit("litre", "litres", "l", "liters"), Unit("millilitre", "millilitres", "ml", "milliliters"),
-    Unit("euro", "euros"), Unit("cent", "cents"), Unit("week", "weeks"), Unit("day", "days"),
-    Unit("hour", "hours", "h"), Unit("minute", "minutes", "min"),
-    Unit("second", "seconds", "s"), Unit("dozen", "dozen"), Unit("piece", "pieces"), Unit("foot", "feet"),
-    Unit("inch", "inches"),
+    NamedUnit("kilometre", "kilometres", "km", "kilometers"), NamedUnit("metre", "metres", "m", "meters"),
+    NamedUnit("centimetre", "centimetres", "cm", "centimeters"),
+    NamedUnit("millimetre", "millimetres", "mm", "millimeters"),
+    NamedUnit("kilogram", "kilograms", "kg"), NamedUnit("gram", "grams", "g"),
+    NamedUnit("litre", "litres", "l", "liters"), NamedUnit("millilitre", "millilitres", "ml", "milliliters"),
+    NamedUnit("euro", "euros"), NamedUnit("cent", "cents"), NamedUnit("week", "weeks"), NamedUnit("day", "days"),
+    NamedUnit("hour", "hours", "h"), NamedUnit("minute", "minutes", "min"),
+    NamedUnit("second", "seconds", "s"), NamedUnit("dozen", "dozen"), NamedUnit("piece", "pieces"),
+    NamedUnit("foot", "feet"), NamedUnit("inch", "inches"),
 )  # fmt: skip
-UNITS: Mapping[str, Unit] = {unit.many: unit for unit in NAMED}
+UNITS: Mapping[str, NamedUnit] = {unit.many: unit for unit in NAMED}
 NOTATIONS = ("full", "full", "full", "short", "american")
 # from, to, factor
 Row = tuple[str, str, int]
@@ -76,7 +77,7 @@ Draw = Callable[[random.Random, Split], Conversion]
 
 def make(rng: random.Random, split: Split, difficulty: Difficulty) -> Example:
     """A conversion with its result and unit."""
-    form, draw = pick(rng, FORMS[difficulty])
+    form, draw = pick_form(rng, FORMS[difficulty])
     conversion = draw(rng, split)
     frame = in_a_manner(rng, split, FRAMES.pick(rng, split))
     text = frame.format(x=conversion.quantity, u=conversion.unit)

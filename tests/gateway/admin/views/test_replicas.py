@@ -27,7 +27,7 @@ def redis(tmp_path: Path) -> Iterator[RedisServer]:
 async def replica(folder: Path, name: str, url: str) -> AsyncIterator[Stack]:
     own = folder / name
     own.mkdir()
-    async with running(own, policy=policy_text(own), settings={"store": url, "store_timeout_s": 0.5}) as stack:
+    async with running(own, policy=policy_text(own), settings={"store.address": url, "store.timeout_s": 0.5}) as stack:
         yield stack
 
 

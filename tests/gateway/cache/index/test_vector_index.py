@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from numpy.typing import NDArray
 
 from gateway.cache.index.vector_index import Neighbour, VectorIndex
-from gateway.cache.index.vector_snapshot import load, save
+from gateway.cache.index.vector_snapshot import load_vectors, save_vectors
 
 DIMENSIONS = 16
 A, B = b"context a", b"context b"
@@ -77,8 +77,8 @@ class IndexMachine(RuleBasedStateMachine):
     def save_and_load(self) -> None:
         before = self.index
         with tempfile.TemporaryDirectory() as folder:
-            save(before, Path(folder) / "vectors")
-            self.index = load(Path(folder) / "vectors", "test", DIMENSIONS)
+            save_vectors(before, Path(folder) / "vectors")
+            self.index = load_vectors(Path(folder) / "vectors", "test", DIMENSIONS)
 
     @rule(context=st.sampled_from([A, B]), count=st.integers(1, 5))
     def search(self, context: bytes, count: int) -> None:
@@ -257,8 +257,8 @@ def test_a_snapshot_from_the_middle_of_a_move_is_whole(tmp_path: Path) -> None:
     ((_, shelf),) = index.shelves()
     while len(shelf.cells) < 2 or shelf.cells[0].num_held > 1500:
         index.move(64)
-    save(index, tmp_path / "vectors")
-    again = load(tmp_path / "vectors", "test", DIMENSIONS)
+    save_vectors(index, tmp_path / "vectors")
+    again = load_vectors(tmp_path / "vectors", "test", DIMENSIONS)
     settle(again)
     assert len(again) == 2000
     assert all(ids(again.nearest(A, rows[number], 1)) == [b"%d" % number] for number in range(1000, 3000, 20))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gateway.cache.index.vector_index import VectorIndex
-from gateway.cache.index.vector_snapshot import SnapshotUnusable, load, save
+from gateway.cache.index.vector_snapshot import SnapshotUnusable, load_vectors, save_vectors
 
 DIMENSIONS = 8
 
@@ -26,12 +26,12 @@ def filled(**options: int) -> VectorIndex:
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     where = tmp_path / "new" / "vectors"
-    save(filled(cells_from=10, tail_rows=5), where)
+    save_vectors(filled(cells_from=10, tail_rows=5), where)
     return where
 
 
 def test_what_was_saved_is_found_again(path: Path) -> None:
-    before, after = filled(cells_from=10, tail_rows=5), load(path, "encoder", DIMENSIONS)
+    before, after = filled(cells_from=10, tail_rows=5), load_vectors(path, "encoder", DIMENSIONS)
     assert (len(after), after.num_contexts) == (120, 3)
     query = np.ones(DIMENSIONS, np.float32)
     for context in (b"context 0", b"context 1", b"context 2"):
@@ -39,7 +39,7 @@ def test_what_was_saved_is_found_again(path: Path) -> None:
 
 
 def test_a_loaded_index_goes_on_growing(path: Path) -> None:
-    index = load(path, "encoder", DIMENSIONS)
+    index = load_vectors(path, "encoder", DIMENSIONS)
     index.remove(b"0")
     index.add(b"context 0", b"0", np.ones(DIMENSIONS, np.float32))
     while index.move(16):
@@ -49,8 +49,8 @@ def test_a_loaded_index_goes_on_growing(path: Path) -> None:
 
 
 def test_a_second_snapshot_takes_the_place_of_the_first(path: Path) -> None:
-    save(VectorIndex(DIMENSIONS, "encoder"), path)
-    assert len(load(path, "encoder", DIMENSIONS)) == 0
+    save_vectors(VectorIndex(DIMENSIONS, "encoder"), path)
+    assert len(load_vectors(path, "encoder", DIMENSIONS)) == 0
     assert list(path.parent.iterdir()) == [path]
 
 
@@ -60,8 +60,8 @@ def test_an_id_that_changed_its_context_while_it_was_saved_is_loaded_once(tmp_pa
     index.add(b"context 2", b"other", -moved)
     (_, second) = index.shelves()[1]
     second.add(b"moved", moved)
-    save(index, path)
-    loaded = load(path, "encoder", DIMENSIONS)
+    save_vectors(index, path)
+    loaded = load_vectors(path, "encoder", DIMENSIONS)
     assert len(loaded) == 2
     loaded.remove(b"moved")
     found = [loaded.nearest(context, moved, 5) for context in (b"context 1", b"context 2")]
@@ -94,8 +94,8 @@ def test_snapshots_taken_amid_changes_are_whole(tmp_path: Path) -> None:
     thread.start()
     try:
         for _ in range(20):
-            save(index, path)
-            loaded = load(path, "encoder", DIMENSIONS)
+            save_vectors(index, path)
+            loaded = load_vectors(path, "encoder", DIMENSIONS)
             assert sum(len(shelf) for _, shelf in loaded.shelves()) == len(loaded)
     finally:
         stop.set()
@@ -107,7 +107,7 @@ def test_a_truncated_snapshot_is_refused(path: Path, keep: float) -> None:
     data = path.read_bytes()
     path.write_bytes(data[: int(len(data) * keep) if isinstance(keep, float) else keep])
     with pytest.raises(SnapshotUnusable, match=str(path)):
-        load(path, "encoder", DIMENSIONS)
+        load_vectors(path, "encoder", DIMENSIONS)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.001, 0.2, 0.6, 0.999])
@@ -116,18 +116,18 @@ def test_a_snapshot_with_a_flipped_bit_is_refused(path: Path, share: float) -> N
     data[int(len(data) * share)] ^= 4
     path.write_bytes(data)
     with pytest.raises(SnapshotUnusable):
-        load(path, "encoder", DIMENSIONS)
+        load_vectors(path, "encoder", DIMENSIONS)
 
 
 def test_a_missing_snapshot_is_said(tmp_path: Path) -> None:
     with pytest.raises(SnapshotUnusable, match="No such file"):
-        load(tmp_path / "none", "encoder", DIMENSIONS)
+        load_vectors(tmp_path / "none", "encoder", DIMENSIONS)
 
 
 @pytest.mark.parametrize(("encoder_id", "dimensions"), [("other", DIMENSIONS), ("encoder", 384)])
 def test_vectors_of_another_encoder_are_refused(path: Path, encoder_id: str, dimensions: int) -> None:
     with pytest.raises(SnapshotUnusable, match="it holds vectors of encoder with 8 dimensions"):
-        load(path, encoder_id, dimensions)
+        load_vectors(path, encoder_id, dimensions)
 
 
 def test_a_snapshot_that_cannot_be_written_leaves_the_old_one(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,6 +136,6 @@ def test_a_snapshot_that_cannot_be_written_leaves_the_old_one(path: Path, monkey
 
     monkeypatch.setattr("gateway.cache.index.vector_snapshot.os.fsync", fail)
     with pytest.raises(OSError, match="No space"):
-        save(VectorIndex(DIMENSIONS, "encoder"), path)
-    assert len(load(path, "encoder", DIMENSIONS)) == 120
+        save_vectors(VectorIndex(DIMENSIONS, "encoder"), path)
+    assert len(load_vectors(path, "encoder", DIMENSIONS)) == 120
     assert list(path.parent.iterdir()) == [path]

@@ -20,7 +20,7 @@ from routing_policies.quality.training.learning import (
     HELD_OUT,
     MIN_LABELS,
     LabelBook,
-    learn,
+    learn_pair,
     learned_of,
     squared_error,
 )
@@ -105,7 +105,7 @@ def test_a_book_keeps_the_latest_and_waits_for_enough_of_both_kinds() -> None:
 
 def test_what_labels_tell_better_than_the_model_is_learned_and_the_rest_is_kept() -> None:
     (base,) = bundled_models()
-    learned = learn(labels(3, 320), base)
+    learned = learn_pair(labels(3, 320), base)
     assert learned.hashes_words
     asked = labels(4, 200)
     assert squared_error(learned, asked) < 0.7 * squared_error(WordHasher().model(base), asked)
@@ -142,8 +142,8 @@ def test_a_model_that_knows_better_than_its_labels_is_kept() -> None:
         label if number % HELD_OUT == 0 else msgspec.structs.replace(label, lost=float(rng.random() < 0.5))
         for number, label in enumerate(labels(5, 240))
     ]
-    assert learn(told, base) is base
-    assert learn([label for label in labels(5, 240) if label.lost == 0.0], base) is base
+    assert learn_pair(told, base) is base
+    assert learn_pair([label for label in labels(5, 240) if label.lost == 0.0], base) is base
 
 
 def test_an_embedding_is_learned_from_where_nearly_every_label_has_one() -> None:
