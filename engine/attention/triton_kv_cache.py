@@ -25,7 +25,7 @@ def max_code(dtype: torch.dtype) -> float:
 
 @dataclass(frozen=True, slots=True)
 class TritonKVCache:
-    """One layer's keys and values, [slots, kv_heads, head_dim]; scales [slots, kv_heads] when quantized."""
+    """Keys and values of one layer, [slots, kv_heads, head_dim], with scales [slots, kv_heads] if quantized."""
 
     keys: torch.Tensor
     values: torch.Tensor
