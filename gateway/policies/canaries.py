@@ -198,7 +198,7 @@ class Canaries:
             self._put(None, None)
             return
         if self.current is not None and self.current.id == canary.id and self._counts is not None:
-            self.current = self._counts.canary = canary  # the slowness limit is known now
+            self.current = self._counts.canary = canary  # it has its slowness limit now
             return
         try:
             policy = await asyncio.to_thread(self._stored.reader.read, canary.document)
@@ -212,7 +212,7 @@ class Canaries:
         while True:
             await asyncio.sleep(WATCH_S)
             if self.current is not None:
-                with suppress(StoreUnavailable, AuditBroken):  # the store's observer reports it; the next round tries again
+                with suppress(StoreUnavailable, AuditBroken):  # the next round tries again
                     await self.watch()
 
     async def watch(self) -> None:

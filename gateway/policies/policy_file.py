@@ -1,4 +1,7 @@
-"""PolicyFile: the policy read from disk and, as the file changes, read again; a bad file never replaces a good one."""
+"""PolicyFile: the policy read from disk, and read again when the file changes.
+
+A bad file never replaces a good policy.
+"""
 
 from __future__ import annotations
 
