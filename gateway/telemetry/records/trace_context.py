@@ -38,7 +38,7 @@ class TraceContext(NamedTuple):
 
 
 def parse_traceparent(value: bytes | None) -> Parent | None:
-    """The parent; None for nothing and for what is no traceparent, which the standard says to ignore."""
+    """Return the caller's span, or None for an absent or malformed header, which the standard requires to ignore."""
     found = None if value is None else _TRACEPARENT.fullmatch(value)
     if found is None or found[1] == _NO_TRACE or found[2] == _NO_SPAN:
         return None
