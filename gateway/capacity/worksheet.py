@@ -1,4 +1,4 @@
-"""A plan as a worksheet for people: what went in, what came out, and from which numbers."""
+"""Worksheet of a capacity plan for people: inputs, results and the measured figures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BOUNDS = {
 
 
 def render_plan(found: CapacityPlan, demand: Demand, targets: Targets, engine: EngineFigures) -> str:
-    """Every line with its unit."""
+    """Return the plan as lines of text, each value with its unit."""
     return "\n".join(_lines(found, demand, targets, engine))
 
 

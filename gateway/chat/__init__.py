@@ -1,0 +1,1 @@
+"""The chat request: strict JSON, schema, headers and `ChatRequest`."""

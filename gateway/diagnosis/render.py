@@ -9,7 +9,7 @@ _BAR = 24
 
 
 def render_diagnosis(diagnosis: Mapping[str, Any]) -> str:
-    """`diagnosis` as the API gives it, decoded."""
+    """Return the text for a diagnosis, given as the decoded JSON of the admin API."""
     return "\n".join(_lines(diagnosis))
 
 

@@ -1,4 +1,4 @@
-"""TextEncoder: what turns texts into unit vectors."""
+"""TextEncoder: the interface of encoders that turn texts into unit vectors."""
 
 from __future__ import annotations
 
@@ -10,26 +10,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 Vector = NDArray[np.float32]
-"""`[dimensions]`, of length 1: the dot product of two is their cosine."""
+"""Vector of shape `[dimensions]` and length 1; the dot product of two is their cosine similarity."""
 
 Precision = Literal["fp32", "int8"]
 
 
 class TextEncoder(Protocol):
-    """`id` names weights and precision and is stored with vectors: those of two encoders are never compared."""
+    """Encoder of texts; its `id` is stored with vectors, and vectors of two encoders are never compared."""
 
     @property
     def id(self) -> str:
-        """Weights, precision and revision of the graph."""
+        """Name of weights, precision and graph revision."""
 
     @property
     def dimensions(self) -> int:
         """Length of a vector."""
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """`[len(texts), dimensions]`, rows of length 1 in the order of the texts. Blocks; one thread at a time.
+        """Return `[len(texts), dimensions]` rows of length 1, in the order of the texts.
 
-        The row of a text that the encoder cannot read is zero.
+        The row of a text that the encoder cannot read is zero. The call blocks, and only one thread may make it at a
+        time.
         """
 
 
@@ -37,8 +38,10 @@ _PRECISION: Final = re.compile(r"-(?:fp32|int8)(?:-r\d+)?$")
 
 
 def have_same_weights(first: str, second: str) -> bool:
-    """Whether two encoders' ids differ in precision and revision only: that changes similarities by less than a
-    thousandth."""
+    """Return whether two encoder ids differ at most in precision and revision.
+
+    Such a difference changes similarities by less than a thousandth.
+    """
     return first == second or _weights_of(first) == _weights_of(second)
 
 

@@ -1,4 +1,4 @@
-"""GraphFile: a graph that was made once and is kept in a folder, under a name that tells its digest."""
+"""GraphFile: a graph that is built once and kept in a folder, with its digest in the file name."""
 
 from __future__ import annotations
 
@@ -13,21 +13,25 @@ from gateway.util.private_files import open_private, private_folder
 
 
 class GraphFile:
-    """`stem` names what is inside. A file whose bytes are not those of its name is as good as none."""
+    """File of the graph named `stem`; one whose bytes do not match its name counts as absent."""
 
     def __init__(self, folder: Path, stem: str) -> None:
         self._folder = folder
         self._stem = stem
 
     def find(self) -> Path | None:
-        """The graph, or None when there is none that is whole. Reads it through: tens of milliseconds."""
+        """Return the path of an intact graph, or None; reads the whole file, which takes tens of milliseconds."""
         for path in sorted(self._folder.glob(f"{self._stem}.*.onnx")):
             if _digest(path) == path.name.split(".")[-2]:
                 return path
         return None
 
     def make(self, build: Callable[[], bytes]) -> Path:
-        """The graph, made if there is none that is whole; of several processes one makes it. Raises OSError."""
+        """Return the path of the graph, built unless an intact one exists; of several processes one builds.
+
+        Raises:
+            OSError: The folder cannot be written.
+        """
         private_folder(self._folder)
         with self._lock():
             return self.find() or self._write(build())
@@ -46,7 +50,7 @@ class GraphFile:
 
     @contextmanager
     def _lock(self) -> Iterator[None]:
-        """Held until the block ends, or the process."""
+        """Hold the file lock until the block or the process ends."""
         with open_private(self._folder / f"{self._stem}.lock", "wb") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
@@ -56,5 +60,5 @@ def _digest(path: Path) -> str | None:
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
-    except FileNotFoundError:  # damaged, and removed by the process that makes it anew
+    except FileNotFoundError:  # damaged, and removed by the process that rebuilds it
         return None

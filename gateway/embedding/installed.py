@@ -1,4 +1,4 @@
-"""InstalledEncoder: the encoder that comes with the package, its graph made once in a process of its own."""
+"""InstalledEncoder: the encoder of the installed package, whose graph a separate process builds once."""
 
 from __future__ import annotations
 
@@ -16,14 +16,18 @@ _MAKE = ("-m", "gateway.embedding.make")
 
 
 class InstalledEncoder:
-    """Loads all-MiniLM-L6-v2; graphs are kept in `folder`, some 60 MB for int8 and 90 MB for fp32."""
+    """Loader of all-MiniLM-L6-v2; its graphs in `folder` take about 60 MB for int8 and 90 MB for fp32."""
 
     def __init__(self, folder: Path, precision: Precision) -> None:
         self._folder = folder
         self._precision = precision
 
     async def load(self, thread: Executor) -> TextEncoder:
-        """The encoder, warm. What blocks runs in `thread`. Raises EncoderUnavailable."""
+        """Return the encoder, warmed up; blocking work runs in `thread`.
+
+        Raises:
+            EncoderUnavailable: Weights or graph are missing or damaged.
+        """
         loop = asyncio.get_running_loop()
         try:
             files = await loop.run_in_executor(thread, installed_model)
@@ -58,7 +62,7 @@ class InstalledEncoder:
 
 
 def _open(graph: Path, files: ModelFiles, name: str) -> TextEncoder:
-    from gateway.embedding.onnx_encoder import OnnxEncoder  # ONNX Runtime costs memory: only where it is used
+    from gateway.embedding.onnx_encoder import OnnxEncoder  # ONNX Runtime costs memory, so it loads on first use
 
     encoder = OnnxEncoder(graph, files, name)
     encoder.warm_up()

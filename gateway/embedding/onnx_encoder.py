@@ -15,28 +15,38 @@ from numpy.typing import NDArray
 from gateway.embedding.model_files import EncoderUnavailable, ModelFiles
 
 MAX_TOKENS: Final = 256
-"""Of one text, its two marks included: what the model was trained on. What lies behind is cut."""
+"""Tokens of one text, its two marks included, that the model was trained on; the rest is cut."""
 _RUN_TOKENS: Final = 256
-"""Most padded tokens of one run: beyond it a larger run costs as much as two, and everybody waits for it."""
+"""Padded tokens in one run; a larger run costs as much as two and delays all its texts."""
 _UNKNOWN_SHARE: Final = 0.25
-"""Of a text's tokens. All that is not in the vocabulary (most scripts, emoji, words of more than 100 characters) is the
-same token, so texts with much of it are near each other whatever they say."""
+"""Share of unknown tokens beyond which a text is unreadable.
+
+Everything outside the vocabulary maps to one token: most scripts, emoji, words of more than 100 characters. Texts with
+much of it lie close together whatever their content.
+"""
 _NUM_MARKS: Final = 2
 _WARM_UP_TEXT: Final = "what is a warm up ? "
 _FATAL_ONLY: Final = 4
 
 
 class OnnxEncoder:
-    """Not for two threads at once. The graph holds the weights in its own memory; the file is not needed after."""
+    """Encoder by ONNX Runtime, for one thread at a time.
+
+    The session copies the weights, so the file is not needed later.
+    """
 
     def __init__(self, graph: Path, files: ModelFiles, encoder_id: str) -> None:
-        """Raises EncoderUnavailable when the runtime or the tokenizer does not take its file."""
-        # Before its first use: a pool of threads for single texts would only cost, and it warns at every fork.
+        """Load the graph and the tokenizer.
+
+        Raises:
+            EncoderUnavailable: The runtime or the tokenizer rejects its file.
+        """
+        # Set before first use: a thread pool for single texts only costs, and it warns at every fork.
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
         try:
             self._tokenizer = tokenizers.Tokenizer.from_file(str(files.tokenizer))
             self._session = onnxruntime.InferenceSession(graph, _one_thread(), providers=["CPUExecutionProvider"])
-        except Exception as error:  # both libraries raise their own kinds of it
+        except Exception as error:  # both libraries raise exceptions of their own
             raise EncoderUnavailable(f"{graph}: {error}") from error
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(MAX_TOKENS)
@@ -49,7 +59,7 @@ class OnnxEncoder:
 
     @property
     def id(self) -> str:
-        """Weights, precision and revision of the graph."""
+        """Name of weights, precision and graph revision."""
         return self._id
 
     @property
@@ -58,9 +68,9 @@ class OnnxEncoder:
         return self._dimensions
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """`[len(texts), dimensions]`; texts of like length run together, so that little is padded."""
-        whole = [text.encode(errors="replace").decode() for text in texts]  # half a surrogate pair is no character
-        encodings = self._tokenizer.encode_batch_fast(whole)  # lets go of the interpreter, unlike `encode`
+        """Return `[len(texts), dimensions]`; texts of similar length run together, which keeps padding low."""
+        whole = [text.encode(errors="replace").decode() for text in texts]  # a lone surrogate is no character
+        encodings = self._tokenizer.encode_batch_fast(whole)  # releases the interpreter lock, unlike `encode`
         ids = [encoding.ids for encoding in encodings]
         found = np.zeros((len(ids), self._dimensions), np.float32)
         readable = [place for place, tokens in enumerate(ids) if self._can_read(tokens)]
@@ -69,7 +79,7 @@ class OnnxEncoder:
         return found
 
     def warm_up(self) -> None:
-        """Encode short and long, so that the first text finds memory laid out and code paged in."""
+        """Encode short and long texts, so the first request finds memory allocated and code paged in."""
         for repeats in (1, 4, 16, MAX_TOKENS):
             self.encode([_WARM_UP_TEXT * repeats])
 
@@ -88,7 +98,7 @@ class OnnxEncoder:
 
 
 def _runs(places: list[int], ids: Sequence[list[int]]) -> Iterator[list[int]]:
-    """The texts of each run: by length, padded to no more than `_RUN_TOKENS`, or one text alone."""
+    """Yield the texts of each run: sorted by length, padded to at most `_RUN_TOKENS`, or one text alone."""
     run: list[int] = []
     for place in sorted(places, key=lambda place: len(ids[place])):
         if run and (len(run) + 1) * len(ids[place]) > _RUN_TOKENS:

@@ -1,4 +1,7 @@
-"""PolicyFile: the policy read from disk and, as the file changes, read again; a bad file never replaces a good one."""
+"""PolicyFile: the policy read from disk, and read again when the file changes.
+
+A bad file never replaces a good policy.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +24,11 @@ from routing_policies.quality.predictor import Predictors
 
 REVISION_CHARS = 12
 SETTLE_S = 2.0
-"""A file younger than this may change again without its time stamp telling; it is read anew at every look."""
+"""Age in seconds below which a file is read at every look, because a change may not alter its time stamp."""
 
 
 class PolicyFileError(ValueError):
-    """The policy file cannot be used; one line for each reason."""
+    """Error for a policy file that cannot be used; one line for each reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,26 +37,26 @@ class PolicyRevision:
 
     policy: Policy
     revision: str
-    """First 12 hex digits of the sha256 of the document's bytes."""
+    """First 12 hex digits of the SHA-256 of the document's bytes."""
     origin: Revision
-    """The document, and who made it."""
+    """Document with its author and time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyStatus:
-    """How the last look at the file ended; for `/readyz`, the admin pages and `penstock_policy_reload_success`."""
+    """Result of the last reading, for `/readyz`, the admin pages and `penstock_policy_reload_success`."""
 
     revision: str
-    """In force, whatever became of the last reload."""
+    """Revision in force, even after a failed reload."""
     is_current: bool
-    """Whether the file as it is now is what is in force."""
+    """True if the current file is in force."""
     error: str | None = None
-    """Why it is not."""
+    """Reason why the current file is not in force."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Signature:
-    """What tells two states of a file apart without reading it."""
+    """File attributes that differ between two states of a file."""
 
     inode: int
     size: int
@@ -61,7 +64,7 @@ class _Signature:
 
 
 def revision_of(content: bytes) -> str:
-    """The revision id of a document."""
+    """Return the revision id of a document."""
     return sha256(content).hexdigest()[:REVISION_CHARS]
 
 
@@ -71,7 +74,11 @@ def read_policy(
     accept: Callable[[Policy], None],
     predictors: Predictors | None = None,
 ) -> PolicyRevision:
-    """Read, check and test the file once; `accept` may refuse it with a ValueError. Raises PolicyFileError."""
+    """Read, check and test the file once; `accept` may refuse the policy with a ValueError.
+
+    Raises:
+        PolicyFileError: The file cannot be read, is invalid or was refused.
+    """
     return _parse(read_document(path), path, variables, accept, predictors)
 
 
@@ -83,7 +90,11 @@ def read_kept_policy(
     predictors: Predictors | None,
     error: PolicyFileError,
 ) -> PolicyRevision:
-    """The last good policy of a file that cannot be used because of `error`, which is raised when none is kept."""
+    """Return the last good policy of a file that cannot be used because of `error`.
+
+    Raises:
+        PolicyFileError: There is no copy of it, or the copy cannot be used either.
+    """
     kept = copy.read()
     if kept is None:
         raise error
@@ -97,7 +108,7 @@ def read_kept_policy(
 
 
 class PolicyFile:
-    """Watches one file. Everything is called on the event loop's thread except reading and parsing, which are not."""
+    """Watches one policy file; only reading and parsing leave the event loop's thread."""
 
     def __init__(
         self,
@@ -112,8 +123,19 @@ class PolicyFile:
         predictors: Predictors | None = None,
         copy: PolicyCopy | None = None,
     ) -> None:
-        """`on_revision` gets each new good policy and may refuse it with a ValueError; `on_status` follows it;
-        `predictors` are for the tests inside; `copy` keeps the last good policy for the next start."""
+        """Create a watcher; `load` reads the file.
+
+        Args:
+            path: The policy file.
+            variables: Values of the variables in the document.
+            accept: May refuse a policy with a ValueError.
+            on_revision: Called with each new good policy; may refuse it with a ValueError.
+            on_status: Called with each new status, after `on_revision`.
+            poll_s: Seconds between two looks at the file.
+            wall_clock: Wall clock, in seconds since 1970.
+            predictors: Quality predictors for the document's tests.
+            copy: Copy of the last good policy for the next start.
+        """
         self._copy = copy
         self._predictors = predictors
         self._path = path
@@ -130,23 +152,27 @@ class PolicyFile:
 
     @property
     def path(self) -> Path:
-        """The file."""
+        """Path of the file."""
         return self._path
 
     @property
     def head(self) -> Revision:
-        """What is in force; only after `load`."""
+        """Revision in force; only after `load`."""
         assert self._head is not None, "load() comes first"
         return self._head
 
     @property
     def status(self) -> PolicyStatus:
-        """The last look's outcome; only after `load`."""
+        """Status of the last look; only after `load`."""
         assert self._status is not None, "load() comes first"
         return self._status
 
     def load(self) -> PolicyRevision:
-        """The first read: of the last good policy when the file is bad, and PolicyFileError when none is kept."""
+        """Read the file for the first time, or the last good policy when the file is bad.
+
+        Raises:
+            PolicyFileError: The file is bad and there is no usable copy.
+        """
         try:
             self._seen = _signature(self._path)
             read_at, content = self._wall_clock(), read_document(self._path)
@@ -172,18 +198,18 @@ class PolicyFile:
         return kept
 
     def _keep(self, read_at: float) -> None:
-        """Keep what is in force for a start at which the file is bad."""
+        """Copy the policy in force for a start at which the file is bad."""
         if self._copy is not None:
             self._copy.write(self.head, read_at=read_at)
 
     async def watch(self) -> None:
-        """Look at the file for ever; ends by cancellation."""
+        """Look at the file periodically until cancelled."""
         while True:
             await asyncio.sleep(self._poll_s)
             await self.look()
 
     async def look(self) -> None:
-        """One look: take a new good policy, or report why the file is no good."""
+        """Look at the file once: adopt a new good policy, or report why the file is bad."""
         try:
             signature = _signature(self._path)
             if signature == self._seen and not self._is_young(signature):
@@ -213,7 +239,7 @@ class PolicyFile:
         if self._status is None or self._status.revision != loaded.revision:
             try:
                 self._on_revision(loaded)
-            except ValueError as error:  # whoever serves it may still find that it cannot
+            except ValueError as error:  # the callback may refuse a policy that passed all checks
                 raise PolicyFileError(f"{self._path}: {error}") from error
         self._head = loaded.origin
         self._report(PolicyStatus(revision=loaded.revision, is_current=True))
@@ -228,7 +254,11 @@ class PolicyFile:
 
 
 def _signature(path: Path) -> _Signature:
-    """Follows links, so that a swapped link (a Kubernetes ConfigMap) is a change. Raises PolicyFileError."""
+    """Return the file's signature, following links, so a swapped link (a Kubernetes ConfigMap) counts as a change.
+
+    Raises:
+        PolicyFileError: The file cannot be read.
+    """
     try:
         found = os.stat(path)
     except OSError as error:
@@ -237,7 +267,11 @@ def _signature(path: Path) -> _Signature:
 
 
 def read_document(path: Path) -> bytes:
-    """At most one byte more than a document may have. Raises PolicyFileError."""
+    """Return the document's bytes, at most one more than MAX_DOCUMENT_BYTES.
+
+    Raises:
+        PolicyFileError: The file cannot be read.
+    """
     try:
         with path.open("rb") as stream:
             return stream.read(MAX_DOCUMENT_BYTES + 1)
@@ -281,7 +315,7 @@ def _parse(
 
 
 def _modified_at(path: Path) -> float:
-    """Seconds since 1970, 0 when the file has gone meanwhile."""
+    """Return the modification time in seconds since 1970; 0 when the file is gone."""
     with suppress(OSError):
         return path.stat().st_mtime
     return 0.0

@@ -1,4 +1,4 @@
-"""From a document's text to a policy that passed every check."""
+"""DocumentReader: parsing and checking of a policy document's text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SOURCE = "policy"
 
 @dataclass(frozen=True, slots=True)
 class PolicyReading:
-    """What a document turned out to be; `policy` is None when it cannot even be loaded."""
+    """Result of examining a document; `policy` is None when the document cannot be loaded."""
 
     policy: Policy | None
     problems: tuple[Problem, ...]
@@ -25,29 +25,43 @@ class PolicyReading:
 
 
 class DocumentReader:
-    """Checks documents as this process would serve them. Slow for large ones: call it off the event loop."""
+    """Checks documents with this process' settings; slow for large ones, so callers leave the event loop."""
 
     def __init__(
         self, variables: Mapping[str, str], accept: Callable[[Policy], None], predictors: Predictors | None = None
     ) -> None:
-        """`accept` may refuse a policy with a ValueError; `predictors` are for the tests inside."""
+        """Create a reader.
+
+        Args:
+            variables: Values of the variables in the document.
+            accept: May refuse a policy with a ValueError.
+            predictors: Quality predictors for the document's tests.
+        """
         self._predictors = predictors
         self._variables = dict(variables)
         self._accept = accept
 
     def read(self, text: str) -> Policy:
-        """The policy; raises InvalidPolicy."""
+        """Return the policy.
+
+        Raises:
+            InvalidPolicy: The document fails a check or one of its tests.
+        """
         reading = self.examine(text)
         if reading.problems or reading.policy is None:
             raise InvalidPolicy(reading.problems)
         return reading.policy
 
     def load(self, text: str) -> Policy:
-        """The policy without its tests and without `accept`; raises PolicyError."""
+        """Return the policy without running its tests or `accept`.
+
+        Raises:
+            PolicyError: The document cannot be loaded.
+        """
         return load_document(text, source=SOURCE, variables=self._variables)[0]
 
     def examine(self, text: str) -> PolicyReading:
-        """Everything that is wrong with it."""
+        """Return the policy with all problems of its document."""
         try:
             policy, document = load_document(text, source=SOURCE, variables=self._variables)
         except PolicyError as error:

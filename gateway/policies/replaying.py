@@ -1,6 +1,7 @@
-"""Replays recorded requests in a process of its own: minutes of arithmetic have no place beside requests being served.
+"""Replays of recorded requests under two policies, in a process of their own.
 
-`python -m gateway.policies.replaying` reads a Question as JSON from stdin and writes an answer as JSON to stdout.
+A replay takes up to minutes of arithmetic, which would delay requests. `python -m gateway.policies.replaying` reads a
+ReplayRequest as JSON from stdin and writes the result as JSON to stdout.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _MAX_MOVES: Final = 50
 
 
 class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What is compared."""
+    """The two documents to compare, and the recording."""
 
     old: str
     new: str
@@ -35,11 +36,15 @@ class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplayFailed(Exception):
-    """There is no answer; the message says why."""
+    """Error for a replay without a result; the message gives the reason."""
 
 
 async def replay(question: ReplayRequest) -> dict[str, Any]:
-    """Ask a process of our own. Raises ReplayFailed."""
+    """Run the replay in a child process and return its result.
+
+    Raises:
+        ReplayFailed: The child failed or took longer than TIMEOUT_S.
+    """
     process = await asyncio.create_subprocess_exec(
         *module_argv(sys.executable, "gateway.policies.replaying"),
         stdin=asyncio.subprocess.PIPE,
@@ -63,7 +68,7 @@ async def replay(question: ReplayRequest) -> dict[str, Any]:
 
 
 def compare_policies(old: Policy, new: Policy, folder: Path) -> dict[str, Any]:
-    """Both sides of every recorded request."""
+    """Return the results of every recorded request under both policies."""
     requests = read_tape(folder, MAX_REQUESTS)
     measured, same = Measured(requests), unchanged_routes(old, new)
     everywhere = same | {route.id for route in old.routes}
@@ -93,7 +98,7 @@ def compare_policies(old: Policy, new: Policy, folder: Path) -> dict[str, Any]:
 
 
 def _notes(new: Policy, *, has_text: bool, has_chances: bool) -> list[str]:
-    """What the model cannot know, where this policy needs it."""
+    """Return the limits of the replay model that this policy is subject to."""
     notes = []
     if any(route.cache.mode == "exact_then_semantic" for route in new.routes):
         notes.append("semantic hits are those that were recorded as such: digests do not tell what means the same")
@@ -107,7 +112,7 @@ def _notes(new: Policy, *, has_text: bool, has_chances: bool) -> list[str]:
 
 
 def main() -> int:
-    """The process."""
+    """Run the replay from stdin to stdout."""
     started_at = time.perf_counter()
     question = msgspec.json.decode(sys.stdin.buffer.read(), type=ReplayRequest)
     sides = [load_policy(text, source="policy", variables=question.variables) for text in (question.old, question.new)]

@@ -1,4 +1,4 @@
-"""Which policy the gateway is about to serve, for who has to start something for it first."""
+"""The policy that a gateway is about to serve, for commands that start its engines first."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TIMEOUT_S: Final = 2.0
 
 
 class StartPolicy(NamedTuple):
-    """A policy, and why it is not that of the file."""
+    """A policy, with a note when it is not the one in the file."""
 
     policy: Policy
     note: str | None
@@ -37,8 +37,12 @@ def starting_policy(
 ) -> StartPolicy:
     """Return the policy that a gateway with these settings serves when it starts now.
 
-    It is the newest revision of the store where the policy is kept there, or the last one that was seen on this
-    machine where that is newer; else that of the file, or the last good one of the file. Raises PolicyFileError.
+    With the policy in the store, that is the store's newest revision, or the local copy where that is newer. Otherwise
+    it is
+    the file's policy, or the last good one of the file.
+
+    Raises:
+        PolicyFileError: No usable policy exists.
     """
     if config.policy.is_in_store:
         found = _stored_policy(config)
@@ -65,7 +69,7 @@ class _Stored(NamedTuple):
 
 
 def _stored_policy(config: GatewayConfig) -> _Stored | None:
-    """Return the policy of the store, None where the file decides; without a policy when no revision can be read."""
+    """Return the policy of the store, or None where the file decides; without a policy when no revision can be read."""
     lost = ""
     kept = PolicyCopy(config.process.runtime_dir / COPY_FILE).read()
     try:
@@ -94,7 +98,7 @@ def _stored_policy(config: GatewayConfig) -> _Stored | None:
 
 
 def _document_of(seed: Seed) -> str | None:
-    """Return the file's text, None when it cannot be read: then the store alone decides."""
+    """Return the file's text, or None when it cannot be read and the store alone decides."""
     try:
         return seed.document()
     except PolicyFileError:
