@@ -99,7 +99,7 @@ class ReadinessProber:
             is_ready, reason = self._is_only_slow(deployment, error), str(error)
             can_answer = is_ready or not isinstance(
                 error, UpstreamTimeout
-            )  # a server that refuses may finish what runs
+            )  # a refusing server may finish what runs
             if not _is_late(error):
                 deployment.starting.note_gone()
         if not can_answer:
