@@ -30,7 +30,7 @@ def main(argv: Sequence[str]) -> int:
             model_dir=model,
             draft_model_dir=draft_model.resolve() if draft_model is not None else None,
             device=options.device,
-            # Of a model with heads, `auto` asks those.
+            # With heads in the model, `auto` uses those instead of a draft model.
             speculation="draft" if has_heads and draft_model is not None else "auto",
             num_threads=options.threads,
         )

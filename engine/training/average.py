@@ -36,7 +36,7 @@ def average(out: Path, folders: Sequence[Path]) -> None:
 
 
 def main() -> None:
-    """Command line."""
+    """Average checkpoints from the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder for the mean")
     parser.add_argument("folders", type=Path, nargs="+", metavar="MODEL_DIR")

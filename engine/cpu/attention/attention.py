@@ -226,7 +226,7 @@ def _attend_head(model, layer, step, scores, group, kv_head, ahead):
     sums = queries + 4 * num_queries * size
     _gather(model, step, queries, token, count, kv_head)
     _score(model, layer, table, first_block, num_slots, kv_head, queries, num_queries, scores)
-    shares = floats(queries, num_queries)  # the queries have been read
+    shares = floats(queries, num_queries)  # reuses the queries' memory
     for query in range(num_queries):
         end = positions[query // shared] + 1
         start, of_query = max(0, end - layer.window), scores + 4 * query * num_slots

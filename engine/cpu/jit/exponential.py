@@ -7,7 +7,7 @@ LN2_HIGH, LN2_LOW = 0.693359375, -2.12194440e-4
 TERMS = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 0.5)
 """Coefficients of the powers of r from the seventh down to the second."""
 LOWEST, HIGHEST = -87.0, 88.0
-"""Upper end, as LOWEST is the lower end, of the range in which 2^n is a normal number."""
+"""Limits of x within which 2^n is a normal number."""
 
 POWER_TERMS = (
     1.326472724702269e-3,

@@ -160,8 +160,8 @@ the chosen tokens, whose embeddings are `embedded`.
 If `num_looking` is not 0, LAYERS_WORK also runs the heads for so many rows. The sampled tokens of each row, with its
 draft tokens, begin at `row_starts`. `taken` receives the number of each row's accepted drafts, or -1 for the first row
 whose logits are NaN, after which no row is processed. `chosen` receives the most likely token after the accepted
-drafts, and `said` [2, rows, heads] the tokens and kinds that the heads predict behind it. It is -1 where no head runs:
-every chosen token is among the `stops`, or logits are NaN. Without `asks_heads`, tokens are chosen, no head runs, and
+drafts, and `said` [2, rows, heads] the tokens and kinds that the heads predict behind it. `said` is -1 where no head
+runs: every chosen token is among the `stops`, or logits are NaN. Without `asks_heads`, tokens are chosen, no head runs, and
 the first entry of `said` becomes 0. `looking` [rows, hidden], `looking_normed` (a part for each thread), `embedded`
 and `ahead_logits` are buffers for this.
 
@@ -235,9 +235,9 @@ guesses of the round under way. `log` [rounds, 2]: nanoseconds, and drafts that 
 (`head_kind`) and how far kinds are from those of answers that are nearly over, and room for a round's tokens. """
 
 GENERATION, NUM_INSIDE, NUM_AWAKE, IS_CLOSED = 0, LINE, 2 * LINE, 3 * LINE
-"""Offset of the pool's closed flag; before it lie the generation (odd: open), threads inside and threads awake."""
+"""Offsets in a pool's control memory: generation (odd: open), threads inside, threads awake, closed flag."""
 CONTROL_BYTES = 4 * LINE
 
 IS_RUNG, SEMAPHORE = 0, 8
-"""Offset of a helper's semaphore in its bell; IS_RUNG is the offset of its count of unheard rings."""
+"""Offsets in a helper's bell: count of unheard rings, semaphore."""
 BELL_BYTES = LINE
