@@ -161,8 +161,8 @@ If `num_looking` is not 0, LAYERS_WORK also runs the heads for so many rows. The
 draft tokens, begin at `row_starts`. `taken` receives the number of each row's accepted drafts, or -1 for the first row
 whose logits are NaN, after which no row is processed. `chosen` receives the most likely token after the accepted
 drafts, and `said` [2, rows, heads] the tokens and kinds that the heads predict behind it. `said` is -1 where no head
-runs: every chosen token is among the `stops`, or logits are NaN. Without `asks_heads`, tokens are chosen, no head runs, and
-the first entry of `said` becomes 0. `looking` [rows, hidden], `looking_normed` (a part for each thread), `embedded`
+runs: every chosen token is among the `stops`, or logits are NaN. Without `asks_heads`, tokens are chosen, no head runs,
+and the first entry of `said` becomes 0. `looking` [rows, hidden], `looking_normed` (a part for each thread), `embedded`
 and `ahead_logits` are buffers for this.
 
 PROMPTS_WORK computes all layers of a step's prompts. `panels` are up to 64 adjacent tokens of one sequence: first
