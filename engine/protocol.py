@@ -246,7 +246,7 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
 
 
 class StandingBy(msgspec.Struct, frozen=True, tag="standing_by"):
-    """Report from core to front that a standby is loaded and waits for `TakeOver`."""
+    """Report from core to front that a standby has done all possible preparation and waits for `TakeOver`."""
 
 
 class Fatal(msgspec.Struct, frozen=True, kw_only=True, tag="fatal"):

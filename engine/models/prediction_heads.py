@@ -85,7 +85,7 @@ class HeadWeights:
 
     @property
     def num_heads(self) -> int:
-        """Tokens that are said ahead."""
+        """Number of heads."""
         return self.norms.shape[0]
 
     def states(self, hidden: torch.Tensor, embedded: torch.Tensor, epsilon: float) -> torch.Tensor:

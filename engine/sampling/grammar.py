@@ -65,7 +65,7 @@ class GrammarState:
         return self._matcher.validate_tokens(list(draft_token_ids)) if draft_token_ids else 0
 
     def forced_tokens(self) -> list[int]:
-        """Return the tokens that must come next, as the tokenizer writes them: drafts that nearly always hold."""
+        """Return the tokens that must come next, as the tokenizer writes their text; they serve as drafts."""
         forced: list[int] = self._matcher.compute_ff_tokens()
         return forced
 

@@ -1,4 +1,4 @@
-"""`penstock engine quantize --check`: is this model still good enough once quantized?"""
+"""Check the quality of a quantized model: `penstock engine quantize --check`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,11 @@ from engine.training.data.generator import test_set
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print a card and one line of JSON; 0 within the stated loss, 1 above it, 2 when it cannot be checked."""
+    """Print the results and one line of JSON.
+
+    Returns:
+        0 within the allowed loss, 1 above it, 2 if the check cannot run.
+    """
     options = _parser().parse_args(argv)
     try:
         return _check(options)

@@ -1,4 +1,4 @@
-"""Conversations as padded token batches with the loss on assistant tokens only."""
+"""Padded token batches of conversations, with the loss on assistant tokens only."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -19,20 +19,20 @@ LENGTH_BANDS = (48, 80, 128, 208, 336, 560, 960, 4096)
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """Right-padded token ids, and which positions predict an assistant token."""
+    """Right-padded token ids, and the positions that predict an assistant token."""
 
     ids: torch.Tensor
     is_target: torch.Tensor
 
 
 def render_conversation(example: Example, *, with_answer: bool) -> str:
-    """The conversation in the chat template's form."""
+    """Return the conversation in the chat template's form."""
     turns = "".join(f"{IM_START}{m['role']}\n{m['content']}{IM_END}\n" for m in example.messages)
     return f"{turns}{IM_START}assistant\n" + (f"{example.answer}{IM_END}" if with_answer else "")
 
 
 class Encoder:
-    """Turns examples into token ids and target masks."""
+    """Encoder of examples into token ids and target masks."""
 
     def __init__(self, tokenizer: "Tokenizer") -> None:
         self._tokenizer = tokenizer
@@ -42,7 +42,7 @@ class Encoder:
         self.pad = token_id(tokenizer, END_OF_TEXT)
 
     def encode(self, examples: Sequence[Example]) -> list[tuple[list[int], list[bool]]]:
-        """Ids of every conversation, and whether the token after each position is one of the assistant's."""
+        """Return the ids of each conversation, and True where the next token is one of the assistant's."""
         encodings = self._tokenizer.encode_batch(
             [render_conversation(example, with_answer=True) for example in examples]
         )
@@ -63,7 +63,7 @@ class Encoder:
 
 
 class Batches:
-    """The training data of every optimizer step, a pure function of seed and step."""
+    """Training data of each optimizer step, a pure function of seed and step."""
 
     def __init__(self, encoder: Encoder, mix_at: Callable[[int], Mix], seed: int, step_tokens: int) -> None:
         self._encoder = encoder
@@ -72,7 +72,7 @@ class Batches:
         self._step_tokens = step_tokens
 
     def at(self, step: int) -> list[MicroBatch]:
-        """Micro batches of one step, each of similar lengths."""
+        """Return the micro-batches of one step, each with similar lengths."""
         rng = random.Random(f"{self._seed}:{step}")
         rows: list[tuple[list[int], list[bool]]] = []
         num_tokens = 0

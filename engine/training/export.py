@@ -1,4 +1,4 @@
-"""Writes a model in Hugging Face layout, weights rounded to bfloat16."""
+"""Export of a model in Hugging Face layout, with weights rounded to bfloat16."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The shared byte-level BPE tokenizer and its chat template: `python -m engine.training.tokenizer DIR`."""
+"""Train the shared byte-level BPE tokenizer with its chat template: `python -m engine.training.tokenizer DIR`."""
 
 import argparse
 import itertools
@@ -70,7 +70,7 @@ To call one, answer with a JSON object within <tool_call></tool_call>:
 
 
 def train_tokenizer(num_examples: int = 30_000, seed: int = 1) -> "Tokenizer":
-    """A tokenizer trained on generated conversations of the training split."""
+    """Return a tokenizer trained on generated conversations of the training split."""
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
@@ -117,14 +117,14 @@ def save_tokenizer(tokenizer: "Tokenizer", folder: Path) -> None:
 
 
 def read_tokenizer(folder: Path) -> "Tokenizer":
-    """The tokenizer of a model folder."""
+    """Load the tokenizer of a model folder."""
     from tokenizers import Tokenizer
 
     return Tokenizer.from_file(str(folder / "tokenizer.json"))
 
 
 def token_id(tokenizer: "Tokenizer", token: str) -> int:
-    """Id of a token that the vocabulary must have."""
+    """Return the id of a token. Raises ValueError if the vocabulary does not have it."""
     found = tokenizer.token_to_id(token)
     if found is None:
         raise ValueError(f"tokenizer: no token {token!r}; is this the tokenizer of the bundled models?")

@@ -1,4 +1,4 @@
-"""Trains one of the two models: `python -m engine.training.train --model large --out DIR --resume`."""
+"""Train one of the two models: `python -m engine.training.train --model large --out DIR --resume`."""
 
 import argparse
 from functools import partial
@@ -21,7 +21,7 @@ def _progress(trainer: Trainer, loss: float) -> str:
 
 
 def _work(rank: int, options: argparse.Namespace) -> None:
-    """One process of the training."""
+    """Run one process of the training."""
     torch.set_num_threads(options.threads)
     team = ProcessGroup(rank=rank, size=options.processes)
     team.meet(options.out / "meeting")
@@ -70,7 +70,7 @@ def _options() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Command line of the training."""
+    """Run the training from the command line."""
     options = _options()
     work_together(_work, options, options.out, options.processes)
 

@@ -95,7 +95,7 @@ class Generation:
         self._by_seq_id = dict(zip(seq_ids, self.choices, strict=True))
         self._paces = {seq_id: _Pace() for seq_id in seq_ids}
         if left_s is not None:
-            # The core looks at deadlines between its steps only, and a step may be long.
+            # The core checks deadlines only between steps, and a step may be long.
             self._deadline = asyncio.get_running_loop().call_later(left_s, self._expire)
         return self
 

@@ -199,7 +199,7 @@ class CoreLink:
             self._watchers.discard(changed)
 
     def wake_watchers(self) -> None:
-        """Set the events of all watchers after a change other than `state`."""
+        """Set the events of all watchers, because something that they show has changed."""
         for changed in self._watchers:
             changed.set()
 

@@ -1,4 +1,4 @@
-"""Pool of loaded standby cores, one of which takes over when the serving core is lost."""
+"""Pool of prepared standby cores, one of which takes over when the serving core is lost."""
 
 from __future__ import annotations
 

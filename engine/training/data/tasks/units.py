@@ -1,4 +1,4 @@
-"""Unit conversion, from whole factors of ten to mixed units."""
+"""Unit task: conversions, from whole factors of ten to mixed units."""
 
 import random
 from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ FRAMES = Frames(
 
 @dataclass(frozen=True, slots=True)
 class NamedUnit:
-    """A unit's names: of one, of many, the short one, and the American one of many, where there are such."""
+    """Names of a unit: singular, plural, short, and American plural, where they exist."""
 
     one: str
     many: str
@@ -26,7 +26,7 @@ class NamedUnit:
     american: str = ""
 
     def name(self, number: str, notation: str) -> str:
-        """The name after a number, in the notation."""
+        """Return the name after a number, in the notation."""
         match notation:
             case "short" if self.short:
                 return self.short
@@ -65,7 +65,7 @@ METRIC = frozenset(unit for row in TENS for unit in row[:2])
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """What is converted and what comes out, both as written."""
+    """Input and result of a conversion, both as text."""
 
     quantity: str
     unit: str
@@ -76,7 +76,7 @@ Draw = Callable[[random.Random, Split], Conversion]
 
 
 def make(rng: random.Random, split: Split, difficulty: Difficulty) -> Example:
-    """A conversion with its result and unit."""
+    """Return a conversion with its result and unit."""
     form, draw = pick_form(rng, FORMS[difficulty])
     conversion = draw(rng, split)
     frame = in_a_manner(rng, split, FRAMES.pick(rng, split))
@@ -85,7 +85,7 @@ def make(rng: random.Random, split: Split, difficulty: Difficulty) -> Example:
 
 
 def _number(rng: random.Random, split: Split, low: int, high: int, *key: object) -> int:
-    """A number of the split."""
+    """Return a number of the split."""
     while True:
         number = rng.randint(low, high)
         if is_held_out(*key, number) == (split == "test"):
@@ -93,12 +93,12 @@ def _number(rng: random.Random, split: Split, low: int, high: int, *key: object)
 
 
 def answered(number: str, unit: str) -> str:
-    """The result: metric units are short, others are words in the number's form."""
+    """Return the result: metric units are short, others are words in the number's form."""
     return f"{number} {UNITS[unit].name(number, 'short' if unit in METRIC else 'full')}"
 
 
 def _conversion(rng: random.Random, number: str, unit: str, result: str, to: str) -> Conversion:
-    """Both units in one notation, sometimes another one than the full names."""
+    """Return a conversion with both units in one notation, sometimes not the full names."""
     notation = rng.choice(NOTATIONS)
     name = UNITS[unit].name(number, notation)
     article = "an" if name == "hour" else "a"
@@ -119,7 +119,7 @@ def _backward(rng: random.Random, split: Split, rows: tuple[Row, ...], high: int
 def _row(
     rng: random.Random, split: Split, rows: tuple[Row, ...], low: int, high: int, *, side: int
 ) -> tuple[str, str, int, int]:
-    """A row with a number of the split, which the unit on the side decides too.
+    """Return a row with a number of the split; the side's unit is part of the split key.
 
     Ranges of up to twenty are too small to hold numbers out.
     """
@@ -141,7 +141,7 @@ def _decimal_backward(rng: random.Random, split: Split) -> Conversion:
 
 
 def _decimal_number(rng: random.Random, split: Split, key: str) -> tuple[int, Row]:
-    """Hundredths that are no whole number, with no more places than the unit has; half of them tenths."""
+    """Return hundredths that are no whole number, with no more places than the unit has; half of them tenths."""
     unit, to, factor = rng.choice(TENS)
     while True:
         if factor == 10 or rng.random() < 0.5:
@@ -159,7 +159,7 @@ def _and_a_half(rng: random.Random, _split: Split) -> Conversion:
 
 
 def _mixed_quantity(rng: random.Random, split: Split, key: str) -> tuple[int, str, Row]:
-    """A number of the smaller unit, and how it is said in both, in words that fit each number."""
+    """Return a number of the smaller unit, and its wording in both units, in forms that fit each number."""
     unit, to, factor = rng.choice(MIXED)
     number = _number(rng, split, factor + 1, factor * 12 - 1, key, unit)
     whole, rest = divmod(number, factor)
