@@ -13,7 +13,7 @@ from engine.step.sequence import Sequence
 class BlockManager:
     """Manager that allocates blocks to sequences, shares full ones between equal prefixes, and frees them.
 
-    A block is either referenced by the tables of `ref_count` sequences or in the free list, never both. A free block
+    A block is either referenced by the tables of one or more sequences or in the free list, never both. A free block
     may still be in the prefix index; it leaves the index when it is allocated for new content.
     """
 

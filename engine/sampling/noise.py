@@ -1,8 +1,8 @@
 """Stateless random numbers: each depends only on (seed, position, token id).
 
-A generator with a state would give a row other numbers when the batch around it changes, or when a verification
-computes several positions at once. Here every number is a hash of its coordinates (SplitMix64's output function over
-a counter), so the same seed gives the same text in any batch.
+A generator with a state would give a row other numbers when the batch changes, or when a verification computes
+several positions at once. Here every number is a hash of its coordinates (SplitMix64's output function over a
+counter). So the same seed gives the same text in any batch.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Every step reads all weights and the sequences' keys and values; the time for this at the measured copy bandwidth is
 a lower bound. Three modes separate the host's share: queued (launched without waiting, so that the device never
-idles), overlapped (one step ahead, as the engine runs on a GPU) and awaited (one by one).
+idles), overlapped (one step ahead, as on a GPU) and awaited (one by one).
 """
 
 from __future__ import annotations

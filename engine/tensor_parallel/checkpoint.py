@@ -1,7 +1,7 @@
 """One process's share of a checkpoint's tensors, cut from the memory-mapped files.
 
 Column-parallel projections (queries, keys, values, gate, up) are cut by outputs, row-parallel ones (attention output,
-down) by inputs, so that intermediate activations stay in a process. Norms, routers and the embedding are replicated.
+down) by inputs. Intermediate activations thus stay in a process. Norms, routers and the embedding are replicated.
 Packed checkpoints have the opposite layout: inputs first, outputs second.
 """
 

@@ -1,6 +1,6 @@
 """Average the weights of several checkpoints: `python -m engine.training.average --out DIR MODEL_DIR MODEL_DIR ...`.
 
-Checkpoints of one training that ended on different mixes average to a model as good as the best of them on each mix
+Checkpoints of one training that ended on different mixes average to a model as good as the best one on each mix
 (Wortsman et al., 2022).
 """
 
