@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gateway.cache.similarity.decision import Calibration, Threshold
-from gateway.cache.similarity.trees import logistic, logit
+from routing_policies.estimation.boosted_trees import logistic, logit
 
 PRIOR_VERDICTS: Final = 50.0
 """So many audits at the calibration that ships weigh as much as the audits of a tenant and route."""

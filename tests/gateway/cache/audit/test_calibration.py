@@ -7,7 +7,7 @@ import pytest
 
 from gateway.cache.audit.calibration import CalibrationSample, floors_of, recalibrate
 from gateway.cache.similarity.decision import Calibration
-from gateway.cache.similarity.trees import logistic, logit
+from routing_policies.estimation.boosted_trees import logistic, logit
 
 SHIPPED = Calibration(slope=0.9, shift=0.1)
 

