@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
-from gateway.cache.audit.calibration import floors_of
 from gateway.cache.fitting.neighbours import Neighbours, Vectors, earlier_neighbours
 from gateway.cache.fitting.questions import Questions
+from gateway.cache.fitting.thresholds import thresholds_of
 from gateway.cache.similarity.decision import FEATURES, Calibration, Coefficients, Threshold, row_of
 from gateway.cache.similarity.differences import compare
 from gateway.cache.similarity.wording import Wording
@@ -61,7 +61,7 @@ class Fit:
     """Splits into folds that the held-out log odds are the mean of."""
 
     def run(self, questions: Questions, vectors: Vectors) -> Coefficients:
-        """The coefficients."""
+        """Return the coefficients."""
         near = earlier_neighbours(vectors, 2)
         found = candidates_of(questions, near)
         self.note(f"{len(questions)} questions, {len(found.asked)} with a candidate, right {found.right.mean():.3f}")
@@ -72,7 +72,7 @@ class Fit:
         wrong = np.zeros(len(questions), bool)
         wrong[found.asked] = ~found.right
         later = np.arange(len(questions)) >= len(questions) * (1 - _LATER)
-        floors = floors_of(
+        floors = thresholds_of(
             *(chances[later], wrong[later], questions.components[later], BOUNDS),
             margin=_MARGIN,
             num_resamples=_RESAMPLES,
@@ -115,7 +115,7 @@ class Fit:
             )
 
     def held_out(self, questions: Questions, found: Candidates) -> NDArray[np.float64]:
-        """Log odds of every candidate from trees that were fitted without its component; the mean of several splits."""
+        """Return the log odds of every candidate from trees fitted without its component, a mean of several splits."""
         told = np.zeros(len(found.asked))
         components = questions.components[found.asked]
         names = np.unique(components)
@@ -129,7 +129,7 @@ class Fit:
 
 
 def candidates_of(questions: Questions, neighbours: Neighbours) -> Candidates:
-    """Every question whose nearest earlier one is close enough, and that no difference forbids."""
+    """Return every question whose nearest earlier one is close enough, and that no veto forbids."""
     wordings = [Wording.of(text) for text in questions.texts]
     asked, kept, rows = [], [], []
     for number, (place, runner_up) in enumerate(neighbours.places[:, :2]):
@@ -152,7 +152,7 @@ def platt_of(told: NDArray[np.float64], right: NDArray[np.bool_]) -> Calibration
 
 
 def strength_of(chances: NDArray[np.float64], found: Candidates) -> float:
-    """How many verdicts the pooled chance is worth: the most likely, when each entry's verdicts are told one by one."""
+    """Return how many audits the pooled chance is worth: the most likely, when each entry's come one by one."""
     served = chances >= 0.5
     return max(_STRENGTHS, key=lambda strength: _likelihood(strength, chances, found, served))
 

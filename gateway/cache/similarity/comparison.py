@@ -23,8 +23,6 @@ class Comparison(NamedTuple):
     only_asked: Sequence[Word]
     """Words that the other text has none for: no equal one, no other form, none that means the same."""
     only_kept: Sequence[Word]
-    num_same_meaning: int
-    num_variants: int
     begin: int
     """Words that both begin with."""
     end: int
@@ -35,9 +33,9 @@ class Comparison(NamedTuple):
         """Compare two wordings."""
         shared, only_asked = _split(asked.words, kept.words)
         only_kept = _split(kept.words, asked.words)[1][::-1]
-        num_same_meaning, num_variants = _pair_off(only_asked, only_kept)
+        _pair_off(only_asked, only_kept)
         begin, end = _shared_ends(asked.words, kept.words)
-        return cls(asked, kept, shared, only_asked, only_kept, num_same_meaning, num_variants, begin, end)
+        return cls(asked, kept, shared, only_asked, only_kept, begin, end)
 
     @property
     def sides(self) -> tuple[tuple[Wording, Sequence[Word], Wording], ...]:
@@ -56,25 +54,20 @@ def _split(words: Sequence[Word], others: Sequence[Word]) -> tuple[list[Word], l
     return shared, rest
 
 
-def _pair_off(only_asked: list[Word], only_kept: list[Word]) -> tuple[int, int]:
-    """Take out pairs that mean the same or are forms of one word; return how many of each."""
-    num_same = num_variants = 0
+def _pair_off(only_asked: list[Word], only_kept: list[Word]) -> None:
+    """Take out pairs that mean the same or are forms of one word."""
     for one in list(only_asked):
-        if one.rarity == 0 or one.is_code:
-            continue
-        for other in only_kept:
-            if other.rarity == 0 or other.is_code:
-                continue
-            if not SAME_MEANING.get(one.text, _NONE).isdisjoint(SAME_MEANING.get(other.text, _NONE)):
-                num_same += 1
-            elif are_variants(one.text, other.text):
-                num_variants += 1
-            else:
-                continue
+        other = next((other for other in only_kept if _is_like(one, other)), None)
+        if other is not None:
             only_asked.remove(one)
             only_kept.remove(other)
-            break
-    return num_same, num_variants
+
+
+def _is_like(one: Word, other: Word) -> bool:
+    if not (one.rarity and other.rarity) or one.is_code or other.is_code:
+        return False
+    groups, others = SAME_MEANING.get(one.text, _NONE), SAME_MEANING.get(other.text, _NONE)
+    return not groups.isdisjoint(others) or are_variants(one.text, other.text)
 
 
 def _shared_ends(asked: Sequence[Word], kept: Sequence[Word]) -> tuple[int, int]:

@@ -25,10 +25,6 @@ class Differences(msgspec.Struct, frozen=True, gc=False):
     kept_only: float
     num_asked_rare: int
     num_kept_rare: int
-    num_variants: int
-    """Pairs of words that differ in their ending or by a slip of the pen."""
-    num_same_meaning: int
-    """Pairs of words that mean the same."""
     num_grammar: int
     """Words of grammar on either side alone."""
     letters: float
@@ -72,8 +68,6 @@ def compare(asked: Wording, kept: Wording, without: frozenset[Veto] = frozenset(
         kept_only=weight_kept,
         num_asked_rare=sum([word.rarity == 1.0 for word in only_asked]),
         num_kept_rare=sum([word.rarity == 1.0 for word in only_kept]),
-        num_variants=found.num_variants,
-        num_same_meaning=found.num_same_meaning,
         num_grammar=sum([word.rarity == 0 for word in both]),
         letters=_dice(asked.text, kept.text),
         num_shared=sum([word.rarity > 0 for word in found.shared]),

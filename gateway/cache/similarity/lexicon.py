@@ -29,19 +29,17 @@ NEGATIONS: Final = words_of(_TEXTS["negations"])
 EXCEPTIONS: Final = words_of(_TEXTS["exceptions"])
 YES_OR_NO: Final = words_of(_TEXTS["yes_or_no"])
 AMOUNTS: Final = words_of(_TEXTS["amounts"])
-DATES: Final = words_of(_TEXTS["dates"])
 POINTING: Final = words_of(_TEXTS["pointing"])
 GOING_ON: Final = words_of(_TEXTS["going_on"])
 WORD_ENDINGS: Final = words_of(_TEXTS["word_endings"])
 PERSON_ENDINGS: Final = words_of(_TEXTS["person_endings"])
 ENGLISH: Final = words_of(_TEXTS["english"])
 OTHER_LANGUAGES: Final = words_of(_TEXTS["other_languages"])
-ONES: Final = _TEXTS["ones"].split()
-TENS: Final = _TEXTS["tens"].split()
-ORDINALS: Final = _TEXTS["ordinals"].split()
 UNITS_AFTER_NUMBERS: Final = words_of(_TEXTS["units_after_numbers"])
 UNITS: Final = {name: line.split()[0] for line in _TEXTS["units"].split(";") for name in line.split()}
 """Every name of a unit, and its first one."""
+NUMBERS: Final = {word: line.split()[0] for line in _TEXTS["numbers"].split(";") for word in line.split()[1:]}
+"""Number words and their values."""
 SAME_MEANING: Final = _groups(_TEXTS["same_meaning"].splitlines())
 """The numbers of the groups that a word belongs to; words of one group mean the same."""
 _PAIRS: Final = [tuple(pair.split()) for pair in _TEXTS["opposites"].split(";")]

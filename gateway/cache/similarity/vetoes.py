@@ -12,25 +12,23 @@ from typing import Final, Literal
 
 from gateway.cache.similarity.comparison import Comparison
 from gateway.cache.similarity.lexicon import OPPOSITES, words_of
+from gateway.cache.similarity.stems import are_variants
 from gateway.cache.similarity.wording import Word, Wording
 
-Veto = Literal[
-    "too_long", "number", "unit", "date", "negation", "opposite", "identifier", "name", "word", "verb", "direction",
-    "addition",
-]  # fmt: skip
+Veto = Literal["too_long", "number", "unit", "negation", "opposite", "name", "word", "verb", "direction", "addition"]
 
 _BOTH_WAYS: Final = words_of("far distanc between differenc versus vs")
 """Stems; behind them the order of two things does not matter."""
 _SYMMETRIC: Final = words_of("and or vs versus between among & / v nor plus with")
 """They stand between two things that may be named in either order."""
+_REPLACING: Final = words_of("replac substitut cover fill coat treat feed begin start end")
+"""Stems; behind them `x with y` is another thing than `y with x`."""
+_ASKING: Final = words_of("who whom what which")
+_DOING: Final = words_of("do does did")
 _ORDERED: Final = words_of("then later afterward thereafter")
 """With these the order matters, whatever else stands between: `x and then y`."""
 _AVERTING: Final = words_of("off out up from away against")
 _GOVERNING: Final = words_of("from of on about against up with off")
-_NEGATING_PREFIXES: Final = words_of("un in im il ir dis non anti de mis")
-"""`x` beside `un` + `x`: the second denies, undoes or spoils the first."""
-_MIN_PREFIXED: Final = 4
-"""Letters behind such a prefix; shorter words begin so by chance."""
 MAX_TURNED: Final = 24
 """Words among which two things may have changed places."""
 MAX_SLOT: Final = 3
@@ -48,23 +46,22 @@ def find_veto(found: Comparison, without: frozenset[Veto] = frozenset()) -> Veto
     return next((name for name, holds in _VETOES.items() if name not in without and holds(found)), None)
 
 
-def are_opposites(one: str, other: str) -> bool:
-    """Return whether one of two lower-case words means the contrary of the other."""
-    return (one, other) in OPPOSITES or _denies(one, other) or _denies(other, one)
+def is_turned(asked: Sequence[str], kept: Sequence[str], *, is_replaced: bool = False) -> bool:
+    """Return whether two things changed places: `x to y`, `y to x`; not `x and y`, `y and x`.
 
-
-def is_turned(asked: Sequence[str], kept: Sequence[str]) -> bool:
-    """Return whether two things changed places: `x to y`, `y to x`; not `x and y`, `y and x`."""
+    `is_replaced`: one takes the place of the other, so that `x with y` is turned, too.
+    """
     length = len(asked)
     if not 3 <= length == len(kept) <= MAX_TURNED or sorted(asked) != sorted(kept):
         return False
+    joint = _SYMMETRIC - {"with"} if is_replaced else _SYMMETRIC
     for left in range(1, length - 1):
         if [*asked[:left]] != [*kept[length - left :]]:
             continue
         for right in range(1, length - left):
             between = asked[left : length - right]
             if [*kept[: length - left]] == [*asked[length - right :], *between]:
-                return _SYMMETRIC.isdisjoint(between) or not _ORDERED.isdisjoint(between)
+                return joint.isdisjoint(between) or not _ORDERED.isdisjoint(between)
     return False
 
 
@@ -84,10 +81,6 @@ def _has_other_unit(found: Comparison) -> bool:
     return bool(found.asked.units - found.kept.units and found.kept.units - found.asked.units)
 
 
-def _has_other_date(found: Comparison) -> bool:
-    return bool(found.asked.dates - found.kept.dates and found.kept.dates - found.asked.dates)
-
-
 def _is_denied(found: Comparison) -> bool:
     asked, kept = found.asked, found.kept
     if (asked.num_negations, asked.num_exceptions) != (kept.num_negations, kept.num_exceptions):
@@ -96,12 +89,13 @@ def _is_denied(found: Comparison) -> bool:
 
 
 def _has_opposite(found: Comparison) -> bool:
-    return any(_are_opposed(one, other, found) for one in found.only_asked for other in found.only_kept)
-
-
-def _has_other_identifier(found: Comparison) -> bool:
-    only_asked, only_kept = found.only_asked, found.only_kept
-    return bool(only_asked and only_kept) and any(word.is_code for word in (*only_asked, *only_kept))
+    """Return whether a text has a word's opposite; words of grammar count only beside the same word on both sides."""
+    return any(
+        (one.text, other.text) in OPPOSITES
+        and (one.rarity or other.rarity or not _beside(one, found.asked).isdisjoint(_beside(other, found.kept)))
+        for one in found.only_asked
+        for other in found.only_kept
+    )
 
 
 def _has_other_name(found: Comparison) -> bool:
@@ -123,13 +117,14 @@ def _has_other_verb(found: Comparison) -> bool:
 
 
 def _has_other_direction(found: Comparison) -> bool:
-    if not _BOTH_WAYS.isdisjoint([word.stem for word in found.asked.words[: found.begin]]):
+    before = {word.stem for word in found.asked.words[: found.begin]}
+    asked, kept = (text.words[found.begin : len(text.words) - found.end] for text in (found.asked, found.kept))
+    if not before.isdisjoint(_BOTH_WAYS) or abs(len(asked) - len(kept)) > 1:
         return False
-    asked, kept = (
-        [word.stem for word in text.words[found.begin : len(text.words) - found.end]]
-        for text in (found.asked, found.kept)
-    )
-    return is_turned(asked, kept)
+    ours, theirs = [word.stem for word in asked], _in_forms_of(kept, asked)
+    if len(ours) == len(theirs):
+        return is_turned(ours, theirs, is_replaced=not before.isdisjoint(_REPLACING))
+    return not before.isdisjoint(_ASKING) and _is_done_by_the_other(ours, theirs)
 
 
 def _has_addition(found: Comparison) -> bool:
@@ -140,10 +135,8 @@ _VETOES: Final[Mapping[Veto, Callable[[Comparison], bool]]] = {
     "too_long": _is_too_long,
     "number": _has_other_number,
     "unit": _has_other_unit,
-    "date": _has_other_date,
     "negation": _is_denied,
     "opposite": _has_opposite,
-    "identifier": _has_other_identifier,
     "name": _has_other_name,
     "word": _has_other_word,
     "verb": _has_other_verb,
@@ -153,26 +146,35 @@ _VETOES: Final[Mapping[Veto, Callable[[Comparison], bool]]] = {
 VETOES: Final[tuple[Veto, ...]] = tuple(_VETOES)
 
 
-def _denies(word: str, denial: str) -> bool:
-    """Return whether a word denies another by how it is built: `tidy`, `untidy`; `careful`, `careless`."""
-    if len(word) >= _MIN_PREFIXED and denial.endswith(word) and denial[: -len(word)] in _NEGATING_PREFIXES:
-        return True
-    return word.endswith("ful") and denial.endswith("less") and word[:-3] == denial[:-4]
+def _in_forms_of(words: Sequence[Word], others: Sequence[Word]) -> list[str]:
+    """Return the words' stems, those of the other side where it has another form: `go` for `going`."""
+    stems = {other.stem for other in others}
+    forms = (() if word.stem in stems or not word.rarity else others for word in words)
+    return [
+        next((other.stem for other in found if _is_form(word, other)), word.stem)
+        for word, found in zip(words, forms, strict=True)
+    ]
 
 
-def _are_opposed(one: Word, other: Word, found: Comparison) -> bool:
-    """Return whether two words are opposites; words of grammar count only beside the same word on both sides."""
-    if not are_opposites(one.text, other.text):
+def _is_form(one: Word, other: Word) -> bool:
+    shorter, longer = sorted((one.text, other.text), key=len)
+    return longer == shorter + "ing" or (other.rarity > 0 and are_variants(one.text, other.text))
+
+
+def _is_done_by_the_other(asked: Sequence[str], kept: Sequence[str]) -> bool:
+    """Return whether who did it became whom it was done to: `(who) did Ada teach`, `(who) taught Ada`."""
+    longer, shorter = (asked, kept) if len(asked) > len(kept) else (kept, asked)
+    if longer[0] not in _DOING or len(shorter) < 2:
         return False
-    if one.rarity or other.rarity:
-        return True
-    return not _beside(one, found.asked.words).isdisjoint(_beside(other, found.kept.words))
+    rest = [*longer[1:]]
+    return any(rest[at:] + rest[:at] == [*shorter] for at in range(1, len(rest)))
 
 
-def _beside(word: Word, words: Sequence[Word]) -> set[tuple[int, str]]:
+def _beside(word: Word, text: Wording) -> set[tuple[int, str]]:
     """Return what stands before (-1) and behind (1) a word."""
-    before = {(-1, first.stem) for first, second in pairwise(words) if second is word}
-    return before | {(1, second.stem) for first, second in pairwise(words) if first is word}
+    pairs = list(pairwise(text.words))
+    before = {(-1, first.stem) for first, second in pairs if second is word}
+    return before | {(1, second.stem) for first, second in pairs if first is word}
 
 
 def _averted(words: Sequence[Word]) -> set[str]:

@@ -13,27 +13,24 @@ from gateway.cache.similarity.denials import is_exception, num_excepted
 from gateway.cache.similarity.lexicon import (
     AMOUNTS,
     COMMON_WORDS,
-    DATES,
     FUNCTION_WORDS,
     NEGATIONS,
     YES_OR_NO,
 )
 from gateway.cache.similarity.normal_form import normal_form
-from gateway.cache.similarity.quantities import NUMBER_WORDS, figure, scaled, spelled, unit_of
+from gateway.cache.similarity.quantities import number_of, unit_of
 from gateway.cache.similarity.stems import stem_of
 
 MAX_WORDS: Final = 128
 """Words behind them are not looked at; `Wording.is_whole` tells."""
 
 _tokens: Final = re.compile(
-    r"\d+(?:[.,:/-]\d+)*\w*|\.?[^\W\d_](?:[\w']|[.@](?=[^\W\d]))*(?:\+\+|#)?|[%$€£¥₹°]|[^\w\s'\".,;:!?()*`~|_-]"
+    r"(?<=\d\s)[*/-](?=\s\d)|\d+(?:[.,:/-]\d+)*\w*|\.?[^\W\d_](?:[\w']|[.@](?=[^\W\d]))*(?:\+\+|#)?|[%$€£¥₹°]|[^\w\s'\".,;:!?()*`~|_-]"
 ).findall
 _clauses: Final = re.compile(r"[.?!;:,](?=\s)|\s[-\u2013\u2014](?=\s)|[()\[\]{}\n]").split
 _CONTRACTED: Final = re.compile(r"(?:n't|'(?:s|re|ve|ll|d|m))$")
 _CODE: Final = re.compile(r"\w.*[\d_@+#.]|\d.*\w")
-_OPERATORS: Final = frozenset("+=<>^×÷√≤≥≠±")
-_ALSO_VERBS: Final = frozenset({"may", "march"})
-"""Months only when written with a capital."""
+_OPERATORS: Final = frozenset("+-*/=<>^×÷√≤≥≠±")
 _ASKING: Final = {"whats": "what", "which": "what", "whom": "who", "whose": "who"} | {
     word: word for word in ("how", "what", "who", "when", "where", "why")
 }
@@ -63,7 +60,6 @@ class Wording(msgspec.Struct, frozen=True, gc=False):
     words: tuple[Word, ...]
     numbers: tuple[str, ...]
     units: frozenset[str]
-    dates: frozenset[str]
     operators: frozenset[str]
     """Operators of arithmetic; what they are between is in the numbers."""
     num_negations: int
@@ -88,7 +84,6 @@ class Wording(msgspec.Struct, frozen=True, gc=False):
             tuple(reader.words),
             tuple(reader.numbers),
             frozenset(reader.units),
-            frozenset(reader.dates),
             _OPERATORS.intersection(reader.lowered),
             reader.num_negations,
             reader.num_exceptions + num_excepted(reader.lowered),
@@ -103,10 +98,10 @@ class _Known(NamedTuple):
 
     word: Word
     unit: str | None
-    date: str | None
     is_negation: bool
     is_exception: bool
-    may_be_number: bool
+    number: tuple[str, str | None] | None
+    """Value and unit."""
 
 
 @lru_cache(maxsize=_MEMORY)
@@ -116,10 +111,9 @@ def _known(text: str) -> _Known:
     return _Known(
         _word_of(text, bare),
         unit_of(text, after_number=False),
-        text[:3] if text in DATES else None,
         text in NEGATIONS or text.endswith("n't"),
         is_exception(text),
-        text in NUMBER_WORDS or text[0].isdigit(),
+        number_of(text),
     )
 
 
@@ -146,56 +140,38 @@ class _Reader:
         self.words: list[Word] = []
         self.numbers: list[str] = []
         self.units: set[str] = set()
-        self.dates: set[str] = set()
         self.num_negations = self.num_exceptions = 0
 
     def read(self) -> None:
         """Fill the lists."""
-        at, end = 0, len(self.lowered)
-        while at < end:
+        at = 0
+        while at < len(self.lowered):
             known = _known(self.lowered[at])
-            length = self._number(at) if known.may_be_number else 0
-            if not length:
+            if known.number is None:
                 self._word(at, known)
-            at += length or 1
+            else:
+                at += self._number(at, *known.number)
+            at += 1
 
-    def _number(self, at: int) -> int:
-        """Return how many tokens a number takes from `at` on; 0 when there is none."""
-        token, unit, length = self.lowered[at], None, 1
-        if token[0].isdigit():
-            found = figure(token)
-            if found is None:
-                return 0
-            value, unit = found
-        else:
-            told = spelled(self.lowered, at)
-            if told is None:
-                return 0
-            value, length = told
-        grown = scaled(value, self._following(at + length))
-        if grown is not None:
-            value, length = grown, length + 1
-        if unit is None and (unit := unit_of(self._following(at + length), after_number=True)) is not None:
-            length += 1
+    def _number(self, at: int, value: str, unit: str | None) -> int:
+        """Take a number and return how many further tokens name its unit."""
+        following = self.lowered[at + 1] if at + 1 < len(self.lowered) else ""
+        is_behind = unit is None and unit_of(following, after_number=True) is not None
+        unit = unit_of(following, after_number=True) if is_behind else unit
         self.numbers.append(value)
-        self.words.append(Word(value, token, 1.0))
+        self.words.append(Word(value, self.lowered[at], 1.0))
         if unit is not None:
             self.units.add(unit)
             self.words.append(Word(unit, unit, 1.0))
-        return length
-
-    def _following(self, at: int) -> str:
-        return self.lowered[at] if at < len(self.lowered) else ""
+        return int(is_behind)
 
     def _word(self, at: int, known: _Known) -> None:
-        word, unit, date, is_negation, is_exception_, _ = known
+        word = known.word
         has_capital = self._tokens[at][0].isupper()
-        self.num_negations += is_negation
-        self.num_exceptions += is_exception_
-        if unit is not None:
-            self.units.add(unit)
-        if date is not None and (has_capital or word.text not in _ALSO_VERBS):
-            self.dates.add(date)
+        self.num_negations += known.is_negation
+        self.num_exceptions += known.is_exception
+        if known.unit is not None:
+            self.units.add(known.unit)
         if has_capital and at and self._has_names and word.rarity:
             word = word._replace(is_name=True)
         self.words.append(word)
