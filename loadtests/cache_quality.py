@@ -21,6 +21,7 @@ from gateway.cache.audit.match_models import MatchModels
 from gateway.cache.fitting.questions import Questions, read_intents, read_questions
 from gateway.cache.fitting.stream import best_threshold_hits, play
 from gateway.cache.similarity.decision import MatchModel
+from gateway.cache.similarity.vetoes import VETOES
 from gateway.embedding.encoder import TextEncoder
 from gateway.embedding.graph import build_graph
 from gateway.embedding.make import encoder_id, graph_file
@@ -68,6 +69,9 @@ def add_quality_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--pairs", type=int, default=100, help="of each changed meaning (default %(default)s)")
     parser.add_argument("--crafted", type=int, default=20, help="attempts of each family (default %(default)s)")
+    parser.add_argument(
+        "--without", action="append", choices=VETOES, default=[], help="leave out a veto; may be given several times"
+    )
     parser.add_argument("--encoder-folder", type=Path, help="where the encoder's graph is kept (default: made anew)")
 
 
@@ -83,7 +87,7 @@ def measure(options: argparse.Namespace) -> Card:
     questions = made_questions(options.seed) if options.data is None else read_questions(options.data)
     vectors = _vectors(encoder, questions, options, "questions")
     questions, vectors = _first(questions, options.questions), vectors[: options.questions]
-    judge = MatchModel.shipped()
+    judge = MatchModel.shipped(without=frozenset(options.without))
     bounds = options.max_error_ratio or [0.01]
     results: dict[str, Value] = {"questions": len(questions)}
     notes: list[str] = []

@@ -105,6 +105,8 @@ _COUNTED: Final = (
     "How do I store {} letters safely {when}?",
     "Does version {} of the firmware work with {thing}?",
 )
+_COMPUTED: Final = ("What is {} {} {}?", "How much is {} {} {} in the head?", "Show me that {} {} {} is right.")
+_OPERATORS: Final = ("+", "-", "*", "/", "×", "÷", "^")
 _ODD_NUMBERS = _words(
     """umpteen_hundred/a_handful_of twentyfold/thirtyfold VIII/XIV XX/XL III/IX several_score/a_gross_of
     scores_of/oodles_of"""
@@ -113,6 +115,10 @@ _WORD_NUMBERS = _words("three seven eight nine ten twelve fifteen twenty thirty 
 
 
 def _number(rng: Random, is_listed: bool) -> tuple[str, str]:
+    if is_listed and rng.random() < 0.2:
+        template, first, second = rng.choice(_COMPUTED), rng.randrange(2, 99), rng.randrange(2, 99)
+        left, right = rng.sample(_OPERATORS, 2)
+        return template.format(first, left, second), template.format(first, right, second)
     template = rng.choice(_COUNTED).replace("{when}", rng.choice(_OCCASIONS)).replace("{thing}", rng.choice(_THINGS))
     if not is_listed:
         one, other = rng.choice(_ODD_NUMBERS).split("/")
@@ -167,6 +173,12 @@ _TURNED: Final = (
     "Why did {a} write to {b}?",
     "Can I use {a} inside {b}?",
 )
+_TURNED_FORMS: Final = (
+    ("Should I {do} {thing} before {doing} {other}?", "Should I {do2} {other} before {doing2} {thing}?"),
+    ("After {doing} {thing}, may I {do2} {other}?", "After {doing2} {other}, may I {do} {thing}?"),
+    ("How do I replace {thing} with {other}, step by step?", "How do I replace {other} with {thing}, step by step?"),
+    ("Who did {a} photograph first?", "Who photographed {a} first?"),
+)
 _TURNED_UNLISTED: Final = (
     "Does {a} outrank {b}?",
     "Why did {a} sue {b}?",
@@ -188,6 +200,12 @@ _ENDS_TECHNICAL = _words(
 
 def _direction(rng: Random, is_listed: bool) -> tuple[str, str]:
     one, other = rng.sample(rng.choice((_ENDS, _ENDS_TECHNICAL)), 2)
+    if is_listed and rng.random() < 0.4:
+        (do, doing), (do2, doing2) = rng.sample(_DOINGS, 2)
+        slots = {"do": do, "doing": doing, "do2": do2, "doing2": doing2, "a": one}
+        slots["thing"], slots["other"] = rng.sample(_THINGS, 2)
+        kept, asked = rng.choice(_TURNED_FORMS)
+        return kept.format(**slots), asked.format(**slots)
     template = rng.choice(_TURNED if is_listed else _TURNED_UNLISTED)
     return template.format(a=one, b=other), template.format(a=other, b=one)
 
@@ -240,6 +258,7 @@ _ACTED: Final = (
 )
 _OPPOSITE_VERBS = _words(
     """open/close lock/unlock buy/sell install/uninstall enable/disable attach/detach fill/empty heat/cool lift/drop
+    turn_on/turn_off switch_on/switch_off scale_up/scale_down
     mount/unmount hide/show import/export break/fix cover/uncover raise/lower tighten/loosen"""
 )
 _OTHER_VERBS = _words(

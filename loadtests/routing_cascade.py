@@ -114,7 +114,7 @@ def inquire(case: Case, checkpoints: tuple[CascadeCheckpoint, ...], ratios: Rati
     if case.found.chance < ratios.skip_below:
         return 0, False
     inquiry = Inquiry(
-        ratios.min_quality, FIRST_TOKENS, case.found.logit, checkpoints, sure=ratios.sure, give_up=ratios.give_up
+        ratios.min_quality, FIRST_TOKENS, case.found.log_odds, checkpoints, sure=ratios.sure, give_up=ratios.give_up
     )
     for num_read in range(1, len(case.odds) + 1):
         answer = inquiry.ask(case.odds[:num_read], is_whole=False)

@@ -11,16 +11,16 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.linear_model import LogisticRegression
 
 from gateway.cli.quality_training import embedded
 from loadtests.routing_curve import Floats, Scores
 from routing_policies.quality.features import Features, features_of
 from routing_policies.quality.model import PairModel
-from routing_policies.quality.outcome import PairOutcome
 from routing_policies.quality.preamble import opening_of
 from routing_policies.quality.prompt import Prompt
-from routing_policies.quality.training.logistic import fit_logistic
-from routing_policies.quality.training.training import PairTrainer
+from routing_policies.quality.training.outcome import PairOutcome
+from routing_policies.quality.training.pair_trainer import PairTrainer
 
 Rows = NDArray[np.int64]
 
@@ -114,7 +114,7 @@ def need_of(model: PairModel, data: DataSet, rows: Rows, *, is_told: bool = Fals
     """By the embedding and the features; and by the category, as the category table is told it."""
     kinds = [str(data.categories[row]) if is_told else "" for row in rows]
     asked = zip(rows, kinds, strict=True)
-    return -np.array([model.predict(data.features[row], data.vectors[row], kind=kind).logit for row, kind in asked])
+    return -np.array([model.predict(data.features[row], data.vectors[row], kind=kind).log_odds for row, kind in asked])
 
 
 def random_split(data: DataSet, seed: int) -> tuple[Rows, Rows]:
@@ -147,10 +147,9 @@ def joined(sets: Sequence[DataSet]) -> DataSet:
 
 
 def _regression(known: NDArray[np.float32], targets: Floats, asked: NDArray[np.float32]) -> Floats:
-    """L2-regularised with C = 1 on the embedding as it is, the usual default."""
-    rows, wanted = (np.concatenate((np.ones((len(part), 1), np.float32), part), axis=1) for part in (known, asked))
-    found = fit_logistic(rows, targets, np.array([0.0] + [1.0] * known.shape[1]))
-    return np.asarray(wanted @ found, dtype=np.float64)
+    """Return what a logistic regression on the embedding as it is says, with its usual default of C = 1."""
+    found = LogisticRegression(max_iter=300).fit(known, targets > 0)
+    return np.asarray(found.decision_function(asked), dtype=np.float64)
 
 
 def _set(

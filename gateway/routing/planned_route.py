@@ -200,7 +200,7 @@ class PlannedRoute:
         for judge, judged in () if verdict is None else verdict.judged:
             if judge.deployment == live.id:
                 model = judge.predictor.model
-                return Inquiry(select.min_quality, first_tokens, judged.prediction.logit, model.checkpoints)
+                return Inquiry(select.min_quality, first_tokens, judged.prediction.log_odds, model.checkpoints)
         return Inquiry(select.min_quality, first_tokens)
 
     def counterpart(self, deployment: str) -> str | None:

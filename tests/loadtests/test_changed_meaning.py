@@ -6,11 +6,8 @@ from itertools import islice
 
 import pytest
 
-from gateway.cache.similarity.denials import EXCEPTING
 from gateway.cache.similarity.differences import differences
-from gateway.cache.similarity.lexicon import NEGATIONS
-from gateway.cache.similarity.opposites import are_opposites
-from gateway.cache.similarity.quantities import NUMBER_WORDS, UNITS
+from gateway.cache.similarity.lexicon import EXCEPTIONS, NEGATIONS, NUMBERS, OPPOSITES, UNITS
 from loadtests.changed_meaning import KINDS, Kind, Pair, pairs
 from loadtests.made_questions import made_questions
 
@@ -44,11 +41,11 @@ def test_the_other_words_are_in_no_list() -> None:
         for pair in some(kind, is_listed=False):
             kept, asked = set(pair.kept.lower().strip("?").split()), set(pair.asked.lower().strip("?").split())
             changed = kept ^ asked
-            lists = {"negation": NEGATIONS | EXCEPTING, "number": NUMBER_WORDS - {"hundred"}, "unit": set(UNITS)}.get(
+            lists = {"negation": NEGATIONS | EXCEPTIONS, "number": set(NUMBERS) - {"hundred"}, "unit": set(UNITS)}.get(
                 kind, set()
             )
             assert changed.isdisjoint(lists), pair
-            assert not any(are_opposites(one, other) for one in kept - asked for other in asked - kept), pair
+            assert not any((one, other) in OPPOSITES for one in kept - asked for other in asked - kept), pair
 
 
 def test_made_questions_repeat_meanings_beside_others_that_are_close() -> None:

@@ -24,7 +24,7 @@ from routing_policies.quality.training.learning import (
     learned_of,
     squared_error,
 )
-from routing_policies.quality.training.training import PairTrainer
+from routing_policies.quality.training.pair_trainer import PairTrainer
 from tests.routing_policies.quality.labels import PAIR, labels
 from tests.routing_policies.quality.prompts import outcomes, prompt
 
@@ -43,7 +43,7 @@ def test_a_model_of_hashes_predicts_what_the_model_of_words_does() -> None:
     texts = [Prompt(text) for text in (SECRET, "", "Сколько будет?", "\ud800")]
     for asked in [*texts, *(prompt(rng, is_hard=number % 2 == 0) for number in range(60))]:
         by_words, by_hashes = plain.judge(asked).prediction, hashed.judge(asked).prediction
-        assert by_words.logit == pytest.approx(by_hashes.logit)
+        assert by_words.log_odds == pytest.approx(by_hashes.log_odds)
         assert by_words.is_known is by_hashes.is_known
     assert WordHasher().model(hashed.model) is hashed.model
     assert decode_model(msgspec.json.encode(hashed.model), "m") == hashed.model

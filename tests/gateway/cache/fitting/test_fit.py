@@ -8,12 +8,10 @@ from random import Random
 import numpy as np
 import pytest
 
-from gateway.cache.fitting.boosting import Boosting
-from gateway.cache.fitting.fit import Fit, log_odds_of
+from gateway.cache.fitting.fit import TREES, Fit
 from gateway.cache.fitting.neighbours import earlier_neighbours
 from gateway.cache.fitting.questions import Questions
 from gateway.cache.similarity.decision import MatchModel
-from gateway.cache.similarity.trees import log_odds
 
 _NOUNS = [
     *("quince", "medlar", "lamp", "kettle", "gutter", "fiddle", "canoe", "beehive"),
@@ -54,7 +52,7 @@ def fitted() -> MatchModel:
             encoder="made up",
             seed=1,
             note=lambda text: None,
-            boosting=Boosting(num_trees=40, min_rows=40),
+            trees={**TREES, "max_iter": 40, "min_samples_leaf": 40},
             num_repeats=1,
         ).run(questions, vectors)
     )
@@ -93,24 +91,6 @@ def test_its_chances_are_calibrated_on_a_new_stream(fitted: MatchModel) -> None:
         right.append(questions.meanings[number] == questions.meanings[place])
     judged = np.array(chances) > 0
     assert np.array(chances)[judged].mean() == pytest.approx(np.array(right)[judged].mean(), abs=0.06)
-
-
-def test_many_rows_at_once_say_what_one_row_says() -> None:
-    rng = np.random.default_rng(1)
-    rows = rng.random((500, 3))
-    trees, bias = Boosting(num_trees=10, min_rows=20).fit(rows, rows[:, 1] > rows[:, 2])
-    together = log_odds_of(trees, bias, rows)
-    assert [log_odds(trees, bias, row.tolist()) for row in rows[:50]] == pytest.approx(together[:50].tolist())
-
-
-def test_a_rising_feature_never_lowers_the_result() -> None:
-    rng = np.random.default_rng(2)
-    rows = rng.random((3000, 2))
-    right = rng.random(3000) < np.abs(rows[:, 0] - 0.5) + 0.2 * rows[:, 1]
-    trees, bias = Boosting(num_trees=40, min_rows=30, rising=(0,)).fit(rows, right)
-    for other in (0.1, 0.5, 0.9):
-        line = np.column_stack([np.linspace(0, 1, 200), np.full(200, other)])
-        assert (np.diff(log_odds_of(trees, bias, line)) >= -1e-9).all()
 
 
 def test_neighbours_came_before_and_are_the_closest() -> None:

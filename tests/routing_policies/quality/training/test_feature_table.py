@@ -8,7 +8,7 @@ import pytest
 
 from routing_policies.quality.features import Features
 from routing_policies.quality.head import Head
-from routing_policies.quality.training.table import FeatureTable
+from routing_policies.quality.training.feature_table import FeatureTable
 from tests.routing_policies.quality.prompts import outcomes
 
 FEATURES = [outcome.features for _, outcome in outcomes(1, 500)]
@@ -18,7 +18,7 @@ FEATURES = [outcome.features for _, outcome in outcomes(1, 500)]
 def test_coefficients_say_of_every_prompt_what_they_were_fitted_to_say(name: str, num_digits: int) -> None:
     table = FeatureTable(FEATURES)
     found = np.random.default_rng(2).normal(size=table.num_columns)
-    head = msgspec.json.decode(msgspec.json.encode(table.head(found)), type=Head)
-    for features, fitted in zip(FEATURES, table.rows(FEATURES) @ found, strict=True):
+    head = msgspec.json.decode(msgspec.json.encode(table.head(0.5, found)), type=Head)
+    for features, fitted in zip(FEATURES, 0.5 + table.rows(FEATURES) @ found, strict=True):
         kept = Features([round(number, num_digits) for number in features.numbers], features.words, features.shapes)
-        assert head.logit(kept) == pytest.approx(float(fitted), abs=0.01), name
+        assert head.log_odds(kept) == pytest.approx(float(fitted), abs=0.01), name

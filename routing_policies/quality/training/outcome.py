@@ -15,20 +15,20 @@ class PairOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
     features: Features
     lost: float
-    """What asking the weaker model lost, in [-1, 1]: the stronger one's score less its own."""
+    """Loss by asking the weaker model, in [-1, 1]: the stronger one's score less its own."""
     opening: str = ""
     """How the prompt begins; see `preamble`."""
     category: str = ""
-    """What kind of work it is, where the data says so; learned from, and never needed for a prediction."""
+    """Kind of work, where the data says so; never needed for a prediction."""
     odds: tuple[TokenOdds, ...] = ()
-    """Of the weaker model's first tokens, where they were kept."""
+    """Odds of the weaker model's first tokens, where they were kept."""
     num_tokens: int = 0
-    """Of its whole answer, without the one that ends it: no stream tells of that."""
+    """Tokens of its whole answer, without the one that ends it: no stream tells of that."""
     weight: float = 1.0
 
     @property
     def good(self) -> float:
-        """Chance, in [0, 1], that nothing was lost."""
+        """Return the chance, in [0, 1], that nothing was lost."""
         return 1.0 - max(self.lost, 0.0)
 
 
@@ -41,7 +41,7 @@ def outcome_of(
     odds: tuple[TokenOdds, ...] = (),
     num_tokens: int = 0,
 ) -> PairOutcome:
-    """From the scores in [0, 1] of the two models' answers."""
+    """Return an outcome from the scores in [0, 1] of the two models' answers."""
     return PairOutcome(
         features=features_of(prompt),
         lost=strong - weak,
