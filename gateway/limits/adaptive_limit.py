@@ -137,7 +137,10 @@ class AdaptiveLimit:
             self._move(now, gradient)
 
     def note_delayed(self, now: float, measured_s: float, expected_s: float, slack_s: float, tokens_out: int) -> None:
-        """A first token of a lane of more weight came while `tokens_out` of this lane were out; can only shrink."""
+        """Learn from a TTFT of a lane of more weight, while `tokens_out` of this lane were in flight.
+
+        The limit can only shrink by it.
+        """
         if now - measured_s < self._changed_at or not self._others.add(now, measured_s, expected_s, tokens_out):
             return
         peak = self._others.peak

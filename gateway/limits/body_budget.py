@@ -3,12 +3,12 @@
 A body counts from the reading of its head until the end of its request. The count covers the bytes read, their parsed
 form, and an answer that is held whole.
 
-The rule is the dynamic threshold of shared-memory switches (Choudhury and Hahne, "Dynamic queue length thresholds for
-shared-memory packet switches", IEEE/ACM Transactions on Networking 6(2), 1998). A tenant may take more while it holds
-at
-most `SHARE_OF_FREE` times the free memory. A lone tenant gets three quarters of the budget. Some memory always stays
-free
-for the next tenant, however many there are.
+The rule is the dynamic threshold of shared-memory switches. (Source: Choudhury and Hahne, "Dynamic queue length
+thresholds
+for shared-memory packet switches", IEEE/ACM Transactions on Networking 6(2), 1998.)
+A tenant may take more while it holds at most `SHARE_OF_FREE` times the free memory. A lone tenant gets three quarters
+of
+the budget. Some memory always stays free for the next tenant, however many there are.
 
 A request that does not fit waits briefly, unread, so the socket's flow control slows the client down. Then it is
 refused.
@@ -32,7 +32,7 @@ RETRY_AFTER_S: Final = 2.0
 
 
 NOBODY: Final = ""
-"""Tenant id of clients that have none, or whose tenant is not known yet; they share one part."""
+"""Tenant id of clients that have none, or whose tenant is not determined yet; they share one part."""
 OPERATORS: Final = "(operators)"
 """Tenant id of clients of the admin listener; no real id has brackets."""
 
@@ -212,7 +212,10 @@ class BodyReservation:
 
 
 class _Waiter:
-    """One request that waits for room. `is_granted`: the reservation has the bytes, whatever becomes of the future."""
+    """A request that waits for room.
+
+    Its `is_granted` means that the reservation has the bytes, even if the future is cancelled.
+    """
 
     __slots__ = ("granted", "is_granted", "num_bytes", "reservation")
 

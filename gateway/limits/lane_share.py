@@ -232,8 +232,10 @@ class LaneShare:
             self.limit.note_delayed(now, measured_s, expected_s, NOTICED_S, self.tokens)
 
     def part_of_time(self, tenant: str, now: float) -> float:
-        """Of the time to a target, what a tenant may expect to use: less than all of it, above a fair part of a lane
-        that others use as well."""
+        """Return the share of the time to a target that a tenant may use.
+
+        It is less than 1 for a tenant above a fair part of a shared lane.
+        """
         return 1.0 if now >= self.shared_until or self.is_sparse(tenant) else CROWDED_PART
 
     def is_sparse(self, tenant: str) -> bool:

@@ -87,7 +87,11 @@ class Ledger:
         return True
 
     def set_room(self, step_tokens: int | None) -> bool:
-        """What one step of the deployment reads, None where nobody knows; whether that is more than it was."""
+        """Set the prompt tokens that one step of the deployment computes, or None when unknown.
+
+        Returns:
+            True if the new room is larger.
+        """
         if step_tokens == self._room:
             return False
         is_more = step_tokens is None or (self._room is not None and step_tokens > self._room)
@@ -214,7 +218,7 @@ class Ledger:
         is_newcomer: bool = False,
         is_long: bool = False,
     ) -> float | None:
-        """Return the forecast seconds until this request may start, 0 when it may now; None when nothing is known.
+        """Return the forecast seconds until this request may start, 0 when it may now, or None without a basis.
 
         Args:
             now: Monotonic seconds.

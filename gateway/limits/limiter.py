@@ -1,9 +1,11 @@
 """Limiter: the permits of one deployment, fair between tenants of a lane and weighted between lanes.
 
-The next grant goes (1) to the lane with waiting requests that may start and with the least spent for its weight, (2) in
-it
-to the tenant whose turn it is by tokens, (3) of that tenant to the earliest due, or the newest while the lane is
-saturated.
+Three rules choose the next grant:
+
+- Of the lanes with waiting requests that may start, the one that has spent least for its weight is next.
+- In that lane, the tenant whose turn it is by tokens is next.
+- Of that tenant, the earliest due is next, or the newest while the lane is saturated.
+
 After every change all requests that may start have started, so a request that still waits may not.
 """
 
@@ -99,7 +101,7 @@ class Limiter:
         is_newcomer: bool = False,
         is_long: bool = False,
     ) -> float:
-        """Return the forecast seconds that a request waits for a permit; 0 when it may start or nothing is known.
+        """Return the forecast seconds that a request waits for a permit; 0 when it may start, or without a basis.
 
         Args:
             now: Monotonic seconds.
@@ -122,7 +124,10 @@ class Limiter:
         return 0.0, share.overrun.ratio
 
     def part_of_time(self, now: float, claim: AdmissionRequest) -> float:
-        """Of the time to a target, what the tenant may expect to use; the rest is kept for those below a fair part."""
+        """Return the share of the time to a target that the tenant may use.
+
+        The rest is kept for tenants below a fair part of the lane.
+        """
         return self._ledger.share_of(claim.lane).part_of_time(claim.tenant, now)
 
     def is_crowding(self, now: float, claim: AdmissionRequest) -> bool:
@@ -283,7 +288,7 @@ class Limiter:
             self._grant_waiting()
 
     def resize(self, permit: Permit, tokens: int) -> None:
-        """Set the work of a permit to `tokens`, now that it is known."""
+        """Correct the work counted for a permit to `tokens`."""
         share = self._ledger.shares[permit.claim.lane]
         share.tokens += tokens - permit.tokens
         permit.tokens = tokens

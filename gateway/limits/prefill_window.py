@@ -7,8 +7,8 @@ targets count. Each first token releases the next prompts.
 
 Short and long prompts are counted apart, as an engine with lanes queues them apart. A tenant above a fair part of a
 shared
-lane may use only a part of the room, and sends neither kind while that is used. Tenants below their fair part thus find
-little ahead of them.
+lane may use only a part of the room. While that part is used, it sends neither kind. Tenants below their fair part thus
+find little ahead of them.
 
 The window never stops a lane. One request may always be outstanding, and one without a first token for long is ignored.
 """
