@@ -148,7 +148,7 @@ class DeploymentForecast:
         return self._books.rows if report is None else max(report.num_running, self._books.rows)
 
     def step_tokens(self, now: float) -> int | None:
-        """Prompt tokens that fit into one step beside the rows that run; None when the engine does not say."""
+        """Return the prompt tokens that fit into one step beside running sequences, or None when unknown."""
         report = self._fresh_report(now)
         if report is None or report.step_token_budget <= 0:
             return None

@@ -97,7 +97,7 @@ class ReadinessProber:
             can_answer = is_ready or said.state == DRAINING
         except UpstreamError as error:
             is_ready, reason = self._is_only_slow(deployment, error), str(error)
-            can_answer = is_ready or not isinstance(error, UpstreamTimeout)  # a refusing server may still finish requests
+            can_answer = is_ready or not isinstance(error, UpstreamTimeout)  # a refusing server may still finish
             if not _is_late(error):
                 deployment.starting.note_gone()
         if not can_answer:
