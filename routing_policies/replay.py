@@ -1,9 +1,8 @@
 """Replay: recorded requests sent through a policy, to estimate its effect on them.
 
 It is a model of the gateway. Routes and exact cache hits follow the policy exactly. The deployment is chosen among idle
-ones
-by their measured latencies. TTFTs are the recorded ones where the deployment is unchanged, else drawn from its TTFTs
-for requests of that size. Both policies are replayed by the same model, so its omissions affect both sides.
+ones by their measured latencies. TTFTs are the recorded ones where the deployment is unchanged, else drawn from its
+TTFTs for requests of that size. Both policies are replayed by the same model, so its omissions affect both sides.
 """
 
 from __future__ import annotations

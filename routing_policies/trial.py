@@ -1,9 +1,8 @@
 """Trial of one policy against another: counts of both sides, and the verdict whether the new one is worse.
 
 Each ratio has a confidence sequence on each side, so it may be examined after every request. Over the whole life of a
-trial,
-a new policy within its limits is judged worse with probability at most `alpha`. The union bound splits `alpha` evenly
-over all ratios and both sides.
+trial, a new policy within its limits is judged worse with probability at most `alpha`. The union bound splits `alpha`
+evenly over all ratios and both sides.
 """
 
 from __future__ import annotations
@@ -22,8 +21,7 @@ MEASURES: Final[tuple[Measure, ...]] = ("error", "slow", "shed", "wrong", "audit
 """Ratios of a trial.
 
 In order: failed requests; first tokens later than the old policy's 95th percentile; requests shed; answers that
-feedback
-marked as wrong; answers that audits found wrong.
+feedback marked as wrong; answers that audits found wrong.
 """
 
 Verdict = Literal["worse", "no worse so far", "too few"]

@@ -1,8 +1,7 @@
 """LocalPeers: recognition of admin requests that come from this machine, and of pages that may send them.
 
-A request counts as local under three conditions. The connection comes from this machine, no proxy forwarded it, and
-its Host names this machine. A foreign page whose name resolves to this machine (DNS rebinding) still sends its own
-name.
+A request counts as local under three conditions. The connection comes from this machine, no proxy forwarded it, and its
+Host names this machine. A foreign page whose name resolves to this machine (DNS rebinding) still sends its own name.
 With `admin_allow_remote`, no request counts as local: behind a sidecar or a published port, every client has an address
 of this machine.
 """

@@ -58,8 +58,7 @@ class DeploymentForecast:
     """Live model of one deployment; instants are monotonic seconds and are passed in.
 
     Two TTFT models learn side by side. One uses the engine's load report, where it publishes one. The other uses only
-    our own
-    requests; it serves all other servers, and takes over when a report is old.
+    our own requests; it serves all other servers, and takes over when a report is old.
     """
 
     __slots__ = (

@@ -3,15 +3,15 @@
 A body counts from the reading of its head until the end of its request. The count covers the bytes read, their parsed
 form, and an answer that is held whole.
 
-The rule is the dynamic threshold of shared-memory switches. (Source: Choudhury and Hahne, "Dynamic queue length
-thresholds
-for shared-memory packet switches", IEEE/ACM Transactions on Networking 6(2), 1998.)
-A tenant may take more while it holds at most `SHARE_OF_FREE` times the free memory. A lone tenant gets three quarters
-of
-the budget. Some memory always stays free for the next tenant, however many there are.
+The rule is the dynamic threshold of shared-memory switches [1]. A tenant may take more while it holds at most
+`SHARE_OF_FREE` times the free memory. A lone tenant gets three quarters of the budget. Some memory always stays free
+for the next tenant, however many there are.
 
 A request that does not fit waits briefly, unread, so the socket's flow control slows the client down. Then it is
 refused.
+
+[1] Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet switches", IEEE/ACM Transactions on
+Networking 6(2), 1998.
 """
 
 from __future__ import annotations

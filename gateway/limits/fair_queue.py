@@ -5,9 +5,8 @@ for one quantum, so heavy tenants hardly delay light ones. A tenant that leaves 
 place among the others until its debt is paid.
 
 Within a tenant the earliest due comes first, which is the order of arrival under one target. When time no longer
-suffices
-for all, the newest comes first, because it still has time. Short and long prompts have separate lines, so one kind
-proceeds while the other is held back.
+suffices for all, the newest comes first, because it still has time. Short and long prompts have separate lines, so one
+kind proceeds while the other is held back.
 """
 
 from __future__ import annotations

@@ -72,8 +72,7 @@ class Overrun:
     """Factor by which forecasts are assumed to be exceeded, so only few admitted requests miss their target.
 
     A miss raises the factor. A hit lowers it by so much less that they balance at MISSES. Requests admitted before the
-    last
-    raise do not raise it again. The factor also fades with time, because the causes of wrong forecasts pass.
+    last raise do not raise it again. The factor also fades with time, because the causes of wrong forecasts pass.
     """
 
     __slots__ = ("_noted_at", "_raised_at", "ratio")

@@ -1,10 +1,9 @@
 """Ledger: the permits of one deployment by lane, the order of grants, and the forecast of waits.
 
 A permit is free for a request under three conditions. The deployment's limit leaves one, the lane's adaptive limit
-leaves
-tokens, and the permit is not reserved. Permits are reserved for other lanes below their weight's part, and inside a
-lane
-for tenants below a fair part. The size of the reserves is learned from waits, for lanes with a latency target only.
+leaves tokens, and the permit is not reserved. Permits are reserved for other lanes below their weight's part, and
+inside a lane for tenants below a fair part. The size of the reserves is learned from waits, for lanes with a latency
+target only.
 """
 
 from __future__ import annotations

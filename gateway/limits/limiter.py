@@ -272,7 +272,7 @@ class Limiter:
         if self._ledger.waiting:
             self._grant_waiting()
 
-    # The permits' owner
+    # For permits
 
     def take_back(self, permit: Permit) -> None:
         """Return a permit whose work is over."""

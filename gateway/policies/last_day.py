@@ -94,7 +94,7 @@ class LastDay:
 
     async def _counts(self) -> list[Count]:
         counts = self._traffic.counts()
-        with suppress(StoreUnavailable):  # without the store, this process' own counts must do
+        with suppress(StoreUnavailable):  # without the store, only this process' own counts are available
             for holder in await self._store.keys(SPACE):
                 entry = await self._store.get(SPACE, holder) if holder != self._holder else None
                 counts += [] if entry is None else decode_counts(entry.value)

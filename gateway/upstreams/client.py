@@ -125,7 +125,7 @@ class UpstreamClient:
             task.add_done_callback(self._spares.discard)
 
     async def _make_spare(self) -> None:
-        with contextlib.suppress(UpstreamError):  # a request that needs a connection meets the error itself
+        with contextlib.suppress(UpstreamError):  # a request that needs a connection gets the error itself
             await self._connect(_SPARE_TIMEOUTS, idle=True)
 
     def snapshot(self) -> PoolSnapshot:

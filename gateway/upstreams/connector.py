@@ -79,8 +79,7 @@ async def _connect_unix(path: str) -> socket.socket:
     """Return a connected Unix socket.
 
     Linux returns EAGAIN at once while the listener's queue is full. asyncio takes that for a connection under way and
-    uvloop
-    for a failure. It ends as soon as the server accepts, so the function retries for a short time.
+    uvloop for a failure. It ends as soon as the server accepts, so the function retries for a short time.
 
     Raises:
         OSError: The connection failed.

@@ -2,8 +2,7 @@
 
 All state is `_idle` (a dict in order of release, the last used at its end), `_busy` and a count of connects under way.
 Nothing here waits. A request takes the last used idle connection, or the right to open one, or is refused. Without a
-queue,
-no cancellation can leave a place assigned to a request that is gone.
+queue, no cancellation can leave a place assigned to a request that is gone.
 """
 
 from __future__ import annotations
@@ -92,8 +91,7 @@ class ConnectionPool:
         """Number of connections worth making ahead of need.
 
         While many are busy, a few should be idle, because requests may arrive faster than connections are made. Near
-        the limit it
-        is 0, since the remaining places belong to requests.
+        the limit it is 0, since the remaining places belong to requests.
         """
         num_busy = len(self._busy)
         if num_busy < _CROWD or 2 * self.num_connections > self._limits.max_connections:

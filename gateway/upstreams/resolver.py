@@ -1,10 +1,8 @@
 """Resolver: addresses of host names, by a bounded number of threads, one lookup at a time per name, cached.
 
 The operating system's resolver hides the record's TTL, so answers are fresh for `ttl_s` (30 s by default). After that
-they
-are looked up again. While the lookup fails, the last answer serves for `stale_s` (300 s). A name server that is down
-for a
-minute thus does not take healthy upstreams with it.
+they are looked up again. While the lookup fails, the last answer serves for `stale_s` (300 s). A name server that is
+down for a minute thus does not take healthy upstreams with it.
 """
 
 from __future__ import annotations

@@ -19,8 +19,7 @@ def retry_after_s(headers: Sequence[tuple[bytes, bytes]], wall: Callable[[], flo
     """Return the seconds to wait, or None without a meaningful header.
 
     Milliseconds take precedence, as they are more exact. Of a repeated header the longest counts. A date is relative to
-    the
-    server's own `date`, since its clock may differ, else to `wall`.
+    the server's own `date`, since its clock may differ, else to `wall`.
     """
     for name, unit_s in ((b"retry-after-ms", 0.001), (b"retry-after", 1.0)):
         parts = (part for key, value in headers if key == name for part in value.split(b","))  # some proxies join them

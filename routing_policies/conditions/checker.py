@@ -1,12 +1,10 @@
 """Grammar and types of conditions; an accepted condition is small, terminates, and yields true or false.
 
 The accepted subset of CEL has these operators: `&& || ! == != < <= > >= in`, `+ - * / %`, `? :`, parentheses and lists
-of
-constants. Its functions are `size`, and on text `startsWith`, `endsWith`, `contains` and `matches` with a constant
-pattern.
-There are no macros: each of `all`, `exists`, `map` and `filter` is a loop, and nested loops let a short expression run
-for
-years. The pattern engine is linear in the text. Counted repetition, whose cost is in the pattern, is not accepted.
+of constants. Its functions are `size`, and on text `startsWith`, `endsWith`, `contains` and `matches` with a constant
+pattern. There are no macros: each of `all`, `exists`, `map` and `filter` is a loop, and nested loops let a short
+expression run for years. The pattern engine is linear in the text. Counted repetition, whose cost is in the pattern, is
+not accepted.
 
     condition := choice                       choice  := or [ "?" or ":" choice ]
     or        := and { "||" and }             and     := relation { "&&" relation }

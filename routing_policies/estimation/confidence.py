@@ -6,8 +6,8 @@ Sekhon, Annals of Statistics 2021)
     M(p) = B(1 + k, 1 + n - k) / (p^k (1 - p)^(n - k)).
 
 It is a non-negative martingale that starts at 1 when p is the true ratio. By Ville's inequality it ever reaches 1/alpha
-with probability at most alpha. So {p : M(p) < 1/alpha} covers the true ratio at all times together with probability
-1 - alpha. A fixed-sample interval, examined after each request, has no such guarantee.
+with probability at most alpha. So {p : M(p) < 1/alpha} covers the true ratio at all times together with probability 1 -
+alpha. A fixed-sample interval, examined after each request, has no such guarantee.
 """
 
 from __future__ import annotations

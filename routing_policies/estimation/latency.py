@@ -27,8 +27,7 @@ class SpeedGain:
     """Factor by which a machine is currently slower than its model.
 
     The model learns over hundreds of requests, the gain over a handful. Small differences are left to the model. The
-    gain
-    decays over `decay_s` seconds without measurements, so a slow deployment is tried again.
+    gain decays over `decay_s` seconds without measurements, so a slow deployment is tried again.
     """
 
     __slots__ = ("_at", "_decay_s", "_factor", "_log")

@@ -19,8 +19,7 @@ class NonNegativeRegression:
     """Model target = Σ coefficient · feature, with relative errors: 10 % weighs the same for small and large targets.
 
     Samples fade by `decay` each. The coefficients start at `prior` and are drawn to it where samples are scarce.
-    Coordinate
-    descent updates the last solution every `refit_every` samples.
+    Coordinate descent updates the last solution every `refit_every` samples.
     """
 
     __slots__ = ("_decay", "_gram", "_moments", "_num_samples", "_prior", "_refit_every", "_ridge", "_weight", "terms")

@@ -267,8 +267,7 @@ class Match(_Strict, frozen=True, kw_only=True):
     """Condition in CEL, such as `request.turns <= 2 && tenant in ["shop"]`.
 
     It reads `request.model`, `.turns`, `.prompt_bytes`, `.has_tools`, `.has_images`, `.stream`, `tenant` and
-    `headers["name"]`,
-    and `request.text`: the first 2,000 characters of the last message.
+    `headers["name"]`, and `request.text`: the first 2,000 characters of the last message.
     """
 
 
@@ -451,8 +450,7 @@ class GivenDeployment(_Strict, frozen=True, kw_only=True):
     """Quality of its answer to the test's request.
 
     None means the prediction from the request's text. Without a text or coefficients for the pair, it means the
-    deployment's
-    `quality`.
+    deployment's `quality`.
     """
 
 

@@ -1,9 +1,8 @@
 """Conversion of a LiteLLM proxy configuration to a policy, with a list of the parts that have no counterpart.
 
 It converts `model_list`: deployments, names, weights, timeouts and prices. Of `router_settings` it converts the
-strategy,
-the aliases, the fallbacks and the timeout. Secrets are never copied: `os.environ/NAME` becomes the name, and a key in
-the file is left out and reported.
+strategy, the aliases, the fallbacks and the timeout. Secrets are never copied: `os.environ/NAME` becomes the name, and
+a key in the file is left out and reported.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """YAML text to nodes with line numbers.
 
 Only numbers, booleans and nulls of YAML 1.2's core schema are typed. `off`, `no` and `1:30` stay text, unlike with
-PyYAML's
-own loaders.
+PyYAML's own loaders.
 """
 
 from __future__ import annotations

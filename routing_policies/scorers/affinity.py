@@ -13,8 +13,7 @@ class Affinity:
     """Score by the share of the prompt whose keys and values a replica probably holds.
 
     It breaks near ties of `latency`, whose forecast already includes the time saved. A holder that is busier than the
-    saving
-    loses there.
+    saving loses there.
     """
 
     name: str = "affinity"

@@ -17,8 +17,7 @@ class Latency:
     """Score by the forecast TTFT relative to the shortest.
 
     The forecast covers the gateway's queue, the engine's queue and the uncached prefill. A replica that holds the
-    prompt's
-    prefix wins unless its queue is longer than the saving.
+    prompt's prefix wins unless its queue is longer than the saving.
     """
 
     name: str = "latency"

@@ -1,11 +1,9 @@
 """Connection: one HTTP/1.1 connection to an upstream, with one request at a time, its deadlines and its end.
 
 A connection is idle (no response attached) or busy (exactly one). `send` makes it busy. The last byte of the response
-makes
-it idle again and calls the owner's `released`. Anything else that ends an exchange ends the connection too: a deadline,
-a
-protocol error, the peer, the caller. The owner's `lost` is then called once, at the same instant, and the transport is
-aborted. In this way a cancellation reaches the engine.
+makes it idle again and calls the owner's `released`. Anything else that ends an exchange ends the connection too: a
+deadline, a protocol error, the peer, the caller. The owner's `lost` is then called once, at the same instant, and the
+transport is aborted. In this way a cancellation reaches the engine.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """ResponseReader: HTTP/1.1 responses from bytes; sans-I/O, built on httptools, and stricter about framing.
 
 One reader serves one connection, one response at a time: `begin(method)`, then `feed` until `is_complete`. The state
-only
-moves forward: IDLE → HEAD → BODY → DONE → (begin) HEAD. Bytes outside HEAD and BODY are junk. Junk, or any doubt about
-the
-end of a body, is a WireError, after which the connection is useless.
+only moves forward: IDLE → HEAD → BODY → DONE → (begin) HEAD. Bytes outside HEAD and BODY are junk. Junk, or any doubt
+about the end of a body, is a WireError, after which the connection is useless.
 
 llhttp takes no input about a response without body (HEAD) and none about the end of input, so the reader tracks both.
 """
@@ -153,7 +151,7 @@ class ResponseReader:
             raise WireError(f"over {self._limits.max_framing_bytes} bytes of chunk framing without a byte of body")
 
     def _refuse(self, message: str) -> None:
-        # Recorded, not raised: httptools would wrap it, and feed() looks at it in any case.
+        # Recorded, not raised: httptools would wrap it, and feed() checks it in any case.
         if self._fault is None:
             self._fault = WireError(message)
 

@@ -2,8 +2,7 @@
 
 The decoder follows the event-stream grammar of the WHATWG HTML standard (9.2.6). Lines end in LF, CR or CRLF. A leading
 byte-order mark is dropped, `data` lines are joined by LF, comments start with a colon, and an empty line ends an event.
-An
-event that the stream's end cuts off is never delivered. Lines are cut as bytes, so UTF-8 characters may be split
+An event that the stream's end cuts off is never delivered. Lines are cut as bytes, so UTF-8 characters may be split
 anywhere.
 """
 
@@ -69,8 +68,7 @@ class SseDecoder:
         Args:
             max_event_bytes: Largest size of one event.
             shows_strays: True to return lines outside the grammar as events too: bare JSON or HTML, and the field
-                `error` of
-                some servers. Clients skip them, but servers write them in place of an event.
+                `error` of some servers. Clients skip them, but servers write them in place of an event.
         """
         self._max_bytes = max_event_bytes
         self._shows_strays = shows_strays
@@ -170,8 +168,7 @@ class SseProgress:
     """Predicate that separates pieces with content from heartbeats, which only keep the connection alive.
 
     Heartbeats are comments, blank lines, `id`, `retry` and `event` lines, events without data, and data that servers
-    send as
-    such. A heartbeat must not keep a stalled generation alive.
+    send as such. A heartbeat must not keep a stalled generation alive.
     """
 
     __slots__ = ("_is_idle", "_is_in_heartbeat", "_is_line_start")

@@ -36,8 +36,7 @@ class Deadlines:
     """Deadlines of one exchange. Pure: the time is passed in, and there is no timer.
 
     One instant belongs to the phase (first byte, then each gap) and one to the whole. A piece of the body only moves
-    the
-    former, so the watching timer may sleep until the earlier of both and check again then.
+    the former, so the watching timer may sleep until the earlier of both and check again then.
     """
 
     __slots__ = ("_has_progress", "_is_suspended", "_phase_at", "_timeouts", "_total_at")

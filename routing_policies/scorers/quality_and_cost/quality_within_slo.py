@@ -17,8 +17,7 @@ class QualityWithinSlo:
     """Score in four steps, one quarter of the scale each.
 
     From the top: fast and good enough, by price; fast only, by quality; good only, by latency; neither, by quality.
-    Without
-    targets all candidates are fast enough.
+    Without targets all candidates are fast enough.
     """
 
     min_quality: float
