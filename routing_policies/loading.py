@@ -33,11 +33,7 @@ def load_policy(text: str, *, source: str, variables: Mapping[str, str] | None =
 
 
 def load_document(text: str, *, source: str, variables: Mapping[str, str] | None = None) -> tuple[Policy, Document]:
-    """Return the policy and its node tree, for callers that report positions of their own.
-
-    Raises:
-        PolicyError: The document is invalid.
-    """
+    """Return the policy and its node tree, for callers that report positions of their own; raises PolicyError."""
     if len(text.encode()) > MAX_DOCUMENT_BYTES:
         problem = Problem(line=1, column=1, path="", message=f"larger than {MAX_DOCUMENT_BYTES} bytes; split it")
         raise PolicyError(source, [problem])

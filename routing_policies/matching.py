@@ -53,11 +53,7 @@ class RouteTable:
         self._implied = _implied_routes(policy.deployments)
 
     def match(self, request: RequestView) -> Route:
-        """Return the route that takes the request.
-
-        Raises:
-            NoRoute: No route takes it, or the tenant may not use the model.
-        """
+        """Return the route that takes the request; raises NoRoute."""
         if request.model not in self._models:
             raise NoRoute("model_not_found", request.model)
         if not self._may_use(request.tenant, request.model):

@@ -104,11 +104,7 @@ class BodyBudget:
             self._serve()
 
     def check_integrity(self) -> None:
-        """Check the invariants.
-
-        Raises:
-            AssertionError: The counts are wrong.
-        """
+        """Check the invariants; raises AssertionError."""
         assert self.used_bytes == sum(self._used.values()) <= self.total_bytes
         assert all(used > 0 for used in self._used.values())
         assert all(self._waiting.values()), "an empty line is forgotten"

@@ -256,11 +256,7 @@ class LaneShare:
         self._cautioned_at = now
 
     def check_integrity(self) -> None:
-        """Check the invariants.
-
-        Raises:
-            AssertionError: The counts disagree.
-        """
+        """Check the invariants; raises AssertionError."""
         self.queue.check_integrity()
         assert self.in_flight == sum(self.by_tenant.values())
         assert all(self.by_tenant.values())

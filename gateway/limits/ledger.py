@@ -313,11 +313,7 @@ class Ledger:
         return limit
 
     def check_integrity(self) -> None:
-        """Check the invariants; for tests and idle moments.
-
-        Raises:
-            AssertionError: The counts disagree.
-        """
+        """Check the invariants, for tests and idle moments; raises AssertionError."""
         assert self.in_flight == sum(share.in_flight for share in self.shares.values())
         for lane, share in self.shares.items():
             assert (lane in self.waiting) == (share.queue.num_waiting > 0), "a queue is empty and kept, or lost"

@@ -101,22 +101,11 @@ class Limiter:
         is_newcomer: bool = False,
         is_long: bool = False,
     ) -> float:
-        """Return the forecast seconds that a request waits for a permit; 0 when it may start, or without a basis.
-
-        Args:
-            now: Monotonic seconds.
-            claim: The request.
-            hold_s: Duration of a permit until one has returned.
-            is_newcomer: Forecast for a tenant without waiting requests.
-            is_long: Forecast for a long prompt, whatever the claim contains.
-        """
+        """Return the forecast seconds that a request waits for a permit; as `Ledger.wait_s`, with 0 for None."""
         return self._ledger.wait_s(now, claim, hold_s, is_newcomer=is_newcomer, is_long=is_long) or 0.0
 
     def prospect(self, now: float, claim: AdmissionRequest, hold_s: float, is_long: bool) -> tuple[float, float]:
-        """Return `wait_s` and the factor by which forecasts for this lane are exceeded.
-
-        The value of `is_long` overrides the claim's prompt length.
-        """
+        """Return `wait_s` for a prompt of this kind, and the factor by which the lane's forecasts are exceeded."""
         ledger = self._ledger
         share = ledger.shares.get(claim.lane) or ledger.share_of(claim.lane)
         if ledger.waiting or not ledger.may_start(share, claim.tenant, is_long, now):
@@ -124,10 +113,7 @@ class Limiter:
         return 0.0, share.overrun.ratio
 
     def part_of_time(self, now: float, claim: AdmissionRequest) -> float:
-        """Return the share of the time to a target that the tenant may use.
-
-        The rest is kept for tenants below a fair part of the lane.
-        """
+        """Return the share of the time to a target that the tenant may use; see `LaneShare.part_of_time`."""
         return self._ledger.share_of(claim.lane).part_of_time(claim.tenant, now)
 
     def is_crowding(self, now: float, claim: AdmissionRequest) -> bool:
@@ -305,9 +291,5 @@ class Limiter:
         self._grant_waiting()
 
     def check_integrity(self) -> None:
-        """Check the invariants; for tests and idle moments.
-
-        Raises:
-            AssertionError: The counts disagree.
-        """
+        """Check the invariants, for tests and idle moments; raises AssertionError."""
         self._ledger.check_integrity()

@@ -100,11 +100,7 @@ class UpstreamClient:
         return response
 
     async def warm(self, count: int) -> None:
-        """Open connections ahead of need until `count` are idle or the pool is full.
-
-        Raises:
-            UpstreamError: A connection failed.
-        """
+        """Open connections ahead of need until `count` are idle or the pool is full; raises UpstreamError."""
         self._refuse_if_closed()
         missing = min(count - self._pool.snapshot().num_idle, self._pool.num_free)
         tasks = [asyncio.ensure_future(self._connect(ExchangeTimeouts(), idle=True)) for _ in range(missing)]
@@ -133,11 +129,7 @@ class UpstreamClient:
         return self._pool.snapshot()
 
     def check_integrity(self) -> None:
-        """Check the pool's invariants.
-
-        Raises:
-            AssertionError: The counts are wrong.
-        """
+        """Check the pool's invariants; raises AssertionError."""
         self._pool.check_integrity()
 
     async def aclose(self) -> None:

@@ -110,11 +110,7 @@ class ConnectionPool:
         )
 
     def check_integrity(self) -> None:
-        """Check the invariants.
-
-        Raises:
-            AssertionError: The counts do not match the connections.
-        """
+        """Check the invariants; raises AssertionError."""
         assert not self._idle.keys() & self._busy, f"idle and busy at once: {self!r}"
         assert not self._closing & (self._idle.keys() | self._busy), f"closing and in use at once: {self!r}"
         assert all(connection.is_idle for connection in self._idle), f"an idle connection is not idle: {self!r}"
@@ -136,11 +132,7 @@ class ConnectionPool:
         return None
 
     def begin_connect(self) -> None:
-        """Reserve a place for a connection about to be made.
-
-        Raises:
-            PoolFull: All connections are busy.
-        """
+        """Reserve a place for a connection about to be made; raises PoolFull."""
         if self.num_connections >= self._limits.max_connections:
             if not self._idle:
                 raise PoolFull(f"{self._name}: all {self._limits.max_connections} connections are busy")

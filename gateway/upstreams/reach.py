@@ -32,11 +32,7 @@ class UpstreamReach:
 
 
 def reach_of(deployment: Deployment, environment: Mapping[str, str]) -> UpstreamReach:
-    """Return the deployment's reach; reads its CA file.
-
-    Raises:
-        ReachError: URL, CA file or credential cannot be used.
-    """
+    """Return the deployment's reach, reading its CA file; raises ReachError."""
     authorization = authorization_of(deployment, environment)
     try:
         target = Target.parse(deployment.url)
@@ -51,11 +47,7 @@ def reach_of(deployment: Deployment, environment: Mapping[str, str]) -> Upstream
 
 
 def authorization_of(deployment: Deployment, environment: Mapping[str, str]) -> bytes | None:
-    """Return the `authorization` header for this deployment, or None when it requires none.
-
-    Raises:
-        ReachError: The credential is missing or malformed.
-    """
+    """Return the `authorization` header for this deployment, or None when it requires none; raises ReachError."""
     if deployment.auth is None:
         return None
     name = deployment.auth.bearer_env

@@ -20,11 +20,7 @@ Lookup = Callable[[str], list[str]]
 
 
 def system_lookup(host: str) -> list[str]:
-    """Return the operating system's addresses in its order of preference; blocks.
-
-    Raises:
-        OSError: The lookup failed.
-    """
+    """Return the operating system's addresses in its order of preference; blocks, and raises OSError."""
     answers = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(answer[4][0]) for answer in answers))
 
@@ -56,11 +52,7 @@ class Resolver:
         self._pending: dict[str, asyncio.Future[list[str]]] = {}
 
     async def resolve(self, host: str) -> tuple[str, ...]:
-        """Return the addresses to try, in order; never empty.
-
-        Raises:
-            ResolveError: There is no address, fresh or stale.
-        """
+        """Return the addresses to try, in order and never empty; raises ResolveError."""
         if _is_address(host):
             return (host,)
         known = self._answers.get(host)

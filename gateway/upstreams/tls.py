@@ -26,11 +26,7 @@ def client_context(ca_file: Path | None = None) -> ssl.SSLContext:
 
 
 def require_verification(context: ssl.SSLContext) -> ssl.SSLContext:
-    """Return the context if it verifies servers.
-
-    Raises:
-        TlsConfigError: It would accept a server that it cannot verify.
-    """
+    """Return the context if it verifies servers; raises TlsConfigError otherwise."""
     if context.verify_mode is not ssl.CERT_REQUIRED or not context.check_hostname:
         raise TlsConfigError("upstream TLS must verify the certificate and the host name")
     return context

@@ -50,11 +50,7 @@ class Checker:
     """Parser of one condition; `fields` and `headers` are the inputs that it reads."""
 
     def __init__(self, source: str) -> None:
-        """Split the source into tokens.
-
-        Raises:
-            ConditionError: It is too long or holds an invalid character.
-        """
+        """Split the source into tokens; raises ConditionError."""
         if len(source) > MAX_CHARS:
             raise ConditionError(f"longer than {MAX_CHARS} characters", MAX_CHARS + 1)
         self._tokens = list(tokens(source))
@@ -69,11 +65,7 @@ class Checker:
         self.needs_tenant = False
 
     def check(self) -> None:
-        """Check that the condition is well-formed and boolean.
-
-        Raises:
-            ConditionError: It is not.
-        """
+        """Check that the condition is well-formed and boolean; raises ConditionError."""
         start = self._peek()
         found = self._choice()
         if self._peek().kind != "end":

@@ -28,11 +28,7 @@ class Condition:
     __slots__ = ("_fields", "_headers", "_needs_tenant", "_run", "source")
 
     def __init__(self, source: str) -> None:
-        """Check and compile the source.
-
-        Raises:
-            ConditionError: The source is no valid condition.
-        """
+        """Check and compile the source; raises ConditionError."""
         checker = Checker(source)
         checker.check()
         try:
@@ -80,11 +76,7 @@ class Condition:
 
 
 def _check_pattern(pattern: str) -> None:
-    """Check that the pattern engine accepts a pattern.
-
-    Raises:
-        ConditionError: It does not.
-    """
+    """Check that the pattern engine accepts a pattern; raises ConditionError."""
     try:
         cel.evaluate(f'"".matches({pattern})', {})
     except (ValueError, TypeError, RuntimeError) as error:

@@ -36,11 +36,7 @@ class ConditionToken(NamedTuple):
 
 
 def tokens(source: str) -> Iterator[ConditionToken]:
-    """Yield every token, then the end.
-
-    Raises:
-        ConditionError: A character has no meaning.
-    """
+    """Yield every token, then the end; raises ConditionError for a character without a meaning."""
     position = 0
     while position < len(source):
         found = _TOKEN.match(source, position)

@@ -23,11 +23,7 @@ class EditError(ValueError):
 
 
 def parse_path(text: str) -> Path:
-    """Parse a path such as `routes[0].cache.ttl_s`.
-
-    Raises:
-        EditError: The text is no path.
-    """
+    """Parse a path such as `routes[0].cache.ttl_s`; raises EditError."""
     parts: list[str | int] = []
     for piece in text.split("."):
         found = list(_PART.finditer(piece))
@@ -58,12 +54,7 @@ def set_value(text: str, path: Path, value: Scalar) -> str:
 
 
 def add_item(text: str, key: str, item: Mapping[str, Any]) -> str:
-    """Return the text with one more item in a list at the top of the document.
-
-    Raises:
-        EditError: The key is no list.
-        PolicyError: The text is no YAML.
-    """
+    """Return the text with one more item in a list at the top of the document; raises as `set_value`."""
     root = compose(text, _SOURCE).root
     written = json.dumps(item, ensure_ascii=False)  # JSON is YAML
     node = _child(root, key)

@@ -184,11 +184,7 @@ class _Reader:
 
 
 def import_litellm(text: str) -> Imported:
-    """Return the policy equivalent to a LiteLLM configuration.
-
-    Raises:
-        ImportFailed: The text is no such configuration, or nothing in it can be converted.
-    """
+    """Return the policy equivalent to a LiteLLM configuration; raises ImportFailed when nothing can be converted."""
     if len(text.encode()) > MAX_CONFIG_BYTES:
         raise ImportFailed(f"larger than {MAX_CONFIG_BYTES} bytes")
     if re.search(r"(?m)(?:^|[\s\[{,:-])[*&][A-Za-z0-9_]", text):

@@ -72,11 +72,7 @@ class Document:
 
 
 def compose(text: str, source: str) -> Document:
-    """Return the single document in `text`.
-
-    Raises:
-        PolicyError: The text is not YAML or is empty.
-    """
+    """Return the single document in `text`; raises PolicyError when it is not YAML or is empty."""
     try:
         loader = _Loader(text)
         try:

@@ -26,19 +26,11 @@ class Decoder(Protocol):
     """Decoder of a body's content coding."""
 
     def feed(self, piece: bytes) -> bytes:
-        """Return the decoded bytes of a piece, possibly none yet.
-
-        Raises:
-            CodingError: The piece is malformed or inflates too far.
-        """
+        """Return the decoded bytes of a piece, possibly none yet; raises CodingError."""
         ...
 
     def finish(self) -> None:
-        """Check that the body is whole.
-
-        Raises:
-            CodingError: It ended in its middle.
-        """
+        """Check that the body is whole; raises CodingError."""
         ...
 
 
@@ -73,11 +65,7 @@ class Inflater:
         self._zlib = zlib.decompressobj(_WINDOW[b"gzip" if is_gzip else b"zlib"])
 
     def feed(self, piece: bytes) -> bytes:
-        """Return the inflated bytes of a piece.
-
-        Raises:
-            CodingError: The piece is malformed or inflates too far.
-        """
+        """Return the inflated bytes of a piece; raises CodingError for a malformed or too large one."""
         if not self._has_begun and piece:
             self._has_begun = True
             if not self._is_gzip and piece[0] & 0x0F != _ZLIB_METHOD:
@@ -102,11 +90,7 @@ class Inflater:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def finish(self) -> None:
-        """Check that the body is whole; an empty one is.
-
-        Raises:
-            CodingError: It ended in its middle.
-        """
+        """Check that the body is whole, as an empty one is; raises CodingError."""
         if self._has_begun and not self._zlib.eof:
             raise _error("the compressed body ended in its middle")
 

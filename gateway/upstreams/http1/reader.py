@@ -111,11 +111,7 @@ class ResponseReader:
         self._state = _HEAD
 
     def feed(self, data: bytes) -> None:
-        """Parse bytes and append pieces of the body to `pieces`.
-
-        Raises:
-            WireError: The bytes are malformed, unexpected or beyond a limit.
-        """
+        """Parse bytes and append pieces of the body to `pieces`; raises WireError."""
         parser = self._parser
         if parser is None or self._state is _IDLE or self._state is _DONE:
             raise WireError("bytes that belong to no request")

@@ -52,6 +52,7 @@ class UpstreamResponse:
     """Response of `UpstreamClient.send`, for use with `async with`: leaving before the end closes the connection.
 
     The connection returns to its pool by itself once the last byte has arrived, whatever still references this object.
+    Methods that wait for the upstream raise UpstreamError.
     """
 
     __slots__ = (
@@ -114,11 +115,7 @@ class UpstreamResponse:
         return self._is_paused
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """Yield the body in the pieces it came in; stopping early closes the connection.
-
-        Raises:
-            UpstreamError: The exchange failed.
-        """
+        """Yield the body in the pieces it came in; stopping early closes the connection."""
         try:
             while True:
                 while self._buffer:
@@ -133,12 +130,8 @@ class UpstreamResponse:
         """Return the whole body.
 
         Args:
-            limit: Largest size in bytes.
+            limit: Largest size in bytes; UpstreamBodyTooLarge is raised beyond it.
             room: Memory reservation; a long body is read from the socket only as far as it allows.
-
-        Raises:
-            UpstreamBodyTooLarge: The body exceeds `limit`.
-            UpstreamError: The exchange failed.
         """
         if not self._is_finished:
             await self._wait_whole(limit, room)
@@ -174,9 +167,6 @@ class UpstreamResponse:
         """Wait for a piece of the body that counts as progress, or for the end.
 
         Heartbeats before the first token do not count, but the method returns when they fill the buffer.
-
-        Raises:
-            UpstreamError: The exchange failed.
         """
         try:
             while not (self.num_progress or self._is_paused or self._is_ended()):
@@ -190,11 +180,7 @@ class UpstreamResponse:
         return list(self._buffer)
 
     async def wait_more(self) -> bool:
-        """Wait for another piece; return False when the body has ended or the buffer is full.
-
-        Raises:
-            UpstreamError: The exchange failed.
-        """
+        """Wait for another piece; return False when the body has ended or the buffer is full."""
         num_pieces = len(self._buffer)
         try:
             while len(self._buffer) == num_pieces and not (self._is_paused or self._is_ended()):
@@ -213,9 +199,6 @@ class UpstreamResponse:
             sink: Receives the pieces; its errors are raised here.
             progress: Returns whether a piece restarts the inter-chunk deadline. By default every piece does, except
                 heartbeats (comments and blank lines) of an event stream.
-
-        Raises:
-            UpstreamError: The exchange failed.
         """
         if progress is not None:
             self._progress = progress
@@ -300,11 +283,7 @@ class UpstreamResponse:
         self._max_buffer_bytes = num_bytes
 
     def _refuse_declared_length_above(self, limit: int) -> int:
-        """Return the declared length, 0 without one.
-
-        Raises:
-            UpstreamBodyTooLarge: The length exceeds `limit`.
-        """
+        """Return the declared length, 0 without one; raises UpstreamBodyTooLarge above `limit`."""
         for name, value in self.headers:
             if name == b"content-length":
                 if int(value) > limit:
@@ -330,11 +309,7 @@ class UpstreamResponse:
     # For the connection.
 
     async def wait_head(self) -> None:
-        """Wait until `status` and `headers` are set; cancellation closes the connection.
-
-        Raises:
-            UpstreamError: The exchange failed.
-        """
+        """Wait until `status` and `headers` are set; cancellation closes the connection."""
         try:
             while self.status == 0:
                 if self._error is not None:
@@ -349,11 +324,7 @@ class UpstreamResponse:
             raise
 
     def on_head(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
-        """Adopt the whole head.
-
-        Raises:
-            CodingError: The body's coding is unknown.
-        """
+        """Adopt the whole head; raises CodingError for an unknown coding of the body."""
         self.status = status
         self.headers = headers
         codings: list[bytes] = []
@@ -368,12 +339,7 @@ class UpstreamResponse:
             self._wake()
 
     def on_piece(self, piece: bytes) -> bool:
-        """Take a piece of the body; return whether it is progress.
-
-        Raises:
-            CodingError: The piece cannot be decoded.
-            Exception: The sink's own error.
-        """
+        """Take a piece of the body and return whether it is progress; raises CodingError, or the sink's own error."""
         if self._decoder is not None:
             piece = self._decoder.feed(piece)
             if not piece:

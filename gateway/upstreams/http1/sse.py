@@ -89,11 +89,7 @@ class SseDecoder:
         return bool(self._tail or self._data or self._event or self._id is not None)
 
     def feed(self, data: bytes) -> list[SseEvent]:
-        """Return the events completed by `data`.
-
-        Raises:
-            SseError: An event exceeds the limit.
-        """
+        """Return the events completed by `data`; raises SseError for one beyond the limit."""
         events: list[SseEvent] = []
         for line in self._lines(data):
             if line:
