@@ -1,8 +1,8 @@
 """AuditLog: a log of every change, in which each line holds the hash of the line before it.
 
-A line is written before its change. A change that fails afterwards adds a second line that withdraws the first.
-Editing or removing a line breaks the chain at the next one. Removing lines from the end does not, so the newest hash
-also goes into the gateway's own log. A process that notices a missing end records it.
+A line is written before its change. A change that fails afterwards adds a second line that withdraws the first. Editing
+or removing a line breaks the chain at the next one. Removing lines from the end does not, so the newest hash also goes
+into the gateway's own log. A process that notices a missing end records it.
 """
 
 from __future__ import annotations

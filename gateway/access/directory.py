@@ -1,8 +1,8 @@
 """Directory: keys, admins and tokens from the store; reads are from memory, writes wait until the feed returns them.
 
-The directory never deletes a record. Two states of one record always join to the same state (`records.py`).
-This process holds the join of all states it has seen. A store that comes back empty or older lacks some of them.
-The directory writes those back, each conditional on the version it read, so one of several replicas succeeds.
+The directory never deletes a record. Two states of one record always join to the same state (`records.py`). This
+process holds the join of all states it has seen. A store that comes back empty or older lacks some of them. The
+directory writes those back, each conditional on the version it read, so one of several replicas succeeds.
 """
 
 from __future__ import annotations

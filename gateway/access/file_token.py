@@ -17,12 +17,7 @@ class FileToken:
     """Bearer token in a file, read again whenever the file changes, so a rotation takes effect at once."""
 
     def __init__(self, path: Path) -> None:
-        """Read the token.
-
-        Raises:
-            OSError: The file cannot be read.
-            ValueError: The file holds no token.
-        """
+        """Read the token; raises OSError, or ValueError for a file without one."""
         self.path = path
         self._token = read_token(path).encode()
         self._seen = _state(path)

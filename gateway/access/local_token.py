@@ -23,11 +23,7 @@ class LocalToken:
         self._token: bytes | None = None
 
     def ensure(self) -> None:
-        """Create the file unless it exists, and read the token.
-
-        Raises:
-            OSError: The file cannot be made or read.
-        """
+        """Create the file unless it exists, and read the token; raises OSError."""
         private_folder(self.path.parent)
         fresh = self.path.with_name(f"{FILE_NAME}.{os.getpid()}")
         with open_private(fresh, "wb") as stream:
@@ -46,12 +42,7 @@ class LocalToken:
 
 
 def read_token(path: Path) -> str:
-    """Return the token in a file.
-
-    Raises:
-        OSError: The file cannot be read.
-        ValueError: The file holds no token.
-    """
+    """Return the token in a file; raises OSError, or ValueError for a file without one."""
     token = path.read_text().strip()
     if len(token) < _MIN_CHARS:
         raise ValueError(f"{path}: holds no token; delete it and start the gateway again")

@@ -21,11 +21,7 @@ _TYPES: Final[dict[str, type[Record]]] = {PREFIX: StoredKey, ADMIN_PREFIX: Admin
 
 
 def read_record(name: str, value: bytes) -> Record | None:
-    """Return the record, or None when the name belongs to none.
-
-    Raises:
-        msgspec.DecodeError: The value is malformed.
-    """
+    """Return the record, or None when the name belongs to none; raises msgspec.DecodeError."""
     for prefix, kind in _TYPES.items():
         if name.startswith(prefix):
             record: Record = msgspec.json.decode(value, type=kind)

@@ -1,14 +1,13 @@
 """Capacity plan: the steady state of one engine in closed form, and the bound that it meets first.
 
-A request adds `output` decode rows' worth of steps and its uncached prompt. In the steady state, all work but the
-fixed part is proportional to the step's length. Hence step = fixed / (1 - u), where u is the share of time that the
-requests' work takes. The number of rows follows by Little's law: a request holds one for `output` steps.
+A request adds `output` decode rows' worth of steps and its uncached prompt. In the steady state, all work but the fixed
+part is proportional to the step's length. Hence step = fixed / (1 - u), where u is the share of time that the requests'
+work takes. The number of rows follows by Little's law: a request holds one for `output` steps.
 
 Prompts form a queue of their own. They run one after another, in chunks as large as the engine allows beside decoding
-rows. A prompt's chunks lengthen its own steps by their work.
-The wait in that queue (one server, equal prompts, Poisson arrivals) has an exponential tail.
-The plan takes its 95th percentile, and adds the step under way and the prompt's own steps.
-`penstock bench capacity` measures how well the plan holds.
+rows. A prompt's chunks lengthen its own steps by their work. The wait in that queue (one server, equal prompts, Poisson
+arrivals) has an exponential tail. The plan takes its 95th percentile, and adds the step under way and the prompt's own
+steps. `penstock bench capacity` measures how well the plan holds.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ _LEAST_SLOWDOWN: Final = 1.25
 _LONG_PROMPT_TOKENS: Final = 1024
 """Length from which a prompt counts as long.
 
-This and the two values above are the engine's: prompts advance however slow its steps are, and long ones hardly
-slow down other sequences.
+This and the two values above are the engine's: prompts advance however slow its steps are, and long ones hardly slow
+down other sequences.
 """
 _MOST_BUSY: Final = 0.98
 _ROUNDS: Final = 60

@@ -1,7 +1,7 @@
 """Edits to the members of a JSON object in its bytes; unchanged members keep the client's spelling.
 
-Keys are compared with escapes resolved, and only at the top level. Text inside strings is never taken for a member.
-The object must be valid JSON with unique keys. The time is linear in its size.
+Keys are compared with escapes resolved, and only at the top level. Text inside strings is never taken for a member. The
+object must be valid JSON with unique keys. The time is linear in its size.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Typed fields of a chat completion request; the published schema is generated from them.
 
-Field names and ranges follow OpenAI's chat completions; `top_k`, `min_p` and `repetition_penalty` follow vLLM.
-A field may be null where OpenAI allows it. Unknown fields are not listed here and go upstream unchanged.
+Field names and ranges follow OpenAI's chat completions; `top_k`, `min_p` and `repetition_penalty` follow vLLM. A field
+may be null where OpenAI allows it. Unknown fields are not listed here and go upstream unchanged.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Strict JSON: one object, unique keys, bounded depth and size, no lone surrogates, no infinite numbers.
 
-msgspec rejects most bad JSON: invalid UTF-8, byte-order marks, trailing bytes, NaN, lone surrogates.
-A few scans in C find the rest. An ordinary request pays about two microseconds for them. Only a suspicious one is
-read a second time, more slowly.
+msgspec rejects most bad JSON: invalid UTF-8, byte-order marks, trailing bytes, NaN, lone surrogates. A few scans in C
+find the rest. An ordinary request pays about two microseconds for them. Only a suspicious one is read a second time,
+more slowly.
 """
 
 from __future__ import annotations

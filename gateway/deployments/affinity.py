@@ -2,8 +2,7 @@
 
 A conversation is cut at its messages, and a long message every few thousand characters. The hash of each cut covers
 everything before it. The chain starts from the tenant, because engines separate tenants' caches. The longest cut of a
-new
-request that was sent before names the replicas that hold it.
+new request that was sent before names the replicas that hold it.
 
     system │ question │ answer │ question          cuts:  h1   h2   h3   h4
     ───────┴──────────┘ sent before to `a`: h1 h2 → `a` holds the characters up to h2

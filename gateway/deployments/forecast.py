@@ -58,8 +58,7 @@ class DeploymentForecast:
     """Live model of one deployment; instants are monotonic seconds and are passed in.
 
     Two TTFT models learn side by side. One uses the engine's load report, where it publishes one. The other uses only
-    our own
-    requests; it serves all other servers, and takes over when a report is old.
+    our own requests; it serves all other servers, and takes over when a report is old.
     """
 
     __slots__ = (
@@ -148,7 +147,7 @@ class DeploymentForecast:
         return self._books.rows if report is None else max(report.num_running, self._books.rows)
 
     def step_tokens(self, now: float) -> int | None:
-        """Prompt tokens that fit into one step beside the rows that run; None when the engine does not say."""
+        """Return the prompt tokens that fit into one step beside running sequences, or None when unknown."""
         report = self._fresh_report(now)
         if report is None or report.max_num_batched_tokens <= 0:
             return None

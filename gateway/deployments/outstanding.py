@@ -196,11 +196,7 @@ class OutstandingRequests:
                 self.begin_answer(flight, now)
 
     def check_integrity(self) -> None:
-        """Check the invariants; for tests and idle moments.
-
-        Raises:
-            AssertionError: Counts and queues disagree.
-        """
+        """Check the invariants, for tests and idle moments; raises AssertionError."""
         assert self.rows >= len(self._assumed), "an answer ended twice"
         pending = [flight for queue in self._queues.values() for flight in queue.flights]
         assert self.num_pending == len(pending)

@@ -1,8 +1,7 @@
 """Patience: silence that is allowed to a deployment while a request waits for its first byte.
 
 A stream shows its first token when the prompt is computed. A response without a stream shows nothing before its end.
-Its
-bound is the forecast of its longest form: the prompt, then as many tokens as the request allows.
+Its bound is the forecast of its longest form: the prompt, then as many tokens as the request allows.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ class EjectedCandidates(NamedTuple):
 
     ids: frozenset[str]
     is_panic: bool
-    """True if every usable candidate is ejected, so all of them are used (Envoy's panic mode)."""
+    """True if no other candidate is usable, so ejected ones are used (compare Envoy's panic threshold)."""
 
 
 NOBODY: Final = EjectedCandidates(_NOBODY, False)
@@ -30,8 +30,7 @@ def kept_out(
     """Return the candidates to leave out now.
 
     Beyond MAX_EJECTED_RATIO, those with the earliest return are let in early. A doubtful deployment is left out only
-    where
-    another one has a free permit.
+    where another one has a free permit.
     """
     if all(live.health.is_usual for live in candidates):
         return NOBODY

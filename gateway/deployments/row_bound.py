@@ -39,8 +39,7 @@ def rows_within(forecast: DeploymentForecast, now: float, tpot_s: float) -> int 
     """Return the largest number of requests that get a row at once with tokens within `tpot_s`; None for any number.
 
     More requests than rows would wait in the engine's own queue, where targets do not apply. The rows that it reserves
-    for
-    short prompts are left free, because long prompts could not start otherwise.
+    for short prompts are left free, because long prompts could not start otherwise.
     """
     paced, there = _rows_in_pace(forecast, now, tpot_s), forecast.max_num_seqs
     if not there:

@@ -1,8 +1,8 @@
 """Diagnosis of one window: the gateway itself, then the first token, then the remaining tokens.
 
-Each of the three yields at most one finding, so consequences of a cause are not listed beside it.
-A latency is late when it misses the lane's target or exceeds 1.5 times its earlier value.
-The stage with the largest growth takes the blame; where nothing grew, the largest stage does.
+Each of the three yields at most one finding, so consequences of a cause are not listed beside it. A latency is late
+when it misses the lane's target or exceeds 1.5 times its earlier value. The finding concerns the stage with the largest
+growth, or the largest stage where no growth explains the latency.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def _excess(now: LatencyBudget, before: LatencyBudget, *, is_kv_short: bool) -> 
 
 def _parts(budget: LatencyBudget, *, is_kv_short: bool) -> dict[str, float]:
     queue_s, prefill_s = budget.wait_s, budget.prefill_s
-    if is_kv_short:  # a sequence that waits in an engine without free blocks waits for memory, not for its turn
+    if is_kv_short:  # a sequence that waits in an engine without free blocks waits for memory, not for earlier requests
         prefill_s += budget.engine_queue_s
     else:
         queue_s += budget.engine_queue_s

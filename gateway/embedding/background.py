@@ -1,9 +1,8 @@
 """Scheduling of a thread that computes for milliseconds beside the event loop.
 
-On a single core the thread must not preempt a dispatch of the event loop on waking (`SCHED_BATCH`).
-Nor must it keep the core when the event loop wakes: a response would wait for the rest of its slice.
-Since Linux 6.12 a thread with a shorter slice runs first, so this one requests a long slice. Its share of the core is
-unchanged.
+On a single core the thread must not preempt a dispatch of the event loop on waking (`SCHED_BATCH`). Nor must it keep
+the core when the event loop wakes: a response would wait for the rest of its slice. Since Linux 6.12 a thread with a
+shorter slice runs first, so this one requests a long slice. Its share of the core is unchanged.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The encoder's graph: BERT (Devlin et al., 2019), mean pooling (Reimers & Gurevych, 2019), unit length.
 
 The nodes are written one by one from the safetensors, with ONNX Runtime's fused operators for transformers. That needs
-no
-export, tracing, optimiser or torch.
+no export, tracing, optimiser or torch.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """GraphBuilder: constants and nodes of an ONNX graph, with matrices in a given precision.
 
 Matrices in int8 are quantized by blocks of input columns: round to nearest, symmetric, one scale a block. ONNX
-Runtime's
-MatMulNBits multiplies them and quantizes each row of activations by the same blocks.
-Unlike dynamic quantization of whole tensors, this keeps a text's vector independent of its batch.
-A large activation also costs precision in its own block only.
+Runtime's MatMulNBits multiplies them and quantizes each row of activations by the same blocks. Unlike dynamic
+quantization of whole tensors, this keeps a text's vector independent of its batch. A large activation also costs
+precision in its own block only.
 """
 
 from __future__ import annotations

@@ -27,11 +27,7 @@ class GraphFile:
         return None
 
     def make(self, build: Callable[[], bytes]) -> Path:
-        """Return the path of the graph, built unless an intact one exists; of several processes one builds.
-
-        Raises:
-            OSError: The folder cannot be written.
-        """
+        """Return the path of the graph, built by one process unless an intact one exists; raises OSError."""
         private_folder(self._folder)
         with self._lock():
             return self.find() or self._write(build())

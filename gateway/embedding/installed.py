@@ -23,11 +23,7 @@ class InstalledEncoder:
         self._precision = precision
 
     async def load(self, thread: Executor) -> TextEncoder:
-        """Return the encoder, warmed up; blocking work runs in `thread`.
-
-        Raises:
-            EncoderUnavailable: Weights or graph are missing or damaged.
-        """
+        """Return the encoder, warmed up, with blocking work in `thread`; raises EncoderUnavailable."""
         loop = asyncio.get_running_loop()
         try:
             files = await loop.run_in_executor(thread, installed_model)

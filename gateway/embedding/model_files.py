@@ -39,11 +39,7 @@ class ModelFiles:
 
 
 def installed_model() -> ModelFiles:
-    """Return the model of the installed package, without importing it.
-
-    Raises:
-        EncoderUnavailable: The package is missing or is no mean-pooled BERT.
-    """
+    """Return the model of the installed package, without importing it; raises EncoderUnavailable."""
     try:
         name = f"all-minilm-l6-v2-{version(DISTRIBUTION)}"
         spec = find_spec(_MODULE)
@@ -55,11 +51,7 @@ def installed_model() -> ModelFiles:
 
 
 def read_model(folder: Path, name: str) -> ModelFiles:
-    """Return the files of a sentence-transformers folder.
-
-    Raises:
-        EncoderUnavailable: The folder holds no mean-pooled BERT.
-    """
+    """Return the files of a sentence-transformers folder; raises EncoderUnavailable unless it is a mean-pooled BERT."""
     config = _read_json(folder / "config.json")
     pooling = _read_json(folder / "1_Pooling" / "config.json")
     try:

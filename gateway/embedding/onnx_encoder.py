@@ -36,11 +36,7 @@ class OnnxEncoder:
     """
 
     def __init__(self, graph: Path, files: ModelFiles, encoder_id: str) -> None:
-        """Load the graph and the tokenizer.
-
-        Raises:
-            EncoderUnavailable: The runtime or the tokenizer rejects its file.
-        """
+        """Load the graph and the tokenizer; raises EncoderUnavailable when either rejects its file."""
         # Set before first use: a thread pool for single texts only costs, and it warns at every fork.
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
         try:

@@ -1,18 +1,14 @@
 """AdaptiveLimit: the work of one lane that a deployment takes before it begins to queue.
 
 The limit compares each TTFT with its value on an unqueued deployment. When the sum over a window exceeds that by more
-than
-a tolerance, the deployment queues. The limit then shrinks by the ratio, at most to half at once. Otherwise it grows by
-about the square root of the requests it allows. That is Little's law with a small standing queue; Netflix's Gradient2
-has
-the same form. Whole answers are never compared, because clients choose their length.
+than a tolerance, the deployment queues. The limit then shrinks by the ratio, at most to half at once. Otherwise it
+grows by about the square root of the requests it allows. That is Little's law with a small standing queue; Netflix's
+Gradient2 has the same form. Whole answers are never compared, because clients choose their length.
 
 The limit does not grow while less than half of it is used, because then it did not hold back any request. It shrinks
-from
-the work in flight, and not for a few requests that were slow by themselves. A request sent before the last change is
-not
-counted, so a queue that drains slowly is not answered twice. The limit never probes by admitting nothing, and it never
-falls below one request. Until a queue was observed, only the initial number of requests limits.
+from the work in flight, and not for a few requests that were slow by themselves. A request sent before the last change
+is not counted, so a queue that drains slowly is not answered twice. The limit never probes by admitting nothing, and it
+never falls below one request. Until a queue was observed, only the initial number of requests limits.
 """
 
 from __future__ import annotations
@@ -137,7 +133,10 @@ class AdaptiveLimit:
             self._move(now, gradient)
 
     def note_delayed(self, now: float, measured_s: float, expected_s: float, slack_s: float, tokens_out: int) -> None:
-        """A first token of a lane of more weight came while `tokens_out` of this lane were out; can only shrink."""
+        """Learn from a TTFT of a lane of more weight, while `tokens_out` of this lane were in flight.
+
+        The limit can only shrink by it.
+        """
         if now - measured_s < self._changed_at or not self._others.add(now, measured_s, expected_s, tokens_out):
             return
         peak = self._others.peak

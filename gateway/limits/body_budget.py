@@ -3,15 +3,15 @@
 A body counts from the reading of its head until the end of its request. The count covers the bytes read, their parsed
 form, and an answer that is held whole.
 
-The rule is the dynamic threshold of shared-memory switches (Choudhury and Hahne, "Dynamic queue length thresholds for
-shared-memory packet switches", IEEE/ACM Transactions on Networking 6(2), 1998). A tenant may take more while it holds
-at
-most `SHARE_OF_FREE` times the free memory. A lone tenant gets three quarters of the budget. Some memory always stays
-free
+The rule is the dynamic threshold of shared-memory switches [1]. A tenant may take more while it holds at most
+`SHARE_OF_FREE` times the free memory. A lone tenant gets three quarters of the budget. Some memory always stays free
 for the next tenant, however many there are.
 
 A request that does not fit waits briefly, unread, so the socket's flow control slows the client down. Then it is
 refused.
+
+[1] Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet switches", IEEE/ACM Transactions on
+Networking 6(2), 1998.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ VALUE_BYTES: Final = 96
 """Of a short text or a number, its key, and its place in a list or object."""
 
 NOBODY: Final = ""
-"""Tenant id of clients that have none, or whose tenant is not known yet; they share one part."""
+"""Tenant id of clients that have none, or whose tenant is not determined yet; they share one part."""
 OPERATORS: Final = "(operators)"
 """Tenant id of clients of the admin listener; no real id has brackets."""
 
@@ -110,11 +110,7 @@ class BodyBudget:
             self._serve()
 
     def check_integrity(self) -> None:
-        """Check the invariants.
-
-        Raises:
-            AssertionError: The counts are wrong.
-        """
+        """Check the invariants; raises AssertionError."""
         assert self.used_bytes == sum(self._used.values()) <= self.total_bytes
         assert all(used > 0 for used in self._used.values())
         assert all(self._waiting.values()), "an empty line is forgotten"
@@ -218,7 +214,10 @@ class BodyReservation:
 
 
 class _Waiter:
-    """One request that waits for room. `is_granted`: the reservation has the bytes, whatever becomes of the future."""
+    """A request that waits for room.
+
+    Its `is_granted` means that the reservation has the bytes, even if the future is cancelled.
+    """
 
     __slots__ = ("granted", "is_granted", "num_bytes", "reservation")
 

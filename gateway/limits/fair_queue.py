@@ -5,9 +5,8 @@ for one quantum, so heavy tenants hardly delay light ones. A tenant that leaves 
 place among the others until its debt is paid.
 
 Within a tenant the earliest due comes first, which is the order of arrival under one target. When time no longer
-suffices
-for all, the newest comes first, because it still has time. Short and long prompts have separate lines, so one kind
-proceeds while the other is held back.
+suffices for all, the newest comes first, because it still has time. Short and long prompts have separate lines, so one
+kind proceeds while the other is held back.
 """
 
 from __future__ import annotations
@@ -69,11 +68,7 @@ class _Line:
         return (waiter for waiter in reversed(self._by_age) if waiter.is_waiting)
 
     def check_integrity(self) -> int:
-        """Return the tokens of all requests.
-
-        Raises:
-            AssertionError: The two orders disagree.
-        """
+        """Check the invariants and return the tokens of all requests; raises AssertionError."""
         waiting = [entry[2] for entry in self._by_due if entry[2].is_waiting]
         assert len(waiting) == self.num_waiting == len(list(self.from_newest()))
         return sum(waiter.tokens for waiter in waiting)
@@ -160,12 +155,7 @@ class FairQueue:
         self.tokens += tokens
 
     def pop(self, *, newest_first: bool = False, may_go: MayGo | None = None) -> Waiter | None:
-        """Remove and return the next request, or None without one.
-
-        Args:
-            newest_first: Take the newest request of the tenant instead of the earliest due.
-            may_go: Leaves out tenants and kinds, which keep their place.
-        """
+        """Remove and return the next request, or None; tenants and kinds that `may_go` leaves out keep their place."""
         if may_go is None:
             flow = self._next_flow()
             return None if flow is None else self._pop(flow, newest_first, None)
@@ -180,10 +170,9 @@ class FairQueue:
             self._left(waiter)
 
     def push_out(self, tenant: str, tokens: int) -> Waiter | None:
-        """Make room for `tokens` of `tenant` by removing the newest request of the longest backlog.
+        """Make room for `tokens` of `tenant`: remove and return the newest request of the longest backlog.
 
-        Returns:
-            The removed request, or None when the tenant's own backlog would be the longest.
+        None is returned, and nothing removed, when the tenant's own backlog would be the longest.
         """
         longest = self._longer_than(tenant, tokens)
         if longest is None:
@@ -284,11 +273,7 @@ class FairQueue:
             flow.deficit += rounds * self._quantum
 
     def check_integrity(self) -> None:
-        """Check the invariants; for tests and idle moments.
-
-        Raises:
-            AssertionError: The counts disagree.
-        """
+        """Check the invariants, for tests and idle moments; raises AssertionError."""
         flows = self._flows.values()
         assert self.num_waiting == sum(flow.num_waiting for flow in flows)
         assert self.tokens == sum(flow.tokens for flow in flows)

@@ -72,8 +72,7 @@ class Overrun:
     """Factor by which forecasts are assumed to be exceeded, so only few admitted requests miss their target.
 
     A miss raises the factor. A hit lowers it by so much less that they balance at MISSES. Requests admitted before the
-    last
-    raise do not raise it again. The factor also fades with time, because the causes of wrong forecasts pass.
+    last raise do not raise it again. The factor also fades with time, because the causes of wrong forecasts pass.
     """
 
     __slots__ = ("_noted_at", "_raised_at", "ratio")
@@ -232,8 +231,10 @@ class LaneShare:
             self.limit.note_delayed(now, measured_s, expected_s, NOTICED_S, self.tokens)
 
     def part_of_time(self, tenant: str, now: float) -> float:
-        """Of the time to a target, what a tenant may expect to use: less than all of it, above a fair part of a lane
-        that others use as well."""
+        """Return the share of the time to a target that a tenant may use.
+
+        It is less than 1 for a tenant above a fair part of a shared lane.
+        """
         return 1.0 if now >= self.shared_until or self.is_sparse(tenant) else CROWDED_PART
 
     def is_sparse(self, tenant: str) -> bool:
@@ -255,11 +256,7 @@ class LaneShare:
         self._cautioned_at = now
 
     def check_integrity(self) -> None:
-        """Check the invariants.
-
-        Raises:
-            AssertionError: The counts disagree.
-        """
+        """Check the invariants; raises AssertionError."""
         self.queue.check_integrity()
         assert self.in_flight == sum(self.by_tenant.values())
         assert all(self.by_tenant.values())

@@ -1,10 +1,9 @@
 """Ledger: the permits of one deployment by lane, the order of grants, and the forecast of waits.
 
 A permit is free for a request under three conditions. The deployment's limit leaves one, the lane's adaptive limit
-leaves
-tokens, and the permit is not reserved. Permits are reserved for other lanes below their weight's part, and inside a
-lane
-for tenants below a fair part. The size of the reserves is learned from waits, for lanes with a latency target only.
+leaves tokens, and the permit is not reserved. Permits are reserved for other lanes below their weight's part, and
+inside a lane for tenants below a fair part. The size of the reserves is learned from waits, for lanes with a latency
+target only.
 """
 
 from __future__ import annotations
@@ -87,7 +86,11 @@ class Ledger:
         return True
 
     def set_room(self, step_tokens: int | None) -> bool:
-        """What one step of the deployment reads, None where nobody knows; whether that is more than it was."""
+        """Set the prompt tokens that one step of the deployment computes, or None when unknown.
+
+        Returns:
+            True if the new room is larger.
+        """
         if step_tokens == self._room:
             return False
         is_more = step_tokens is None or (self._room is not None and step_tokens > self._room)
@@ -214,7 +217,7 @@ class Ledger:
         is_newcomer: bool = False,
         is_long: bool = False,
     ) -> float | None:
-        """Return the forecast seconds until this request may start, 0 when it may now; None when nothing is known.
+        """Return the forecast seconds until this request may start, 0 when it may now, or None without a basis.
 
         Args:
             now: Monotonic seconds.
@@ -310,11 +313,7 @@ class Ledger:
         return limit
 
     def check_integrity(self) -> None:
-        """Check the invariants; for tests and idle moments.
-
-        Raises:
-            AssertionError: The counts disagree.
-        """
+        """Check the invariants, for tests and idle moments; raises AssertionError."""
         assert self.in_flight == sum(share.in_flight for share in self.shares.values())
         for lane, share in self.shares.items():
             assert (lane in self.waiting) == (share.queue.num_waiting > 0), "a queue is empty and kept, or lost"

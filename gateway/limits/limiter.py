@@ -1,9 +1,11 @@
 """Limiter: the permits of one deployment, fair between tenants of a lane and weighted between lanes.
 
-The next grant goes (1) to the lane with waiting requests that may start and with the least spent for its weight, (2) in
-it
-to the tenant whose turn it is by tokens, (3) of that tenant to the earliest due, or the newest while the lane is
-saturated.
+Three rules choose the next grant:
+
+- Of the lanes with waiting requests that may start, the one that has spent least for its weight is next.
+- In that lane, the tenant whose turn it is by tokens is next.
+- Of that tenant, the earliest due is next, or the newest while the lane is saturated.
+
 After every change all requests that may start have started, so a request that still waits may not.
 """
 
@@ -99,22 +101,11 @@ class Limiter:
         is_newcomer: bool = False,
         is_long: bool = False,
     ) -> float:
-        """Return the forecast seconds that a request waits for a permit; 0 when it may start or nothing is known.
-
-        Args:
-            now: Monotonic seconds.
-            claim: The request.
-            hold_s: Duration of a permit until one has returned.
-            is_newcomer: Forecast for a tenant without waiting requests.
-            is_long: Forecast for a long prompt, whatever the claim contains.
-        """
+        """Return the forecast seconds that a request waits for a permit; as `Ledger.wait_s`, with 0 for None."""
         return self._ledger.wait_s(now, claim, hold_s, is_newcomer=is_newcomer, is_long=is_long) or 0.0
 
     def prospect(self, now: float, claim: AdmissionRequest, hold_s: float, is_long: bool) -> tuple[float, float]:
-        """Return `wait_s` and the factor by which forecasts for this lane are exceeded.
-
-        The value of `is_long` overrides the claim's prompt length.
-        """
+        """Return `wait_s` for a prompt of this kind, and the factor by which the lane's forecasts are exceeded."""
         ledger = self._ledger
         share = ledger.shares.get(claim.lane) or ledger.share_of(claim.lane)
         if ledger.waiting or not ledger.may_start(share, claim.tenant, is_long, now):
@@ -122,7 +113,7 @@ class Limiter:
         return 0.0, share.overrun.ratio
 
     def part_of_time(self, now: float, claim: AdmissionRequest) -> float:
-        """Of the time to a target, what the tenant may expect to use; the rest is kept for those below a fair part."""
+        """Return the share of the time to a target that the tenant may use; see `LaneShare.part_of_time`."""
         return self._ledger.share_of(claim.lane).part_of_time(claim.tenant, now)
 
     def is_crowding(self, now: float, claim: AdmissionRequest) -> bool:
@@ -267,7 +258,7 @@ class Limiter:
         if self._ledger.waiting:
             self._grant_waiting()
 
-    # The permits' owner
+    # For permits
 
     def take_back(self, permit: Permit) -> None:
         """Return a permit whose work is over."""
@@ -283,7 +274,7 @@ class Limiter:
             self._grant_waiting()
 
     def resize(self, permit: Permit, tokens: int) -> None:
-        """Set the work of a permit to `tokens`, now that it is known."""
+        """Correct the work counted for a permit to `tokens`."""
         share = self._ledger.shares[permit.claim.lane]
         share.tokens += tokens - permit.tokens
         permit.tokens = tokens
@@ -300,9 +291,5 @@ class Limiter:
         self._grant_waiting()
 
     def check_integrity(self) -> None:
-        """Check the invariants; for tests and idle moments.
-
-        Raises:
-            AssertionError: The counts disagree.
-        """
+        """Check the invariants, for tests and idle moments; raises AssertionError."""
         self._ledger.check_integrity()

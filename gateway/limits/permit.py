@@ -18,7 +18,7 @@ class PermitOwner(Protocol):
         ...
 
     def resize(self, permit: Permit, tokens: int) -> None:
-        """Set the work of a permit to `tokens`, now that it is known."""
+        """Correct the work counted for a permit to `tokens`."""
         ...
 
     def note_ttft(self, permit: Permit, measured_s: float, expected_s: float) -> None:
@@ -27,7 +27,10 @@ class PermitOwner(Protocol):
 
 
 class Permit(msgspec.Struct, eq=False):
-    """Leave the `with` block, or call `release`, and the unit is free again; a second release does nothing."""
+    """One unit of concurrency.
+
+    Leaving the `with` block or calling `release` returns it; a second release does nothing.
+    """
 
     _owner: PermitOwner | None
     claim: AdmissionRequest
@@ -45,7 +48,7 @@ class Permit(msgspec.Struct, eq=False):
         return self._owner is None
 
     def settle(self, tokens: int) -> None:
-        """Set the work to `tokens`, now that it is known; does nothing after the release."""
+        """Correct the work counted for the permit to `tokens`; does nothing after the release."""
         if self._owner is not None and tokens != self.tokens:
             self._owner.resize(self, max(tokens, 1))
 

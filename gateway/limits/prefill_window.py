@@ -2,13 +2,11 @@
 
 Prompts that were sent wait in the deployment's own queue, which is not fair: it computes one tenant's backlog before
 another's single request. A lane therefore sends about as much as one step computes. The rest waits here, where turns
-and
-targets count. Each first token releases the next prompts.
+and targets count. Each first token releases the next prompts.
 
 Short and long prompts are counted apart, as an engine with lanes queues them apart. A tenant above a fair part of a
-shared
-lane may use only a part of the room, and sends neither kind while that is used. Tenants below their fair part thus find
-little ahead of them.
+shared lane may use only a part of the room. While that part is used, it sends neither kind. Tenants below their fair
+part thus find little ahead of them.
 
 The window never stops a lane. One request may always be outstanding, and one without a first token for long is ignored.
 """

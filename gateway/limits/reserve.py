@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 KEPT_S: Final = 30.0
-"""Seconds without a wait for want of a reserved permit after which one is given up."""
+"""Seconds after the last wait that the reserve would have avoided, after which one permit is given up."""
 
 
 class Reserve:

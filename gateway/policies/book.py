@@ -51,21 +51,11 @@ class PolicySource:
 
     @property
     def stored(self) -> StoredPolicy:
-        """Store that edits are applied to.
-
-        Raises:
-            ReadOnlyPolicy: The policy is a file.
-        """
+        """Store that edits are applied to; raises ReadOnlyPolicy when the policy is a file."""
         if isinstance(self._source, StoredPolicy):
             return self._source
         raise ReadOnlyPolicy(self.read_only_why)
 
     async def revision(self, number: int) -> Revision:
-        """Return one revision.
-
-        Raises:
-            NoSuchRevision: There is none of this number.
-            ReadOnlyPolicy: The policy is a file, which keeps no history.
-            StoreUnavailable: The store cannot be read.
-        """
+        """Return one revision; raises NoSuchRevision, ReadOnlyPolicy or StoreUnavailable."""
         return self.head if number == self.head.number else await self.stored.revision(number)

@@ -36,9 +36,9 @@ OnTrial = Callable[[Policy | None, CanaryTrial | None], None]
 
 
 class Canaries:
-    """Canary trials of one process.
+    """Canary trials of one process; methods raise StoreUnavailable.
 
-    Every process judges by the counts of all replicas. The first one to decide ends the trial.
+    Every process judges by the counts of all replicas, and the first one to decide ends the trial.
     """
 
     def __init__(
@@ -53,18 +53,7 @@ class Canaries:
         wall: Callable[[], float],
         new_id: Callable[[], str],
     ) -> None:
-        """Register with the policy store's feed.
-
-        Args:
-            store: The store of trials and counts.
-            stored: The policy in the store.
-            audit: The log of changes.
-            holder: Name of this process among all replicas.
-            on_trial: Called when a trial begins, changes or ends.
-            report: Called with errors that should never occur.
-            wall: Wall clock, in seconds since 1970.
-            new_id: Returns the id of a new trial.
-        """
+        """Follow the trial in the store; `report` receives errors that should never occur."""
         self._store = store
         self._stored = stored
         self._audit = audit
@@ -105,14 +94,9 @@ class Canaries:
         promote_after_s: float | None,
         guard: TrialGuard,
     ) -> CanaryTrial:
-        """Start a trial of `document` against the newest revision.
+        """Start a trial of `document` against the newest revision, whose entity tag must be `if_match` (or `*`).
 
-        Raises:
-            InvalidPolicy: The document fails its checks.
-            RevisionConflict: The newest revision is not `if_match`.
-            CanaryRunning: Another trial runs.
-            NotSeparable: The two revisions cannot be in force side by side.
-            StoreUnavailable: The store cannot be used.
+        Raises InvalidPolicy, RevisionConflict, CanaryRunning, or NotSeparable for revisions that exclude each other.
         """
         await self._stored.catch_up()
         base = self._stored.newest
@@ -144,19 +128,12 @@ class Canaries:
         return canary
 
     async def stop(self, who: Identity, reason: str) -> CanaryTrial | None:
-        """Stop the running trial and return it, or None without one.
-
-        Raises:
-            StoreUnavailable: The store cannot be used.
-        """
+        """Stop the running trial and return it, or None without one."""
         findings = await self._findings()
         return await self._end("stopped", who, reason, findings)
 
     async def promote(self, who: Identity, reason: str) -> Revision | None:
-        """Make the running trial's document the revision in force, or return None without a trial.
-
-        Raises whatever `StoredPolicy.apply` raises.
-        """
+        """Make the running trial's document the revision in force, or return None; raises as `StoredPolicy.apply`."""
         canary, findings = self.current, await self._findings()
         if canary is None:
             return None
@@ -216,11 +193,7 @@ class Canaries:
                     await self.watch()
 
     async def watch(self) -> None:
-        """Publish counts, judge and decide once.
-
-        Raises:
-            StoreUnavailable: The store cannot be used.
-        """
+        """Publish counts, judge and decide once."""
         canary, counts = self.current, self._counts
         if canary is None or counts is None:
             return

@@ -57,7 +57,7 @@ class CanaryCounts:
         found = self._answers.get(request_id)
         if found is None or found[0] != tenant:
             return False
-        del self._answers[request_id]  # once is enough
+        del self._answers[request_id]  # an answer counts as wrong once
         found[1]["wrong"].events += 1
         self.has_changed = True
         return True

@@ -2,8 +2,7 @@
 
 Revision N is one entry, written once and only when absent. A writer of N+1 has therefore seen N, and of two concurrent
 writers one fails. The entry with the highest number is in force. No other state must stay consistent with it, so a
-crash
-cannot leave half an apply. The oldest revisions are pruned.
+crash cannot leave half an apply. The oldest revisions are pruned.
 """
 
 from __future__ import annotations

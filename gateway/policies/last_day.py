@@ -42,14 +42,7 @@ class LastDay:
     """Own counts and those that other replicas publish, including those of ended processes."""
 
     def __init__(self, traffic: RouteTraffic, store: Store, *, holder: str, wall: Callable[[], float]) -> None:
-        """Combine the counts of this process and the store.
-
-        Args:
-            traffic: Counts of this process.
-            store: The store shared by all replicas.
-            holder: Name of this process among all replicas.
-            wall: Wall clock, in seconds since 1970.
-        """
+        """Combine the counts of this process with those in the store; `holder` is this process' name there."""
         self._traffic = traffic
         self._store = store
         self._holder = holder
@@ -66,11 +59,7 @@ class LastDay:
                 await self.publish()
 
     async def publish(self) -> None:
-        """Publish this process' counts.
-
-        Raises:
-            StoreUnavailable: The store cannot be used.
-        """
+        """Publish this process' counts; raises StoreUnavailable."""
         value = encode_counts(self._traffic.counts())
         if value != self._published:
             await self._store.put(SPACE, self._holder, value, ttl_s=_TTL_S)
@@ -94,7 +83,7 @@ class LastDay:
 
     async def _counts(self) -> list[Count]:
         counts = self._traffic.counts()
-        with suppress(StoreUnavailable):  # without the store, this process' own counts must do
+        with suppress(StoreUnavailable):  # without the store, only this process' own counts are available
             for holder in await self._store.keys(SPACE):
                 entry = await self._store.get(SPACE, holder) if holder != self._holder else None
                 counts += [] if entry is None else decode_counts(entry.value)

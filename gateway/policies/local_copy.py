@@ -28,8 +28,7 @@ def is_lost(kept: Revision | None, newest: Revision | None) -> bool:
     """Return whether a store whose newest revision is `newest` has lost the revision `kept`.
 
     Revision numbers only grow, so a store with lower ones has lost some. The exception is a store whose newest revision
-    was
-    made later than `kept`: there an operator has started over.
+    was made later than `kept`: there an operator has started over.
     """
     if kept is None or kept.number == 0:
         return False
@@ -63,8 +62,7 @@ class PolicyCopy:
         Args:
             revision: The revision to keep.
             read_at: Time at which a policy file was read, in seconds since 1970; None for now. It orders states of a
-                file, which
-                have no numbers.
+                file, which have no numbers.
         """
         now = self._wall()
         read_at = now if read_at is None else read_at

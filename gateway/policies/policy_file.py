@@ -74,11 +74,7 @@ def read_policy(
     accept: Callable[[Policy], None],
     predictors: Predictors | None = None,
 ) -> PolicyRevision:
-    """Read, check and test the file once; `accept` may refuse the policy with a ValueError.
-
-    Raises:
-        PolicyFileError: The file cannot be read, is invalid or was refused.
-    """
+    """Read, check and test the file once; `accept` may refuse the policy with a ValueError. Raises PolicyFileError."""
     return _parse(read_document(path), path, variables, accept, predictors)
 
 
@@ -90,11 +86,7 @@ def read_kept_policy(
     predictors: Predictors | None,
     error: PolicyFileError,
 ) -> PolicyRevision:
-    """Return the last good policy of a file that cannot be used because of `error`.
-
-    Raises:
-        PolicyFileError: There is no copy of it, or the copy cannot be used either.
-    """
+    """Return the last good policy of a file that is unusable because of `error`; raises PolicyFileError without one."""
     kept = copy.read()
     if kept is None:
         raise error
@@ -125,16 +117,8 @@ class PolicyFile:
     ) -> None:
         """Create a watcher; `load` reads the file.
 
-        Args:
-            path: The policy file.
-            variables: Values of the variables in the document.
-            accept: May refuse a policy with a ValueError.
-            on_revision: Called with each new good policy; may refuse it with a ValueError.
-            on_status: Called with each new status, after `on_revision`.
-            poll_s: Seconds between two looks at the file.
-            wall_clock: Wall clock, in seconds since 1970.
-            predictors: Quality predictors for the document's tests.
-            copy: Copy of the last good policy for the next start.
+        `on_revision` gets each new good policy and may refuse it with a ValueError; `on_status` follows it.
+        `predictors` serve the document's tests, and `copy` keeps the last good policy for the next start.
         """
         self._copy = copy
         self._predictors = predictors
@@ -254,11 +238,7 @@ class PolicyFile:
 
 
 def _signature(path: Path) -> _Signature:
-    """Return the file's signature, following links, so a swapped link (a Kubernetes ConfigMap) counts as a change.
-
-    Raises:
-        PolicyFileError: The file cannot be read.
-    """
+    """Return the file's signature, following links, as a ConfigMap swaps them; raises PolicyFileError."""
     try:
         found = os.stat(path)
     except OSError as error:
@@ -267,11 +247,7 @@ def _signature(path: Path) -> _Signature:
 
 
 def read_document(path: Path) -> bytes:
-    """Return the document's bytes, at most one more than MAX_DOCUMENT_BYTES.
-
-    Raises:
-        PolicyFileError: The file cannot be read.
-    """
+    """Return the document's bytes, at most one more than MAX_DOCUMENT_BYTES; raises PolicyFileError."""
     try:
         with path.open("rb") as stream:
             return stream.read(MAX_DOCUMENT_BYTES + 1)

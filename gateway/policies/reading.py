@@ -30,34 +30,20 @@ class DocumentReader:
     def __init__(
         self, variables: Mapping[str, str], accept: Callable[[Policy], None], predictors: Predictors | None = None
     ) -> None:
-        """Create a reader.
-
-        Args:
-            variables: Values of the variables in the document.
-            accept: May refuse a policy with a ValueError.
-            predictors: Quality predictors for the document's tests.
-        """
+        """Create a reader; `accept` may refuse a policy with a ValueError, `predictors` serve the document's tests."""
         self._predictors = predictors
         self._variables = dict(variables)
         self._accept = accept
 
     def read(self, text: str) -> Policy:
-        """Return the policy.
-
-        Raises:
-            InvalidPolicy: The document fails a check or one of its tests.
-        """
+        """Return the policy; raises InvalidPolicy when a check or one of the document's tests fails."""
         reading = self.examine(text)
         if reading.problems or reading.policy is None:
             raise InvalidPolicy(reading.problems)
         return reading.policy
 
     def load(self, text: str) -> Policy:
-        """Return the policy without running its tests or `accept`.
-
-        Raises:
-            PolicyError: The document cannot be loaded.
-        """
+        """Return the policy without running its tests or `accept`; raises PolicyError."""
         return load_document(text, source=SOURCE, variables=self._variables)[0]
 
     def examine(self, text: str) -> PolicyReading:

@@ -40,11 +40,7 @@ class ReplayFailed(Exception):
 
 
 async def replay(question: ReplayRequest) -> dict[str, Any]:
-    """Run the replay in a child process and return its result.
-
-    Raises:
-        ReplayFailed: The child failed or took longer than TIMEOUT_S.
-    """
+    """Run the replay in a child process and return its result; raises ReplayFailed."""
     process = await asyncio.create_subprocess_exec(
         *module_argv(sys.executable, "gateway.policies.replaying"),
         stdin=asyncio.subprocess.PIPE,

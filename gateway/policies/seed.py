@@ -31,11 +31,7 @@ class Seed:
         return self.is_bundled
 
     def document(self) -> str:
-        """Return the text.
-
-        Raises:
-            PolicyFileError: The file cannot be read or is not UTF-8.
-        """
+        """Return the text; raises PolicyFileError."""
         try:
             return read_document(self.path).decode("utf-8-sig")
         except UnicodeDecodeError as error:

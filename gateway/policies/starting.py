@@ -38,8 +38,7 @@ def starting_policy(
     """Return the policy that a gateway with these settings serves when it starts now.
 
     With the policy in the store, that is the store's newest revision, or the local copy where that is newer. Otherwise
-    it is
-    the file's policy, or the last good one of the file.
+    it is the file's policy, or the last good one of the file.
 
     Raises:
         PolicyFileError: No usable policy exists.

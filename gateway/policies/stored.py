@@ -49,16 +49,8 @@ class StoredPolicy:
     ) -> None:
         """Create a follower; `load` adopts the first revision.
 
-        Args:
-            store: The store of the revisions.
-            reader: Checks documents.
-            seed: Document for an empty store.
-            copy: Copy of the revision in force, on local disk.
-            on_revision: Called with each new policy; may refuse it with a ValueError.
-            on_status: Called with each new status, after `on_revision`.
-            wall: Wall clock, in seconds since 1970.
-            num_kept: Number of revisions that stay in the store.
-            on_restored: Called with a revision written back to a store that had lost it.
+        `on_revision` gets each new policy and may refuse it with a ValueError; `on_status` follows it. The newest
+        `num_kept` revisions stay in the store. `on_restored` gets a revision written back to a store that had lost it.
         """
         self._num_kept = num_kept
         self._on_restored = on_restored
@@ -113,11 +105,7 @@ class StoredPolicy:
             await self._load_kept(f"the newest revision cannot be served: {self.status.error}")
 
     async def _load_kept(self, why: str) -> None:
-        """Serve the local copy; the newest revision stays the newest.
-
-        Raises:
-            PolicyFileError: There is no usable copy.
-        """
+        """Serve the local copy; the newest revision stays the newest. Raises PolicyFileError without a usable copy."""
         kept = await asyncio.to_thread(self._copy.read)
         if kept is None or kept == self._newest:
             raise PolicyFileError(why)

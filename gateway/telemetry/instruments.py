@@ -1,8 +1,7 @@
 """Counters, gauges and histograms that cost a fraction of a microsecond, exported in Prometheus' text format.
 
 prometheus_client takes a lock and walks every bucket at each observation. Here one event loop writes, and a scrape on
-the
-same loop reads, so an observation is one bisection and two additions. prometheus_client renders the output.
+the same loop reads, so an observation is one bisection and two additions. prometheus_client renders the output.
 """
 
 from __future__ import annotations

@@ -44,11 +44,7 @@ class Recorder:
         """Callbacks for each finished request; none may wait or fail."""
 
     def record(self, record: RequestRecord) -> None:
-        """Record a finished request.
-
-        Raises:
-            AssertionError: The request has no outcome.
-        """
+        """Record a finished request; raises AssertionError when it has no outcome."""
         assert record.outcome is not None, "a request ended without an outcome"
         self._metrics.record(record)
         if self._sample_ratio >= 1.0 or record.outcome not in _ANSWERED or self._is_sampled(record.request_id):

@@ -186,11 +186,7 @@ def _only(reading: _Reading, names: frozenset[str]) -> _Reading:
 
 
 def merged(parts: Sequence[Totals]) -> Totals:
-    """Return the sum over processes.
-
-    Raises:
-        ValueError: `parts` is empty.
-    """
+    """Return the sum over processes; raises ValueError for none."""
     if len(parts) == 1:
         return parts[0]
     if not parts:

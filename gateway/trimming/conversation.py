@@ -10,7 +10,7 @@ Message = dict[str, Any]
 Edit = Callable[[str], str]
 
 _INSTRUCTING: Final = frozenset({"system", "developer"})
-# As in CommonMark: indented in a list or not, closed by as many marks at least, or else by the text's end.
+# CommonMark's fences: possibly indented, closed by at least as many marks, or by the end of the text.
 _FENCED: Final = re.compile(
     r"^[ \t]*(?P<fence>`{3,}(?=[^`\n]*$)|~{3,})[^\n]*(?:$.*?^[ \t]*(?P=fence)[`~]*[ \t\r]*$|.*\Z)",
     re.MULTILINE | re.DOTALL,
@@ -34,8 +34,7 @@ class Conversation:
         """Return the message indexes of each turn.
 
         Turn 0 holds the leading instructions and may be empty. Every user message begins a turn. The output of a tool
-        call
-        stays in the turn of the call.
+        call stays in the turn of the call.
         """
         messages = self.messages
         start = 0

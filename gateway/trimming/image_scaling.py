@@ -1,4 +1,4 @@
-"""Downscaling of the images inside a request; the only module that imports Pillow, and only at first use."""
+"""Downscaling of the images inside a request; it imports Pillow, so callers import it at first use."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import msgspec
 
 from gateway.trimming.conversation import Conversation, edited, outside_code
 
-# Possessive, and a run of blanks is one match whatever follows: each is read once.
+# Possessive quantifiers make a run of blanks one match, so each blank is read once.
 _BLANKS: Final = re.compile(r"[ \t](?:[ \t]{2,}+|[ \t]*+(?=\n|\Z))")
 _BLANK_LINES: Final = re.compile(r"\n{3,}")
 _MIN_JSON_BYTES: Final = 64

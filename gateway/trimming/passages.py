@@ -21,8 +21,8 @@ _NUM_SEEDS: Final = 3
 _LEFT_OUT: Final = " […] "
 
 _END: Final = re.compile(
-    r"[.!?؟।。！？\n](?:"  # first of all one class of characters, which a search skips to quickly
-    # Not within 3.5, nor behind "e.g."; a run of marks is read from its first one only, and once.
+    r"[.!?؟।。！？\n](?:"  # begins with one class of characters, to which a search skips quickly
+    # No match within 3.5 or behind "e.g."; a run of marks matches once, from its first mark.
     r"""(?<=[.!?؟।])(?<![.!?؟।][.!?؟।])[.!?؟।]*+["')\]”’»]*+(?:$|\s+(?![a-z]))"""
     r"|(?<=[。！？])[。！？]*[」』”’）]*\s*"
     r"|(?<=\n)\s*)"

@@ -35,11 +35,7 @@ def private_umask() -> Iterator[None]:
 
 
 def private_folder(folder: Path) -> None:
-    """Create a folder and every missing parent for this user alone; existing ones stay unchanged.
-
-    Raises:
-        OSError: A folder cannot be created.
-    """
+    """Create a folder and every missing parent for this user alone; existing ones stay unchanged. Raises OSError."""
     missing: list[Path] = []
     while not folder.exists():
         missing.append(folder)
@@ -84,11 +80,7 @@ def private_database(path: Path) -> None:
 
 @contextmanager
 def open_private(path: Path, mode: Literal["wb", "ab", "xb"]) -> Iterator[BinaryIO]:
-    """Open a file for writing, created for this user alone, or tightened when it exists.
-
-    Raises:
-        OSError: The file cannot be opened.
-    """
+    """Open a file for writing, created for this user alone, or tightened when it exists; raises OSError."""
     flags = {"wb": os.O_TRUNC, "ab": os.O_APPEND, "xb": os.O_EXCL}[mode]
     descriptor = _open(path, os.O_WRONLY | os.O_CREAT | flags)
     with os.fdopen(descriptor, "ab" if mode == "ab" else "wb") as stream:
@@ -96,11 +88,7 @@ def open_private(path: Path, mode: Literal["wb", "ab", "xb"]) -> Iterator[Binary
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Replace a private file atomically; even after a crash, readers see the old or the new content.
-
-    Raises:
-        OSError: The file cannot be written.
-    """
+    """Replace a private file atomically; even after a crash, readers see the old or the new content. Raises OSError."""
     private_folder(path.parent)
     aside = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}")
     try:

@@ -90,11 +90,7 @@ class Workers(Executor):
         return await asyncio.wrap_future(self.submit(work, *args, **kwargs))
 
     def submit(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Queue a job without a bound and return its future.
-
-        Raises:
-            RuntimeError: The executor is shut down.
-        """
+        """Queue a job without a bound and return its future; raises RuntimeError after `shutdown`."""
         future: Future[T] = Future()
         with self._lock:
             if self._is_closed:

@@ -45,9 +45,8 @@ class Guesses:
     """Counters of password guesses.
 
     A guess is counted before its password is checked, so concurrent guesses gain nothing. The store holds one short
-    value a
-    name for an hour. `Passwords` bounds the number of names, because it checks one password at a time. Methods raise
-    StoreUnavailable.
+    value a name for an hour. `Passwords` bounds the number of names, because it checks one password at a time. Methods
+    raise StoreUnavailable.
     """
 
     def __init__(self, store: Store, wall: Callable[[], float]) -> None:

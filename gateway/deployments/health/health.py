@@ -255,11 +255,7 @@ class DeploymentHealth:
         self.is_usual = self.is_fit and not self.is_doubtful
 
     def check_integrity(self) -> None:
-        """Check the invariants of an idle deployment.
-
-        Raises:
-            AssertionError: An exchange is still watched, or derived flags are wrong.
-        """
+        """Check the invariants of an idle deployment; raises AssertionError."""
         assert self.is_fit == (self._ejection.is_in_rotation and not self._pushback_until)
         assert self.is_usual == (self.is_fit and not self.is_doubtful)
         assert not self._vigils, f"{len(self._vigils)} exchanges were never ended"

@@ -84,8 +84,8 @@ class RequestLine(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Log line of a request: free text already through `clean`, keys without a value left out.
 
     Every request makes one, and passing so many fields by name takes five times as long. `as_line` therefore passes
-    them in
-    order, which requires defaults for all. The default of a key that is always written is a value that no request has.
+    them in order, which requires defaults for all. The default of a key that is always written is a value that no
+    request has.
     """
 
     at: float

@@ -79,11 +79,7 @@ class Tape:
         self.salt = b""
 
     def open(self) -> None:
-        """Create the folder and its salt, without which the digest of a short text could be guessed.
-
-        Raises:
-            OSError: The folder cannot be written.
-        """
+        """Create the folder and its salt, without which the digest of a short text could be guessed; raises OSError."""
         private_tree(self.folder)
         path = self.folder / SALT_FILE
         with suppress(FileExistsError), open_private(path, "xb") as stream:
