@@ -20,7 +20,7 @@ import httpx
 
 from tests.docs.blocks import ROOT, Block
 
-ENGINE_MODULE: Final = "loadtests.model_engine"
+ENGINE_MODULE: Final = "loadtests.engines.engine_server"
 POLICY: Final = Path(__file__).with_name("policy.yaml")
 START_TIMEOUT_S: Final = 60.0
 BLOCK_TIMEOUT_S: Final = 60.0

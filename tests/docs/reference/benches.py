@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 
-from loadtests.__main__ import BENCHES
+from loadtests.__main__ import BENCHES, Entry
 from tests.docs.reference.commands import flag_rows
 from tests.docs.reference.markdown import code, page, section, table
 
@@ -17,11 +17,11 @@ _INTRODUCTION = """
 
 def benches_page() -> str:
     """Return the page."""
-    return page("Benchmarks: flags", _INTRODUCTION, *(_section(*entry) for entry in BENCHES.items()))
+    return page("Benchmarks: flags", _INTRODUCTION, *(_section(name, entry) for name, entry in BENCHES.items()))
 
 
-def _section(name: str, text: str) -> str:
+def _section(name: str, entry: Entry) -> str:
     parser = argparse.ArgumentParser(prog=f"penstock bench {name}")
-    importlib.import_module(f"loadtests.{name}").add_arguments(parser)
-    said = text[:1].upper() + text[1:] + "."
+    importlib.import_module(f"loadtests.{entry.module}").add_arguments(parser)
+    said = entry.text[:1].upper() + entry.text[1:] + "."
     return section(code(parser.prog), said, table(("flag", "value", "meaning"), flag_rows(parser)))
