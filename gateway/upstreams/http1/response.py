@@ -121,7 +121,7 @@ class UpstreamResponse:
             self.close()
 
     async def read(self, limit: int, room: BodyMemory | None = None) -> bytes:
-        """The whole body. Raises UpstreamBodyTooLarge above `limit` bytes, or another UpstreamError.
+        """Return the whole body.
 
         Args:
             limit: Largest size in bytes; UpstreamBodyTooLarge is raised beyond it.

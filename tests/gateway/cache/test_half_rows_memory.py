@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gateway.cache.index.half_rows import HalfRows
-from loadtests.measures import resident_bytes
+from loadtests.harness.measures import resident_bytes
 
 DIMENSIONS = 384
 NUM_ROWS = 70_000

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from gateway.cache.index.cell_rows import CellRows
 from gateway.cache.index.cell_training import CellTraining
-from loadtests.vector_source import Drawn
+from loadtests.cache.vector_source import Drawn
 
 DIMENSIONS = 64
 NUM_ROWS = 12_000
