@@ -13,7 +13,7 @@ from gateway.policies.errors import InvalidPolicy, NoSuchRevision, RevisionConfl
 from gateway.policies.history import SPACE, RevisionHistory, number_of
 from gateway.policies.local_copy import PolicyCopy, is_lost
 from gateway.policies.policy_file import PolicyFileError, PolicyRevision, PolicyStatus, revision_of
-from gateway.policies.reading import DocumentReader
+from gateway.policies.reading import DocumentReader, PolicyHooks
 from gateway.policies.revision import Revision, RevisionKind
 from gateway.policies.seed import Seed
 from gateway.store.base import Store, StoreUnavailable
@@ -41,22 +41,17 @@ class StoredPolicy:
         reader: DocumentReader,
         seed: Seed,
         copy: PolicyCopy,
-        on_revision: Callable[[PolicyRevision], None],
-        on_status: Callable[[PolicyStatus], None],
+        hooks: PolicyHooks,
         wall: Callable[[], float],
         num_kept: int = 1000,
-        on_restored: Callable[[Revision], None] = lambda revision: None,
     ) -> None:
-        """`on_revision` gets each new policy and may refuse it with a ValueError; `on_status` follows it; `num_kept`
-        revisions are remembered; `on_restored` hears of one that the store had lost and has again."""
+        """`num_kept` revisions are remembered."""
         self._num_kept = num_kept
-        self._on_restored = on_restored
+        self._hooks = hooks
         self.history = RevisionHistory(store)
         self.reader = reader
         self._seed = seed
         self._copy = copy
-        self._on_revision = on_revision
-        self._on_status = on_status
         self._wall = wall
         self._follower = ChangeFollower(store, SPACE, self._take_key, wants=self._wants)
         self._newest: Revision | None = None
@@ -216,7 +211,7 @@ class StoredPolicy:
     async def _give_back(self, revision: Revision) -> None:
         """Under its own number, so that whoever has an older one takes it."""
         if await self.history.append(revision):
-            self._on_restored(revision)
+            self._hooks.on_restored(revision)
 
     async def _load_without_store(self, lost: StoreUnavailable) -> None:
         """What was in force when this replica last saw the store."""
@@ -260,7 +255,7 @@ class StoredPolicy:
         await asyncio.to_thread(self._copy.write, revision)
 
     def _put_in_force(self, revision: Revision, policy: Policy) -> None:
-        self._on_revision(PolicyRevision(policy=policy, revision=revision.revision, origin=revision))
+        self._hooks.on_revision(PolicyRevision(policy=policy, revision=revision.revision, origin=revision))
         self._head = revision
 
     def _report(self, error: str | None) -> None:
@@ -268,7 +263,7 @@ class StoredPolicy:
         status = PolicyStatus(revision=in_force, is_current=error is None, error=error)
         if status != self._status:
             self._status = status
-            self._on_status(status)
+            self._hooks.on_status(status)
 
 
 def _unreadable(number: int, error: msgspec.DecodeError) -> str:

@@ -126,7 +126,7 @@ class DeploymentHealth:
         """Whether it is out of rotation, or holds requests and has been silent for the shortest patience."""
         if not self._ejection.is_in_rotation:
             return True
-        return bool(self._vigils) and self._silent_s(now) >= self._rules.stalled_least_s
+        return bool(self._vigils) and self._silent_s(now) >= self._rules.stall.least_s
 
     def quiet_s(self, now: float) -> float:
         """Seconds since the last token that was noticed."""
@@ -163,17 +163,17 @@ class DeploymentHealth:
 
     def patience_s(self, expected_s: float) -> float:
         """The silence that is too long where a token was expected within `expected_s`."""
-        return max(self._rules.stalled_least_s, self._rules.stalled_after * expected_s)
+        return max(self._rules.stall.least_s, self._rules.stall.after * expected_s)
 
     @property
     def least_patience_s(self) -> float:
         """No shorter silence is too long."""
-        return self._rules.stalled_least_s
+        return self._rules.stall.least_s
 
     def plain_patience_s(self, bound_s: float, num_stalls: int) -> float:
         """The silence that is too long where a plain answer should be whole within `bound_s`. Each stall in a row that
         came before doubles it, so that a deployment which is only slower than forecast gets its first answer out."""
-        return float(max(self._rules.stalled_least_s, bound_s) * 2 ** min(num_stalls, MAX_DOUBLINGS))
+        return float(max(self._rules.stall.least_s, bound_s) * 2 ** min(num_stalls, MAX_DOUBLINGS))
 
     def note_not_ready(self, now: float) -> None:
         """A probe found it not ready: requests that wait for a first byte leave, unless it gives tokens all the same.
@@ -182,7 +182,7 @@ class DeploymentHealth:
         """
         self._look_for_progress(now)
         for vigil in tuple(self._vigils):
-            if self._quiet_s(vigil, now) >= self._rules.stalled_least_s:
+            if self._quiet_s(vigil, now) >= self._rules.stall.least_s:
                 vigil.leave()
 
     def _look_for_progress(self, now: float) -> bool:
