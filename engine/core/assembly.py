@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 from collections.abc import Callable
 from functools import partial
 from typing import TypedDict
@@ -69,12 +70,15 @@ class _Common(TypedDict):
 
 
 def build_core(
-    config: CoreConfig, inbox: Inbox, outbox: Outbox, clock: Callable[[], float], standby: Standby | None = None
+    config: CoreConfig, sock: socket.socket, outbox: Outbox, clock: Callable[[], float], *, is_standby: bool = False
 ) -> tuple[StepLoop, Ready]:
-    """A core ready to run, its phases reported on the way; a `standby` waits in the middle of it until it is needed.
+    """Return a core ready to run, its phases reported on the way; a standby waits in the middle until it is needed.
 
     Raises EngineConfigError, ModelConfigError or CheckpointError when settings, model and memory do not go together.
     """
+    inbox = Inbox(sock, clock)
+    inbox.start()
+    standby = Standby(inbox, outbox) if is_standby else None
     # First of all, so that it is done before the warm-up measures steps.
     grammars = _grammars(config, inbox, read_checked_config(config.model_dir).vocab_size)
     has_fast_memory = config.device != "cpu" and torch.cuda.is_available()
@@ -223,7 +227,7 @@ def _num_blocks(
     num_probe_blocks = min(-(-context_len // config.block_size), useful_blocks(config, max_model_len))
     runner = _runner(config, machine, model, num_probe_blocks, context_len)
     batch = partial(made_up_batch, num_blocks=num_probe_blocks, block_size=config.block_size)
-    machine.memory.start()
+    machine.memory.begin()
     runner.run(batch(1, min(config.max_num_batched_tokens, context_len), context_len))
     runner.run(batch(_max_rows(config), 1, context_len))
     transient_bytes = machine.memory.transient_bytes()

@@ -79,7 +79,7 @@ class CoreClient:
                 break
         return answers
 
-    def stop(self) -> None:
+    def end_core(self) -> None:
         """Stop the core after its running step."""
         self._sock.sendall(encode_frame(Shutdown()))
 
@@ -112,5 +112,5 @@ def running_core(config: CoreConfig, clock: Callable[[], float]) -> Iterator[Cor
         try:
             yield client
         finally:
-            client.stop()
+            client.end_core()
             thread.join()

@@ -22,13 +22,12 @@ from gateway.api.routes import SiteMap
 from gateway.cache.audit.route_stats import RouteStatsTable
 from gateway.cache.exact.exact_cache import ExactCache
 from gateway.deployments.live import LiveDeployment
-from gateway.ids import RequestIds
 from gateway.routing.snapshot import PolicySnapshot
 from gateway.store.base import Store
 from gateway.telemetry.history_keeper import keep_history
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.telemetry.records.recent import RecentRequests
-from gateway.timeline import Clock
+from gateway.timeline import Clock, RequestIds
 
 Spawn = Callable[[Coroutine[Any, Any, None], str], None]
 

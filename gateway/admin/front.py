@@ -16,10 +16,10 @@ from gateway.chat.request import require_json
 from gateway.chat.strict_json import JsonGuard, is_long
 from gateway.errors import GatewayError, InternalError, RequestTooLarge, error_body, error_headers
 from gateway.http.asgi import ASGIApp, BodyTooLarge, Receive, Scope, Send, find_header, read_body, respond
-from gateway.ids import RequestIds
 from gateway.limits.body_budget import OPERATORS, BodyBudget, BodyReservation, parsed_bytes
 from gateway.store.base import StoreUnavailable
 from gateway.telemetry.logs.log import LogWriter
+from gateway.timeline import RequestIds
 from gateway.util.workers import Workers
 
 ROOT: Final = "/admin"

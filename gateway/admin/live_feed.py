@@ -18,9 +18,8 @@ from gateway.api.routes import encode_json
 from gateway.errors import ErrorType, GatewayError, InvalidRequest
 from gateway.http.asgi import Receive, Scope, Send
 from gateway.http.disconnect import DisconnectWatch, watch
-from gateway.ids import RequestIds
 from gateway.telemetry.window import STEP_S, WINDOWS_S
-from gateway.timeline import Clock
+from gateway.timeline import Clock, RequestIds
 
 T = TypeVar("T")
 

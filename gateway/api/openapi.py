@@ -236,8 +236,8 @@ def _add_relations(schemas: Json) -> None:
     chat = schemas["ChatFields"]
     chat["properties"]["model"]["examples"] = [AUTO]
     chat["not"] = {"anyOf": [_refused(name) for name in sorted(PRIVILEGED_FIELDS)]}
-    arguments = schemas["FunctionCall"]["properties"]["arguments"]
-    schemas["FunctionCall"]["properties"]["arguments"] = {"anyOf": [arguments, {"type": "null"}]}
+    arguments = schemas["ChatFunctionCall"]["properties"]["arguments"]
+    schemas["ChatFunctionCall"]["properties"]["arguments"] = {"anyOf": [arguments, {"type": "null"}]}
     chat["allOf"] = [_only_with("top_logprobs", "logprobs"), _only_with("stream_options", "stream")]
     schemas["AssistantMessage"]["anyOf"] = [
         _given("content", {"anyOf": [{"type": "string"}, {"type": "array", "minItems": 1}]}),

@@ -21,9 +21,9 @@ from gateway.errors import (
     error_headers,
 )
 from gateway.http.asgi import ASGIApp, BodyTooLarge, Receive, Scope, Send, find_header, read_body, respond
-from gateway.ids import RequestIds
 from gateway.limits.body_budget import NOBODY, BodyBudget, parsed_bytes
 from gateway.telemetry.logs.log import LogWriter
+from gateway.timeline import RequestIds
 
 E = TypeVar("E")
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import platform
-import random
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from dataclasses import replace
 from typing import Any, BinaryIO
@@ -28,9 +27,11 @@ from gateway.api.routes import Site
 from gateway.app.control_plane import ControlPlane
 from gateway.app.live_gauges import read_live_gauges
 from gateway.app.observability import Observability
-from gateway.app.request_path import RequestPath
+from gateway.app.request_path import Protection, RequestPath
 from gateway.app.response_cache import ResponseCache
+from gateway.app.runtime import Runtime, Surroundings
 from gateway.app.shared_state import SharedState
+from gateway.app.upstream_clients import connector_of
 from gateway.background.task_group import BackgroundTasks
 from gateway.cache.audit.match_models import MatchModels
 from gateway.config.settings import GatewayConfig
@@ -45,18 +46,18 @@ from gateway.embedding.encoder import TextEncoder
 from gateway.embedding.installed import InstalledEncoder
 from gateway.errors import GatewayError, Shed
 from gateway.http.server import Listener, Server
-from gateway.ids import RequestIds
 from gateway.limits.body_budget import BodyBudget
 from gateway.policies.canary import CanaryTrial
 from gateway.policies.policy_file import PolicyRevision, PolicyStatus
+from gateway.policies.reading import PolicyHooks
 from gateway.routing.quality_files import load_predictors
-from gateway.routing.snapshot import Connect, PolicySnapshot, SnapshotBuilder
+from gateway.routing.snapshot import Ejections, PolicyInForce, PolicySnapshot, SnapshotBuilder
 from gateway.telemetry.lag import LagMeter
 from gateway.telemetry.logs.log import LogWriter
 from gateway.telemetry.memory import body_budget_bytes, memory_limit_bytes, resident_bytes
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.telemetry.records.recent import RecentRequests
-from gateway.timeline import Clock, Outcome
+from gateway.timeline import Clock, Outcome, RequestIds
 from gateway.util.workers import Workers
 from routing_policies.policy.document import Policy
 
@@ -75,96 +76,80 @@ class Gateway:
         config: GatewayConfig,
         *,
         log_stream: BinaryIO,
-        rng: random.Random | None = None,
-        environment: Mapping[str, str] = os.environ,
+        around: Surroundings | None = None,
         ejection: EjectionRules | None = None,
-        clock: Clock = time.monotonic,
-        connect: Connect | None = None,
         load_encoder: LoadEncoder | None = None,
         judges: MatchModels | None = None,
     ) -> None:
-        """`environment` holds the upstream keys that the policy names; a simulation brings its clock and engines."""
-        chance = rng or random.Random()
+        around = around or Surroundings()
+        clock = around.clock
         self.config = config
         self.metrics = GatewayMetrics()
         self.log = LogWriter(log_stream, level=config.telemetry.log.level)
-        self.snapshot: PolicySnapshot | None = None
+        self.policy = PolicyInForce()
         self._status: PolicyStatus | None = None
-        ids = self._ids = RequestIds(chance)
+        self._workers = Workers(name="requests")
+        runtime = self._runtime = Runtime(
+            holder=f"{os.getpid()}-{secrets.token_hex(8)}",
+            log=self.log,
+            metrics=self.metrics,
+            ids=RequestIds(around.rng),
+            rng=around.rng,
+            clock=clock,
+            wall=time.time,
+            workers=self._workers,
+        )
         memory_limit = memory_limit_bytes(config.process.memory_limit_mb)
         self._guard = OverloadGuard(memory_limit_bytes=memory_limit, resident_bytes=resident_bytes)
         self.bodies = BodyBudget(body_budget_bytes(memory_limit))
-        holder = f"{os.getpid()}-{secrets.token_hex(8)}"
         self._embedder = self._make_embedder(load_encoder)
-        self._workers = Workers(name="requests")
         self._answers = ResponseCache(
-            max_bytes=config.cache.max_mb * 1024 * 1024,
-            folder=config.process.runtime_dir,
+            config,
+            runtime,
             judges=judges or MatchModels.shipped(),
             embedder=self._embedder,
-            policy=lambda: self.snapshot,
+            policy=self.policy,
             guard=self._guard,
-            ids=ids,
-            rng=chance,
-            metrics=self.metrics,
-            log=self.log,
-            clock=clock,
-            holder=holder,
-            workers=self._workers,
         )
         self._cache = self._answers.exact
         self._cache.on_doubt = self._note_wrong
-        self._stores = SharedState(config, self.metrics, self.log, self._cache, holder=holder)
+        self._stores = SharedState(config, runtime, self._cache)
         self._quotas = self._stores.quotas
-        self.recent = RecentRequests(clock=clock, wall=time.time, name=f"{platform.node()}-{holder[:-12]}")
+        self.recent = RecentRequests(clock=clock, wall=time.time, name=f"{platform.node()}-{runtime.holder[:-12]}")
         predictors = load_predictors(config.policy.quality_dir)
         self.control = ControlPlane(
             config,
+            runtime,
             self._stores.control,
-            environment=environment,
-            holder=holder,
-            log=self.log,
-            in_force=lambda: self._current().policy,
-            on_revision=self._take_revision,
-            on_status=self._note_status,
-            on_trial=self._take_trial,
+            environment=around.environment,
             predictors=predictors,
+            policy=self.policy,
+            hooks=PolicyHooks(on_revision=self._take_revision, on_status=self._note_status),
+            on_trial=self._take_trial,
         )
         self._answers.on_audit = self.control.note_audit
         self._builder = SnapshotBuilder(
             clock=clock,
-            rng=chance,
-            environment=environment,
-            ejection=ejection,
-            on_ejected=self._count_ejection,
-            connect=connect,
+            rng=around.rng,
+            environment=around.environment,
+            connect=around.connect or connector_of(clock),
+            ejections=Ejections(rules=ejection or EjectionRules(), report=self._count_ejection),
             zone=config.process.zone or None,
             stored_keys=self.control.directory.keys,
             predictors=predictors,
         )
         told = (*self.control.watchers(), self.recent.note)
-        self._records = Observability(config, self.metrics, self.log, told, rng=chance, clock=clock, instance=holder)
-        self._tasks = BackgroundTasks(self._note_failed_task)
+        self._records = Observability(config, runtime, told, self.control.sampler)
+        self._tasks = BackgroundTasks(runtime.note_failed_task)
         self._path = RequestPath(
             config,
-            self.metrics,
-            self.log,
-            policy=self._current,
-            guard=self._guard,
-            bodies=self.bodies,
+            runtime,
+            policy=self.policy,
+            protection=Protection(guard=self._guard, bodies=self.bodies),
             answers=self._answers,
-            embedder=self._embedder,
             predictors=predictors,
             stores=self._stores,
             records=self._records,
-            workers=self._workers,
-            sampler=self.control.sampler,
-            ids=ids,
-            rng=chance,
-            clock=clock,
-            wall=time.time,
-            holder=holder,
-            report=self._note_failed_task,
         )
         self.pipeline = self._path.pipeline
         self._prober = ReadinessProber(self._deployments, self.log, on_probed=self._path.room.wake, clock=clock)
@@ -174,6 +159,11 @@ class Gateway:
         self.room = self._make_room(clock)
         self.server = self._make_server()
         self.metrics.instruments.before_scrape(self._read_live_state)
+
+    @property
+    def snapshot(self) -> PolicySnapshot | None:
+        """What requests begin with; None before the first policy was loaded."""
+        return self.policy.snapshot
 
     def _make_embedder(self, load_encoder: LoadEncoder | None) -> Embedder:
         return Embedder(
@@ -195,7 +185,7 @@ class Gateway:
             facts=self._facts,
             probe_soon=lambda: self._tasks.spawn(self._prober.probe_all(), "probe"),
             audit=self.control.audit,
-            ids=self._ids,
+            ids=self._runtime.ids,
             clock=clock,
         )
 
@@ -213,7 +203,7 @@ class Gateway:
         models = Models(self._current, int(time.time()))
         feedback = FeedbackHandlers(self._current, self._cache, self._note_wrong)
         public = Site(
-            public_map(self.pipeline, models, probes, feedback), ids=self._ids, log=self.log, bodies=self.bodies
+            public_map(self.pipeline, models, probes, feedback), ids=self._runtime.ids, log=self.log, bodies=self.bodies
         )
         admin = Site(
             admin_map(
@@ -226,7 +216,7 @@ class Gateway:
                     lambda: self._current().policy,
                 ),
             ),
-            ids=self._ids,
+            ids=self._runtime.ids,
             log=self.log,
             bodies=self.bodies,
         )
@@ -245,11 +235,11 @@ class Gateway:
                 Listener(
                     name="admin",
                     address=config.admin.listen,
-                    app=self.control.front(admin, self._ids, self._desk_entries(), bodies=self.bodies),
+                    app=self.control.front(admin, self._desk_entries(), bodies=self.bodies),
                     limits=admin_limits,
                 ),
             ],
-            new_request_id=self._ids.next,
+            new_request_id=self._runtime.ids.next,
             on_refusal=self._count_refusal,
             max_unread_bytes=self.bodies.total_bytes // _UNREAD_PARTS,
         )
@@ -323,8 +313,7 @@ class Gateway:
     # Policy
 
     def _current(self) -> PolicySnapshot:
-        assert self.snapshot is not None, "requests are served only after the first policy was loaded"
-        return self.snapshot
+        return self.policy.current
 
     def _deployments(self) -> tuple[LiveDeployment, ...]:
         if self.snapshot is None:
@@ -336,7 +325,7 @@ class Gateway:
     def _take_revision(self, revision: PolicyRevision) -> None:
         before = self._deployments()
         snapshot = self._builder.build(revision.policy, revision.revision, self.snapshot)
-        self.snapshot = snapshot
+        self.policy.snapshot = snapshot
         self._quotas.configure(revision.policy)
         self.metrics.follow(revision.policy, revision.revision)
         self.room.drains.apply()
@@ -354,7 +343,7 @@ class Gateway:
                 policy, canary.revision, base, salt=canary.id, percent=canary.percent, tenants=canary.tenants
             )
         if trial is not base.trial:
-            self.snapshot = replace(base, trial=trial)
+            self.policy.snapshot = replace(base, trial=trial)
             self._replace(before)
 
     def _replace(self, before: tuple[LiveDeployment, ...]) -> None:
@@ -375,9 +364,6 @@ class Gateway:
             self.log.event("policy_refused", level="error", revision=status.revision, error=status.error)
 
     # Telemetry
-
-    def _note_failed_task(self, name: str, error: BaseException) -> None:
-        self.log.failure("background_task_failed", error, task=name)
 
     def _facts(self) -> dict[str, Any]:
         """What every page says at its top."""

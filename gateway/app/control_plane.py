@@ -7,7 +7,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
@@ -34,32 +34,31 @@ from gateway.admin.handlers.login import OIDC_START, LoginHandlers
 from gateway.admin.handlers.plan import PlanHandlers
 from gateway.admin.handlers.policy import PolicyHandlers
 from gateway.admin.handlers.tenants import TenantHandlers
-from gateway.app.policy_acceptance import acceptance
+from gateway.app.policy_acceptance import policy_checks
+from gateway.app.runtime import Runtime
 from gateway.app.shared_state import Spawn
 from gateway.cache.audit.audit_record import AuditRecord
 from gateway.config.checks import ConfigError
 from gateway.config.settings import GatewayConfig
 from gateway.http.asgi import ASGIApp
-from gateway.ids import RequestIds
 from gateway.limits.body_budget import BodyBudget
 from gateway.policies.book import PolicySource
 from gateway.policies.canaries import Canaries, OnTrial
 from gateway.policies.canary import CanaryTrial
 from gateway.policies.last_day import LastDay
 from gateway.policies.local_copy import COPY_FILE, PolicyCopy, file_copy_name
-from gateway.policies.policy_file import PolicyFile, PolicyRevision, PolicyStatus
-from gateway.policies.reading import DocumentReader
+from gateway.policies.policy_file import PolicyFile
+from gateway.policies.reading import DocumentReader, PolicyHooks
 from gateway.policies.revision import Revision
 from gateway.policies.seed import Seed
 from gateway.policies.stored import StoredPolicy
 from gateway.routing.sampling import RecordingSampler
+from gateway.routing.snapshot import PolicyInForce
 from gateway.store.base import Store, StoreUnavailable
-from gateway.telemetry.logs.log import LogWriter
 from gateway.telemetry.records.record import RequestRecord
 from gateway.telemetry.records.tape import Tape
 from gateway.telemetry.records.traffic import RouteTraffic
 from gateway.util.workers import Workers
-from routing_policies.policy.document import Policy
 from routing_policies.quality.predictor import Predictors
 
 if TYPE_CHECKING:
@@ -75,22 +74,21 @@ class ControlPlane:
     def __init__(
         self,
         config: GatewayConfig,
+        runtime: Runtime,
         store: Store,
         *,
         environment: Mapping[str, str],
-        holder: str,
-        log: LogWriter,
-        in_force: Callable[[], Policy],
-        on_revision: Callable[[PolicyRevision], None],
-        on_status: Callable[[PolicyStatus], None],
-        on_trial: OnTrial,
         predictors: Predictors,
-        wall: Callable[[], float] = time.time,
+        policy: PolicyInForce,
+        hooks: PolicyHooks,
+        on_trial: OnTrial,
     ) -> None:
-        """`holder` names this process; the rest is as StoredPolicy has it. The caller closes `store`."""
+        """`environment` holds the keys and secrets that policy and settings name. The caller closes `store`."""
+        wall, log, holder = runtime.wall, runtime.log, runtime.holder
         self._config = config
         self._log = log
-        self._in_force = in_force
+        self._in_force = lambda: policy.current.policy
+        self._ids = runtime.ids
         self._wall = wall
         self._workers = Workers(1, name="admin", max_waiting=_MAX_LONG_BODIES)
         """Its own: long bodies of chat requests leave the admin listener alone, and the other way round."""
@@ -111,16 +109,14 @@ class ControlPlane:
         self._guesses = Guesses(store, wall)
         self._sessions = Sessions(store, self.directory.accounts, wall)
         self._oidc = _oidc(config, store, environment, wall)
-        accept = acceptance(config, environment, has_stored_keys=lambda: bool(self.directory.keys))
-        reader = DocumentReader(config.process.policy_variables, accept, predictors)
+        checks = policy_checks(config, environment, predictors, has_stored_keys=lambda: bool(self.directory.keys))
+        reader = DocumentReader(checks)
+        hooks = replace(hooks, on_restored=self._note_restored)
         self.file = PolicyFile(
             config.policy.document,
-            variables=config.process.policy_variables,
-            accept=accept,
-            on_revision=on_revision,
-            on_status=on_status,
+            checks=checks,
+            hooks=hooks,
             poll_s=config.policy.poll_s,
-            predictors=predictors,
             copy=None if config.policy.is_in_store else self._local_copy(file_copy_name(config.policy.document)),
         )
         self.stored: StoredPolicy | None = None
@@ -130,11 +126,9 @@ class ControlPlane:
                 reader=reader,
                 seed=Seed(path=config.policy.document, is_bundled=config.policy.is_bundled),
                 copy=self._local_copy(COPY_FILE),
-                on_revision=on_revision,
-                on_status=on_status,
+                hooks=hooks,
                 wall=wall,
                 num_kept=config.policy.max_revisions,
-                on_restored=self._note_restored,
             )
         self.canaries: Canaries | None = None
         if self.stored is not None:
@@ -151,7 +145,7 @@ class ControlPlane:
         self.tape = _tape(config, holder, wall)
         self.sampler = None if self.tape is None else RecordingSampler(self.tape, predictors)
         """For the pipeline; None where nothing is recorded."""
-        self.book = PolicySource(self.stored or self.file, reader=reader, in_force=in_force)
+        self.book = PolicySource(self.stored or self.file, reader=reader, in_force=self._in_force)
 
     async def load(self) -> None:
         """Keys, admins and the policy. Raises PolicyFileError, or OSError when a recording is wanted and cannot be."""
@@ -196,9 +190,7 @@ class ControlPlane:
             async with asyncio.timeout(0.5):
                 await self.last_day.publish()
 
-    def front(
-        self, site: ASGIApp, ids: RequestIds, more: Iterable[AdminEndpoint] = (), *, bodies: BodyBudget
-    ) -> AdminFront:
+    def front(self, site: ASGIApp, more: Iterable[AdminEndpoint] = (), *, bodies: BodyBudget) -> AdminFront:
         """The admin listener's application around `site`, with `more` in its table; `bodies` bounds its memory."""
         directory, audit, wall = self.directory, self.audit, self._wall
         gate = AdminGate(
@@ -242,7 +234,7 @@ class ControlPlane:
             oidc = OidcHandlers(self._oidc, directory.accounts, login, clock=time.monotonic, is_secure=is_secure)
             more = (*more, *oidc.entries())
         table = AdminTable([*(entry for each in handlers for entry in each.entries()), *more])
-        return AdminFront(site, table, gate, ids=ids, log=self._log, workers=self._workers, bodies=bodies)
+        return AdminFront(site, table, gate, ids=self._ids, log=self._log, workers=self._workers, bodies=bodies)
 
     def watchers(self) -> tuple[Callable[[RequestRecord], None], ...]:
         """Who is told of each finished request."""

@@ -9,15 +9,14 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from gateway.admission.quotas.quotas import Quotas
+from gateway.app.runtime import Runtime
+from gateway.app.store_opening import open_store
 from gateway.cache.exact.exact_cache import ExactCache
 from gateway.cache.sharing.sharing import CacheSharing
 from gateway.config.settings import GatewayConfig
 from gateway.store.address import StoreAddress
 from gateway.store.base import StoreUnavailable
 from gateway.store.guarded import GuardedStore
-from gateway.store.opening import open_store
-from gateway.telemetry.logs.log import LogWriter
-from gateway.telemetry.metrics import GatewayMetrics
 from gateway.telemetry.store_watch import StoreWatch
 
 _SHARING_TIMEOUT_S: Final = 0.5
@@ -31,10 +30,8 @@ Spawn = Callable[[Any, str], None]
 class SharedState:
     """The store that tenants' limits live in and, where settings share the cache, the one its entries travel by."""
 
-    def __init__(
-        self, config: GatewayConfig, metrics: GatewayMetrics, log: LogWriter, cache: ExactCache, *, holder: str
-    ) -> None:
-        """`holder` names this process among all that share the store."""
+    def __init__(self, config: GatewayConfig, runtime: Runtime, cache: ExactCache) -> None:
+        metrics, log = runtime.metrics, runtime.log
         self._config = config
         self._metrics = metrics
         self._log = log
@@ -43,7 +40,7 @@ class SharedState:
         """For revisions, keys and whatever else admins change."""
         self.quotas = Quotas(
             self.limits,
-            holder=holder,
+            holder=runtime.holder,
             clock=time.monotonic,
             wall=time.time,
             report=lambda error: log.failure("quota_failed", error),

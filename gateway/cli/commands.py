@@ -18,7 +18,6 @@ from gateway.util.import_root import IMPORT_ROOT
 
 if TYPE_CHECKING:
     from gateway.config.settings import GatewayConfig
-    from routing_policies.policy.document import Policy
 
 KEY_PREFIX = "sk-penstock-"
 _ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
@@ -42,11 +41,13 @@ class UsageError(CommandError):
 
 def up(options: argparse.Namespace) -> int:
     """Start engines and gateway, and keep them running until a signal."""
-    from gateway.cli.supervisor import probe
+    from gateway.app.policy_acceptance import policy_checks
+    from gateway.app.store_opening import open_store
+    from gateway.app.supervision import supervised
     from gateway.cli.supervisor.console import Console
     from gateway.cli.supervisor.launch import LaunchError, available_cores, plan_launch
     from gateway.cli.supervisor.runtime_lock import RuntimeDirError, RuntimeLock
-    from gateway.cli.supervisor.supervisor import Supervisor, supervise
+    from gateway.cli.supervisor.supervisor import supervise
     from gateway.config.checks import ConfigError
     from gateway.policies.policy_file import PolicyFileError
     from gateway.policies.starting import starting_policy
@@ -55,17 +56,16 @@ def up(options: argparse.Namespace) -> int:
 
     config = settings(options)
     try:
-        predictors = load_predictors(config.policy.quality_dir)
+        checks = policy_checks(config, os.environ, load_predictors(config.policy.quality_dir))
         # A bad policy file is an error before anything is made; a store is looked into by the folder's holder alone.
-        found = None if config.policy.is_in_store else starting_policy(config, _accept(config), predictors)
+        found = None if config.policy.is_in_store else starting_policy(config, open_store, checks)
         with private_umask(), RuntimeLock(config.process.runtime_dir):
-            policy, note = found or starting_policy(config, _accept(config), predictors)
+            policy, note = found or starting_policy(config, open_store, checks)
             console = Console(sys.stdout)
             if note is not None:
                 console.say(note)
             with plan_launch(config, policy, num_cores=available_cores()) as plan:
-                supervisor = Supervisor(plan, console=console, probe=probe.get, needs_key=policy.has_keys)
-                return asyncio.run(supervise(supervisor))
+                return asyncio.run(supervise(supervised(plan, console, needs_key=policy.has_keys)))
     except (ConfigError, PolicyFileError) as error:
         raise UsageError(str(error)) from error
     except (RuntimeDirError, LaunchError) as error:
@@ -262,12 +262,6 @@ def _with_port(address: str, port: int) -> str:
     if address.startswith(("unix:", "fd:")):
         raise UsageError(f"a port was given, but the listener is {address}; use --public-listen host:port")
     return f"{address.rpartition(':')[0]}:{port}"
-
-
-def _accept(config: GatewayConfig) -> Callable[[Policy], None]:
-    from gateway.app.policy_acceptance import acceptance
-
-    return acceptance(config, os.environ)
 
 
 def _policy_text(options: argparse.Namespace) -> tuple[Path, str, dict[str, str]]:

@@ -19,7 +19,8 @@ from typing import Literal
 
 import msgspec
 
-from gateway.app.policy_acceptance import acceptance
+from gateway.app.policy_acceptance import policy_checks
+from gateway.app.store_opening import open_examined
 from gateway.cli.supervisor.launch import (
     ENGINE_REMEDY,
     SIZES,
@@ -178,9 +179,7 @@ def check_policy(config: GatewayConfig) -> Check:
     """Whether the gateway would start with the policy it is given."""
     try:
         predictors = load_predictors(config.policy.quality_dir)
-        found = read_policy(
-            config.policy.document, config.process.policy_variables, acceptance(config, os.environ), predictors
-        )
+        found = read_policy(config.policy.document, policy_checks(config, os.environ, predictors))
     except (PolicyFileError, ConfigError) as error:
         first, *others = str(error).splitlines()
         more = f" (and {len(others)} more)" if others else ""
@@ -191,7 +190,7 @@ def check_policy(config: GatewayConfig) -> Check:
 
 def check_store(config: GatewayConfig) -> Iterator[Check]:
     """Whether replicas could share what they must agree on."""
-    for found in asyncio.run(examine_store(config.store_address, timeout_s=config.store.timeout_s)):
+    for found in asyncio.run(examine_store(config.store_address, open_examined, timeout_s=config.store.timeout_s)):
         yield Check(name="store", level=found.level, message=found.message, remedy=found.remedy)
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, Protocol
 
-from gateway.util.body_memory import BodyMemory
+from gateway.util.reserved_memory import BodyMemory
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]

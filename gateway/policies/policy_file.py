@@ -8,19 +8,19 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
 from gateway.policies.local_copy import PolicyCopy
+from gateway.policies.reading import PolicyChecks, PolicyHooks
 from gateway.policies.revision import FILE_AUTHOR, Revision
 from routing_policies.check import run_tests
 from routing_policies.loading import MAX_DOCUMENT_BYTES, load_document
 from routing_policies.policy.document import Policy
 from routing_policies.policy.problems import PolicyError
-from routing_policies.quality.predictor import Predictors
 
 REVISION_CHARS = 12
 SETTLE_S = 2.0
@@ -70,20 +70,16 @@ def revision_of(content: bytes) -> str:
 
 def read_policy(
     path: Path,
-    variables: Mapping[str, str],
-    accept: Callable[[Policy], None],
-    predictors: Predictors | None = None,
+    checks: PolicyChecks,
 ) -> PolicyRevision:
     """Read, check and test the file once; `accept` may refuse the policy with a ValueError. Raises PolicyFileError."""
-    return _parse(read_document(path), path, variables, accept, predictors)
+    return _parse(read_document(path), path, checks)
 
 
 def read_kept_policy(
     copy: PolicyCopy,
     path: Path,
-    variables: Mapping[str, str],
-    accept: Callable[[Policy], None],
-    predictors: Predictors | None,
+    checks: PolicyChecks,
     error: PolicyFileError,
 ) -> PolicyRevision:
     """Return the last good policy of a file that is unusable because of `error`; raises PolicyFileError without one."""
@@ -91,7 +87,7 @@ def read_kept_policy(
     if kept is None:
         raise error
     try:
-        loaded = _parse(kept.document.encode(), path, variables, accept, predictors)
+        loaded = _parse(kept.document.encode(), path, checks)
     except PolicyFileError as unusable:
         raise PolicyFileError(
             f"{error}\nthe last good policy, revision {kept.revision}, is of no use: {unusable}"
@@ -106,13 +102,10 @@ class PolicyFile:
         self,
         path: Path,
         *,
-        variables: Mapping[str, str],
-        accept: Callable[[Policy], None],
-        on_revision: Callable[[PolicyRevision], None],
-        on_status: Callable[[PolicyStatus], None],
+        checks: PolicyChecks,
+        hooks: PolicyHooks,
         poll_s: float = 0.25,
         wall_clock: Callable[[], float] = time.time,
-        predictors: Predictors | None = None,
         copy: PolicyCopy | None = None,
     ) -> None:
         """Create a watcher; `load` reads the file.
@@ -121,12 +114,9 @@ class PolicyFile:
         `predictors` serve the document's tests, and `copy` keeps the last good policy for the next start.
         """
         self._copy = copy
-        self._predictors = predictors
         self._path = path
-        self._variables = dict(variables)
-        self._accept = accept
-        self._on_revision = on_revision
-        self._on_status = on_status
+        self._checks = checks
+        self._hooks = hooks
         self._poll_s = poll_s
         self._wall_clock = wall_clock
         self._seen: _Signature | None = None
@@ -161,7 +151,7 @@ class PolicyFile:
             self._seen = _signature(self._path)
             read_at, content = self._wall_clock(), read_document(self._path)
             self._judged = sha256(content).digest()
-            loaded = _parse(content, self._path, self._variables, self._accept, self._predictors)
+            loaded = _parse(content, self._path, self._checks)
             self._take(loaded)
         except PolicyFileError as error:
             return self._load_kept(error)
@@ -171,9 +161,9 @@ class PolicyFile:
     def _load_kept(self, error: PolicyFileError) -> PolicyRevision:
         if self._copy is None:
             raise error
-        kept = read_kept_policy(self._copy, self._path, self._variables, self._accept, self._predictors, error)
+        kept = read_kept_policy(self._copy, self._path, self._checks, error)
         try:
-            self._on_revision(kept)
+            self._hooks.on_revision(kept)
         except ValueError as unusable:
             raise PolicyFileError(f"{error}\nthe last good policy cannot be served: {unusable}") from error
         self._head = kept.origin
@@ -211,9 +201,7 @@ class PolicyFile:
 
     async def _judge(self, content: bytes, read_at: float) -> None:
         try:
-            self._take(
-                await asyncio.to_thread(_parse, content, self._path, self._variables, self._accept, self._predictors)
-            )
+            self._take(await asyncio.to_thread(_parse, content, self._path, self._checks))
         except PolicyFileError as error:
             self._report(PolicyStatus(revision=self.status.revision, is_current=False, error=str(error)))
         else:
@@ -222,8 +210,8 @@ class PolicyFile:
     def _take(self, loaded: PolicyRevision) -> None:
         if self._status is None or self._status.revision != loaded.revision:
             try:
-                self._on_revision(loaded)
-            except ValueError as error:  # the callback may refuse a policy that passed all checks
+                self._hooks.on_revision(loaded)
+            except ValueError as error:  # whoever serves it may still find that it cannot
                 raise PolicyFileError(f"{self._path}: {error}") from error
         self._head = loaded.origin
         self._report(PolicyStatus(revision=loaded.revision, is_current=True))
@@ -231,7 +219,7 @@ class PolicyFile:
     def _report(self, status: PolicyStatus) -> None:
         if status != self._status:
             self._status = status
-            self._on_status(status)
+            self._hooks.on_status(status)
 
     def _is_young(self, signature: _Signature) -> bool:
         return self._wall_clock() - signature.modified_ns / 1e9 < SETTLE_S
@@ -258,14 +246,12 @@ def read_document(path: Path) -> bytes:
 def _parse(
     content: bytes,
     path: Path,
-    variables: Mapping[str, str],
-    accept: Callable[[Policy], None],
-    predictors: Predictors | None,
+    checks: PolicyChecks,
 ) -> PolicyRevision:
     try:
         text = content.decode("utf-8-sig")
-        policy, document = load_document(text, source=str(path), variables=variables)
-        failures = run_tests(policy, document, predictors).failures
+        policy, document = load_document(text, source=str(path), variables=checks.variables)
+        failures = run_tests(policy, document, checks.predictors).failures
         if failures:
             raise PolicyError(str(path), failures)
     except UnicodeDecodeError as error:
@@ -273,7 +259,7 @@ def _parse(
     except PolicyError as error:
         raise PolicyFileError(str(error)) from error
     try:
-        accept(policy)
+        checks.accept(policy)
     except ValueError as error:
         raise PolicyFileError(f"{path}: {error}") from error
     revision = revision_of(content)

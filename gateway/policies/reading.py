@@ -3,16 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from gateway.policies.errors import InvalidPolicy
+from gateway.policies.revision import Revision
 from routing_policies.check import run_tests
 from routing_policies.loading import load_document
 from routing_policies.policy.document import Policy
 from routing_policies.policy.problems import PolicyError, Problem
 from routing_policies.quality.predictor import Predictors
 
+if TYPE_CHECKING:
+    from gateway.policies.policy_file import PolicyRevision, PolicyStatus
+
 SOURCE = "policy"
+
+
+def _accept_all(policy: Policy) -> None:
+    """Refuse nothing."""
+
+
+def _ignore(revision: Revision) -> None:
+    """Tell nobody."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyChecks:
+    """How this process reads and judges a document."""
+
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Values of each `${name}` in it."""
+    accept: Callable[[Policy], None] = _accept_all
+    """May refuse a policy with a ValueError."""
+    predictors: Predictors | None = None
+    """For the tests inside."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyHooks:
+    """Who is told of the policy in force."""
+
+    on_revision: Callable[[PolicyRevision], None]
+    """Gets each new good policy, and may refuse it with a ValueError."""
+    on_status: Callable[[PolicyStatus], None]
+    """Follows it: how the last look ended."""
+    on_restored: Callable[[Revision], None] = _ignore
+    """Hears of a revision that the store had lost and has again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +64,8 @@ class PolicyReading:
 class DocumentReader:
     """Checks documents with this process' settings; slow for large ones, so callers leave the event loop."""
 
-    def __init__(
-        self, variables: Mapping[str, str], accept: Callable[[Policy], None], predictors: Predictors | None = None
-    ) -> None:
-        """Create a reader; `accept` may refuse a policy with a ValueError, `predictors` serve the document's tests."""
-        self._predictors = predictors
-        self._variables = dict(variables)
-        self._accept = accept
+    def __init__(self, checks: PolicyChecks) -> None:
+        self._checks = checks
 
     def read(self, text: str) -> Policy:
         """Return the policy; raises InvalidPolicy when a check or one of the document's tests fails."""
@@ -44,18 +76,18 @@ class DocumentReader:
 
     def load(self, text: str) -> Policy:
         """Return the policy without running its tests or `accept`; raises PolicyError."""
-        return load_document(text, source=SOURCE, variables=self._variables)[0]
+        return load_document(text, source=SOURCE, variables=self._checks.variables)[0]
 
     def examine(self, text: str) -> PolicyReading:
         """Return the policy with all problems of its document."""
         try:
-            policy, document = load_document(text, source=SOURCE, variables=self._variables)
+            policy, document = load_document(text, source=SOURCE, variables=self._checks.variables)
         except PolicyError as error:
             return PolicyReading(None, error.problems, 0)
-        result = run_tests(policy, document, self._predictors)
+        result = run_tests(policy, document, self._checks.predictors)
         problems = list(result.failures)
         try:
-            self._accept(policy)
+            self._checks.accept(policy)
         except ValueError as error:
             problems.append(Problem(line=1, column=1, path="", message=str(error)))
         return PolicyReading(policy, tuple(problems), result.num_tests)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -13,16 +11,23 @@ from gateway.config.settings import GatewayConfig
 from gateway.policies.history import RevisionHistory
 from gateway.policies.local_copy import COPY_FILE, PolicyCopy, file_copy_name, is_lost
 from gateway.policies.policy_file import PolicyFileError, read_kept_policy, read_policy
+from gateway.policies.reading import PolicyChecks
 from gateway.policies.revision import Revision
 from gateway.policies.seed import Seed
-from gateway.store.base import StoreLoss, StoreUnavailable
-from gateway.store.opening import open_store
+from gateway.store.address import StoreAddress
+from gateway.store.base import Store, StoreLoss, StoreUnavailable
 from routing_policies.loading import load_policy
 from routing_policies.policy.document import Policy
 from routing_policies.policy.problems import PolicyError
-from routing_policies.quality.predictor import Predictors
 
 _TIMEOUT_S: Final = 2.0
+
+
+class OpenStore(Protocol):
+    """Opens the store at an address; it connects with its first operation."""
+
+    def __call__(self, address: StoreAddress, *, timeout_s: float) -> Store:
+        """Return the store; an operation takes `timeout_s` at most."""
 
 
 class StartPolicy(NamedTuple):
@@ -33,7 +38,9 @@ class StartPolicy(NamedTuple):
 
 
 def starting_policy(
-    config: GatewayConfig, accept: Callable[[Policy], None] = lambda policy: None, predictors: Predictors | None = None
+    config: GatewayConfig,
+    open_store: OpenStore,
+    checks: PolicyChecks | None = None,
 ) -> StartPolicy:
     """Return the policy that a gateway with these settings serves when it starts now.
 
@@ -43,22 +50,19 @@ def starting_policy(
     Raises:
         PolicyFileError: No usable policy exists.
     """
+    checks = checks or PolicyChecks(variables=config.process.policy_variables)
     if config.policy.is_in_store:
-        found = _stored_policy(config)
+        found = _stored_policy(config, open_store)
         if found is not None and found.policy is not None:
             return StartPolicy(found.policy, found.note)
-        in_file = read_policy(config.policy.document, config.process.policy_variables, accept, predictors).policy
+        in_file = read_policy(config.policy.document, checks).policy
         note = None if found is None else f"engines are those of {config.policy.document}: {found.note}"
         return StartPolicy(in_file, note)
     try:
-        return StartPolicy(
-            read_policy(config.policy.document, config.process.policy_variables, accept, predictors).policy, None
-        )
+        return StartPolicy(read_policy(config.policy.document, checks).policy, None)
     except PolicyFileError as error:
         copy = PolicyCopy(config.process.runtime_dir / file_copy_name(config.policy.document))
-        kept = read_kept_policy(
-            copy, config.policy.document, config.process.policy_variables, accept, predictors, error
-        )
+        kept = read_kept_policy(copy, config.policy.document, checks, error)
         return StartPolicy(kept.policy, f"{error}\nstarting on the last good policy, revision {kept.revision}")
 
 
@@ -67,12 +71,12 @@ class _Stored(NamedTuple):
     note: str | None
 
 
-def _stored_policy(config: GatewayConfig) -> _Stored | None:
+def _stored_policy(config: GatewayConfig, open_store: OpenStore) -> _Stored | None:
     """Return the policy of the store, or None where the file decides; without a policy when no revision can be read."""
     lost = ""
     kept = PolicyCopy(config.process.runtime_dir / COPY_FILE).read()
     try:
-        newest = asyncio.run(_newest(config))
+        newest = asyncio.run(_newest(config, open_store))
         if is_lost(kept, newest):
             newest, lost = kept, "; the store has lost it and gets it back"
     except (StoreUnavailable, msgspec.DecodeError) as error:
@@ -104,13 +108,8 @@ def _document_of(seed: Seed) -> str | None:
         return None
 
 
-async def _newest(config: GatewayConfig) -> Revision | None:
-    store = open_store(
-        config.store_address,
-        timeout_s=_TIMEOUT_S,
-        clock=asyncio.get_running_loop().time,
-        wall=time.time,
-    )
+async def _newest(config: GatewayConfig, open_store: OpenStore) -> Revision | None:
+    store = open_store(config.store_address, timeout_s=_TIMEOUT_S)
     try:
         async with asyncio.timeout(_TIMEOUT_S):
             history = RevisionHistory(store)

@@ -13,7 +13,7 @@ from gateway.policies.errors import InvalidPolicy, NoSuchRevision, RevisionConfl
 from gateway.policies.history import SPACE, RevisionHistory, number_of
 from gateway.policies.local_copy import PolicyCopy, is_lost
 from gateway.policies.policy_file import PolicyFileError, PolicyRevision, PolicyStatus, revision_of
-from gateway.policies.reading import DocumentReader
+from gateway.policies.reading import DocumentReader, PolicyHooks
 from gateway.policies.revision import Revision, RevisionKind
 from gateway.policies.seed import Seed
 from gateway.store.base import Store, StoreUnavailable
@@ -41,11 +41,9 @@ class StoredPolicy:
         reader: DocumentReader,
         seed: Seed,
         copy: PolicyCopy,
-        on_revision: Callable[[PolicyRevision], None],
-        on_status: Callable[[PolicyStatus], None],
+        hooks: PolicyHooks,
         wall: Callable[[], float],
         num_kept: int = 1000,
-        on_restored: Callable[[Revision], None] = lambda revision: None,
     ) -> None:
         """Create a follower; `load` adopts the first revision.
 
@@ -53,13 +51,11 @@ class StoredPolicy:
         `num_kept` revisions stay in the store. `on_restored` gets a revision written back to a store that had lost it.
         """
         self._num_kept = num_kept
-        self._on_restored = on_restored
+        self._hooks = hooks
         self.history = RevisionHistory(store)
         self.reader = reader
         self._seed = seed
         self._copy = copy
-        self._on_revision = on_revision
-        self._on_status = on_status
         self._wall = wall
         self._follower = ChangeFollower(store, SPACE, self._take_key, wants=self._wants)
         self._newest: Revision | None = None
@@ -234,7 +230,7 @@ class StoredPolicy:
     async def _give_back(self, revision: Revision) -> None:
         """Write a lost revision under its own number, so replicas with an older one adopt it."""
         if await self.history.append(revision):
-            self._on_restored(revision)
+            self._hooks.on_restored(revision)
 
     async def _load_without_store(self, lost: StoreUnavailable) -> None:
         """Serve the revision that was in force when this replica last reached the store."""
@@ -278,7 +274,7 @@ class StoredPolicy:
         await asyncio.to_thread(self._copy.write, revision)
 
     def _put_in_force(self, revision: Revision, policy: Policy) -> None:
-        self._on_revision(PolicyRevision(policy=policy, revision=revision.revision, origin=revision))
+        self._hooks.on_revision(PolicyRevision(policy=policy, revision=revision.revision, origin=revision))
         self._head = revision
 
     def _report(self, error: str | None) -> None:
@@ -286,7 +282,7 @@ class StoredPolicy:
         status = PolicyStatus(revision=in_force, is_current=error is None, error=error)
         if status != self._status:
             self._status = status
-            self._on_status(status)
+            self._hooks.on_status(status)
 
 
 def _unreadable(number: int, error: msgspec.DecodeError) -> str:

@@ -61,6 +61,7 @@ class PlannedRoute:
         "hedges",
         "is_panicking",
         "judges",
+        "looks_at_prompt",
         "options",
         "plain_timeouts",
         "profile",
@@ -95,6 +96,8 @@ class PlannedRoute:
         members = [rules[item.id] for item in route.select.resolved()] if is_judged else []
         self.judges = judges_of(members, predictors)
         """Those whose quality is predicted from the prompt; nobody, where the choice does not depend on it."""
+        self.looks_at_prompt = bool(self.judges) or self.profile.looks_at_key
+        """Whether the choice depends on what the prompt says; else `weighed` has nothing to add."""
         self._strongest = strongest_of(members).id if self.judges else None
         self.candidates = tuple((deployments[item.id], item.weight) for item in route.select.resolved())
         self._members = tuple(live for live, _ in self.candidates)

@@ -17,7 +17,7 @@ from gateway.upstreams.http1.request import RequestEncoder, UpstreamRequest
 from gateway.upstreams.http1.response import UpstreamResponse
 from gateway.upstreams.http1.target import Target
 from gateway.upstreams.http1.timeouts import ExchangeTimeouts
-from gateway.upstreams.pool import ConnectionPool, PoolLimits, PoolSnapshot
+from gateway.upstreams.pool import ConnectionPool, PoolSnapshot
 from gateway.upstreams.resolver import Resolver
 
 _MAX_BUFFER_BYTES = 64 * 1024
@@ -30,8 +30,8 @@ class UpstreamClient:
     def __init__(
         self,
         target: Target,
+        pool: ConnectionPool,
         *,
-        limits: PoolLimits,
         clock: Clock = time.monotonic,
         ssl: ssl_module.SSLContext | None = None,
         resolver: Resolver | None = None,
@@ -43,7 +43,7 @@ class UpstreamClient:
         self._wire_limits = wire_limits or WireLimits()
         self._max_buffer_bytes = max_buffer_bytes
         self._encoder = RequestEncoder(target)
-        self._pool = ConnectionPool(self._name, limits, clock)
+        self._pool = pool
         self._owns_resolver = resolver is None
         self._resolver = resolver or Resolver(clock=clock)
         self._connector = Connector(target, self._resolver, ssl)

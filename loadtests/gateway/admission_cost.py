@@ -23,8 +23,11 @@ from typing import cast
 
 from gateway.admission.admitter import Admitter
 from gateway.admission.gate import AdmissionGate
+from gateway.admission.guard import OverloadGuard
 from gateway.admission.ladder import Ladder
 from gateway.admission.quotas.quotas import Quotas
+from gateway.app.store_opening import open_store
+from gateway.app.upstream_clients import open_client
 from gateway.chat.headers import ChatHead
 from gateway.chat.request import ChatRequest, ChatRequestParser
 from gateway.deployments.flight import InFlightRequest
@@ -34,7 +37,6 @@ from gateway.request_context import RequestContext
 from gateway.routing.routing_request import RoutingRequest
 from gateway.routing.snapshot import PolicySnapshot, SnapshotBuilder
 from gateway.store.address import parse_store
-from gateway.store.opening import open_store
 from gateway.telemetry.records.record import RequestRecord, Usage
 from gateway.timeline import Outcome
 from gateway.upstreams.client import UpstreamClient
@@ -140,7 +142,8 @@ class _Bench:
         )
         self._quotas = Quotas(self._store, holder="bench", clock=self.clock, wall=self.clock, report=_raise)
         self._quotas.configure(document)
-        self._admitter = Admitter(self.clock)
+        guard = OverloadGuard(memory_limit_bytes=None, resident_bytes=lambda: None)
+        self._admitter = Admitter(self.clock, guard)
         self._pricer = Pricer()
         self._gate = AdmissionGate(ladder=cast(Ladder, _NoLadder()), clock=self.clock)
         self.reading: deque[_UnderWay] = deque()
@@ -158,7 +161,7 @@ class _Bench:
     async def top_up(self) -> None:
         """What the quotas do in the background: those that run dry draw on the store, as their requests would."""
         for tenant in self.dry:
-            quota = self._quotas.of(tenant)
+            quota = self._quotas.by_tenant.get(tenant)
             assert quota is not None, "only who has limits runs dry"
             (await quota.reserve(_DRAWN_TOKENS, 0, self.now)).cancel()
         self.dry.clear()
@@ -174,13 +177,13 @@ class _Bench:
     def admit(self, turn: RequestContext, head: ChatHead, request: ChatRequest) -> bool:
         """From the key to the request's being sent; False when it would have had to wait, or for the store."""
         snapshot, router, record = self.snapshot, self.snapshot.router, turn.record
-        caller = turn.caller = self._admitter.identify(snapshot, head, "127.0.0.1")
+        caller = turn.caller = self._admitter.identify(turn, head, "127.0.0.1")
         record.tenant = caller.tenant
         admission = self._admitter.admit(snapshot, head, caller, received_at=self.now, is_draining=False)
         planned = router.match(request.model, caller.tenant, {})
         record.route = planned.route.id
         price = turn.price = self._pricer.price(request, tenant=caller.tenant, route=record.route)
-        quota = self._quotas.of(caller.tenant)
+        quota = self._quotas.by_tenant.get(caller.tenant)
         if quota is not None:
             nano = self._quotas.price_of(price, planned.deployment_ids)
             turn.reservation = quota.try_reserve(price.total_tokens, nano, self.now)
@@ -359,7 +362,7 @@ async def _no_send(message: object) -> None:
 
 def _connect_nowhere(name: str, reach: UpstreamReach) -> UpstreamClient:
     """Nothing is sent."""
-    return UpstreamClient(Target.parse("http://nobody.invalid"), limits=PoolLimits())
+    return open_client(Target.parse("http://nobody.invalid"), limits=PoolLimits())
 
 
 def _raise(error: BaseException) -> None:

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from gateway.app.app import Gateway
+from gateway.app.runtime import Surroundings
 from gateway.config.sources import config_of
 from gateway.http.asgi import Header
 from loadtests.clients.chat_streams import Slo, prompt_text
@@ -183,9 +184,7 @@ class Simulation:
         self._gateway = Gateway(
             config_of({"policy.document": path, "process.runtime_dir": folder, "telemetry.log.level": "error"}),
             log_stream=self._log,
-            rng=random.Random(seed),
-            clock=loop.clock,
-            connect=lambda _id, _reach: self._connect(),
+            around=Surroundings(rng=random.Random(seed), clock=loop.clock, connect=lambda _id, _reach: self._connect()),
         )
         self._gateway.log.start()
         self._gateway.control.file.load()

@@ -16,7 +16,7 @@ from gateway.upstreams.http1.request import UpstreamRequest
 from gateway.upstreams.http1.response import UpstreamResponse
 from gateway.upstreams.http1.target import Target
 from gateway.upstreams.http1.timeouts import ExchangeTimeouts
-from gateway.upstreams.pool import PoolLimits
+from gateway.upstreams.pool import ConnectionPool, PoolLimits
 from loadtests.engines.engine_server import usage_of
 from loadtests.engines.modelled_engine import USUAL_OUTPUT_TOKENS, EngineShape, lane_work
 from loadtests.engines.virtual_engine import VirtualEngine, VirtualJob
@@ -77,7 +77,9 @@ class SimulatedClient(UpstreamClient):
     """Sends to a modelled engine; time limits of the exchange are not enforced, for the model never hangs."""
 
     def __init__(self, engine: VirtualEngine, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__(Target.parse("http://simulated"), limits=PoolLimits(), clock=clock)
+        super().__init__(
+            Target.parse("http://simulated"), ConnectionPool("simulated", PoolLimits(), clock), clock=clock
+        )
         self.engine = engine
         self.pulse = _EnginePulse(engine)
 

@@ -14,12 +14,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.app.app import Gateway
 from gateway.config.sources import config_of
-from gateway.deployments.health.ejection import EjectionRules
+from gateway.deployments.health.ejection import EjectionRules, StallRules
 from tests.gateway.scripted import Script, ScriptedUpstream, Wire, chunk, complete
 from tests.gateway.stack import Reply, Stack
 from tests.support.fault_proxy import FaultProxy
 
-QUICK = EjectionRules(consecutive_failures=3, first_s=0.2, longest_s=1.0, stalled_least_s=0.2)
+QUICK = EjectionRules(consecutive_failures=3, first_s=0.2, longest_s=1.0, stall=StallRules(least_s=0.2))
 """The product's rules in a hurry."""
 
 ENDS = {"completed", "cached", "shed", "rejected", "cancelled", "upstream_failed", "upstream_timeout", "failed"}

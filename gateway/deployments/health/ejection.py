@@ -9,7 +9,7 @@ The module is pure: the time is passed in, and there is no timer.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 
@@ -29,6 +29,19 @@ class FailureKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StallRules:
+    """When silence is a stall; ValueError for numbers that make no sense."""
+
+    after: float = 4.0
+    """Silence of so many times what was expected, and `least_s` at least."""
+    least_s: float = 2.0
+
+    def __post_init__(self) -> None:
+        if self.after < 1 or self.least_s <= 0:
+            raise ValueError("after and least_s: expected 1 or more, and positive seconds")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EjectionRules:
     """Conditions and durations of an ejection; raises ValueError for inconsistent numbers."""
 
@@ -38,10 +51,8 @@ class EjectionRules:
     """Share of failed recent exchanges that ejects, given at least `min_exchanges`."""
     min_exchanges: int = 20
     window_s: float = 10.0
-    """Time constant in seconds of the decay of past exchanges."""
-    stalled_after: float = 4.0
-    """Multiple of the expected time after which silence is a stall, at least `stalled_least_s`."""
-    stalled_least_s: float = 2.0
+    """How fast exchanges are forgotten: the time constant of the decay."""
+    stall: StallRules = field(default_factory=StallRules)
     first_s: float = 2.0
     """Back-off of the first ejection in seconds; each further one doubles it."""
     longest_s: float = 60.0
@@ -53,8 +64,6 @@ class EjectionRules:
             raise ValueError("consecutive_failures and min_exchanges: expected positive integers")
         if not 0 < self.failure_ratio <= 1:
             raise ValueError(f"failure_ratio: expected a share above 0 and up to 1, got {self.failure_ratio}")
-        if self.stalled_after < 1 or self.stalled_least_s <= 0:
-            raise ValueError("stalled_after and stalled_least_s: expected 1 or more, and positive seconds")
         if not 0 < self.first_s <= self.longest_s or self.window_s <= 0 or self.forget_s <= 0:
             raise ValueError("first_s, longest_s, window_s, forget_s: expected positive seconds, first_s <= longest_s")
 

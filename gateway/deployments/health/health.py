@@ -126,7 +126,7 @@ class DeploymentHealth:
         """Return whether it is out of rotation, or holds requests and was silent for the shortest patience."""
         if not self._ejection.is_in_rotation:
             return True
-        return bool(self._vigils) and self._silent_s(now) >= self._rules.stalled_least_s
+        return bool(self._vigils) and self._silent_s(now) >= self._rules.stall.least_s
 
     def quiet_s(self, now: float) -> float:
         """Return the seconds since the last observed token."""
@@ -166,19 +166,19 @@ class DeploymentHealth:
 
     def patience_s(self, expected_s: float) -> float:
         """Return the seconds of silence that count as a stall where a token was expected within `expected_s`."""
-        return max(self._rules.stalled_least_s, self._rules.stalled_after * expected_s)
+        return max(self._rules.stall.least_s, self._rules.stall.after * expected_s)
 
     @property
     def least_patience_s(self) -> float:
         """Seconds of silence below which nothing counts as a stall."""
-        return self._rules.stalled_least_s
+        return self._rules.stall.least_s
 
     def plain_patience_s(self, bound_s: float, num_stalls: int) -> float:
         """Return the seconds of silence that count as a stall where a whole response is due within `bound_s`.
 
         Each stall in a row before doubles it, so a deployment that is only slower than forecast can finish a response.
         """
-        return float(max(self._rules.stalled_least_s, bound_s) * 2 ** min(num_stalls, MAX_DOUBLINGS))
+        return float(max(self._rules.stall.least_s, bound_s) * 2 ** min(num_stalls, MAX_DOUBLINGS))
 
     def note_not_ready(self, now: float) -> None:
         """Release the requests that wait for a first byte after a probe found the deployment not ready.
@@ -187,7 +187,7 @@ class DeploymentHealth:
         """
         self._look_for_progress(now)
         for vigil in tuple(self._vigils):
-            if self._quiet_s(vigil, now) >= self._rules.stalled_least_s:
+            if self._quiet_s(vigil, now) >= self._rules.stall.least_s:
                 vigil.leave()
 
     def _look_for_progress(self, now: float) -> bool:

@@ -17,8 +17,8 @@ from gateway.upstreams.http1.errors import (
     UpstreamError,
 )
 from gateway.upstreams.http1.sse import SseProgress
-from gateway.util.body_memory import BodyMemory
 from gateway.util.header_values import is_event_stream
+from gateway.util.reserved_memory import BodyMemory
 
 Sink = Callable[[bytes], None]
 Progress = Callable[[bytes], bool]

@@ -104,7 +104,7 @@ class Replica:
     @property
     def quota(self) -> Any:
         """Of the tenant `support`."""
-        found = self.quotas.of("support")
+        found = self.quotas.by_tenant.get("support")
         assert found is not None
         return found
 

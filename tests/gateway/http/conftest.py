@@ -17,7 +17,7 @@ from gateway.errors import GatewayError
 from gateway.http.asgi import Receive, Scope, Send, read_body, respond
 from gateway.http.limits import BodyLimits, ConnectionLimits, EdgeLimits, HeaderLimits
 from gateway.http.server import Listener, Server
-from gateway.ids import RequestIds
+from gateway.timeline import RequestIds
 
 READ_TIMEOUT_S = 5.0
 

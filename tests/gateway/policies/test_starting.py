@@ -8,11 +8,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from gateway.app.store_opening import open_store
 from gateway.cli.supervisor.launch import plan_launch
 from gateway.config.settings import GatewayConfig, bundled_policy_path
 from gateway.config.sources import config_of
 from gateway.policies.local_copy import COPY_FILE, PolicyCopy, file_copy_name
 from gateway.policies.policy_file import PolicyFile, PolicyFileError
+from gateway.policies.reading import PolicyChecks, PolicyHooks
 from gateway.policies.starting import StartPolicy, starting_policy
 from routing_policies.policy.document import Policy
 from tests.gateway.admin.test_policy_life import apply, in_force, stored
@@ -30,7 +32,7 @@ def config_in(folder: Path, **changed: object) -> GatewayConfig:
 
 
 def started(config: GatewayConfig) -> StartPolicy:
-    return starting_policy(config)
+    return starting_policy(config, open_store)
 
 
 def engines_of(config: GatewayConfig, policy: Policy) -> list[str]:
@@ -131,10 +133,8 @@ def file_config(folder: Path, document: str) -> GatewayConfig:
     config = config_in(folder, **{"policy.document": policy})
     PolicyFile(
         policy,
-        variables=config.process.policy_variables,
-        accept=lambda policy: None,
-        on_revision=lambda revision: None,
-        on_status=lambda status: None,
+        checks=PolicyChecks(variables=config.process.policy_variables),
+        hooks=PolicyHooks(on_revision=lambda revision: None, on_status=lambda status: None),
         copy=PolicyCopy(folder / file_copy_name(policy)),
     ).load()
     return config
@@ -143,7 +143,7 @@ def file_config(folder: Path, document: str) -> GatewayConfig:
 def test_engines_are_those_of_the_last_good_policy_while_the_file_is_bad(tmp_path: Path) -> None:
     config = file_config(tmp_path, ONE_ENGINE)
     config.policy.document.write_text("rutes: []\n")
-    found = starting_policy(config)
+    found = starting_policy(config, open_store)
     assert engines_of(config, found.policy) == ["small"]
     assert "rutes" in (found.note or "")
     assert "starting on the last good policy, revision" in (found.note or "")
@@ -154,4 +154,4 @@ def test_a_bad_file_that_was_never_good_is_refused(tmp_path: Path) -> None:
     other = tmp_path / "other.yaml"
     other.write_text("rutes: []\n")
     with pytest.raises(PolicyFileError, match="rutes"):
-        starting_policy(config_in(tmp_path, **{"policy.document": other}))
+        starting_policy(config_in(tmp_path, **{"policy.document": other}), open_store)

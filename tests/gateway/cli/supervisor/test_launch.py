@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.app.policy_acceptance import acceptance
+from gateway.app.policy_acceptance import policy_checks
 from gateway.cli.commands import CommandError, run_engine
 from gateway.cli.supervisor.held_address import hold_address
 from gateway.cli.supervisor.launch import (
@@ -22,6 +22,7 @@ from gateway.cli.supervisor.launch import (
 from gateway.config.settings import AdminSettings, GatewayConfig, PublicSettings
 from gateway.config.sources import config_of, load_config
 from gateway.policies.policy_file import read_policy
+from gateway.policies.reading import PolicyChecks
 from gateway.upstreams.http1.target import Target
 from routing_policies.policy.document import Deployment, Policy
 
@@ -54,7 +55,7 @@ def test_a_containers_quota_bounds_the_cores(tmp_path: Path, quota: str, expecte
 
 def test_the_bundled_policy_starts_both_engines_on_the_sockets_it_names(tmp_path: Path) -> None:
     config = settings(tmp_path)
-    policy = read_policy(config.policy.document, config.process.policy_variables, lambda policy: None).policy
+    policy = read_policy(config.policy.document, PolicyChecks(variables=config.process.policy_variables)).policy
     with plan_launch(config, policy, num_cores=8) as plan:
         pass
     assert [engine.child.name for engine in plan.engines] == ["small", "large"]
@@ -78,7 +79,7 @@ def test_the_bundled_policy_starts_both_engines_on_the_sockets_it_names(tmp_path
 )
 def test_engines_start_whatever_the_runtime_folder_is_called(tmp_path: Path, name: str) -> None:
     config = settings(tmp_path / name)
-    policy = read_policy(config.policy.document, config.process.policy_variables, acceptance(config, {})).policy
+    policy = read_policy(config.policy.document, policy_checks(config, {})).policy
     with plan_launch(config, policy, num_cores=2) as plan:
         assert [engine.deployments for engine in plan.engines] == [("small",), ("large",)]
         assert values(plan.engines[0].child.argv, "--listen") == [f"unix:{tmp_path}/{name}/small.sock"]
