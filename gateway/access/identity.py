@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -46,16 +46,3 @@ ANYBODY: Final = Identity(name="anybody", role=Role.VIEWER, mode="open")
 """Of a gateway that has no admins yet, on a listener that only this machine reaches."""
 SYSTEM: Final = Identity(name="system", role=Role.ADMIN, mode="local")
 """The gateway itself, where it changes something."""
-
-_STATE_KEY: Final = "penstock.identity"
-
-
-def put_identity(scope: Any, identity: Identity) -> None:
-    """Let the request's endpoint know who asks."""
-    scope.setdefault("state", {})[_STATE_KEY] = identity
-
-
-def identity_of(scope: Any) -> Identity:
-    """Who makes this request; the gate has put it there."""
-    found: Identity = scope.get("state", {}).get(_STATE_KEY, ANYBODY)
-    return found
