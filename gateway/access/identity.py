@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -45,17 +45,4 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 ANYBODY: Final = Identity(name="anybody", role=Role.VIEWER, mode="open")
 """Identity of every request to a gateway without admins, on a listener that only this machine reaches."""
 SYSTEM: Final = Identity(name="system", role=Role.ADMIN, mode="local")
-"""Identity of the gateway itself, for its own changes."""
-
-_STATE_KEY: Final = "penstock.identity"
-
-
-def put_identity(scope: Any, identity: Identity) -> None:
-    """Attach the identity to a request's ASGI scope."""
-    scope.setdefault("state", {})[_STATE_KEY] = identity
-
-
-def identity_of(scope: Any) -> Identity:
-    """Return the identity that the admin gate attached to the request."""
-    found: Identity = scope.get("state", {}).get(_STATE_KEY, ANYBODY)
-    return found
+"""The gateway itself, where it changes something."""

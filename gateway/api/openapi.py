@@ -7,7 +7,8 @@ from typing import Any, Final, Literal
 import msgspec
 
 from gateway.api.feedback import FEEDBACK_PATH, Feedback, Noted
-from gateway.api.models import CHAT_PATH, MODELS_PATH, ListedModel, ModelList
+from gateway.api.models import MODELS_PATH, ListedModel, ModelList
+from gateway.api.routes import CHAT_PATH
 from gateway.chat.schema import PRIVILEGED_FIELDS, ChatFields, ChatToolCall
 from gateway.errors import ErrorEnvelope, ShedReason
 from gateway.telemetry.records.record import CacheResult

@@ -12,18 +12,23 @@ from concurrent.futures import Executor
 from dataclasses import replace
 from typing import Any, BinaryIO
 
-from gateway.admin.api.table import AdminEndpoint
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.routing import Mount
+
+from gateway.admin.api.request import endpoints_of
+from gateway.admin.assets import STATIC_PATH
 from gateway.admin.context import AdminContext
 from gateway.admin.handlers.cache import CacheHandlers
 from gateway.admin.handlers.diagnosis import DiagnosisHandlers
 from gateway.admin.handlers.labels import LabelHandlers
-from gateway.admin.handlers.similar import SemanticCacheHandlers
-from gateway.admin.site import Operations, admin_map
+from gateway.admin.routes import Operations, OwnPagesOnly, admin_application
 from gateway.admission.guard import OverloadGuard
 from gateway.api.feedback import FeedbackHandlers
 from gateway.api.health import Probes
-from gateway.api.models import Models, public_map
-from gateway.api.routes import Site
+from gateway.api.json_bodies import JsonBodies
+from gateway.api.models import Models
+from gateway.api.routes import PublicApplication
 from gateway.app.control_plane import ControlPlane
 from gateway.app.live_gauges import read_live_gauges
 from gateway.app.observability import Observability
@@ -185,41 +190,37 @@ class Gateway:
             facts=self._facts,
             probe_soon=lambda: self._tasks.spawn(self._prober.probe_all(), "probe"),
             audit=self.control.audit,
-            ids=self._runtime.ids,
             clock=clock,
         )
 
-    def _desk_entries(self) -> list[AdminEndpoint]:
-        """Of the admin API, beside the control plane's."""
-        similar = SemanticCacheHandlers(
-            self._answers, self.control.audit, policy=lambda: self._current().policy, wall=time.time
+    def _make_admin(self, probes: Probes) -> Starlette:
+        samples = SampleCollector(self.metrics, self._deployments, lambda: self._lag, time.monotonic)
+        gate = self.control.gate()
+        handlers = (
+            self.room,
+            Operations(self.metrics, lambda: not self._current().keys.is_open),
+            CacheHandlers(self._answers, self.control.audit, policy=lambda: self._current().policy, wall=time.time),
+            DiagnosisHandlers(samples, lambda: self._current().policy),
+            self._path.preview,
+            LabelHandlers(self._path.learner),
         )
-        handlers = (self.room.drains, self._path.preview, LabelHandlers(self._path.learner), similar)
-        return [entry for each in handlers for entry in each.entries()]
+        static = Mount(STATIC_PATH, self.room.assets.router(), middleware=[Middleware(OwnPagesOnly, gate=gate)])
+        return admin_application(
+            [*self.control.endpoints(gate), *endpoints_of(handlers)],
+            [static, *probes.routes()],
+            gate,
+            self.control.bodies(self.bodies),
+            ids=self._ids,
+            log=self.log,
+        )
 
     def _make_server(self) -> Server:
         config = self.config
         probes = Probes(lambda: self.snapshot, lambda: self.server.leaving.is_set())
         models = Models(self._current, int(time.time()))
-        feedback = FeedbackHandlers(self._current, self._cache, self._note_wrong)
-        public = Site(
-            public_map(self.pipeline, models, probes, feedback), ids=self._runtime.ids, log=self.log, bodies=self.bodies
-        )
-        admin = Site(
-            admin_map(
-                Operations(self.metrics, lambda: not self._current().keys.is_open),
-                probes,
-                CacheHandlers(self._cache),
-                self.room,
-                DiagnosisHandlers(
-                    SampleCollector(self.metrics, self._deployments, lambda: self._lag, time.monotonic),
-                    lambda: self._current().policy,
-                ),
-            ),
-            ids=self._runtime.ids,
-            log=self.log,
-            bodies=self.bodies,
-        )
+        bodies = JsonBodies(self.bodies, self._workers)
+        feedback = FeedbackHandlers(self._current, self._cache, bodies, self._note_wrong)
+        public = PublicApplication(self.pipeline, models, probes, feedback, ids=self._runtime.ids, log=self.log)
         # Its own small part of the open files: a flood on the public listener leaves it alone.
         few = min(config.edge.connections.max_total, _MAX_ADMIN_CONNECTIONS)
         admin_limits = replace(config.edge, connections=replace(config.edge.connections, max_total=few))
@@ -235,7 +236,7 @@ class Gateway:
                 Listener(
                     name="admin",
                     address=config.admin.listen,
-                    app=self.control.front(admin, self._desk_entries(), bodies=self.bodies),
+                    app=self._make_admin(probes),
                     limits=admin_limits,
                 ),
             ],

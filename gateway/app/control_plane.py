@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -24,8 +24,7 @@ from gateway.access.sign_in.guesses import Guesses
 from gateway.access.sign_in.passwords import Passwords
 from gateway.access.sign_in.sessions import Sessions
 from gateway.admin.api.gate import AdminGate
-from gateway.admin.api.table import AdminEndpoint, AdminTable
-from gateway.admin.front import AdminFront
+from gateway.admin.api.request import AdminEndpoint, HasEndpoints, endpoints_of
 from gateway.admin.handlers.accounts import AccountHandlers
 from gateway.admin.handlers.audit import AuditHandlers
 from gateway.admin.handlers.canary import CanaryHandlers
@@ -34,13 +33,13 @@ from gateway.admin.handlers.login import OIDC_START, LoginHandlers
 from gateway.admin.handlers.plan import PlanHandlers
 from gateway.admin.handlers.policy import PolicyHandlers
 from gateway.admin.handlers.tenants import TenantHandlers
+from gateway.api.json_bodies import JsonBodies
 from gateway.app.policy_acceptance import policy_checks
 from gateway.app.runtime import Runtime
 from gateway.app.shared_state import Spawn
 from gateway.cache.audit.audit_record import AuditRecord
 from gateway.config.checks import ConfigError
 from gateway.config.settings import GatewayConfig
-from gateway.http.asgi import ASGIApp
 from gateway.limits.body_budget import BodyBudget
 from gateway.policies.book import PolicySource
 from gateway.policies.canaries import Canaries, OnTrial
@@ -190,16 +189,23 @@ class ControlPlane:
             async with asyncio.timeout(0.5):
                 await self.last_day.publish()
 
-    def front(self, site: ASGIApp, more: Iterable[AdminEndpoint] = (), *, bodies: BodyBudget) -> AdminFront:
-        """The admin listener's application around `site`, with `more` in its table; `bodies` bounds its memory."""
-        directory, audit, wall = self.directory, self.audit, self._wall
-        gate = AdminGate(
-            directory,
+    def bodies(self, budget: BodyBudget) -> JsonBodies:
+        """Return what reads the admin listener's bodies within the budget."""
+        return JsonBodies(budget, self._workers)
+
+    def gate(self) -> AdminGate:
+        """Return what decides who may use the admin listener."""
+        return AdminGate(
+            self.directory,
             self._sessions,
             self._admin_token or self.token,
             _local_peers(self._config),
             metrics_token=self._metrics_token,
         )
+
+    def endpoints(self, gate: AdminGate) -> list[AdminEndpoint]:
+        """Return its part of the admin listener behind the gate."""
+        directory, audit, wall = self.directory, self.audit, self._wall
         passwords = Passwords()
         is_secure = self._config.admin.oidc.redirect_url.startswith("https://")
         login = LoginHandlers(
@@ -218,7 +224,7 @@ class ControlPlane:
         keys = KeyHandlers(directory, audit, policy=self._in_force, wall=wall)
         accounts = AccountHandlers(directory, passwords, audit, wall=wall)
         tenants = TenantHandlers(self.book, policy, directory, self.last_day)
-        handlers = (
+        handlers: list[HasEndpoints] = [
             login,
             policy,
             canaries,
@@ -227,14 +233,14 @@ class ControlPlane:
             keys,
             accounts,
             AuditHandlers(audit),
-        )
+        ]
         if self._oidc is not None:
             from gateway.admin.handlers.oidc import OidcHandlers  # as in `_oidc`
 
-            oidc = OidcHandlers(self._oidc, directory.accounts, login, clock=time.monotonic, is_secure=is_secure)
-            more = (*more, *oidc.entries())
-        table = AdminTable([*(entry for each in handlers for entry in each.entries()), *more])
-        return AdminFront(site, table, gate, ids=self._ids, log=self._log, workers=self._workers, bodies=bodies)
+            handlers.append(
+                OidcHandlers(self._oidc, directory.accounts, login, clock=time.monotonic, is_secure=is_secure)
+            )
+        return endpoints_of(handlers)
 
     def watchers(self) -> tuple[Callable[[RequestRecord], None], ...]:
         """Who is told of each finished request."""

@@ -96,9 +96,9 @@ async def start_answer(send: Send, status: int, headers: Mapping[str, str], cont
     await send({"type": "http.response.start", "status": status, "headers": fields})
 
 
-async def send_error(send: Send, error: ApiError, headers: Mapping[str, str]) -> None:
+async def send_error(send: Send, error: ApiError) -> None:
     """Send an error's envelope as a complete response."""
-    await send_answer(send, error.status, error.body(), {**headers, **error.headers})
+    await send_answer(send, error.status, error.body(), error.headers)
 
 
 class Client:

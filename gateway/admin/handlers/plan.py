@@ -6,13 +6,14 @@ import asyncio
 from typing import Annotated, Any, Final
 
 from msgspec import Meta
+from starlette.responses import Response
 
 from gateway.access.identity import Role
 from gateway.admin.api.errors import BadPolicy
-from gateway.admin.api.fields import RequestBody, fill
-from gateway.admin.api.table import MAX_DOCUMENT_SUBMISSION_BYTES, AdminEndpoint, Call
+from gateway.admin.api.fields import RequestBody
+from gateway.admin.api.request import MAX_DOCUMENT_SUBMISSION_BYTES, AdminEndpoint, AdminRequest
 from gateway.admin.handlers.policy import PATH, PolicyHandlers, Text
-from gateway.api.routes import SmallResponse
+from gateway.api.application import ApiResponse
 from gateway.config.settings import GatewayConfig
 from gateway.errors import InvalidRequest
 from gateway.policies.book import PolicySource
@@ -53,17 +54,17 @@ class PlanHandlers:
         self._book = book
         self._policies = policies
 
-    def entries(self) -> list[AdminEndpoint]:
-        """For the table."""
+    def endpoints(self) -> list[AdminEndpoint]:
+        """Return the endpoints."""
         large = MAX_DOCUMENT_SUBMISSION_BYTES
         return [
-            AdminEndpoint(method="POST", path=f"{PATH}/plan", action=self.plan, role=Role.VIEWER, max_bytes=large),
-            AdminEndpoint(method="POST", path=f"{PATH}/edit", action=self.edit, role=Role.VIEWER, max_bytes=large),
+            AdminEndpoint(method="POST", path=f"{PATH}/plan", handler=self.plan, role=Role.VIEWER, max_bytes=large),
+            AdminEndpoint(method="POST", path=f"{PATH}/edit", handler=self.edit, role=Role.VIEWER, max_bytes=large),
         ]
 
-    async def plan(self, call: Call) -> SmallResponse:
+    async def plan(self, request: AdminRequest) -> Response:
         """Changes, blast radius, replay."""
-        form = fill(_Plan, call.document)
+        form = request.fill(_Plan)
         found = await asyncio.to_thread(self._book.reader.examine, form.document)
         body: dict[str, Any] = {
             "ok": not found.problems,
@@ -75,11 +76,11 @@ class PlanHandlers:
         }
         if found.policy is not None and not found.problems:
             body |= await self._outlook(form.document, found.policy, replay=form.replay)
-        return SmallResponse.json(body)
+        return ApiResponse(body)
 
-    async def edit(self, call: Call) -> SmallResponse:
+    async def edit(self, request: AdminRequest) -> Response:
         """The text with some values changed; nothing is applied."""
-        form = fill(_Edit, call.document)
+        form = request.fill(_Edit)
         before = document = form.document or self._book.head.document
         try:
             for item in form.set:
@@ -89,7 +90,7 @@ class PlanHandlers:
         except PolicyError as error:
             raise BadPolicy(error.problems) from None
         changes = await self._policies.changes(before, document)
-        return SmallResponse.json({"document": document, "changes": [change.as_json() for change in changes]})
+        return ApiResponse({"document": document, "changes": [change.as_json() for change in changes]})
 
     async def _outlook(self, document: str, new: Policy, *, replay: bool) -> dict[str, Any]:
         old = self._book.policy

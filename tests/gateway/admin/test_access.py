@@ -49,7 +49,7 @@ async def log_in(stack: Stack, name: str, password: str = PASSWORD) -> dict[str,
     reply = await post(stack, "login", {"name": name, "password": password}, NOBODY)
     assert reply.status == 200
     cookie = reply.headers["set-cookie"]
-    assert {"HttpOnly", "SameSite=Strict", "Path=/admin"} <= {part.strip() for part in cookie.split(";")}
+    assert {"httponly", "samesite=strict", "path=/admin"} <= {part.strip().lower() for part in cookie.split(";")}
     return {"authorization": None, "cookie": cookie.partition(";")[0], "x-csrf-token": reply.json["csrf_token"]}
 
 

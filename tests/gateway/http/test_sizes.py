@@ -153,29 +153,6 @@ async def test_an_answer_without_reading_the_expected_body_closes_the_connection
         assert await client.rest() == b""
 
 
-async def test_another_expectation_gets_417(start_edge: StartEdge) -> None:
-    edge = await start_edge()
-    async with edge.connect() as client:
-        assert (await client.ask(get("/", b"Expect: a-miracle"))).status == 417
-
-
-async def test_a_request_hidden_in_a_body_is_body(start_edge: StartEdge) -> None:
-    edge = await start_edge()
-    hidden = get("/hidden")
-    async with edge.connect() as client:
-        assert (await client.ask(post(hidden))).body == b"good:" + hidden
-        assert (await client.ask(get("/next"))).status == 200
-    assert [path for _, path, _ in edge.app.seen] == ["/echo", "/next"]
-
-
-async def test_pipelined_requests_are_answered_in_order(start_edge: StartEdge) -> None:
-    edge = await start_edge()
-    async with edge.connect() as client:
-        await client.send(post(b"1") + post(b"2"))
-        await client.send(post(b"3") + post(b"4"))
-        assert [(await client.reply()).body for _ in range(4)] == [b"good:1", b"good:2", b"good:3", b"good:4"]
-
-
 async def test_too_many_pipelined_requests_are_cut_off_after_the_answered_ones(start_edge: StartEdge) -> None:
     edge = await start_edge(connections__max_pipelined=4)
     async with edge.connect() as client:
@@ -183,26 +160,6 @@ async def test_too_many_pipelined_requests_are_cut_off_after_the_answered_ones(s
         replies = [await client.reply() for _ in range(6)]
         assert [reply.status for reply in replies] == [200] * 5 + [400]
         assert await client.rest() == b""
-
-
-async def test_a_fault_behind_a_good_request_is_answered_after_it(start_edge: StartEdge) -> None:
-    edge = await start_edge()
-    async with edge.connect() as client:
-        await client.send(post(b"1") + b"BAD\r\n\r\n")
-        assert (await client.reply()).body == b"good:1"
-        assert (await client.reply()).status == 400
-        assert await client.rest() == b""
-
-
-async def test_a_bad_body_behind_a_running_request_is_answered_after_it(start_edge: StartEdge) -> None:
-    edge = await start_edge()
-    bad = b"POST /bad HTTP/1.1\r\nHost: edge.test\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"
-    async with edge.connect() as client:
-        await client.send(post(b"1") + bad)
-        assert (await client.reply()).body == b"good:1"
-        assert (await client.reply()).status == 400
-        assert await client.rest() == b""
-    assert edge.app.num_started == 1
 
 
 async def test_a_large_request_behind_a_slow_one_waits_unread_and_is_served_whole(start_edge: StartEdge) -> None:
@@ -225,15 +182,6 @@ async def test_a_large_request_behind_a_slow_one_waits_unread_and_is_served_whol
         assert [(await client.reply()).status for _ in range(3)] == [200, 200, 200]
         await sending
     assert seen == [1, 8_000_000, 1]
-
-
-async def test_requests_behind_connection_close_are_ignored(start_edge: StartEdge) -> None:
-    edge = await start_edge()
-    async with edge.connect() as client:
-        await client.send(get("/last", b"Connection: close") + get("/never"))
-        assert (await client.reply()).headers["connection"] == "close"
-        assert await client.rest() == b""
-    assert [path for _, path, _ in edge.app.seen] == ["/last"]
 
 
 async def test_refusals_are_counted_by_listener(start_edge: StartEdge) -> None:
