@@ -112,7 +112,6 @@ class ReadinessProber:
             )
 
     def _note_start(self, deployment: LiveDeployment, said: StartReport, *, is_ready: bool) -> None:
-        """Record the progress of its start."""
         if is_ready:
             deployment.starting.note_ready(self._clock(), said)
         else:
