@@ -100,7 +100,7 @@ def read_kept_policy(
 
 
 class PolicyFile:
-    """Watches one policy file; only reading and parsing leave the event loop's thread."""
+    """Watcher of one policy file; only reading and parsing leave the event loop's thread."""
 
     def __init__(
         self,

@@ -25,7 +25,7 @@ class PolicyReading:
 
 
 class DocumentReader:
-    """Checks documents with this process' settings; slow for large ones, so callers leave the event loop."""
+    """Checker of documents with this process' settings; slow for large ones, so callers leave the event loop."""
 
     def __init__(
         self, variables: Mapping[str, str], accept: Callable[[Policy], None], predictors: Predictors | None = None
