@@ -133,7 +133,6 @@ class Profile:
         attempt: Attempt,
         rng: random.Random,
     ) -> Decision:
-        """Choose by the weighted mean of each candidate's scores."""
         ranking = Ranking(self.weighing, views, attempt)
         chosen = ranking.leader() if self.takes_best else self.picker.pick(ranking.totals, rng)
         cause: Cause = "first" if self.explaining is None else self._cause(chosen, views, attempt)

@@ -76,7 +76,7 @@ class AuditLog:
         wall: Callable[[], float],
         told: Callable[[int, AuditEntry], None] = lambda seq, entry: None,
     ) -> None:
-        """Open the log; `told` is called with each line that this process writes."""
+        """Open the log; the callback `told` runs for each line that this process writes."""
         self._store = store
         self._wall = wall
         self._told = told

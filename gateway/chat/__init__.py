@@ -1,1 +1,1 @@
-"""The chat request: strict JSON, schema, headers and `ChatRequest`."""
+"""Chat requests: strict JSON, schema, headers and `ChatRequest`."""

@@ -75,7 +75,6 @@ def may_escape_a_name(body: bytes) -> bool:
 
 
 def _members(body: bytes) -> Iterator[_Member]:
-    """Yield the members of the object in its order."""
     at = _past_space(body, body.index(b"{") + 1)
     while body[at] != _CLOSING:
         start, at = at, _past_string(body, at + 1)

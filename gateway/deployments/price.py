@@ -17,7 +17,7 @@ MAX_KEYS: Final = 4096
 
 
 class Pricer:
-    """Prices requests; `settle` with the reported usage improves the next prices."""
+    """Estimator of requests' prices; `settle` with the reported usage improves the next prices."""
 
     __slots__ = ("_known", "_outputs", "_ratios")
 

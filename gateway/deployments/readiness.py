@@ -31,7 +31,7 @@ _NO_SUCH_PATH: Final = frozenset({400, 401, 403, 404, 405, 429})
 
 
 class ReadinessProber:
-    """Sets `is_ready` of every deployment by its last probe; the set of deployments is read anew each round."""
+    """Prober that sets `is_ready` of every deployment; the set of deployments is read anew each round."""
 
     def __init__(
         self,
@@ -112,7 +112,6 @@ class ReadinessProber:
             )
 
     def _note_start(self, deployment: LiveDeployment, said: StartReport, *, is_ready: bool) -> None:
-        """Record the progress of its start."""
         if is_ready:
             deployment.starting.note_ready(self._clock(), said)
         else:

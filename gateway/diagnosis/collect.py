@@ -25,7 +25,7 @@ _MAX_BYTES: Final = 4 * 1024 * 1024
 
 
 class SampleCollector:
-    """Collects snapshots; every snapshot reads the deployments and the loop meter that exist at that time."""
+    """Collector of snapshots; every snapshot reads the deployments and the loop meter that exist at that time."""
 
     def __init__(
         self,

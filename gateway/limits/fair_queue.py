@@ -170,10 +170,7 @@ class FairQueue:
             self._left(waiter)
 
     def push_out(self, tenant: str, tokens: int) -> Waiter | None:
-        """Make room for `tokens` of `tenant`: remove and return the newest request of the longest backlog.
-
-        None is returned, and nothing removed, when the tenant's own backlog would be the longest.
-        """
+        """Remove and return the newest request of the longest backlog; None when the tenant's own is the longest."""
         longest = self._longer_than(tenant, tokens)
         if longest is None:
             return None

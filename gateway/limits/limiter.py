@@ -30,7 +30,7 @@ RETRY_SHARE: Final = 0.5
 
 
 class Limiter:
-    """Enforces a Limit; single-threaded, every call runs on the event loop."""
+    """Enforcement of a Limit; single-threaded, every call runs on the event loop."""
 
     __slots__ = ("_clock", "_ledger", "_virtual_time")
 

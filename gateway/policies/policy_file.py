@@ -96,7 +96,7 @@ def read_kept_policy(
 
 
 class PolicyFile:
-    """Watches one policy file; only reading and parsing leave the event loop's thread."""
+    """Watcher of one policy file; only reading and parsing leave the event loop's thread."""
 
     def __init__(
         self,
@@ -142,11 +142,7 @@ class PolicyFile:
         return self._status
 
     def load(self) -> PolicyRevision:
-        """Read the file for the first time, or the last good policy when the file is bad.
-
-        Raises:
-            PolicyFileError: The file is bad and there is no usable copy.
-        """
+        """Read the file for the first time, falling back on the last good policy; may raise PolicyFileError."""
         try:
             self._seen = _signature(self._path)
             read_at, content = self._wall_clock(), read_document(self._path)

@@ -62,7 +62,7 @@ class PolicyReading:
 
 
 class DocumentReader:
-    """Checks documents with this process' settings; slow for large ones, so callers leave the event loop."""
+    """Checker of documents with this process' settings; slow for large ones, so callers leave the event loop."""
 
     def __init__(self, checks: PolicyChecks) -> None:
         self._checks = checks

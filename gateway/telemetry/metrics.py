@@ -77,7 +77,7 @@ class GatewayMetrics:
         self.targets: Mapping[str, LatencyTargets] = {}
         """Latency targets by lane; follows the policy."""
         self.worth: Worth | None = None
-        """Prices of tokens; None where the policy has none."""
+        """Token prices; None where the policy has none."""
         self.requests = make.counter(
             "requests_total", "Requests by how they ended.", ("route", "deployment", "outcome")
         )

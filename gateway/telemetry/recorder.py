@@ -23,7 +23,7 @@ _NOTHING: Final[dict[str, str | None]] = {"client_request_id": None, "detail": N
 
 
 class Recorder:
-    """Counts a finished request and queues its log line; neither waits."""
+    """Recorder of finished requests in metrics and log; neither waits."""
 
     __slots__ = ("_log", "_metrics", "_omitted", "_sample_ratio", "watchers")
 

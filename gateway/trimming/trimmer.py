@@ -41,7 +41,7 @@ class Trimmed(msgspec.Struct, frozen=True):
 
 
 class Trimmer(Protocol):
-    """Shortens a request to a route's budget.
+    """Interface of code that shortens a request to a route's budget.
 
     Implementations are pure: equal requests are cut alike.
     """

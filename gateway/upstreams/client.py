@@ -25,7 +25,7 @@ _SPARE_TIMEOUTS = ExchangeTimeouts(connect_s=1.0)
 
 
 class UpstreamClient:
-    """Sends requests to one target; every method belongs to one event loop."""
+    """HTTP/1.1 client of one target; every method belongs to one event loop."""
 
     def __init__(
         self,

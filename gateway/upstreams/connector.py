@@ -17,7 +17,7 @@ _FULL_QUEUE_DELAYS_S = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 
 
 
 class Connector:
-    """Makes connections to one target."""
+    """Factory of connections to one target."""
 
     def __init__(self, target: Target, resolver: Resolver, context: ssl.SSLContext | None) -> None:
         self._target = target

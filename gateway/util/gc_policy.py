@@ -22,7 +22,7 @@ _NEVER_BY_ITSELF: Final = 1 << 30
 
 
 class GcPolicy:
-    """Leaves young collections to the interpreter, and runs full ones when `is_idle`."""
+    """Schedule of full collections while `is_idle`; young ones stay with the interpreter."""
 
     def __init__(self, is_idle: Callable[[], bool], *, collect: Callable[[], int] = gc.collect) -> None:
         """Create the policy; `is_idle` returns True while no client waits for this process."""

@@ -10,7 +10,7 @@ from routing_policies.views import Attempt, DeploymentView
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """Drops full candidates; it runs last, so `full` means that nothing else is wrong."""
+    """Filter that drops full candidates; it runs last, so `full` means that nothing else is wrong."""
 
     def drop_reason(self, view: DeploymentView, attempt: Attempt) -> DropReason | None:
         """Return `full` or None."""

@@ -10,7 +10,7 @@ from routing_policies.views import Attempt, DeploymentView
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """Drops ejected candidates and those not ready; ejection, the more specific reason, is reported first."""
+    """Filter that drops ejected candidates and those not ready; of both reasons, ejection is reported."""
 
     def drop_reason(self, view: DeploymentView, attempt: Attempt) -> DropReason | None:
         """Return `ejected`, `not_ready` or None."""

@@ -10,7 +10,7 @@ from routing_policies.views import Attempt, DeploymentView
 
 @dataclass(frozen=True, slots=True)
 class InTime:
-    """Drops candidates that admission forecast to miss the request's target or deadline."""
+    """Filter that drops candidates that admission forecast to miss the request's target or deadline."""
 
     def drop_reason(self, view: DeploymentView, attempt: Attempt) -> DropReason | None:
         """Return `too_late` or None."""

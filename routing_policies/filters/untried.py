@@ -10,7 +10,7 @@ from routing_policies.views import Attempt, DeploymentView
 
 @dataclass(frozen=True, slots=True)
 class Untried:
-    """Drops candidates of earlier attempts, so a retry goes to another one or nowhere."""
+    """Filter that drops candidates of earlier attempts, so a retry goes to another one or nowhere."""
 
     def drop_reason(self, view: DeploymentView, attempt: Attempt) -> DropReason | None:
         """Return `already_tried` or None."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """Picks the highest total, of equal ones the first in the route's order, so the choice is reproducible."""
+    """Picker of the highest total, of equal ones the first in the route's order, so the choice is reproducible."""
 
     def pick(self, totals: Mapping[str, float], rng: random.Random) -> str:
         """Return the key with the highest total; draws nothing from `rng`."""

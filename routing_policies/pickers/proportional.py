@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Proportional:
-    """Picks each candidate with the probability of its share of the sum; if every total is 0, all are equal."""
+    """Picker of each candidate with the probability of its share of the sum; if every total is 0, all are equal."""
 
     def pick(self, totals: Mapping[str, float], rng: random.Random) -> str:
         """Return one key; draws exactly one number from `rng`."""

@@ -29,7 +29,7 @@ End = Literal["exported", "dropped", "failed"]
 
 
 class Tracing:
-    """Begins traces on the event loop and passes finished requests to its thread; neither blocks the loop."""
+    """Tracing of requests: traces begin on the event loop, and a thread exports them; neither blocks the loop."""
 
     def __init__(
         self,
