@@ -18,7 +18,7 @@ from gateway.background.quality_learner import Learner
 from gateway.background.shadowing import Shadower
 from gateway.background.task_group import BackgroundTasks
 from gateway.cache.cache_stage import CacheStage
-from gateway.cache.exact.answers import ResponseStore
+from gateway.cache.exact.exact_cache import ExactCache
 from gateway.cache.exact.fingerprint import outline_of
 from gateway.cache.semantic_stage import SemanticStage
 from gateway.chat.headers import ChatHead
@@ -73,7 +73,7 @@ class ChatPipeline:
         guard: OverloadGuard,
         trimmer: Trimmer,
         images: ImageShrinker,
-        cache: ResponseStore,
+        cache: ExactCache,
         similar: SemanticStage,
         pricer: Pricer,
         meanings: PromptEmbedding,
@@ -229,7 +229,7 @@ class ChatPipeline:
         if planned.route.select.shadow is not None:
             self._shadower.draw(ctx, planned)
         forward = self._forwarder.forward(ctx, admitted.request, head, admitted, planned)
-        if ctx.quest is None and ctx.seek is None:
+        if ctx.semantic_lookup is None and ctx.begin_lookup is None:
             await forward
         elif (found := await self._similar.race(ctx, request, planned, forward)) is not None:
             await self._kept.give_similar(ctx, request, found)
@@ -288,7 +288,7 @@ class ChatPipeline:
             self._pricer.settle(admitted.request, record.usage, tenant=record.tenant, route=record.route)
         record.outcome = _outcome_of_status(record.status, is_incomplete=record.is_incomplete)
         if ctx.lookup is not None:
-            self._kept.keep(ctx, ctx.lookup, is_as_asked=admitted.request is request)
+            self._kept.store(ctx, ctx.lookup, is_as_asked=admitted.request is request)
         if planned.judges:
             self._learner.remember(ctx)
         if ctx.is_shadowed:

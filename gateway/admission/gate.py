@@ -16,7 +16,7 @@ import msgspec
 from gateway.admission.candidate_forecast import CandidateForecast, CandidateForecaster, CandidateForecasts
 from gateway.admission.hints import lane_elsewhere, misses_deadline, refusal_of
 from gateway.admission.ladder import DegradationStep, Ladder, Shortened
-from gateway.cache.exact.answers import CacheLookup
+from gateway.cache.exact.cache_lookup import CacheLookup
 from gateway.chat.request import ChatRequest
 from gateway.errors import Shed
 from gateway.limits import refusal

@@ -1,4 +1,4 @@
-"""How the kernel is to see a thread that computes for milliseconds beside the event loop.
+"""Scheduling of a thread that computes for milliseconds beside the event loop.
 
 On a single core it must neither take the core as it wakes up, in the middle of a dispatch that it should hide behind
 (`SCHED_BATCH`), nor keep it when the event loop wakes up: an answer would wait for the rest of the thread's slice.
@@ -17,15 +17,15 @@ import sys
 from typing import Final
 
 SLICE_S: Final = 0.006
-"""Twice what Linux gives by default; the longer, the later it comes to its turn on a core that is taken."""
+"""Time slice, twice Linux's default; the longer it is, the later the thread runs on a busy core."""
 _SCHED_SETATTR: Final = {"x86_64": 314, "aarch64": 274}
 """The C library has no function of that name before glibc 2.41."""
 _ATTRIBUTES: Final = struct.Struct("IIQiIQQQ")
-"""Size, policy, flags, nice, priority, slice in nanoseconds, and two for other policies: `sched_setattr(2)`."""
+"""Layout of `sched_setattr(2)`: size, policy, flags, nice, priority, slice in ns, and two for other policies."""
 
 
 def stay_behind() -> None:
-    """Of the calling thread; where a system does not know of it, or forbids it, misses are a little later."""
+    """Give the calling thread a long slice and low urgency; has no effect where the system does not allow it."""
     if sys.platform != "linux":
         return
     with contextlib.suppress(OSError):

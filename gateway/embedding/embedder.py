@@ -23,14 +23,14 @@ from gateway.util.workers import Workers
 
 MAX_WAITING: Final = 32
 MAX_TEXT_CHARS: Final = 4096
-"""The encoder reads some thousand characters; a vector of a text much longer than that is not about the text."""
+"""Length of a text; the encoder reads some thousand characters of it."""
 BATCH_TEXTS: Final = 8
 BATCH_CHARS: Final = 1024
-"""Of one batch of several texts: it bounds how long those wait that come while it runs."""
+"""Length of a batch of several texts, which bounds the wait of texts that come while it runs."""
 _RETRY_PAUSES_S: Final = (5.0, 30.0, 300.0)
 
 EmbedResult = Literal["encoded", "unreadable", "cancelled", "not_ready", "queue_full", "too_long", "failed"]
-"""What became of one text; a closed metric label."""
+"""The result for one text; a closed metric label."""
 
 
 class _Wanted:
@@ -42,7 +42,7 @@ class _Wanted:
 
 
 class Embedder:
-    """Everything but the encoding runs on the loop that called `start`."""
+    """The queue in front of the encoder. Everything but the encoding runs on the loop that called `start`."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Embedder:
         on_failure: Callable[[BaseException], None],
         max_waiting: int = MAX_WAITING,
     ) -> None:
-        """`load` gets the thread that encodes, raises EncoderUnavailable and is then tried again later."""
+        """`load` gets the thread that encodes; when it raises EncoderUnavailable, it is called again later."""
         self._load = load
         self._count = count
         self._on_failure = on_failure
@@ -65,27 +65,27 @@ class Embedder:
 
     @property
     def is_ready(self) -> bool:
-        """Whether texts are encoded; until then nobody should be made to wait for it."""
+        """Whether the encoder is loaded; until then no request should wait for it."""
         return self._encoder is not None
 
     @property
     def encoder_id(self) -> str | None:
-        """What vectors are stored under; None until it is ready."""
+        """The id under which vectors are stored; None until the encoder is ready."""
         return None if self._encoder is None else self._encoder.id
 
     @property
     def num_waiting(self) -> int:
-        """Texts that no batch has taken yet."""
+        """Number of texts that no batch has taken yet."""
         return len(self._waiting)
 
     def start(self) -> None:
-        """Begin to load, if that has not begun; returns at once."""
+        """Begin to load the encoder, if that has not begun."""
         if self._task is None:
             self._thread = Workers(1, name="encoder", initializer=stay_behind)
             self._task = asyncio.get_running_loop().create_task(self._live(self._thread), name="embedder")
 
     async def aclose(self) -> None:
-        """Stop; who still waits gets None. Waits for the batch that runs. Idempotent."""
+        """Stop after the batch that runs; texts that wait get None. Idempotent."""
         task, self._task = self._task, None
         thread, self._thread = self._thread, None
         self._encoder = None
@@ -99,9 +99,9 @@ class Embedder:
             await asyncio.to_thread(thread.shutdown)
 
     async def embed(self, text: str) -> Vector | None:
-        """The text's vector; None when it is too long or too foreign to have one, or there is no time for it now.
+        """Return the text's vector; None when it is too long or too foreign to have one, or the queue is full.
 
-        Cancelled while it waits, the text leaves the queue; cancelled while it is encoded, nobody else notices.
+        A text whose waiter is cancelled leaves the queue.
         """
         refused = self._refusal(text)
         if refused is not None:
@@ -164,7 +164,7 @@ class Embedder:
             failures += 1
 
     def _take(self) -> tuple[_Wanted, ...]:
-        """The next batch, oldest first: one text, and those behind it while they are few and short."""
+        """Return the next batch, oldest first: one text, and those behind it while they are few and short."""
         batch: list[_Wanted] = []
         num_chars = 0
         while self._waiting and len(batch) < BATCH_TEXTS:

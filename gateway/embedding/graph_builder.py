@@ -27,7 +27,7 @@ _COMPUTE_IN_INT8: Final = 4
 
 
 class GraphBuilder:
-    """Values are referred to by name: every method returns that of what it added."""
+    """Builds a graph whose values have names: every method returns the names of what it added."""
 
     def __init__(self, precision: Precision) -> None:
         self._precision = precision
@@ -35,13 +35,13 @@ class GraphBuilder:
         self._constants: list[TensorProto] = []
 
     def constant(self, array: NDArray[Any]) -> str:
-        """A tensor that is part of the model."""
+        """Add a constant tensor."""
         name = f"constant_{len(self._constants)}"
         self._constants.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
         return name
 
     def node(self, operator: str, *inputs: str, domain: str = "", outputs: int = 1, **attributes: Any) -> list[str]:
-        """An operator with its outputs."""
+        """Add an operator with its outputs."""
         number = len(self._nodes)
         names = [f"value_{number}_{place}" for place in range(outputs)]
         made = helper.make_node(operator, inputs, names, domain=domain, name=f"node_{number}", **attributes)
@@ -49,18 +49,18 @@ class GraphBuilder:
         return names
 
     def one(self, operator: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
-        """An operator with one output."""
+        """Add an operator with one output."""
         return self.node(operator, *inputs, domain=domain, **attributes)[0]
 
     def table(self, rows: NDArray[np.float32], index: str) -> str:
-        """Rows of a table by their numbers; kept in half precision beside int8 matrices."""
+        """Add a lookup of rows of a table by number; the table is in half precision beside int8 matrices."""
         if self._precision == "fp32":
             return self.one("Gather", self.constant(rows), index)
         found = self.one("Gather", self.constant(rows.astype(np.float16)), index)
         return self.one("Cast", found, to=TensorProto.FLOAT)
 
     def linear(self, value: str, weight: NDArray[np.float32]) -> str:
-        """`value @ weight.T`; `weight` is `[outputs, inputs]`, as PyTorch keeps it."""
+        """Add `value @ weight.T`; `weight` is `[outputs, inputs]`, as in PyTorch."""
         if self._precision == "fp32":
             return self.one("MatMul", value, self.constant(weight.T))
         quantized, scales = quantize_blocks(weight, BLOCK_COLUMNS)
@@ -76,7 +76,7 @@ class GraphBuilder:
         )
 
     def finish(self, inputs: list[ValueInfoProto], output: str, shape: list[str | int]) -> bytes:
-        """The model, serialized; `output` becomes `embedding`."""
+        """Return the serialized model; `output` becomes `embedding`."""
         self._nodes.append(helper.make_node("Identity", [output], ["embedding"]))
         result = helper.make_tensor_value_info("embedding", TensorProto.FLOAT, shape)
         graph: GraphProto = helper.make_graph(self._nodes, "encoder", inputs, [result], self._constants)
@@ -87,7 +87,7 @@ class GraphBuilder:
 
 
 def quantize_blocks(weight: NDArray[np.float32], block: int) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
-    """`[outputs, blocks, block]` around 128 and `[outputs, blocks]` scales; `inputs` is a multiple of `block`."""
+    """Return `[outputs, blocks, block]` around 128 and `[outputs, blocks]` scales; `block` divides `inputs`."""
     outputs, inputs = weight.shape
     blocks = weight.reshape(outputs, inputs // block, block)
     scales = np.maximum(np.abs(blocks).max(axis=2) / 127, np.finfo(np.float32).tiny).astype(np.float32)

