@@ -175,7 +175,7 @@ class ChatPipeline:
         if planned.route.select.shadow is not None:
             self._follow_up.draw(ctx, planned)
         forward = self._forwarder.forward(ctx, admitted.request, head, admitted, planned)
-        if ctx.quest is None and ctx.seek is None:
+        if ctx.semantic_lookup is None and ctx.begin_lookup is None:
             await forward
         elif await self._cache.race(ctx, request, planned, forward):
             return
@@ -199,7 +199,7 @@ class ChatPipeline:
         record = ctx.record
         record.outcome = _outcome_of_status(record.status, is_incomplete=record.is_incomplete)
         if ctx.lookup is not None:
-            self._cache.keep(ctx, ctx.lookup, is_as_asked=admitted.request is request)
+            self._cache.store(ctx, ctx.lookup, is_as_asked=admitted.request is request)
         self._follow_up.learn(ctx, admitted.request, planned)
 
     async def _fail(self, ctx: RequestContext, error: GatewayError) -> None:

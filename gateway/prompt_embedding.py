@@ -68,6 +68,6 @@ class PromptEmbedding:
         if not task.done():
             await asyncio.wait((task,), timeout=self._wait_s)
             ctx.mark(Stage.EMBED)
-        if ctx.quest is None and not task.done():  # nobody else wants it
+        if ctx.semantic_lookup is None and not task.done():  # nobody else wants it
             task.cancel()
         return ctx.known_vector

@@ -10,7 +10,7 @@ from gateway.access.api_keys import Caller
 from gateway.admission.quotas.quota_headers import rate_limit_headers
 from gateway.admission.quotas.reservation import Reservation
 from gateway.admission.quotas.tenant_quota import TenantQuota
-from gateway.cache.exact.answers import CacheLookup
+from gateway.cache.exact.cache_lookup import CacheLookup
 from gateway.cache.exact.capture import Capture
 from gateway.cache.semantic.semantic_lookup import SemanticLookup
 from gateway.cache.semantic.semantic_tier import Embeds, Vector
@@ -33,6 +33,7 @@ class RequestContext:
     __slots__ = (
         "_timeline",
         "ask",
+        "begin_lookup",
         "cache_salt",
         "caller",
         "capture",
@@ -47,11 +48,10 @@ class RequestContext:
         "lookup",
         "place",
         "price",
-        "quest",
         "quota",
         "record",
         "reservation",
-        "seek",
+        "semantic_lookup",
         "send",
         "snapshot",
         "vector_task",
@@ -81,9 +81,9 @@ class RequestContext:
         """Copies the answer for the cache, when it wants it."""
         self.lookup: CacheLookup | None = None
         """What is to be done with that copy."""
-        self.quest: SemanticLookup | None = None
+        self.semantic_lookup: SemanticLookup | None = None
         """The lookup of similar answers, where the route wants one and it has begun."""
-        self.seek: Callable[[], SemanticLookup | None] | None = None
+        self.begin_lookup: Callable[[], SemanticLookup | None] | None = None
         """Begins it, in the shadow of the dispatch; None: it has begun, or nobody wants one."""
         self.vector_task: asyncio.Task[Vector | None] | None = None
         """Computes what the last user text means; None: nobody has wanted to know."""
@@ -127,9 +127,9 @@ class RequestContext:
 
     def end_lookups(self) -> None:
         """The request is over: what is still computed for it, and not to be kept, is called off."""
-        self.seek = None  # it leads back here
-        if self.quest is not None:
-            self.quest.close()
+        self.begin_lookup = None  # it leads back here
+        if self.semantic_lookup is not None:
+            self.semantic_lookup.close()
         elif self.vector_task is not None:
             self.vector_task.cancel()
 

@@ -18,7 +18,7 @@ from gateway.admission.candidate_forecast import CandidateForecast, CandidateFor
 from gateway.admission.hints import lane_elsewhere, misses_deadline, refusal_of
 from gateway.admission.ladder import DegradationStep, Ladder, Shortened, TooLongToTrim
 from gateway.admission.request_reader import RequestReader
-from gateway.cache.exact.answers import CacheLookup
+from gateway.cache.exact.cache_lookup import CacheLookup
 from gateway.chat.headers import ChatHead
 from gateway.chat.request import ChatRequest
 from gateway.deployments.price import Pricer

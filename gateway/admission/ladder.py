@@ -6,7 +6,8 @@ from typing import Final, Literal
 
 import msgspec
 
-from gateway.cache.exact.answers import CacheLookup, ResponseStore
+from gateway.cache.exact.cache_lookup import CacheLookup
+from gateway.cache.exact.exact_cache import ExactCache
 from gateway.chat.request import ChatRequest
 from gateway.deployments.price import Pricer
 from gateway.routing.planned_route import PlannedRoute
@@ -59,7 +60,7 @@ class Ladder:
 
     __slots__ = ("_cache", "_pricer", "_trimmer")
 
-    def __init__(self, *, trimmer: Trimmer, cache: ResponseStore, pricer: Pricer) -> None:
+    def __init__(self, *, trimmer: Trimmer, cache: ExactCache, pricer: Pricer) -> None:
         self._trimmer = trimmer
         self._cache = cache
         self._pricer = pricer

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Final, NoReturn
+from typing import Final
 
 from gateway.admission.guard import OverloadGuard
 from gateway.app.runtime import Runtime
@@ -38,7 +38,7 @@ DIMENSIONS: Final = 384
 """Of the encoder's vectors."""
 INDEX_FILE: Final = "similar.index"
 _READY_POLL_S: Final = 0.1
-_SETTLE_S: Final = 0.5
+_COMPACT_S: Final = 0.5
 
 
 class ResponseCache:
@@ -149,19 +149,15 @@ class ResponseCache:
         if calibrated_for is not None and not have_same_weights(name, calibrated_for):
             self._log.event("match_model_of_other_encoder", level="error", encoder=name, calibrated_for=calibrated_for)
             return  # similarities would mean something else: exact answers only
-        if sharing is None:
-            self.semantic.drops_orphans = True
-            self.semantic.open(self._file.begin(name), name)
-            await self._settle_for_ever()
-        index, problem = await self._file.load(name)
+        index, problem = await self._file.open(name, is_saved=sharing is not None)
         if problem is not None:
             self._log.event("index_dropped", level="warning", error=problem)
         self.semantic.open(index, name)
         saved_at = time.monotonic()
         while True:
-            await asyncio.sleep(_SETTLE_S)
-            await self._file.settle()
-            self.semantic.drops_orphans = sharing.is_caught_up
+            self.semantic.drops_orphans = sharing is None or sharing.is_caught_up
+            await asyncio.sleep(_COMPACT_S)
+            await self._file.compact()
             if time.monotonic() >= saved_at + SAVE_S:
                 await self._save()
                 saved_at = time.monotonic()
@@ -173,11 +169,6 @@ class ResponseCache:
             for _, book in self.books:
                 if book.num_news >= MIN_NEWS:
                     book.recalibrated(await asyncio.to_thread(self._judges.learn, tuple(book.evidence.samples)))
-
-    async def _settle_for_ever(self) -> NoReturn:
-        while True:
-            await asyncio.sleep(_SETTLE_S)
-            await self._file.settle()
 
     async def _save(self) -> None:
         """A disk that will not have it costs the next start some time, and nothing else."""

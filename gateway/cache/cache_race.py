@@ -1,9 +1,9 @@
-"""CacheRace: a deployment is asked while kept answers are searched; whichever has an answer first gives it.
+"""CacheRace: a deployment is asked while the semantic tier is searched; whichever answers first is served.
 
-async with Race(turn) as race:
-    race.watch(quest)
-    await forward()                  # cancelled when a kept answer is found before a byte has gone to the client
-if race.is_lost: ...                 # serve what the quest found
+async with CacheRace(ctx) as race:
+    race.watch(lookup)
+    await forward()                  # cancelled when the lookup hits before a byte has gone to the client
+if race.is_lost: ...                 # serve what the lookup found
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from gateway.request_context import RequestContext
 class CacheRace:
     """Cancels its own body, as a timeout would; a cancellation from elsewhere stays one."""
 
-    __slots__ = ("_cancels_before", "_quest", "_task", "_turn", "is_lost")
+    __slots__ = ("_cancels_before", "_ctx", "_lookup", "_task", "is_lost")
 
     def __init__(self, ctx: RequestContext) -> None:
-        self._turn = ctx
-        self._quest: SemanticLookup | None = None
+        self._ctx = ctx
+        self._lookup: SemanticLookup | None = None
         self._task: asyncio.Task[object] | None = None
         self._cancels_before = 0
         self.is_lost = False
-        """The deployment lost: nothing of its answer was sent."""
+        """Whether the deployment lost: nothing of its response was sent."""
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.current_task()
@@ -35,27 +35,27 @@ class CacheRace:
         self._cancels_before = self._task.cancelling()
         return self
 
-    def watch(self, quest: SemanticLookup) -> None:
-        """The search has begun."""
-        self._quest = quest
-        quest.on_hit = self._cancel
+    def watch(self, lookup: SemanticLookup) -> None:
+        """Watch a lookup that has begun."""
+        self._lookup = lookup
+        lookup.on_hit = self._cancel
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        if self._quest is not None:
-            self._quest.on_hit = None
+        if self._lookup is not None:
+            self._lookup.on_hit = None
         task, self._task = self._task, None
         assert task is not None, "entered once"
         if not self.is_lost:
             return False
         is_ours = task.uncancel() <= self._cancels_before
-        if is_ours and kind is asyncio.CancelledError and not self._turn.has_started:
+        if is_ours and kind is asyncio.CancelledError and not self._ctx.has_started:
             return True
         self.is_lost = False
         return False
 
     def _cancel(self) -> None:
-        if self._task is not None and not self._turn.has_started:
+        if self._task is not None and not self._ctx.has_started:
             self.is_lost = True
             self._task.cancel()

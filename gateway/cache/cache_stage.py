@@ -1,4 +1,4 @@
-"""CacheStage: where a request's way passes the cache: kept answers are given, and what was answered is kept."""
+"""CacheStage: the cache as a stage of the pipeline: serves hits, and stores responses."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from functools import partial
 from typing import Any, Final
 
 from gateway.background.task_group import BackgroundTasks
-from gateway.cache.exact.answers import CacheLookup, ResponseStore
+from gateway.cache.exact.cache_lookup import CacheLookup
 from gateway.cache.exact.capture import Capture
 from gateway.cache.exact.control import parse_cache_control
+from gateway.cache.exact.exact_cache import ExactCache
 from gateway.cache.semantic_stage import MODE as SIMILAR_MODE
 from gateway.cache.semantic_stage import SemanticStage
 from gateway.chat.headers import ChatHead
@@ -21,21 +22,21 @@ from gateway.telemetry.records.record import CacheResult
 from gateway.timeline import Outcome, Stage
 
 MAX_LEADERS: Final = 3
-"""Identical requests whose failure one request waits for before it asks on its own."""
+"""Shared answers that one request waits for in vain before it asks on its own."""
 
 
 class CacheStage:
-    """Of one pipeline; keeps nothing of its own."""
+    """Belongs to one pipeline; has no state of its own."""
 
     __slots__ = ("_cache", "_similar", "_tasks")
 
-    def __init__(self, cache: ResponseStore, similar: SemanticStage, tasks: BackgroundTasks) -> None:
+    def __init__(self, cache: ExactCache, similar: SemanticStage, tasks: BackgroundTasks) -> None:
         self._cache = cache
         self._similar = similar
         self._tasks = tasks
 
     async def answer(self, ctx: RequestContext, request: ChatRequest, head: ChatHead, planned: PlannedRoute) -> bool:
-        """Whether a kept answer was given, or one that was under way shared; if not, `ctx` will copy its own."""
+        """Serve a hit or join an answer under way; return whether that was done. If not, `ctx` copies its response."""
         record = ctx.record
         wanted = planned.wanted(record.tenant, parse_cache_control(head.cache_control))
         is_similar_wanted = wanted.rule.mode == SIMILAR_MODE
@@ -53,12 +54,12 @@ class CacheStage:
                 if lookup.following.entry_id is not None:
                     self._cache.note_hit(record.request_id, lookup.following.entry_id)
                 return True
-            lookup = self._cache.lookup(request, wanted)  # its leader failed: look again, or lead
+            lookup = self._cache.lookup(request, wanted)  # its leader failed: look up again, or lead
         if lookup.answer is not None:
             await self.give(ctx, request, lookup)
             return True
         record.cache, record.cache_reason = lookup.result, lookup.reason
-        if lookup.key is not None and not ctx.wants_timing:  # the timing extension is nobody else's
+        if lookup.key is not None and not ctx.wants_timing:  # the timing extension belongs to one request
             ctx.lookup = lookup
             ctx.capture = Capture(lookup.leading) if ctx.held is None else Capture(lookup.leading, ctx.held.try_grow)
         else:
@@ -82,15 +83,14 @@ class CacheStage:
         return True
 
     async def give_similar(self, ctx: RequestContext, request: ChatRequest, found: CacheLookup) -> None:
-        """Answer with what was kept for a similar request. Identical requests that wait for this one's answer find it
-        by themselves: it is none of their own."""
+        """Serve a semantic hit. Identical requests that wait for this one look it up themselves."""
         if ctx.lookup is not None:
             ctx.lookup.drop()
         ctx.lookup = ctx.capture = None
         await self.give(ctx, request, found)
 
     async def give(self, ctx: RequestContext, request: ChatRequest, lookup: CacheLookup) -> None:
-        """Answer with what was kept."""
+        """Serve a hit."""
         assert lookup.answer is not None, "a hit has an answer"
         record = ctx.record
         record.cache, record.cache_reason = lookup.result, lookup.reason
@@ -101,15 +101,15 @@ class CacheStage:
         await relay_kept(ctx, request, lookup.answer, lookup.age_s)
         record.outcome = Outcome.CACHED
 
-    def keep(self, ctx: RequestContext, lookup: CacheLookup, *, is_as_asked: bool) -> None:
-        """Only a whole, successful answer to the very request that was asked is given again.
+    def store(self, ctx: RequestContext, lookup: CacheLookup, *, is_as_asked: bool) -> None:
+        """Store a whole, successful response to the request as it was asked.
 
-        A long one is put together beside the event loop, and kept when that is done.
+        A long one is assembled beside the event loop, and stored when that is done.
         """
         record = ctx.record
         capture = ctx.capture if record.outcome is Outcome.COMPLETED else None
-        keep = partial(
-            self._cache.keep,
+        store = partial(
+            self._cache.store,
             lookup,
             is_lasting=is_as_asked,
             request_id=record.request_id,
@@ -117,20 +117,20 @@ class CacheStage:
             usage=record.usage,
         )
         if capture is None or not capture.is_long:
-            keep(None if capture is None else capture.completion())
+            store(None if capture is None else capture.completion())
             return
-        if ctx.quest is not None:
-            ctx.quest.expect_answer()
-        ctx.lookup = None  # it does not end with this request
-        self._tasks.spawn(_keep_later(keep, lookup, capture), "keep_answer")
+        if ctx.semantic_lookup is not None:
+            ctx.semantic_lookup.expect_answer()
+        ctx.lookup = None  # it outlives this request
+        self._tasks.spawn(_store_later(store, lookup, capture), "store_response")
 
     async def aclose(self) -> None:
-        """Call off what is not kept yet."""
+        """Cancel what is not stored yet."""
         await self._tasks.cancel()
 
 
-async def _keep_later(keep: Callable[[bytes | None], None], lookup: CacheLookup, capture: Capture) -> None:
+async def _store_later(store: Callable[[bytes | None], None], lookup: CacheLookup, capture: Capture) -> None:
     try:
-        keep(await capture.completed())
+        store(await capture.completed())
     finally:
-        lookup.drop()  # whoever still waits for it, when it cannot be kept, waits in vain
+        lookup.drop()  # followers of a response that cannot be stored look for another

@@ -1,4 +1,4 @@
-"""SemanticStage: the semantic tier in a request's way through the pipeline."""
+"""SemanticStage: the semantic tier as a stage of the pipeline."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 
 from gateway.cache.audit.route_stats import RouteStats, RouteStatsTable, TenantRoute
 from gateway.cache.cache_race import CacheRace
-from gateway.cache.exact.answers import CacheLookup
+from gateway.cache.exact.cache_lookup import CacheLookup
 from gateway.cache.exact.entry import CacheEntry
 from gateway.cache.exact.needs import needs_of
 from gateway.cache.semantic.guards import guard_of
@@ -26,19 +26,21 @@ MODE: Final = "exact_then_semantic"
 
 
 class Audits(Protocol):
-    """Whoever wants to know what became of similar answers; never waits and never fails."""
+    """Gets what became of semantic lookups; no method waits or fails."""
 
-    def served(self, ctx: RequestContext, request: ChatRequest, planned: PlannedRoute, quest: SemanticLookup) -> None:
-        """A similar answer is given."""
+    def served(
+        self, ctx: RequestContext, request: ChatRequest, planned: PlannedRoute, semantic: SemanticLookup
+    ) -> None:
+        """Take a semantic hit that is served."""
         ...
 
-    def compare(self, request_id: str, quest: SemanticLookup, finding: SemanticResult, fresh: CacheEntry) -> None:
-        """One might have been given, and a deployment has answered."""
+    def compare(self, request_id: str, semantic: SemanticLookup, finding: SemanticResult, fresh: CacheEntry) -> None:
+        """Take an entry that might have been served, and a deployment's response to the same request."""
         ...
 
 
 class SemanticStage:
-    """Looks beside or before the deployment is asked, whichever costs less; routes without it never come here."""
+    """Looks up before or while the upstream is asked, whichever costs less."""
 
     __slots__ = ("_audits", "_books", "_clock", "_embedder", "_tier", "_wall", "_workers")
 
@@ -62,74 +64,74 @@ class SemanticStage:
         self._workers = workers
 
     def note_request(self, ctx: RequestContext, planned: PlannedRoute) -> None:
-        """One of those whose wrong answers are bounded."""
+        """Count a request for the error budget."""
         self._book(ctx, planned).note_request(self._wall())
 
     async def look(
         self, ctx: RequestContext, request: ChatRequest, planned: PlannedRoute, lookup: CacheLookup
     ) -> CacheLookup | None:
-        """A similar answer, if that is worth waiting for; if not, `race` looks."""
+        """Return a semantic hit, where a lookup is worth waiting for; elsewhere `race` looks."""
         book = self._book(ctx, planned)
-        ctx.seek = partial(self._begin, ctx, request, planned, lookup, book)
-        if planned.encoders:  # the router wants the vector too, before anybody is asked
-            ctx.seek()
+        ctx.begin_lookup = partial(self._begin, ctx, request, planned, lookup, book)
+        if planned.encoders:  # the router needs the vector, too
+            ctx.begin_lookup()
         if lookup.result is not CacheResult.MISS or not book.order.waits(_load(planned)):
             return None
-        quest = ctx.quest if ctx.seek is None else ctx.seek()
-        if quest is None:
+        semantic = ctx.semantic_lookup if ctx.begin_lookup is None else ctx.begin_lookup()
+        if semantic is None:
             return None
-        await quest.done
-        ctx.record.timeline.charge(Stage.CACHE, quest.search_s)
+        await semantic.done
+        ctx.record.timeline.charge(Stage.CACHE, semantic.search_s)
         ctx.mark(Stage.EMBED)
-        return self._found(ctx, request, planned, quest)
+        return self._found(ctx, request, planned, semantic)
 
     async def race(
         self, ctx: RequestContext, request: ChatRequest, planned: PlannedRoute, forward: Coroutine[Any, Any, None]
     ) -> CacheLookup | None:
-        """Let the deployment answer unless a similar answer is found sooner. Raises what `forward` does.
+        """Let the deployment answer unless the lookup hits sooner. Raises what `forward` does.
 
-        Looking begins when the request is on its way, or waits for a permit: until then it would make a miss late.
+        The lookup begins when the request is on its way, or waits for a permit: before, it would delay a miss.
         """
         race, timeline = CacheRace(ctx), ctx.record.timeline
 
         def look() -> None:
-            quest = ctx.quest if ctx.seek is None else ctx.seek()
-            if quest is not None:
-                race.watch(quest)
+            semantic = ctx.semantic_lookup if ctx.begin_lookup is None else ctx.begin_lookup()
+            if semantic is not None:
+                race.watch(semantic)
 
         dispatch = Dispatch(forward, self._clock, look)
         async with race:
             await dispatch
-        quest = ctx.quest
-        if quest is None:  # nothing similar may be given, or there was nothing to wait for
+        semantic = ctx.semantic_lookup
+        if semantic is None:  # the lookup was not allowed, or had no time to begin
             return None
-        if quest.finding is not None:
-            timeline.spent[Stage.EMBED] = quest.embed_s  # it ran beside other stages: their sum is above the total
+        if semantic.finding is not None:
+            timeline.spent[Stage.EMBED] = semantic.embed_s  # it ran beside other stages: their sum is above the total
         if race.is_lost:
-            quest.book.order.note_called_off(dispatch.worked_s)
-            return self._found(ctx, request, planned, quest)
+            semantic.book.order.note_called_off(dispatch.worked_s)
+            return self._found(ctx, request, planned, semantic)
         if ctx.record.cache is CacheResult.MISS:
-            ctx.record.cache_reason = quest.reason
-        self._note_neighbour(ctx, quest)
+            ctx.record.cache_reason = semantic.reason
+        self._note_neighbour(ctx, semantic)
         first_byte_s = timeline.spent[Stage.UPSTREAM_FIRST_BYTE]
         if first_byte_s is not None:
-            quest.book.order.note_upstream(first_byte_s)
+            semantic.book.order.note_upstream(first_byte_s)
         return None
 
     def _begin(
         self, ctx: RequestContext, request: ChatRequest, planned: PlannedRoute, lookup: CacheLookup, book: RouteStats
     ) -> SemanticLookup | None:
-        ctx.seek = None
+        ctx.begin_lookup = None
         key, wanted, record = lookup.key, lookup.wanted, ctx.record
-        assert key is not None, "what may be kept has a key"
-        assert wanted is not None, "and somebody who wants it kept"
+        assert key is not None, "a lookup that may store has a key"
+        assert wanted is not None, "a lookup with a key has an identity"
         is_miss = lookup.result is CacheResult.MISS
         reason = guard_of(request, wanted.rule)
         if reason is not None or key.text is None or not self._embedder.is_ready:
             if is_miss:
                 record.cache_reason = reason or "no_vector"
             return None
-        quest = ctx.quest = SemanticLookup(
+        semantic = ctx.semantic_lookup = SemanticLookup(
             self._tier,
             ctx.vector(self._embedder, key.text),
             key=key,
@@ -142,14 +144,14 @@ class SemanticStage:
             needs=needs_of(request),
         )
         request_id = record.request_id
-        quest.on_other = lambda quest, finding, fresh: self._audits.compare(request_id, quest, finding, fresh)
-        lookup.on_kept = quest.kept
-        return quest
+        semantic.on_other = lambda semantic, finding, fresh: self._audits.compare(request_id, semantic, finding, fresh)
+        lookup.on_stored = semantic.stored
+        return semantic
 
     def _found(
-        self, ctx: RequestContext, request: ChatRequest, planned: PlannedRoute, quest: SemanticLookup
+        self, ctx: RequestContext, request: ChatRequest, planned: PlannedRoute, semantic: SemanticLookup
     ) -> CacheLookup | None:
-        finding = quest.finding
+        finding = semantic.finding
         if finding is None or not finding.is_hit or finding.entry is None:
             if finding is not None:
                 ctx.record.cache_reason = finding.reason
@@ -157,14 +159,14 @@ class SemanticStage:
         entry, now = finding.entry, self._wall()
         self._tier.use(entry)
         ctx.record.cache, ctx.record.cache_reason = CacheResult.HIT_SEMANTIC, "similar"
-        self._note_neighbour(ctx, quest)
-        quest.book.note_hit(now, quest.key.exact, entry.exact, finding.careful_chance)
-        self._audits.served(ctx, request, planned, quest)
+        self._note_neighbour(ctx, semantic)
+        semantic.book.note_hit(now, semantic.key.exact, entry.exact, finding.careful_chance)
+        self._audits.served(ctx, request, planned, semantic)
         age_s = max(0.0, now - entry.created_at)
         return CacheLookup(CacheResult.HIT_SEMANTIC, "similar", answer=entry.answer, age_s=age_s, entry_id=entry.id)
 
-    def _note_neighbour(self, ctx: RequestContext, quest: SemanticLookup) -> None:
-        finding = quest.finding
+    def _note_neighbour(self, ctx: RequestContext, semantic: SemanticLookup) -> None:
+        finding = semantic.finding
         if finding is not None and finding.entry is not None:
             ctx.record.neighbour = Neighbourhood(
                 entry_id=finding.entry.id,
@@ -181,7 +183,7 @@ class SemanticStage:
 
 
 def _load(planned: PlannedRoute) -> float:
-    """Of the least loaded candidate: 1 when requests wait even there."""
+    """Return the load of the least loaded candidate: 1 when requests wait even there."""
     return min(
         1.0 if live.limiter.num_waiting else live.in_flight / live.limiter.limit for live, _ in planned.candidates
     )

@@ -106,10 +106,9 @@ class Embedder:
             await asyncio.to_thread(thread.shutdown)
 
     async def embed(self, text: str) -> Vector | None:
-        """Return the text's vector, or None when the text is too long or unreadable, or the encoder has no room for it.
+        """Return the text's vector; None when it is too long or too foreign to have one, or the queue is full.
 
-        A waiting text leaves the queue when the caller is cancelled. During encoding, cancellation affects only the
-        caller.
+        A text whose waiter is cancelled leaves the queue.
         """
         refused = self._refusal(text)
         if refused is not None:

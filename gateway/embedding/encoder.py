@@ -27,10 +27,9 @@ class TextEncoder(Protocol):
         """Length of a vector."""
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Return `[len(texts), dimensions]` rows of length 1, in the order of the texts.
+        """Return embeddings, `[len(texts), dimensions]`, in the order of the texts. Blocks; one thread at a time.
 
-        The row of a text that the encoder cannot read is zero. The call blocks, and only one thread may make it at a
-        time.
+        Rows have length 1; the row of a text that the encoder cannot read is zero.
         """
 
 

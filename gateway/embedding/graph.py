@@ -1,4 +1,4 @@
-"""The encoder's graph: BERT (Devlin et al., 2019), mean pooling (Reimers & Gurevych, 2019), unit length.
+"""Graph of the encoder: BERT (Devlin et al., 2019), mean pooling (Reimers & Gurevych, 2019), unit length.
 
 The nodes are written one by one from the safetensors, with ONNX Runtime's fused operators for transformers. That needs
 no export, tracing, optimiser or torch.

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gateway.util.private_files import open_private, private_folder
+from gateway.util.private_files import open_private, private_folder, replace_file
 
 
 class GraphFile:
@@ -36,12 +35,7 @@ class GraphFile:
         for damaged in self._folder.glob(f"{self._stem}.*.onnx*"):
             damaged.unlink()
         path = self._folder / f"{self._stem}.{hashlib.sha256(graph).hexdigest()}.onnx"
-        part = path.with_suffix(".onnx-part")
-        with open_private(part, "wb") as file:
-            file.write(graph)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
+        replace_file(path, graph)
         return path
 
     @contextmanager
@@ -56,5 +50,5 @@ def _digest(path: Path) -> str | None:
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
-    except FileNotFoundError:  # damaged, and removed by the process that rebuilds it
+    except FileNotFoundError:  # damaged, and removed by the process that makes it again
         return None

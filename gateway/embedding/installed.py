@@ -27,11 +27,11 @@ class InstalledEncoder:
         loop = asyncio.get_running_loop()
         try:
             files = await loop.run_in_executor(thread, installed_model)
-            kept = graph_file(self._folder, files, self._precision)
-            graph = await loop.run_in_executor(thread, kept.find)
+            file = graph_file(self._folder, files, self._precision)
+            graph = await loop.run_in_executor(thread, file.find)
             if graph is None:
                 await self._make()
-                graph = await loop.run_in_executor(thread, kept.find)
+                graph = await loop.run_in_executor(thread, file.find)
         except OSError as error:
             raise EncoderUnavailable(f"{self._folder}: {error}") from error
         if graph is None:
@@ -58,7 +58,7 @@ class InstalledEncoder:
 
 
 def _open(graph: Path, files: ModelFiles, name: str) -> TextEncoder:
-    from gateway.embedding.onnx_encoder import OnnxEncoder  # ONNX Runtime costs memory, so it loads on first use
+    from gateway.embedding.onnx_encoder import OnnxEncoder  # ONNX Runtime costs memory: it is imported where it is used
 
     encoder = OnnxEncoder(graph, files, name)
     encoder.warm_up()

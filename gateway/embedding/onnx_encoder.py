@@ -1,4 +1,4 @@
-"""OnnxEncoder: a graph and its tokenizer, run on one thread."""
+"""OnnxEncoder: an encoder that runs a graph and its tokenizer on one thread."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class OnnxEncoder:
 
     def __init__(self, graph: Path, files: ModelFiles, encoder_id: str) -> None:
         """Load the graph and the tokenizer; raises EncoderUnavailable when either rejects its file."""
-        # Set before first use: a thread pool for single texts only costs, and it warns at every fork.
+        # Before its first use: a pool of threads for single texts would only cost, and it warns at every fork.
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
         try:
             self._tokenizer = tokenizers.Tokenizer.from_file(str(files.tokenizer))
@@ -65,8 +65,8 @@ class OnnxEncoder:
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return `[len(texts), dimensions]`; texts of similar length run together, which keeps padding low."""
-        whole = [text.encode(errors="replace").decode() for text in texts]  # a lone surrogate is no character
-        encodings = self._tokenizer.encode_batch_fast(whole)  # releases the interpreter lock, unlike `encode`
+        whole = [text.encode(errors="replace").decode() for text in texts]  # half a surrogate pair is no character
+        encodings = self._tokenizer.encode_batch_fast(whole)  # lets go of the interpreter, unlike `encode`
         ids = [encoding.ids for encoding in encodings]
         found = np.zeros((len(ids), self._dimensions), np.float32)
         readable = [place for place, tokens in enumerate(ids) if self._can_read(tokens)]

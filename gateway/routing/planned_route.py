@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from gateway.cache.exact.cache_lookup import CacheIdentity
 from gateway.cache.exact.control import NO_WISHES, CacheControl
-from gateway.cache.exact.wanted import CacheIdentity
 from gateway.chat.request import ChatRequest
 from gateway.deployments.health.retry_budget import RetryBudget
 from gateway.deployments.live import LiveDeployment

@@ -1,4 +1,4 @@
-"""StoreAddress: the `store` setting, taken apart.
+"""StoreAddress: the parts of the `store` setting.
 
 embedded:PATH                                        one SQLite file
 redis://[user:password@]host[:port][/db]             one Redis; rediss:// with TLS; redis+unix:///path for its socket
@@ -36,9 +36,9 @@ class StoreAddress:
 
     kind: StoreKind
     path: Path | None = None
-    """The file of an embedded store, the socket of a Redis on this machine."""
+    """The file of an embedded store, or the socket of a Redis on this machine."""
     hosts: tuple[tuple[str, int], ...] = ()
-    """Sentinels, or nodes of a Cluster, or the one Redis."""
+    """The Sentinels, the nodes of a Cluster, or the one Redis."""
     service: str = ""
     """The name that Sentinels know the primary by."""
     db: int = 0
@@ -50,7 +50,7 @@ class StoreAddress:
 
     @property
     def shown(self) -> str:
-        """For logs and people."""
+        """The address for logs and people."""
         if self.kind == "embedded":
             return f"embedded:{self.path}"
         scheme = ("rediss" if self.is_tls else "redis") + ("" if self.kind == "single" else f"+{self.kind}")
@@ -63,7 +63,7 @@ class StoreAddress:
 
 
 def parse_store(text: str, *, ca_file: Path | None = None) -> StoreAddress:
-    """Raises ValueError, which repeats nothing of what may be a password."""
+    """Parse the setting. Raises ValueError, whose message holds no part of a password."""
     address = _parsed(text)
     if ca_file is not None and not address.is_tls:
         raise ValueError("a file of authorities has no use without TLS; write rediss:// or leave store.ca_file out")

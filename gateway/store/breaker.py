@@ -1,4 +1,4 @@
-"""Breaker: after failures nothing is tried for a while, so that a store in trouble costs nobody any time."""
+"""Breaker: rests a store after failures, so that a store in trouble costs no request any time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MAX_PAUSE_S: Final = 5.0
 
 
 class Breaker:
-    """Closed, or open; an open one is tried at intervals that double, by whoever watches it and by nobody else."""
+    """A circuit breaker, closed or open; its watcher alone tries an open one, at intervals that double."""
 
     __slots__ = ("_failures", "_pause_s", "_retry_at")
 
@@ -21,21 +21,21 @@ class Breaker:
 
     @property
     def is_closed(self) -> bool:
-        """Whether everything is tried."""
+        """Whether operations are tried."""
         return self._retry_at is None
 
     def is_trial_due(self, now: float) -> bool:
-        """Whether an open breaker should be tried now."""
+        """Return whether an open breaker should be tried now."""
         return self._retry_at is not None and now >= self._retry_at
 
     def note_success(self) -> None:
-        """It works: closed."""
+        """Close the breaker after a success."""
         self._failures = 0
         self._retry_at = None
         self._pause_s = FIRST_PAUSE_S
 
     def note_failure(self, now: float, *, is_sure: bool) -> None:
-        """It does not; `is_sure` opens at once, as a refused connection does and one late answer does not."""
+        """Note a failure; a sure one, such as a refused connection, opens the breaker at once."""
         self._failures += 1
         if self._retry_at is None:
             if is_sure or self._failures >= FAILURES_TO_OPEN:

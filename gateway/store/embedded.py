@@ -10,26 +10,15 @@ import asyncio
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Final, TypeVar
 
-from gateway.store.base import (
-    Changes,
-    Exchanged,
-    Hold,
-    LogEntry,
-    Room,
-    StoreEntry,
-    StoreLoss,
-    StoreUnavailable,
-    check_key,
-    check_value,
-)
-from gateway.store.meter import Draw
+from gateway.store.base import StoreLoss, StoreUnavailable
+from gateway.store.forwarding import ForwardingStore
 from gateway.store.sqlite_file import SqliteFile, loss_of
 
 R = TypeVar("R")
@@ -39,7 +28,7 @@ _JOIN_S: Final = 5.0
 
 
 class _Job:
-    """One operation and who waits for it; `work` None ends the thread."""
+    """One operation and its waiter; `work` None ends the thread."""
 
     __slots__ = ("future", "loop", "result", "work")
 
@@ -50,13 +39,13 @@ class _Job:
         self.result: Any = None
 
 
-class EmbeddedStore:
-    """A Store. The file is opened by the first operation, and again by the next one after a failure."""
+class EmbeddedStore(ForwardingStore):
+    """A Store in one file, opened by the first operation, and again by the next one after a failure."""
 
     def __init__(
         self, path: Path, *, wall: Callable[[], float], on_damage: Callable[[str], None] = lambda _: None
     ) -> None:
-        """`wall` is seconds since 1970; `on_damage` is told, on the store's thread, of a file that was put aside."""
+        """`wall` is seconds since 1970; `on_damage` is called, on the store's thread, for a file that is put aside."""
         self._path = path
         self._wall = wall
         self._on_damage = on_damage
@@ -65,50 +54,8 @@ class EmbeddedStore:
         self._file: SqliteFile | None = None
         self._is_closed = False
 
-    async def get(self, space: str, key: str) -> StoreEntry | None:
-        """As Store."""
-        return await self._do(lambda file: file.get(space, key))
-
-    async def put(
-        self, space: str, key: str, value: bytes, *, ttl_s: float | None = None, expect: int | None = None
-    ) -> int | None:
-        """As Store."""
-        check_key(key)
-        check_value(value)
-        return await self._do(lambda file: file.put(space, key, value, ttl_s, expect))
-
-    async def delete(self, space: str, key: str, *, expect: int | None = None) -> bool:
-        """As Store."""
-        return await self._do(lambda file: file.delete(space, key, expect))
-
-    async def keys(self, space: str, *, after: str = "", limit: int = 1000) -> tuple[str, ...]:
-        """As Store."""
-        return await self._do(lambda file: file.keys(space, after, limit))
-
-    async def changes(self, space: str, *, after: int | None = None, limit: int = 1000) -> Changes:
-        """As Store."""
-        return await self._do(lambda file: file.changes(space, after, limit))
-
-    async def append(self, space: str, log: str, payload: bytes, *, after: int | None = None) -> int | None:
-        """As Store."""
-        check_value(payload)
-        return await self._do(lambda file: file.append(space, log, payload, after))
-
-    async def read_log(self, space: str, log: str, *, after: int = 0, limit: int = 1000) -> tuple[LogEntry, ...]:
-        """As Store."""
-        return await self._do(lambda file: file.read_log(space, log, after, limit))
-
-    async def exchange(self, space: str, holder: str, draws: Sequence[Draw], hold: Hold | None = None) -> Exchanged:
-        """As Store."""
-        return await self._do(lambda file: file.exchange(space, holder, draws, hold))
-
-    async def room(self) -> Room | None:
-        """As Store: how full the disk is, nobody asks."""
-        return None
-
-    async def ping(self) -> None:
-        """As Store."""
-        await self._do(lambda file: file.ping())
+    async def _forward(self, operation: str, *arguments: Any, **options: Any) -> Any:
+        return await self._do(lambda file: getattr(file, operation)(*arguments, **options))
 
     async def aclose(self) -> None:
         """Finish what is queued and close the file."""
@@ -142,7 +89,7 @@ class EmbeddedStore:
             self._file = None
 
     def _next_batch(self) -> list[_Job]:
-        """What waits now, at least one job; the one that ends the thread comes last."""
+        """Return the waiting jobs, at least one; the one that ends the thread comes last."""
         batch = [self._jobs.get()]
         with suppress(Empty):
             while batch[-1].work is not None and len(batch) < MAX_BATCH:
@@ -157,13 +104,13 @@ class EmbeddedStore:
             error = lost
         except sqlite3.Error as failed:
             error = StoreUnavailable(loss_of(failed), f"{self._path}: {failed}")
-        except Exception as unforeseen:  # a fault of ours must reach those who wait; the thread has to live on
+        except Exception as unforeseen:  # a fault of ours must reach its waiters; the thread has to live on
             error = unforeseen
         if error is not None:
             self._recover(error)
         for loop in {job.loop for job in jobs}:
             mine = [job for job in jobs if job.loop is loop]
-            with suppress(RuntimeError):  # that loop is closed: nobody waits there any more
+            with suppress(RuntimeError):  # that loop is closed, and its waiters with it
                 loop.call_soon_threadsafe(partial(_answer, mine, error))
 
     def _transact(self, jobs: list[_Job]) -> None:
@@ -176,7 +123,7 @@ class EmbeddedStore:
         self._file.commit()
 
     def _recover(self, error: BaseException) -> None:
-        """After a failure: nothing half done stays, and a damaged file is put aside for a fresh one."""
+        """Undo what is half done after a failure, and put a damaged file aside for a fresh one."""
         file, self._file = self._file, None
         inode = None
         if file is not None:
@@ -201,7 +148,7 @@ class EmbeddedStore:
 def _answer(jobs: list[_Job], error: BaseException | None) -> None:
     for job in jobs:
         if job.future.done():
-            continue  # whoever waited has given up
+            continue  # its waiter has given up
         if error is None:
             job.future.set_result(job.result)
         else:

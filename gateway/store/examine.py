@@ -23,7 +23,7 @@ OpenExamined = Callable[[StoreAddress, StoreObserver], tuple[Store, GuardedStore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreFinding:
-    """One sentence; `remedy` is set unless the level is ok."""
+    """One finding in a sentence; `remedy` is set unless the level is ok."""
 
     level: Literal["ok", "warn", "fail"]
     message: str
@@ -69,7 +69,7 @@ async def _timed(store: GuardedStore) -> float:
 
 
 class _Nobody:
-    """An observer that does not listen."""
+    """An observer that ignores everything."""
 
     def took(self, operation: str, seconds: float) -> None:
         """As StoreObserver."""

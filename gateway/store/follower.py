@@ -1,4 +1,4 @@
-"""ChangeFollower: hands on what changes in one space of the store, within a moment of its change, whoever wrote it."""
+"""ChangeFollower: hands on every change of one space of the store within a moment."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Final
 from gateway.store.base import Store, StoreChange, StoreUnavailable
 
 FOLLOW_S: Final = 0.2
-"""Between two looks at the feed."""
+"""Time between two reads of the feed."""
 _PAGE: Final = 500
 
 Take = Callable[[str, bytes | None], Awaitable[None]]
-"""Given a key and its value now, None when it is gone."""
+"""Gets a key and its value, None when it is gone."""
 
 
 class ChangeFollower:
-    """`take` gets every key once at first, then each key that changed. A store that is lost is asked again later."""
+    """Calls `take` for every key once, then for each key that changes. A lost store is read again later."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class ChangeFollower:
         wants: Callable[[str], bool] = lambda key: True,
         follow_s: float = FOLLOW_S,
     ) -> None:
-        """Keys that nobody `wants` are not read."""
+        """Keys for which `wants` returns False are not read."""
         self._store = store
         self._space = space
         self._take = take
@@ -37,19 +37,19 @@ class ChangeFollower:
         self._follow_s = follow_s
         self._cursor: int | None = None
         self._anchor: str | None = None
-        """The key of the change at the cursor: another one there is another store's, however far its feed has come."""
+        """The key of the change at the cursor: another key there means another store, however long its feed is."""
         self._known: set[str] = set()
         self._turn = asyncio.Lock()
         self.num_gaps = 0
-        """How often something may have been missed: the store began anew, or was out of reach for too long."""
+        """Number of times that changes may have been missed: the store began anew, or was away for too long."""
 
     @property
     def has_read(self) -> bool:
-        """Whether everything was read at least once."""
+        """Whether the whole space was read at least once."""
         return self._cursor is not None
 
     async def catch_up(self) -> None:
-        """Hand on everything up to now. Raises StoreUnavailable."""
+        """Hand on all changes up to now. Raises StoreUnavailable."""
         async with self._turn:
             if self._cursor is None:
                 await self._begin()
@@ -67,14 +67,14 @@ class ChangeFollower:
                 self._cursor, self._anchor = found[-1].version, found[-1].key
 
     async def run(self) -> None:
-        """Follow for ever; ends by cancellation."""
+        """Follow until cancelled."""
         while True:
             with suppress(StoreUnavailable):  # the store's observer was told; what was missed is read later
                 await self.catch_up()
             await asyncio.sleep(self._follow_s)
 
     async def _begin(self) -> None:
-        """Read everything there is now, and go on from here."""
+        """Read the whole space, and go on from here."""
         cursor = (await self._store.changes(self._space)).cursor
         last = (await self._store.changes(self._space, after=cursor - 1, limit=1)).changes if cursor else ()
         await self._read_everything()
@@ -82,7 +82,7 @@ class ChangeFollower:
         self._anchor = last[0].key if last and last[0].version == cursor else None
 
     async def _look(self, cursor: int) -> list[StoreChange] | None:
-        """The changes behind the cursor, None when some may be missing."""
+        """Return the changes behind the cursor, None when some may be missing."""
         if self._anchor is None:
             found = await self._store.changes(self._space, after=cursor)
             return None if found.is_gap else list(found.changes)

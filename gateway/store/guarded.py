@@ -1,25 +1,25 @@
-"""GuardedStore: any Store behind a timeout for each operation and a breaker, and measured."""
+"""GuardedStore: a Store behind a breaker and a timeout for each operation, with measurements."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Final, Protocol, TypeVar
 
-from gateway.store.base import Changes, Exchanged, Hold, LogEntry, Room, Store, StoreEntry, StoreLoss, StoreUnavailable
+from gateway.store.base import Store, StoreLoss, StoreUnavailable
 from gateway.store.breaker import FIRST_PAUSE_S, Breaker
-from gateway.store.meter import Draw
+from gateway.store.forwarding import ForwardingStore
 from gateway.timeline import Clock
 
 R = TypeVar("R")
 
 CONNECT_S: Final = 1.0
-"""How long a store that was lost, or never seen, may take to answer for the first time."""
+"""Timeout of the first answer of a store that was lost, or never seen."""
 LAG_S: Final = 0.002
-"""A timer this late means that the event loop was busy, not that the store was slow."""
+"""Lateness of a timer that means a busy event loop, not a slow store."""
 CHECK_S: Final = 2.0
-"""How often the store is asked whether it still works."""
+"""Time between two checks of the store."""
 
 _SURE: Final = frozenset(
     {StoreLoss.DOWN, StoreLoss.READ_ONLY, StoreLoss.REFUSED, StoreLoss.EVICTING, StoreLoss.CORRUPT}
@@ -27,22 +27,22 @@ _SURE: Final = frozenset(
 
 
 class StoreObserver(Protocol):
-    """Who is told how the store does."""
+    """Gets the results of operations."""
 
     def took(self, operation: str, seconds: float) -> None:
-        """An operation was answered."""
+        """Take the duration of an operation."""
         ...
 
     def failed(self, operation: str, reason: StoreLoss) -> None:
-        """An operation was not; while the breaker is open nothing is tried, and nothing told."""
+        """Take a failed operation; there is none while the breaker is open."""
         ...
 
     def is_up(self, is_up: bool, reason: str) -> None:
-        """The store became usable, or stopped being."""
+        """Take a change of whether the store is usable."""
         ...
 
 
-class GuardedStore:
+class GuardedStore(ForwardingStore):
     """A Store that answers or raises StoreUnavailable within `timeout_s`, and at once while the breaker is open."""
 
     def __init__(self, store: Store, *, timeout_s: float, clock: Clock, observer: StoreObserver) -> None:
@@ -56,49 +56,14 @@ class GuardedStore:
 
     @property
     def is_up(self) -> bool:
-        """Whether the last operation worked."""
+        """Whether the last operation succeeded."""
         return self._is_up is True
 
-    async def get(self, space: str, key: str) -> StoreEntry | None:
-        """As Store."""
-        return await self._within("get", lambda: self._store.get(space, key))
-
-    async def put(
-        self, space: str, key: str, value: bytes, *, ttl_s: float | None = None, expect: int | None = None
-    ) -> int | None:
-        """As Store."""
-        return await self._within("put", lambda: self._store.put(space, key, value, ttl_s=ttl_s, expect=expect))
-
-    async def delete(self, space: str, key: str, *, expect: int | None = None) -> bool:
-        """As Store."""
-        return await self._within("delete", lambda: self._store.delete(space, key, expect=expect))
-
-    async def keys(self, space: str, *, after: str = "", limit: int = 1000) -> tuple[str, ...]:
-        """As Store."""
-        return await self._within("keys", lambda: self._store.keys(space, after=after, limit=limit))
-
-    async def changes(self, space: str, *, after: int | None = None, limit: int = 1000) -> Changes:
-        """As Store."""
-        return await self._within("changes", lambda: self._store.changes(space, after=after, limit=limit))
-
-    async def append(self, space: str, log: str, payload: bytes, *, after: int | None = None) -> int | None:
-        """As Store."""
-        return await self._within("append", lambda: self._store.append(space, log, payload, after=after))
-
-    async def read_log(self, space: str, log: str, *, after: int = 0, limit: int = 1000) -> tuple[LogEntry, ...]:
-        """As Store."""
-        return await self._within("read_log", lambda: self._store.read_log(space, log, after=after, limit=limit))
-
-    async def exchange(self, space: str, holder: str, draws: Sequence[Draw], hold: Hold | None = None) -> Exchanged:
-        """As Store."""
-        return await self._within("exchange", lambda: self._store.exchange(space, holder, draws, hold))
-
-    async def room(self) -> Room | None:
-        """As Store."""
-        return await self._within("room", self._store.room)
+    async def _forward(self, operation: str, *arguments: Any, **options: Any) -> Any:
+        return await self._within(operation, lambda: getattr(self._store, operation)(*arguments, **options))
 
     async def ping(self) -> None:
-        """As Store, whatever the breaker says; closes it, or keeps it open.
+        """Ping the store, whatever the breaker says; closes the breaker, or leaves it open.
 
         A first try may take as long as connecting takes; only a second one, on a warm connection, is held to the
         operation timeout. So a store that is merely slow stays lost, instead of coming and going.
@@ -115,7 +80,7 @@ class GuardedStore:
         await self._store.aclose()
 
     async def watch(self) -> None:
-        """Look after the store for ever: whether it works, and once it does not, whether it does again."""
+        """Check the store until cancelled, and a lost one at growing intervals."""
         checked_at = -CHECK_S
         while True:
             now = self._clock()
@@ -134,7 +99,7 @@ class GuardedStore:
     async def _run(
         self, operation: str, work: Callable[[], Coroutine[Any, Any, R]], *, timeout_s: float, closes: bool
     ) -> R:
-        """The operation runs as a task of its own: who waits for it may leave without breaking off a command."""
+        """Run the operation as a task of its own: its waiter may leave without breaking off a command."""
         task = asyncio.get_running_loop().create_task(self._limited(operation, work, timeout_s, closes=closes))
         self._running.add(task)
         task.add_done_callback(self._ended)
@@ -143,7 +108,7 @@ class GuardedStore:
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)
         if not task.cancelled():
-            task.exception()  # whoever waited has it; nobody may be waiting any more
+            task.exception()  # its waiter has it, if there still is one
 
     async def _limited(
         self, operation: str, work: Callable[[], Coroutine[Any, Any, R]], timeout_s: float, *, closes: bool
@@ -175,7 +140,7 @@ class GuardedStore:
         self._note_answer()
 
     def _note_full(self, operation: str) -> None:
-        """It answered, in time: it is there, can be read and may take the next write. Only this one was not done."""
+        """Note a full store: it answers, can be read and may take the next write."""
         self._observer.failed(operation, StoreLoss.FULL)
         self._note_answer()
 
@@ -194,7 +159,7 @@ class GuardedStore:
 
 
 class _Patience:
-    """Cancels the task that made it after `timeout_s`, in which the event loop was there to hear the answer.
+    """Cancels the task that made it after `timeout_s` in which the event loop could receive the answer.
 
     The client library drops the connection of a command that was broken off so.
     """
@@ -212,11 +177,11 @@ class _Patience:
         self._wait()
 
     def has_ended_it(self) -> bool:
-        """Whether the cancellation that arrived is this one's."""
+        """Return whether the cancellation that arrived came from here."""
         return self._is_over and self._task.uncancel() == 0
 
     def end(self) -> None:
-        """The answer is here, or another failure."""
+        """Stop the timer."""
         self._timer.cancel()
 
     def _wait(self) -> None:

@@ -1,4 +1,4 @@
-"""Meter: how many units may be used in a stretch of time, and the arithmetic of drawing some of them.
+"""Meter: units that may be used in a period, and the arithmetic of drawing some of them.
 
 A meter keeps what was drawn in *buckets* of time. One that counts a minute has half-second buckets and adds up those of
 the last sixty seconds, so that no sixty seconds, wherever they begin, see more than the limit. One that counts a
@@ -24,12 +24,12 @@ import msgspec
 BUCKET_S = 0.5
 MINUTE_BUCKETS = 120
 MAX_AHEAD = 16
-"""The latest bucket, from the present one, that units may be counted in."""
+"""The latest bucket, counted from the present one, that units may be counted in."""
 NEVER_S = -1.0
 
 
 class Period(StrEnum):
-    """The stretch of time that a limit is for."""
+    """The period of a limit."""
 
     MINUTE = "minute"
     DAY = "day"
@@ -37,7 +37,7 @@ class Period(StrEnum):
 
 
 class Meter(msgspec.Struct, frozen=True):
-    """A named count of a space, such as `requests` by the minute."""
+    """A named limit of a space, such as `requests` by the minute."""
 
     name: str
     period: Period
@@ -45,32 +45,32 @@ class Meter(msgspec.Struct, frozen=True):
 
 
 class Draw(msgspec.Struct, frozen=True):
-    """What a holder gives back to a meter and wants from it."""
+    """Units that a holder gives back to a meter and wants from it."""
 
     meter: Meter
     want: int = 0
     at_least: int = 0
-    """Fewer are of no use: then none are granted."""
+    """Least useful number: with fewer, none are granted."""
     ahead: int = 1
     """Buckets after the present one in which the units may still be used, 1 to MAX_AHEAD."""
     returns: tuple[tuple[int, int], ...] = ()
-    """(bucket, units): units that are given back to it, or, negative, that were used beyond what was drawn."""
+    """(bucket, units): units given back to a bucket, or, when negative, used beyond what was drawn."""
 
 
 class Grant(msgspec.Struct, frozen=True):
-    """What was granted of one meter, and how the meter stands after it."""
+    """Units granted of one meter, and the meter's state after it."""
 
     units: int
     bucket: int
-    """Where they are counted; where unused ones go back to."""
+    """The bucket that counts the units, and takes unused ones back."""
     usable_s: float
-    """How long they may be used."""
+    """Time for which the units may be used."""
     remaining: int
     """Units that could still be drawn; negative when more were used than the limit."""
     reset_s: float
-    """Until nothing is counted any more, so that the whole limit is free again."""
+    """Time until the whole limit is free again."""
     wait_s: float
-    """Until `at_least` can be granted, when it was not; NEVER_S when the limit itself is smaller."""
+    """Time until `at_least` can be granted, if it was not; NEVER_S when the limit itself is smaller."""
 
 
 def draw_units(counts: dict[int, int], request: Draw, now: float, num_holders: int) -> Grant:
@@ -106,7 +106,7 @@ def even_share(free: int, want: int, at_least: int, num_holders: int) -> int:
 
 
 def period_bounds(period: Period, now: float) -> tuple[int, int]:
-    """Start and end of the calendar day or month (UTC) that holds `now`, in whole seconds since 1970."""
+    """Return start and end of the calendar day or month (UTC) that holds `now`, in whole seconds since 1970."""
     today = datetime.fromtimestamp(now, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     if period is Period.DAY:
         start = int(today.timestamp())
@@ -117,7 +117,7 @@ def period_bounds(period: Period, now: float) -> tuple[int, int]:
 
 
 def _place(period: Period, ahead: int, now: float) -> tuple[int, int, float]:
-    """The bucket a draw is counted in, the oldest one that still counts, and how long the units may be used."""
+    """Return the bucket of a draw, the oldest bucket that counts, and how long the units may be used."""
     if period is Period.MINUTE:
         current = math.floor(now / BUCKET_S)
         return current + ahead, current - MINUTE_BUCKETS, (current + ahead + 1) * BUCKET_S - now
@@ -126,7 +126,7 @@ def _place(period: Period, ahead: int, now: float) -> tuple[int, int, float]:
 
 
 def _end_s(period: Period, bucket: int, now: float) -> float:
-    """Until the bucket stops being counted."""
+    """Return the time until the bucket stops being counted."""
     if period is Period.MINUTE:
         return (bucket + MINUTE_BUCKETS + 1) * BUCKET_S - now
     return period_bounds(period, now)[1] - now

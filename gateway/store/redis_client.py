@@ -1,4 +1,4 @@
-"""The client library's connections: to one Redis, to the primary that Sentinels name, or to a Cluster.
+"""Connections of the client library: to one Redis, to the primary that Sentinels name, or to a Cluster.
 
 Retries are off: whether a second try is worth its time is decided above. The library drops the connection of a command
 that was cancelled or timed out, so that the next command cannot read its answer. Old versions did not;
@@ -24,11 +24,11 @@ from gateway.store.base import StoreLoss, StoreUnavailable
 
 MAX_CONNECTIONS: Final = 32
 MAX_UNQUEUED: Final = 1024
-"""The same where the library knows no queue and fails at the bound instead."""
+"""Most connections where the library has no queue and fails at the bound."""
 POOL_WAIT_S: Final = 5.0
-"""Longer than any operation may take: that is bounded elsewhere."""
+"""Wait for a connection, longer than the timeout of any operation."""
 MIN_SOCKET_TIMEOUT_S: Final = 1.0
-"""A second line behind the operation timeout, for connections that nobody waits for any more."""
+"""Least socket timeout, for connections whose operation has timed out."""
 
 RedisClient = Redis | RedisCluster
 
@@ -46,11 +46,11 @@ _LOSSES: Final = (
     ("CLUSTERDOWN", StoreLoss.DOWN),
     ("TRYAGAIN", StoreLoss.DOWN),
 )
-"""What the first word of an error means; inside a script's error it stands further on."""
+"""Reasons by the first word of an error; in a script's error it stands further on."""
 
 
 def connect(address: StoreAddress, *, timeout_s: float) -> RedisClient:
-    """A client that connects when it is first used."""
+    """Return a client that connects when it is first used."""
     socket_timeout_s = max(timeout_s * 4, MIN_SOCKET_TIMEOUT_S)
     options: dict[str, Any] = {
         "username": address.username,
@@ -102,7 +102,7 @@ def _behind_sentinels(address: StoreAddress, options: dict[str, Any]) -> Redis:
 
 
 async def close(client: RedisClient) -> None:
-    """Close its connections, those to Sentinels included."""
+    """Close a client's connections, those to Sentinels included."""
     await client.aclose()
     pool = getattr(client, "connection_pool", None)
     if isinstance(pool, SentinelConnectionPool):
@@ -112,7 +112,7 @@ async def close(client: RedisClient) -> None:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """The library's errors as StoreUnavailable; above this nobody knows the library."""
+    """Raise the library's errors as StoreUnavailable."""
     try:
         yield
     except exceptions.DataError:

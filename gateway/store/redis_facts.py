@@ -11,19 +11,19 @@ from gateway.store.base import Room
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedisFacts:
-    """Of several nodes the worst."""
+    """Facts of one Redis; of several nodes the worst."""
 
     version: str
     policy: str
-    """What happens when memory is used up, as Redis names it."""
+    """The setting `maxmemory-policy`."""
     may_evict: bool
     is_persistent: bool
     num_evicted: int
-    """Keys thrown out since the start."""
+    """Keys evicted since the start."""
 
 
 def facts_of(answers: Iterable[Mapping[str, Any]]) -> RedisFacts:
-    """From INFO of every node, with the setting `save` where it is known."""
+    """Return the facts in INFO of every node, with the setting `save` where it is known."""
     nodes = list(answers)
     evicting = [node for node in nodes if _may_evict(node)]
     return RedisFacts(
@@ -36,7 +36,7 @@ def facts_of(answers: Iterable[Mapping[str, Any]]) -> RedisFacts:
 
 
 def room_of(answers: Iterable[Mapping[str, Any]], share: float) -> Room | None:
-    """Room until the fullest node has used `share` of its maxmemory; None where no node has one."""
+    """Return the room until the fullest node has used `share` of its maxmemory; None where no node has one."""
     rooms = []
     for node in answers:
         limit = int(share * int(node.get("maxmemory", 0)))
@@ -50,5 +50,5 @@ def _may_evict(node: Mapping[str, Any]) -> bool:
 
 
 def _is_persistent(node: Mapping[str, Any]) -> bool:
-    """True as well where Redis did not say what `save` is."""
+    """Return whether a node persists; True as well where `save` is unknown."""
     return int(node.get("aof_enabled", 0)) == 1 or node.get("save") != ""

@@ -32,14 +32,14 @@ from gateway.timeline import Clock
 
 PREFIX: Final = "penstock"
 SAME_AGAIN_S: Final = 10.0
-"""A Redis that threw something out of memory is not believed for this long."""
+"""Time for which a Redis that evicted keys is not trusted."""
 _MEMORY_SHARE: Final = 0.8
-"""Of `maxmemory`, up to which what can be had again may fill it."""
+"""Share of `maxmemory` that entries which can be made again may fill."""
 _NEVER_EVICTED: Final = -math.inf
 
 
 class _Script:
-    """A script and the digest it is called by."""
+    """A script with the digest that calls it."""
 
     __slots__ = ("digest", "text")
 
@@ -57,10 +57,10 @@ _EXCHANGE: Final = _Script(redis_scripts.EXCHANGE)
 
 
 class RedisStore:
-    """A Store. It connects with its first operation; every failure of Redis becomes StoreUnavailable."""
+    """A Store in Redis. The first operation connects; every failure of Redis becomes StoreUnavailable."""
 
     def __init__(self, client: RedisClient, *, clock: Clock, wall: Callable[[], float], prefix: str = PREFIX) -> None:
-        """`prefix` begins every key; `wall` only tells which calendar day it is."""
+        """`prefix` begins every key; `wall` only says which calendar day it is."""
         self._client: Any = client
         self._clock = clock
         self._wall = wall
@@ -143,7 +143,7 @@ class RedisStore:
         return Exchanged(int(now_ms) / 1000, tuple(map(_grant, grants)), int(held), num_holders)
 
     async def ping(self) -> None:
-        """As Store; also looks whether Redis throws away what does not fit."""
+        """Check that Redis can be written to, and that it evicts nothing."""
         with translated():
             await self._client.set(f"{self._prefix}:ping", 1, px=60_000)
         num_evicted = facts_of(await self._asked("info", "stats")).num_evicted
@@ -153,11 +153,11 @@ class RedisStore:
         self._require_memory()
 
     async def room(self) -> Room | None:
-        """As Store, by `maxmemory`, of which a part is left to limits, keys and policies."""
+        """Return the room by `maxmemory`, of which a part is left to limits, keys and policies."""
         return room_of(await self._asked("info", "memory"), _MEMORY_SHARE)
 
     async def facts(self) -> RedisFacts:
-        """Its settings, for `penstock doctor`."""
+        """Return the settings of Redis for `penstock doctor`."""
         saves = await self._asked("config_get", "save")
         return facts_of(
             [{**answer, **save} for answer, save in zip(await self._asked("info", "all"), saves, strict=False)]
@@ -177,7 +177,7 @@ class RedisStore:
                 return await self._client.execute_command("EVAL", script.text, len(names), *names, *arguments)
 
     async def _asked(self, command: str, argument: str) -> list[Mapping[str, Any]]:
-        """The answer of every primary; a user who may not ask learns nothing, which is no failure."""
+        """Return the answer of every primary; an empty one where the user may not ask."""
         ask = getattr(self._client, command)
         try:
             with translated():
@@ -191,7 +191,7 @@ class RedisStore:
             raise
 
     def _require_memory(self) -> None:
-        """What Redis throws out to make room may be any of our counts: they mean nothing then."""
+        """Raise StoreUnavailable after evictions, which may have hit any of our counts."""
         if self._clock() - self._evicted_at < SAME_AGAIN_S:
             said = "Redis evicts keys to make room; raise maxmemory, or set maxmemory-policy noeviction"
             raise StoreUnavailable(StoreLoss.EVICTING, said, was_sent=False)

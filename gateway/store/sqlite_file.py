@@ -23,9 +23,9 @@ from gateway.util.private_files import private_database
 
 SCHEMA_VERSION: Final = 1
 BUSY_TIMEOUT_S: Final = 0.1
-"""How long another process may keep the file to itself before the operation counts as too slow."""
+"""Time for which another process may lock the file before the operation counts as too slow."""
 MAX_CHECKED_BYTES: Final = 32 * 1024 * 1024
-"""A larger file is not read through when it is opened."""
+"""Size up to which a file is checked when it is opened."""
 _EXPIRED_AT_ONCE: Final = 16
 
 _SCHEMA: Final = """
@@ -58,16 +58,16 @@ _LOSSES: Final = {
 
 
 def loss_of(error: sqlite3.Error) -> StoreLoss:
-    """What an error of SQLite means to whoever uses the store."""
+    """Return the reason for an error of SQLite."""
     code = getattr(error, "sqlite_errorcode", None)
     return StoreLoss.DOWN if code is None else _LOSSES.get(code & 0xFF, StoreLoss.DOWN)
 
 
 class SqliteFile:
-    """Open from construction to `close`. Raises StoreUnavailable when it cannot be opened, sqlite3.Error later on."""
+    """The open file. Raises StoreUnavailable when it cannot be opened, sqlite3.Error later on."""
 
     def __init__(self, path: Path, wall: Callable[[], float]) -> None:
-        """`wall` is seconds since 1970: the store's clock."""
+        """`wall` is the store's clock, in seconds since 1970."""
         self.path = path
         self._wall = wall
         try:
@@ -107,7 +107,7 @@ class SqliteFile:
             raise StoreUnavailable(StoreLoss.REFUSED, said, was_sent=False)
 
     def close(self) -> None:
-        """The file is whole on disk afterwards."""
+        """Close the file, which is whole on disk afterwards."""
         self._db.close()
 
     def begin(self) -> None:
@@ -115,11 +115,11 @@ class SqliteFile:
         self._db.execute("BEGIN IMMEDIATE")
 
     def commit(self) -> None:
-        """Everything since `begin` is kept."""
+        """Commit everything since `begin`."""
         self._db.execute("COMMIT")
 
     def roll_back(self) -> None:
-        """Everything since `begin` is undone, if SQLite has not done so itself."""
+        """Undo everything since `begin`, if SQLite has not done so itself."""
         if self._db.in_transaction:
             self._db.execute("ROLLBACK")
 
@@ -132,7 +132,7 @@ class SqliteFile:
         ).fetchone()
         return None if row is None else StoreEntry(row[0], row[1])
 
-    def put(self, space: str, key: str, value: bytes, ttl_s: float | None, expect: int | None) -> int | None:
+    def put(self, space: str, key: str, value: bytes, *, ttl_s: float | None, expect: int | None) -> int | None:
         if expect is not None and self._version_of(space, key) != expect:
             return None
         version = self._announce(space, key)
@@ -148,7 +148,7 @@ class SqliteFile:
             )
         return version
 
-    def delete(self, space: str, key: str, expect: int | None) -> bool:
+    def delete(self, space: str, key: str, *, expect: int | None) -> bool:
         version = self._version_of(space, key)
         if version == 0 or (expect is not None and version != expect):
             return False
@@ -156,7 +156,7 @@ class SqliteFile:
         self._announce(space, key)
         return True
 
-    def keys(self, space: str, after: str, limit: int) -> tuple[str, ...]:
+    def keys(self, space: str, *, after: str, limit: int) -> tuple[str, ...]:
         rows = self._db.execute(
             "SELECT key FROM entries WHERE space = ? AND key > ? AND (expires_at IS NULL OR expires_at > ?) "
             "ORDER BY key LIMIT ?",
@@ -164,7 +164,7 @@ class SqliteFile:
         )
         return tuple(key for (key,) in rows)
 
-    def changes(self, space: str, after: int | None, limit: int) -> Changes:
+    def changes(self, space: str, *, after: int | None, limit: int) -> Changes:
         newest = self._space_version(space)
         if after is None or after == newest:
             return Changes(newest, ())
@@ -177,7 +177,7 @@ class SqliteFile:
         latest = {key: version for version, key in rows}
         return Changes(max(latest.values()), tuple(StoreChange(version, key) for key, version in _by_version(latest)))
 
-    def append(self, space: str, log: str, payload: bytes, after: int | None) -> int | None:
+    def append(self, space: str, log: str, payload: bytes, *, after: int | None) -> int | None:
         (last,) = self._db.execute(
             "SELECT COALESCE(MAX(seq), 0) FROM log WHERE space = ? AND name = ?", (space, log)
         ).fetchone()
@@ -186,7 +186,7 @@ class SqliteFile:
         self._db.execute("INSERT INTO log VALUES (?, ?, ?, ?)", (space, log, last + 1, payload))
         return int(last) + 1
 
-    def read_log(self, space: str, log: str, after: int, limit: int) -> tuple[LogEntry, ...]:
+    def read_log(self, space: str, log: str, *, after: int, limit: int) -> tuple[LogEntry, ...]:
         rows = self._db.execute(
             "SELECT seq, payload FROM log WHERE space = ? AND name = ? AND seq > ? ORDER BY seq LIMIT ?",
             (space, log, after, limit),
@@ -198,6 +198,9 @@ class SqliteFile:
         held, num_holders = (0, 1) if hold is None else self._keep(space, holder, hold, now)
         grants = tuple(self._draw(space, request, now, num_holders) for request in draws)
         return Exchanged(now, grants, held, num_holders)
+
+    def room(self) -> None:
+        """Return None: a file has no limit."""
 
     def ping(self) -> None:
         self._db.execute("INSERT OR REPLACE INTO spaces VALUES ('penstock.ping', ?)", (int(self._wall()),))
@@ -214,7 +217,7 @@ class SqliteFile:
         return grant
 
     def _keep(self, space: str, holder: str, hold: Hold, now: float) -> tuple[int, int]:
-        """Units held from now on, and how many holders there are."""
+        """Return the units held from now on, and the number of holders."""
         place = (space, hold.name)
         self._db.execute("DELETE FROM holds WHERE space = ? AND name = ? AND expires_at <= ?", (*place, now))
         others, num_others = self._db.execute(
@@ -229,7 +232,7 @@ class SqliteFile:
         return units, num_others + 1
 
     def _announce(self, space: str, key: str) -> int:
-        """Take the space's next version and remember what it was for."""
+        """Return the space's next version, written to its feed."""
         (version,) = self._db.execute(
             "INSERT INTO spaces VALUES (?, 1) ON CONFLICT DO UPDATE SET version = version + 1 RETURNING version",
             (space,),

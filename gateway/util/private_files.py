@@ -87,13 +87,17 @@ def open_private(path: Path, mode: Literal["wb", "ab", "xb"]) -> Iterator[Binary
         yield stream
 
 
-def replace_file(path: Path, content: bytes) -> None:
-    """Replace a private file atomically; even after a crash, readers see the old or the new content. Raises OSError."""
+@contextmanager
+def replacing_file(path: Path) -> Iterator[BinaryIO]:
+    """Write a private file beside `path`, which then takes its place: readers, also after a crash, see either whole.
+
+    Raises OSError.
+    """
     private_folder(path.parent)
     aside = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}")
     try:
         with open_private(aside, "wb") as stream:
-            stream.write(content)
+            yield stream
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(aside, path)
@@ -101,6 +105,12 @@ def replace_file(path: Path, content: bytes) -> None:
         aside.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Replace a private file as `replacing_file` does. Raises OSError."""
+    with replacing_file(path) as stream:
+        stream.write(content)
 
 
 def sync_folder(folder: Path) -> None:

@@ -25,10 +25,10 @@ from gateway.cache.audit.audit_record import AuditRecord
 from gateway.cache.audit.error_budget import CLOSED
 from gateway.cache.audit.match_models import LEARN_S, MIN_NEWS, MatchModels
 from gateway.cache.audit.route_stats import RouteStats, RouteStatsTable, TenantRoute
+from gateway.cache.exact.cache_lookup import CacheIdentity
 from gateway.cache.exact.entry import CacheEntry
 from gateway.cache.exact.exact_tier import ExactTier
 from gateway.cache.exact.fingerprint import DIGEST_BYTES, Fingerprint
-from gateway.cache.exact.wanted import CacheIdentity
 from gateway.cache.fitting.neighbours import Neighbours
 from gateway.cache.fitting.questions import Questions
 from gateway.cache.fitting.stream import Played
@@ -307,7 +307,7 @@ class _AuditedCache:
             expires_at=_FOR_EVER,
         )
         self._place_of[exact] = place
-        self._tier.keep(entry, self._now)
+        self._tier.put(entry, self._now)
         self._kept[place] = exact
 
 

@@ -1,7 +1,7 @@
 """A context of very many entries: how long a lookup takes, how often it finds the nearest one, memory, start.
 
 The index is called as the cache calls it, in this process, which is why this bench imports the gateway. Entries come in
-blocks, each of which moves into cells before the next; then every query is looked up alone, first once to warm up.
+blocks, each merged into segments before the next; then every query is looked up alone, first once to warm up.
 What a lookup should have found is known from comparing each query with every entry in float32. Memory is what the
 process grew by from the empty index to the full one; the start is a load of the snapshot, checksum included. Last, the
 index is loaded, grown, saved, replaced by a third and dropped beside an event loop, whose pauses are told, with the
@@ -24,8 +24,9 @@ from typing import Final
 
 import numpy as np
 
+from gateway.cache.exact.fingerprint import DIGEST_BYTES
+from gateway.cache.index.snapshot import SnapshotUnusable, load_vectors, save_vectors
 from gateway.cache.index.vector_index import VectorIndex
-from gateway.cache.index.vector_snapshot import SnapshotUnusable, load_vectors, save_vectors
 from loadtests.cache.index_pauses import Replaced, measured_pauses
 from loadtests.cache.vector_source import Drawn, Jittered, Matrix, Source, unit
 from loadtests.harness.card import Card
@@ -34,11 +35,10 @@ from loadtests.harness.measures import percentile, resident_bytes
 _CONTEXT: Final = b"the context"
 _DIMENSIONS: Final = 384
 _BLOCK: Final = 10_000
-_MOVE_ROWS: Final = 256
 _GROWN_ROWS: Final = 4000
-"""After the lookups, to see what growth costs the event loop; more than may wait beside cells."""
+"""After the lookups, to see what growth costs the event loop; more than one recent segment."""
 _REPLACED: Final = 0.36
-"""Of the entries: more than a quarter of what is in the cells is dead then, so that the rest moves to new ones."""
+"""Of the entries: more than a quarter of each segment is removed then, so that all are written again."""
 _SAVE_BLOCKS: Final = 10
 _ROWS_PER_TOPIC: Final = 20
 _QUESTIONS: Final = "cache/qqp_calibration_questions.csv.gz"
@@ -161,7 +161,7 @@ async def _filled(options: argparse.Namespace, source: Source, path: Path) -> tu
         begun = time.process_time()
         for place, vector in enumerate(block, number * _BLOCK):
             index.add(_CONTEXT, _exact(place), vector)
-        while index.move(_MOVE_ROWS):
+        while index.compact():
             pass
         build_s += time.process_time() - begun
         await asyncio.sleep(0)  # where a signal to stop is taken
@@ -169,7 +169,7 @@ async def _filled(options: argparse.Namespace, source: Source, path: Path) -> tu
             save_vectors(index, path)
             print(f"{len(index)} entries after {build_s:.0f} s of CPU", file=sys.stderr, flush=True)
     begun = time.process_time()
-    while index.move(_MOVE_ROWS):  # what an earlier run left undone
+    while index.compact():  # what an earlier run left undone
         pass
     build_s += time.process_time() - begun
     save_vectors(index, path)
@@ -227,5 +227,5 @@ def _encoded(path: Path) -> Matrix:
 
 
 def _exact(place: int) -> bytes:
-    """Of the length that ids in the cache have."""
-    return place.to_bytes(32, "little")
+    """Return an id of the length that ids in the cache have."""
+    return place.to_bytes(DIGEST_BYTES, "little")

@@ -84,20 +84,20 @@ async def measured_pauses(
         idle = Pauses()
         await idle.watch(asyncio.sleep(_IDLE_S))
         before = resident_bytes()
-        index, problem = await loading.watch(file.load(encoder_id))
+        index, problem = await loading.watch(file.open(encoder_id, is_saved=True))
         if problem is not None:
             raise OSError(problem)
 
         def change() -> None:
             index.add(context, b"comes and goes", rows[0])
-            index.remove(b"comes and goes")
+            index.remove(context, b"comes and goes")
 
         for begin in range(0, len(rows), _AT_ONCE):
             for place, row in enumerate(rows[begin : begin + _AT_ONCE], begin):
                 index.add(context, b"new %d" % place, row)
             await asyncio.sleep(0)
-        while index.needs_moving:
-            await growing.watch(file.settle(), change)
+        while index.needs_compaction:
+            await growing.watch(file.compact(), change)
         await saving.watch(file.save())
         replacing, dropping = Pauses(), Pauses()
         peak = await _replace(index, file, context, replaced, replacing)
@@ -110,31 +110,31 @@ async def measured_pauses(
 
 
 async def _replace(index: VectorIndex, file: IndexFile, context: bytes, replaced: Replaced, pauses: Pauses) -> int:
-    """Most bytes that the process had meanwhile: enough entries go that what lives moves to new cells."""
+    """Most bytes that the process had meanwhile: enough entries go that every segment is written again."""
     peak = resident_bytes()
     for number, (exact, row) in enumerate(zip(replaced.gone, replaced.rows, strict=True)):
-        index.remove(exact)
+        index.remove(context, exact)
         index.add(context, b"instead %d" % number, row)
         if number % _AT_ONCE == 0:
             await asyncio.sleep(0)
-        while number % _REPLACED_AT_ONCE == 0 and index.needs_moving:
-            await pauses.watch(file.settle())
+        while number % _REPLACED_AT_ONCE == 0 and index.needs_compaction:
+            await pauses.watch(file.compact())
             peak = max(peak, resident_bytes())
-    while index.needs_moving:
-        await pauses.watch(file.settle())
+    while index.needs_compaction:
+        await pauses.watch(file.compact())
         peak = max(peak, resident_bytes())
     return peak
 
 
 async def _drop(index: VectorIndex, file: IndexFile) -> None:
     """Entry by entry, as a purge does it."""
-    for _, shelf in index.shelves():
-        for number, exact in enumerate([exact for rows in shelf.places for exact in rows.ids()]):
-            index.remove(exact)
+    for context, segment in index.segments():
+        for number, exact in enumerate(segment.exacts()):
+            index.remove(context, exact)
             if number % _AT_ONCE == 0:
                 await asyncio.sleep(0)
-    while index.needs_moving:
-        await file.settle()
+    while index.needs_compaction:
+        await file.compact()
 
 
 def _others_s() -> float:

@@ -14,11 +14,11 @@ from gateway.cache.similarity.decision import EntryAudits
 
 MAX_RECORDS: Final = 20_000
 MAX_LISTED: Final = 1000
-"""Records of which reviewers are shown the newest."""
+"""Number of records among which reviewers see the newest."""
 
 
 class AuditBook:
-    """Time is passed in. A record that comes again under its id, with another verdict, replaces the first."""
+    """Audits by request and by entry. Time is passed in. A record replaces an earlier one of its id."""
 
     __slots__ = ("_books", "_bound_of", "_by_exact", "_on_level", "_records")
 
@@ -29,8 +29,13 @@ class AuditBook:
         bound_of: Callable[[str], float | None],
         on_level: Callable[[TenantRoute, RouteStats], None] = lambda whose, book: None,
     ) -> None:
-        """`bound_of` tells a route's `max_error_ratio`, None for one without similar answers; `on_level` hears of
-        every route that dares more or less than before."""
+        """Make an empty book.
+
+        Args:
+            books: Statistics by tenant and route.
+            bound_of: Returns a route's `max_error_ratio`, None for one without the semantic tier.
+            on_level: Called for every route whose level changes.
+        """
         self._books = books
         self._bound_of = bound_of
         self._on_level = on_level
@@ -41,15 +46,15 @@ class AuditBook:
         return len(self._records)
 
     def __iter__(self) -> Iterator[AuditRecord]:
-        """Newest first."""
+        """Iterate over records, newest first."""
         return iter(tuple(reversed(self._records.values())))
 
     def get(self, record_id: str) -> AuditRecord | None:
-        """The record of that request."""
+        """Return the record of a request."""
         return self._records.get(record_id)
 
     def add(self, record: AuditRecord, now: float, *, is_news: bool = True) -> None:
-        """Take it in; `is_news` False: what followed from it is known already."""
+        """Add a record; `is_news` is False where its effect on the level is already known."""
         self._forget(record.id)
         self._records[record.id] = record
         self._by_exact.setdefault(record.exact, {})[record.id] = record
@@ -64,7 +69,7 @@ class AuditBook:
             self.reconsider(whose, now)
 
     def reconsider(self, whose: TenantRoute, now: float) -> None:
-        """Look at the evidence as it is now."""
+        """Adjust the level of a route to the evidence as it is now."""
         book, bound = self._books.of(whose), self._bound_of(whose.route)
         book.evidence.expire(now)
         if bound is not None and book.step(bound):
@@ -72,7 +77,7 @@ class AuditBook:
             self._on_level(whose, book)
 
     def track_of(self, exact: bytes) -> EntryAudits | None:
-        """The entry's own record; None where it was never audited."""
+        """Return the audits of an entry; None where it has none."""
         records = self._by_exact.get(exact)
         if not records:
             return None
@@ -83,12 +88,12 @@ class AuditBook:
         )
 
     def is_barred(self, exact: bytes) -> bool:
-        """Whether its answer was ever wrong for a similar question, and nobody has said since that it was right."""
+        """Return whether an entry was found wrong for a similar question, and no review has changed that."""
         records = self._by_exact.get(exact)
         return records is not None and any(record.verdict == "wrong" for record in records.values())
 
     def forget_texts(self, covers: Callable[[AuditRecord], bool]) -> list[AuditRecord]:
-        """Strip the texts off records that are covered; the changed ones."""
+        """Remove the texts of covered records; return the changed records."""
         stripped = [
             msgspec.structs.replace(record, texts=None)
             for record in self._records.values()

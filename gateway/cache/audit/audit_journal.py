@@ -1,8 +1,8 @@
-"""AuditJournal: audits and what followed from them, kept in the store and in step with other processes.
+"""AuditJournal: audits and what followed from them, in the store and in step with other processes.
 
 a.REQUEST              an audit
 n.PROCESS.SPAN         requests and hits of a span of time, as one process counted them
-s.TENANT/ROUTE         how much is dared there
+s.TENANT/ROUTE         the level of the error budget there
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from gateway.cache.audit.error_budget import CLOSED
 from gateway.cache.audit.evidence import BUCKET_S, WINDOW_S, LookupTraffic
 from gateway.cache.audit.route_stats import RouteStats, RouteStatsTable, TenantRoute
 from gateway.cache.exact.sealed import seal, unseal
-from gateway.store.base import Store, StoreEntry, StoreUnavailable
+from gateway.store.base import Store, StoreUnavailable
+from gateway.store.follower import ChangeFollower
 from gateway.util.bounded_dict import Recent
 
 SPACE: Final = "cache.audits"
 RECORD_S: Final = 7 * 24 * 3600.0
-"""How long audits are remembered."""
+"""Lifetime of an audit."""
 TICK_S: Final = 0.5
 MAX_WAITING: Final = 10_000
-PAGE: Final = 500
 
 _AUDIT, _TRAFFIC, _LEVEL = "a.", "n.", "s."
 _Counts = dict[str, tuple[int, int]]
@@ -36,7 +36,7 @@ _counts: Final = msgspec.json.Decoder(_Counts)
 
 
 class Level(msgspec.Struct, frozen=True):
-    """How much one tenant's route dares, and since when."""
+    """The level of one tenant's route, and since when."""
 
     level: int
     since: float
@@ -59,15 +59,15 @@ class AuditJournal:
         self._wall = wall
         self._waiting: Recent[str, tuple[bytes, float]] = Recent(MAX_WAITING)
         self._written: dict[str, _Counts] = {}
-        self._cursor: int | None = None
+        self._follower = ChangeFollower(store, SPACE, self._take, wants=self._is_from_others)
         self._has_news = asyncio.Event()
 
     def record(self, record: AuditRecord) -> None:
-        """Have it kept."""
+        """Have an audit written."""
         self._put(_AUDIT + record.id, encode_record(record), RECORD_S)
 
     def note_level(self, whose: TenantRoute, book: RouteStats) -> None:
-        """Have it kept how much is dared there."""
+        """Have the level of a route written."""
         value = msgspec.json.encode(Level(book.level, book.since))
         self._put(f"{_LEVEL}{whose.tenant}/{whose.route}", seal(value), RECORD_S)
 
@@ -100,20 +100,10 @@ class AuditJournal:
 
     async def follow(self) -> None:
         """Take what others wrote; the first time, everything. Raises StoreUnavailable."""
-        if self._cursor is None:
-            begins_at = (await self._store.changes(SPACE)).cursor
-            await self._read_everything()
-            self._cursor = begins_at
-            return
-        found = await self._store.changes(SPACE, after=self._cursor)
-        if found.is_gap:
-            await self._read_everything()
-        for change in found.changes:
-            await self._take(change.key)
-        self._cursor = found.cursor
+        await self._follower.catch_up()
 
     def count_traffic(self) -> None:
-        """Have the counts of the span that runs kept, where they changed."""
+        """Have the counts of the current span written, where they changed."""
         bucket = int(self._wall() // BUCKET_S)
         counts: _Counts = {}
         for whose, book in self._books:
@@ -130,36 +120,28 @@ class AuditJournal:
         if not key.startswith(_TRAFFIC):
             self._has_news.set()
 
-    async def _read_everything(self) -> None:
-        after = ""
-        while True:
-            page = await self._store.keys(SPACE, after=after, limit=PAGE)
-            for key in page:
-                await self._take(key)
-            if len(page) < PAGE:
-                return
-            after = page[-1]
+    def _is_from_others(self, key: str) -> bool:
+        return key not in self._waiting and not key.startswith(f"{_TRAFFIC}{self._holder}.")
 
-    async def _take(self, key: str) -> None:
-        if key in self._waiting or key.startswith(f"{_TRAFFIC}{self._holder}."):
-            return
-        stored = await self._store.get(SPACE, key)
-        if stored is None:
+    async def _take(self, key: str, value: bytes | None) -> None:
+        if value is None:
             return
         try:
-            is_good = self._use(key, stored)
+            is_good = self._use(key, value)
         except (msgspec.DecodeError, UnicodeDecodeError, ValueError):
             is_good = False
         if not is_good:  # damaged, or of another version of this program
-            await self._store.delete(SPACE, key, expect=stored.version)
+            stored = await self._store.get(SPACE, key)
+            if stored is not None and stored.value == value:
+                await self._store.delete(SPACE, key, expect=stored.version)
 
-    def _use(self, key: str, stored: StoreEntry) -> bool:
+    def _use(self, key: str, sealed: bytes) -> bool:
         if key.startswith(_AUDIT):
-            record = decode_record(stored.value)
+            record = decode_record(sealed)
             if record is not None and record != self._book.get(record.id):
                 self._book.add(record, self._wall(), is_news=False)  # who made it has told what follows
             return record is not None
-        value = unseal(stored.value)
+        value = unseal(sealed)
         if value is None:
             return False
         if key.startswith(_LEVEL):
@@ -170,7 +152,6 @@ class AuditJournal:
             holder, _, bucket = key.removeprefix(_TRAFFIC).rpartition(".")
             for name, counts in _counts.decode(value).items():
                 tenant, _, route = name.rpartition("/")
-                self._books.of(TenantRoute(tenant, route)).evidence.set_traffic(
-                    holder, int(bucket), LookupTraffic(*counts)
-                )
+                traffic = LookupTraffic(*counts)
+                self._books.of(TenantRoute(tenant, route)).evidence.set_traffic(holder, int(bucket), traffic)
         return True

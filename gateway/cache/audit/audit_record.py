@@ -1,4 +1,4 @@
-"""AuditRecord: one similar answer held against what a deployment says to the same question."""
+"""AuditRecord: one entry compared with what a deployment says to the same question."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import msgspec
 
 from gateway.cache.audit.comparison import Verdict
 from gateway.cache.audit.evidence import Sample
-from gateway.cache.exact.sealed import seal, unseal
+from gateway.cache.exact.sealed import SealedCodec
 
 By = Literal["words", "numbers", "encoder", "judge", "feedback", "admin"]
-"""What the verdict rests on."""
+"""The source of a verdict."""
 
 MAX_TEXT_CHARS: Final = 2000
-"""Of each text that is kept for review."""
+"""Length of each text that is stored for review."""
 
 
 class Texts(msgspec.Struct, frozen=True):
-    """What was asked and answered; kept only where the policy says so."""
+    """The texts of questions and responses; stored only where the policy says so."""
 
     asked: str
     kept_question: str
@@ -27,15 +27,15 @@ class Texts(msgspec.Struct, frozen=True):
 
 
 class AuditRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """Instants are seconds since 1970."""
+    """The record of one audit. Instants are seconds since 1970."""
 
     id: str
-    """The request that was, or would have been, given the similar answer."""
+    """The request that was, or would have been, served from the entry."""
     at: float
     tenant: str
     route: str
     exact: bytes
-    """The fingerprint of the question that the answer was made for."""
+    """The fingerprint of the entry."""
     entry_id: str
     similarity: float
     runner_up: float | None
@@ -47,13 +47,13 @@ class AuditRecord(msgspec.Struct, frozen=True, kw_only=True):
     was_served: bool
     answer_similarity: float | None = None
     differences: tuple[str, ...] = ()
-    """Between the two questions, as words for people."""
+    """Differences between the two questions, as words for people."""
     texts: Texts | None = None
     reviewed_by: str | None = None
 
     @property
     def sample(self) -> Sample | None:
-        """What it proves; None when it could not be told."""
+        """The sample for the evidence; None for an unknown verdict."""
         if self.verdict == "unknown":
             return None
         return Sample(
@@ -67,26 +67,12 @@ class AuditRecord(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-_encode: Final = msgspec.msgpack.Encoder().encode
-_decoder: Final = msgspec.msgpack.Decoder(AuditRecord)
+_codec: Final = SealedCodec(AuditRecord)
 
-
-def encode_record(record: AuditRecord) -> bytes:
-    """The stored form."""
-    return seal(_encode(record))
-
-
-def decode_record(data: bytes) -> AuditRecord | None:
-    """The record, or None for bytes that are damaged or of another version."""
-    opened = unseal(data)
-    if opened is None:
-        return None
-    try:
-        return _decoder.decode(opened)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
+encode_record: Final = _codec.encode
+decode_record: Final = _codec.decode
 
 
 def clipped(text: str) -> str:
-    """What is kept of it for review."""
+    """Return the part of a text that is stored for review."""
     return text if len(text) <= MAX_TEXT_CHARS else text[:MAX_TEXT_CHARS] + "…"

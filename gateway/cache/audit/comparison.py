@@ -1,4 +1,4 @@
-"""Whether two answers to one question say the same: by their words, then by their numbers and the encoder."""
+"""Comparison of two responses to one question: by their words, then by their numbers and the encoder."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import msgspec
 Verdict = Literal["right", "wrong", "unknown"]
 
 ANSWER_SIMILARITY: Final = 0.9
-"""Cosine from which two answers of other words, with equal numbers, say the same. A guess on the safe side."""
+"""Cosine from which two responses of other words, with equal numbers, count as equal; a cautious choice."""
 
 _NUMBER: Final = re.compile(r"\d+(?:[.,]\d+)*")
 _NOT_SAID: Final = re.compile(r"[\W_]+")
 
 
 def text_of(answer: bytes) -> str | None:
-    """What a whole completion says; None for one that is no text alone: several choices, tool calls, a refusal."""
+    """Return a completion's text; None for one that is not text alone: several choices, tool calls, a refusal."""
     try:
         choices: list[dict[str, Any]] = msgspec.json.decode(answer)["choices"]
         message: dict[str, Any] = choices[0]["message"]
@@ -27,15 +27,15 @@ def text_of(answer: bytes) -> str | None:
     return text if len(choices) == 1 and isinstance(text, str) and not message.get("tool_calls") else None
 
 
-def says_the_same(kept: str, fresh: str) -> bool | None:
-    """True for equal words, whatever their case, spacing and punctuation; False for other numbers; None: it depends."""
-    if _NOT_SAID.sub(" ", kept.casefold()).strip() == _NOT_SAID.sub(" ", fresh.casefold()).strip():
-        return sorted(_NUMBER.findall(kept)) == sorted(_NUMBER.findall(fresh))
-    return None if sorted(_NUMBER.findall(kept)) == sorted(_NUMBER.findall(fresh)) else False
+def says_the_same(cached: str, fresh: str) -> bool | None:
+    """Return True for equal words, apart from case and punctuation, False for other numbers, None if undecided."""
+    if _NOT_SAID.sub(" ", cached.casefold()).strip() == _NOT_SAID.sub(" ", fresh.casefold()).strip():
+        return sorted(_NUMBER.findall(cached)) == sorted(_NUMBER.findall(fresh))
+    return None if sorted(_NUMBER.findall(cached)) == sorted(_NUMBER.findall(fresh)) else False
 
 
 def verdict_of(similarity: float | None) -> Verdict:
-    """Of answers in other words with equal numbers; None: the encoder could not say."""
+    """Return the verdict on responses of other words with equal numbers; None: the encoder had no vector."""
     if similarity is None:
         return "unknown"
     return "right" if similarity >= ANSWER_SIMILARITY else "wrong"
@@ -49,17 +49,21 @@ _INSTRUCTION: Final = (
 )
 
 
-def judge_document(question: str, kept: str, fresh: str) -> dict[str, Any]:
-    """The chat request that asks a model whether both answers say the same."""
+def judge_document(question: str, cached: str, fresh: str) -> dict[str, Any]:
+    """Return the chat request that asks a model whether both responses say the same."""
     told = msgspec.json.encode(
-        {"question": question, "first_answer": kept[:_JUDGE_ANSWER_CHARS], "second_answer": fresh[:_JUDGE_ANSWER_CHARS]}
+        {
+            "question": question,
+            "first_answer": cached[:_JUDGE_ANSWER_CHARS],
+            "second_answer": fresh[:_JUDGE_ANSWER_CHARS],
+        }
     ).decode()
     messages = [{"role": "system", "content": _INSTRUCTION}, {"role": "user", "content": told}]
     return {"messages": messages, "temperature": 0, "max_tokens": 4}
 
 
 def judge_said(answer: bytes | None) -> bool | None:
-    """Its yes or no; None for anything else."""
+    """Return the model's yes or no; None for anything else."""
     text = None if answer is None else text_of(answer)
     word = _NOT_SAID.split(text.strip().casefold())[0] if text else ""
     return {"yes": True, "no": False}.get(word)

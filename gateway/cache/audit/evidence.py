@@ -1,4 +1,4 @@
-"""AuditEvidence: what audits found about one tenant's route, and the share of wrong answers that follows from it.
+"""AuditEvidence: what audits found about one tenant's route, and the error ratio that follows from it.
 
 A served hit is audited with a probability of its own and stands for 1/probability of them (Horvitz and Thompson, 1952).
 Audits that were skipped leave gaps, so the weights are scaled up to the hits that there were, which is Hájek's ratio.
@@ -18,30 +18,30 @@ from gateway.util.bounded_dict import Recent
 WINDOW_S: Final = 24 * 3600.0
 MAX_SAMPLES: Final = 4096
 BUCKET_S: Final = 600.0
-"""Requests are counted in spans of so many seconds."""
+"""Length of the spans in which requests are counted."""
 _Z: Final = 1.959964
-"""Of a normal distribution, for 95 %."""
+"""Quantile of the normal distribution for a 95 % interval."""
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One answer that was compared with a new one."""
+    """One response that was compared with a new one."""
 
     id: str
     at: float
     """Seconds since 1970."""
     chance: float
-    """Of being right, as it was judged."""
+    """Match probability by the model of that time."""
     shipped_chance: float
-    """The same before anything was learnt from this route's audits."""
+    """Match probability by the shipped model, before anything was learnt from this route's audits."""
     weight: float
-    """How many it stands for: one over the probability with which it was compared."""
+    """Hits that the sample stands for: one over the probability of its audit."""
     is_wrong: bool
     was_served: bool
-    """False: it would have been served under a lower floor, and was compared with what the deployment said."""
+    """False where it was only compared with a deployment's response: a lower threshold would have served it."""
 
 
 class Estimate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Wrong answers over all requests, with the limits of a 95 % interval."""
+    """Wrong responses over all requests, with the limits of a 95 % interval."""
 
     ratio: float
     low: float
@@ -53,14 +53,14 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class LookupTraffic(msgspec.Struct, gc=False):
-    """Requests of one span that wanted a similar answer, and those that got one."""
+    """Requests of one span that looked for a semantic hit, and hits."""
 
     num_requests: int = 0
     num_hits: int = 0
 
 
 class AuditEvidence:
-    """Bounded; time is passed in. Spans of several processes are kept apart by `source`."""
+    """Samples and counts of requests. Bounded; time is passed in; `source` tells processes apart."""
 
     __slots__ = ("_samples", "_traffic")
 
@@ -69,15 +69,15 @@ class AuditEvidence:
         self._traffic: dict[tuple[str, int], LookupTraffic] = {}
 
     def note_request(self, now: float, *, source: str = "") -> None:
-        """Somebody asked who would have taken a similar answer."""
+        """Count a request that looked for a semantic hit."""
         self.traffic(now, source).num_requests += 1
 
     def note_hit(self, now: float, *, source: str = "") -> None:
-        """And got one."""
+        """Count a semantic hit."""
         self.traffic(now, source).num_hits += 1
 
     def traffic(self, now: float, source: str = "") -> LookupTraffic:
-        """The counts of the span that holds `now`."""
+        """Return the counts of the span that holds `now`."""
         key = source, int(now // BUCKET_S)
         found = self._traffic.get(key)
         if found is None:
@@ -85,11 +85,11 @@ class AuditEvidence:
         return found
 
     def set_traffic(self, source: str, bucket: int, traffic: LookupTraffic) -> None:
-        """What another process counted."""
+        """Take the counts of another process."""
         self._traffic[source, bucket] = traffic
 
     def add(self, sample: Sample) -> None:
-        """In place of what was known under its id."""
+        """Add a sample in place of an earlier one of its id."""
         self._samples[sample.id] = sample
 
     def expire(self, now: float) -> None:
@@ -102,37 +102,37 @@ class AuditEvidence:
 
     @property
     def samples(self) -> Iterable[Sample]:
-        """Oldest first."""
+        """All samples, oldest first."""
         return self._samples.values()
 
     @property
     def num_requests(self) -> int:
-        """In the window."""
+        """Requests in the window."""
         return sum(traffic.num_requests for traffic in self._traffic.values())
 
     @property
     def num_hits(self) -> int:
-        """In the window."""
+        """Hits in the window."""
         return sum(traffic.num_hits for traffic in self._traffic.values())
 
     def served(self) -> Estimate:
-        """Of what was served."""
+        """Estimate the error ratio of what was served."""
         samples = [sample for sample in self._samples.values() if sample.was_served]
         return _estimate(samples, float(self.num_hits), self.num_requests)
 
     def above(self, floor: float) -> Estimate:
-        """Of what would have been served with every answer of at least that chance."""
+        """Estimate the error ratio if everything of at least this match probability were served."""
         samples = [sample for sample in self._samples.values() if sample.chance >= floor]
         return _estimate(samples, None, self.num_requests, self._gap())
 
     def _gap(self) -> float:
-        """Hits for each hit that audits stand for; at least 1."""
+        """Return the hits for each hit that audits stand for; at least 1."""
         stood_for = sum(sample.weight for sample in self._samples.values() if sample.was_served)
         return max(1.0, self.num_hits / stood_for) if stood_for else 1.0
 
 
 def wilson(ratio: float, count: float) -> tuple[float, float]:
-    """The 95 % limits of a share found in `count` trials; (0, 1) without any."""
+    """Return the 95 % limits of a share found in `count` trials; (0, 1) without any."""
     if count <= 0:
         return 0.0, 1.0
     z2 = _Z * _Z
@@ -142,7 +142,7 @@ def wilson(ratio: float, count: float) -> tuple[float, float]:
 
 
 def _estimate(samples: list[Sample], num_hits: float | None, num_requests: int, gap: float = 1.0) -> Estimate:
-    """Each served sample stands for `gap` times its weight; None: there are as many hits as the samples stand for."""
+    """Estimate from samples that stand for `gap` times their weight; `num_hits` None: as many as they stand for."""
     weights = [sample.weight * gap if sample.was_served else sample.weight for sample in samples]
     total = sum(weights)
     wrong = sum([weight for weight, sample in zip(weights, samples, strict=True) if sample.is_wrong])

@@ -1,4 +1,4 @@
-"""MatchModels: the judge that ships with the package, and what it becomes by what audits of one route found."""
+"""MatchModels: the match model that ships with the package, and how audits of one route recalibrate it."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from gateway.cache.audit.route_stats import MatchPredictor
 from gateway.cache.similarity.decision import MatchModel
 
 LEARN_S: Final = 2.0
-"""Between two looks at which judges have something to learn."""
+"""Time between two looks for routes with new audits."""
 MIN_NEWS: Final = 16
-"""Audits of one route after which its chances are worked out again."""
+"""Audits of one route after which its model is recalibrated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatchModels:
-    """The one to begin with, and how others are made of it."""
+    """The first match model, and how others are made of it."""
 
     first: MatchPredictor
     encoder_id: str | None
-    """Whose similarities it was calibrated on; None: anybody's."""
+    """The encoder that the model was calibrated with; None: any."""
     learn: Callable[[Iterable[Sample]], MatchPredictor]
-    """The judge that fits what was found best. Takes milliseconds; any thread."""
+    """Returns the model that fits the samples best. Takes milliseconds, on any thread."""
 
     @classmethod
     def shipped(cls) -> MatchModels:
-        """As calibrated on public questions; reads one file."""
+        """Return the model calibrated on public questions; reads one file."""
         judge = MatchModel.shipped()
 
         def learn(samples: Iterable[Sample]) -> MatchModel:

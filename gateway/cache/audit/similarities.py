@@ -1,4 +1,4 @@
-"""Similarities: how near the nearest kept question was, for what was served and what was not, in bounded memory."""
+"""Similarities: counts of cosines to the nearest question, for hits and misses, in bounded memory."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ Kind = Literal["served", "refused"]
 
 LOWEST: Final = 0.5
 NUM_BINS: Final = 25
-"""From LOWEST to 1; what is less like anything is in the first."""
+"""Bins from LOWEST to 1; the first one also takes what is below."""
 
 
 class Similarities:
-    """Counts by similarity."""
+    """Lookups by similarity."""
 
     __slots__ = ("_counts",)
 
@@ -20,12 +20,12 @@ class Similarities:
         self._counts: dict[Kind, list[int]] = {"served": [0] * NUM_BINS, "refused": [0] * NUM_BINS}
 
     def note(self, kind: Kind, similarity: float) -> None:
-        """The nearest kept question was so near."""
+        """Count a lookup by the cosine to its nearest question."""
         place = int((similarity - LOWEST) / (1.0 - LOWEST) * NUM_BINS)
         self._counts[kind][min(NUM_BINS - 1, max(0, place))] += 1
 
     def shown(self) -> dict[str, list[float] | list[int]]:
-        """The lower edges of the bins, and the counts of each kind."""
+        """Return the lower edges of the bins, and the counts of each kind."""
         width = (1.0 - LOWEST) / NUM_BINS
         edges = [round(LOWEST + place * width, 4) for place in range(NUM_BINS)]
         return {"from": edges, "served": list(self._counts["served"]), "refused": list(self._counts["refused"])}

@@ -1,4 +1,4 @@
-"""Capture: the bounded copy of one answer on its way to the client, for the cache and for whoever follows."""
+"""Capture: the bounded copy of one response on its way to the client, for the cache and for followers."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from gateway.cache.exact.answers import MAX_KEPT_BYTES
+from gateway.cache.exact.cache_lookup import MAX_STORED_BYTES
 from gateway.cache.exact.shared_answer import SharedAnswer
 from gateway.completion.assembly import completion_of_stream, is_whole
 
 MAX_READ_HERE_BYTES: Final = 16 * 1024
-"""Longer answers are put together on a thread: each of their events is decoded, which takes a millisecond by then."""
+"""Longer responses are assembled on a thread: their events are decoded, which takes a millisecond by then."""
 UNCOUNTED_BYTES: Final = 64 * 1024
-"""Of a copy; for more there has to be room in memory, and is asked for as much at a time."""
+"""Bytes of a copy that take no reservation; more memory is reserved in steps of this size."""
 
 
 def _always(num_bytes: int) -> bool:
@@ -21,12 +21,12 @@ def _always(num_bytes: int) -> bool:
 
 
 class Capture:
-    """Fed by the relay; `completion` is asked once the answer has ended well."""
+    """A copy fed by the relay; `completion` is for a response that has ended well."""
 
     __slots__ = ("_body", "_counted_bytes", "_has_room", "_num_bytes", "_pieces", "_shared")
 
     def __init__(self, shared: SharedAnswer | None, has_room: Callable[[int], bool] = _always) -> None:
-        """`has_room` takes so many bytes of memory more, or says that there are none: then nothing is kept."""
+        """`has_room` reserves so many bytes of memory, or returns False: then nothing is stored."""
         self._shared = shared
         self._has_room = has_room
         self._counted_bytes = UNCOUNTED_BYTES
@@ -36,15 +36,15 @@ class Capture:
 
     @property
     def is_long(self) -> bool:
-        """Whether `completion` takes too long for the event loop: use `completed` then."""
+        """Whether `completion` takes too long for the event loop, so that `completed` should be used."""
         num_bytes = self._num_bytes if self._body is None else len(self._body)
-        return MAX_READ_HERE_BYTES < num_bytes <= MAX_KEPT_BYTES
+        return MAX_READ_HERE_BYTES < num_bytes <= MAX_STORED_BYTES
 
     def feed(self, piece: bytes) -> None:
-        """A piece of a stream passed."""
+        """Copy a piece of a stream."""
         if self._shared is not None:
             self._shared.feed(piece)
-        if self._num_bytes <= MAX_KEPT_BYTES:
+        if self._num_bytes <= MAX_STORED_BYTES:
             self._num_bytes += len(piece)
             self._pieces.append(piece)
             if self._num_bytes > self._counted_bytes:
@@ -53,26 +53,26 @@ class Capture:
             self._pieces.clear()
 
     def take(self, body: bytes) -> None:
-        """A plain answer passed."""
+        """Copy a plain response."""
         self._body = body
 
     def completion(self) -> bytes | None:
-        """The whole completion as JSON, None when it is too long or no whole completion."""
+        """Return the whole completion as JSON, or None when it is too long or not whole."""
         if self._body is not None:
-            return self._body if len(self._body) <= MAX_KEPT_BYTES and is_whole(self._body) else None
-        if self._num_bytes > MAX_KEPT_BYTES:
+            return self._body if len(self._body) <= MAX_STORED_BYTES and is_whole(self._body) else None
+        if self._num_bytes > MAX_STORED_BYTES:
             return None
         return completion_of_stream(b"".join(self._pieces))
 
     async def completed(self) -> bytes | None:
-        """Like `completion`, on a thread where that takes long."""
+        """Return what `completion` does, computed on a thread where that takes long."""
         return await asyncio.to_thread(self.completion) if self.is_long else self.completion()
 
     def _count(self) -> None:
-        """Ask for room for what has come, or give the copy up."""
+        """Reserve memory for what has come, or give the copy up."""
         missing = max(UNCOUNTED_BYTES, self._num_bytes - self._counted_bytes)
         if self._has_room(missing):
             self._counted_bytes += missing
         else:
-            self._num_bytes = MAX_KEPT_BYTES + 1
+            self._num_bytes = MAX_STORED_BYTES + 1
             self._pieces.clear()

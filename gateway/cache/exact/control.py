@@ -1,4 +1,4 @@
-"""What a client's `cache-control` asks of the cache, inside what the policy allows."""
+"""CacheControl: the directives of a client's `cache-control`, inside what the policy allows."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ class CacheControl(msgspec.Struct, frozen=True):
     """Directives that count; all others are ignored (RFC 9111 section 5.2)."""
 
     no_cache: bool = False
-    """Do not answer from the cache; the new answer may be kept."""
+    """Do not answer from the cache; the new response may be stored."""
     no_store: bool = False
-    """Neither answer from the cache nor keep the answer."""
+    """Neither answer from the cache nor store the response."""
     max_age_s: float | None = None
-    """Answer only from what is at most so old."""
+    """Answer only from entries of at most this age."""
 
 
 NO_WISHES: Final = CacheControl()
 
 
 def parse_cache_control(value: bytes | None) -> CacheControl:
-    """The directives of a header value; a malformed or oversized one asks for nothing."""
+    """Return the directives of a header value; a malformed or oversized one has none."""
     if not value or len(value) > MAX_HEADER_BYTES:
         return NO_WISHES
     directives = [part.strip().lower() for part in value.split(b",")]

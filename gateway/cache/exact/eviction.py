@@ -1,12 +1,12 @@
-"""Eviction: which entry goes when there is no more room, fair to tenants and to what was hit.
+"""Eviction: which entry goes when the cache is full, fair to tenants and to what was hit.
 
 Two classes, as in S3-FIFO (Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023): an entry is
 *unproven* until its first hit. Unproven entries may take a tenth of their tenant's even share when room is short; what
 is beyond that goes first, so one-off answers never displace entries with hits. An evicted unproven entry is remembered
 for a while, and is proven when it comes again.
 
-Inside a class the order is GreedyDual-Size-Frequency (Cherkasova, HP Labs, 1998): an entry is worth the clock when it
-was last used plus its hits times what one hit saves, per byte; the clock moves to the worth of whatever went last, so
+Inside a class the order is GreedyDual-Size-Frequency (Cherkasova, HP Labs, 1998): an entry is worth the clock of its
+last use plus its hits times what one hit saves, per byte; the clock moves to the worth of whatever went last, so
 that old entries age against new ones. A hit saves a whole exchange with a deployment, and besides its tokens.
 
 Among proven entries the tenant that holds the most bytes loses one first. Shares bind only when everything is full: a
@@ -22,19 +22,19 @@ from typing import Final
 from gateway.util.bounded_dict import Recent
 
 HIT_TOKENS: Final = 1000
-"""What a hit saves beside the answer's own tokens, as tokens: queueing, reading the prompt, the first token."""
+"""Tokens that a hit saves beside the response's own: queueing, reading the prompt, the first token."""
 UNPROVEN_PARTS: Final = 10
-"""Unproven entries keep one of so many parts of their tenant's even share."""
+"""The divisor of a tenant's even share that unproven entries may fill."""
 MAX_REMEMBERED: Final = 1000
 """Evicted entries that a tenant may prove by asking again."""
 _TENANTS_PER_LOOK: Final = 16
-"""All tenants are compared once for as many victims as there are times so many tenants."""
+"""Tenants for each victim that is taken without comparing all tenants again."""
 _SLACK: Final = 4
 """Stale places in a heap per entry before it is rebuilt."""
 
 
 class Ranked:
-    """One entry as eviction sees it."""
+    """One cache entry as eviction sees it."""
 
     __slots__ = ("cost_tokens", "exact", "is_proven", "num_bytes", "num_hits", "tenant", "worth")
 
@@ -49,7 +49,7 @@ class Ranked:
 
 
 class _Class:
-    """A tenant's entries of one class, the least worthy first."""
+    """One tenant's entries of one class, the least worthy first."""
 
     __slots__ = ("_heap", "_order", "clock", "held", "num_bytes")
 
@@ -70,7 +70,7 @@ class _Class:
         self.num_bytes -= ranked.num_bytes
 
     def place(self, ranked: Ranked) -> None:
-        """It is new, or was used."""
+        """Rank an entry that is new or was used."""
         saved = max(ranked.num_hits, 1) * (HIT_TOKENS + ranked.cost_tokens)
         ranked.worth = self.clock + saved / ranked.num_bytes
         heapq.heappush(self._heap, (ranked.worth, next(self._order), ranked.exact))
@@ -79,7 +79,7 @@ class _Class:
             heapq.heapify(self._heap)
 
     def least(self) -> Ranked:
-        """The least worthy entry; it stays."""
+        """Return the least worthy entry, which stays."""
         while True:
             worth, _, exact = self._heap[0]
             ranked = self.held.get(exact)
@@ -118,16 +118,16 @@ class Eviction:
         self._tenants: dict[str, _Tenant] = {}
         self._chosen: _Class | None = None
         self._num_left = 0
-        """Victims that may still come from the chosen class: comparing all tenants for each would take too long."""
+        """Victims that may still come from the chosen class; comparing all tenants for each takes too long."""
         self.num_bytes = 0
 
     def used_by(self, tenant: str) -> int:
-        """Bytes of this tenant's entries."""
+        """Return the bytes of one tenant's entries."""
         found = self._tenants.get(tenant)
         return 0 if found is None else found.num_bytes
 
     def add(self, ranked: Ranked) -> None:
-        """A new entry."""
+        """Add a new entry."""
         self._chosen = None
         tenant = self._tenants.get(ranked.tenant)
         if tenant is None:
@@ -139,7 +139,7 @@ class Eviction:
         (tenant.proven if ranked.is_proven else tenant.unproven).add(ranked)
 
     def hit(self, ranked: Ranked, num_hits: int = 1) -> None:
-        """It was used."""
+        """Count uses of an entry."""
         tenant = self._tenants[ranked.tenant]
         ranked.num_hits += num_hits
         if ranked.is_proven:
@@ -150,7 +150,7 @@ class Eviction:
             tenant.proven.add(ranked)
 
     def remove(self, ranked: Ranked, *, is_victim: bool = False) -> None:
-        """It is gone; a victim is remembered for when it comes again."""
+        """Remove an entry; a victim is remembered, and proven when it comes again."""
         tenant = self._tenants[ranked.tenant]
         part = tenant.proven if ranked.is_proven else tenant.unproven
         part.remove(ranked)
@@ -162,7 +162,7 @@ class Eviction:
             del self._tenants[ranked.tenant]
 
     def victim(self) -> Ranked | None:
-        """The entry to go first now; None when there is none."""
+        """Return the entry to evict first, or None when there is none."""
         if self._chosen is None or not self._chosen.held or self._num_left <= 0:
             self._chosen = self._choose()
             self._num_left = len(self._tenants) // _TENANTS_PER_LOOK
@@ -170,7 +170,7 @@ class Eviction:
         return None if self._chosen is None else self._chosen.least()
 
     def victim_for(self, tenant: str) -> Ranked | None:
-        """The entry to go for a new one of this tenant, where it is not known what others hit.
+        """Return the entry to evict for a new one of this tenant, where hits of other processes are unknown.
 
         A tenant above its even share loses one, the largest first; otherwise the new entry's own tenant does.
         """
@@ -194,7 +194,7 @@ class Eviction:
         return largest.proven if largest.proven.held else largest.unproven
 
     def check_integrity(self) -> None:
-        """Raises AssertionError when the books are wrong."""
+        """Raise AssertionError when the counts are wrong."""
         assert self.num_bytes == sum(tenant.num_bytes for tenant in self._tenants.values())
         for tenant in self._tenants.values():
             for part, is_proven in ((tenant.proven, True), (tenant.unproven, False)):

@@ -1,4 +1,4 @@
-"""ExactCache: answers given before, found by what was asked, and answers under way that others may share."""
+"""ExactCache: cached responses by what was asked, and answers under way that identical requests share."""
 
 from __future__ import annotations
 
@@ -8,25 +8,24 @@ from typing import Final, Protocol
 
 import msgspec
 
-from gateway.cache.exact.answers import CacheLookup
+from gateway.cache.exact.cache_lookup import CacheIdentity, CacheLookup
 from gateway.cache.exact.entry import CacheEntry
 from gateway.cache.exact.exact_tier import ExactTier, Selection
 from gateway.cache.exact.fingerprint import Fingerprint, fingerprint, scope_of, stream_shape
 from gateway.cache.exact.needs import needs_of
 from gateway.cache.exact.quarantine import QUARANTINE_S, Quarantines, digest_of
 from gateway.cache.exact.shared_answer import SharedAnswers
-from gateway.cache.exact.wanted import CacheIdentity
 from gateway.chat.request import ChatRequest
 from gateway.telemetry.records.cache_reasons import ExactReason
 from gateway.telemetry.records.record import CacheResult, Usage
 from gateway.util.fair_bounded_dict import FairRecent
 
 STALE_S: Final = 24 * 3600.0
-"""How long an answer past its time is remembered, for a moment in which a new one would come too late."""
+"""Time for which an expired entry is still held, to be served where a new response would come too late."""
 
 
 def is_current(entry: CacheEntry, ttl_s: float, now: float) -> bool:
-    """Whether it is not past its time: neither the one it was kept for, nor that of the route that asks, now."""
+    """Return whether an entry is fresh by its own lifetime and by that of the route that asks."""
     return now < min(entry.expires_at - STALE_S, entry.created_at + ttl_s)
 
 
@@ -37,26 +36,26 @@ _OFF: Final = CacheLookup(CacheResult.BYPASS, "policy")
 
 
 class Others(Protocol):
-    """The other processes that share the cache; telling them never waits and never fails."""
+    """The other processes that share the cache; no method waits or fails."""
 
-    def kept(self, entry: CacheEntry, fresh_until: float) -> None:
-        """A new answer."""
+    def stored(self, entry: CacheEntry, fresh_until: float) -> None:
+        """Share a new entry."""
         ...
 
     def quarantined(self, exact: bytes, digest: bytes, until: float) -> None:
-        """An answer is wrong."""
+        """Share that a response is wrong."""
         ...
 
     def evicted(self, exact: bytes) -> None:
-        """There is no room for it here any more."""
+        """Share that an entry was evicted here."""
         ...
 
     def purged(self, selection: Selection) -> None:
-        """Operators threw something out."""
+        """Share a purge."""
         ...
 
     def doubted(self, request_id: str, tenant: str) -> bool:
-        """Feedback on an answer that this process does not know; False: there is nobody to tell."""
+        """Share feedback on a response that this process does not know; return False without other processes."""
         ...
 
 
@@ -72,42 +71,44 @@ class ExactCache:
         on_wrong: Callable[[str], None] = lambda request_id: None,
         on_purged: Callable[[Selection], None] = lambda selection: None,
     ) -> None:
-        """`wall` tells seconds since 1970: entries outlive processes; `on_taken` hears of entries that other processes
-        made and sent with a vector, `on_wrong` of answers that were called wrong, `on_purged` of every purge."""
+        """Make an empty cache over a tier.
+
+        Args:
+            tier: The entries.
+            wall: Seconds since 1970, since entries outlive processes.
+            on_taken: Gets entries that other processes made and sent with a vector.
+            on_wrong: Gets the request id of each response that was called wrong.
+            on_purged: Gets every purge.
+        """
         self._on_purged = on_purged
         self._on_wrong = on_wrong
         self._on_taken = on_taken
-        self._tier = tier
+        self.tier = tier
         self._shared = SharedAnswers()
         self._wall = wall
         self._wrong = Quarantines()
         self._others: Others | None = None
         self._hits: FairRecent[str, str] = FairRecent(_MAX_HITS_KNOWN)
-        """The request that was answered from the cache → the entry that answered it."""
+        """Request ids of hits with the ids of their entries."""
         self.on_doubt: Callable[[str, str], object] = lambda request_id, tenant: None
-        """Told of feedback that came to another process; the answer may be one that nobody keeps."""
+        """Gets feedback that came to another process; its response may not be stored anywhere."""
 
     @property
     def num_entries(self) -> int:
-        """Answers kept."""
-        return len(self._tier)
+        """Number of entries."""
+        return len(self.tier)
 
     @property
     def num_bytes(self) -> int:
-        """What they take up."""
-        return self._tier.num_bytes
-
-    @property
-    def is_full(self) -> bool:
-        """Whether what comes next makes something else go."""
-        return self._tier.is_full
+        """Memory of all entries."""
+        return self.tier.num_bytes
 
     def share_with(self, others: Others) -> None:
-        """From now on tell them what happens here."""
+        """Share what happens here from now on."""
         self._others = others
 
     def lookup(self, request: ChatRequest, wanted: CacheIdentity) -> CacheLookup:
-        """A kept answer, an answer under way, or what has to be known to keep the one that comes."""
+        """Return a hit, an answer under way, or a miss with what it takes to store the response."""
         if wanted.rule.mode == "off":
             return _OFF
         if wanted.control.no_store:
@@ -118,7 +119,7 @@ class ExactCache:
         if wanted.control.no_cache:
             return CacheLookup(CacheResult.BYPASS, "no_cache", key=key, wanted=wanted)
         now = self._wall()
-        found, needs = self._tier.find(key.exact, now, max_age_s=wanted.control.max_age_s), needs_of(request)
+        found, needs = self.tier.find(key.exact, now, max_age_s=wanted.control.max_age_s), needs_of(request)
         reason: ExactReason = "new" if found is None else "stale"
         if found is not None and is_current(found, wanted.rule.ttl_s, now):
             if needs.are_met_by(found.answer):
@@ -133,15 +134,16 @@ class ExactCache:
         return lookup
 
     def stale(self, request: ChatRequest, wanted: CacheIdentity) -> CacheLookup | None:
-        """A kept answer past its time by up to a day."""
+        """Return a hit that may have expired up to a day ago."""
+
         if wanted.rule.mode == "off" or wanted.control.no_store or wanted.control.no_cache:
             return None
         key = self._key(request, wanted)
         now = self._wall()
-        found = None if key is None else self._tier.find(key.exact, now, max_age_s=wanted.control.max_age_s)
+        found = None if key is None else self.tier.find(key.exact, now, max_age_s=wanted.control.max_age_s)
         return self._hit(found, now) if found is not None and needs_of(request).are_met_by(found.answer) else None
 
-    def keep(
+    def store(
         self,
         lookup: CacheLookup,
         answer: bytes | None,
@@ -151,7 +153,7 @@ class ExactCache:
         deployment: str,
         usage: Usage | None,
     ) -> None:
-        """Keep the answer, and give it to those who wait for it."""
+        """Store the response unless it is None or not `is_lasting`, and give it to followers."""
         key, wanted = lookup.key, lookup.wanted
         if is_lasting and key is not None and wanted is not None and answer is not None:
             now = self._wall()
@@ -169,27 +171,30 @@ class ExactCache:
                 expires_at=now + wanted.rule.ttl_s + STALE_S,
                 cost_tokens=max(0, cost),
             )
-            if not self._wrong.covers(entry.exact, answer, now) and self._tier.keep(entry, now):
+            if not self._wrong.covers(entry.exact, answer, now) and self.tier.put(entry, now):
                 share = partial(self._share, fresh_until=now + wanted.rule.ttl_s)
-                if lookup.on_kept is None:
+                if lookup.on_stored is None:
                     share(entry)
                 else:
-                    lookup.on_kept(entry, share)
+                    lookup.on_stored(entry, share)
         if lookup.leading is not None:
             lookup.leading.entry_id = request_id
             lookup.leading.finish(answer)
             lookup.leading = None
 
     def note_hit(self, request_id: str, entry_id: str) -> None:
-        """Remember which entry answered this request, so that feedback can name it."""
-        entry = self._tier.by_id(entry_id)
+        """Remember which entry answered a request, so that feedback can name it."""
+        entry = self.tier.by_id(entry_id)
         if entry is not None:
             self._hits.put(request_id, entry_id, entry.tenant)
 
     def note_wrong(self, request_id: str, tenant: str) -> bool:
-        """The answer of this request was wrong: quarantine the entry behind it, its own or the one that it was given,
-        and keep no answer again that says the same. False when there is none of this tenant."""
-        entry = self._tier.by_id(self._hits.get(request_id) or request_id)
+        """Quarantine the entry that a request made or was given, and every equal response from now on.
+
+        Returns:
+            False when this tenant has no such entry.
+        """
+        entry = self.tier.by_id(self._hits.get(request_id) or request_id)
         if entry is None or entry.tenant != tenant:
             return False
         digest, until = digest_of(entry.answer), self._wall() + QUARANTINE_S
@@ -200,17 +205,17 @@ class ExactCache:
         return True
 
     def take_doubt(self, request_id: str, tenant: str) -> None:
-        """Feedback came to another process, which may not know the answer."""
+        """Apply feedback that came to another process, which may not know the response."""
         self.note_wrong(request_id, tenant)
         self.on_doubt(request_id, tenant)
 
     def pass_on_doubt(self, request_id: str, tenant: str) -> bool:
-        """Ask the other processes to do what `note_wrong` could not; False where there are none."""
+        """Pass on to other processes what `note_wrong` could not do; return False where there are none."""
         return self._others is not None and self._others.doubted(request_id, tenant)
 
     def purge(self, selection: Selection, *, dry_run: bool) -> list[CacheEntry]:
-        """What the selection covers here; removed, here and everywhere, unless it is a dry run."""
-        covered = self._tier.purge(selection, dry_run=dry_run)
+        """Return the entries covered here; they are removed, here and everywhere, unless it is a dry run."""
+        covered = self.tier.purge(selection, dry_run=dry_run)
         if not dry_run:
             self._on_purged(selection)
         if not dry_run and self._others is not None:
@@ -218,48 +223,36 @@ class ExactCache:
         return covered
 
     def evicted(self, entry: CacheEntry) -> None:
-        """The tier had no room for it any more."""
+        """Share that the tier evicted an entry."""
         if self._others is not None:
             self._others.evicted(entry.exact)
 
-    # What other processes tell.
-
-    def holds(self, exact: bytes) -> bool:
-        """Whether there is an entry, of whatever age."""
-        return exact in self._tier
-
-    def num_hits(self, exact: bytes) -> int:
-        """How often the entry was served here."""
-        return self._tier.num_hits(exact)
+    # Events of other processes.
 
     def take(self, entry: CacheEntry) -> None:
-        """Another process keeps it."""
+        """Store an entry of another process."""
         now = self._wall()
         if self._wrong.covers(entry.exact, entry.answer, now):
             return
-        kept = msgspec.structs.replace(entry, vector=b"", encoder="") if entry.vector else entry
-        if self._tier.keep(kept, now) and entry.vector:
+        resting = msgspec.structs.replace(entry, vector=b"", encoder="") if entry.vector else entry
+        if self.tier.put(resting, now) and entry.vector:
             self._on_taken(entry)
 
-    def forget(self, exact: bytes) -> None:
-        """It is not in the store any more."""
-        self._tier.discard(exact)
-
     def take_purge(self, selection: Selection) -> None:
-        """Operators threw it out elsewhere."""
-        self._tier.purge(selection, dry_run=False)
+        """Apply a purge that came to another process."""
+        self.tier.purge(selection, dry_run=False)
         self._on_purged(selection)
 
     def take_quarantine(self, exact: bytes, digest: bytes, until: float) -> None:
-        """This answer is wrong, whoever was told so."""
+        """Quarantine a response that was called wrong, here or elsewhere."""
         self._wrong.add(exact, digest, until)
-        entry = self._tier.by_exact(exact)
+        entry = self.tier.by_exact(exact)
         if entry is not None and digest_of(entry.answer) == digest:
-            self._tier.quarantine(entry.id)
+            self.tier.quarantine(entry.id)
 
     def _share(self, entry: CacheEntry, fresh_until: float) -> None:
         if self._others is not None:
-            self._others.kept(entry, fresh_until)
+            self._others.stored(entry, fresh_until)
 
     def _key(self, request: ChatRequest, wanted: CacheIdentity) -> Fingerprint | None:
         scope = scope_of(wanted.rule.scope, tenant=wanted.tenant, user=request.fields.user)

@@ -1,4 +1,4 @@
-"""The exact tier: answers by fingerprint, in bounded memory; see `eviction` for what goes first."""
+"""ExactTier: cache entries by fingerprint, in bounded memory; `eviction` says what goes first."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FULL_RATIO: Final = 0.9
 
 
 class _Held(Ranked):
-    """An entry and what it is worth keeping."""
+    """A cache entry with its rank."""
 
     __slots__ = ("entry", "is_quarantined")
 
@@ -28,18 +28,18 @@ class _Held(Ranked):
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
-    """Which entries a purge is about; what it does not name is not compared."""
+    """The entries that a purge covers; fields that are None match every entry."""
 
     id: str | None = None
     tenant: str | None = None
     route: str | None = None
     text: str | None = None
-    """Part of the last user text, in any case."""
+    """A part of the last user text, in any case."""
     until: float | None = None
-    """Nothing that was made after this instant."""
+    """Entries made after this instant are not covered."""
 
     def covers(self, entry: CacheEntry) -> bool:
-        """Whether the entry is meant."""
+        """Return whether the purge covers an entry."""
         return (
             self.id in (None, entry.id)
             and self.tenant in (None, entry.tenant)
@@ -50,7 +50,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExactTier:
-    """Entries by their exact digest. Single-threaded; time is passed in."""
+    """Cache entries by their exact digest. Single-threaded; time is passed in."""
 
     def __init__(
         self,
@@ -59,8 +59,11 @@ class ExactTier:
         on_removed: Callable[[CacheEntry], None] = lambda entry: None,
         on_evicted: Callable[[CacheEntry], None] = lambda entry: None,
     ) -> None:
-        """`on_removed` hears of every entry that leaves, whatever the reason, `on_evicted` of those that make room;
-        ValueError below 1 byte."""
+        """`on_removed` gets every entry that leaves, for whatever reason, `on_evicted` those that make room.
+
+        Raises:
+            ValueError: `max_bytes` is below 1.
+        """
         if max_bytes < 1:
             raise ValueError(f"max_bytes: expected a positive number, got {max_bytes}")
         self._max_bytes = max_bytes
@@ -75,27 +78,27 @@ class ExactTier:
 
     @property
     def num_bytes(self) -> int:
-        """What all entries take up."""
+        """Memory of all entries."""
         return self._eviction.num_bytes
 
     def num_hits(self, exact: bytes) -> int:
-        """How often the entry was served; 0 when it is not here."""
+        """Return how often the entry was served; 0 when it is not here."""
         held = self._held.get(exact)
         return 0 if held is None else held.num_hits
 
-    def __contains__(self, exact: bytes) -> bool:
+    def __contains__(self, exact: bytes | None) -> bool:
         return exact in self._held
 
     @property
     def is_full(self) -> bool:
-        """Whether what comes next makes something else go."""
+        """Whether the next entry evicts another one, or soon will."""
         return self.num_bytes > _FULL_RATIO * self._max_bytes
 
     def __iter__(self) -> Iterator[CacheEntry]:
         return (held.entry for held in tuple(self._held.values()))
 
     def find(self, exact: bytes, now: float, *, max_age_s: float | None = None) -> CacheEntry | None:
-        """The entry that may be served; one past its time is removed."""
+        """Return the entry that may be served, and count a hit; an expired one is removed."""
         held = self._held.get(exact)
         if held is None or held.is_quarantined:
             return None
@@ -109,12 +112,12 @@ class ExactTier:
         return entry
 
     def by_id(self, entry_id: str) -> CacheEntry | None:
-        """The entry of that id, served or quarantined."""
+        """Return the entry of that id, also a quarantined one."""
         exact = self._by_id.get(entry_id)
         return None if exact is None else self._held[exact].entry
 
     def by_exact(self, exact: bytes) -> CacheEntry | None:
-        """The entry of that fingerprint, served or quarantined; asking is no use of it."""
+        """Return the entry of that fingerprint, also a quarantined one, without counting a hit."""
         held = self._held.get(exact)
         return None if held is None else held.entry
 
@@ -123,8 +126,8 @@ class ExactTier:
         if exact in self._held:
             self._remove(exact)
 
-    def keep(self, entry: CacheEntry, now: float) -> bool:
-        """Take the entry in, in place of an older one; False when it is past its time or larger than everything."""
+    def put(self, entry: CacheEntry, now: float) -> bool:
+        """Store an entry in place of an older one; return False when it is expired or larger than the tier."""
         if entry.num_bytes > self._max_bytes or now >= entry.expires_at:
             return False
         if self._by_id.get(entry.id, entry.exact) != entry.exact:
@@ -136,14 +139,14 @@ class ExactTier:
             self._remove(entry.exact)
         held = self._held[entry.exact] = _Held(entry)
         if known is not None and known.is_proven:
-            held.is_proven, held.num_hits = True, known.num_hits  # a new answer to what is asked often
+            held.is_proven, held.num_hits = True, known.num_hits  # a new response to a frequent request
         self._by_id[entry.id] = entry.exact
         self._eviction.add(held)
         self._make_room()
         return entry.exact in self._held
 
     def quarantine(self, entry_id: str) -> CacheEntry | None:
-        """Serve the entry no more, but remember it; None for an unknown id."""
+        """Stop serving an entry without forgetting it; return None for an unknown id."""
         exact = self._by_id.get(entry_id)
         if exact is None:
             return None
@@ -151,19 +154,19 @@ class ExactTier:
         return self._held[exact].entry
 
     def is_quarantined(self, entry_id: str) -> bool:
-        """Whether somebody said that the entry is wrong."""
+        """Return whether the entry was called wrong."""
         exact = self._by_id.get(entry_id)
         return exact is not None and self._held[exact].is_quarantined
 
     def purge(self, selection: Selection, *, dry_run: bool = True) -> list[CacheEntry]:
-        """What the selection covers; removed unless it is a dry run."""
+        """Return the entries that the selection covers, removed unless it is a dry run."""
         covered = [entry for entry in self if selection.covers(entry)]
         for entry in () if dry_run else covered:
             self._remove(entry.exact)
         return covered
 
     def expire(self, now: float) -> int:
-        """Remove everything past its time; how many there were."""
+        """Remove all expired entries; return how many there were."""
         late = [exact for exact, held in self._held.items() if now >= held.entry.expires_at]
         for exact in late:
             self._remove(exact)
@@ -182,7 +185,7 @@ class ExactTier:
         self._on_removed(held.entry)
 
     def check_integrity(self) -> None:
-        """Raises AssertionError when the books are wrong."""
+        """Raise AssertionError when the counts are wrong."""
         assert self.num_bytes == sum(held.entry.num_bytes for held in self._held.values()) <= self._max_bytes
         assert self._by_id == {held.entry.id: exact for exact, held in self._held.items()}
         self._eviction.check_integrity()

@@ -1,4 +1,4 @@
-"""Fingerprints: when two requests must get the same answer, and when they differ in nothing but their last words."""
+"""Fingerprint: digests of what two requests must share for one response, and of all but their last user text."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ DIGEST_BYTES: Final = 20
 SHAPELESS: Final = frozenset(
     {"model", "stream", "stream_options", "user", "metadata", "prompt_cache_key", "service_tier", "store"}
 )
-"""Fields that say how an answer travels, who pays for it or who asked, and nothing about what it says.
+"""Fields that say how a response travels, who pays for it or who asked, and nothing about its content.
 
 `model` is in the fingerprint as the route's candidates: two aliases of one route get the same answers.
 """
 
 INSTRUCTING: Final = frozenset({"system", "developer"})
-"""Roles whose messages hold for whatever is asked."""
+"""Roles whose messages hold for every question."""
 
 
 class Fingerprint(msgspec.Struct, frozen=True, gc=False):
-    """Digests of one request in one scope."""
+    """The digests of one request in one scope."""
 
     exact: bytes
-    """Equal for requests that mean the same to the last character."""
+    """Equal for requests with equal content."""
     context: bytes
     """Equal for requests that differ in their last user text only: system prompt, history, tools and all are equal.
 
@@ -42,7 +42,7 @@ class Fingerprint(msgspec.Struct, frozen=True, gc=False):
 
 
 class Outline:
-    """Digests of one request, whoever asks and whoever may answer: what takes time in proportion to its length."""
+    """The digests of one request apart from scope and candidates, which take time in proportion to its length."""
 
     __slots__ = ("_encode", "around", "frame", "instructions", "last", "shaping", "text")
 
@@ -59,10 +59,10 @@ class Outline:
         around = {name: value for name, value in messages[-1].items() if name != "content"}
         self.around = encode(around)
         self.instructions: bytes | None = None
-        """Of the messages that instruct, alone; None where the text does not stand alone, or was not asked for."""
+        """The digest of the instructing messages; None until `stand_alone` finds a text that stands alone."""
 
     def stand_alone(self, request: ChatRequest) -> bytes | None:
-        """What the last text's context is where it asks the same whatever was said before; None where it may not."""
+        """Return the digest of a context without history, or None where the last text may depend on history."""
         if self.instructions is None and self.text is not None:
             messages = request.document["messages"]
             if is_standalone(self.text) and _is_all_text(messages[:-1]):
@@ -72,7 +72,7 @@ class Outline:
 
 
 def outline_of(request: ChatRequest) -> Outline | None:
-    """The request's outline, made once and remembered with it; None for numbers that JSON cannot carry exactly.
+    """Return the request's outline, made once and stored with it; None for numbers that JSON cannot carry exactly.
 
     Takes milliseconds for a megabyte: of a long request make it on a thread, before anything asks for a fingerprint.
     """
@@ -90,9 +90,13 @@ _NO_OUTLINE: Final = object()
 def fingerprint(
     request: ChatRequest, *, scope: bytes, candidates: bytes, history: CacheHistory = "exact"
 ) -> Fingerprint | None:
-    """The request's fingerprint; None for one whose numbers JSON cannot carry exactly.
+    """Return the request's fingerprint, or None where its numbers are beyond what JSON carries exactly.
 
-    `scope` keeps apart who may not share answers (see `scope_of`), `candidates` which models may give them.
+    Args:
+        request: The request.
+        scope: Tells apart who may not share responses; see `scope_of`.
+        candidates: Tells apart which models may answer.
+        history: Whether a text that stands alone is compared across conversations.
     """
     outline = outline_of(request)
     if outline is None:
@@ -107,7 +111,7 @@ def fingerprint(
 
 
 def last_user_text(request: ChatRequest) -> str | None:
-    """What the person said last, when that is the last message and nothing but text."""
+    """Return the last message's text, when it is a user's and nothing but text."""
     last = request.messages[-1]
     if type(last) is not UserMessage:
         return None
@@ -118,7 +122,7 @@ def last_user_text(request: ChatRequest) -> str | None:
 
 
 def scope_of(rule: CacheScope, *, tenant: str, user: str | None) -> bytes | None:
-    """What keeps answers of different owners apart; None where the rule wants a user and the request names none."""
+    """Return what tells owners of responses apart; None where the rule wants a user and the request names none."""
     if rule == "shared":
         return b"shared"
     if rule == "tenant":
@@ -127,7 +131,7 @@ def scope_of(rule: CacheScope, *, tenant: str, user: str | None) -> bytes | None
 
 
 def stream_shape(request: ChatRequest) -> bytes:
-    """Empty for a plain answer; streams of one shape are the same bytes."""
+    """Return a description of the response's form: empty for a plain one; streams of one shape are equal bytes."""
     if not request.stream:
         return b""
     options = request.fields.stream_options
@@ -139,13 +143,13 @@ def _is_text(parts: list[Any]) -> bool:
 
 
 def _is_all_text(messages: list[Any]) -> bool:
-    """Nothing in the history that a question could be about without a word of it: no image, no sound, no file."""
+    """Return whether the history has nothing that a question may be about without words: image, sound or file."""
     contents = (message.get("content") for message in messages)
     return not any(part["type"] != "text" for parts in contents if isinstance(parts, list) for part in parts)
 
 
 def _digest(*parts: bytes) -> bytes:
-    """Lengths go in too, so that no two lists of parts look alike."""
+    """Return the digest of some parts and their lengths, so that no two lists of parts are alike."""
     hasher = blake2b(digest_size=DIGEST_BYTES, person=b"penstock-answer")
     for part in parts:
         hasher.update(len(part).to_bytes(8, "little"))

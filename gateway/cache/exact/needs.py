@@ -1,4 +1,4 @@
-"""Needs: what a request asks of its answer besides the text, so that a cached answer without it is not given."""
+"""Needs: what a request wants from a response besides the text, so that an entry without it is not served."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 from gateway.chat.request import ChatRequest
 
 _NO_USAGE: Final = b'"usage":null'
-"""In a completion that was put together from a stream without usage."""
+"""Part of a completion that was assembled from a stream without usage."""
 _WITH_USAGE: Final = b'"include_usage":true'
 _ANY_TIER: Final = frozenset({None, "auto", "default"})
 
@@ -23,17 +23,17 @@ _decode: Final = msgspec.json.Decoder(_Answer).decode
 
 
 class Needs(msgspec.Struct, frozen=True, gc=False):
-    """What one request asks for beyond what its fingerprint says: choices and log probabilities are part of that."""
+    """Wishes of one request beyond its fingerprint, which covers choices and log probabilities."""
 
     usage: bool = False
-    """The answer is to tell its usage: a stream that asks for it."""
+    """The response must have its usage: a stream that asks for it."""
     is_plain: bool = False
-    """The answer is to tell its usage wherever its upstream does, as plain answers always do."""
+    """The response must have its usage wherever its upstream sends it, as plain responses always do."""
     service_tier: str | None = None
     """None: any will do."""
 
     def are_met_by(self, answer: bytes) -> bool:
-        """Whether a whole completion has all of it."""
+        """Return whether a whole completion meets the needs."""
         if self.is_plain and _NO_USAGE in answer:
             return False
         if not self.usage and self.service_tier is None:
@@ -46,7 +46,7 @@ class Needs(msgspec.Struct, frozen=True, gc=False):
         return is_of_tier and (not self.usage or bool(told.usage))
 
     def may_follow(self, shape: bytes) -> bool:
-        """Whether an answer under way that travels in this shape will tell what is asked for."""
+        """Return whether an answer that is under way in this shape will meet the needs."""
         is_without_usage = shape != b"" and _WITH_USAGE not in shape
         return not (is_without_usage and (self.usage or self.is_plain))
 
@@ -55,7 +55,7 @@ NO_NEEDS: Final = Needs()
 
 
 def needs_of(request: ChatRequest) -> Needs:
-    """What this request asks of its answer."""
+    """Return the needs of a request."""
     fields = request.fields
     options = fields.stream_options
     return Needs(

@@ -1,4 +1,4 @@
-"""Quarantines: answers that somebody called wrong, remembered longer than the entries that held them."""
+"""Quarantines: responses that were called wrong, remembered longer than the entries that held them."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from gateway.util.bounded_dict import Recent
 from gateway.util.ordered_json import encode_ordered
 
 QUARANTINE_S: Final = 30 * 24 * 3600.0
-"""How long the same answer to the same request is not kept again."""
+"""Time in which the same response to the same request is not stored again."""
 MAX_QUESTIONS: Final = 100_000
 MAX_ANSWERS: Final = 16
-"""Wrong ones to one question; the oldest is forgotten first."""
+"""Wrong responses to one question; the oldest is forgotten first."""
 
 DIGEST_BYTES: Final = 20
 
 
 def digest_of(answer: bytes) -> bytes:
-    """Equal for completions that say the same, whatever their ids and times are."""
+    """Return a digest that is equal for completions of equal content, whatever their ids and times."""
     try:
         said: Any = [
             {name: choice.get(name) for name in ("index", "message", "finish_reason")}
@@ -33,7 +33,7 @@ def digest_of(answer: bytes) -> bytes:
 
 
 class Quarantines:
-    """Wrong answers by the exact fingerprint of what was asked. Bounded; time is passed in."""
+    """Wrong responses by the exact fingerprint of their request. Bounded; time is passed in."""
 
     __slots__ = ("_wrong",)
 
@@ -44,11 +44,11 @@ class Quarantines:
         return len(self._wrong)
 
     def add(self, exact: bytes, digest: bytes, until: float) -> None:
-        """This answer to that question is wrong."""
+        """Note that this response to that request is wrong."""
         answers = self._wrong[exact] = self._wrong.get(exact) or Recent(MAX_ANSWERS)
         answers[digest] = until
 
     def covers(self, exact: bytes, answer: bytes, now: float) -> bool:
-        """Whether the answer was called wrong; costs nothing for questions that nobody complained about."""
+        """Return whether the response was called wrong; costs nothing for requests without complaints."""
         answers = self._wrong.get(exact)
         return answers is not None and now < answers.get(digest_of(answer), 0.0)

@@ -1,20 +1,47 @@
-"""Seals: stored bytes that tell by themselves whether they are still what was stored."""
+"""Sealed values: stored bytes with a digest, which tells whether they are still what was stored."""
 
 from __future__ import annotations
 
 from hashlib import blake2b
-from typing import Final
+from typing import Final, Generic, TypeVar
+
+import msgspec
 
 SEAL_BYTES: Final = 16
 
+T = TypeVar("T")
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+
+
+class SealedCodec(Generic[T]):
+    """The stored form of one type of value."""
+
+    __slots__ = ("_decoder",)
+
+    def __init__(self, kind: type[T]) -> None:
+        self._decoder = msgspec.msgpack.Decoder(kind)
+
+    def encode(self, value: T) -> bytes:
+        """Return the stored form of a value."""
+        return seal(_encode(value))
+
+    def decode(self, data: bytes) -> T | None:
+        """Return the value, or None for bytes that are damaged or of another form; these are to be deleted."""
+        opened = unseal(data)
+        try:
+            return None if opened is None else self._decoder.decode(opened)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return None
+
 
 def seal(data: bytes) -> bytes:
-    """The data with its digest in front."""
+    """Return the data with its digest in front."""
     return _digest(data) + data
 
 
 def unseal(sealed: bytes) -> bytes | None:
-    """The data, None when a bit of it or of its digest is another than it was."""
+    """Return the data, or None when a bit of it or of its digest has changed."""
     data = sealed[SEAL_BYTES:]
     return data if sealed[:SEAL_BYTES] == _digest(data) else None
 

@@ -13,14 +13,14 @@ from functools import partial
 from typing import Any, Final
 
 MAX_SHARED_BYTES: Final = 1024 * 1024
-"""Of an answer under way; a longer one is neither followed from then on nor kept."""
+"""Length of a shared answer; a longer one is not followed from then on."""
 
 Sink = Callable[[bytes], object]
-"""Takes a piece; what it returns is not looked at."""
+"""Takes a piece; the result is ignored."""
 
 
 class SharedAnswerFollower:
-    """One request that waits for somebody else's answer."""
+    """One request that waits for the answer of another."""
 
     __slots__ = ("_cut", "_shared", "sink")
 
@@ -31,17 +31,17 @@ class SharedAnswerFollower:
 
     @property
     def is_cut(self) -> bool:
-        """Whether it gets nothing more."""
+        """Whether the follower gets nothing more."""
         return self._cut.done()
 
     def cut(self) -> None:
-        """It gets nothing more: `whole` returns None. Idempotent."""
+        """End the follower: `whole` returns None. Idempotent."""
         self.sink = None
         if not self._cut.done():
             self._cut.set_result(None)
 
     async def whole(self) -> bytes | None:
-        """The whole completion as JSON once it is there; None when the leader failed to get one, or after `cut`."""
+        """Return the whole completion as JSON once it is there; None when the leader failed, or after `cut`."""
         done = self._shared.done
         try:
             ends: set[asyncio.Future[Any]] = {done, self._cut}
@@ -52,7 +52,7 @@ class SharedAnswerFollower:
 
 
 class SharedAnswer:
-    """Belongs to one event loop. It ends exactly once, by `finish` or `fail`."""
+    """An answer under way, of one event loop. It ends exactly once, by `finish` or `fail`."""
 
     __slots__ = (
         *("_call_off", "_followers", "_num_bytes", "_on_end"),
@@ -60,17 +60,17 @@ class SharedAnswer:
     )
 
     def __init__(self, shape: bytes, on_end: Callable[[SharedAnswer], None]) -> None:
-        """`on_end` is called with it as soon as it may not be joined any more, and perhaps again."""
+        """`on_end` is called with the answer as soon as it may not be joined any more, and perhaps again."""
         self.shape = shape
-        """How the answer travels: followers that want it in the very same form may be passed the pieces."""
+        """The form of the answer: followers that want the same form may be passed the pieces."""
         self.entry_id: str | None = None
-        """Where the answer is kept, once it is."""
+        """The cache entry of the answer, once it is stored."""
         self.pieces: list[bytes] = []
-        """Of the stream so far; empty for a plain answer."""
+        """The stream so far; empty for a plain answer."""
         self.is_joinable = True
         loop = asyncio.get_running_loop()
         self.begun: asyncio.Future[None] = loop.create_future()
-        """Done with the first piece, or with the end."""
+        """Set with the first piece, or with the end."""
         self.done: asyncio.Future[bytes | None] = loop.create_future()
         self._num_bytes = 0
         self._followers: dict[SharedAnswerFollower, None] = {}
@@ -79,13 +79,13 @@ class SharedAnswer:
 
     @property
     def num_followers(self) -> int:
-        """Requests that wait for it, the leader not counted."""
+        """Number of requests that wait, the leader not counted."""
         return len(self._followers)
 
     # The leader.
 
     def feed(self, piece: bytes) -> None:
-        """A piece of the stream came."""
+        """Pass a piece of the stream on."""
         if not self.begun.done():
             self.begun.set_result(None)
         if not self.is_joinable:
@@ -101,7 +101,7 @@ class SharedAnswer:
         self._pass_on(piece)
 
     def finish(self, answer: bytes | None) -> None:
-        """The answer is whole (None: it came, but is none that may be given to others). Idempotent."""
+        """End the answer; None for one that others may not be given. Idempotent."""
         self.is_joinable = False
         self._on_end(self)
         if not self.done.done():
@@ -110,11 +110,11 @@ class SharedAnswer:
             self.begun.set_result(None)
 
     def fail(self) -> None:
-        """There will be no answer; followers look for one themselves. Idempotent."""
+        """End without an answer; followers look for one themselves. Idempotent."""
         self.finish(None)
 
     def keeps_going(self, call_off: Callable[[], None]) -> bool:
-        """The leader's client has left: True when others wait, and `call_off` is called when the last of them goes."""
+        """Go on without the leader's client while others wait, then `call_off`; return whether others wait."""
         if not self._followers or self.done.done():
             return False
         self._call_off = call_off
@@ -123,13 +123,13 @@ class SharedAnswer:
     # The followers.
 
     def follow(self, sink: Sink | None = None) -> SharedAnswerFollower:
-        """Wait for it too; `sink` gets every piece from here on, the caller has written `pieces` itself."""
+        """Join the answer; `sink` gets every later piece, and the caller has written `pieces` itself."""
         follower = SharedAnswerFollower(self, sink)
         self._followers[follower] = None
         return follower
 
     def unfollow(self, follower: SharedAnswerFollower) -> None:
-        """It got its answer, or left. Idempotent."""
+        """Remove a follower that got its answer or left. Idempotent."""
         if follower not in self._followers:
             return
         del self._followers[follower]
@@ -157,12 +157,12 @@ class SharedAnswers:
         return len(self._by_key)
 
     def find(self, key: bytes) -> SharedAnswer | None:
-        """One that may still be joined."""
+        """Return an answer that may still be joined."""
         shared = self._by_key.get(key)
         return shared if shared is not None and shared.is_joinable else None
 
     def lead(self, key: bytes, shape: bytes) -> SharedAnswer:
-        """Begin one; there must be none to join."""
+        """Begin an answer; there must be none to join."""
         assert self.find(key) is None, "one leader at a time"
         shared = SharedAnswer(shape, partial(self._forget, key))  # a closure over itself would leave a cycle behind
         self._by_key[key] = shared

@@ -15,7 +15,6 @@ from gateway.cache.similarity.decision import MatchModel
 from gateway.cache.similarity.wording import Wording
 
 _CONTEXT: Final = b"one"
-_MOVED_AT_ONCE: Final = 1000
 _RESAMPLES: Final = 1000
 _NONE_SEEN: Final = 3.689
 """-ln(0.025)."""
@@ -72,7 +71,7 @@ def play(
                 continue
         wordings[number] = asked
         index.add(_CONTEXT, number.to_bytes(8, "big"), vector)
-        while index.needs_moving and index.move(_MOVED_AT_ONCE):
+        while index.compact():
             pass
     return Played(hits, wrong, questions.components)
 

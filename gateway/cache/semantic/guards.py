@@ -1,4 +1,4 @@
-"""Guards: requests whose answer must not be given to anybody who asks something similar. Pure, microseconds."""
+"""Guards: requests whose response must not answer similar questions. Pure, microseconds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from routing_policies.policy.document import Cache
 
 MIN_WORDS: Final = 3
 DEFAULT_TEMPERATURE: Final = 1.0
-"""Of a request that names none, as OpenAI has it."""
+"""Temperature of a request that names none, as in OpenAI's API."""
 
 _word: Final = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*").findall
 
@@ -53,11 +53,11 @@ _PHRASE_WORDS: Final = frozenset(phrase[0] for phrase in _PHRASES)
 
 _MINE: Final = frozenset({"my", "mine", "myself", "our", "ours", "ourselves"})
 _SAID_TO_ANYBODY: Final = frozenset({"tell", "give", "show", "help", "let", "teach", "to", "remind", "send", "write"})
-"""Before `me` these make a request of anything, about nobody."""
+"""Words before `me` that make a request about nobody."""
 
 
 def guard_of(request: ChatRequest, rule: Cache) -> GuardReason | None:
-    """Why no similar answer may be given to this request, nor its answer to similar ones; None: they may."""
+    """Return why the semantic tier leaves this request alone, or None when it may serve it."""
     fields = request.fields
     if fields.tools or "functions" in request.document or any(map(_is_of_tools, request.messages)):
         return "tools"
@@ -75,7 +75,7 @@ def guard_of(request: ChatRequest, rule: Cache) -> GuardReason | None:
 
 
 def text_guard(text: str) -> GuardReason | None:
-    """The part of it that looks at the last user text."""
+    """Return why the semantic tier leaves a last user text alone, or None."""
     if len(text) > MAX_CHARS:
         return "too_long"
     if is_suspicious(text):
@@ -110,7 +110,7 @@ def _is_personal(words: list[str]) -> bool:
 
 
 def _is_of_tools(message: object) -> bool:
-    """`functions`, the older spelling, leaves function calls and answers in the history."""
+    """Return whether a message belongs to tools, or to `functions`, their older spelling."""
     if isinstance(message, AssistantMessage):
         return bool(message.tool_calls) or message.function_call is not None
     return isinstance(message, ToolMessage | FunctionMessage)

@@ -1,23 +1,27 @@
-"""SemanticLookup: one request's lookup in the semantic tier, which runs beside the request's own way upstream."""
+"""SemanticLookup: one request's lookup in the semantic tier, which runs while the upstream is already asked."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from typing import TYPE_CHECKING
 
 from gateway.cache.audit.route_stats import RouteStats, TenantRoute
+from gateway.cache.exact.cache_lookup import CacheIdentity
 from gateway.cache.exact.entry import CacheEntry
 from gateway.cache.exact.fingerprint import Fingerprint
 from gateway.cache.exact.needs import NO_NEEDS, Needs
-from gateway.cache.exact.wanted import CacheIdentity
-from gateway.cache.semantic.semantic_tier import SemanticResult, SemanticTier, StoredNeighbour, Vector
+from gateway.cache.semantic.semantic_tier import SemanticResult, SemanticTier, Vector
 from gateway.telemetry.records.cache_reasons import SimilarReason
 from gateway.timeline import Clock
 
+if TYPE_CHECKING:
+    from gateway.cache.index.vector_index import Neighbour
+
 
 class SemanticLookup:
-    """Once it is `done`, `finding` is there, and `on_hit` was called if it is a hit."""
+    """A lookup under way. Once it is `done`, `finding` is set, and `on_hit` was called if it is a hit."""
 
     __slots__ = (
         *("_began_at", "_clock", "_has_place", "_looks", "_needs", "_tier", "_workers", "book", "done", "embed_s"),
@@ -39,8 +43,20 @@ class SemanticLookup:
         looks: bool = True,
         needs: Needs = NO_NEEDS,
     ) -> None:
-        """Without `looks` nothing is looked up; the answer that comes is kept for similar questions all the same.
-        `workers` search what takes too long for the event loop."""
+        """Begin the lookup.
+
+        Args:
+            tier: The semantic tier.
+            vector: The embedding of the last user text, once it is there.
+            key: The request's fingerprint.
+            wanted: Whose request it is.
+            whose: The tenant and route whose statistics count.
+            book: These statistics.
+            clock: Seconds on a monotonic clock.
+            workers: Threads for searches that take too long for the event loop.
+            looks: False where nothing is looked up, but the response is indexed.
+            needs: What the response must have.
+        """
         self._tier = tier
         self.vector = vector
         self.key = key
@@ -58,29 +74,29 @@ class SemanticLookup:
         self.finding: SemanticResult | None = None
         self.on_hit: Callable[[], None] | None = None
         self.on_other: Callable[[SemanticLookup, SemanticResult, CacheEntry], None] | None = None
-        """Told when a deployment has answered what a kept answer might have: the two can be compared."""
+        """Called when a deployment has answered what an entry might have answered: the two can be compared."""
         self.done: asyncio.Future[None] = vector.get_loop().create_future()
-        """With it the finding is there, if there is to be one."""
+        """Set when the lookup has ended."""
         vector.add_done_callback(self._look)
 
     @property
     def reason(self) -> SimilarReason:
-        """As it stands: a lookup that has not ended, or hit too late, is late."""
+        """Why the lookup has had no effect so far; one that has not ended, or hit too late, is late."""
         return "late" if self.finding is None or self.finding.is_hit else self.finding.reason
 
     def close(self) -> None:
-        """The request is over; what nobody waits for any more is not computed."""
+        """End the lookup with its request, unless the vector is needed for the response."""
         self.on_hit = None
         if not self._has_place:
             self.vector.cancel()
             self.done.cancel()
 
     def expect_answer(self) -> None:
-        """The request is over, and its answer is kept a little later: `close` is to leave the vector alone."""
+        """Let `close` leave the vector alone: the response is stored a little later."""
         self._has_place = True
 
-    def kept(self, entry: CacheEntry, share: Callable[[CacheEntry], None]) -> None:
-        """A deployment's answer is kept: let similar questions find it, here and elsewhere, once there is a vector."""
+    def stored(self, entry: CacheEntry, share: Callable[[CacheEntry], None]) -> None:
+        """Let similar questions find a new entry, here and elsewhere, once there is a vector."""
         self._has_place = True
         if self.done.done():
             self._place(entry, share)
@@ -98,12 +114,12 @@ class SemanticLookup:
         elif vector is None:
             self._end(_NO_VECTOR)
         elif self._tier.is_quick(self.key.context):
-            self._judge(self._tier.nearest(self.key.context, vector))
+            self._decide(self._tier.nearest(self.key.context, vector))
         else:
             search = self.done.get_loop().run_in_executor(self._workers, self._tier.nearest, self.key.context, vector)
-            search.add_done_callback(lambda found: self._judge(found.result()))
+            search.add_done_callback(lambda found: self._decide(found.result()))
 
-    def _judge(self, near: Sequence[StoredNeighbour]) -> None:
+    def _decide(self, near: Sequence[Neighbour]) -> None:
         if not self.done.done():
             self._end(self._tier.find(near, self.key, self.wanted, self.book, self._needs))
 

@@ -2,18 +2,18 @@
 
 e.FINGERPRINT           an entry
 p.RANDOM                a purge
-q.FINGERPRINT.DIGEST    an answer that is wrong
-w.RANDOM                feedback on an answer that its receiver does not know
+q.FINGERPRINT.DIGEST    a response that is wrong
+w.RANDOM                feedback on a response that its receiver does not know
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from gateway.cache.exact.exact_tier import Selection
-from gateway.cache.exact.sealed import seal, unseal
+from gateway.cache.exact.sealed import SealedCodec
 
 SPACE: Final = "cache"
 ENTRY: Final = "e."
@@ -22,12 +22,12 @@ QUARANTINE: Final = "q."
 DOUBT: Final = "w."
 
 PURGE_S: Final = 7 * 24 * 3600.0
-"""How long a purge is told to processes that were away."""
+"""Lifetime of a purge in the store, for processes that were away."""
 DOUBT_S: Final = 60.0
 
 
 class Quarantine(msgspec.Struct, frozen=True):
-    """An answer that is wrong."""
+    """A response that is wrong."""
 
     exact: bytes
     digest: bytes
@@ -35,7 +35,7 @@ class Quarantine(msgspec.Struct, frozen=True):
 
 
 class WrongReport(msgspec.Struct, frozen=True):
-    """A tenant called the answer to this request wrong; who gave it from the cache knows which entry that was."""
+    """A tenant called the response to this request wrong; the process that served it knows its entry."""
 
     request_id: str
     tenant: str
@@ -43,21 +43,20 @@ class WrongReport(msgspec.Struct, frozen=True):
 
 Notice = Selection | Quarantine | WrongReport
 
-_encode: Final = msgspec.msgpack.Encoder().encode
-_KINDS: Final[dict[str, msgspec.msgpack.Decoder[Notice]]] = {
-    PURGE: msgspec.msgpack.Decoder(Selection),
-    QUARANTINE: msgspec.msgpack.Decoder(Quarantine),
-    DOUBT: msgspec.msgpack.Decoder(WrongReport),
+_CODECS: Final[dict[str, SealedCodec[Any]]] = {
+    PURGE: SealedCodec(Selection),
+    QUARANTINE: SealedCodec(Quarantine),
+    DOUBT: SealedCodec(WrongReport),
 }
 
 
 def entry_key(exact: bytes) -> str:
-    """Where the entry of this fingerprint is."""
+    """Return the key of the entry with this fingerprint."""
     return ENTRY + exact.hex()
 
 
 def exact_of(key: str) -> bytes | None:
-    """The fingerprint that an entry's key names; None for a key of another kind, or none of ours."""
+    """Return the fingerprint in an entry's key; None for a key of another kind."""
     if not key.startswith(ENTRY):
         return None
     try:
@@ -67,21 +66,16 @@ def exact_of(key: str) -> bytes | None:
 
 
 def quarantine_key(quarantine: Quarantine) -> str:
-    """Where it is; the same for all who say the same."""
+    """Return the key of a quarantine, the same for equal ones."""
     return f"{QUARANTINE}{quarantine.exact.hex()}.{quarantine.digest.hex()}"
 
 
-def encode_notice(notice: Notice) -> bytes:
-    """The stored form."""
-    return seal(_encode(notice))
+def encode_notice(kind: str, notice: Notice) -> bytes:
+    """Return the stored form of a notice."""
+    return _CODECS[kind].encode(notice)
 
 
 def decode_notice(key: str, value: bytes) -> Notice | None:
-    """The notice, None for bytes that are damaged or of a version that this one does not know."""
-    decoder, data = _KINDS.get(key[:2]), unseal(value)
-    if decoder is None or data is None:
-        return None
-    try:
-        return decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
+    """Return the notice, or None for bytes that are damaged or of an unknown version."""
+    codec = _CODECS.get(key[:2])
+    return None if codec is None else codec.decode(value)

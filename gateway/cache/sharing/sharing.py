@@ -1,6 +1,6 @@
-"""CacheSharing: the exact cache of one process kept in step with the others', through the store.
+"""CacheSharing: keeps the exact cache of one process in step with the others', through the store.
 
-Nothing here is on a request's path. What is kept is written in the background; what others wrote is read within a
+Nothing here is on a request's path. New entries are written in the background; entries of others are read within a
 moment, by following the change feed. While the store is lost every process goes on with what it has.
 """
 
@@ -10,74 +10,37 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
 from gateway.cache.exact.entry import CacheEntry, decode_entry
-from gateway.cache.exact.exact_cache import STALE_S
+from gateway.cache.exact.exact_cache import STALE_S, ExactCache
 from gateway.cache.exact.exact_tier import Selection
 from gateway.cache.sharing import notices
 from gateway.cache.sharing.notices import SPACE, Notice, Quarantine, WrongReport
-from gateway.cache.sharing.outbox import SharingEvent, StoreWriteQueue
 from gateway.cache.sharing.store_shares import StoreShares
+from gateway.cache.sharing.write_queue import SharingEvent, StoreWriteQueue
 from gateway.store.base import Store, StoreChange, StoreEntry, StoreUnavailable
 
 FOLLOW_S: Final = 0.2
-"""Between two looks at the feed."""
+"""Time between two reads of the feed."""
 RETRY_S: Final = 0.5
-"""Between two tries of a store that is lost."""
+"""Time between two tries of a store that is lost."""
 PAGE: Final = 500
 READS: Final = 16
-"""At the same time."""
-LAST_WORDS_S: Final = 0.5
-"""What a process that goes may spend on telling the others what it has not told yet."""
+"""Number of reads at the same time."""
+FLUSH_S: Final = 0.5
+"""Time that a process which ends may spend on writes that still wait."""
 _MAX_PURGES: Final = 256
 
 
-class Local(Protocol):
-    """The cache of this process."""
-
-    @property
-    def is_full(self) -> bool:
-        """Whether what comes next makes something else go."""
-        ...
-
-    def holds(self, exact: bytes) -> bool:
-        """Whether there is an entry, of whatever age."""
-        ...
-
-    def num_hits(self, exact: bytes) -> int:
-        """How often the entry was served here."""
-        ...
-
-    def take(self, entry: CacheEntry) -> None:
-        """Another process keeps it."""
-        ...
-
-    def forget(self, exact: bytes) -> None:
-        """It is not in the store any more."""
-        ...
-
-    def take_purge(self, selection: Selection) -> None:
-        """Operators threw it out elsewhere."""
-        ...
-
-    def take_quarantine(self, exact: bytes, digest: bytes, until: float) -> None:
-        """Another process was told that this answer is wrong."""
-        ...
-
-    def take_doubt(self, request_id: str, tenant: str) -> None:
-        """Another process was told of an answer that it does not know."""
-        ...
-
-
 class CacheSharing:
-    """One process' end. Methods that are not coroutines never wait and never fail."""
+    """One process's side of the sharing. Methods that are not coroutines never wait and never fail."""
 
     def __init__(
         self,
-        local: Local,
+        local: ExactCache,
         store: Store,
         *,
         wall: Callable[[], float],
@@ -87,9 +50,18 @@ class CacheSharing:
         is_alone: bool = False,
         max_bytes: int | None = None,
     ) -> None:
-        """`new_name` makes names that no other process makes; `is_mirror`: what has no room here is not to stay in the
-        store, either; `is_alone`: nobody else writes there; entries may take `max_bytes` of the store, None: as much as
-        they like; the caller closes `store`."""
+        """Share a cache through a store, which the caller closes.
+
+        Args:
+            local: The cache of this process.
+            store: The store.
+            wall: Seconds since 1970.
+            new_name: Makes names that no other process makes.
+            count: Counts what became of everything shared.
+            is_mirror: Whether an entry that is evicted here leaves the store, too.
+            is_alone: Whether no other process writes there.
+            max_bytes: Memory of all entries in the store; None for no bound.
+        """
         self._local = local
         self._store = store
         self._wall = wall
@@ -99,8 +71,8 @@ class CacheSharing:
         self._is_alone = is_alone
         self._shares = None
         if max_bytes is not None:
-            self._shares = StoreShares(max_bytes, room=lambda: store.room(), num_hits=local.num_hits, wall=wall)
-        self._outbox = StoreWriteQueue(store, wall=wall, count=count, shares=self._shares)
+            self._shares = StoreShares(max_bytes, room=lambda: store.room(), num_hits=local.tier.num_hits, wall=wall)
+        self._queue = StoreWriteQueue(store, wall=wall, count=count, shares=self._shares)
         self._cursor: int | None = None
         self._purges: deque[Selection] = deque(maxlen=_MAX_PURGES)
         self._unswept: deque[Selection] = deque()
@@ -108,41 +80,43 @@ class CacheSharing:
 
     @property
     def is_caught_up(self) -> bool:
-        """Whether everything that the store had was read once."""
+        """Whether the whole store was read once."""
         return self._cursor is not None
 
-    # What this process has to tell.
+    # Events of this process.
 
-    def kept(self, entry: CacheEntry, fresh_until: float) -> None:
-        """A new answer."""
-        self._outbox.put_entry(entry, fresh_until)
+    def stored(self, entry: CacheEntry, fresh_until: float) -> None:
+        """Share a new entry."""
+        self._queue.put_entry(entry, fresh_until)
 
     def evicted(self, exact: bytes) -> None:
-        """There is no room for it here any more."""
+        """Share that an entry was evicted here."""
         if self._is_mirror:
-            self._outbox.put_removal(notices.entry_key(exact))
+            self._queue.put_removal(notices.entry_key(exact))
 
     def quarantined(self, exact: bytes, digest: bytes, until: float) -> None:
-        """An answer is wrong."""
+        """Share that a response is wrong."""
         quarantine = Quarantine(exact, digest, until)
-        self._outbox.take_back(notices.entry_key(exact))
-        self._outbox.put_notice(notices.quarantine_key(quarantine), notices.encode_notice(quarantine), until)
+        self._queue.take_back(notices.entry_key(exact))
+        self._queue.put_notice(
+            notices.quarantine_key(quarantine), notices.encode_notice(notices.QUARANTINE, quarantine), until
+        )
 
     def purged(self, selection: Selection) -> None:
-        """Operators threw something out."""
+        """Share a purge."""
         purge = msgspec.structs.replace(selection, until=self._wall())
         self._remember(purge)
         self._unswept.append(purge)
         self._may_sweep.set()
         key = notices.PURGE + self._new_name()
-        self._outbox.put_notice(key, notices.encode_notice(purge), self._wall() + notices.PURGE_S)
+        self._queue.put_notice(key, notices.encode_notice(notices.PURGE, purge), self._wall() + notices.PURGE_S)
 
     def doubted(self, request_id: str, tenant: str) -> bool:
-        """Feedback on an answer that this process does not know; False: there is nobody to tell."""
+        """Share feedback on a response that this process does not know; return False without other processes."""
         if self._is_alone:
             return False
         key, doubt = notices.DOUBT + self._new_name(), WrongReport(request_id, tenant)
-        self._outbox.put_notice(key, notices.encode_notice(doubt), self._wall() + notices.DOUBT_S)
+        self._queue.put_notice(key, notices.encode_notice(notices.DOUBT, doubt), self._wall() + notices.DOUBT_S)
         return True
 
     # In the background.
@@ -157,12 +131,12 @@ class CacheSharing:
     async def flush(self) -> None:
         """Write what still waits, for a moment; call it when `run` has ended."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(LAST_WORDS_S):
-                while self._outbox.num_waiting and await self._outbox.flush():
+            async with asyncio.timeout(FLUSH_S):
+                while self._queue.num_waiting and await self._queue.flush():
                     pass
 
     async def catch_up(self) -> None:
-        """Take what others told since the last time; the first time, everything. Raises StoreUnavailable."""
+        """Take what others wrote since the last time; the first time, everything. Raises StoreUnavailable."""
         if self._cursor is None:
             begins_at = (await self._store.changes(SPACE)).cursor
             await self._read_everything()
@@ -178,17 +152,17 @@ class CacheSharing:
                 return
 
     async def sweep(self, purge: Selection) -> None:
-        """Delete what the purge covers from the store. Raises StoreUnavailable."""
+        """Delete the entries that a purge covers from the store. Raises StoreUnavailable."""
         async for page in self._pages(notices.ENTRY):
-            for key, stored in zip(page, await self._read(page), strict=True):
+            async for key, stored in self._read(page):
                 entry = None if stored is None else decode_entry(stored.value)
                 if stored is not None and entry is not None and purge.covers(entry):
                     await self._store.delete(SPACE, key, expect=stored.version)
 
     async def _write(self) -> None:
         while True:
-            await self._outbox.work()
-            if not await self._outbox.flush():
+            await self._queue.work()
+            if not await self._queue.flush():
                 await asyncio.sleep(RETRY_S)
 
     async def _follow(self) -> None:
@@ -213,26 +187,28 @@ class CacheSharing:
     # Reading.
 
     async def _read_everything(self) -> None:
-        """Purges and quarantines first, so that nothing they cover is taken; entries while there is room. A mirror
-        drops the others, so that its store does not grow from start to start. Where the store has a bound of its own,
-        all are read, to know how much there is."""
+        """Take purges and quarantines first, so that nothing they cover is taken, then entries while there is room.
+
+        A mirror drops the other entries, so that its store does not grow from start to start. Where the store has a
+        memory limit, all are read to count them.
+        """
         for prefix in (notices.PURGE, notices.QUARANTINE, notices.DOUBT):
             async for page in self._pages(prefix):
                 await self._take_keys(page)
         async for page in self._pages(notices.ENTRY):
-            unknown = [key for key in page if not self._has(key)]
-            if not self._local.is_full:
+            unknown = [key for key in page if notices.exact_of(key) not in self._local.tier]
+            if not self._local.tier.is_full:
                 await self._take_keys(unknown)
             elif self._is_mirror:
                 for key in unknown:
-                    self._outbox.put_removal(key)
+                    self._queue.put_removal(key)
             elif self._shares is not None:
                 await self._count_keys(unknown)
             else:
                 return
 
     async def _pages(self, prefix: str) -> AsyncIterator[list[str]]:
-        """All keys that begin so, some at a time."""
+        """Yield all keys with this prefix, some at a time."""
         after = prefix
         while True:
             found = await self._store.keys(SPACE, after=after, limit=PAGE)
@@ -243,49 +219,45 @@ class CacheSharing:
                 return
             after = page[-1]
 
-    def _has(self, key: str) -> bool:
-        exact = notices.exact_of(key)
-        return exact is not None and self._local.holds(exact)
-
     def _is_own(self, change: StoreChange) -> bool:
-        return self._outbox.wrote(change.key, change.version)
+        return self._queue.wrote(change.key, change.version)
 
     async def _take_keys(self, keys: Sequence[str]) -> None:
-        for begin in range(0, len(keys), READS):  # a few at a time: others want the event loop, too
-            some = keys[begin : begin + READS]
-            for key, stored in zip(some, await self._read(some), strict=True):
-                if stored is not None:
-                    await self._take(key, stored)
-                elif (exact := notices.exact_of(key)) is not None and not self._outbox.removed(key):
-                    self._gone(exact)
+        async for key, stored in self._read(keys):
+            if stored is not None:
+                await self._take(key, stored)
+            elif (exact := notices.exact_of(key)) is not None and not self._queue.removed(key):
+                self._gone(exact)
 
     async def _count_keys(self, keys: Sequence[str]) -> None:
-        """Entries that have no room here."""
-        for begin in range(0, len(keys), READS):
-            some = keys[begin : begin + READS]
-            for key, stored in zip(some, await self._read(some), strict=True):
-                entry = None if stored is None else decode_entry(stored.value)
-                if stored is not None and entry is not None and entry.exact == notices.exact_of(key):
-                    self._note(entry, stored)
+        """Count entries that have no room here."""
+        async for key, stored in self._read(keys):
+            entry = None if stored is None else decode_entry(stored.value)
+            if stored is not None and entry is not None and entry.exact == notices.exact_of(key):
+                self._note(entry, stored)
 
     def _gone(self, exact: bytes) -> None:
-        """The store has it no more. One that had to make room there may stay here, where it is in use; what operators
-        or products threw out is told by a notice of its own."""
+        """Forget an entry that left the store, unless it was evicted there and is in use here.
+
+        Purges and feedback have notices of their own.
+        """
         if self._shares is not None:
             self._shares.forget(exact)
-            if self._local.num_hits(exact):
+            if self._local.tier.num_hits(exact):
                 return
-        self._local.forget(exact)
+        self._local.tier.discard(exact)
 
     def _note(self, entry: CacheEntry, stored: StoreEntry) -> None:
         if self._shares is not None:
             self._shares.note(entry, len(stored.value), max(entry.expires_at - STALE_S, self._wall() + FOLLOW_S))
 
-    async def _read(self, keys: Sequence[str]) -> list[StoreEntry | None]:
-        found: list[StoreEntry | None] = []
-        for start in range(0, len(keys), READS):
-            found += await asyncio.gather(*(self._store.get(SPACE, key) for key in keys[start : start + READS]))
-        return found
+    async def _read(self, keys: Sequence[str]) -> AsyncIterator[tuple[str, StoreEntry | None]]:
+        """Yield the keys with their values, read a few at a time for the event loop's sake."""
+        for begin in range(0, len(keys), READS):
+            some = keys[begin : begin + READS]
+            found = await asyncio.gather(*(self._store.get(SPACE, key) for key in some))
+            for key, stored in zip(some, found, strict=True):
+                yield key, stored
 
     async def _take(self, key: str, stored: StoreEntry) -> None:
         if not key.startswith(notices.ENTRY):
@@ -304,7 +276,7 @@ class CacheSharing:
             self._count("taken")
 
     async def _throw_out(self, key: str, stored: StoreEntry) -> None:
-        """Damaged, or of another version of this program."""
+        """Delete a value that is damaged, or of another version of this program."""
         self._count("corrupt")
         await self._store.delete(SPACE, key, expect=stored.version)
 
@@ -321,6 +293,6 @@ class CacheSharing:
 
     def _remember(self, purge: Selection) -> None:
         self._purges.append(purge)
-        for entry in self._outbox.waiting():
+        for entry in self._queue.waiting():
             if purge.covers(entry):
-                self._outbox.take_back(notices.entry_key(entry.exact))
+                self._queue.take_back(notices.entry_key(entry.exact))

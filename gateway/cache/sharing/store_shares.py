@@ -1,6 +1,6 @@
-"""StoreShares: what the store holds of kept answers, in bounded bytes, and which of them go for a new one.
+"""StoreShares: the memory of cache entries in the store, in bounded bytes, and which of them go for a new one.
 
-Every process follows the store's feed, so each knows what all of them keep there. A write that would not fit into
+Every process follows the store's feed, so each knows what all of them share. A write that would not fit into
 `max_bytes`, or into the room that the server has left, first removes entries of tenants above their even share, or of
 its own tenant. When none of them is worth less than the new entry, that is not written: the server never has to refuse.
 """
@@ -16,33 +16,33 @@ from gateway.cache.exact.eviction import Eviction, Ranked
 from gateway.store.base import Room
 
 OVERHEAD_BYTES: Final = 1200
-"""Of one entry in Redis beyond its value: its key, its places in the index, among the expiries and in the feed."""
+"""Memory of one entry in Redis beyond its value: its key, and its members in index, expiries and feed."""
 LOOK_S: Final = 1.0
-"""How long what the server said of its room is believed."""
+"""Lifetime of the server's figure of its free memory."""
 _SURE_PARTS: Final = 8
-"""One of so many parts of the server's bound is divided among tenants, whatever else fills it."""
+"""The divisor of the server's limit that is divided among tenants, whatever else fills it."""
 _FADING: Final = 0.99
-"""Of the most that fitted, after a second."""
+"""What remains, after a second, of the most that fitted."""
 _SLACK: Final = 4
-"""Ends of entries that are gone, per entry, before they are thrown out."""
+"""Ends of entries that are gone, per entry, before the heap is rebuilt."""
 
 
 def stored_bytes(num_bytes: int) -> int:
-    """Memory that a value of so many bytes takes in the store, which hands memory out in steps of up to a quarter."""
+    """Return the memory of a value in the store, which allocates in steps of up to a quarter."""
     return num_bytes + num_bytes // 4 + OVERHEAD_BYTES
 
 
 LookAtRoom = Callable[[], Awaitable[Room | None]]
-"""What the server has room for, None where it has no bound. Raises StoreUnavailable."""
+"""Returns what the server has room for, None where it has no limit. Raises StoreUnavailable."""
 
 
 class StoreShares:
-    """One process' view. Methods that are not coroutines never wait."""
+    """One process's view of the store's memory. Methods that are not coroutines never wait."""
 
     def __init__(
         self, max_bytes: int, *, room: LookAtRoom, num_hits: Callable[[bytes], int], wall: Callable[[], float]
     ) -> None:
-        """`num_hits` tells how often this process served an entry."""
+        """`num_hits` returns how often this process served an entry."""
         self._max_bytes = max_bytes
         self._look = room
         self._num_hits = num_hits
@@ -55,24 +55,24 @@ class StoreShares:
         self._looked_at = -LOOK_S
         self._most_room = 0
         self._under_way = 0
-        """Bytes that were let in and are not written yet."""
+        """Bytes that were admitted and are not written yet."""
 
     @property
     def is_bounded(self) -> bool:
-        """Whether the server has a bound of its own, or may have one."""
+        """Whether the server has a memory limit, or may have one."""
         return self._free is not None or self._looked_at < 0
 
     @property
     def num_bytes(self) -> int:
-        """What all entries take up in the store, as far as is known here."""
+        """Memory of all entries in the store, as far as is known here."""
         return self._eviction.num_bytes
 
     def used_by(self, tenant: str) -> int:
-        """The same for one tenant."""
+        """Return the memory of one tenant's entries in the store."""
         return self._eviction.used_by(tenant)
 
     def note(self, entry: CacheEntry, num_bytes: int, ends_at: float) -> None:
-        """The store has it, in a value of so many bytes, until `ends_at`."""
+        """Count an entry that the store holds, in a value of so many bytes, until `ends_at`."""
         self.forget(entry.exact)
         ranked = Ranked(
             entry.exact,
@@ -86,16 +86,16 @@ class StoreShares:
         heapq.heappush(self._ends, (ends_at, entry.exact))
 
     def forget(self, exact: bytes) -> None:
-        """The store does not have it any more."""
+        """Stop counting an entry."""
         ranked = self._held.pop(exact, None)
         if ranked is not None:
             self._eviction.remove(ranked)
             del self._ends_at[exact]
 
     async def let_in(self, entry: CacheEntry, num_bytes: int, ends_at: float) -> tuple[bool, list[bytes]]:
-        """Whether this entry is to be written, and entries to remove from the store first, in either case.
+        """Return whether to write this entry, and which entries to remove from the store first, in either case.
 
-        Call `written` once one that was let in is written, or could not be. Raises StoreUnavailable.
+        Call `written` once an admitted entry is written, or could not be. Raises StoreUnavailable.
         """
         need = stored_bytes(num_bytes)
         free = await self._free_for(need)
@@ -119,11 +119,11 @@ class StoreShares:
         return is_let_in, gone
 
     def written(self, num_bytes: int) -> None:
-        """An entry of so many bytes that was let in is written, or could not be."""
+        """Note that an admitted entry is written, or could not be."""
         self._under_way -= stored_bytes(num_bytes)
 
     def _victim(self, tenant: str) -> Ranked:
-        """Take out the entry that goes first. What was hit here since it was written counts."""
+        """Remove and return the entry to evict first. Hits here since it was written count."""
         while True:
             ranked = self._eviction.victim_for(tenant)
             assert ranked is not None, "the entry that needs the room is there"
@@ -135,7 +135,7 @@ class StoreShares:
             self._eviction.hit(ranked, num_hits - ranked.num_hits)
 
     def _expire(self) -> None:
-        """Forget what the store has thrown out at its time."""
+        """Stop counting entries that have expired in the store."""
         now = self._wall()
         while self._ends and (self._ends[0][0] <= now or len(self._ends) > _SLACK * len(self._held) + 64):
             if self._ends[0][0] <= now:
@@ -147,13 +147,13 @@ class StoreShares:
                 heapq.heapify(self._ends)
 
     def _note_room(self, found: Room | None) -> None:
-        """Take even shares of the most that lately fitted: the buffers of connections come and go, at nobody's cost."""
+        """Divide the most that fitted lately: the buffers of connections come and go."""
         if found is not None:
             room = max(self._eviction.num_bytes + max(found.free_bytes // 2, 0), found.limit_bytes // _SURE_PARTS)
             self._most_room = self._eviction.max_bytes = min(self._max_bytes, max(room, self._most_room))
 
     async def _free_for(self, need: int) -> int | None:
-        """Room for what this process writes next: half of what there is, since others write too."""
+        """Return the room for this process's next writes: half of the server's, since others write too."""
         now = self._wall()
         if abs(now - self._looked_at) >= LOOK_S or (self._free is not None and self._free < 2 * need):
             found = await self._look()

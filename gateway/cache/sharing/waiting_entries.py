@@ -1,4 +1,4 @@
-"""WaitingEntries: writes of entries that wait for the store, in bounded bytes, each tenant's in a line of its own.
+"""WaitingEntries: writes of entries that wait for the store, in bounded bytes, with a queue for each tenant.
 
 Tenants take turns, and what does not fit costs the tenant that has most waiting its oldest write. So one tenant's flood
 delays and drops no other's.
@@ -25,13 +25,13 @@ W = TypeVar("W", bound=_Write)
 
 
 class WaitingEntries(Generic[W]):
-    """By key, one write each."""
+    """Writes that wait, one for each key."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._tenant_of: dict[str, str] = {}
         self._lines: OrderedDict[str, OrderedDict[str, W]] = OrderedDict()
-        """The tenant whose turn it is first."""
+        """The queue of each tenant, in the order of their turns."""
         self._bytes_of: dict[str, int] = {}
         self.num_bytes = 0
 
@@ -45,7 +45,7 @@ class WaitingEntries(Generic[W]):
         return (write for line in tuple(self._lines.values()) for write in tuple(line.values()))
 
     def add(self, write: W, *, is_first: bool = False) -> list[W]:
-        """Put it at the end of its tenant's line, or at its head; returns the writes that had to go for it."""
+        """Add a write at the end of its tenant's queue, or at its head; return the writes that were dropped for it."""
         self.pop(write.key)
         tenant, size = _owner(write), _size(write)
         line = self._lines.setdefault(tenant, OrderedDict())
@@ -64,7 +64,7 @@ class WaitingEntries(Generic[W]):
         return dropped
 
     def pop(self, key: str) -> W | None:
-        """Take the write of this key out, if there is one."""
+        """Remove and return the write of this key, if there is one."""
         tenant = self._tenant_of.pop(key, None)
         if tenant is None:
             return None
@@ -78,7 +78,7 @@ class WaitingEntries(Generic[W]):
         return write
 
     def take(self) -> W | None:
-        """The next write; its tenant's turn comes again after everybody else's."""
+        """Remove and return the next write; its tenant's next turn comes after all others'."""
         if not self._lines:
             return None
         tenant, line = next(iter(self._lines.items()))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from gateway.cache.exact.answers import CacheLookup
-from gateway.cache.exact.wanted import CacheIdentity
+from gateway.cache.exact.cache_lookup import CacheIdentity, CacheLookup
+from gateway.cache.exact.exact_cache import ExactCache
 from gateway.chat.request import ChatRequest
 from gateway.completion.replay import as_event_stream
 from gateway.telemetry.records.record import CacheResult, Usage
@@ -26,7 +26,7 @@ class FakeCache:
     def stale(self, request: ChatRequest, wanted: CacheIdentity) -> CacheLookup | None:
         return None
 
-    def keep(
+    def store(
         self,
         lookup: CacheLookup,
         answer: bytes | None,
@@ -48,7 +48,7 @@ def cached(folder: Path) -> str:
 
 
 def with_cache(stack: Stack) -> Stack:
-    stack.gateway.pipeline._kept._cache = FakeCache()
+    stack.gateway.pipeline._kept._cache = cast(ExactCache, FakeCache())
     return stack
 
 

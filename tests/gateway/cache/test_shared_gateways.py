@@ -88,7 +88,7 @@ async def until_told(stack: Stack) -> None:
     sharing = stack.gateway._stores.sharing
     assert sharing is not None
     started_at = time.monotonic()
-    while sharing._outbox.num_waiting or not sharing._outbox._versions:
+    while sharing._queue.num_waiting or not sharing._queue._versions:
         assert time.monotonic() - started_at < PATIENCE_S
         await asyncio.sleep(0.01)
 

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from gateway.app.response_cache import INDEX_FILE
+from gateway.cache.index.snapshot import save_vectors
 from gateway.cache.index.vector_index import VectorIndex
-from gateway.cache.index.vector_snapshot import save_vectors
 from tests.gateway.cache.similar_stack import (
     ask,
     cache_of,
@@ -74,7 +74,7 @@ async def until_found(stack: Stack, count: int) -> None:
 async def until_told(stack: Stack) -> None:
     sharing = stack.gateway._stores.sharing
     assert sharing is not None
-    await until(lambda: not sharing._outbox.num_waiting and sharing._outbox._versions)
+    await until(lambda: not sharing._queue.num_waiting and sharing._queue._versions)
 
 
 async def serves(stack: Stack, kept: str, near: str) -> None:
@@ -183,7 +183,7 @@ async def test_whoever_leaves_and_whatever_the_store_breaks_off_every_tenant_get
             assert answered > 64
             for stack in (one, other):
                 await until_told(stack)
-                entries = list(stack.gateway._answers.exact._tier)
+                entries = list(stack.gateway._answers.exact.tier)
                 assert {entry.tenant for entry in entries} == set(TENANTS)
                 for entry in entries:
                     assert re.findall(rb"For (\w+) only", entry.answer) == [entry.tenant.encode()]

@@ -43,7 +43,7 @@ async def until_told(stack: Stack) -> None:
     """Wait until the store has what this process kept."""
     sharing = stack.gateway._stores.sharing
     assert sharing is not None
-    await until(lambda: not sharing._outbox.num_waiting and sharing._outbox._versions)
+    await until(lambda: not sharing._queue.num_waiting and sharing._queue._versions)
 
 
 async def hits(stack: Stack, text: str, *, within_s: float = 5.0) -> bool:
@@ -61,7 +61,7 @@ async def test_a_write_is_hit_by_a_similar_question_on_another_replica_within_a_
             waits.append(await until_found(other, number + 1))
         assert sorted(waits)[2] < WITHIN_S
         assert await hits(other, "anvil anvils: small switch for this anvil, anvil-wise, on which anvil side?")
-        kept = next(iter(other.gateway._answers.exact._tier))
+        kept = next(iter(other.gateway._answers.exact.tier))
         assert kept.vector == b"", "the index has it; it is not kept twice"
 
 
@@ -103,7 +103,7 @@ async def test_an_entry_that_is_damaged_in_the_store_is_thrown_out(tmp_path: Pat
         await keep(one, KEPT)
         await until_told(one)
         store = one.gateway._stores.control
-        key = entry_key(next(iter(one.gateway._answers.exact._tier)).exact)
+        key = entry_key(next(iter(one.gateway._answers.exact.tier)).exact)
         stored = await store.get(SPACE, key)
         assert stored is not None
         await store.put(SPACE, key, stored.value[:-3] + b"xyz")

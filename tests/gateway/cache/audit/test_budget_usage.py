@@ -59,7 +59,7 @@ def test_the_same_answer_to_the_same_question_is_spent_once_and_not_refused_late
     for _ in range(1000):
         book.note_request(0.0)
         book.note_hit(0.0, b"again", b"kept", 0.8)
-    assert book.spending.raised(FLOOR, BOUND) == FLOOR
+    assert book.usage.raised(FLOOR, BOUND) == FLOOR
     for number in range(1000):
         book.note_hit(0.0, b"%d" % number, b"kept", 0.8)
     plain = book.floor(BOUND)

@@ -17,7 +17,7 @@ def ask(tier: ExactTier, asked: CacheEntry) -> bool:
     """Whether it is a hit; kept otherwise."""
     if tier.find(asked.exact, 1.0) is not None:
         return True
-    tier.keep(asked, 1.0)
+    tier.put(asked, 1.0)
     return False
 
 
@@ -102,7 +102,7 @@ def test_what_comes_again_after_it_went_is_proven() -> None:
 def test_a_new_answer_to_what_is_asked_often_stays_proven() -> None:
     tier = ExactTier(max_bytes=MB)
     (hot,) = fill_hot(tier, "a", 1)
-    tier.keep(entry(0, id="newer", created_at=0.5), 1.0)
+    tier.put(entry(0, id="newer", created_at=0.5), 1.0)
     for number in range(1000, 9000):
         ask(tier, entry(number))
     assert tier.find(hot.exact, 1.0) is not None

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from gateway.cache.exact.cache_lookup import CacheIdentity
 from gateway.cache.exact.exact_cache import ExactCache
 from gateway.cache.exact.exact_tier import ExactTier
-from gateway.cache.exact.wanted import CacheIdentity
 from gateway.chat.request import ChatRequestParser
 from routing_policies.policy.document import Cache
 from tests.gateway.scripted import COMPLETION, Wire, chunk
@@ -239,7 +239,7 @@ async def test_a_shorter_time_in_the_policy_holds_for_what_was_kept_before(ttl_s
     cache = ExactCache(ExactTier(), wall=lambda: now[0])
     request = ChatRequestParser().parse(json.dumps(chat()).encode())
     first = cache.lookup(request, CacheIdentity(Cache(mode="exact", ttl_s=3600), "main", "dev", b"tiny"))
-    cache.keep(first, COMPLETION, is_lasting=True, request_id="r1", deployment="small", usage=None)
+    cache.store(first, COMPLETION, is_lasting=True, request_id="r1", deployment="small", usage=None)
     now[0] += 30.0
     again = cache.lookup(request, CacheIdentity(Cache(mode="exact", ttl_s=ttl_s), "main", "dev", b"tiny"))
     assert again.result.value == expected

@@ -30,7 +30,7 @@ def entry(number: int, *, size: int = 100, created_at: float = 0.0, ttl_s: float
 
 def test_an_entry_is_found_until_its_time_is_over() -> None:
     tier = ExactTier()
-    assert tier.keep(entry(1), 0.0)
+    assert tier.put(entry(1), 0.0)
     assert tier.find(entry(1).exact, 59.0) == entry(1)
     assert tier.find(entry(1).exact, 60.0) is None
     assert len(tier) == 0
@@ -38,7 +38,7 @@ def test_an_entry_is_found_until_its_time_is_over() -> None:
 
 def test_a_client_may_want_it_fresher_than_the_policy() -> None:
     tier = ExactTier()
-    tier.keep(entry(1), 0.0)
+    tier.put(entry(1), 0.0)
     assert tier.find(entry(1).exact, 10.0, max_age_s=5.0) is None
     assert tier.find(entry(1).exact, 10.0, max_age_s=10.0) is not None
 
@@ -54,8 +54,8 @@ def test_an_answer_is_as_old_at_most_as_the_route_that_asks_wants_it_now() -> No
 
 def test_an_older_answer_never_replaces_a_newer_one() -> None:
     tier = ExactTier()
-    tier.keep(entry(1, created_at=5.0, id="new"), 5.0)
-    assert not tier.keep(entry(1, created_at=1.0, id="old"), 6.0)
+    tier.put(entry(1, created_at=5.0, id="new"), 5.0)
+    assert not tier.put(entry(1, created_at=1.0, id="old"), 6.0)
     found = tier.find(entry(1).exact, 6.0)
     assert found is not None
     assert found.id == "new"
@@ -64,30 +64,30 @@ def test_an_older_answer_never_replaces_a_newer_one() -> None:
 def test_what_was_hit_stays_and_what_was_not_goes() -> None:
     tier = ExactTier(max_bytes=3 * entry(1).num_bytes)
     for number in (1, 2, 3):
-        tier.keep(entry(number), 0.0)
+        tier.put(entry(number), 0.0)
     tier.find(entry(1).exact, 1.0)
     tier.find(entry(3).exact, 1.0)
-    tier.keep(entry(4), 2.0)
+    tier.put(entry(4), 2.0)
     assert {held.id for held in tier} == {"r1", "r3", "r4"}
 
 
 def test_what_is_dear_to_make_outlives_what_is_cheap() -> None:
     tier = ExactTier(max_bytes=2 * entry(1).num_bytes)
-    tier.keep(entry(1, cost_tokens=1000), 0.0)
-    tier.keep(entry(2, cost_tokens=1), 0.0)
-    tier.keep(entry(3, cost_tokens=500), 0.0)
+    tier.put(entry(1, cost_tokens=1000), 0.0)
+    tier.put(entry(2, cost_tokens=1), 0.0)
+    tier.put(entry(3, cost_tokens=500), 0.0)
     assert {held.id for held in tier} == {"r1", "r3"}
 
 
 def test_an_entry_larger_than_everything_is_not_taken() -> None:
     tier = ExactTier(max_bytes=1000)
-    assert not tier.keep(entry(1, size=2000), 0.0)
+    assert not tier.put(entry(1, size=2000), 0.0)
     assert tier.num_bytes == 0
 
 
 def test_a_quarantined_entry_is_not_served_but_known() -> None:
     tier = ExactTier()
-    tier.keep(entry(1), 0.0)
+    tier.put(entry(1), 0.0)
     assert tier.quarantine("r1") is not None
     assert tier.find(entry(1).exact, 1.0) is None
     assert tier.is_quarantined("r1")
@@ -96,8 +96,8 @@ def test_a_quarantined_entry_is_not_served_but_known() -> None:
 
 def test_a_purge_is_dry_unless_told_otherwise() -> None:
     tier = ExactTier()
-    tier.keep(entry(1), 0.0)
-    tier.keep(entry(2, tenant="b"), 0.0)
+    tier.put(entry(1), 0.0)
+    tier.put(entry(2, tenant="b"), 0.0)
     assert [found.id for found in tier.purge(Selection(tenant="b"))] == ["r2"]
     assert len(tier) == 2
     assert [found.id for found in tier.purge(Selection(text="QUESTION 1"), dry_run=False)] == ["r1"]
@@ -123,7 +123,7 @@ class TierMachine(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, 20), size=st.integers(0, 3000), cost=st.integers(0, 1000))
     def keep(self, number: int, size: int, cost: int) -> None:
-        self.tier.keep(entry(number, size=size, created_at=self.now, cost_tokens=cost), self.now)
+        self.tier.put(entry(number, size=size, created_at=self.now, cost_tokens=cost), self.now)
 
     @rule(number=st.integers(0, 20))
     def find(self, number: int) -> None:

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from numpy.typing import NDArray
 
+from gateway.cache.index.segment import merged
+from gateway.cache.index.snapshot import load_vectors, save_vectors
 from gateway.cache.index.vector_index import Neighbour, VectorIndex
-from gateway.cache.index.vector_snapshot import load_vectors, save_vectors
 
 DIMENSIONS = 16
 A, B = b"context a", b"context b"
@@ -31,7 +32,7 @@ def made(**options: int) -> VectorIndex:
 
 
 def settle(index: VectorIndex) -> None:
-    while index.move(64):
+    while index.compact():
         pass
 
 
@@ -40,38 +41,38 @@ def ids(found: list[Neighbour]) -> list[bytes]:
 
 
 class IndexMachine(RuleBasedStateMachine):
-    """Two contexts, few ids, so that they are replaced and removed often; graphs from a dozen rows on."""
+    """Two contexts, few ids, so that they are replaced and removed often; segments of a few rows, cells from 20 on."""
 
-    @initialize(seed=st.integers(0, 1000), cells_from=st.sampled_from([0, 12, 1000]))
-    def begin(self, seed: int, cells_from: int) -> None:
+    @initialize(seed=st.integers(0, 1000), flat_rows=st.sampled_from([0, 20, 1000]))
+    def begin(self, seed: int, flat_rows: int) -> None:
         self.rng = np.random.default_rng(seed)
-        self.index = made(cells_from=cells_from, tail_rows=4)
-        self.model: dict[bytes, tuple[bytes, NDArray[np.float32]]] = {}
+        self.index = made(flat_rows=flat_rows)
+        self.model: dict[tuple[bytes, bytes], NDArray[np.float32]] = {}
 
     @rule(number=st.integers(0, 60), context=st.sampled_from([A, B]))
     def add(self, number: int, context: bytes) -> None:
         exact, vector = b"%d" % number, unit(self.rng)
         self.index.add(context, exact, vector)
-        self.model[exact] = (context, vector)
+        self.model[context, exact] = vector
 
     @rule(count=st.integers(1, 30), context=st.sampled_from([A, B]))
     def add_many(self, count: int, context: bytes) -> None:
         for _ in range(count):
             self.add(int(self.rng.integers(0, 60)), context)
 
-    @rule(number=st.integers(0, 60))
-    def remove(self, number: int) -> None:
-        self.index.remove(b"%d" % number)
-        self.model.pop(b"%d" % number, None)
+    @rule(number=st.integers(0, 60), context=st.sampled_from([A, B]))
+    def remove(self, number: int, context: bytes) -> None:
+        self.index.remove(context, b"%d" % number)
+        self.model.pop((context, b"%d" % number), None)
 
-    @rule(num_rows=st.integers(1, 20))
-    def move(self, num_rows: int) -> None:
-        assert self.index.move(num_rows) <= num_rows
+    @rule()
+    def compact(self) -> None:
+        self.index.compact()
 
     @rule()
     def settle(self) -> None:
         settle(self.index)
-        assert not self.index.needs_moving
+        assert not self.index.needs_compaction
 
     @rule()
     def save_and_load(self) -> None:
@@ -84,23 +85,26 @@ class IndexMachine(RuleBasedStateMachine):
     def search(self, context: bytes, count: int) -> None:
         vector = unit(self.rng)
         found = self.index.nearest(context, vector, count)
-        kept = {exact: float(row @ vector) for exact, (where, row) in self.model.items() if where == context}
-        expected = sorted(kept.values(), reverse=True)[:count]
+        cosines = {exact: float(row @ vector) for (where, exact), row in self.model.items() if where == context}
+        expected = sorted(cosines.values(), reverse=True)[:count]
         assert [neighbour.similarity for neighbour in found] == pytest.approx(expected, abs=2e-3)
         for neighbour in found:
-            assert neighbour.similarity == pytest.approx(kept[neighbour.exact], abs=2e-3)
+            assert neighbour.similarity == pytest.approx(cosines[neighbour.exact], abs=2e-3)
         assert len(set(ids(found))) == len(found)
 
     @invariant()
     def agrees(self) -> None:
         assert len(self.index) == len(self.model)
-        assert self.index.num_contexts == len({context for context, _ in self.model.values()})
-        for exact in (b"%d" % number for number in range(0, 61, 7)):
-            assert (exact in self.index) == (exact in self.model)
-            vector = self.index.vector(exact)
-            assert (vector is None) == (exact not in self.model)
-            if vector is not None:
-                np.testing.assert_allclose(vector, self.model[exact][1], atol=1e-3)
+        assert self.index.num_contexts >= len({context for context, _ in self.model})
+        for context in (A, B):
+            for exact in (b"%d" % number for number in range(0, 61, 7)):
+                assert self.index.contains(context, exact) == ((context, exact) in self.model)
+
+
+@pytest.fixture(autouse=True)
+def _few_recent_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let segments be made of a few rows each."""
+    monkeypatch.setattr("gateway.cache.index.partition.RECENT_ROWS", 8)
 
 
 IndexMachine.TestCase.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
@@ -127,7 +131,7 @@ def test_neighbours_come_best_first_with_their_cosine() -> None:
 
 
 def test_no_cosine_is_above_one() -> None:
-    index, rng = made(cells_from=0), np.random.default_rng(3)
+    index, rng = made(flat_rows=0), np.random.default_rng(3)
     rows = unit(rng, 200)
     for number, row in enumerate(rows):
         index.add(A, b"%d" % number, row)
@@ -135,7 +139,7 @@ def test_no_cosine_is_above_one() -> None:
     assert all(index.nearest(A, row, 1)[0].similarity <= 1.0 for row in rows)
 
 
-def test_an_id_has_one_place_however_often_it_is_added() -> None:
+def test_an_id_has_one_place_in_its_context_however_often_it_is_added() -> None:
     index, rng = made(), np.random.default_rng(4)
     first, second = unit(rng), unit(rng)
     index.add(A, b"id", first)
@@ -144,6 +148,7 @@ def test_an_id_has_one_place_however_often_it_is_added() -> None:
     assert ids(found) == [b"id"]
     assert found[0].similarity == pytest.approx(1.0, abs=1e-6)
     index.add(B, b"id", first)
+    index.remove(A, b"id")
     assert index.nearest(A, second, 5) == []
     assert (len(index), index.num_contexts) == (1, 1)
 
@@ -158,7 +163,7 @@ def test_an_added_vector_is_copied() -> None:
 
 def test_removing_what_is_not_there_is_nothing() -> None:
     index = made()
-    index.remove(b"unknown")
+    index.remove(A, b"unknown")
     assert (len(index), index.num_changes) == (0, 0)
 
 
@@ -167,96 +172,129 @@ def test_a_vector_of_other_dimensions_is_refused() -> None:
         made().add(A, b"id", np.zeros(3, np.float32))
 
 
-def test_a_context_that_grew_large_is_no_longer_quick_and_still_finds() -> None:
-    index, rng = made(cells_from=600, tail_rows=50), np.random.default_rng(6)
-    rows = unit(rng, 900)
-    for number, row in enumerate(rows[:600]):
+def filled(index: VectorIndex, rows: NDArray[np.float32]) -> None:
+    for number, row in enumerate(rows):
         index.add(A, b"%d" % number, row)
+
+
+def test_a_context_that_grew_large_is_no_longer_quick_and_still_finds() -> None:
+    index, rows = made(flat_rows=600), unit(np.random.default_rng(6), 900)
+    filled(index, rows[:600])
+    settle(index)
     assert index.is_quick(A)
-    assert not index.needs_moving
     for number, row in enumerate(rows[600:], 600):
         index.add(A, b"%d" % number, row)
-        index.move(1)
+        index.compact()
     settle(index)
     assert not index.is_quick(A)
     assert index.is_quick(B)
     assert [ids(index.nearest(A, row, 1))[0] for row in rows] == [b"%d" % number for number in range(900)]
 
 
-def test_removed_rows_leave_the_graph_in_the_end() -> None:
-    index, rng = made(cells_from=100, tail_rows=50), np.random.default_rng(7)
-    rows = unit(rng, 4000)
-    for number, row in enumerate(rows):
-        index.add(A, b"%d" % number, row)
+def test_removed_rows_leave_their_segments_in_the_end() -> None:
+    index, rows = made(flat_rows=100), unit(np.random.default_rng(7), 4000)
+    filled(index, rows)
     settle(index)
     for number in range(3000):
-        index.remove(b"%d" % number)
+        index.remove(A, b"%d" % number)
     settle(index)
-    (_, shelf), *_ = index.shelves()
-    assert [cells.num_dead for cells in shelf.cells] == [0]
+    assert all(len(segment) - segment.num_living <= max(4, len(segment) / 4) for _, segment in index.segments())
     assert len(index) == 1000
     assert ids(index.nearest(A, rows[3500], 1)) == [b"3500"]
     assert not set(ids(index.nearest(A, rows[5], 20))) & {b"%d" % number for number in range(3000)}
 
 
-def test_cells_are_made_anew_when_there_are_four_times_as_many_rows() -> None:
-    index, rng = made(cells_from=200, tail_rows=50), np.random.default_rng(10)
-    rows = unit(rng, 2000)
-    made_for = []
-    for begin, end in ((0, 300), (300, 700), (700, 2000)):
-        for number in range(begin, end):
-            index.add(A, b"%d" % number, rows[number])
-        settle(index)
-        ((_, shelf),) = index.shelves()
-        made_for.append([cells.made_for for cells in shelf.cells])
-    assert made_for == [[300], [300], [2000]]
-    assert all(ids(index.nearest(A, rows[number], 1)) == [b"%d" % number] for number in range(0, 2000, 20))
-
-
-def test_two_sets_of_cells_never_stand_side_by_side() -> None:
-    index, rng = made(cells_from=100, tail_rows=50), np.random.default_rng(11)
-    rows = unit(rng, 6000)
+def test_segments_with_cells_are_merged_in_tiers() -> None:
+    index, rows = made(flat_rows=50), unit(np.random.default_rng(10), 3000)
+    most = 0
     for number, row in enumerate(rows):
         index.add(A, b"%d" % number, row)
+        while index.compact():
+            pass
+        if number % 100 == 0:
+            most = max(most, len(index.segments()))
+    sizes = [len(segment) for _, segment in index.segments() if not segment.is_flat]
+    assert 1000 < max(sizes) < 2000, "segments stop growing at 25 times the flat rows"
+    assert most < 25
+    assert all(ids(index.nearest(A, rows[number], 1)) == [b"%d" % number] for number in range(0, 3000, 20))
+
+
+def test_a_merge_never_holds_more_than_its_sources_twice() -> None:
+    index, rows = made(flat_rows=100), unit(np.random.default_rng(11), 3000)
+    filled(index, rows)
     settle(index)
-    for number in range(0, 6000, 3):
-        index.remove(b"%d" % number)
-    ((_, shelf),) = index.shelves()
-    held = []
-    while index.move(64):
-        held.append(sum(cells.num_held for cells in shelf.cells))
-        number = len(held) % 2000 * 3 + 1
-        assert ids(index.nearest(A, rows[number], 1)) == [b"%d" % number]
-    assert max(held) <= 6000 + 64
-    assert held[-1] == 4000
+    for number in range(0, 3000, 3):
+        index.remove(A, b"%d" % number)
+    largest = max(len(segment) for _, segment in index.segments())
+    before = sum(len(segment) for _, segment in index.segments())
+    while index.compact():
+        held = sum(len(segment) for _, segment in index.segments())
+        assert held <= before
+        assert before - held <= largest
+        before = held
+        assert ids(index.nearest(A, rows[1], 1)) == [b"1"]
+    assert len(index) == 2000
 
 
-def test_cells_that_nobody_needs_are_given_back_beside_the_event_loop() -> None:
-    index, rng = made(cells_from=100, tail_rows=50), np.random.default_rng(12)
-    for number, row in enumerate(unit(rng, 1000)):
-        index.add(A, b"%d" % number, row)
-    settle(index)
-    ((_, shelf),) = index.shelves()
-    (cells,) = shelf.cells
-    for number in range(1000):
-        index.remove(b"%d" % number)
-    assert (index.num_contexts, index.needs_moving, cells.num_held) == (0, True, len(cells.exacts))
-    settle(index)
-    assert (index.needs_moving, cells.num_held, len(cells.exacts)) == (False, 0, 0)
-    assert shelf.nearest(unit(rng), 2) == []
-
-
-def test_a_snapshot_from_the_middle_of_a_move_is_whole(tmp_path: Path) -> None:
-    index, rng = made(cells_from=100, tail_rows=50), np.random.default_rng(13)
-    rows = unit(rng, 3000)
-    for number, row in enumerate(rows):
-        index.add(A, b"%d" % number, row)
+def test_large_segments_that_nobody_needs_are_given_back_in_the_background() -> None:
+    index = made(flat_rows=100)
+    filled(index, unit(np.random.default_rng(12), 1000))
     settle(index)
     for number in range(1000):
-        index.remove(b"%d" % number)
-    ((_, shelf),) = index.shelves()
-    while len(shelf.cells) < 2 or shelf.cells[0].num_held > 1500:
-        index.move(64)
+        index.remove(A, b"%d" % number)
+    assert (len(index), index.num_contexts, index.needs_compaction) == (0, 1, True)
+    assert index.nearest(A, unit(np.random.default_rng(1)), 2) == []
+    settle(index)
+    assert (index.num_contexts, index.needs_compaction) == (0, False)
+
+
+def test_what_is_removed_and_added_during_a_merge_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    index, rows = made(flat_rows=100), unit(np.random.default_rng(13), 300)
+    filled(index, rows[:200])
+    settle(index)
+
+    def changed(*arguments: object) -> object:
+        found = merged(*arguments)  # type: ignore[arg-type]
+        index.remove(A, b"5")
+        index.add(A, b"6", rows[250])
+        index.add(A, b"new", rows[251])
+        return found
+
+    filled(index, rows[:199])
+    monkeypatch.setattr("gateway.cache.index.vector_index.merged", changed)
+    assert index.compact()
+    monkeypatch.undo()
+    settle(index)
+    assert (index.contains(A, b"5"), len(index)) == (False, 200)
+    assert ids(index.nearest(A, rows[250], 1)) == [b"6"]
+    assert ids(index.nearest(A, rows[251], 1)) == [b"new"]
+    assert index.nearest(A, rows[6], 1)[0].exact != b"6"
+
+
+def test_a_context_that_was_emptied_and_filled_again_during_a_merge_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    index, rows = made(), unit(np.random.default_rng(14), 100)
+
+    def emptied(*arguments: object) -> object:
+        found = merged(*arguments)  # type: ignore[arg-type]
+        for number in range(100):
+            index.remove(A, b"%d" % number)
+        index.add(A, b"new", rows[0])
+        return found
+
+    filled(index, rows)
+    monkeypatch.setattr("gateway.cache.index.vector_index.merged", emptied)
+    assert index.compact()
+    assert ids(index.nearest(A, rows[0], 2)) == [b"new"]
+    assert (len(index), index.num_contexts) == (1, 1)
+
+
+def test_a_snapshot_from_between_two_merges_is_whole(tmp_path: Path) -> None:
+    index, rows = made(flat_rows=100), unit(np.random.default_rng(13), 3000)
+    filled(index, rows)
+    settle(index)
+    for number in range(1000):
+        index.remove(A, b"%d" % number)
+    index.compact()
     save_vectors(index, tmp_path / "vectors")
     again = load_vectors(tmp_path / "vectors", "test", DIMENSIONS)
     settle(again)
@@ -265,15 +303,14 @@ def test_a_snapshot_from_the_middle_of_a_move_is_whole(tmp_path: Path) -> None:
 
 
 def test_many_dead_neighbours_do_not_hide_a_living_one() -> None:
-    index, rng = made(cells_from=0, tail_rows=0), np.random.default_rng(8)
+    index, rng = made(flat_rows=500), np.random.default_rng(8)
     centre = unit(rng)
     for number in range(4000):
         index.add(A, b"%d" % number, near(rng, centre, 0.01 if number < 900 else 2.0))
     index.add(A, b"living", near(rng, centre, 0.3))
     settle(index)
     for number in range(900):
-        index.remove(b"%d" % number)
-    assert not index.needs_moving
+        index.remove(A, b"%d" % number)
     assert ids(index.nearest(A, centre, 1)) == [b"living"]
 
 
@@ -284,7 +321,7 @@ def near(rng: np.random.Generator, centre: NDArray[np.float32], distance: float)
 
 
 def test_threads_that_add_remove_search_and_move_at_once_leave_it_consistent() -> None:
-    index, stop = made(cells_from=50, tail_rows=20), Event()
+    index, stop = made(flat_rows=50), Event()
     failures: list[BaseException] = []
     kept = unit(np.random.default_rng(9), 40)
     for number, row in enumerate(kept):
@@ -301,7 +338,7 @@ def test_threads_that_add_remove_search_and_move_at_once_leave_it_consistent() -
     def write(rng: np.random.Generator) -> None:
         for number in range(1500):
             index.add((A, B)[number % 2], b"%d" % rng.integers(0, 200), unit(rng))
-            index.remove(b"%d" % rng.integers(0, 200))
+            index.remove((A, B)[number % 2], b"%d" % rng.integers(0, 200))
 
     def search(rng: np.random.Generator) -> None:
         while not stop.is_set():
@@ -310,7 +347,7 @@ def test_threads_that_add_remove_search_and_move_at_once_leave_it_consistent() -
 
     def move(rng: np.random.Generator) -> None:
         while not stop.is_set():
-            index.move(3)
+            index.compact()
 
     writers = [Thread(target=guarded, args=(write, seed)) for seed in (1, 2)]
     others = [Thread(target=guarded, args=(work, 3)) for work in (search, move)]
@@ -323,6 +360,5 @@ def test_threads_that_add_remove_search_and_move_at_once_leave_it_consistent() -
         thread.join(120)
     assert failures == []
     settle(index)
-    found = sum(len(shelf) for _, shelf in index.shelves())
-    assert found == len(index)
-    assert all(index.vector(exact) is not None for exact in (b"kept %d" % number for number in range(40)))
+    assert sum(segment.num_living for _, segment in index.segments()) == len(index)
+    assert all(index.contains(A, b"kept %d" % number) for number in range(40))

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from gateway.cache.audit.route_stats import RouteStats
+from gateway.cache.exact.cache_lookup import CacheIdentity
 from gateway.cache.exact.control import CacheControl
 from gateway.cache.exact.entry import CacheEntry
 from gateway.cache.exact.exact_cache import STALE_S, ExactCache
 from gateway.cache.exact.exact_tier import ExactTier
 from gateway.cache.exact.fingerprint import fingerprint, scope_of
-from gateway.cache.exact.wanted import CacheIdentity
 from gateway.cache.index.vector_index import VectorIndex
 from gateway.cache.semantic.semantic_tier import SemanticResult, SemanticTier
 from gateway.chat.request import ChatRequest, ChatRequestParser
@@ -60,7 +60,7 @@ class World:
             created_at=self.now,
             expires_at=self.now + self.rule.ttl_s + STALE_S,
         )
-        self.exact.keep(entry, self.now)
+        self.exact.put(entry, self.now)
         self.semantic.place(entry, self.vector if vector is None else vector)
         return entry
 
@@ -200,7 +200,7 @@ def test_a_vector_travels_with_its_entry_and_comes_out_the_same() -> None:
     entry = world.keep(request(), wanted_by(), number=1, vector=vector)
     sent = world.semantic.packed(entry, vector)
     assert len(sent.vector) == 2 * DIMENSIONS
-    other.exact.keep(entry, other.now)
+    other.exact.put(entry, other.now)
     other.semantic.taken(sent)
     (near,) = other.semantic.nearest(entry.context, vector)
     assert near.similarity == pytest.approx(1.0, abs=1e-3)
@@ -210,7 +210,7 @@ def test_vectors_of_another_encoder_are_left_alone_and_early_ones_wait() -> None
     world = World()
     entry = world.keep(request(), wanted_by(), number=1)
     sent = world.semantic.packed(entry, world.vector)
-    world.index.remove(entry.exact)
+    world.index.remove(entry.context, entry.exact)
     world.semantic.taken(msgspec.structs.replace(sent, encoder="another"))
     assert len(world.index) == 0
 
@@ -228,7 +228,7 @@ def test_a_cache_that_takes_an_entry_keeps_its_vector_once() -> None:
     entry = world.keep(request(), wanted_by(), number=1)
     cache.take(world.semantic.packed(entry, world.vector))
     assert [bool(found.vector) for found in taken] == [True]
-    assert cache._tier.by_exact(entry.exact) == entry
+    assert cache.tier.by_exact(entry.exact) == entry
 
 
 def test_what_the_index_has_and_nobody_keeps_is_dropped_when_everything_was_read() -> None:

@@ -66,14 +66,14 @@ class Process:
         return NOW + 1
 
     def keep(self, kept: CacheEntry) -> None:
-        if self.tier.keep(kept, NOW):
-            self.sharing.kept(kept, kept.expires_at)
+        if self.tier.put(kept, NOW):
+            self.sharing.stored(kept, kept.expires_at)
 
     async def tell(self) -> None:
         """Write what waits."""
-        outbox = self.sharing._outbox
-        while outbox.num_waiting:
-            assert await outbox.flush()
+        queue = self.sharing._queue
+        while queue.num_waiting:
+            assert await queue.flush()
 
     def has(self, number: int) -> bool:
         return self.tier.find(entry(number).exact, NOW + 1) is not None
@@ -196,7 +196,7 @@ async def test_a_purge_reaches_memory_store_and_those_who_come_later(store: Stor
 async def test_a_dry_run_is_told_to_nobody(store: Store) -> None:
     one, _ = await pair(store)
     one.cache.purge(Selection(tenant="a"), dry_run=True)
-    assert one.sharing._outbox.num_waiting == 0
+    assert one.sharing._queue.num_waiting == 0
 
 
 class Lost:
@@ -234,7 +234,7 @@ async def test_a_lost_store_loses_nothing_but_sharing(store: Store) -> None:
     one.keep(entry(1))
     one.cache.note_wrong("unknown", "a")
     for _ in range(10):
-        assert not await one.sharing._outbox.flush()
+        assert not await one.sharing._queue.flush()
     with pytest.raises(StoreUnavailable):
         await other.sharing.catch_up()
     assert one.has(1)
@@ -315,11 +315,11 @@ async def test_an_answer_that_comes_again_is_not_removed_for_having_left(store: 
 async def test_waiting_writes_are_bounded_and_the_oldest_go(store: Store) -> None:
     process = Process(store)
     for number in range(60):
-        process.sharing.kept(entry(number, answer=b"x" * 200_000), NOW + 60)
-    outbox = process.sharing._outbox
-    assert sum(each.num_bytes for each in outbox.waiting()) <= 8 * 1024 * 1024
-    assert process.counts["dropped"] == 60 - outbox.num_waiting
-    assert outbox.waiting()[-1].id == "r59"
+        process.sharing.stored(entry(number, answer=b"x" * 200_000), NOW + 60)
+    queue = process.sharing._queue
+    assert sum(each.num_bytes for each in queue.waiting()) <= 8 * 1024 * 1024
+    assert process.counts["dropped"] == 60 - queue.num_waiting
+    assert queue.waiting()[-1].id == "r59"
 
-    process.sharing.kept(entry(60, answer=b"x" * 1_000_000), NOW + 60)
-    assert outbox.waiting()[-1].id == "r59", "too large to share"
+    process.sharing.stored(entry(60, answer=b"x" * 1_000_000), NOW + 60)
+    assert queue.waiting()[-1].id == "r59", "too large to share"

@@ -12,10 +12,10 @@ import pytest
 from gateway.app.store_opening import open_store
 from gateway.cache.exact.entry import encode_entry
 from gateway.cache.sharing.notices import SPACE, entry_key
-from gateway.cache.sharing.outbox import MAX_ENTRY_BYTES
 from gateway.cache.sharing.sharing import CacheSharing
 from gateway.cache.sharing.store_shares import StoreShares, stored_bytes
 from gateway.cache.sharing.waiting_entries import WaitingEntries
+from gateway.cache.sharing.write_queue import MAX_ENTRY_BYTES
 from gateway.store.address import parse_store
 from gateway.store.base import Room, StoreLoss
 from gateway.store.guarded import GuardedStore
@@ -225,7 +225,7 @@ async def test_what_others_fill_makes_the_cache_yield_and_nobody_is_told_that_th
         one.keep(entry(number, tenant="calm", text="y" * 300))
     await one.tell()
     server.admin.config_set("maxmemory", server.admin.info("memory")["used_memory"] + 100_000)
-    one.sharing._outbox._shares._looked_at = 0.0  # type: ignore[union-attr]
+    one.sharing._queue._shares._looked_at = 0.0  # type: ignore[union-attr]
     one.keep(entry(5000, tenant="calm"))
     await one.tell()
     assert heard.failures[StoreLoss.FULL] == 0

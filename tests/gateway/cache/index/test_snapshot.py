@@ -8,8 +8,8 @@ from threading import Event, Thread
 import numpy as np
 import pytest
 
+from gateway.cache.index.snapshot import SnapshotUnusable, load_vectors, save_vectors
 from gateway.cache.index.vector_index import VectorIndex
-from gateway.cache.index.vector_snapshot import SnapshotUnusable, load_vectors, save_vectors
 
 DIMENSIONS = 8
 
@@ -18,7 +18,7 @@ def filled(**options: int) -> VectorIndex:
     index, rng = VectorIndex(DIMENSIONS, "encoder", **options), np.random.default_rng(1)
     for number in range(120):
         index.add(b"context %d" % (number % 3), b"%d" % number, rng.standard_normal(DIMENSIONS).astype(np.float32))
-    while index.move(16):
+    while index.compact():
         pass
     return index
 
@@ -26,12 +26,12 @@ def filled(**options: int) -> VectorIndex:
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     where = tmp_path / "new" / "vectors"
-    save_vectors(filled(cells_from=10, tail_rows=5), where)
+    save_vectors(filled(flat_rows=10), where)
     return where
 
 
 def test_what_was_saved_is_found_again(path: Path) -> None:
-    before, after = filled(cells_from=10, tail_rows=5), load_vectors(path, "encoder", DIMENSIONS)
+    before, after = filled(flat_rows=10), load_vectors(path, "encoder", DIMENSIONS)
     assert (len(after), after.num_contexts) == (120, 3)
     query = np.ones(DIMENSIONS, np.float32)
     for context in (b"context 0", b"context 1", b"context 2"):
@@ -40,9 +40,9 @@ def test_what_was_saved_is_found_again(path: Path) -> None:
 
 def test_a_loaded_index_goes_on_growing(path: Path) -> None:
     index = load_vectors(path, "encoder", DIMENSIONS)
-    index.remove(b"0")
+    index.remove(b"context 0", b"0")
     index.add(b"context 0", b"0", np.ones(DIMENSIONS, np.float32))
-    while index.move(16):
+    while index.compact():
         pass
     assert index.nearest(b"context 0", np.ones(DIMENSIONS, np.float32), 1)[0].exact == b"0"
     assert len(index) == 120
@@ -54,41 +54,16 @@ def test_a_second_snapshot_takes_the_place_of_the_first(path: Path) -> None:
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_an_id_that_changed_its_context_while_it_was_saved_is_loaded_once(tmp_path: Path) -> None:
-    index, moved, path = VectorIndex(DIMENSIONS, "encoder"), np.ones(DIMENSIONS, np.float32), tmp_path / "vectors"
-    index.add(b"context 1", b"moved", moved)
-    index.add(b"context 2", b"other", -moved)
-    (_, second) = index.shelves()[1]
-    second.add(b"moved", moved)
-    save_vectors(index, path)
-    loaded = load_vectors(path, "encoder", DIMENSIONS)
-    assert len(loaded) == 2
-    loaded.remove(b"moved")
-    found = [loaded.nearest(context, moved, 5) for context in (b"context 1", b"context 2")]
-    assert [[neighbour.exact for neighbour in each] for each in found] == [[], [b"other"]]
-
-
-def test_while_a_snapshot_is_written_entries_come_go_and_are_found(tmp_path: Path) -> None:
-    index, query = filled(cells_from=10, tail_rows=5), np.ones(DIMENSIONS, np.float32)
-    for _, shelf in index.shelves():
-        shelf.moving.acquire()
-    index.add(b"context 0", b"new", query)
-    index.remove(b"0")
-    assert index.nearest(b"context 0", query, 1)[0].exact == b"new"
-    for _, shelf in index.shelves():
-        shelf.moving.release()
-
-
 def test_snapshots_taken_amid_changes_are_whole(tmp_path: Path) -> None:
-    index, path, stop = VectorIndex(DIMENSIONS, "encoder", cells_from=20, tail_rows=5), tmp_path / "vectors", Event()
+    index, path, stop = VectorIndex(DIMENSIONS, "encoder", flat_rows=20), tmp_path / "vectors", Event()
 
     def change() -> None:
         rng = np.random.default_rng(2)
         while not stop.is_set():
             exact, vector = b"%d" % rng.integers(0, 200), rng.standard_normal(DIMENSIONS).astype(np.float32)
             index.add(b"context", exact, vector)
-            index.remove(b"%d" % rng.integers(0, 200))
-            index.move(3)
+            index.remove(b"context", b"%d" % rng.integers(0, 200))
+            index.compact()
 
     thread = Thread(target=change)
     thread.start()
@@ -96,7 +71,7 @@ def test_snapshots_taken_amid_changes_are_whole(tmp_path: Path) -> None:
         for _ in range(20):
             save_vectors(index, path)
             loaded = load_vectors(path, "encoder", DIMENSIONS)
-            assert sum(len(shelf) for _, shelf in loaded.shelves()) == len(loaded)
+            assert sum(segment.num_living for _, segment in loaded.segments()) == len(loaded)
     finally:
         stop.set()
         thread.join(60)
@@ -134,7 +109,7 @@ def test_a_snapshot_that_cannot_be_written_leaves_the_old_one(path: Path, monkey
     def fail(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("gateway.cache.index.vector_snapshot.os.fsync", fail)
+    monkeypatch.setattr("gateway.util.private_files.os.fsync", fail)
     with pytest.raises(OSError, match="No space"):
         save_vectors(VectorIndex(DIMENSIONS, "encoder"), path)
     assert len(load_vectors(path, "encoder", DIMENSIONS)) == 120

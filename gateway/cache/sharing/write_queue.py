@@ -1,4 +1,4 @@
-"""StoreWriteQueue: what the cache wants written to the store, in bounded memory, off every request's path."""
+"""StoreWriteQueue: the cache's writes to the store, in bounded memory, off every request's path."""
 
 from __future__ import annotations
 
@@ -15,26 +15,24 @@ from gateway.store.base import Store, StoreLoss, StoreUnavailable
 from gateway.util.bounded_dict import Recent
 
 SharingEvent = Literal["written", "taken", "purged", "quarantined", "dropped", "corrupt"]
-"""What became of something shared; a metric label."""
+"""The end of something shared; a metric label."""
 
 MAX_ENTRY_BYTES: Final = 256 * 1024
-"""Of one shared entry; a longer one stays with its process."""
+"""Length of one shared entry; a longer one stays with its process."""
 MAX_WAITING_BYTES: Final = 8 * 1024 * 1024
 MAX_NOTICES: Final = 1000
 MAX_REMOVALS: Final = 10_000
 BATCH: Final = 16
-"""Written at the same time."""
+"""Number of writes at the same time."""
 MAX_TRIES: Final = 3
-"""Of an entry that the store was sent and did not take."""
+"""Number of tries for an entry that the store was sent and did not take."""
 _MAX_KNOWN: Final = 4096
-
-
 _GONE: Final = 0
-"""In place of a version: this process removed it."""
+"""Stands for the version of an entry that this process removed."""
 
 
-class _Letter:
-    """One write."""
+class _StoreWrite:
+    """One write of an entry or of a notice."""
 
     __slots__ = ("ends_at", "entry", "key", "num_tries", "value")
 
@@ -47,7 +45,7 @@ class _Letter:
 
 
 class StoreWriteQueue:
-    """Entries and removals may be dropped, oldest first; notices wait for as long as it takes."""
+    """Writes in order: entries and removals may be dropped, oldest first; notices wait for as long as it takes."""
 
     def __init__(
         self,
@@ -57,38 +55,38 @@ class StoreWriteQueue:
         count: Callable[[SharingEvent], None],
         shares: StoreShares | None = None,
     ) -> None:
-        """`shares` bounds what entries take up in the store; None: nothing does."""
+        """`shares` bounds the entries' memory in the store; None for no bound."""
         self._shares = shares
         self._one_by_one = asyncio.Lock()
-        """Held by a write to a server with a bound: each is in its connection's buffer as well."""
+        """Held by a write to a server with a memory limit: each is in its connection's buffer as well."""
         self._store = store
         self._wall = wall
         self._count = count
-        self._entries: WaitingEntries[_Letter] = WaitingEntries(MAX_WAITING_BYTES)
-        self._notices: OrderedDict[str, _Letter] = OrderedDict()
+        self._entries: WaitingEntries[_StoreWrite] = WaitingEntries(MAX_WAITING_BYTES)
+        self._notices: OrderedDict[str, _StoreWrite] = OrderedDict()
         self._removals: Recent[str, None] = Recent(MAX_REMOVALS)
         self._versions: Recent[str, int] = Recent(_MAX_KNOWN)
         self._has_work = asyncio.Event()
 
     @property
     def num_waiting(self) -> int:
-        """Writes that were not made yet."""
+        """Number of writes that were not made yet."""
         return len(self._entries) + len(self._notices) + len(self._removals)
 
     def put_entry(self, entry: CacheEntry, ends_at: float) -> None:
-        """Have it written; in place of an older one that still waits."""
+        """Have an entry written, in place of an older one that still waits."""
         if entry.num_bytes > MAX_ENTRY_BYTES:
             self._count("dropped")
             return
-        letter = _Letter(entry_key(entry.exact), ends_at, entry=entry)
-        self._removals.pop(letter.key, None)
-        for _ in self._entries.add(letter):
+        write = _StoreWrite(entry_key(entry.exact), ends_at, entry=entry)
+        self._removals.pop(write.key, None)
+        for _ in self._entries.add(write):
             self._count("dropped")
         self._has_work.set()
 
     def put_notice(self, key: str, value: bytes, ends_at: float) -> None:
-        """Have it written, before any entry."""
-        self._notices[key] = _Letter(key, ends_at, value=value)
+        """Have a notice written, before any entry."""
+        self._notices[key] = _StoreWrite(key, ends_at, value=value)
         if len(self._notices) > MAX_NOTICES:
             self._notices.popitem(last=False)
             self._count("dropped")
@@ -101,64 +99,64 @@ class StoreWriteQueue:
         self._has_work.set()
 
     def take_back(self, key: str) -> None:
-        """An entry that waits is not to be written after all."""
+        """Drop an entry that waits."""
         self._entries.pop(key)
 
     def waiting(self) -> list[CacheEntry]:
-        """Entries that are not written yet."""
-        return [letter.entry for letter in self._entries if letter.entry is not None]
+        """Return the entries that are not written yet."""
+        return [write.entry for write in self._entries if write.entry is not None]
 
     def wrote(self, key: str, version: int) -> bool:
-        """Whether this process made that write, as far as it remembers."""
+        """Return whether this process made that write, as far as it remembers."""
         return self._versions.get(key) == version
 
     def removed(self, key: str) -> bool:
-        """Whether the last thing that this process did to it, as far as it remembers, was to remove it."""
+        """Return whether this process's last change of the key, as far as it remembers, was to remove it."""
         return self._versions.get(key) == _GONE
 
     async def work(self) -> None:
-        """Return once something waits."""
+        """Wait until there is something to write."""
         if not self.num_waiting:
             self._has_work.clear()
             await self._has_work.wait()
 
     async def flush(self) -> bool:
-        """Write what waits, a batch of it; False when the store did not take everything."""
+        """Write a batch; return False when the store did not take everything."""
         batch = [self._notices.popitem(last=False)[1] for _ in range(min(BATCH, len(self._notices)))]
-        while len(batch) < BATCH and (letter := self._entries.take()) is not None:
-            batch.append(letter)
+        while len(batch) < BATCH and (write := self._entries.take()) is not None:
+            batch.append(write)
         removals = [self._removals.popitem(last=False)[0] for _ in range(min(BATCH, len(self._removals)))]
         return all(await asyncio.gather(*map(self._send, batch), *map(self._remove, removals)))
 
-    async def _send(self, letter: _Letter) -> bool:
-        ttl_s = letter.ends_at - self._wall()
+    async def _send(self, write: _StoreWrite) -> bool:
+        ttl_s = write.ends_at - self._wall()
         if ttl_s <= 0:
             return True
         try:
-            if letter.entry is None:
-                version = await self._store.put(SPACE, letter.key, letter.value, ttl_s=ttl_s)
+            if write.entry is None:
+                version = await self._store.put(SPACE, write.key, write.value, ttl_s=ttl_s)
             else:
-                version = await self._share(letter.entry, letter.key, letter.ends_at, ttl_s)
+                version = await self._share(write.entry, write.key, write.ends_at, ttl_s)
                 if version is None:
                     self._count("dropped")
                     return True
         except StoreUnavailable as error:
-            if error.reason is StoreLoss.FULL and letter.entry is not None:
-                self._count("dropped")  # it will not be less full for asking again
+            if error.reason is StoreLoss.FULL and write.entry is not None:
+                self._count("dropped")  # another try finds it as full
                 return True
-            letter.num_tries += error.was_sent and error.reason is not StoreLoss.DOWN
-            self._return(letter)
+            write.num_tries += error.was_sent and error.reason is not StoreLoss.DOWN
+            self._return(write)
             return False
-        except asyncio.CancelledError:  # the process goes: it is written with the last words, perhaps once more
-            self._return(letter)
+        except asyncio.CancelledError:  # the process ends: it is written at the flush, perhaps once more
+            self._return(write)
             raise
         if version is not None:
-            self._remember(letter.key, version)
+            self._remember(write.key, version)
         self._count("written")
         return True
 
     async def _share(self, entry: CacheEntry, key: str, ends_at: float, ttl_s: float) -> int | None:
-        """Write the entry; None when the store has no room for it."""
+        """Write an entry; return its version, or None when the store has no room for it."""
         value = encode_entry(entry)
         if self._shares is None:
             return await self._store.put(SPACE, key, value, ttl_s=ttl_s)
@@ -168,7 +166,7 @@ class StoreWriteQueue:
         return await self._write(entry, key, value, ends_at, ttl_s)
 
     async def _write(self, entry: CacheEntry, key: str, value: bytes, ends_at: float, ttl_s: float) -> int | None:
-        """Write the entry, once others that are worth less have been removed."""
+        """Remove entries that are worth less, then write this one."""
         shares = self._shares
         assert shares is not None, "somebody counts"
         is_let_in, gone = await shares.let_in(entry, len(value), ends_at)
@@ -196,12 +194,12 @@ class StoreWriteQueue:
     def _remember(self, key: str, version: int) -> None:
         self._versions[key] = version
 
-    def _return(self, letter: _Letter) -> None:
-        """Back where it was, unless a newer one has come or the store will not have it."""
-        if letter.entry is None:
-            self._notices.setdefault(letter.key, letter)
-        elif letter.key not in self._entries and letter.num_tries < MAX_TRIES:
-            for _ in self._entries.add(letter, is_first=True):
+    def _return(self, write: _StoreWrite) -> None:
+        """Put a write back where it was, unless a newer one has come or its tries are used up."""
+        if write.entry is None:
+            self._notices.setdefault(write.key, write)
+        elif write.key not in self._entries and write.num_tries < MAX_TRIES:
+            for _ in self._entries.add(write, is_first=True):
                 self._count("dropped")
         else:
             self._count("dropped")
