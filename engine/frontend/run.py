@@ -148,7 +148,7 @@ async def run_front(front: FrontConfig, core: CoreConfig, on_listening: Callable
     queue = QueueLimits(
         max_waiting=core.max_waiting, max_wait_s=core.max_queue_wait_s, max_batch_wait_s=core.max_batch_wait_s
     )
-    spawn_standby = spawn_core(core, is_standby=True) if front.warm else None
+    spawn_standby = spawn_core(core, is_standby=True) if front.standby_cores else None
     await Front(front, core.model_dir, spawn_core(core), queue, spawn_standby=spawn_standby).serve(on_listening)
 
 

@@ -23,12 +23,18 @@ _MAX_TRIAL_S = 0.05
 class StepSettings(Protocol):
     """How the model's steps are computed, as far as that can change between two of them."""
 
-    max_tokens: int
-    """Tokens up to which a step of short rows runs compiled; 0: none does."""
-    prompt_ways: list[PromptWay]
-    """Ways to compute prompts that this model and machine have."""
     prompt_way: PromptWay
     """The way that the next prompt is computed."""
+
+    @property
+    def max_tokens(self) -> int:
+        """Tokens up to which a step of short rows runs compiled; 0: none does."""
+        ...
+
+    @property
+    def prompt_ways(self) -> list[PromptWay]:
+        """Ways to compute prompts that this model and machine have."""
+        ...
 
     def use_threads(self, num_threads: int, num_tokens: int) -> None:
         """Have a step of so many tokens computed on so many threads."""

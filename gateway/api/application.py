@@ -15,7 +15,7 @@ from starlette.routing import BaseRoute
 
 from gateway.errors import GatewayError, InternalError, MethodNotAllowed, NotFound, error_body, error_headers
 from gateway.http.asgi import ASGIApp, ClientGone, Message, Receive, Scope, Send
-from gateway.ids import RequestIds
+from gateway.timeline import RequestIds
 from gateway.telemetry.logs.log import LogWriter
 
 NO_STORE: Final = {"cache-control": "no-store"}

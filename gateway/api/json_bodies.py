@@ -12,8 +12,7 @@ from gateway.chat.request import require_json
 from gateway.chat.strict_json import JsonGuard, is_long
 from gateway.errors import RequestTooLarge
 from gateway.http.asgi import BodyTooLarge, find_header, read_body
-from gateway.limits.body_budget import BodyBudget
-from gateway.util.footprint import parsed_bytes
+from gateway.limits.body_budget import BodyBudget, parsed_bytes
 from gateway.util.workers import Workers
 
 MAX_SUBMISSION_BYTES: Final = 64 * 1024

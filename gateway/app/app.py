@@ -210,7 +210,7 @@ class Gateway:
             [static, *probes.routes()],
             gate,
             self.control.bodies(self.bodies),
-            ids=self._ids,
+            ids=self._runtime.ids,
             log=self.log,
         )
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 import uvloop
-from gateway.ids import RequestIds
+from gateway.timeline import RequestIds
 
 from engine.frontend.http.server import DrainingServer, bind, server_config
 from gateway.http.limits import EdgeLimits

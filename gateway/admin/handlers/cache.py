@@ -15,7 +15,7 @@ from gateway.api.application import ApiResponse
 from gateway.background.cache_auditor import Auditor
 from gateway.cache.audit.audit_book import AuditBook
 from gateway.cache.audit.audit_record import AuditRecord
-from gateway.cache.audit.error_budget import state_of, tightening_of
+from gateway.cache.audit.error_budget import budget_state, tightening_of
 from gateway.cache.audit.route_stats import RouteStats, RouteStatsTable, TenantRoute
 from gateway.cache.exact.entry import CacheEntry
 from gateway.cache.exact.exact_cache import ExactCache
@@ -150,7 +150,7 @@ def _shown_book(whose: TenantRoute, book: RouteStats, rule: Cache) -> dict[str, 
     return {
         "tenant": whose.tenant,
         "route": whose.route,
-        "state": state_of(book.level),
+        "state": budget_state(book.level),
         "level": book.level,
         "since": book.since or None,
         "tightening": tightening_of(book.level),
@@ -176,7 +176,7 @@ def _shown_book(whose: TenantRoute, book: RouteStats, rule: Cache) -> dict[str, 
 
 def _shown_bound(book: RouteStats, bound: float) -> dict[str, Any]:
     """What the evidence says of another bound; a floor above 1 serves nothing."""
-    floor = book.judge.floor(bound)
+    floor = book.predictor.floor(bound)
     found = book.evidence.above(floor)
     return {
         "max_error_ratio": bound,

@@ -40,8 +40,9 @@ class IndexFile:
         self._num_saved = self._index.num_changes if is_saved else None
         return self._index, problem
 
-    async def save_vectors(self) -> None:
+    async def save(self) -> None:
         """Save what has changed. Raises OSError."""
+        from gateway.cache.index.snapshot import save_vectors
 
         if self._index is not None and self._num_saved not in (None, self._index.num_changes):
             self._num_saved = self._index.num_changes

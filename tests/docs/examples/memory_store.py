@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 from gateway.store.base import Changes, Exchanged, Hold, LogEntry, StoreChange, StoreEntry, check_key, check_value
-from gateway.store.meter import Draw, draw, share_of
+from gateway.store.meter import Draw, draw_units, even_share
 
 
 class MemoryStore:
@@ -77,7 +77,7 @@ class MemoryStore:
         """Draw units of meters and keep concurrent units in one step; `draw` has the arithmetic."""
         now = self._wall()
         held, num_holders = (0, 1) if hold is None else self._keep(space, holder, hold, now)
-        grants = tuple(draw(self._meters[space, each.meter.name], each, now, num_holders) for each in draws)
+        grants = tuple(draw_units(self._meters[space, each.meter.name], each, now, num_holders) for each in draws)
         return Exchanged(now, grants, held, num_holders)
 
     async def room(self) -> None:
@@ -110,6 +110,6 @@ class MemoryStore:
             del holders[name]
         free = hold.limit - sum(units for units, _ in holders.values())
         units = max(min(hold.units, free), 0)
-        units += share_of(free - units, hold.spare, 0, len(holders) + 1)
+        units += even_share(free - units, hold.spare, 0, len(holders) + 1)
         holders[holder] = units, now + hold.ttl_s
         return units, len(holders)

@@ -96,7 +96,7 @@ def test_prompts_leave_a_way_that_turns_out_slow_and_come_back_to_it() -> None:
     machine = Machine()
     runner = runner_on(machine)
     for slow, expected in (("vectors", "torch"), ("torch", "vectors")):
-        machine.slowness = {"torch": 1.0, "vectors": 1.0} | {slow: 6.0}  # type: ignore[dict-item]
+        machine.slowness = {way: 6.0 if way == slow else 1.0 for way in machine.prompt_ways}
         for _ in range(3000):
             runner.run(batch(1, 100))
         assert machine.ways[-100:].count(expected) >= 98  # type: ignore[arg-type]

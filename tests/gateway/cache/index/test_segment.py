@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from loadtests.vector_source import Drawn
+from loadtests.cache.vector_source import Drawn
 from numpy.typing import NDArray
 
 from gateway.cache.index.segment import Segment, merged
