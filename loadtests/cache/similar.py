@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from loadtests.clients.http_client import Address, LoadConnection, request_bytes
-from loadtests.clients.open_loop import OpenLoop, poisson_arrivals
+from loadtests.clients.open_loop import poisson_arrivals, run_open_loop
 from loadtests.harness.stack import chat_body, metric
 
 RATE_PER_S = 50.0
@@ -89,8 +89,7 @@ async def run_similar(
         raise OSError("no question in other words was answered from the cache")
     one_by_one, num_failed = await _one_by_one(connection, served, seconds * 0.4)
     rng = random.Random(seed)
-    loop = OpenLoop(address, served)
-    steady = await loop.run(list(poisson_arrivals(RATE_PER_S, seconds * 0.6, rng)))
+    steady = await run_open_loop(address, served, list(poisson_arrivals(RATE_PER_S, seconds * 0.6, rng)))
     connection.close()
     return SimilarResult(
         one_by_one_s=one_by_one,

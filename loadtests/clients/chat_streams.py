@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from loadtests.clients.http_client import Address, Exchange, LoadConnection, clock, request_bytes
-from loadtests.clients.pacer import Pacer
+from loadtests.clients.http_client import Address, request_bytes
+from loadtests.clients.open_loop import Call, OpenLoop
 from loadtests.harness.measures import percentile
 from loadtests.overload.workload import Offer
 
@@ -31,11 +29,11 @@ class Slo:
 
 @dataclass(slots=True, eq=False)
 class Served:
-    """One offered request and what became of it; instants are of `loadtests.clients.http_client.clock`."""
+    """One offered request and what became of it; instants are of `http_client.clock`."""
 
     number: int
     offer: Offer
-    due_at: float
+    due_at: float = 0.0
     sent_at: float = 0.0
     first_at: float = 0.0
     last_at: float = 0.0
@@ -66,6 +64,16 @@ class Served:
     def is_admitted(self) -> bool:
         """At least one token came."""
         return self.first_at > 0
+
+    def note(self, call: Call) -> None:
+        """Take over what became of the call."""
+        self.due_at, self.sent_at, self.left_at, self.error = call.due_at, call.sent_at, call.left_at, call.error
+        exchange = call.exchange
+        if exchange is None or self.left_at:
+            return
+        self.ended_at, self.status, self.error = exchange.ended_at, exchange.status, exchange.error
+        self.is_whole = exchange.is_ok and exchange.has_done and self.num_tokens > 0
+        self.headers = {name.decode(): value.decode() for name, value in _HEADER.findall(call.head)}
 
     def is_good(self, slo: Slo) -> bool:
         """Answered whole and within both targets."""
@@ -98,42 +106,26 @@ class OfferClient:
     """Sends every offer when it is due over kept-alive connections; opens as many as needed."""
 
     def __init__(self, address: Address, *, model: str = "scripted", max_tokens: int = 512) -> None:
-        self._address = address
+        self._loop = OpenLoop(address)
         self._model = model
         self._max_tokens = max_tokens
-        self._idle: deque[LoadConnection] = deque()
-        self._tasks: set[asyncio.Task[None]] = set()
         self.keys: Mapping[int, str] = {}
         """API key of each tenant; none for one that is not named."""
 
     async def run(self, offers: Sequence[Offer], *, first_number: int = 0, drain_s: float = 60.0) -> list[Served]:
-        """Offer all; returns when every answer came, or `drain_s` after the last request with the rest given up."""
-        started_at = clock()
-        served = [Served(first_number + number, offer, started_at + offer.at_s) for number, offer in enumerate(offers)]
-        with Pacer() as pacer:
-            for one in served:
-                await pacer.until(one.due_at)
-                task = asyncio.ensure_future(self._serve(one))
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
-        pending = set(self._tasks)
-        if pending:
-            _, late = await asyncio.wait(pending, timeout=drain_s)
-            for task in late:
-                task.cancel()
-            await asyncio.gather(*late, return_exceptions=True)
+        """Offer all; return when every answer came, or `drain_s` after the last request with the rest given up."""
+        served = [Served(first_number + number, offer) for number, offer in enumerate(offers)]
+        calls = [self._call(one) for one in served]
+        await self._loop.run(calls, drain_s=drain_s)
+        for one, call in zip(served, calls, strict=True):
+            one.note(call)
         return served
 
-    def close(self) -> None:
-        """Close the idle connections."""
-        while self._idle:
-            self._idle.pop().close()
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._loop.aclose()
 
-    async def _serve(self, one: Served) -> None:
-        connection = await self._connection(one)
-        if connection is None:
-            return
-
+    def _call(self, one: Served) -> Call:
         def on_piece(now: float, data: bytes) -> None:
             count = data.count(_CONTENT_MARK)
             if count:
@@ -141,37 +133,7 @@ class OfferClient:
                 one.last_at = now
                 one.num_tokens += count
 
-        one.sent_at = clock()
-        exchanging = connection.exchange(self._request(one), on_piece)
-        if one.offer.leaves_after_s is None:
-            self._note(one, connection, await exchanging)
-        else:
-            left_s = one.due_at + one.offer.leaves_after_s - clock()
-            try:
-                self._note(one, connection, await asyncio.wait_for(exchanging, max(left_s, 0.0)))
-            except TimeoutError:
-                one.left_at = clock()
-        if connection.is_open:
-            self._idle.append(connection)
-
-    async def _connection(self, one: Served) -> LoadConnection | None:
-        while self._idle:
-            connection = self._idle.pop()
-            if connection.is_open:
-                return connection
-        try:
-            return await LoadConnection.open(self._address)
-        except OSError as error:
-            one.error = str(error)
-            one.ended_at = clock()
-            return None
-
-    def _note(self, one: Served, connection: LoadConnection, exchange: Exchange) -> None:
-        one.ended_at = exchange.ended_at
-        one.status = exchange.status
-        one.error = exchange.error
-        one.is_whole = exchange.is_ok and exchange.has_done and one.num_tokens > 0
-        one.headers = {name.decode(): value.decode() for name, value in _HEADER.findall(connection.scanner.head)}
+        return Call(one.offer.at_s, lambda: self._request(one), on_piece, one.offer.leaves_after_s)
 
     def _request(self, one: Served) -> bytes:
         offer = one.offer

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from loadtests.clients.chat_streams import Slo, prompt_text
 from loadtests.clients.http_client import Address, clock
-from loadtests.clients.pacer import Pacer
+from loadtests.clients.open_loop import Pacer
 from loadtests.overload.workload import Lengths, Offer, poisson_offers
 
 if TYPE_CHECKING:

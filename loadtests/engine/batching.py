@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from functools import partial
 
+from loadtests.clients.completions import complete_tokens
 from loadtests.clients.http_client import Address, clock
-from loadtests.clients.plain_answer import complete_tokens
 from loadtests.engine.lengths import draw_lengths
 from loadtests.engine.part import Finding, Prompts, Setting
 from loadtests.engine.rounds import Rounds

@@ -21,10 +21,9 @@ from pathlib import Path
 from statistics import mean, median
 
 from loadtests.clients.chat_streams import Slo
+from loadtests.clients.completions import TokenStream, stream_tokens
 from loadtests.clients.http_client import Address, clock
-from loadtests.clients.open_loop import poisson_arrivals
-from loadtests.clients.pacer import Pacer
-from loadtests.clients.token_stream import TokenStream, stream_tokens
+from loadtests.clients.open_loop import Pacer, poisson_arrivals
 from loadtests.engine.part import Prompts
 from loadtests.harness.card import Card, Value
 from loadtests.harness.measures import percentile

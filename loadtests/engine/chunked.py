@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
+from loadtests.clients.completions import TokenStream, stream_tokens
 from loadtests.clients.http_client import Address, clock
-from loadtests.clients.token_stream import TokenStream, stream_tokens
 from loadtests.engine.part import Finding, Prompts, Setting
 from loadtests.harness.measures import percentile
 from loadtests.harness.processes import Workbench

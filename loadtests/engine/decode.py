@@ -7,8 +7,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from loadtests.clients.completions import complete_tokens
 from loadtests.clients.http_client import Address, clock
-from loadtests.clients.plain_answer import complete_tokens
 from loadtests.engine.decode_rates import Batch, ReferenceProcess, decode_plain, decode_streamed, warm_prefixes
 from loadtests.engine.part import Finding, Prompts, Results, Setting
 from loadtests.engine.rounds import Rounds, Side

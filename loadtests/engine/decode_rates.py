@@ -7,9 +7,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from loadtests.clients.completions import TokenStream, complete_tokens, stream_tokens
 from loadtests.clients.http_client import Address, clock
-from loadtests.clients.plain_answer import complete_tokens
-from loadtests.clients.token_stream import TokenStream, stream_tokens
 from loadtests.engine.part import Setting
 from loadtests.harness.processes import Process, ProcessFailed, Workbench
 

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Sequence
 from statistics import median
 
+from loadtests.clients.completions import complete_tokens
 from loadtests.clients.engine_probe import EngineLoad, read_load
 from loadtests.clients.http_client import Address, clock
-from loadtests.clients.plain_answer import complete_tokens
 from loadtests.engine.part import Finding, Prompts, Setting
 from loadtests.harness.processes import Workbench
 from loadtests.harness.stack import metric, start_engine

@@ -6,9 +6,8 @@ import asyncio
 from functools import partial
 from statistics import fmean, median
 
+from loadtests.clients.completions import complete_tokens, stream_tokens
 from loadtests.clients.http_client import Address
-from loadtests.clients.plain_answer import complete_tokens
-from loadtests.clients.token_stream import stream_tokens
 from loadtests.engine.part import Finding, Prompts, Results, Setting
 from loadtests.engine.rounds import Rounds
 from loadtests.harness.processes import Workbench

@@ -10,8 +10,8 @@ from itertools import islice
 from random import Random
 from statistics import median
 
+from loadtests.clients.completions import PlainAnswer, answer_chat
 from loadtests.clients.http_client import Address, clock
-from loadtests.clients.plain_answer import PlainAnswer, answer_chat
 from loadtests.engine.part import Finding, Results, Setting
 from loadtests.harness.bundled_prompts import bundled_prompts
 from loadtests.harness.processes import ProcessFailed, Workbench

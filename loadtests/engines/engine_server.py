@@ -21,7 +21,16 @@ from collections.abc import Sequence
 
 import uvloop
 
-from loadtests.engines.http_server import TinyConnection, chunk, plain_response
+from loadtests.engines.http_server import (
+    CREATED,
+    STREAM_HEAD,
+    TinyConnection,
+    chunk,
+    delta_event,
+    event,
+    plain_response,
+    serve,
+)
 from loadtests.engines.modelled_engine import USUAL_OUTPUT_TOKENS, EngineModel, EngineShape, Job, Step, lane_work
 
 BYTES_PER_TOKEN = 4
@@ -31,33 +40,19 @@ _STREAM_MARKS = (b'"stream": true', b'"stream":true')
 _LOAD_PERIOD_S = 0.1
 _RATE_WINDOW_STEPS = 200
 
-_COMMON = {"id": "chatcmpl-model", "created": 1_700_000_000, "model": "scripted"}
-_STREAM_HEAD = (
-    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"
-)
-
-
-def _event(value: object) -> bytes:
-    return b"data: " + json.dumps(value, separators=(",", ":")).encode() + b"\n\n"
-
-
-def _delta(delta: dict[str, str], finish_reason: str | None = None) -> dict[str, object]:
-    choice = {"index": 0, "delta": delta, "finish_reason": finish_reason}
-    return {"object": "chat.completion.chunk", **_COMMON, "choices": [choice]}
-
-
-_ROLE = chunk(_event(_delta({"role": "assistant", "content": ""})))
-_TOKEN = chunk(_event(_delta({"content": "x "})))
+_COMMON: dict[str, object] = {"id": "chatcmpl-model", "model": "scripted"}
+_ROLE = chunk(delta_event(_COMMON, {"role": "assistant", "content": ""}))
+_TOKEN = chunk(delta_event(_COMMON, {"content": "x "}))
 
 
 def _stream_end(job: Job) -> bytes:
-    usage = {**_delta({}, "stop"), "usage": _usage(job)}
-    return chunk(_event(usage)) + chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n"
+    last = delta_event({**_COMMON, "usage": _usage(job)}, {}, "stop")
+    return chunk(last) + chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n"
 
 
 def _plain(job: Job) -> bytes:
     choice = {"index": 0, "message": {"role": "assistant", "content": "x " * job.num_made}, "finish_reason": "stop"}
-    answer = {"object": "chat.completion", **_COMMON, "choices": [choice], "usage": _usage(job)}
+    answer = {"object": "chat.completion", "created": CREATED, **_COMMON, "choices": [choice], "usage": _usage(job)}
     return plain_response(json.dumps(answer).encode())
 
 
@@ -219,7 +214,7 @@ class ModelConnection(TinyConnection):
         elif method == b"POST":
             self._chat(body)
         elif path == b"/engine/load" and not self._is_silent:
-            self.transport.write(_STREAM_HEAD)
+            self.transport.write(STREAM_HEAD)
             self._publish()
         else:
             self._page(path)
@@ -232,7 +227,7 @@ class ModelConnection(TinyConnection):
             if job.is_done:
                 self.transport.write(_plain(job))
             return
-        pieces = [_STREAM_HEAD, _ROLE] if job.num_made == 1 else []
+        pieces = [STREAM_HEAD, _ROLE] if job.num_made == 1 else []
         pieces.append(_TOKEN)
         if job.is_done:
             pieces.append(_stream_end(job))
@@ -248,7 +243,7 @@ class ModelConnection(TinyConnection):
         self._engine.submit(self._job, self)
 
     def _publish(self) -> None:
-        self.transport.write(chunk(_event(self._engine.load())))
+        self.transport.write(chunk(event(self._engine.load())))
         self._feed = asyncio.get_running_loop().call_later(_LOAD_PERIOD_S, self._publish)
 
     def _page(self, path: bytes) -> None:
@@ -262,21 +257,6 @@ class ModelConnection(TinyConnection):
             self.transport.write(plain_response(b'{"object":"list","data":[{"id":"scripted","object":"model"}]}'))
         else:
             self.transport.write(plain_response(b'{"error":{"message":"no such path"}}', 404))
-
-
-async def serve(path: str, shape: EngineShape, *, is_silent: bool) -> None:
-    """Listen on a Unix socket and a free TCP port until cancelled."""
-    loop = asyncio.get_running_loop()
-    engine = Engine(shape)
-
-    def accept() -> ModelConnection:
-        return ModelConnection(engine, is_silent=is_silent)
-
-    unix = await loop.create_unix_server(accept, path, backlog=4096)
-    tcp = await loop.create_server(accept, "127.0.0.1", 0, backlog=4096)
-    print(json.dumps({"port": tcp.sockets[0].getsockname()[1]}), flush=True)
-    async with unix, tcp:
-        await asyncio.gather(unix.serve_forever(), tcp.serve_forever())
 
 
 def add_shape_arguments(parser: argparse.ArgumentParser) -> None:
@@ -307,7 +287,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--silent", action="store_true", help="publish no load, like another make of server")
     add_shape_arguments(parser)
     options = parser.parse_args(argv)
-    uvloop.run(serve(options.listen, shape_of(options), is_silent=options.silent))
+
+    async def run() -> None:
+        engine = Engine(shape_of(options))
+        await serve(options.listen, lambda: ModelConnection(engine, is_silent=options.silent))
+
+    uvloop.run(run())
     return 0
 
 

@@ -6,7 +6,15 @@ It trusts its clients (this project's own) to frame well; it is no server for th
 from __future__ import annotations
 
 import asyncio
-from typing import cast
+import json
+from collections.abc import Callable
+from typing import Final, cast
+
+STREAM_HEAD: Final = (
+    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"
+)
+CREATED: Final = 1_700_000_000
+"""What every answer says of its time."""
 
 
 def plain_response(body: bytes, status: int = 200, kind: bytes = b"application/json", extra: bytes = b"") -> bytes:
@@ -19,6 +27,27 @@ def plain_response(body: bytes, status: int = 200, kind: bytes = b"application/j
 def chunk(data: bytes) -> bytes:
     """One chunk of a chunked body."""
     return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+def event(value: object) -> bytes:
+    """Return one server-sent event."""
+    return b"data: " + json.dumps(value, separators=(",", ":")).encode() + b"\n\n"
+
+
+def delta_event(common: dict[str, object], delta: dict[str, str], finish_reason: str | None = None) -> bytes:
+    """Return the event of one part of an answer; `common` has its id and model."""
+    choice = {"index": 0, "delta": delta, "finish_reason": finish_reason}
+    return event({"object": "chat.completion.chunk", "created": CREATED, **common, "choices": [choice]})
+
+
+async def serve(path: str, accept: Callable[[], asyncio.Protocol]) -> None:
+    """Listen on a Unix socket and a free TCP port, which one JSON line on stdout names, until cancelled."""
+    loop = asyncio.get_running_loop()
+    unix = await loop.create_unix_server(accept, path, backlog=4096)
+    tcp = await loop.create_server(accept, "127.0.0.1", 0, backlog=4096)
+    print(json.dumps({"port": tcp.sockets[0].getsockname()[1]}), flush=True)
+    async with unix, tcp:
+        await asyncio.gather(unix.serve_forever(), tcp.serve_forever())
 
 
 class TinyConnection(asyncio.Protocol):

@@ -11,14 +11,21 @@ import argparse
 import asyncio
 import json
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import uvloop
 
-from loadtests.engines.http_server import TinyConnection, chunk, plain_response
+from loadtests.engines.http_server import (
+    CREATED,
+    STREAM_HEAD,
+    TinyConnection,
+    chunk,
+    delta_event,
+    plain_response,
+    serve,
+)
 
 _SCRIPT_MARK = b'"script:'
 _STREAM_MARKS = (b'"stream": true', b'"stream":true')
@@ -42,28 +49,17 @@ class Wording:
     def __init__(self, script: AnswerScript) -> None:
         self.script = script
         content = "x" * script.chunk_chars
-        common = {"id": "chatcmpl-scripted", "created": 1_700_000_000, "model": "scripted"}
-        delta = {"index": 0, "delta": {"content": content}, "finish_reason": None}
-        event = {"object": "chat.completion.chunk", **common, "choices": [delta]}
-        role = {**event, "choices": [{**delta, "delta": {"role": "assistant", "content": ""}}]}
-        last = {**event, "choices": [{**delta, "delta": {}, "finish_reason": "stop"}]}
-        self.stream_head = (
-            b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"
-        )
-        self.role = chunk(_event(role))
-        self.delta = chunk(_event(event))
-        self.end = chunk(_event(last)) + chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n"
+        common: dict[str, object] = {"id": "chatcmpl-scripted", "model": "scripted"}
+        self.role = chunk(delta_event(common, {"role": "assistant", "content": ""}))
+        self.delta = chunk(delta_event(common, {"content": content}))
+        self.end = chunk(delta_event(common, {}, "stop")) + chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n"
         usage = {"prompt_tokens": 10, "completion_tokens": script.num_chunks, "total_tokens": 10 + script.num_chunks}
         message = {"role": "assistant", "content": content * script.num_chunks}
         choice = {"index": 0, "message": message, "finish_reason": "stop"}
-        answer: dict[str, object] = {"object": "chat.completion", **common, "choices": [choice], "usage": usage}
+        answer = {"object": "chat.completion", "created": CREATED, **common, "choices": [choice], "usage": usage}
         if script.status != 200:
             answer = {"error": {"message": "as scripted", "type": "api_error", "param": None, "code": None}}
         self.plain = plain_response(json.dumps(answer).encode(), script.status)
-
-
-def _event(value: object) -> bytes:
-    return b"data: " + json.dumps(value, separators=(",", ":")).encode() + b"\n\n"
 
 
 class Book:
@@ -152,9 +148,9 @@ class ScriptedConnection(TinyConnection):
         script = wording.script
         if script.chunks_per_s <= 0 and script.fail_after < 0:
             self._end()
-            self.transport.write(wording.stream_head + wording.role + wording.delta * script.num_chunks + wording.end)
+            self.transport.write(STREAM_HEAD + wording.role + wording.delta * script.num_chunks + wording.end)
             return
-        self.transport.write(wording.stream_head + wording.role)
+        self.transport.write(STREAM_HEAD + wording.role)
         self._say(wording, 0, self._loop.time())
 
     def _say(self, wording: Wording, number: int, due_at: float) -> None:
@@ -176,18 +172,6 @@ class ScriptedConnection(TinyConnection):
         self._book.num_open -= 1
 
 
-async def serve(path: str, default: AnswerScript) -> None:
-    """Listen on a Unix socket and a free TCP port until cancelled."""
-    loop = asyncio.get_running_loop()
-    book = Book(default)
-    unix = await loop.create_unix_server(lambda: ScriptedConnection(book), path, backlog=4096)
-    tcp = await loop.create_server(lambda: ScriptedConnection(book), "127.0.0.1", 0, backlog=4096)
-    started = {"port": tcp.sockets[0].getsockname()[1], "at": time.time()}
-    print(json.dumps(started), flush=True)
-    async with unix, tcp:
-        await asyncio.gather(unix.serve_forever(), tcp.serve_forever())
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run until a signal."""
     parser = argparse.ArgumentParser(prog="python -m loadtests.engines.scripted_upstream", description=__doc__)
@@ -198,7 +182,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.add_argument(f"--{name.replace('_', '-')}", type=type(value), default=value)
     options = vars(parser.parse_args(argv))
     path = options.pop("listen")
-    uvloop.run(serve(path, AnswerScript(**options)))
+
+    async def run() -> None:
+        book = Book(AnswerScript(**options))
+        await serve(path, lambda: ScriptedConnection(book))
+
+    uvloop.run(run())
     return 0
 
 

@@ -18,12 +18,19 @@ from dataclasses import dataclass, replace
 
 import uvloop
 
-from loadtests.engines.http_server import TinyConnection, chunk, plain_response
+from loadtests.engines.http_server import (
+    STREAM_HEAD,
+    TinyConnection,
+    chunk,
+    delta_event,
+    event,
+    plain_response,
+    serve,
+)
 
 _BYTES_PER_TOKEN = 4
 _LOAD_PERIOD_S = 0.1
-_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"
-_COMMON = {"id": "chatcmpl-staged", "object": "chat.completion.chunk", "created": 1_700_000_000, "model": "staged"}
+_COMMON: dict[str, object] = {"id": "chatcmpl-staged", "model": "staged"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +85,7 @@ class StagedEngine:
             first_at = time.monotonic()
             self._observe("prefill", first_at - started_at)
             self._observe("ttft", first_at - received_at)
-            send.put_nowait(_event({"role": "assistant", "content": "x "}))
+            send.put_nowait(delta_event(_COMMON, {"role": "assistant", "content": "x "}))
             await self._decode(knobs, send)
             ended_at = time.monotonic()
             self._observe("decode", ended_at - first_at)
@@ -91,10 +98,7 @@ class StagedEngine:
             "total_tokens": need,
         }
         send.put_nowait(
-            _event({}, finish_reason="stop")
-            + b"data: "
-            + json.dumps({**_COMMON, "choices": [], "usage": usage}).encode()
-            + b"\n\ndata: [DONE]\n\n"
+            delta_event(_COMMON, {}, "stop") + event({**_COMMON, "choices": [], "usage": usage}) + b"data: [DONE]\n\n"
         )
         send.put_nowait(None)
 
@@ -164,7 +168,7 @@ class StagedEngine:
             self._count("generation_tokens", made)
             self._count("speculation_drafted_tokens", knobs.drafts)
             self._count("speculation_accepted_tokens", right)
-            send.put_nowait(_event({"content": "x " * made}))
+            send.put_nowait(delta_event(_COMMON, {"content": "x " * made}))
 
     def _observe(self, name: str, seconds: float) -> None:
         self._sums[name] = self._sums.get(name, 0.0) + seconds
@@ -172,11 +176,6 @@ class StagedEngine:
 
     def _count(self, name: str, amount: float) -> None:
         self._totals[name] = self._totals.get(name, 0.0) + amount
-
-
-def _event(delta: dict[str, str], finish_reason: str | None = None) -> bytes:
-    choice = {"index": 0, "delta": delta, "finish_reason": finish_reason}
-    return b"data: " + json.dumps({**_COMMON, "choices": [choice]}, separators=(",", ":")).encode() + b"\n\n"
 
 
 class StagedConnection(TinyConnection):
@@ -200,7 +199,7 @@ class StagedConnection(TinyConnection):
         elif method == b"POST":
             self._spawn(self._chat(len(body) // _BYTES_PER_TOKEN))
         elif path == b"/engine/load":
-            self.transport.write(_HEAD)
+            self.transport.write(STREAM_HEAD)
             self._spawn(self._feed())
         elif path == b"/metrics":
             self.transport.write(plain_response(self._engine.metrics(), kind=b"text/plain"))
@@ -217,7 +216,7 @@ class StagedConnection(TinyConnection):
         events: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._spawn(self._engine.answer(prompt_tokens, events))
         event = await events.get()
-        self.transport.write(_HEAD)
+        self.transport.write(STREAM_HEAD)
         while event is not None:
             self.transport.write(chunk(event))
             event = await events.get()
@@ -225,19 +224,8 @@ class StagedConnection(TinyConnection):
 
     async def _feed(self) -> None:
         while True:
-            self.transport.write(chunk(b"data: " + json.dumps(self._engine.load()).encode() + b"\n\n"))
+            self.transport.write(chunk(event(self._engine.load())))
             await asyncio.sleep(_LOAD_PERIOD_S)
-
-
-async def serve(path: str, knobs: Knobs) -> None:
-    """Listen on a Unix socket and a free TCP port until cancelled."""
-    loop = asyncio.get_running_loop()
-    engine = StagedEngine(knobs, random.Random(7))
-    unix = await loop.create_unix_server(lambda: StagedConnection(engine), path, backlog=1024)
-    tcp = await loop.create_server(lambda: StagedConnection(engine), "127.0.0.1", 0, backlog=1024)
-    print(json.dumps({"port": tcp.sockets[0].getsockname()[1]}), flush=True)
-    async with unix, tcp:
-        await asyncio.gather(unix.serve_forever(), tcp.serve_forever())
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -246,7 +234,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--listen", required=True, metavar="PATH", help="Unix socket; a TCP port is chosen besides")
     parser.add_argument("--knobs", default="{}", help="JSON of those that differ from their defaults")
     options = parser.parse_args(argv)
-    uvloop.run(serve(options.listen, Knobs(**json.loads(options.knobs))))
+
+    async def run() -> None:
+        engine = StagedEngine(Knobs(**json.loads(options.knobs)), random.Random(7))
+        await serve(options.listen, lambda: StagedConnection(engine))
+
+    uvloop.run(run())
     return 0
 
 

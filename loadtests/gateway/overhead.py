@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from loadtests.clients.closed_loop import LoopResult, run_closed_loop
 from loadtests.clients.http_client import Address, LoadConnection, clock, request_bytes
-from loadtests.clients.open_loop import OpenLoop, OpenLoopResult, poisson_arrivals
+from loadtests.clients.open_loop import OpenLoopResult, poisson_arrivals, run_open_loop
 from loadtests.gateway.open_pages import measure_pages
 from loadtests.gateway.tracing_cost import measure_tracing
 from loadtests.harness.card import Card
@@ -142,7 +142,7 @@ async def _throughput(gateway: Server, request: bytes, num_connections: int, sec
 
 async def _offer(address: Address, request: bytes, rate: float, options: argparse.Namespace) -> OpenLoopResult:
     arrivals = list(poisson_arrivals(rate, options.seconds * 0.2, random.Random(options.seed)))
-    return await OpenLoop(address, request).run(arrivals, warm=options.connections)
+    return await run_open_loop(address, request, arrivals, warm=options.connections)
 
 
 def _card(

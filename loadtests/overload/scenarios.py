@@ -90,7 +90,7 @@ class Scene:
         client.keys = keys
         early = [offer for offer in offers if offer.at_s < _WARM_UP_S and offer.leaves_after_s is None]
         await client.run(early[:: max(1, len(early) // 60)], first_number=self._take(120), drain_s=10.0)
-        client.close()
+        await client.aclose()
 
     async def offer(
         self, address: Address, offers: Sequence[Offer], *, keys: Mapping[int, str] | None = None

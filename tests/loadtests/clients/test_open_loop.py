@@ -6,8 +6,7 @@ import pytest
 
 from loadtests.clients.closed_loop import run_closed_loop
 from loadtests.clients.http_client import Address, Exchange, LoadConnection, clock, fetch, request_bytes
-from loadtests.clients.open_loop import OpenLoop, constant_arrivals, poisson_arrivals
-from loadtests.clients.pacer import Pacer
+from loadtests.clients.open_loop import Pacer, constant_arrivals, poisson_arrivals, run_open_loop
 from loadtests.harness.measures import percentile
 from tests.loadtests.conftest import ServeStalling
 
@@ -17,7 +16,7 @@ STALL_S = 0.4
 
 async def test_a_server_that_stands_still_is_seen_by_every_request_that_was_due(serve_stalling: ServeStalling) -> None:
     address = await serve_stalling(0.2, STALL_S)
-    result = await OpenLoop(address, GET).run(list(constant_arrivals(200.0, 1.0)))
+    result = await run_open_loop(address, GET, list(constant_arrivals(200.0, 1.0)))
     assert (len(result.latencies_s), result.num_failed) == (200, 0)
     # 40 % of the schedule falls into the stall, so the 80th percentile is about half of it.
     assert percentile(result.latencies_s, 0.8) > STALL_S * 0.3
@@ -33,7 +32,7 @@ async def test_a_closed_loop_omits_what_it_did_not_ask(serve_stalling: ServeStal
 
 async def test_latency_counts_from_the_schedule_even_when_connections_are_short(serve_stalling: ServeStalling) -> None:
     address = await serve_stalling(0.0, STALL_S)
-    result = await OpenLoop(address, GET, max_connections=1).run([0.0, 0.0, 0.0], warm=1)
+    result = await run_open_loop(address, GET, [0.0, 0.0, 0.0], warm=1, max_connections=1)
     assert len(result.latencies_s) == 3
     assert min(result.latencies_s) > STALL_S * 0.7
     assert max(result.lateness_s) > STALL_S * 0.7
@@ -41,12 +40,12 @@ async def test_latency_counts_from_the_schedule_even_when_connections_are_short(
 
 async def test_what_is_never_answered_has_failed(serve_stalling: ServeStalling) -> None:
     address = await serve_stalling(0.0, 1.0)
-    result = await OpenLoop(address, GET).run([0.0, 0.0], drain_s=0.05)
+    result = await run_open_loop(address, GET, [0.0, 0.0], drain_s=0.05)
     assert (result.latencies_s, result.num_failed) == ([], 2)
 
 
 async def test_a_server_that_is_not_there_is_failure_not_a_crash() -> None:
-    result = await OpenLoop(Address(path="/nowhere.sock"), GET).run([0.0, 0.001], warm=0)
+    result = await run_open_loop(Address(path="/nowhere.sock"), GET, [0.0, 0.001], warm=0)
     assert (result.latencies_s, result.num_failed) == ([], 2)
 
 

@@ -9,7 +9,7 @@ import math
 import pytest
 
 from loadtests.clients.chat_streams import Slo
-from loadtests.clients.token_stream import TokenStream
+from loadtests.clients.completions import TokenStream
 from loadtests.engine.capacity import Predicted, Round, Trial, card, find_most
 from loadtests.harness.processes import ProcessFailed
 

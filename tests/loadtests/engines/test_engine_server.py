@@ -34,7 +34,7 @@ async def test_a_stream_has_the_scripted_number_of_tokens_and_its_usage(served: 
     engine, address = served
     client = OfferClient(address)
     [one] = await client.run([Offer(at_s=0.0, prompt_tokens=100, output_tokens=7)])
-    client.close()
+    await client.aclose()
     assert (one.is_whole, one.num_tokens, engine.model.num_made) == (True, 7, 7)
     assert one.ttft_s > SHAPE.step_s(0, 100) * 0.9
     assert Tally.of([one], SLO, 1.0).good_share == 1.0

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from loadtests.clients.http_client import Address, LoadConnection, clock, request_bytes
-from loadtests.engines.scripted_upstream import AnswerScript, serve
+from loadtests.engines.http_server import serve
+from loadtests.engines.scripted_upstream import AnswerScript, Book, ScriptedConnection
 from loadtests.harness.stack import chat_body
 
 DEFAULT = AnswerScript(num_chunks=3, chunk_chars=4)
@@ -19,7 +20,8 @@ DEFAULT = AnswerScript(num_chunks=3, chunk_chars=4)
 async def upstream() -> AsyncIterator[Address]:
     with tempfile.TemporaryDirectory(prefix="su") as folder:
         path = Path(folder) / "u.sock"
-        task = asyncio.ensure_future(serve(str(path), DEFAULT))
+        book = Book(DEFAULT)
+        task = asyncio.ensure_future(serve(str(path), lambda: ScriptedConnection(book)))
         while not path.exists():
             await asyncio.sleep(0.001)
         yield Address(path=str(path))

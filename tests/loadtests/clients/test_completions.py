@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from loadtests.clients.plain_answer import read_answer
+from loadtests.clients.completions import read_answer
 from loadtests.harness.processes import ProcessFailed
 
 
