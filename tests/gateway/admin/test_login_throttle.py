@@ -220,5 +220,7 @@ def _stored(folder: Path) -> bytes:
 def _device(reply: Reply) -> dict[str, str]:
     """The cookie that a login left for the next one."""
     (line,) = [line for line in reply.cookies if line.startswith("penstock_device=")]
-    assert {"httponly", "samesite=strict", "path=/admin/api/login"} <= {part.strip().lower() for part in line.split(";")}
+    assert {"httponly", "samesite=strict", "path=/admin/api/login"} <= {
+        part.strip().lower() for part in line.split(";")
+    }
     return {"cookie": line.partition(";")[0]}
