@@ -77,7 +77,7 @@ class AdminContext:
 
     def endpoints(self) -> list[AdminEndpoint]:
         """Return its part of the admin listener, assets excepted."""
-        return endpoints_of((self._pages, self.view, self._requests, self.feed, self.drains))
+        return [*self._pages.endpoints(), *endpoints_of(self.view, self._requests, self.feed, self.drains)]
 
     def start(self, spawn: Spawn) -> None:
         """Begin what runs in the background."""

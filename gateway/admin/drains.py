@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from gateway.access.audit_log import AuditLog
 from gateway.admin.api.fields import RequestBody
-from gateway.admin.api.request import AdminEndpoint, AdminRequest
+from gateway.admin.api.request import AdminRequest, serves
 from gateway.api.application import ApiResponse
 from gateway.deployments.live import LiveDeployment
 from gateway.errors import NotFound
@@ -55,10 +55,7 @@ class Drains:
         self._drained: frozenset[str] = frozenset()
         self._cursor = -1
 
-    def endpoints(self) -> list[AdminEndpoint]:
-        """Return the endpoints."""
-        return [AdminEndpoint(method="POST", path=DRAIN_PATH, handler=self.order)]
-
+    @serves(DRAIN_PATH, "POST")
     async def order(self, request: AdminRequest) -> Response:
         """Drain it, or take it back; raises NotFound, InvalidRequest and StoreUnavailable, which changed nothing."""
         name = request.path_params["name"]

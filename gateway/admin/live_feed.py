@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 from starlette.responses import Response, StreamingResponse
 
-from gateway.admin.api.request import AdminEndpoint, AdminRequest
+from gateway.admin.api.request import AdminRequest, serves
 from gateway.admin.handlers.requests import Position, RequestHandlers, filters
 from gateway.admin.views.view import DEFAULT_WINDOW_S, View
 from gateway.api.application import NO_STORE, encode_json
@@ -60,10 +60,7 @@ class LiveFeed:
         """What was made for each topic in which period."""
         self.num_subscribers = 0
 
-    def endpoints(self) -> list[AdminEndpoint]:
-        """Return the endpoints."""
-        return [AdminEndpoint(path=LIVE_PATH, handler=self.subscribe)]
-
+    @serves(LIVE_PATH)
     async def subscribe(self, request: AdminRequest) -> Response:
         """Feed one page until it leaves or the server stops. Raises InvalidRequest or TooManyPages."""
         feed = self._feed(request)

@@ -15,7 +15,7 @@ from gateway.access.audit_log import AuditBroken
 from gateway.access.identity import Role
 from gateway.admin.api.errors import AuditUnreadable, NotLoggedIn, StoreLost
 from gateway.admin.api.gate import METRICS_PATH, READING, AdminGate, is_below_admin
-from gateway.admin.api.request import AdminEndpoint, AdminRequest
+from gateway.admin.api.request import AdminEndpoint, AdminRequest, serves
 from gateway.api.application import NO_STORE, ApiResponse, error_response, nothing_at, starlette_application
 from gateway.api.json_bodies import JsonBodies
 from gateway.api.openapi import openapi_document
@@ -119,17 +119,12 @@ class Operations:
         self._needs_key = needs_key
         self._documents = {flag: ApiResponse(openapi_document(needs_key=flag)) for flag in (False, True)}
 
-    def endpoints(self) -> list[AdminEndpoint]:
-        """Return what the gate guards of it."""
-        return [
-            AdminEndpoint(path=METRICS_PATH, handler=self.metrics),
-            AdminEndpoint(path="/openapi.json", handler=self.openapi),
-        ]
-
+    @serves(METRICS_PATH)
     async def metrics(self, request: Request) -> Response:
         """Answer in Prometheus' text format."""
         return Response(self._metrics.instruments.render(), headers={"content-type": CONTENT_TYPE_PLAIN_0_0_4})
 
+    @serves("/openapi.json")
     async def openapi(self, request: Request) -> Response:
         """Describe the public API as OpenAPI 3.1, under the policy in force."""
         return self._documents[self._needs_key()]

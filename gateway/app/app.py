@@ -197,7 +197,6 @@ class Gateway:
         samples = SampleCollector(self.metrics, self._deployments, lambda: self._lag, time.monotonic)
         gate = self.control.gate()
         handlers = (
-            self.room,
             Operations(self.metrics, lambda: not self._current().keys.is_open),
             CacheHandlers(self._answers, self.control.audit, policy=lambda: self._current().policy, wall=time.time),
             DiagnosisHandlers(samples, lambda: self._current().policy),
@@ -206,7 +205,7 @@ class Gateway:
         )
         static = Mount(STATIC_PATH, self.room.assets.router(), middleware=[Middleware(OwnPagesOnly, gate=gate)])
         return admin_application(
-            [*self.control.endpoints(gate), *endpoints_of(handlers)],
+            [*self.control.endpoints(gate), *self.room.endpoints(), *endpoints_of(*handlers)],
             [static, *probes.routes()],
             gate,
             self.control.bodies(self.bodies),

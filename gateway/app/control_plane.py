@@ -24,7 +24,7 @@ from gateway.access.sign_in.guesses import Guesses
 from gateway.access.sign_in.passwords import Passwords
 from gateway.access.sign_in.sessions import Sessions
 from gateway.admin.api.gate import AdminGate
-from gateway.admin.api.request import AdminEndpoint, HasEndpoints, endpoints_of
+from gateway.admin.api.request import AdminEndpoint, endpoints_of
 from gateway.admin.handlers.accounts import AccountHandlers
 from gateway.admin.handlers.audit import AuditHandlers
 from gateway.admin.handlers.canary import CanaryHandlers
@@ -224,7 +224,7 @@ class ControlPlane:
         keys = KeyHandlers(directory, audit, policy=self._in_force, wall=wall)
         accounts = AccountHandlers(directory, passwords, audit, wall=wall)
         tenants = TenantHandlers(self.book, policy, directory, self.last_day)
-        handlers: list[HasEndpoints] = [
+        handlers: list[object] = [
             login,
             policy,
             canaries,
@@ -240,7 +240,7 @@ class ControlPlane:
             handlers.append(
                 OidcHandlers(self._oidc, directory.accounts, login, clock=time.monotonic, is_secure=is_secure)
             )
-        return endpoints_of(handlers)
+        return endpoints_of(*handlers)
 
     def watchers(self) -> tuple[Callable[[RequestRecord], None], ...]:
         """Who is told of each finished request."""

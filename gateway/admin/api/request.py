@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Final, Protocol, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeVar
 
 import msgspec
 from starlette.requests import Request
@@ -15,10 +15,12 @@ from gateway.api.json_bodies import MAX_SUBMISSION_BYTES
 from gateway.errors import InvalidRequest
 
 S = TypeVar("S", bound=msgspec.Struct)
+H = TypeVar("H", bound=Callable[..., Any])
 
 MAX_DOCUMENT_SUBMISSION_BYTES: Final = 4 * 1024 * 1024
 """A policy of the largest size as a JSON string."""
 _MAX_QUERY_CHARS: Final = 256
+_MARK: Final = "_serves"
 
 
 class AdminRequest(Request):
@@ -76,13 +78,29 @@ class AdminEndpoint(msgspec.Struct, frozen=True, kw_only=True):
         return self.role or (Role.VIEWER if self.method == "GET" else Role.EDITOR)
 
 
-class HasEndpoints(Protocol):
-    """Whatever answers a part of the admin listener."""
+def serves(
+    path: str,
+    method: str = "GET",
+    *,
+    role: Role | None = None,
+    is_public: bool = False,
+    max_bytes: int = MAX_SUBMISSION_BYTES,
+) -> Callable[[H], H]:
+    """Mark a method as the one that answers; the arguments are those of AdminEndpoint."""
+    marks = {"path": path, "method": method, "role": role, "is_public": is_public, "max_bytes": max_bytes}
 
-    def endpoints(self) -> list[AdminEndpoint]:
-        """Return the endpoints."""
+    def mark(function: H) -> H:
+        setattr(function, _MARK, marks)
+        return function
+
+    return mark
 
 
-def endpoints_of(handlers: Iterable[HasEndpoints]) -> list[AdminEndpoint]:
-    """Return the endpoints of all."""
-    return [endpoint for each in handlers for endpoint in each.endpoints()]
+def endpoints_of(*handlers: object) -> list[AdminEndpoint]:
+    """Return an endpoint for each marked method."""
+    return [
+        AdminEndpoint(handler=getattr(each, name), **marks)
+        for each in handlers
+        for name, function in vars(type(each)).items()
+        if (marks := getattr(function, _MARK, None)) is not None
+    ]

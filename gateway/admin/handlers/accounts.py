@@ -18,7 +18,7 @@ from gateway.access.identity import Role, RoleName
 from gateway.access.sign_in.passwords import MAX_PASSWORD_CHARS, MIN_PASSWORD_CHARS, Passwords
 from gateway.admin.api.errors import Conflict, RoleTooLow
 from gateway.admin.api.fields import Name, RequestBody, Seconds
-from gateway.admin.api.request import AdminEndpoint, AdminRequest
+from gateway.admin.api.request import AdminRequest, serves
 from gateway.api.application import ApiResponse
 from gateway.errors import InvalidRequest, NotFound
 
@@ -60,22 +60,12 @@ class AccountHandlers:
         self._audit = audit
         self._wall = wall
 
-    def endpoints(self) -> list[AdminEndpoint]:
-        """Return the endpoints."""
-        return [
-            AdminEndpoint(path=ADMINS, handler=self.list, role=Role.ADMIN),
-            AdminEndpoint(method="POST", path=ADMINS, handler=self.create, role=Role.ADMIN),
-            AdminEndpoint(method="POST", path=f"{ADMINS}/{{name}}", handler=self.change, role=Role.VIEWER),
-            AdminEndpoint(method="DELETE", path=f"{ADMINS}/{{name}}", handler=self.delete, role=Role.ADMIN),
-            AdminEndpoint(path=TOKENS, handler=self.tokens),
-            AdminEndpoint(method="POST", path=TOKENS, handler=self.create_token, role=Role.VIEWER),
-            AdminEndpoint(method="DELETE", path=f"{TOKENS}/{{id}}", handler=self.delete_token, role=Role.VIEWER),
-        ]
-
+    @serves(ADMINS, role=Role.ADMIN)
     async def list(self, request: AdminRequest) -> Response:
         """Everybody who may log in."""
         return ApiResponse({"admins": [_shown(admin) for admin in self._accounts.admins()]})
 
+    @serves(ADMINS, "POST", role=Role.ADMIN)
     async def create(self, request: AdminRequest) -> Response:
         """Somebody new."""
         form = request.fill(_NewAdmin)
@@ -101,6 +91,7 @@ class AccountHandlers:
             raise _taken(form.name)
         return ApiResponse(_shown(admin), 201)
 
+    @serves(f"{ADMINS}/{{name}}", "POST", role=Role.VIEWER)
     async def change(self, request: AdminRequest) -> Response:
         """Another role, or another password; one's own password anybody may change."""
         form = request.fill(_ChangedAdmin)
@@ -118,6 +109,7 @@ class AccountHandlers:
         await self._directory.put_admin(changed, is_new=False)
         return ApiResponse(_shown(changed))
 
+    @serves(f"{ADMINS}/{{name}}", "DELETE", role=Role.ADMIN)
     async def delete(self, request: AdminRequest) -> Response:
         """Nobody's session, and none of that admin's tokens, outlives it."""
         admin = self._admin(request.path_params["name"])
@@ -129,11 +121,13 @@ class AccountHandlers:
         await self._directory.delete_admin(admin)
         return ApiResponse({})
 
+    @serves(TOKENS)
     async def tokens(self, request: AdminRequest) -> Response:
         """One's own; all of them for the role admin."""
         listed = [token for token in self._accounts.tokens() if _may(request, token.admin)]
         return ApiResponse({"tokens": [_shown_token(token) for token in listed]})
 
+    @serves(TOKENS, "POST", role=Role.VIEWER)
     async def create_token(self, request: AdminRequest) -> Response:
         """A token of the caller, shown this once; it can do what the caller can, or less."""
         form = request.fill(_NewToken)
@@ -156,6 +150,7 @@ class AccountHandlers:
         await self._directory.put_token(token)
         return ApiResponse({"token": secret, **_shown_token(token)}, 201)
 
+    @serves(f"{TOKENS}/{{id}}", "DELETE", role=Role.VIEWER)
     async def delete_token(self, request: AdminRequest) -> Response:
         """It is good for nothing any more."""
         id = request.path_params["id"]

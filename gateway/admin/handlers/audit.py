@@ -7,7 +7,7 @@ from typing import Final
 from starlette.responses import Response
 
 from gateway.access.audit_log import AuditLog
-from gateway.admin.api.request import AdminEndpoint, AdminRequest
+from gateway.admin.api.request import AdminRequest, serves
 from gateway.api.application import ApiResponse
 
 PATH: Final = "/admin/api/audit"
@@ -21,13 +21,7 @@ class AuditHandlers:
     def __init__(self, audit: AuditLog) -> None:
         self._audit = audit
 
-    def endpoints(self) -> list[AdminEndpoint]:
-        """Return the endpoints."""
-        return [
-            AdminEndpoint(path=PATH, handler=self.list),
-            AdminEndpoint(path=f"{PATH}/verify", handler=self.verify),
-        ]
-
+    @serves(PATH)
     async def list(self, request: AdminRequest) -> Response:
         """Lines behind `after`, oldest first; with `newest=true` the last ones, newest first."""
         limit = min(max(request.integer("limit", 100, least=0, most=_MAX_NUMBER), 1), _MAX_LISTED)
@@ -38,6 +32,7 @@ class AuditHandlers:
         found = await self._audit.entries(after=request.integer("after", 0, least=0, most=_MAX_NUMBER), limit=limit)
         return ApiResponse({"entries": found, "last": last})
 
+    @serves(f"{PATH}/verify")
     async def verify(self, request: AdminRequest) -> Response:
         """Whether nobody has changed a line."""
         return ApiResponse(await self._audit.verify())

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from gateway.access.audit_log import AuditLog
 from gateway.admin.api.fields import RequestBody
-from gateway.admin.api.request import AdminEndpoint, AdminRequest
+from gateway.admin.api.request import AdminRequest, serves
 from gateway.api.application import ApiResponse
 from gateway.background.cache_auditor import Auditor
 from gateway.cache.audit.audit_book import AuditBook
@@ -76,15 +76,7 @@ class CacheHandlers:
         self._policy = policy
         self._wall = wall
 
-    def endpoints(self) -> list[AdminEndpoint]:
-        """Return the endpoints."""
-        return [
-            AdminEndpoint(path=CACHE_PATH, handler=self.show),
-            AdminEndpoint(path=AUDITS_PATH, handler=self.audits),
-            AdminEndpoint(method="POST", path=AUDITS_PATH + "/{id}", handler=self.review),
-            AdminEndpoint(method="POST", path=f"{CACHE_PATH}/purge", handler=self.purge),
-        ]
-
+    @serves(CACHE_PATH)
     async def show(self, request: AdminRequest) -> Response:
         """How much is kept, and for each tenant's route what is dared and what came of it."""
         answers, rules = self._answers, {route.id: route.cache for route in self._policy().routes}
@@ -103,12 +95,14 @@ class CacheHandlers:
             }
         )
 
+    @serves(AUDITS_PATH)
     async def audits(self, request: AdminRequest) -> Response:
         """Audits, newest first, of a tenant, a route or a verdict. Raises InvalidRequest."""
         wanted = {name: value for name in _FILTERS if (value := request.text(name)) is not None}
         limit = request.integer("limit", _SHOWN, least=1, most=_MAX_SHOWN)
         return ApiResponse({"audits": [record for record, _ in zip(self._found(wanted), range(limit), strict=False)]})
 
+    @serves(AUDITS_PATH + "/{id}", "POST")
     async def review(self, request: AdminRequest) -> Response:
         """A person's verdict in place of the audit's. Raises InvalidRequest or NotFound."""
         verdict = request.fill(_Review).verdict
@@ -125,6 +119,7 @@ class CacheHandlers:
         self._answers.auditor.settle(reviewed)
         return ApiResponse({"audit": _shown(reviewed)})
 
+    @serves(f"{CACHE_PATH}/purge", "POST")
     async def purge(self, request: AdminRequest) -> Response:
         """Name the entries that the conditions cover; they are removed when `dry_run` is false.
 

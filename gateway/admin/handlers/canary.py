@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from gateway.admin.api.errors import BadPolicy, Conflict
 from gateway.admin.api.fields import Reason, RequestBody, Seconds
-from gateway.admin.api.request import MAX_DOCUMENT_SUBMISSION_BYTES, AdminEndpoint, AdminRequest
+from gateway.admin.api.request import MAX_DOCUMENT_SUBMISSION_BYTES, AdminRequest, serves
 from gateway.admin.handlers.policy import PATH, PolicyHandlers, Text, wanted_match
 from gateway.api.application import ApiResponse
 from gateway.errors import InvalidRequest
@@ -43,15 +43,7 @@ class CanaryHandlers:
         self._policies = policies
         self._canaries = canaries
 
-    def endpoints(self) -> list[AdminEndpoint]:
-        """Return the endpoints."""
-        return [
-            AdminEndpoint(path=CANARY, handler=self.show),
-            AdminEndpoint(method="POST", path=CANARY, handler=self.start, max_bytes=MAX_DOCUMENT_SUBMISSION_BYTES),
-            AdminEndpoint(method="POST", path=f"{CANARY}/promote", handler=self.promote),
-            AdminEndpoint(method="POST", path=f"{CANARY}/stop", handler=self.stop),
-        ]
-
+    @serves(CANARY)
     async def show(self, request: AdminRequest) -> Response:
         """The one that runs, and those that have ended."""
         if self._canaries is None:
@@ -59,6 +51,7 @@ class CanaryHandlers:
         canary = await self._canaries.shown()
         return ApiResponse({"canary": canary, "past": await self._canaries.past()})
 
+    @serves(CANARY, "POST", max_bytes=MAX_DOCUMENT_SUBMISSION_BYTES)
     async def start(self, request: AdminRequest) -> Response:
         """Put a document in force for some of the traffic."""
         form, canaries = request.fill(_Start), self._required()
@@ -88,6 +81,7 @@ class CanaryHandlers:
             raise _running() from None
         return ApiResponse({"canary": canary}, 201)
 
+    @serves(f"{CANARY}/promote", "POST")
     async def promote(self, request: AdminRequest) -> Response:
         """The canary's document becomes the newest revision."""
         form, canaries = request.fill(_End), self._required()
@@ -102,6 +96,7 @@ class CanaryHandlers:
             raise _none_runs()
         return await self._policies.applied(before, revision)
 
+    @serves(f"{CANARY}/stop", "POST")
     async def stop(self, request: AdminRequest) -> Response:
         """Everybody is back at the revision in force."""
         form = request.fill(_End)

@@ -8,7 +8,7 @@ from typing import Final
 
 from starlette.responses import Response
 
-from gateway.admin.api.request import AdminEndpoint, AdminRequest
+from gateway.admin.api.request import AdminRequest, serves
 from gateway.api.application import ApiResponse
 from gateway.diagnosis.collect import SampleCollector
 from gateway.diagnosis.diagnose import find_cause
@@ -30,10 +30,7 @@ class DiagnosisHandlers:
         self._policy = policy
         self._running: dict[float, asyncio.Task[Response]] = {}
 
-    def endpoints(self) -> list[AdminEndpoint]:
-        """Return the endpoints."""
-        return [AdminEndpoint(path=DIAGNOSIS_PATH, handler=self.show)]
-
+    @serves(DIAGNOSIS_PATH)
     async def show(self, request: AdminRequest) -> Response:
         """After `seconds` (10 unless said). Raises InvalidRequest."""
         seconds = _seconds(request)

@@ -17,7 +17,7 @@ from gateway.access.directory import Directory
 from gateway.access.stored_keys import StoredKey
 from gateway.admin.api.errors import Conflict
 from gateway.admin.api.fields import RequestBody
-from gateway.admin.api.request import AdminEndpoint, AdminRequest
+from gateway.admin.api.request import AdminRequest, serves
 from gateway.api.application import ApiResponse
 from gateway.errors import InvalidRequest, NotFound
 from routing_policies.policy.document import Id, Policy
@@ -56,15 +56,7 @@ class KeyHandlers:
         self._policy = policy
         self._wall = wall
 
-    def endpoints(self) -> list[AdminEndpoint]:
-        """Return the endpoints."""
-        return [
-            AdminEndpoint(path=PATH, handler=self.list),
-            AdminEndpoint(method="POST", path=PATH, handler=self.create),
-            AdminEndpoint(method="POST", path=f"{PATH}/{{tenant}}/{{id}}/rotate", handler=self.rotate),
-            AdminEndpoint(method="POST", path=f"{PATH}/{{tenant}}/{{id}}/revoke", handler=self.revoke),
-        ]
-
+    @serves(PATH)
     async def list(self, request: AdminRequest) -> Response:
         """Every key, those in the document included."""
         tenant = request.text("tenant")
@@ -77,6 +69,7 @@ class KeyHandlers:
         ]
         return ApiResponse({"keys": [*written, *(_shown(key, now) for key in self._directory.keys.all(tenant))]})
 
+    @serves(PATH, "POST")
     async def create(self, request: AdminRequest) -> Response:
         """A new key, shown this once."""
         form = request.fill(_New)
@@ -86,6 +79,7 @@ class KeyHandlers:
             raise Conflict(f"{form.tenant} already has a key {id}; choose another id.", code="key_exists")
         return await self._make(request, "key.create", form.tenant, id, form.expires_in_s)
 
+    @serves(f"{PATH}/{{tenant}}/{{id}}/rotate", "POST")
     async def rotate(self, request: AdminRequest) -> Response:
         """A new key of the same tenant; the old one is good for a while yet."""
         old = self._stored(request)
@@ -100,6 +94,7 @@ class KeyHandlers:
         await self._directory.put_key(msgspec.structs.replace(old, expires_at=ends_at), is_new=False)
         return answer
 
+    @serves(f"{PATH}/{{tenant}}/{{id}}/revoke", "POST")
     async def revoke(self, request: AdminRequest) -> Response:
         """No replica takes the key any more, within a second."""
         old = self._stored(request)

@@ -9,7 +9,7 @@ import msgspec
 from starlette.responses import Response
 
 from gateway.access.identity import Role
-from gateway.admin.api.request import AdminEndpoint, AdminRequest
+from gateway.admin.api.request import AdminRequest, serves
 from gateway.api.application import ApiResponse
 from gateway.background.quality_learner import Learner
 from routing_policies.quality.training.label import Label, Pair
@@ -24,18 +24,13 @@ class LabelHandlers:
     def __init__(self, learner: Learner) -> None:
         self._learner = learner
 
-    def endpoints(self) -> list[AdminEndpoint]:
-        """Return the endpoints."""
-        return [
-            AdminEndpoint(path=PATH, handler=self.count),
-            AdminEndpoint(path=f"{PATH}/export", handler=self.export, role=Role.EDITOR),
-        ]
-
+    @serves(PATH)
     async def count(self, request: AdminRequest) -> Response:
         """How many there are of each pair, and whether something was learned from them."""
         pairs = [self._described(pair, [label for _, label in found]) for pair, found in self._learner.labels().items()]
         return ApiResponse({"pairs": pairs})
 
+    @serves(f"{PATH}/export", role=Role.EDITOR)
     async def export(self, request: AdminRequest) -> Response:
         """A page of one pair's labels, oldest first: figures, hashes and vectors; `next` is the `after` of the page
         that follows."""

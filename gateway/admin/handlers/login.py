@@ -20,7 +20,7 @@ from gateway.access.sign_in.source_rate import SourceRate, source_of
 from gateway.admin.api.errors import BadLogin, TooManyLogins
 from gateway.admin.api.fields import Name, RequestBody
 from gateway.admin.api.gate import AdminGate
-from gateway.admin.api.request import AdminEndpoint, AdminRequest
+from gateway.admin.api.request import AdminRequest, serves
 from gateway.api.application import ApiResponse
 
 API: Final = "/admin/api"
@@ -69,18 +69,12 @@ class LoginHandlers:
         self._oidc_start = oidc_start
         self._is_secure = is_secure
 
-    def endpoints(self) -> list[AdminEndpoint]:
-        """Return the endpoints."""
-        return [
-            AdminEndpoint(path=f"{API}/session", handler=self.session, is_public=True),
-            AdminEndpoint(method="POST", path=f"{API}/login", handler=self.log_in, is_public=True),
-            AdminEndpoint(method="POST", path=f"{API}/logout", handler=self.log_out, role=Role.VIEWER),
-        ]
-
+    @serves(f"{API}/session", is_public=True)
     async def session(self, request: AdminRequest) -> Response:
         """Who the caller is, and how to log in."""
         return ApiResponse(self._described(await self._gate.known(request)))
 
+    @serves(f"{API}/login", "POST", is_public=True)
     async def log_in(self, request: AdminRequest) -> Response:
         """A session for the right password. Raises BadLogin or TooManyLogins."""
         form = request.fill(_Login)
@@ -120,6 +114,7 @@ class LoginHandlers:
         await self._audit.record(identity, "login", admin.name)
         return cookie, identity
 
+    @serves(f"{API}/logout", "POST", role=Role.VIEWER)
     async def log_out(self, request: AdminRequest) -> Response:
         """The session is over at every replica."""
         if cookie := request.cookies.get(COOKIE):

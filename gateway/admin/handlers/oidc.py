@@ -14,7 +14,7 @@ from gateway.access.sign_in.sessions import COOKIE as SESSION_COOKIE
 from gateway.access.sign_in.sessions import SESSION_S
 from gateway.access.sign_in.source_rate import SourceRate, source_of
 from gateway.admin.api.errors import NotLoggedIn, RoleTooLow, TooManyLogins
-from gateway.admin.api.request import AdminEndpoint, AdminRequest
+from gateway.admin.api.request import AdminRequest, serves
 from gateway.admin.handlers.login import API, OIDC_START, LoginHandlers, set_cookie
 from gateway.api.application import NO_STORE
 
@@ -40,13 +40,7 @@ class OidcHandlers:
         self._is_secure = is_secure
         self._starts = SourceRate(burst=STARTS, per_s=STARTS_PER_S, clock=clock)
 
-    def endpoints(self) -> list[AdminEndpoint]:
-        """Return the endpoints."""
-        return [
-            AdminEndpoint(path=OIDC_START, handler=self.start, is_public=True),
-            AdminEndpoint(path=CALLBACK, handler=self.callback, is_public=True),
-        ]
-
+    @serves(OIDC_START, is_public=True)
     async def start(self, request: AdminRequest) -> Response:
         """To the provider. Raises TooManyLogins, NotLoggedIn."""
         wait_s = self._starts.take(source_of(request.scope))
@@ -60,6 +54,7 @@ class OidcHandlers:
         self._keep(response, state, LOGIN_S)
         return response
 
+    @serves(CALLBACK, is_public=True)
     async def callback(self, request: AdminRequest) -> Response:
         """Back from the provider: a session for an admin that it knows."""
         state, code = request.query_params.get("state", ""), request.query_params.get("code", "")

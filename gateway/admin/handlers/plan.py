@@ -11,7 +11,7 @@ from starlette.responses import Response
 from gateway.access.identity import Role
 from gateway.admin.api.errors import BadPolicy
 from gateway.admin.api.fields import RequestBody
-from gateway.admin.api.request import MAX_DOCUMENT_SUBMISSION_BYTES, AdminEndpoint, AdminRequest
+from gateway.admin.api.request import MAX_DOCUMENT_SUBMISSION_BYTES, AdminRequest, serves
 from gateway.admin.handlers.policy import PATH, PolicyHandlers, Text
 from gateway.api.application import ApiResponse
 from gateway.config.settings import GatewayConfig
@@ -54,14 +54,7 @@ class PlanHandlers:
         self._book = book
         self._policies = policies
 
-    def endpoints(self) -> list[AdminEndpoint]:
-        """Return the endpoints."""
-        large = MAX_DOCUMENT_SUBMISSION_BYTES
-        return [
-            AdminEndpoint(method="POST", path=f"{PATH}/plan", handler=self.plan, role=Role.VIEWER, max_bytes=large),
-            AdminEndpoint(method="POST", path=f"{PATH}/edit", handler=self.edit, role=Role.VIEWER, max_bytes=large),
-        ]
-
+    @serves(f"{PATH}/plan", "POST", role=Role.VIEWER, max_bytes=MAX_DOCUMENT_SUBMISSION_BYTES)
     async def plan(self, request: AdminRequest) -> Response:
         """Changes, blast radius, replay."""
         form = request.fill(_Plan)
@@ -78,6 +71,7 @@ class PlanHandlers:
             body |= await self._outlook(form.document, found.policy, replay=form.replay)
         return ApiResponse(body)
 
+    @serves(f"{PATH}/edit", "POST", role=Role.VIEWER, max_bytes=MAX_DOCUMENT_SUBMISSION_BYTES)
     async def edit(self, request: AdminRequest) -> Response:
         """The text with some values changed; nothing is applied."""
         form = request.fill(_Edit)

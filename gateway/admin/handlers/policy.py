@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import difflib
-import os
 from collections.abc import Callable
 from typing import Annotated, Any, Final
 
@@ -16,7 +14,8 @@ from gateway.access.audit_log import AuditLog
 from gateway.access.identity import Role
 from gateway.admin.api.errors import BadPolicy, Conflict, IfMatchRequired, Outdated
 from gateway.admin.api.fields import Reason, RequestBody
-from gateway.admin.api.request import MAX_DOCUMENT_SUBMISSION_BYTES, AdminEndpoint, AdminRequest
+from gateway.admin.api.request import MAX_DOCUMENT_SUBMISSION_BYTES, AdminRequest, serves
+from gateway.admin.handlers.unified_diff import patch_name, unified_diff
 from gateway.api.application import NO_STORE, ApiResponse
 from gateway.errors import NotFound
 from gateway.policies.book import PolicySource
@@ -39,10 +38,6 @@ from routing_policies.policy.problems import PolicyError
 PATH: Final = "/admin/api/policy"
 _MAX_LISTED: Final = 500
 _MAX_NUMBER: Final = 10**9
-_MAX_UNIFIED_LINES: Final = 20_000
-"""Comparing texts line by line is quadratic."""
-
-_NO_NEWLINE: Final = "\n\\ No newline at end of file\n"
 
 Text = Annotated[str, Meta(min_length=1, max_length=MAX_DOCUMENT_BYTES)]
 
@@ -78,21 +73,7 @@ class PolicyHandlers:
         self._last_day = last_day
         self._canary = canary
 
-    def endpoints(self) -> list[AdminEndpoint]:
-        """Return the endpoints."""
-        large = MAX_DOCUMENT_SUBMISSION_BYTES
-        return [
-            AdminEndpoint(path=PATH, handler=self.show),
-            AdminEndpoint(method="PUT", path=PATH, handler=self.apply, max_bytes=large),
-            AdminEndpoint(method="POST", path=f"{PATH}/check", handler=self.check, role=Role.VIEWER, max_bytes=large),
-            AdminEndpoint(method="POST", path=f"{PATH}/diff", handler=self.compare, role=Role.VIEWER, max_bytes=large),
-            AdminEndpoint(method="POST", path=f"{PATH}/patch", handler=self.patch, role=Role.VIEWER, max_bytes=large),
-            AdminEndpoint(method="POST", path=f"{PATH}/rollback", handler=self.roll_back),
-            AdminEndpoint(path=f"{PATH}/revisions", handler=self.history),
-            AdminEndpoint(path=f"{PATH}/revisions/{{number}}", handler=self.revision),
-            AdminEndpoint(path=f"{PATH}/schema", handler=self.schema),
-        ]
-
+    @serves(PATH)
     async def show(self, request: AdminRequest) -> Response:
         """What is in force, and what an editor has to send back as `if-match`."""
         book, head = self._book, self._book.head
@@ -110,34 +91,39 @@ class PolicyHandlers:
         }
         return ApiResponse(body, headers={"etag": head.etag})
 
+    @serves(f"{PATH}/check", "POST", role=Role.VIEWER, max_bytes=MAX_DOCUMENT_SUBMISSION_BYTES)
     async def check(self, request: AdminRequest) -> Response:
         """Everything that is wrong with a document."""
         form = request.fill(_Document)
         found = await asyncio.to_thread(self._book.reader.examine, form.document)
         return ApiResponse({"ok": not found.problems, "num_tests": found.num_tests, "problems": found.problems})
 
+    @serves(f"{PATH}/diff", "POST", role=Role.VIEWER, max_bytes=MAX_DOCUMENT_SUBMISSION_BYTES)
     async def compare(self, request: AdminRequest) -> Response:
         """What differs, by meaning and by line."""
         form = request.fill(_Comparison)
         against = self._book.head if form.against is None else await self._revision(form.against)
         changes = await self.changes(against.document, form.document)
-        unified = await asyncio.to_thread(_unified, against.document, form.document, _label(against), "yours")
+        unified = await asyncio.to_thread(unified_diff, against.document, form.document, _label(against), "yours")
         return ApiResponse({"changes": [change.as_json() for change in changes], "unified": unified})
 
+    @serves(f"{PATH}/patch", "POST", role=Role.VIEWER, max_bytes=MAX_DOCUMENT_SUBMISSION_BYTES)
     async def patch(self, request: AdminRequest) -> Response:
         """For `patch`, beside the file that the policy is."""
         form = request.fill(_Document)
         await asyncio.to_thread(_read, self._book, form.document)
-        name = _patch_name((self._book.path or "policy.yaml").rpartition("/")[2])
-        text = await asyncio.to_thread(_unified, self._book.head.document, form.document, name, name)
+        name = patch_name((self._book.path or "policy.yaml").rpartition("/")[2])
+        text = await asyncio.to_thread(unified_diff, self._book.head.document, form.document, name, name)
         headers = {"content-disposition": 'attachment; filename="policy.patch"', **NO_STORE}
         return Response(text.encode(errors="surrogateescape"), headers=headers, media_type="text/x-diff")
 
+    @serves(PATH, "PUT", max_bytes=MAX_DOCUMENT_SUBMISSION_BYTES)
     async def apply(self, request: AdminRequest) -> Response:
         """Make a document the newest revision."""
         form = request.fill(_Apply)
         return await self.change(request, form.document, form.reason)
 
+    @serves(f"{PATH}/rollback", "POST")
     async def roll_back(self, request: AdminRequest) -> Response:
         """Make an older revision's document the newest revision."""
         form = request.fill(_Rollback)
@@ -145,6 +131,7 @@ class PolicyHandlers:
         older = await self._revision(form.revision)
         return await self.change(request, older.document, form.reason, kind="rollback", of=older.number)
 
+    @serves(f"{PATH}/revisions")
     async def history(self, request: AdminRequest) -> Response:
         """Revisions, newest first."""
         newest = self._book.head
@@ -156,6 +143,7 @@ class PolicyHandlers:
         found += await self._book.stored.history.before(min(before, newest.number), limit - len(found))
         return ApiResponse({"revisions": [revision.as_line() for revision in found], "source": "store"})
 
+    @serves(f"{PATH}/revisions/{{number}}")
     async def revision(self, request: AdminRequest) -> Response:
         """One revision, and what it changed."""
         digits = request.path_params["number"]
@@ -165,7 +153,7 @@ class PolicyHandlers:
         parent = await self._parent(found)
         changes = [] if parent is None else await self.changes(parent.document, found.document)
         before = "" if parent is None else parent.document
-        unified = await asyncio.to_thread(_unified, before, found.document, "parent", _label(found))
+        unified = await asyncio.to_thread(unified_diff, before, found.document, "parent", _label(found))
         return ApiResponse(
             {
                 "revision": found.as_line(),
@@ -175,6 +163,7 @@ class PolicyHandlers:
             }
         )
 
+    @serves(f"{PATH}/schema")
     async def schema(self, request: AdminRequest) -> Response:
         """The JSON Schema of documents."""
         from routing_policies.policy.schema import schema_of_policies
@@ -292,25 +281,6 @@ def wanted_match(request: AdminRequest) -> str:
 
 def _label(revision: Revision) -> str:
     return f"revision {revision.number}" if revision.number else "the file"
-
-
-def _patch_name(name: str) -> str:
-    """Return a file's name as `patch` and git read it: quoted, or ended by a tab, where it needs that."""
-    if any(character < " " or character in '"\\\x7f' for character in name):
-        return '"' + "".join(map(_quoted, os.fsencode(name))) + '"'
-    return f"{name}\t" if " " in name else name
-
-
-def _quoted(byte: int) -> str:
-    return chr(byte) if 0x20 <= byte < 0x7F and byte not in b'"\\' else f"\\{byte:03o}"
-
-
-def _unified(old: str, new: str, before: str, after: str) -> str:
-    lines = old.splitlines(keepends=True), new.splitlines(keepends=True)
-    if sum(map(len, lines)) > _MAX_UNIFIED_LINES:
-        return ""
-    found = difflib.unified_diff(*lines, before, after)
-    return "".join(line if line.endswith("\n") else f"{line}{_NO_NEWLINE}" for line in found)
 
 
 def _read(book: PolicySource, document: str) -> Policy:

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from gateway.access.api_keys import DEV_TENANT
 from gateway.access.identity import Role
 from gateway.admin.api.fields import RequestBody
-from gateway.admin.api.request import AdminEndpoint, AdminRequest
+from gateway.admin.api.request import AdminRequest, serves
 from gateway.api.application import ApiResponse
 from gateway.chat.request import ChatRequest, ChatRequestParser
 from gateway.deployments.price import Pricer
@@ -54,14 +54,7 @@ class PreviewHandlers:
         self._clock = clock
         self._workers = workers
 
-    def endpoints(self) -> list[AdminEndpoint]:
-        """Return the endpoints."""
-        return [
-            AdminEndpoint(
-                method="POST", path=EXPLAIN_PATH, handler=self.explain, role=Role.VIEWER, max_bytes=_MAX_BYTES
-            )
-        ]
-
+    @serves(EXPLAIN_PATH, "POST", role=Role.VIEWER, max_bytes=_MAX_BYTES)
     async def explain(self, request: AdminRequest) -> Response:
         """The preview; raises what the request itself would get."""
         asked = request.fill(Preview)

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple, get_args
 
 from starlette.responses import Response
 
-from gateway.admin.api.request import AdminEndpoint, AdminRequest
+from gateway.admin.api.request import AdminRequest, serves
 from gateway.admin.views.shared_requests import SharedRequests
 from gateway.api.application import ApiResponse
 from gateway.errors import NotFound
@@ -34,13 +34,7 @@ class RequestHandlers:
         self._shared = shared
         self._replicas = replicas
 
-    def endpoints(self) -> list[AdminEndpoint]:
-        """Return the endpoints."""
-        return [
-            AdminEndpoint(path=REQUESTS_PATH, handler=self.list),
-            AdminEndpoint(path=f"{REQUESTS_PATH}/{{id}}", handler=self.one),
-        ]
-
+    @serves(REQUESTS_PATH)
     async def list(self, request: AdminRequest) -> Response:
         """The newest first; raises InvalidRequest."""
         document, _ = self.listed(
@@ -50,6 +44,7 @@ class RequestHandlers:
         )
         return ApiResponse(document)
 
+    @serves(f"{REQUESTS_PATH}/{{id}}")
     async def one(self, request: AdminRequest) -> Response:
         """Everything that is known of it, by whichever process served it; raises NotFound."""
         found = await self._shared.find(request.path_params["id"])

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from gateway.access.directory import Directory
 from gateway.admin.api.errors import BadPolicy, Conflict
 from gateway.admin.api.fields import Reason, RequestBody
-from gateway.admin.api.request import AdminEndpoint, AdminRequest
+from gateway.admin.api.request import AdminRequest, serves
 from gateway.admin.handlers.policy import PolicyHandlers
 from gateway.api.application import ApiResponse
 from gateway.errors import InvalidRequest
@@ -40,13 +40,7 @@ class TenantHandlers:
         self._directory = directory
         self._last_day = last_day
 
-    def endpoints(self) -> list[AdminEndpoint]:
-        """Return the endpoints."""
-        return [
-            AdminEndpoint(path=PATH, handler=self.list),
-            AdminEndpoint(method="POST", path=PATH, handler=self.create),
-        ]
-
+    @serves(PATH)
     async def list(self, request: AdminRequest) -> Response:
         """Every tenant of the policy in force."""
         requests: dict[str, int] = {}
@@ -65,6 +59,7 @@ class TenantHandlers:
         ]
         return ApiResponse({"tenants": shown})
 
+    @serves(PATH, "POST")
     async def create(self, request: AdminRequest) -> Response:
         """One more, as a revision of its own."""
         form = request.fill(_New)

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from gateway.admin.api.request import AdminEndpoint, AdminRequest
+from gateway.admin.api.request import AdminRequest, serves
 from gateway.admin.views.engine_facts import EngineFacts
 from gateway.admin.views.live_state import DeploymentState, LiveState, added
 from gateway.admin.views.overview import SERIES_NAMES, Charts, deployment_row, overview, spread_by
@@ -51,14 +51,6 @@ class View:
         self.replicas: Replicas | None = None
         """The others, once there is a store to see them in."""
 
-    def endpoints(self) -> list[AdminEndpoint]:
-        """Return the endpoints."""
-        return [
-            AdminEndpoint(path=OVERVIEW_PATH, handler=self.show_overview),
-            AdminEndpoint(path=DEPLOYMENTS_PATH, handler=self.show_deployments),
-            AdminEndpoint(path=LOAD_PATH, handler=self.show_load),
-        ]
-
     def report(self) -> ReplicaReport:
         """This process, for the others."""
         return ReplicaReport(
@@ -70,15 +62,18 @@ class View:
             series={window: self._history.series(window, SERIES_NAMES) for window in WINDOWS_S},
         )
 
+    @serves(OVERVIEW_PATH)
     async def show_overview(self, request: AdminRequest) -> Response:
         """Everything for the first look."""
         return ApiResponse(self.overview(_window(request)))
 
+    @serves(DEPLOYMENTS_PATH)
     async def show_deployments(self, request: AdminRequest) -> Response:
         """Each deployment: its state, its traffic, what it said of itself."""
         await self._engines.refresh()
         return ApiResponse(self.deployments(_window(request)))
 
+    @serves(LOAD_PATH)
     async def show_load(self, request: AdminRequest) -> Response:
         """Queues and lanes."""
         return ApiResponse(self.load(_window(request)))

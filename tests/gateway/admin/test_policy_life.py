@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gateway.admin.handlers.policy import _patch_name, _unified
+from gateway.admin.handlers.unified_diff import patch_name, unified_diff
 from gateway.policies.history import RevisionHistory
 from gateway.policies.local_copy import COPY_FILE
 from gateway.policies.policy_file import PolicyFileError, revision_of
@@ -283,7 +283,7 @@ def test_a_patch_finds_its_file_whatever_it_is_called(tmp_path: Path, name: str)
     if shutil.which("patch") is None:
         pytest.skip("there is no patch on this machine")
     (tmp_path / name).write_text("a: 1\n")
-    text = _unified("a: 1\n", "a: 2\n", _patch_name(name), _patch_name(name))
+    text = unified_diff("a: 1\n", "a: 2\n", patch_name(name), patch_name(name))
     subprocess.run(("patch", "-p0", "-s"), cwd=tmp_path, input=text.encode(), check=True)
     assert (tmp_path / name).read_text() == "a: 2\n"
 
