@@ -21,11 +21,11 @@ from gateway.api.json_bodies import JsonBodies
 from gateway.api.openapi import openapi_document
 from gateway.errors import MethodNotAllowed
 from gateway.http.asgi import ASGIApp, Receive, Scope, Send
-from gateway.timeline import RequestIds
 from gateway.limits.body_budget import OPERATORS
 from gateway.store.base import StoreUnavailable
 from gateway.telemetry.logs.log import LogWriter
 from gateway.telemetry.metrics import GatewayMetrics
+from gateway.timeline import RequestIds
 
 API: Final = "/admin/api/"
 LOGIN_PAGE: Final = "/admin/login"

@@ -15,8 +15,8 @@ from starlette.routing import BaseRoute
 
 from gateway.errors import GatewayError, InternalError, MethodNotAllowed, NotFound, error_body, error_headers
 from gateway.http.asgi import ASGIApp, ClientGone, Message, Receive, Scope, Send
-from gateway.timeline import RequestIds
 from gateway.telemetry.logs.log import LogWriter
+from gateway.timeline import RequestIds
 
 NO_STORE: Final = {"cache-control": "no-store"}
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from gateway.config import load_config
+from gateway.config.sources import load_config
 from routing_policies.check import run_tests
 from routing_policies.loading import load_document
 from routing_policies.policy.document import Policy

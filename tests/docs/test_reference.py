@@ -7,7 +7,7 @@ from functools import cache
 import msgspec
 import pytest
 
-from gateway.config import _kinds, _variable
+from gateway.config.sources import setting_types, variable_of
 from routing_policies.policy.document import Policy
 from tests.docs.reference import FOLDER, PAGES, REFRESH
 
@@ -29,7 +29,7 @@ def test_no_other_page_stands_in_the_folder() -> None:
 
 
 def test_every_setting_and_its_variable_is_listed() -> None:
-    missing = [key for key in _kinds() if f"| `{key}` | `{_variable(key)}` |" not in page("settings.md")]
+    missing = [key for key in setting_types() if f"| `{key}` | `{variable_of(key)}` |" not in page("settings.md")]
     assert missing == []
 
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import pytest
 import uvloop
-from gateway.timeline import RequestIds
 
 from engine.frontend.http.server import DrainingServer, bind, server_config
 from gateway.http.limits import EdgeLimits
 from gateway.http.server import Listener, Server
+from gateway.timeline import RequestIds
 from tests.gateway.http.conftest import Handler, RawClient, RecordingApp, get
 
 SERVERS = ("gateway", "engine")

@@ -8,19 +8,19 @@ import re
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
+
+from starlette.applications import Starlette
+from starlette.routing import Mount, Route
 
 from engine.frontend.http.app import EngineApp
 from engine.frontend.http.completions import Completions
 from engine.frontend.http.health import EngineProbes
-from gateway.admin.front import _PUBLIC_PAGES, AdminFront
-from gateway.admin.site import METRICS_PATH
-from gateway.api.health import PROBE_PATHS
+from gateway.admin.api.gate import METRICS_PATH
+from gateway.admin.routes import GuardedPath
 from gateway.api.openapi import openapi_document
-from gateway.api.routes import Site, SiteMap
 from gateway.app.app import Gateway
-from gateway.config import GatewayConfig
+from gateway.config.sources import config_of
 from tests.docs.reference.markdown import code, one_line, page, section, table
 
 _INTRODUCTION = """
@@ -88,43 +88,35 @@ def _admin_rows() -> list[tuple[str, str, str]]:
 
 
 def _admin() -> Iterator[tuple[str, str, str, str]]:
-    front = asyncio.run(_admin_front())
-    assert isinstance(front._site, Site)
-    for path, methods in front._table._by_path.items():
-        for method, entry in methods.items():
-            role = "open" if entry.is_public else entry.least_role.name.lower()
-            yield method, path, role, _sentence(entry.action)
-    for method, path, endpoint in _site_endpoints(front._site._map):
-        is_open = path in PROBE_PATHS or path.startswith(_PUBLIC_PAGES)
-        role = "open" if is_open else "viewer" if method == "GET" else "editor"
-        role = "viewer or metrics token" if path == METRICS_PATH else role
-        yield method, path, role, _sentence(endpoint) or "An admin page."
+    for route in asyncio.run(_admin_application()).routes:
+        if isinstance(route, Route) and isinstance(route.endpoint, GuardedPath):
+            for method, entry in route.endpoint._endpoints.items():
+                role = "open" if entry.least_role is None else entry.least_role.name.lower()
+                role = "viewer or metrics token" if entry.path == METRICS_PATH else role
+                yield method, _template(entry.path), role, _sentence(entry.handler) or "An admin page."
+        elif isinstance(route, Route):
+            yield "GET", _template(route.path), "open", _sentence(route.endpoint)
+        elif isinstance(route, Mount):
+            yield "GET", f"{route.path}/{{}}", "open", "A static file of the admin page."
 
 
-def _site_endpoints(site_map: SiteMap) -> Iterator[tuple[str, str, Any]]:
-    for path, endpoint in site_map.get.items():
-        yield "GET", path, endpoint
-    for path, endpoint in site_map.below.items():
-        yield "GET", path + "{}", endpoint
-    for path, stream in site_map.streams.items():
-        yield "GET", path, type(stream)
-    for path, submission in site_map.submit.items():
-        yield "POST", path, submission
+def _template(path: str) -> str:
+    """Return a route's path with `{}` for each parameter."""
+    return re.sub(r"\{[^}]*\}", "{}", path)
 
 
-async def _admin_front() -> AdminFront:
-    """The admin application of a gateway that is constructed and never started."""
+async def _admin_application() -> Starlette:
+    """Return the admin application of a gateway that is constructed and never started."""
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        config = GatewayConfig(
-            runtime_dir=folder,
-            oidc_issuer="https://login.example.com",
-            oidc_client_id="penstock",
-            oidc_redirect_url="http://127.0.0.1:8081/admin/api/oidc/callback",
-        )
-        gateway = Gateway(config, log_stream=io.BytesIO(), environment={})
-        fronts = [listener.app for listener in gateway.server._listeners if isinstance(listener.app, AdminFront)]
-        return fronts[0]
+        settings = {
+            "process.runtime_dir": Path(name),
+            "admin.oidc.issuer": "https://login.example.com",
+            "admin.oidc.client_id": "penstock",
+            "admin.oidc.redirect_url": "http://127.0.0.1:8081/admin/api/oidc/callback",
+        }
+        gateway = Gateway(config_of(settings), log_stream=io.BytesIO())
+        (admin,) = [one.app for one in gateway.server._listeners if isinstance(one.app, Starlette)]
+        return admin
 
 
 def _sentence(endpoint: Any) -> str:
@@ -134,10 +126,13 @@ def _sentence(endpoint: Any) -> str:
 
 
 def _engine() -> Iterator[tuple[str, str]]:
-    app = EngineApp(cast(Completions, _DocumentedCompletions()), cast(EngineProbes, SimpleNamespace()))
-    for path, (method, handler) in app._routes.items():
-        yield code(f"{method} {path}"), one_line(_engine_doc(handler))
-    yield code("GET /v1/models/{}"), one_line(EngineProbes.model.__doc__)
+    app = EngineApp(cast(Completions, _DocumentedCompletions()), EngineProbes.__new__(EngineProbes))
+    for path, handler in app._completions.items():
+        yield code(f"POST {path}"), one_line(_engine_doc(handler))
+    for route in app._others.routes:
+        assert isinstance(route, Route)
+        if route.path not in app._completions:
+            yield code(f"GET {_template(route.path)}"), one_line(route.endpoint.__doc__)
 
 
 class _DocumentedCompletions:

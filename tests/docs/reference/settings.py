@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from engine.config import CoreConfig, FrontConfig
-from gateway.config import CONFIG_ENV, ENV_PREFIX, GatewayConfig
+from gateway.config.settings import GatewayConfig
+from gateway.config.sources import CONFIG_ENV, variable_of
 from tests.docs.reference.markdown import code, field_docs, one_line, page, section, table
 
 _INTRODUCTION = f"""
@@ -32,9 +33,8 @@ class _Setting(NamedTuple):
 def settings_page() -> str:
     """Return the page."""
     settings = list(_settings(GatewayConfig))
-    own = [item for item in settings if "." not in item.key]
     tables = sorted({item.key.rpartition(".")[0] for item in settings} - {""})
-    parts = [section("Gateway", _table(own))]
+    parts = []
     for name in tables:
         owner = _table_type(GatewayConfig, name)
         below = [item for item in settings if item.key.rpartition(".")[0] == name]
@@ -72,7 +72,7 @@ def _rest(owner: type) -> str:
 def _table(settings: list[_Setting]) -> str:
     return table(
         ("key", "variable", "type", "default", "meaning"),
-        ((code(item.key), code(_variable(item.key)), item.kind, code(item.default), item.text) for item in settings),
+        ((code(item.key), code(variable_of(item.key)), item.kind, code(item.default), item.text) for item in settings),
     )
 
 
@@ -84,10 +84,6 @@ def _engine_table() -> str:
             kind = type_text(hints[field.name])
             rows.append((code(field.name), kind, code(_default(field)), said.get(field.name, "")))
     return table(("setting", "type", "default", "meaning"), rows)
-
-
-def _variable(key: str) -> str:
-    return ENV_PREFIX + key.replace(".", "_").upper()
 
 
 def type_text(kind: Any) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from loadtests.cache.vector_source import Drawn
 from numpy.typing import NDArray
 
 from gateway.cache.index.segment import Segment, merged
+from loadtests.cache.vector_source import Drawn
 
 DIMENSIONS = 64
 NUM_ROWS = 12_000

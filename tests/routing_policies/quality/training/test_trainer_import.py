@@ -37,4 +37,4 @@ def test_without_it_every_way_to_train_names_the_extra() -> None:
     with pytest.raises(TrainingUnavailable, match=r"penstock\[train\]"):
         learned_of(labels(1, 20), None)
     with pytest.raises(TrainingError, match=r"penstock\[train\]"):
-        train([Path("outcomes.jsonl")], *PAIR)
+        train_from_files([Path("outcomes.jsonl")], *PAIR)
