@@ -19,7 +19,8 @@ from engine.runner.machine import Machine
 from engine.runner.runner import ModelRunner
 from engine.runner.step_threads import ThreadedRunner, max_single_rows
 from engine.runner.warm_up import PLAIN_PARAMS, Run, made_up_batch
-from engine.step.batch import Runner, ScheduledBatch
+from engine.step.scheduler_output import SchedulerOutput
+from engine.step.step_output import Runner
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +37,7 @@ _TIE = 1.1
 _TYPICAL_CONTEXT_TOKENS = 256
 
 
-MakeStep = Callable[[int, int], ScheduledBatch]
+MakeStep = Callable[[int, int], SchedulerOutput]
 """Makes a step of so many rows with so many tokens each."""
 
 
@@ -144,13 +145,13 @@ def settle_steps(
         model.max_verified = max_drafts + 1
         model.resize(num_threads)
         step_of = partial(_step_of, make_step, max_rows)
-        choose_compiled_tokens(model, runner.run, step_of, threads.use, clock, num_threads=num_threads)
+        choose_compiled_tokens(model, runner.execute, step_of, threads.use, clock, num_threads=num_threads)
         if model.max_tokens:
-            choose_prompt_way(model, runner.run, make_step(1, prompt_tokens), threads.use, clock, num_threads)
+            choose_prompt_way(model, runner.execute, make_step(1, prompt_tokens), threads.use, clock, num_threads)
     if num_threads == 1:
         return runner
     found = max_single_rows(
-        runner.run,
+        runner.execute,
         partial(_step_of, make_step, max_rows),
         num_threads=num_threads,
         max_rows=max_rows,
@@ -168,7 +169,7 @@ def settle_steps(
     )
 
 
-def _step_of(make_step: MakeStep, max_rows: int, num_tokens: int) -> ScheduledBatch:
+def _step_of(make_step: MakeStep, max_rows: int, num_tokens: int) -> SchedulerOutput:
     """A step of some number of tokens, one a row as far as there may be rows."""
     return make_step(min(num_tokens, max_rows), max(1, num_tokens // max_rows))
 
@@ -206,7 +207,7 @@ class _Threads:
 def choose_compiled_tokens(
     model: CompiledSteps,
     run: Run,
-    step_of: Callable[[int], ScheduledBatch],
+    step_of: Callable[[int], SchedulerOutput],
     set_threads: Callable[[int, int], None],
     clock: Callable[[], float],
     *,
@@ -251,7 +252,7 @@ def choose_compiled_tokens(
 def choose_prompt_way(
     model: CompiledSteps,
     run: Run,
-    batch: ScheduledBatch,
+    batch: SchedulerOutput,
     set_threads: Callable[[int, int], None],
     clock: Callable[[], float],
     num_threads: int,
@@ -274,7 +275,7 @@ def choose_prompt_way(
     logger.info("prompts are computed by %s: %s", model.prompt_way, seconds)
 
 
-def _settled_s(run: Run, batch: ScheduledBatch, clock: Callable[[], float]) -> float:
+def _settled_s(run: Run, batch: SchedulerOutput, clock: Callable[[], float]) -> float:
     """Seconds of a step that follows one like it: threads of the way before may still look for work on its cores."""
     run(batch)
     started_at = clock()

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from engine.runner.thread_choice import ThreadChoice
-from engine.step.batch import RowResult, Runner, ScheduledBatch
+from engine.step.scheduler_output import SchedulerOutput
+from engine.step.step_output import Runner, StepOutput
 
 _MEASURED_ROWS = (1, 2, 4, 8, 16)
 _REPEATS = 12
@@ -47,29 +48,29 @@ class ThreadedRunner:
         # By whether every row has one token, and by power of two of the tokens.
         self._choices: dict[tuple[bool, int], ThreadChoice] = {}
 
-    def run(self, batch: ScheduledBatch) -> list[RowResult]:
-        """One result a row."""
-        num_tokens = sum(row.num_query_tokens for row in batch.rows)
-        is_plain = num_tokens == len(batch.rows)
+    def execute(self, scheduled: SchedulerOutput) -> StepOutput:
+        """Compute a step on as many threads as suit it."""
+        num_tokens = sum(row.num_query_tokens for row in scheduled.rows)
+        is_plain = num_tokens == len(scheduled.rows)
         is_single = is_plain and num_tokens <= self._max_single_rows
         if num_tokens > self._most:
             self._set_threads(1 if is_single else self._num_threads, num_tokens)
-            return self._runner.run(batch)
+            return self._runner.execute(scheduled)
         key = is_plain, num_tokens.bit_length()
         choice = self._choices.get(key)
         if choice is None:
             choice = self._choices[key] = ThreadChoice(is_single=is_single)
         self._set_threads(1 if choice.next_is_single(num_tokens) else self._num_threads, num_tokens)
         started_at = self._clock()
-        results = self._runner.run(batch)
-        if results[0].num_rounds == 1:  # others do not compare
+        output = self._runner.execute(scheduled)
+        if output.num_steps == 1:  # others do not compare
             choice.observe(num_tokens, self._clock() - started_at)
-        return results
+        return output
 
 
 def max_single_rows(
-    run: Callable[[ScheduledBatch], object],
-    decode_batch: Callable[[int], ScheduledBatch],
+    run: Callable[[SchedulerOutput], object],
+    decode_batch: Callable[[int], SchedulerOutput],
     *,
     num_threads: int,
     max_rows: int,

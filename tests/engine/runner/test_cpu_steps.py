@@ -22,7 +22,8 @@ from engine.runner.cpu_steps import (
 )
 from engine.runner.machine import Machine, find_machine
 from engine.runner.warm_up import made_up_batch
-from engine.step.batch import RowResult, ScheduledBatch
+from engine.step.scheduler_output import SchedulerOutput
+from engine.step.step_output import RowResult, StepOutput
 from tests.engine.core.fakes import FakeClock
 from tests.engine.models.checkpoints import make_reference, save_checkpoint
 
@@ -54,17 +55,17 @@ class Steps:
         self.num_threads = num_threads
         self.threads.append((num_tokens <= self.max_tokens, num_tokens))
 
-    def run(self, batch: ScheduledBatch) -> list[RowResult]:
-        num_tokens = sum(row.num_query_tokens for row in batch.rows)
+    def execute(self, scheduled: SchedulerOutput) -> StepOutput:
+        num_tokens = sum(row.num_query_tokens for row in scheduled.rows)
         assert self.threads[-1] == (num_tokens <= self.max_tokens, num_tokens), "threads were readied for this step"
         if num_tokens <= self.max_tokens:
             self.clock.advance(self._fixed_s + num_tokens * self._compiled_s)
         else:
             self.clock.advance(num_tokens * self._torch_s)
-        return [RowResult([1]) for _ in batch.rows]
+        return StepOutput([RowResult([1]) for _ in scheduled.rows])
 
 
-def step_of(num_tokens: int) -> ScheduledBatch:
+def step_of(num_tokens: int) -> SchedulerOutput:
     return made_up_batch(num_tokens, 1, 32, num_blocks=64, block_size=16)
 
 
@@ -82,26 +83,26 @@ def test_steps_run_compiled_as_far_as_it_is_faster(
     torch_s: float, compiled_s: float, fixed_s: float, expected: int
 ) -> None:
     steps = Steps(torch_s, compiled_s, fixed_s)
-    choose_compiled_tokens(steps, steps.run, step_of, steps.set_threads, steps.clock, num_threads=2)
+    choose_compiled_tokens(steps, steps.execute, step_of, steps.set_threads, steps.clock, num_threads=2)
     assert steps.max_tokens == expected
     assert steps.is_released == (expected == 0)
 
 
 def test_a_tie_for_one_row_does_not_take_the_gain_from_many() -> None:
     steps = Steps(0.001, 0.0005, 0.00055)  # a single row takes five percent longer, four rows a third less
-    choose_compiled_tokens(steps, steps.run, step_of, steps.set_threads, steps.clock, num_threads=2)
+    choose_compiled_tokens(steps, steps.execute, step_of, steps.set_threads, steps.clock, num_threads=2)
     assert steps.max_tokens == 64
 
 
 def test_a_number_of_tokens_that_is_slower_ends_it() -> None:
     class Slower(Steps):
-        def run(self, batch: ScheduledBatch) -> list[RowResult]:
-            if len(batch.rows) == 16 and self.max_tokens:
+        def execute(self, scheduled: SchedulerOutput) -> StepOutput:
+            if len(scheduled.rows) == 16 and self.max_tokens:
                 self.clock.advance(1.0)
-            return super().run(batch)
+            return super().execute(scheduled)
 
     steps = Slower(0.001, 0.0002, 0.0)
-    choose_compiled_tokens(steps, steps.run, step_of, steps.set_threads, steps.clock, num_threads=2)
+    choose_compiled_tokens(steps, steps.execute, step_of, steps.set_threads, steps.clock, num_threads=2)
     assert steps.max_tokens == 4
 
 
@@ -109,26 +110,26 @@ def test_what_else_the_machine_does_at_the_start_does_not_decide_for_the_life_of
     class SetAside(Steps):
         num_compiled = 0
 
-        def run(self, batch: ScheduledBatch) -> list[RowResult]:
+        def execute(self, scheduled: SchedulerOutput) -> StepOutput:
             self.num_compiled += bool(self.max_tokens)
             if self.num_compiled in (3, 6, 8) and self.max_tokens:  # the first ones that are timed for one token
                 self.clock.advance(0.5)
-            return super().run(batch)
+            return super().execute(scheduled)
 
     steps = SetAside(0.001, 0.0002, 0.0)
-    choose_compiled_tokens(steps, steps.run, step_of, steps.set_threads, steps.clock, num_threads=2)
+    choose_compiled_tokens(steps, steps.execute, step_of, steps.set_threads, steps.clock, num_threads=2)
     assert steps.max_tokens == 64
 
 
 def test_threads_that_wait_for_each_other_at_the_start_do_not_decide_either() -> None:
     class Crowded(Steps):
-        def run(self, batch: ScheduledBatch) -> list[RowResult]:
+        def execute(self, scheduled: SchedulerOutput) -> StepOutput:
             if self.max_tokens and self.num_threads == 2:
                 self.clock.advance(0.02)
-            return super().run(batch)
+            return super().execute(scheduled)
 
     steps = Crowded(0.001, 0.0002, 0.0)
-    choose_compiled_tokens(steps, steps.run, step_of, steps.set_threads, steps.clock, num_threads=2)
+    choose_compiled_tokens(steps, steps.execute, step_of, steps.set_threads, steps.clock, num_threads=2)
     assert steps.max_tokens == 64
 
 
@@ -147,16 +148,16 @@ def test_prompts_are_computed_the_way_that_takes_least_time(
     class Prompts(Steps):
         num_runs = 0
 
-        def run(self, batch: ScheduledBatch) -> list[RowResult]:
+        def execute(self, scheduled: SchedulerOutput) -> StepOutput:
             self.num_runs += 1
             first_s = 9.0 if self.num_runs <= len(seconds) else 0.0  # which only touches memory
             self.clock.advance(seconds[self.prompt_way] + first_s)
-            return []
+            return StepOutput([])
 
     steps = Prompts(1.0, 1.0, 0.0)
     steps.prompt_ways = list(seconds)
     batch = made_up_batch(1, 64, 64, num_blocks=64, block_size=16)
-    choose_prompt_way(steps, steps.run, batch, steps.set_threads, steps.clock, 2)
+    choose_prompt_way(steps, steps.execute, batch, steps.set_threads, steps.clock, 2)
     assert steps.prompt_way == expected
     assert steps.num_runs == len(seconds) * (11 if seconds["torch"] < 1 else 3), "a step that takes long is timed once"
 
@@ -165,16 +166,16 @@ def test_no_way_pays_for_the_one_that_was_timed_before_it() -> None:
     class Lingering(Steps):
         before: PromptWay = "torch"
 
-        def run(self, batch: ScheduledBatch) -> list[RowResult]:
+        def execute(self, scheduled: SchedulerOutput) -> StepOutput:
             # Torch's threads still look for work on the cores of whoever comes next.
             lost_s = 0.01 if self.before == "torch" != self.prompt_way else 0.0
             self.clock.advance(lost_s + (0.003 if self.prompt_way == "torch" else 0.002))
             self.before = self.prompt_way
-            return []
+            return StepOutput([])
 
     steps = Lingering(1.0, 1.0, 0.0)
     batch = made_up_batch(1, 64, 64, num_blocks=64, block_size=16)
-    choose_prompt_way(steps, steps.run, batch, steps.set_threads, steps.clock, 2)
+    choose_prompt_way(steps, steps.execute, batch, steps.set_threads, steps.clock, 2)
     assert steps.prompt_way == "vectors"
 
 
@@ -259,11 +260,11 @@ def test_torch_computes_what_is_left_of_a_compiled_step_on_one_thread() -> None:
     clock = FakeClock()
 
     class Runner:
-        def run(self, batch: ScheduledBatch) -> list[RowResult]:
-            num_tokens = sum(row.num_query_tokens for row in batch.rows)
+        def execute(self, scheduled: SchedulerOutput) -> StepOutput:
+            num_tokens = sum(row.num_query_tokens for row in scheduled.rows)
             seen.append((num_tokens, torch.get_num_threads()))
             clock.advance(0.0001 if num_tokens <= model.max_tokens else 0.001 * num_tokens / torch.get_num_threads())
-            return [RowResult([1]) for _ in batch.rows]
+            return StepOutput([RowResult([1]) for _ in scheduled.rows])
 
     try:
         torch.set_num_threads(2)
@@ -272,7 +273,7 @@ def test_torch_computes_what_is_left_of_a_compiled_step_on_one_thread() -> None:
         runner = settle_steps(model, Runner(), make_step, clock=clock, **limits)  # type: ignore[arg-type]
         seen.clear()
         for num_rows, num_tokens in ((1, 1), (64, 1), (1, 65), (2, 1)):
-            runner.run(make_step(num_rows, num_tokens))
+            runner.execute(make_step(num_rows, num_tokens))
         assert seen == [(1, 1), (64, 1), (65, 2), (2, 1)]
         assert model.max_verified == 9
     finally:

@@ -6,11 +6,12 @@ import pytest
 
 from engine.runner.step_threads import ThreadedRunner, max_single_rows
 from engine.runner.warm_up import made_up_batch
-from engine.step.batch import RowResult, ScheduledBatch
+from engine.step.scheduler_output import SchedulerOutput
+from engine.step.step_output import RowResult, StepOutput
 from tests.engine.core.fakes import FakeClock
 
 
-def batch(num_rows: int, num_tokens: int = 1) -> ScheduledBatch:
+def batch(num_rows: int, num_tokens: int = 1) -> SchedulerOutput:
     return made_up_batch(num_rows, num_tokens, 32, num_blocks=64, block_size=16)
 
 
@@ -27,17 +28,17 @@ class Machine:
     def set_threads(self, count: int, num_tokens: int) -> None:
         self.threads = count
 
-    def run(self, work: ScheduledBatch) -> list[RowResult]:
+    def execute(self, scheduled: SchedulerOutput) -> StepOutput:
         self.used.append(self.threads)
-        self.clock.advance(self._fixed_s + len(work.rows) * self._row_s / self.threads)
-        return [RowResult([1]) for _ in work.rows]
+        self.clock.advance(self._fixed_s + len(scheduled.rows) * self._row_s / self.threads)
+        return StepOutput([RowResult([1]) for _ in scheduled.rows])
 
 
 @pytest.mark.parametrize(("fixed_s", "expected"), [(0.0, 0), (0.00006, 1), (0.00025, 4), (0.005, 16), (0.1, 0)])
 def test_one_thread_serves_as_long_as_more_save_little(fixed_s: float, expected: int) -> None:
     machine = Machine(fixed_s, row_s=0.00002)
     found = max_single_rows(
-        machine.run, batch, num_threads=4, max_rows=64, set_threads=machine.set_threads, clock=machine.clock
+        machine.execute, batch, num_threads=4, max_rows=64, set_threads=machine.set_threads, clock=machine.clock
     )
     assert found == expected
     assert machine.threads == 4
@@ -46,7 +47,7 @@ def test_one_thread_serves_as_long_as_more_save_little(fixed_s: float, expected:
 def test_a_single_thread_is_not_measured() -> None:
     machine = Machine(1.0, 0.0)
     found = max_single_rows(
-        machine.run, batch, num_threads=1, max_rows=64, set_threads=machine.set_threads, clock=machine.clock
+        machine.execute, batch, num_threads=1, max_rows=64, set_threads=machine.set_threads, clock=machine.clock
     )
     assert (found, machine.used) == (0, [])
 
@@ -57,7 +58,7 @@ def test_only_small_decode_steps_run_on_one_thread() -> None:
         machine, num_threads=4, max_single_rows=2, set_threads=machine.set_threads, clock=machine.clock
     )
     for work in (batch(2), batch(3), batch(1, 8), batch(1), batch(1)):
-        assert len(runner.run(work)) == len(work.rows)
+        assert len(runner.execute(work).results) == len(work.rows)
     assert machine.used == [1, 4, 4, 1, 1]
 
 
@@ -72,7 +73,7 @@ def test_small_compiled_steps_go_on_being_measured_and_no_others() -> None:
         max_compiled_tokens=8,
     )
     for _ in range(300):
-        runner.run(batch(8))
-        runner.run(batch(12))
+        runner.execute(batch(8))
+        runner.execute(batch(12))
     assert machine.used[-2:] == [4, 1]
     assert set(machine.used[1::2]) == {1}
