@@ -12,13 +12,16 @@ import torch
 
 from engine.config import CoreConfig, EngineConfigError
 from engine.core.draft_assembly import load_draft_model, load_heads, make_drafter
+from engine.core.fault_isolation import FaultIsolation
 from engine.core.inbox import Inbox
 from engine.core.load_meter import LoadMeter
 from engine.core.next_step import NextStep
 from engine.core.outbox import Outbox
 from engine.core.overlap import OverlappedStepLoop
+from engine.core.reporter import Reporter
 from engine.core.standby import Standby
 from engine.core.step_loop import StepLoop
+from engine.core.step_observer import StepObserver
 from engine.forecast.output_forecast import OutputForecast
 from engine.forecast.step_time import StepTimeModel
 from engine.kv_cache.block_manager import BlockManager
@@ -26,8 +29,7 @@ from engine.kv_cache.kv_pool import block_bytes, pool_blocks, reachable_model_le
 from engine.models.decoder import Decoder, Model
 from engine.models.loading.loader import load_model
 from engine.models.loading.sizes import read_checked_config
-from engine.models.multi_step import HasMultiStep
-from engine.protocol import Ready, SamplingParams, StepReport
+from engine.protocol import Ready, SamplingParams
 from engine.runner.cpu_steps import checkpoint_bytes, follow, kept_weights, settle_steps, with_compiled_steps
 from engine.runner.cuda_graphs import GraphApi, graph_model
 from engine.runner.machine import Machine, find_machine
@@ -41,9 +43,9 @@ from engine.sampling.sampler import Sampler
 from engine.scheduler.admission import Limits
 from engine.scheduler.scheduler import Scheduler
 from engine.spec_decode.proposers.medusa import MedusaProposer
-from engine.step.batch import Runner
 from engine.step.drafting import Drafter
 from engine.step.sample_rows import SampleRows
+from engine.step.step_output import Runner
 from engine.step.tally import CoreTotals
 from engine.tensor_parallel.leader import LeaderModel
 from engine.tensor_parallel.rank_group import RankGroup, end_core
@@ -62,10 +64,8 @@ _DRAWN_PARAMS = SamplingParams(max_tokens=1, temperature=1.0, seed=1)
 class _Common(TypedDict):
     """What every kind of loop is given."""
 
-    send: Callable[[StepReport], None]
-    meter: LoadMeter
-    step_time: StepTimeModel
-    tally: CoreTotals
+    reporter: Reporter
+    observer: StepObserver
     clock: Callable[[], float]
 
 
@@ -116,15 +116,13 @@ def build_core(
         is_short = standby is not None and not has_fast_memory
         limit_s = _TAKE_OVER_WARM_UP_S if is_short else _WARM_UP_S[machine.device.type]
         _warm_up(config, stepper, step_time, clock, num_blocks=num_blocks, max_model_len=max_model_len, limit_s=limit_s)
-        rounds = heads.rounds if isinstance(heads, HasMultiStep) else None
-        outlook = None if heads is None else MedusaProposer(heads, runner.keep_states(rounds), clock)
+        runner.heads = None if heads is None else MedusaProposer(heads)
         drafter = make_drafter(
             config,
             machine,
             draft_model,
-            outlook,
-            rounds,
-            stepper.run,
+            runner.heads,
+            stepper.execute,
             clock,
             num_blocks=num_blocks,
             max_model_len=max_model_len,
@@ -135,12 +133,15 @@ def build_core(
         config, model, blocks, step_time, tally, max_model_len=max_model_len, grammars=grammars, drafter=drafter
     )
     meter = LoadMeter(scheduler, blocks, step_time)
-    common = _Common(send=outbox.send, meter=meter, step_time=step_time, tally=tally, clock=clock)
+    reporter = Reporter(scheduler, meter, tally, send=outbox.send, clock=clock)
+    common = _Common(reporter=reporter, observer=StepObserver(meter, step_time, drafter), clock=clock)
+    isolated = FaultIsolation(stepper, scheduler.check_integrity)
     loop: StepLoop
     if isinstance(runner, OverlapRunner):
-        loop = OverlappedStepLoop(scheduler, runner, inbox, foresight=NextStep(scheduler, blocks, runner), **common)
+        foresight = NextStep(scheduler, blocks, runner)
+        loop = OverlappedStepLoop(scheduler, isolated, inbox, launcher=runner, foresight=foresight, **common)
     else:
-        loop = StepLoop(scheduler, stepper, inbox, drafter=drafter, **common)
+        loop = StepLoop(scheduler, isolated, inbox, **common)
     ready = Ready(
         max_model_len=max_model_len,
         block_size=blocks.block_size,
@@ -194,7 +195,7 @@ def _warm_up(
         num_blocks=num_blocks,
         block_size=config.block_size,
     )
-    warm_up(runner.run, batches, step_time, clock, limit_s=limit_s)
+    warm_up(runner.execute, batches, step_time, clock, limit_s=limit_s)
     if isinstance(runner, OverlapRunner):
         batch = made_up_batch(1, 1, 1, num_blocks=num_blocks, block_size=config.block_size, params=_DRAWN_PARAMS)
         runner.launch(batch).result()
@@ -228,8 +229,8 @@ def _num_blocks(
     runner = _runner(config, machine, model, num_probe_blocks, context_len)
     batch = partial(made_up_batch, num_blocks=num_probe_blocks, block_size=config.block_size)
     machine.memory.begin()
-    runner.run(batch(1, min(config.max_num_batched_tokens, context_len), context_len))
-    runner.run(batch(_max_rows(config), 1, context_len))
+    runner.execute(batch(1, min(config.max_num_batched_tokens, context_len), context_len))
+    runner.execute(batch(_max_rows(config), 1, context_len))
     transient_bytes = machine.memory.transient_bytes()
     del runner
     free_bytes = machine.memory.free_bytes() - transient_bytes

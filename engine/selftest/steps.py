@@ -33,8 +33,8 @@ from engine.runner.overlap_runner import OverlapRunner
 from engine.runner.warm_up import PLAIN_PARAMS, made_up_batch
 from engine.sampling.device_choice import TorchChooser
 from engine.sampling.sampler import Sampler
-from engine.step.batch import ScheduledBatch
 from engine.step.sample_rows import SampleRows
+from engine.step.scheduler_output import SchedulerOutput
 
 _COPY_BYTES = {"cuda": 4 << 30, "cpu": 64 << 20}
 _COPY_ROUNDS = 10
@@ -128,7 +128,7 @@ def copy_bandwidth(device: torch.device, clock: Callable[[], float]) -> float:
 
 def _figures(
     runner: OverlapRunner,
-    batch: ScheduledBatch,
+    batch: SchedulerOutput,
     context: int,
     num_steps: int,
     bound_s: float,
@@ -154,8 +154,8 @@ def _figures(
     )
 
 
-def _run(runner: OverlapRunner, batch: ScheduledBatch, num_steps: int, depth: int) -> None:
-    """Run `num_steps` steps, each launched once at most `depth` earlier ones are unfinished."""
+def _run(runner: OverlapRunner, batch: SchedulerOutput, num_steps: int, depth: int) -> None:
+    """So many steps, each launched when at most `depth` before it are still awaited."""
     under_way: list[LaunchedStep] = []
     last: LaunchedStep | None = None
     for _ in range(num_steps):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence as SequenceOf
 
 from engine.step.batch import RowResult, ScheduledBatch
+
 from engine.step.drafting import DraftRequest
 from engine.step.sequence import Sequence
 

@@ -16,8 +16,8 @@ from engine.config import CoreConfig
 from engine.models.loading.loader import load_model
 from engine.runner.runner import ModelRunner
 from engine.sampling.sampler import Sampler
-from engine.step.batch import Runner
 from engine.step.sample_rows import SampleRows
+from engine.step.step_output import Runner
 from engine.tensor_parallel.leader import LeaderModel, RankGroupBrokenError
 from engine.tensor_parallel.rank_group import RankGroup
 from tests.engine.core.checkpoints import MAX_MODEL_LEN, write_checkpoint

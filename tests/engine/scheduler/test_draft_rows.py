@@ -7,10 +7,10 @@ from collections.abc import Sequence as SequenceOf
 
 import pytest
 
-from engine.protocol import TokenLogprobs
-from engine.spec_decode.verifier import accept
-from engine.step.batch import RowResult
+from engine.models.multi_step import StepTaken
+from engine.step.drafting import DraftRequest, Proposal
 from engine.step.sequence import Sequence
+from engine.step.step_output import RowResult, StepOutput
 from tests.engine.core.drafters import RandomDrafter
 from tests.engine.core.fakes import FakeCore, greedy, make_add, next_tokens
 
@@ -89,14 +89,17 @@ def test_beside_a_prompts_chunk_nothing_is_drafted() -> None:
 
 
 class Following(PerfectDrafter):
-    """Whose steps may be followed by others."""
+    """Whose prompts may be followed by other steps."""
 
     def __init__(self, num_reached: int) -> None:
         super().__init__()
         self.num_reached = num_reached
 
+    def reach(self, seqs: SequenceOf[Sequence], *, is_decode: bool, may_follow: bool) -> int:
+        return super().reach(seqs, is_decode=is_decode, may_follow=may_follow and not is_decode)
 
-def test_rounds_may_follow_a_prompt_as_far_as_its_tokens_reach() -> None:
+
+def test_steps_may_follow_a_prompt_as_far_as_its_tokens_reach() -> None:
     for max_tokens, reached in ((50, 3 + 12 + 1), (6, 3 + 6)):
         drafter = Following(num_reached=12)
         core = FakeCore(drafter=drafter)
@@ -105,7 +108,7 @@ def test_rounds_may_follow_a_prompt_as_far_as_its_tokens_reach() -> None:
         assert drafter.followed == [[(1, reached)]]
 
 
-def test_rounds_may_follow_a_prompt_as_far_as_free_blocks_reach() -> None:
+def test_steps_may_follow_a_prompt_as_far_as_free_blocks_reach() -> None:
     drafter = Following(num_reached=12)
     core = FakeCore(num_blocks=7, drafter=drafter)
     core.add(make_add(1, list(range(14)), 2))
@@ -116,7 +119,7 @@ def test_rounds_may_follow_a_prompt_as_far_as_free_blocks_reach() -> None:
     assert drafter.followed[1] == [(1, 16), (2, 3 * 4 + 1)]
 
 
-def test_no_rounds_follow_a_prompt_while_others_wait_for_theirs() -> None:
+def test_no_steps_follow_a_prompt_while_others_wait_for_theirs() -> None:
     drafter = Following(num_reached=12)
     core = FakeCore(max_num_batched_tokens=8, drafter=drafter)
     core.add(make_add(1, [5] * 7, 9))
@@ -128,21 +131,22 @@ def test_no_rounds_follow_a_prompt_while_others_wait_for_theirs() -> None:
     assert [seq_id for of_step in drafter.followed for seq_id, _ in of_step] == [1, 2]
 
 
-class Unwilling(Following):
-    """Who thinks about no step, and lets others follow it."""
+class Plain(PerfectDrafter):
+    """Who drafts nothing, and lets others follow decode steps."""
 
-    def wants(self, seqs: SequenceOf[Sequence]) -> bool:
-        return False
+    def __init__(self, num_reached: int) -> None:
+        super().__init__()
+        self.num_reached = num_reached
 
-    def goes_on(self, seqs: SequenceOf[Sequence]) -> bool:
-        return True
+    def reach(self, seqs: SequenceOf[Sequence], *, is_decode: bool, may_follow: bool) -> int:
+        return super().reach(seqs, is_decode=is_decode, may_follow=may_follow and is_decode)
 
-    def foresee(self, seqs: SequenceOf[Sequence]) -> bool:
-        return False
+    def propose(self, requests: SequenceOf[DraftRequest], budget: int) -> Proposal:
+        return super().propose(requests, 0)
 
 
-def test_rounds_may_follow_decode_steps_that_nobody_thinks_about() -> None:
-    drafter = Unwilling(num_reached=12)
+def test_steps_may_follow_decode_steps_without_draft_tokens() -> None:
+    drafter = Plain(num_reached=12)
     core = FakeCore(drafter=drafter)
     core.add(make_add(1, [5, 6, 7], 50))
     core.step()
@@ -151,8 +155,8 @@ def test_rounds_may_follow_decode_steps_that_nobody_thinks_about() -> None:
     assert drafter.followed == [[(1, 4 + 12 + 1)]]
 
 
-def test_no_rounds_follow_a_decode_step_while_a_prompt_waits() -> None:
-    drafter = Unwilling(num_reached=12)
+def test_no_steps_follow_a_decode_step_while_a_prompt_waits() -> None:
+    drafter = Plain(num_reached=12)
     core = FakeCore(max_num_seqs=1, drafter=drafter)
     core.add(make_add(1, [5, 6, 7], 4))
     core.step()
@@ -163,15 +167,15 @@ def test_no_rounds_follow_a_decode_step_while_a_prompt_waits() -> None:
     assert {seq_id for of_step in drafter.followed for seq_id, _ in of_step} == {2}
 
 
-def test_what_rounds_said_counts_as_drafts_but_for_one_token_each() -> None:
+def test_what_several_steps_said_counts_as_drafts_but_for_one_token_each() -> None:
     core = FakeCore(drafter=Following(num_reached=12))
     core.add(make_add(1, [5, 6, 7], 9))
     batch = core.scheduler.schedule(core.clock())
     said = greedy([5, 6, 7], 9)
     core.clock.advance(0.010)
-    result = RowResult(said[:6], num_rounds=3, num_drafted=5, later_s=0.004)
-    assert result.num_accepted == 3
-    core.scheduler.complete(batch, [result], core.clock())
+    steps = [StepTaken(0.006, 0), StepTaken(0.001, 3), StepTaken(0.003, 2)]
+    output = StepOutput([RowResult(said[:6], num_drafted=5)], steps=steps)
+    core.scheduler.update_from_output(batch, output, core.clock())
     (seq,) = core.scheduler.running()
     assert (seq.num_drafted_tokens, seq.num_accepted_tokens) == (5, 3)
     assert seq.num_computed_tokens == 3 + 5
@@ -179,7 +183,7 @@ def test_what_rounds_said_counts_as_drafts_but_for_one_token_each() -> None:
     core.scheduler.abort([1], core.clock(), core.clock())
     (end,) = [output for output in core.scheduler.take_outputs() if output.finish_reason]
     assert end.stages is not None
-    # The rounds are no part of the prompt.
+    # The steps behind it are no part of the prompt.
     assert end.stages.prefill_s == pytest.approx(0.006)
     assert end.stages.decode_s == pytest.approx(0.005)
 
@@ -188,7 +192,8 @@ def test_accepted_drafts_behind_an_answers_end_count_for_nothing() -> None:
     core = FakeCore()
     core.add(make_add(1, [5], 20, stop_token_ids=(greedy([5], 3)[2],)))
     batch = core.scheduler.schedule(core.clock())
-    core.scheduler.complete(batch, [RowResult(greedy([5], 6), num_rounds=2, num_drafted=4)], core.clock())
+    output = StepOutput([RowResult(greedy([5], 6), num_drafted=4)], steps=[StepTaken(0.001, 0), StepTaken(0.001, 4)])
+    core.scheduler.update_from_output(batch, output, core.clock())
     assert core.tally.generation_tokens == 3
     assert (core.tally.drafted_tokens, core.tally.accepted_tokens) == (4, 1)
 
@@ -211,19 +216,3 @@ def test_accepted_drafts_are_found_by_the_next_request_and_rejected_ones_are_not
     core.run()
     assert core.texts[2] == greedy([1, 2, 3, *text[:25]], 4)
     assert core.tally.prefix_hit_tokens >= 24
-
-
-def test_tokens_are_accepted_up_to_the_first_difference() -> None:
-    logprobs = [TokenLogprobs(-float(n)) for n in range(4)]
-    result = accept((7, 8, 9), [7, 8, 5, 6], logprobs, [False] * 4)
-    assert result.token_ids == [7, 8, 5]
-    assert result.logprobs == logprobs[:3]
-
-
-def test_all_drafts_right_bring_one_token_more() -> None:
-    assert accept((7, 8), [7, 8, 9], [None] * 3, [False] * 3).token_ids == [7, 8, 9]
-
-
-def test_a_position_without_a_choice_ends_the_run_before_it() -> None:
-    assert accept((7, 8), [7, 8, 9], [None] * 3, [False, True, False]).token_ids == [7]
-    assert accept((7, 8), [7, 8, 9], [None] * 3, [True, False, False]).error is not None

@@ -1,18 +1,17 @@
-"""What one step computes, and what came out of it."""
+"""What the scheduler wants computed next: rows, their draft tokens, and the steps that may follow in the same call."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 from engine.forecast.step_time import StepShape
-from engine.protocol import TokenLogprobs
+from engine.models.multi_step import MultiStepOrder
 from engine.step.sequence import Sequence
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduledRow:
-    """One sequence's share of a step: tokens [start, start + num_tokens) of it, then its drafts."""
+    """One sequence's share of a step: tokens [start, start + num_tokens) of it, then its draft tokens."""
 
     seq: Sequence
     start: int
@@ -20,7 +19,7 @@ class ScheduledRow:
     samples: bool
     """Whether the chunk ends at the sequence's last token, so that a next one is chosen."""
     draft_token_ids: tuple[int, ...] = ()
-    """Speculative tokens to verify behind the known ones; each yields one more position to sample."""
+    """Draft tokens to verify behind the known ones; each yields one more position to sample."""
     is_stored: bool = False
     """Whether its one token's key stands in the pool already, in a block that others read: what is computed anew of it
     is put behind the row, where the next token's will be."""
@@ -37,18 +36,27 @@ class ScheduledRow:
 
 
 @dataclass(frozen=True, slots=True)
-class ScheduledBatch:
-    """Rows in batch order."""
+class SchedulerOutput:
+    """One step: its rows in batch order, and what follows it before the scheduler is asked again."""
 
     rows: list[ScheduledRow]
+    predicts: bool = False
+    """Whether prediction heads say what follows the tokens that the step chooses."""
+    multi_step: MultiStepOrder | None = None
+    """Further steps of the same rows; None: the scheduler is asked after this one."""
 
     @property
     def has_drafts(self) -> bool:
-        """Whether any row verifies drafts."""
+        """Whether any row verifies draft tokens."""
         return any(row.draft_token_ids for row in self.rows)
 
+    @property
+    def num_steps(self) -> int:
+        """Most steps that one call computes."""
+        return 1 if self.multi_step is None else self.multi_step.max_steps
+
     def shape(self) -> StepShape:
-        """What the step costs without its drafts, in the step-time model's terms."""
+        """Return what the first step costs without its draft tokens, in the step-time model's terms."""
         num_decode_rows = num_prefill_tokens = num_context_tokens = num_pairs = num_chunks = 0
         for row in self.rows:
             if row.num_tokens == 1:
@@ -59,32 +67,3 @@ class ScheduledBatch:
                 num_chunks += 1
             num_context_tokens += row.end
         return StepShape(num_decode_rows, num_prefill_tokens, num_context_tokens, num_pairs, num_chunks)
-
-
-@dataclass(frozen=True, slots=True)
-class RowResult:
-    """What one row made: nothing for a chunk in the middle, else the accepted drafts and the token after them."""
-
-    token_ids: list[int]
-    logprobs: list[TokenLogprobs] | None = None
-    error: str | None = None
-    """Set when this row alone could not be computed."""
-    num_rounds: int = 1
-    """Steps that these are of: the one that was scheduled and those that the model had follow it."""
-    num_drafted: int = 0
-    """Drafts that were verified in the latter."""
-    later_s: float = 0.0
-    """Seconds that these took."""
-
-    @property
-    def num_accepted(self) -> int:
-        """Drafts that were right, of all of them: the other tokens were chosen behind them, one in each round."""
-        return max(0, len(self.token_ids) - self.num_rounds)
-
-
-class Runner(Protocol):
-    """Computes batches."""
-
-    def run(self, batch: ScheduledBatch) -> list[RowResult]:
-        """One result a row, in order. May raise anything; running the same rows again must be harmless."""
-        ...
