@@ -174,8 +174,8 @@ _TURNED: Final = (
     "Can I use {a} inside {b}?",
 )
 _TURNED_FORMS: Final = (
-    ("Should I {do} {thing} before {doing} {other}?", "Should I {do2} {other} before {doing2} {thing}?"),
-    ("After {doing} {thing}, may I {do2} {other}?", "After {doing2} {other}, may I {do} {thing}?"),
+    ("Should I {do} {thing} before {doing2} {other}?", "Should I {do2} {other} before {doing} {thing}?"),
+    ("Should I {do} {thing} before going cycling?", "Should I go cycling before {doing} {thing}?"),
     ("How do I replace {thing} with {other}, step by step?", "How do I replace {other} with {thing}, step by step?"),
     ("Who did {a} photograph first?", "Who photographed {a} first?"),
 )
