@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
 from random import Random
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,8 @@ from gateway.cache.exact.fingerprint import DIGEST_BYTES, Fingerprint
 from gateway.cache.fitting.neighbours import Neighbours
 from gateway.cache.fitting.questions import Questions
 from gateway.cache.fitting.stream import Played
-from gateway.cache.semantic.semantic_tier import NUM_NEIGHBOURS, SemanticResult, SemanticTier, StoredNeighbour
+from gateway.cache.index.vector_index import Neighbour
+from gateway.cache.semantic.semantic_tier import NUM_NEIGHBOURS, SemanticResult, SemanticTier
 from routing_policies.policy.document import Cache
 
 Vectors = NDArray[np.float32]
@@ -175,11 +176,6 @@ def play_audited(stream: Stream, judges: MatchModels, max_error_ratio: float, au
     )
 
 
-class _Neighbour(NamedTuple):
-    exact: bytes
-    similarity: float
-
-
 class _AuditedCache:
     """One tenant on one route."""
 
@@ -224,14 +220,14 @@ class _AuditedCache:
             self._compared(finding, entry, number, is_wrong=is_wrong)
         return "new"
 
-    def _near(self, place: int) -> list[StoredNeighbour]:
+    def _near(self, place: int) -> list[Neighbour]:
         """As the index would say it."""
         table = self._stream.neighbours
-        found: list[StoredNeighbour] = []
+        found: list[Neighbour] = []
         for other, similarity in zip(table.places[place].tolist(), table.similarities[place].tolist(), strict=True):
             exact = self._kept.get(other)
             if exact is not None:
-                found.append(_Neighbour(exact, similarity))
+                found.append(Neighbour(exact, similarity))
                 if len(found) == NUM_NEIGHBOURS:
                     break
         return found
